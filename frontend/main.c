@@ -109,7 +109,8 @@ const CliCommand CLI_COMMANDS[] = {
      "      --prompt \"The \"\n"
      "  perilune generate models/llama.lua --set-from w.safetensors --load w.safetensors \\\n"
      "      --precision bf16 --samples 4 --prompt \"The \"\n"
-     "  perilune generate chat.plan --load chat.safetensors --tokenizer tokenizer.json --chat\n",
+     "  perilune generate chat.plan --load chat.safetensors --tokenizer tokenizer.json --chat\n"
+     "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl -o texts.jsonl\n",
      cmd_generate},
     {"devices",
      "",

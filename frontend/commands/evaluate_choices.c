@@ -1,7 +1,6 @@
 #include "frontend/commands/evaluate_choices.h"
 
-#include "ir/base/file.h"
-#include "ir/base/json.h"
+#include "frontend/json_lines.h"
 #include "runtime/tokenizer/token_run.h"
 
 #include <inttypes.h>
@@ -31,6 +30,8 @@ typedef struct Scoring {
     const char *path;
     Diag *diag;
     ChoicesResult *out;
+    ChoicesProgress *shown; /* NULL: nobody asks */
+    void *shown_to;
     /* Sequences that are computed together. */
     int64_t batch;
     int n_entries;
@@ -226,51 +227,21 @@ static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
     return true;
 }
 
-static bool score_line(Scoring *s, const char *text, size_t length, int line) {
-    char where[512];
-    snprintf(where, sizeof(where), "%s:%d", s->path, line);
-    json_t *object = json_parse_bytes(where, text, length, s->diag);
-    bool good = object && score_question(s, object, (SourceLoc){s->path, line});
-    json_decref(object);
-    return good;
-}
-
-static int count_lines(const FileMap *map) {
-    int n = 0;
-    for (size_t i = 0; i < map->length_bytes; i++) n += map->data[i] == '\n';
-    return n + (map->length_bytes > 0 && map->data[map->length_bytes - 1] != '\n');
-}
-
-static bool is_blank(const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++) {
-        if (!strchr(" \t\r", text[i]) || !text[i]) return false;
-    }
+static bool score_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
+    Scoring *s = user;
+    if (!score_question(s, object, loc)) return false;
+    if (s->shown) s->shown(s->shown_to, loc.line, n_lines, s->path);
     return true;
 }
 
-static bool score_file(Scoring *s, ChoicesProgress *shown, void *user) {
-    FileMap map;
-    if (!file_map(s->path, &map, s->diag)) return false;
-    const char *text = (const char *)map.data, *end = text + map.length_bytes;
-    int n_lines = count_lines(&map);
-    bool good = true;
-    for (int line = 1; good && text < end; line++) {
-        const char *next = memchr(text, '\n', (size_t)(end - text));
-        size_t length = (size_t)((next ? next : end) - text);
-        if (!is_blank(text, length)) good = score_line(s, text, length, line);
-        if (shown && good) shown(user, line, n_lines, s->path);
-        text += length + 1;
-    }
-    file_unmap(&map);
-    good = good && compute(s);
-    if (good && s->out->n_questions == 0) {
-        diag_error(s->diag, (SourceLoc){s->path, 0}, "has no question");
-        good = false;
-    }
-    return good;
+static bool score_file(Scoring *s) {
+    if (!json_lines_each(s->path, score_line, s, s->diag) || !compute(s)) return false;
+    if (s->out->n_questions > 0) return true;
+    diag_error(s->diag, (SourceLoc){s->path, 0}, "has no question");
+    return false;
 }
 
-static bool score(Scoring *s, ChoicesProgress *shown, void *user) {
+static bool score(Scoring *s) {
     size_t n_tokens = (size_t)(s->batch * s->plan->seq);
     bool computes = s->engine != NULL;
     *s->out = (ChoicesResult){0};
@@ -284,7 +255,7 @@ static bool score(Scoring *s, ChoicesProgress *shown, void *user) {
                    "evaluate: no memory for the logits of %" PRId64 " x %" PRId64 " tokens",
                    s->batch, s->plan->seq);
     }
-    good = good && score_file(s, shown, user);
+    good = good && score_file(s);
     for (int64_t i = 0; i < s->n_open; i++) free(s->open[i].scores);
     free(s->open);
     free(s->logits);
@@ -297,7 +268,7 @@ static bool score(Scoring *s, ChoicesProgress *shown, void *user) {
 bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
     ChoicesResult nothing;
     Scoring s = {.plan = plan, .way = way, .path = path, .diag = diag, .out = &nothing, .batch = 1};
-    if (way->tokenizer || plan->vocab >= VOCAB_BYTES) return score(&s, NULL, NULL);
+    if (way->tokenizer || plan->vocab >= VOCAB_BYTES) return score(&s);
     diag_error(diag, NO_LOC,
                "evaluate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
                plan->vocab);
@@ -312,6 +283,8 @@ bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, c
                  .path = path,
                  .diag = diag,
                  .out = out,
+                 .shown = shown,
+                 .shown_to = user,
                  .batch = engine_forward_batch(engine)};
-    return score(&s, shown, user);
+    return score(&s);
 }

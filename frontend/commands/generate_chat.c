@@ -5,16 +5,17 @@
 #include <string.h>
 
 /* Bytes that are no UTF-8 are the tokenizer's business. */
-static void say(GenerateChat *chat, const char *role, const char *text, size_t length) {
+static void say(json_t *messages, const char *role, const char *text, size_t length) {
     json_t *message = json_object();
     json_object_set_new(message, "role", json_string(role));
     json_object_set_new(message, "content", json_stringn_nocheck(text, length));
-    if (json_array_append_new(chat->messages, message) != 0) BUG("out of memory");
+    if (json_array_append_new(messages, message) != 0) BUG("out of memory");
 }
 
 bool generate_chat_check(const CliArgs *args, Diag *diag) {
     static const CliOption OF_CHATS[] = {OPT_SYSTEM, OPT_CHAT_TEMPLATE};
-    bool chat = cli_given(args, OPT_CHAT), asked = cli_given(args, OPT_PROMPT);
+    bool chat = cli_given(args, OPT_CHAT);
+    bool asked = cli_given(args, OPT_PROMPT) || cli_given(args, OPT_PROMPTS);
     for (size_t i = 0; i < sizeof(OF_CHATS) / sizeof(OF_CHATS[0]) && !chat; i++) {
         if (!cli_given(args, OF_CHATS[i])) continue;
         diag_error(diag, NO_LOC, "--%s: is for --chat only", CLI_OPTIONS[OF_CHATS[i]].name);
@@ -50,7 +51,7 @@ bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *
     }
     out->messages = json_array();
     const char *system = cli_text(args, OPT_SYSTEM, NULL);
-    if (system) say(out, "system", system, strlen(system));
+    if (system) say(out->messages, "system", system, strlen(system));
     return true;
 }
 
@@ -64,12 +65,13 @@ static size_t count_alike(const TokenList *a, const TokenList *b) {
     return n;
 }
 
-static bool encode(GenerateChat *chat, Encoder *encoder, TokenList *out, Diag *diag) {
+static bool encode(const GenerateChat *chat, const json_t *messages, Encoder *encoder,
+                   SourceLoc loc, TokenList *out, Diag *diag) {
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = encoder, .tokens = out, .marks = &marks, .where = "--chat", .diag = diag};
     token_run_begin(&run);
-    bool good = chat_encode_question(&chat->chat, chat->messages, &run, NO_LOC, diag);
+    bool good = chat_encode_question(&chat->chat, messages, &run, loc, diag);
     good = token_run_end(&run, good);
     token_marks_release(&marks);
     return good;
@@ -86,27 +88,45 @@ static bool forget_oldest(GenerateChat *chat) {
     return true;
 }
 
+/* After a question, as tokens that are the text's from now on. */
+static void begin_answer(GenerateText *text, TokenList tokens) {
+    token_list_release(&text->tokens);
+    text->tokens = tokens;
+    text->n_prompt_tokens = tokens.count;
+    text->text.length = text->n_shown = text->n_prompt = 0;
+}
+
 bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
                        size_t *out_kept, Diag *diag) {
     TokenList tokens = {0};
     const size_t most = (size_t)(context - context / 8);
     Encoder *encoder = encoder_create(text->tokenizer);
-    say(chat, "user", said, strlen(said));
-    bool good = encode(chat, encoder, &tokens, diag);
+    say(chat->messages, "user", said, strlen(said));
+    bool good = encode(chat, chat->messages, encoder, NO_LOC, &tokens, diag);
     while (good && tokens.count > most && forget_oldest(chat)) {
         tokens.count = 0;
-        good = encode(chat, encoder, &tokens, diag);
+        good = encode(chat, chat->messages, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
     *out_kept = count_alike(&text->tokens, &tokens);
     if (*out_kept == tokens.count && *out_kept > 0) --*out_kept; /* its logits are wanted */
-    token_list_release(&text->tokens);
-    text->tokens = tokens;
-    text->n_prompt_tokens = tokens.count;
-    text->text.length = text->n_shown = text->n_prompt = 0;
+    begin_answer(text, tokens);
+    return good;
+}
+
+bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
+                          size_t length, SourceLoc loc, GenerateText *text, Diag *diag) {
+    TokenList tokens = {0};
+    Encoder *encoder = encoder_create(text->tokenizer);
+    json_t *own = messages ? NULL : json_copy(chat->messages);
+    if (own) say(own, "user", said, length);
+    bool good = encode(chat, own ? own : messages, encoder, loc, &tokens, diag);
+    json_decref(own);
+    encoder_destroy(encoder);
+    begin_answer(text, tokens);
     return good;
 }
 
 void generate_chat_answered(GenerateChat *chat, const GenerateText *text) {
-    say(chat, "assistant", text->text.text, text->text.length);
+    say(chat->messages, "assistant", text->text.text, text->text.length);
 }

@@ -261,12 +261,12 @@ bool generate_engine_release(GenerateEngine *e, bool good) {
     return engine_args_release(&e->options, good);
 }
 
-bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text, Diag *diag) {
+bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text,
+                                  const char *where, Diag *diag) {
     if (!e->source || (int64_t)text->n_prompt_tokens < e->source) return true;
     diag_error(diag, NO_LOC,
-               "--prompt: %zu tokens; the encoder reads %" PRId64
-               " at most, and one that ends them",
-               text->n_prompt_tokens, e->source - 1);
+               "%s: %zu tokens; the encoder reads %" PRId64 " at most, and one that ends them",
+               where, text->n_prompt_tokens, e->source - 1);
     return false;
 }
 
@@ -348,10 +348,11 @@ static bool decode(GenerateEngine *e, const GenerateText *texts, const bool *liv
                    float *out_logits, Diag *diag) {
     size_t vocab = (size_t)e->plan->vocab;
     bool any = false;
-    if (e->decoder->lengths[0] == 0) return read_prompt(e, texts, out_logits, diag);
+    if (!e->apart && e->decoder->lengths[0] == 0) return read_prompt(e, texts, out_logits, diag);
     for (int i = 0; i < e->n_texts; i++) {
         const TokenList *tokens = &texts[i].tokens;
-        bool next = e->firsts[i] + (size_t)e->decoder->lengths[i] + 1 == tokens->count;
+        size_t length = (size_t)e->decoder->lengths[i]; /* 0: a prompt, which is read */
+        bool next = length > 0 && e->firsts[i] + length + 1 == tokens->count;
         bool writes = live[i] && next && !decoder_is_full(e->decoder, i);
         e->tokens[i] = writes ? (int32_t)tokens->items[tokens->count - 1] : -1;
         any |= writes;
@@ -371,6 +372,13 @@ void generate_engine_turn(GenerateEngine *e, size_t kept) {
         decoder_clear(e->decoder, 0);
         e->firsts[0] = 0;
     }
+}
+
+void generate_engine_begin(GenerateEngine *e, int i) {
+    e->apart = true;
+    if (!e->decoder) return;
+    decoder_clear(e->decoder, i);
+    e->firsts[i] = 0;
 }
 
 bool generate_engine_logits(GenerateEngine *e, const GenerateText *texts, const bool *live,

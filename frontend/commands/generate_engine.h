@@ -16,6 +16,7 @@ typedef struct GenerateEngine {
     Decoder *decoder;        /* NULL: whole windows */
     DecodeObstacle obstacle; /* why */
     int n_texts;
+    bool apart;         /* texts begin one by one, not all alike at once */
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
     size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
@@ -36,14 +37,17 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* False, reported: the model cannot read so long a prompt. */
 bool generate_engine_check_prompt(const GenerateEngine *engine, const GenerateText *text,
-                                  Diag *diag);
+                                  const char *where, Diag *diag);
 /* Takes the memory and loads the weights, which --load and --load-trained name. */
 bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *diag);
 /* `good`: as engine_args_release has it, and gives. */
 bool generate_engine_release(GenerateEngine *engine, bool good);
 
+/* Text i is another one from now on, unlike those beside it. */
+void generate_engine_begin(GenerateEngine *engine, int i);
 /* Logits [n_texts, vocab] behind the last token of each text that is live; of the others they are
- * of no use. All begin alike; from call to call a live text has more tokens. */
+ * of no use. From call to call a live text has more tokens; unless generate_engine_begin says
+ * otherwise all begin alike. */
 bool generate_engine_logits(GenerateEngine *engine, const GenerateText *texts, const bool *live,
                             float *out_logits, Diag *diag);
 

@@ -8,67 +8,68 @@
 
 enum { N_BYTES = 256 };
 
-static bool begin_bytes(const char *prompt, int64_t vocab, GenerateText *out, Diag *diag) {
-    if (vocab < N_BYTES) {
+bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag) {
+    *out = (GenerateText){.n_choices = N_BYTES,
+                          .end = NO_TOKEN,
+                          .answer_end = NO_TOKEN,
+                          .text = strbuf_create(),
+                          .special = cli_given(args, OPT_SPECIAL),
+                          .stops = args->values[OPT_STOP].list,
+                          .n_stops = args->values[OPT_STOP].n_list};
+    if (!tokenizer_from_args(args, vocab, &out->tokenizer, diag)) return false;
+    if (out->tokenizer) {
+        out->n_choices = (int)out->tokenizer->n_ids;
+        out->end = tokenizer_end_of_text(out->tokenizer);
+    } else if (vocab < N_BYTES) {
         diag_error(diag, NO_LOC,
                    "generate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
                    vocab);
         return false;
     }
-    const char *begin = prompt[0] ? prompt : "\n"; /* the model needs something to follow */
-    for (const char *c = begin; *c; c++) token_list_add(&out->tokens, (unsigned char)*c);
-    out->n_choices = N_BYTES;
-    return true;
-}
-
-static bool begin_tokens(const CliArgs *args, const char *prompt, GenerateText *out, Diag *diag) {
-    EncoderOutput tokens = {.tokens = &out->tokens};
-    if (!prompt[0] && out->end != NO_TOKEN) { /* a text begins where another has ended */
-        token_list_add(&out->tokens, out->end);
-        return true;
-    }
-    const char *begin = prompt[0] ? prompt : "\n";
-    Encoder *encoder = encoder_create(out->tokenizer);
-    bool good = encoder_encode(encoder, (const unsigned char *)begin, strlen(begin),
-                               cli_given(args, OPT_SPECIAL), &tokens, "--prompt", diag);
-    encoder_destroy(encoder);
-    if (good && out->tokens.count == 0) {
-        diag_error(diag, NO_LOC,
-                   "--prompt: nothing is left of it for this tokenizer; give another one");
-        return false;
-    }
-    return good;
-}
-
-bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag) {
-    const char *prompt = cli_text(args, OPT_PROMPT, "");
-    *out = (GenerateText){.end = NO_TOKEN, .answer_end = NO_TOKEN, .text = strbuf_create()};
-    if (!tokenizer_from_args(args, vocab, &out->tokenizer, diag)) return false;
-    if (out->tokenizer) {
-        out->n_choices = (int)out->tokenizer->n_ids;
-        out->end = tokenizer_end_of_text(out->tokenizer);
-    }
-    bool chat = cli_given(args, OPT_CHAT), good = true;
-    if (!chat) {
-        good = out->tokenizer ? begin_tokens(args, prompt, out, diag)
-                              : begin_bytes(prompt, vocab, out, diag);
-    }
-    if (good && cli_int(args, OPT_TOP_K, 1) > out->n_choices) {
+    if (cli_int(args, OPT_TOP_K, 1) > out->n_choices) {
         diag_error(diag, NO_LOC, "--top-k: %" PRId64 " is more than the %d %s there are",
                    cli_int(args, OPT_TOP_K, 1), out->n_choices,
                    out->tokenizer ? "tokens" : "bytes");
         return false;
     }
-    if (!chat) strbuf_put(&out->text, prompt);
-    out->n_prompt = out->text.length;
-    out->n_prompt_tokens = out->tokens.count;
-    out->stops = args->values[OPT_STOP].list;
-    out->n_stops = args->values[OPT_STOP].n_list;
     for (int i = 0; i < out->n_stops; i++) {
         if (out->stops[i][0]) continue;
         diag_error(diag, NO_LOC, "--stop: an empty text would end everything");
-        good = false;
+        return false;
     }
+    return true;
+}
+
+static bool encode(GenerateText *text, const char *bytes, size_t length, const char *where,
+                   Diag *diag) {
+    EncoderOutput tokens = {.tokens = &text->tokens};
+    if (!text->tokenizer) {
+        for (size_t i = 0; i < length; i++) token_list_add(&text->tokens, (unsigned char)bytes[i]);
+        return true;
+    }
+    Encoder *encoder = encoder_create(text->tokenizer);
+    bool good = encoder_encode(encoder, (const unsigned char *)bytes, length, text->special,
+                               &tokens, where, diag);
+    encoder_destroy(encoder);
+    if (!good || text->tokens.count > 0) return good;
+    diag_error(diag, NO_LOC, "%s: nothing is left of it for this tokenizer; give another one",
+               where);
+    return false;
+}
+
+bool generate_text_prompt(GenerateText *text, const char *prompt, size_t length, const char *where,
+                          Diag *diag) {
+    bool good = true;
+    if (length == 0 && text->tokenizer && text->end != NO_TOKEN) { /* where another has ended */
+        token_list_add(&text->tokens, text->end);
+    } else if (length == 0) { /* the model needs something to follow */
+        good = encode(text, "\n", 1, where, diag);
+    } else {
+        good = encode(text, prompt, length, where, diag);
+    }
+    strbuf_put_bytes(&text->text, prompt, length);
+    text->n_prompt = text->text.length;
+    text->n_prompt_tokens = text->tokens.count;
     return good;
 }
 

@@ -18,16 +18,21 @@ typedef struct GenerateText {
     size_t n_prompt_tokens;
     const char *const *stops; /* [n_stops]: texts that end it, and are not in it */
     int n_stops;
+    bool special; /* a prompt's special tokens are tokens */
     bool borrows; /* the tokenizer is another text's */
 } GenerateText;
 
-/* The prompt of the command line, or with --chat nothing yet; vocab: the model's. False: reported.
- * Released by generate_text_release, either way. */
+/* A text with nothing in it, as the command line's options have it; vocab: the model's. False:
+ * reported. Released by generate_text_release, either way. */
 bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, Diag *diag);
 void generate_text_release(GenerateText *text);
+/* It begins with this prompt, or, where that is empty, with what a text follows. False, reported as
+ * `where`'s. */
+bool generate_text_prompt(GenerateText *text, const char *prompt, size_t length, const char *where,
+                          Diag *diag);
 /* The prompt is no part of the text, which is an answer to it, and ends with `end`. */
 void generate_text_answer(GenerateText *text, uint32_t end);
-/* Another text with the same beginning, released before it. */
+/* Another text as this one is, released before it. */
 GenerateText generate_text_fork(const GenerateText *from);
 
 /* Whether the token may be chosen at all. */

@@ -53,6 +53,14 @@ printf 'tide?\nmoon?\norbit?\nsea?\ntide?\n' | "$perilune" "${talks[@]:0:${#talk
 result 'what is forgotten is told' \
     "$(grep -Eq 'context 96 positions: the oldest [0-9]+ questions? w' "$folder/err" || cat "$folder/err")"
 
+printf '%s\n' '{"prompt": "orbit?"}' '{"messages": [{"role": "user", "content": "tide?"}, {"role": "assistant",
+    "content": "It follows the moon."}, {"role": "user", "content": "moon?"}]}' | tr -d '\n' | sed 's/}{/}\n{/' >"$folder/asked.jsonl"
+works 'questions of a file' '"text": "'"${said[2]}"'"' "${talks[@]}" --chat --prompts "$folder/asked.jsonl"
+result 'and conversations' "$([[ $out == *'"text": "'"${said[1]}"'", "tokens": '*', "ended": true}' ]] || echo "$out")"
+echo '{"messages": [{"role": "assistant", "content": "tide?"}]}' >"$folder/bad.jsonl"
+fails 'nobody asks' 2 'bad.jsonl:1: messages: the last one is not the user' "${talks[@]}" --chat --prompts "$folder/bad.jsonl"
+printf '{"prompt": "%s"}\n' "$(printf 'tide? %.0s' $(seq 60))" >"$folder/bad.jsonl"
+fails 'a question longer than the context' 2 'the context has 96' "${talks[@]}" --chat --prompts "$folder/bad.jsonl"
 fails 'a conversation as JSON' 2 '--json: is for one question, --prompt TEXT' "${talks[@]}" --chat --json
 fails 'a conversation twice' 2 '--samples: is for one question' "${talks[@]}" --chat --samples 2
 fails 'a conversation in a file' 2 '--output: is for one question' "${talks[@]}" --chat -o "$folder/x"

@@ -501,6 +501,36 @@ for seed in 1 2 3 4 5 6 7 8; do # stops whose beginning also stands just before 
     [ $? -eq 0 ] && [[ $whole == "$part"* ]] || break
 done
 result 'stops never show what they cut off' "$([[ $whole == "$part"* ]] || echo "seed $seed: '${part:0:200}'")"
+# A file of prompts: each text is what it is alone, whatever is written beside it.
+printf '%s\n' '{"id": 7, "prompt": "Two"}' '' '{"prompt": "A longer one than the context of 16"}' \
+    '{"prompt": "", "text": "of before"}' '{"prompt": "é"}' >"$folder/prompts.jsonl"
+asks=(generate "${writes[@]:1:${#writes[@]}-5}" --length 20 --prompts "$folder/prompts.jsonl")
+# text PROMPT: as JSON, of --prompt alone.
+text() {
+    "$perilune" generate "${writes[@]:1:${#writes[@]}-5}" --length 20 --json --prompt "$1" 2>/dev/null |
+        sed -E 's/.*\[\{("text": .*)\}\], "prompt".*/\1/'
+}
+expected=$(printf '{"id": 7, "prompt": "Two", %s}\n' "$(text Two)"
+    printf '{"prompt": "A longer one than the context of 16", %s}\n' "$(text 'A longer one than the context of 16')"
+    printf '{"prompt": "", %s}\n{"prompt": "é", %s}\n' "$(text '')" "$(text é)")
+works 'prompts of a file' "$expected" "${asks[@]}"
+result 'with fewer side by side' "$(diff <(echo "$expected") <("$perilune" "${asks[@]}" --side-by-side 3 2>&1 >&1 2>/dev/null))"
+works 'prompts without caches, to a file' '' "${asks[@]}" --no-cache -o "$folder/texts.jsonl" --length 10
+result 'a line each' "$([ "$(wc -l <"$folder/texts.jsonl")" -eq 4 ] || cat "$folder/texts.jsonl")"
+works 'several texts of each' '{"id": 7, "prompt": "Two", "sample": 2, "text": ' "${asks[@]}" --samples 2
+result 'eight lines' "$([ "$(wc -l <"$folder/out")" -eq 8 ] || echo "$out")"
+for bad in '{"prompt": 3}' '{"text": "Two"}' '["Two"]'; do
+    printf '{"prompt": "Two"}\n%s\n' "$bad" >"$folder/bad.jsonl"
+    fails "no prompt: $bad" 2 "bad.jsonl:2: no object with a string 'prompt'" "${asks[@]}" --prompts "$folder/bad.jsonl"
+done
+echo '{"prompt": "Two"' >"$folder/bad.jsonl"
+fails 'half a prompt' 2 "bad.jsonl:1:1: JSON: '}' expected" "${asks[@]}" --prompts "$folder/bad.jsonl"
+echo >"$folder/bad.jsonl"
+fails 'a file without prompts' 2 'bad.jsonl: has no prompt' "${asks[@]}" --prompts "$folder/bad.jsonl"
+fails 'prompts and a prompt' 2 '--prompts and --prompt: give one' "${asks[@]}" --prompt Two
+fails 'prompts as JSON' 2 '--json: with --prompts every text is a line of JSON' "${asks[@]}" --json
+fails 'one prompt beside itself' 2 '--side-by-side: is for --prompts' "${writes[@]}" --side-by-side 2
+fails 'texts in place of prompts' 2 'would replace what --prompts reads' "${asks[@]}" -o "$folder/prompts.jsonl"
 fails 'nothing to write in fp8' 2 'no block has a product whose sides and positions' \
     "${writes[@]}" --precision fp8
 fails 'an empty stop' 2 '--stop: an empty text' "${writes[@]}" --stop ''

@@ -183,6 +183,9 @@ answers=(generate models/t5.lua --set-from "$folder/t5.st" --load "$folder/t5.st
 works 'an answer to a prompt' 'low' "${answers[@]}" --prompt 'tide 7? '
 result 'which it does not repeat' "$([[ $out != *tide* ]] || echo "$out")"
 result 'and why it takes its time' "$([[ $err == *'an encoder reads the prompt'* ]] || echo "$err")"
+printf '{"prompt": "tide 7? "}\n' >"$folder/asked.jsonl"
+answer=$out
+works 'and to one of a file' "\"text\": \"$answer\"" "${answers[@]}" --prompts "$folder/asked.jsonl"
 fails 'a prompt that the encoder cannot read' 2 'the encoder reads 23 at most' "${answers[@]}" \
     --prompt "$(printf 'tide %.0s' $(seq 30))"
 

@@ -1,0 +1,229 @@
+#include "frontend/commands/generate_prompts.h"
+
+#include "frontend/json_lines.h"
+#include "frontend/progress_line.h"
+#include "ir/base/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Rows that a product takes with the same bits as alone (runtime/cpu/row_product.h). */
+enum { DEFAULT_SLOTS = 8 };
+
+bool generate_prompts_check(const CliArgs *args, Diag *diag) {
+    if (!cli_given(args, OPT_PROMPTS)) {
+        if (!cli_given(args, OPT_SIDE_BY_SIDE)) return true;
+        diag_error(diag, NO_LOC, "--side-by-side: is for --prompts; --samples of one prompt are");
+        return false;
+    }
+    if (cli_given(args, OPT_PROMPT)) {
+        diag_error(diag, NO_LOC, "--prompts and --prompt: give one of them");
+        return false;
+    }
+    if (!cli_given(args, OPT_JSON)) return true;
+    diag_error(diag, NO_LOC, "--json: with --prompts every text is a line of JSON as it is");
+    return false;
+}
+
+static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
+    GeneratePrompts *prompts = user;
+    (void)n_lines;
+    if (prompts->n_lines == prompts->capacity) {
+        int capacity = prompts->capacity ? 2 * prompts->capacity : 64;
+        PromptLine *lines = realloc(prompts->lines, (size_t)capacity * sizeof(PromptLine));
+        if (!lines) BUG("out of memory");
+        prompts->lines = lines;
+        prompts->capacity = capacity;
+    }
+    prompts->lines[prompts->n_lines++] = (PromptLine){.object = json_incref(object), .loc = loc};
+    return true;
+}
+
+bool generate_prompts_read(const CliArgs *args, GeneratePrompts *out, Diag *diag) {
+    const char *path = cli_text(args, OPT_PROMPTS, NULL);
+    *out = (GeneratePrompts){.path = path, .n_samples = (int)cli_int(args, OPT_SAMPLES, 1)};
+    if (!path) return true;
+    if (!json_lines_each(path, add_line, out, diag)) return false;
+    if (out->n_lines > 0) return true;
+    diag_error(diag, (SourceLoc){path, 0}, "has no prompt");
+    return false;
+}
+
+void generate_prompts_release(GeneratePrompts *prompts) {
+    for (int i = 0; i < prompts->n_lines; i++) {
+        if (prompts->lines[i].begin.borrows) generate_text_release(&prompts->lines[i].begin);
+        json_decref(prompts->lines[i].object);
+    }
+    free(prompts->lines);
+}
+
+static int64_t count_texts(const GeneratePrompts *prompts) {
+    return (int64_t)prompts->n_lines * prompts->n_samples;
+}
+
+int generate_prompts_slots(const GeneratePrompts *prompts, const CliArgs *args) {
+    int64_t slots = cli_int(args, OPT_SIDE_BY_SIDE, DEFAULT_SLOTS), n = count_texts(prompts);
+    return (int)(slots < n ? slots : n);
+}
+
+/* --- prompts as tokens --- */
+
+static bool encode_line(PromptLine *line, const GenerateEngine *engine, const GenerateChat *chat,
+                        const GenerateText *base, const char *path, Diag *diag) {
+    const json_t *prompt = json_object_get(line->object, "prompt");
+    const json_t *messages = json_object_get(line->object, "messages");
+    const bool chats = chat->messages != NULL;
+    char where[512];
+    snprintf(where, sizeof(where), "%s:%d", path, line->loc.line);
+    if (chats ? json_is_string(prompt) == json_is_array(messages) : !json_is_string(prompt)) {
+        diag_error(diag, line->loc, "no object with a string 'prompt'%s",
+                   chats ? " or a list 'messages'" : "");
+        return false;
+    }
+    line->begin = generate_text_fork(base);
+    const char *text = json_string_value(prompt);
+    const size_t length = json_string_length(prompt);
+    if (chats) {
+        if (!generate_chat_prompt(chat, prompt ? NULL : messages, text, length, line->loc,
+                                  &line->begin, diag)) {
+            return false;
+        }
+    } else if (!generate_text_prompt(&line->begin, text, length, where, diag) ||
+               !generate_engine_check_prompt(engine, &line->begin, where, diag)) {
+        return false;
+    }
+    if (engine->source) generate_text_answer(&line->begin, (uint32_t)engine->eos);
+    if (!chats || (int64_t)line->begin.n_prompt_tokens < engine->context) return true;
+    diag_error(diag, line->loc,
+               "%zu tokens, the answer's beginning included; the context has %" PRId64,
+               line->begin.n_prompt_tokens, engine->context);
+    return false;
+}
+
+bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *engine,
+                             const GenerateChat *chat, const GenerateText *base, Diag *diag) {
+    for (int i = 0; i < prompts->n_lines; i++) {
+        if (!encode_line(&prompts->lines[i], engine, chat, base, prompts->path, diag)) return false;
+    }
+    return true;
+}
+
+/* --- texts --- */
+
+/* What is written, text by text. */
+typedef struct Writing {
+    const GeneratePrompts *prompts;
+    GenerateWriter *writer;
+    const CliArgs *args;
+    int64_t length;
+    ProgressLine *shown; /* NULL: nobody asks */
+    Diag *diag;
+    int64_t *task_of; /* [n_texts] of the writer: which text of all, or -1 */
+    int64_t n_begun, n_ended, n_put;
+    char **done;  /* [count_texts]: lines that wait for those before them */
+    bool streams; /* to standard output, as they come */
+    StrBuf out;
+} Writing;
+
+static void begin_text(Writing *w, int slot) {
+    const int64_t task = w->n_begun++;
+    generate_text_release(&w->writer->texts[slot]);
+    w->writer->texts[slot] =
+        generate_text_fork(&w->prompts->lines[task / w->prompts->n_samples].begin);
+    generate_writer_seed(w->writer, w->args, slot, task % w->prompts->n_samples);
+    generate_engine_begin(&w->writer->engine, slot);
+    w->writer->live[slot] = true;
+    w->task_of[slot] = task;
+}
+
+/* The prompt's line, and what became of it. */
+static char *format_line(const Writing *w, int64_t task, const GenerateText *text, bool ended) {
+    static const char *const OURS[] = {"text", "tokens", "ended", "sample"};
+    json_t *object = json_copy(w->prompts->lines[task / w->prompts->n_samples].object);
+    for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) json_object_del(object, OURS[i]);
+    char *given = json_dumps(object, 0);
+    json_decref(object);
+    if (!given) BUG("out of memory");
+    StrBuf out = strbuf_create();
+    strbuf_put_bytes(&out, given, strlen(given) - 1); /* without its end */
+    free(given);
+    if (w->prompts->n_samples > 1) {
+        strbuf_printf(&out, ", \"sample\": %" PRId64, task % w->prompts->n_samples + 1);
+    }
+    strbuf_put(&out, ", \"text\": ");
+    json_put_bytes(&out, text->text.text + text->n_prompt, text->text.length - text->n_prompt);
+    strbuf_printf(&out, ", \"tokens\": %zu, \"ended\": %s}\n",
+                  text->tokens.count - text->n_prompt_tokens, ended ? "true" : "false");
+    return out.text;
+}
+
+/* Lines of which none is missing before them. */
+static bool put_lines(Writing *w) {
+    for (; w->n_put < count_texts(w->prompts) && w->done[w->n_put]; w->n_put++) {
+        char *line = w->done[w->n_put];
+        if (!w->streams) {
+            strbuf_put(&w->out, line);
+        } else if (fputs(line, stdout) < 0 || fflush(stdout) != 0) {
+            diag_error(w->diag, NO_LOC, "standard output cannot be written");
+            return false;
+        }
+        free(line);
+        w->done[w->n_put] = NULL;
+    }
+    return true;
+}
+
+static void end_text(Writing *w, int slot, bool ended) {
+    const int64_t task = w->task_of[slot];
+    w->done[task] = format_line(w, task, &w->writer->texts[slot], ended);
+    w->writer->live[slot] = false;
+    w->task_of[slot] = -1;
+    w->n_ended++;
+}
+
+static bool is_full(const Writing *w, const GenerateText *text) {
+    return (int64_t)(text->tokens.count - text->n_prompt_tokens) >= w->length;
+}
+
+static bool write_all(Writing *w) {
+    const int64_t n = count_texts(w->prompts);
+    while (w->n_ended < n) {
+        for (int i = 0; i < w->writer->n_texts; i++) {
+            if (w->task_of[i] < 0 && w->n_begun < n) begin_text(w, i);
+        }
+        if (!generate_writer_add(w->writer, w->diag)) return false;
+        for (int i = 0; i < w->writer->n_texts; i++) {
+            const bool ended = !w->writer->live[i];
+            if (w->task_of[i] < 0) continue;
+            if (ended || is_full(w, &w->writer->texts[i])) end_text(w, i, ended);
+        }
+        if (!put_lines(w)) return false;
+        if (w->shown) progress_line_show(w->shown, (int)w->n_ended, (int)n, w->prompts->path);
+    }
+    return true;
+}
+
+bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, const CliArgs *args,
+                            int64_t length, bool says, Diag *diag) {
+    const char *path = cli_text(args, OPT_OUTPUT, "-");
+    ProgressLine line = progress_line_start("texts");
+    Writing w = {.prompts = prompts,
+                 .writer = writer,
+                 .args = args,
+                 .length = length,
+                 .shown = says ? &line : NULL,
+                 .diag = diag,
+                 .task_of = ARENA_ARRAY(args->arena, int64_t, writer->n_texts),
+                 .done = calloc((size_t)count_texts(prompts), sizeof(char *)),
+                 .streams = strcmp(path, "-") == 0,
+                 .out = strbuf_create()};
+    if (!w.done) BUG("out of memory");
+    for (int i = 0; i < writer->n_texts; i++) w.task_of[i] = -1;
+    bool good = write_all(&w);
+    if (says) progress_line_end(&line);
+    if (good && !w.streams) good = cli_write(path, &w.out, diag);
+    for (int64_t i = 0; i < count_texts(prompts); i++) free(w.done[i]);
+    free(w.done);
+    strbuf_destroy(&w.out);
+    return good;
+}

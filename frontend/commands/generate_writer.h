@@ -1,0 +1,29 @@
+/* Texts that `generate` writes side by side, a token of each at a time. */
+#ifndef FRONTEND_COMMANDS_GENERATE_WRITER_H
+#define FRONTEND_COMMANDS_GENERATE_WRITER_H
+
+#include "frontend/commands/generate_engine.h"
+#include "frontend/commands/sampler.h"
+
+typedef struct GenerateWriter {
+    GenerateEngine engine;
+    Sampler sampler;
+    int n_texts;
+    GenerateText *texts; /* [n_texts] */
+    uint64_t *states;    /* [n_texts]: of the texts' random numbers */
+    bool *live;          /* [n_texts]: has not ended */
+    float *logits;       /* [n_texts, vocab] */
+} GenerateWriter;
+
+/* Of an engine that was started: all texts begin as `from`, which is released after them. */
+void generate_writer_start(GenerateWriter *writer, const CliArgs *args, const GenerateText *from);
+void generate_writer_release(GenerateWriter *writer);
+
+/* One more token of each text that is live; those that end with it are no longer. False: reported.
+ */
+bool generate_writer_add(GenerateWriter *writer, Diag *diag);
+bool generate_writer_is_live(const GenerateWriter *writer);
+/* A text's state of random numbers is that of --seed + `sample`, from 0 on. */
+void generate_writer_seed(GenerateWriter *writer, const CliArgs *args, int text, int64_t sample);
+
+#endif
