@@ -42,6 +42,16 @@ static const Case CASES[] = {
     {"a window, head 128, groups of 4",
      {SIZES(1, 1024, 2, 4, 128), .causal = true, .scale = 0.1f, .window = 200}},
     {"a window, head 64", {SIZES(2, 256, 8, 1, 64), .causal = true, .scale = 0.125f, .window = 20}},
+    {"head 192, values 128",
+     {SIZES(1, 1024, 16, 1, 192), .causal = true, .scale = 0.1f, .values = 128}},
+    {"head 24, values 16, groups of 2",
+     {SIZES(2, 256, 4, 2, 24), .causal = true, .scale = 0.2f, .values = 16}},
+    {"head 256", {SIZES(1, 1024, 4, 1, 256), .causal = true, .scale = 0.1f}},
+    {"head 192", {SIZES(1, 1024, 4, 1, 192), .causal = true, .scale = 0.1f}},
+    {"head 96, values 64",
+     {SIZES(1, 1024, 16, 1, 96), .causal = true, .scale = 0.1f, .values = 64}},
+    {"head 64, values 96",
+     {SIZES(1, 1024, 16, 1, 64), .causal = true, .scale = 0.1f, .values = 96}},
     {"head 8, 16 positions", {SIZES(1, 16, 4, 1, 8), .causal = true, .scale = 0.3f}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
