@@ -320,11 +320,11 @@ bool cuda_bind_attention(Binding *b) {
 /* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
  * gradients in 16 bits, positions padded; in groups, the gradients of keys and values for each
  * query head; a little; and the rows' sums. Too little here only means that own kernels do it. */
-static int64_t library_bytes(const Type *q) {
+static int64_t library_bytes(const Type *q, const Type *v) {
     enum { PAD = 128, LITTLE = 4096 };
     int64_t group = q->rank == 5 ? q->dims[3] : 1, heads = q->dims[0] * q->dims[2] * group;
     int64_t seq = q->dims[1], padded = (seq + PAD - 1) / PAD * PAD;
-    int64_t full = group > 1 ? 2 * 2 * seq * q->dims[q->rank - 1] : 0;
+    int64_t full = group > 1 ? 2 * seq * (q->dims[q->rank - 1] + v->dims[3]) : 0;
     return heads * (2 * padded * padded + full + (int64_t)sizeof(float) * seq) + LITTLE;
 }
 
@@ -334,7 +334,7 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
     (void)outputs;
     int64_t rows = padded_rows(q->dims[1] * (q->rank == 5 ? q->dims[3] : 1));
     int64_t own = 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
-    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q) : 0;
+    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q, &inputs[2]) : 0;
     return own > library ? own : library;
 }
 
