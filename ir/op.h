@@ -75,8 +75,8 @@ int64_t op_cuda_workspace_bytes(const Node *node, const Type *inputs, const Type
  * causal, without the half that the diagonal is more. window: 0 is none. */
 double attention_mean_keys(bool causal, int64_t seq, int64_t window);
 
-/* Numbers of a head, of queries or of values, at most. */
-enum { ATTENTION_LONGEST_HEAD = 256 };
+/* Numbers of a head, of queries or of values, at most; and of a cached one that all heads share. */
+enum { ATTENTION_LONGEST_HEAD = 256, ATTENTION_LONGEST_SHARED = 640 };
 /* The last axis of attention's values and result: its attribute `head`, or another. */
 int attention_value_axis(const Node *node);
 /* Model FLOPs of the gradient: scores, which it makes again, do not count. */

@@ -39,8 +39,9 @@ static void print_product(const TunedProduct *product) {
 }
 
 static const char *size_of(const PlanAttention *k, char size[80]) {
-    snprintf(size, 80, "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64, k->batch, k->seq,
-             k->kv_heads * k->group, k->head);
+    int n = snprintf(size, 80, "%" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64, k->batch,
+                     k->seq, k->kv_heads * k->group, k->head);
+    if (k->values != k->head) snprintf(size + n, 80 - (size_t)n, " / %" PRId64, k->values);
     return size;
 }
 

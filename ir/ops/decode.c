@@ -48,12 +48,13 @@ bool infer_cache_append(Graph *graph, Node *node, Diag *diag) {
 }
 
 /* Values may have an axis of their own, and as many of it, in place of the keys' last. */
-static bool check_cached_values(const Node *node, const Type *keys, Diag *diag) {
+static bool check_cached_values(const Node *node, const Type *keys, int64_t longest, Diag *diag) {
     const Type *k = value_type(node->inputs[1]), *v = value_type(node->inputs[2]);
+    const int last = keys->rank - 1;
     Type values = *keys;
-    if (v->rank == 4 && type_find_axis(keys, v->axes[3]) < 0) {
-        values.axes[3] = v->axes[3];
-        values.dims[3] = v->dims[3] <= ATTENTION_LONGEST_HEAD ? v->dims[3] : 0;
+    if (v->rank == keys->rank && type_find_axis(keys, v->axes[last]) < 0) {
+        values.axes[last] = v->axes[last];
+        values.dims[last] = v->dims[last] <= longest ? v->dims[last] : 0;
     }
     if (!check_cache(node, 2, &values, 2, diag)) return false;
     bool alike = v->axes[0] == k->axes[0] && v->axes[1] == k->axes[1] && v->dims[0] == k->dims[0] &&
@@ -62,24 +63,26 @@ static bool check_cached_values(const Node *node, const Type *keys, Diag *diag) 
 }
 
 /* q [batch, seq, kv_heads, (group,) head], caches of k and v [sequences, context, kv_heads, head]
- * (of values:
- * head, or an axis of their own), rows, places, perhaps where documents begin i32[batch, seq] ->
- * like q, with the values' last axis */
+ * (of values: head, or an axis of their own), rows, places, perhaps where documents begin
+ * i32[batch, seq] -> like q, with the values' last axis. Or q [batch, seq, heads, head] and caches
+ * [sequences, context, head] that all heads share. */
 bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[0]);
     int64_t window = node_int(node, ATTR_window, 1);
     double softcap = node_float(node, ATTR_softcap, 1);
+    const bool shared = q->rank == 4 && value_type(node->inputs[1])->rank == 3;
+    const int64_t longest = shared ? ATTENTION_LONGEST_SHARED : ATTENTION_LONGEST_HEAD;
     bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) &&
                 q->axes[1] == node_axis(node, ATTR_seq) &&
                 q->axes[q->rank - 1] == node_axis(node, ATTR_head) &&
-                q->dims[q->rank - 1] <= ATTENTION_LONGEST_HEAD;
+                q->dims[q->rank - 1] <= longest;
     (void)graph;
     if (!fits) return fail_operand(node, 0, diag, "must be queries as attention has them");
     Type keys = *q;
-    keys.rank = 4;
-    keys.axes[3] = q->axes[q->rank - 1];
-    keys.dims[3] = q->dims[q->rank - 1];
-    if (!check_cache(node, 1, &keys, 2, diag) || !check_cached_values(node, &keys, diag)) {
+    keys.rank = shared ? 3 : 4;
+    keys.axes[keys.rank - 1] = q->axes[q->rank - 1];
+    keys.dims[keys.rank - 1] = q->dims[q->rank - 1];
+    if (!check_cache(node, 1, &keys, 2, diag) || !check_cached_values(node, &keys, longest, diag)) {
         return false;
     }
     if (!check_numbers(node, 3, q, 1, diag) || !check_numbers(node, 4, q, 2, diag)) return false;
@@ -91,8 +94,8 @@ bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     }
     const Type *v = value_type(node->inputs[2]);
     node->types[0] = *q;
-    node->types[0].axes[q->rank - 1] = v->axes[3];
-    node->types[0].dims[q->rank - 1] = v->dims[3];
+    node->types[0].axes[q->rank - 1] = v->axes[v->rank - 1];
+    node->types[0].dims[q->rank - 1] = v->dims[v->rank - 1];
     return true;
 }
 

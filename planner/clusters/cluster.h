@@ -90,7 +90,8 @@ typedef struct ClusterSoftware {
     bool fp8_products;               /* of weights, whatever the activations are kept in */
     bool scatters_borders;           /* t ranks that hold the same send 1/t each between stages */
     int attention_backward_products; /* of blockwise attention, of its forward's 2; 5 would do */
-    int attention_most_head; /* for tensor cores, values alike; others at f32's rate; 0: any is */
+    int attention_most_head; /* of keys or values, for tensor cores, if both are multiples of 8;
+                                others at f32's rate; 0: any is */
     bool attention_dropout;  /* of probabilities: costs, and is kept, where scores are */
     bool keeps_masks;        /* of dropout, 1 byte an element; Perilune computes them again */
     double gradient_bytes;   /* per element of what the data axis reduces */

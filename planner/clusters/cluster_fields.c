@@ -146,7 +146,7 @@ const ClusterField CLUSTER_FIELDS[] = {
     ROW("software.attention_backward_products", COUNT, software.attention_backward_products, "", 4,
         16, OPTIONAL, 5, "of blockwise attention, whose forward has 2"),
     ROW("software.attention_most_head", COUNT, software.attention_most_head, "", 0, 4096, OPTIONAL,
-        0, "largest head on matrix units, values alike; 0: any"),
+        0, "largest head on matrix units, of multiples of 8; 0: any"),
     FLAG("software.attention_dropout", software.attention_dropout, OPTIONAL,
          "attention's probabilities are dropped, too"),
     FLAG("software.keeps_masks", software.keeps_masks, OPTIONAL, "dropout masks stay in memory"),

@@ -6,7 +6,7 @@
 -- scores and their gradients twice, for queries and for keys, so that sums have one order. What
 -- NCCL's kernels take from compute beside them is taken from Megatron-Core's runs below.
 local perilune = software {
-  attention = "blockwise", attention_backward_products = 7, attention_most_head = 128,
+  attention = "blockwise", attention_backward_products = 7, attention_most_head = 256,
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
   zero_stages = 3, splits_backward = true,

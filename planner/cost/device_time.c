@@ -182,6 +182,15 @@ static double materialised_us(const ClusterDevice *device, MathKind math,
     return us;
 }
 
+/* Otherwise kernels for any size do it, without matrix units. */
+static bool has_tensor_kernels(const ClusterSoftware *software, const AttentionShape *shape) {
+    enum { MULTIPLE = 8 }; /* of numbers in 16 bytes */
+    int64_t values = count_values(shape), longest = values > shape->head ? values : shape->head;
+    if (!software->attention_most_head) return true;
+    return longest <= software->attention_most_head && shape->head % MULTIPLE == 0 &&
+           values % MULTIPLE == 0;
+}
+
 double device_attention_us(const Cluster *cluster, MathKind math, const AttentionShape *shape,
                            bool backward, int *out_n_ops) {
     const ClusterDevice *device = &cluster->device;
@@ -189,10 +198,7 @@ double device_attention_us(const Cluster *cluster, MathKind math, const Attentio
     math = math_of(device, math == MATH_FP8 ? MATH_BF16 : math);
     if (cluster->software.attention == ATTENTION_MATERIALISED)
         return materialised_us(device, math, shape, backward, out_n_ops);
-    int most_head = cluster->software.attention_most_head;
-    if (most_head && (shape->head > most_head || count_values(shape) != shape->head)) {
-        math = math_of(device, MATH_F32); /* by kernels for any size, without matrix units */
-    }
+    if (!has_tensor_kernels(&cluster->software, shape)) math = math_of(device, MATH_F32);
     *out_n_ops = backward ? 2 : 1;
     return blockwise_us(cluster, math, shape, backward);
 }

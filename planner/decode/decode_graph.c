@@ -1,5 +1,6 @@
 /* The proof that a model can be decoded position by position, and its graph for all chunks. */
 #include "planner/decode/decode.h"
+#include "planner/decode/latent.h"
 
 #include "planner/passes/pass.h"
 
@@ -226,6 +227,17 @@ static Node *add(Deriver *d, const Node *like, OpKind op, const Value *inputs, i
                      d->diag);
 }
 
+/* The same of one output. NO_VALUE: an operand is, or it cannot be made. */
+static Value add_value(Deriver *d, const Node *like, OpKind op, const Value *inputs, int n_inputs,
+                       const Attr *attrs, int n_attrs) {
+    const Node one = {.block = like->block, .loc = like->loc, .n_outputs = 1};
+    for (int i = 0; i < n_inputs; i++) {
+        if (!inputs[i].node) return NO_VALUE;
+    }
+    Node *node = add(d, &one, op, inputs, n_inputs, attrs, n_attrs, NULL);
+    return node ? node_value(node, 0) : NO_VALUE;
+}
+
 static bool add_input(Deriver *d, DecodeInput input, bool per_position) {
     const Facts *f = d->facts;
     Type type = {.dtype = DTYPE_I32, .rank = per_position ? 2 : 1};
@@ -280,10 +292,10 @@ static bool add_leaf(Deriver *d, const Node *node) {
     return rows != NULL;
 }
 
-/* The cache of an attention's keys (0) or values (1), with the new positions' in it. */
-static Value append(Deriver *d, const Node *attention, int which) {
-    Value rows = find_value(d, attention->inputs[1 + which], false);
+/* The cache of an attention's keys (0) or values (1), with the new positions' `rows` in it. */
+static Value append(Deriver *d, const Node *attention, int which, Value rows) {
     Value *cache = value_map_at(&d->caches, node_value((Node *)attention, which));
+    if (!rows.node) return NO_VALUE;
     if (!cache->node) {
         Type type = *value_type(rows);
         type.axes[0] = graph_axis(d->out, "sequences", 9);
@@ -298,27 +310,84 @@ static Value append(Deriver *d, const Node *attention, int which) {
         if (!made) return NO_VALUE;
         *cache = node_value(made, 0);
     }
-    Node *node = add(d, attention, OP_CACHE_APPEND,
-                     (Value[]){*cache, rows, d->inputs[DECODE_ROWS], d->inputs[DECODE_PLACES]}, 4,
-                     NULL, 0, NULL);
-    if (!node) return NO_VALUE;
-    return *cache = node_value(node, 0);
+    Value node = add_value(
+        d, attention, OP_CACHE_APPEND,
+        (Value[]){*cache, rows, d->inputs[DECODE_ROWS], d->inputs[DECODE_PLACES]}, 4, NULL, 0);
+    if (node.node) *cache = node;
+    return node;
 }
 
-static Node *add_attention(Deriver *d, const Node *node, bool last) {
+/* Attention of queries to caches; `head`: the axis along which they are multiplied. */
+static Node *attend(Deriver *d, const Node *node, bool last, Value queries, Value keys,
+                    Value values, int head) {
     Attr attrs[N_ATTRS];
     int n_attrs = 0;
-    Value inputs[6] = {find_value(d, node->inputs[0], last), append(d, node, 0), append(d, node, 1),
-                       d->inputs[DECODE_ROWS], find_input(d, DECODE_PLACES, last, node)};
+    Value inputs[6] = {queries, keys, values, d->inputs[DECODE_ROWS],
+                       find_input(d, DECODE_PLACES, last, node)};
     int documents = attention_documents(node);
     if (documents >= 0) inputs[5] = find_value(d, node->inputs[documents], last);
     for (int i = 0; i < node->n_attrs; i++) {
-        if (node->attrs[i].key != ATTR_causal) attrs[n_attrs++] = node->attrs[i];
+        if (node->attrs[i].key == ATTR_causal) continue;
+        attrs[n_attrs] = node->attrs[i];
+        if (attrs[n_attrs].key == ATTR_head) attrs[n_attrs].axis = head;
+        n_attrs++;
     }
     for (int i = 0; i < 5 + (documents >= 0); i++) {
         if (!inputs[i].node) return NULL;
     }
     return add(d, node, OP_CACHE_ATTENTION, inputs, 5 + (documents >= 0), attrs, n_attrs, NULL);
+}
+
+/* The value with these axes. */
+static Value reorder(Deriver *d, const Node *node, Value value, const int *axes, int n_axes) {
+    Attr to = attr_axes(ATTR_to, axes, n_axes);
+    return add_value(d, node, OP_TRANSPOSE, &value, 1, &to, 1);
+}
+
+/* [batch, seq, heads, from], of axes `outer` and `from`, times weights [rank, heads, part] along
+ * `from`, which is one of the latter's -> [batch, seq, heads, to], the other. Products have what
+ * is not summed in front: the weights are read, and written in that order, once more. */
+static Value multiply(Deriver *d, const Node *node, const int *outer, Value x, int from,
+                      Value weights, int to) {
+    const int heads = outer[2];
+    if (!x.node || !weights.node) return NO_VALUE;
+    const int *own = value_type(weights)->axes;
+    Value left = reorder(d, node, x, (int[]){heads, outer[0], outer[1], from}, 4);
+    Value right = reorder(d, node, weights, (int[]){heads, own[0], own[2]}, 3);
+    Attr over = attr_axes(ATTR_over, &from, 1);
+    Value product = add_value(d, node, OP_MATMUL, (Value[]){left, right}, 2, &over, 1);
+    return reorder(d, node, product, (int[]){outer[0], outer[1], heads, to}, 4);
+}
+
+/* Latent attention without its keys and values: queries are multiplied by the keys' weights, and
+ * outputs by the values'; what is cached is the latent with the keys' positions, and the latent. */
+static Node *add_latent_attention(Deriver *d, const Node *node, const LatentAttention *l,
+                                  bool last) {
+    const Type *query = value_type(l->query), *out = &node->types[0];
+    const int latent = graph_axis(d->out, "latent", 6), parts[2] = {l->rank, l->rope};
+    if (latent < 0) return NULL;
+    const Attr join[2] = {attr_axes(ATTR_over, parts, 2), attr_axes(ATTR_to, &latent, 1)};
+    Value c = find_value(d, l->latent, false), key_turned = find_value(d, l->key_turned, false);
+    Value of_latent = multiply(d, node, query->axes, find_value(d, l->query, last), query->axes[3],
+                               find_value(d, l->key_weights, false), l->rank);
+    Value queries = add_value(
+        d, node, OP_CONCAT, (Value[]){of_latent, find_value(d, l->query_turned, last)}, 2, join, 2);
+    Value keys = add_value(d, node, OP_CONCAT, (Value[]){c, key_turned}, 2, join, 2);
+    Node *attention =
+        attend(d, node, last, queries, append(d, node, 0, keys), append(d, node, 1, c), latent);
+    if (!attention) return NULL;
+    return multiply(d, node, out->axes, node_value(attention, 0), l->rank,
+                    find_value(d, l->value_weights, false), out->axes[3])
+        .node;
+}
+
+static Node *add_attention(Deriver *d, const Node *node, bool last) {
+    LatentAttention latent;
+    if (find_latent_attention(node, &latent)) return add_latent_attention(d, node, &latent, last);
+    Value queries = find_value(d, node->inputs[0], last);
+    Value keys = append(d, node, 0, find_value(d, node->inputs[1], false));
+    Value values = append(d, node, 1, find_value(d, node->inputs[2], false));
+    return attend(d, node, last, queries, keys, values, node_axis(node, ATTR_head));
 }
 
 /* The node with the chunk's sizes. A token goes to an expert once at most, so that as many slots as

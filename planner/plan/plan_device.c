@@ -11,7 +11,8 @@
  * tiles (0: none's, 1: the left one's, 2: the right one's); its last word is PLAN_ALGO_BYTES in
  * hexadecimal. The bytes are the library's own; whoever hands them back to it has it check them
  * first. Then one line per attention of which there was a choice, with the kernels that were
- * fastest: cudnn, mma or wgmma; one with a sliding window says window=N before them.
+ * fastest: cudnn, mma or wgmma; before them, one whose values have heads of another size than keys
+ * says values=N, one with a sliding window window=N.
  */
 #include "planner/plan/plan_text.h"
 
@@ -48,7 +49,8 @@ const char *attention_kernels_word(AttentionKernels kernels) {
 bool plan_attention_same(const PlanAttention *a, const PlanAttention *b) {
     return a->backward == b->backward && a->causal == b->causal && a->dtype == b->dtype &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
-           a->group == b->group && a->head == b->head && a->window == b->window;
+           a->group == b->group && a->head == b->head && a->values == b->values &&
+           a->window == b->window;
 }
 
 const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind) {
@@ -84,6 +86,7 @@ static void put_attention(StrBuf *out, const PlanAttention *a) {
                   " kv_heads=%" PRId64 " group=%" PRId64 " head=%" PRId64,
                   a->backward, a->causal, dtype_name(a->dtype), a->batch, a->seq, a->kv_heads,
                   a->group, a->head);
+    if (a->values != a->head) strbuf_printf(out, " values=%" PRId64, a->values);
     if (a->window) strbuf_printf(out, " window=%" PRId64, a->window);
     strbuf_printf(out, " kernels=%s\n", attention_kernels_word(a->kernels));
 }
@@ -199,6 +202,9 @@ static bool read_attention(PlanReader *reader, PlanAttention *attention) {
     read_size(reader, "kv_heads=", INT_MAX, &attention->kv_heads);
     read_size(reader, "group=", INT_MAX, &attention->group);
     read_size(reader, "head=", INT_MAX, &attention->head);
+    attention->values = attention->head;
+    if (plan_reader_accept(reader, "values="))
+        plan_reader_int(reader, 1, INT_MAX, &attention->values);
     if (plan_reader_accept(reader, "window="))
         plan_reader_int(reader, 1, INT_MAX, &attention->window);
     read_kernels(reader, &attention->kernels);

@@ -44,12 +44,15 @@ static bool run_attention(const void *args) {
 
 bool cpu_bind_cache_attention(Binding *b, CpuCall *out) {
     CacheAttention *args = ARENA_NEW(b->arena, CacheAttention);
-    const Type *q = &b->in_local[0];
+    const Type *q = &b->in_local[0], *v = &b->in_local[2];
+    const bool shared = v->rank == 3; /* by all heads, a group of one key/value head */
     *args = (CacheAttention){.shape = cache_shape(b, 1, 0),
-                             .kv_heads = q->dims[2],
-                             .group = q->rank == 5 ? q->dims[3] : 1,
+                             .kv_heads = shared ? 1 : q->dims[2],
+                             .group = shared         ? q->dims[2]
+                                      : q->rank == 5 ? q->dims[3]
+                                                     : 1,
                              .head = q->dims[q->rank - 1],
-                             .values = b->in_local[2].dims[3],
+                             .values = v->dims[v->rank - 1],
                              .scale = (float)node_float(b->node, ATTR_scale, 1),
                              .softcap = (float)node_float(b->node, ATTR_softcap, 0),
                              .window = node_int(b->node, ATTR_window, 0),

@@ -10,29 +10,45 @@
 /* What one attention is launched with, and what one block of each kernel does. */
 typedef struct AttentionLaunches {
     KernelId forward, delta, keys, queries;
-    int tile;                                        /* rows or keys of a block */
-    int threads, keys_threads;                       /* forward and queries; keys */
+    int tile, keys_tile; /* rows, and keys, of a block */
+    int threads, keys_threads, queries_threads;
     int forward_shared, keys_shared, queries_shared; /* bytes */
 } AttentionLaunches;
 
-/* Kernels on tensor cores, for heads up to `head` of `dtype`. */
+/* Kernels on tensor cores, for heads up to `head` of `dtype` and values up to `values`; up to
+ * EVEN_HEAD both are of one size. */
 typedef struct TensorKernels {
     DType dtype;
-    int head;
+    int head, values;
     KernelId forward, keys, queries;
-    int keys_threads, exchanged; /* bytes that warps of attention_keys_* exchange */
+    int threads, keys_threads, queries_threads;
+    int keys_tile;          /* keys of a block of attention_keys_* */
+    int step, queries_step; /* keys or rows at a time, in attention_queries_*, */
+    int exchanged;          /* and bytes that warps of attention_keys_* exchange */
 } TensorKernels;
-#define TENSOR_KERNELS(dtype, head)                                                                \
-    head, KERNEL_attention_forward_##head##_##dtype, KERNEL_attention_keys_##head##_##dtype,       \
-        KERNEL_attention_queries_##head##_##dtype
-static const TensorKernels TENSOR[] = {
-    {DTYPE_BF16, TENSOR_KERNELS(bf16, 32), 128, 0},
-    {DTYPE_BF16, TENSOR_KERNELS(bf16, 64), 128, 0},
-    {DTYPE_BF16, TENSOR_KERNELS(bf16, 128), 256, 8 * 4096},
-    {DTYPE_F16, TENSOR_KERNELS(f16, 32), 128, 0},
-    {DTYPE_F16, TENSOR_KERNELS(f16, 64), 128, 0},
-    {DTYPE_F16, TENSOR_KERNELS(f16, 128), 256, 8 * 4096},
-};
+enum { EVEN_HEAD = 128 };
+#define TENSOR_KERNELS(TYPE, suffix, head_, values_, ...)                                          \
+    {                                                                                              \
+        .dtype = TYPE, .head = head_, .values = values_,                                           \
+        .forward = KERNEL_attention_forward_##head_##_##suffix,                                    \
+        .keys = KERNEL_attention_keys_##head_##_##suffix,                                          \
+        .queries = KERNEL_attention_queries_##head_##_##suffix, __VA_ARGS__                        \
+    }
+#define NARROW                                                                                     \
+    .threads = 128, .queries_threads = 128, .keys_tile = ATTENTION_TILE, .step = ATTENTION_STEP,   \
+    .queries_step = ATTENTION_QUERIES_STEP
+#define WIDE .keys_threads = 256, .queries_threads = 256, .step = ATTENTION_WIDE_STEP
+#define TENSOR_SET(TYPE, suffix)                                                                   \
+    TENSOR_KERNELS(TYPE, suffix, 32, 32, NARROW, .keys_threads = 128),                             \
+        TENSOR_KERNELS(TYPE, suffix, 64, 64, NARROW, .keys_threads = 128),                         \
+        TENSOR_KERNELS(TYPE, suffix, 128, 128, NARROW, .keys_threads = 256,                        \
+                       .exchanged = 8 * 4096),                                                     \
+        TENSOR_KERNELS(TYPE, suffix, 192, 128, WIDE, .threads = 128, .keys_tile = ATTENTION_TILE,  \
+                       .queries_step = ATTENTION_QUERIES_STEP_192, .exchanged = 8 * 2048),         \
+        TENSOR_KERNELS(TYPE, suffix, 256, 256, WIDE, .threads = 256,                               \
+                       .keys_tile = ATTENTION_KEYS_TILE_256,                                       \
+                       .queries_step = ATTENTION_QUERIES_STEP_256, .exchanged = 8 * 1024)
+static const TensorKernels TENSOR[] = {TENSOR_SET(DTYPE_BF16, bf16), TENSOR_SET(DTYPE_F16, f16)};
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
 /* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
@@ -65,26 +81,28 @@ static int statistics_bytes(int rows) {
 
 /* Tensor cores take rows of whole 16 bytes; their running maximum is of unscaled scores, which a
  * negative scale would turn into a minimum. */
-static bool suits_tensor_cores(int64_t head, float scale) {
-    return head % 8 == 0 && scale > 0;
+static bool suits_tensor_cores(const AttentionShape *shape) {
+    return shape->head % 8 == 0 && attention_values(shape) % 8 == 0 && shape->scale > 0;
 }
 
 /* Tiles of 16-bit elements in shared memory: those of the block, and two buffers of two for what
  * passes. */
 static AttentionLaunches tensor_launches(const TensorKernels *t) {
-    int row = t->head * 2;
+    int row = t->head * 2, both = row + t->values * 2;
     return (AttentionLaunches){
         .forward = t->forward,
         .delta = kernel_for_dtype(&DELTA, t->dtype),
         .keys = t->keys,
         .queries = t->queries,
         .tile = ATTENTION_TILE,
-        .threads = 128,
+        .keys_tile = t->keys_tile,
+        .threads = t->threads,
         .keys_threads = t->keys_threads,
-        .forward_shared = (ATTENTION_TILE + 4 * ATTENTION_STEP) * row,
-        .keys_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_STEP) * row +
-                       statistics_bytes(ATTENTION_STEP) + t->exchanged,
-        .queries_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_QUERIES_STEP) * row,
+        .queries_threads = t->queries_threads,
+        .forward_shared = ATTENTION_TILE * row + 2 * t->step * both,
+        .keys_shared =
+            (t->keys_tile + 2 * t->step) * both + statistics_bytes(t->step) + t->exchanged,
+        .queries_shared = (ATTENTION_TILE + 2 * t->queries_step) * both,
     };
 }
 
@@ -97,8 +115,10 @@ static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
         .keys = w->keys,
         .queries = w->queries,
         .tile = ATTENTION_TILE,
+        .keys_tile = ATTENTION_TILE,
         .threads = ATTENTION_WGMMA_THREADS,
         .keys_threads = ATTENTION_WGMMA_THREADS,
+        .queries_threads = ATTENTION_WGMMA_THREADS,
         .forward_shared = (ATTENTION_TILE + 4 * w->step) * row,
         .keys_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_WGMMA_KEYS_STEP) * row +
                        statistics_bytes(ATTENTION_WGMMA_KEYS_STEP),
@@ -119,8 +139,10 @@ static AttentionLaunches any_launches(DType dtype, int64_t width) {
         .keys = kernel_for_dtype(&KEYS, dtype),
         .queries = kernel_for_dtype(&QUERIES, dtype),
         .tile = SIDE,
+        .keys_tile = SIDE,
         .threads = 256,
         .keys_threads = 256,
+        .queries_threads = 256,
         .forward_shared = (2 * SIDE * row + WEIGHTS) * 4,
         .keys_shared = (4 * SIDE * row + 2 * WEIGHTS) * 4,
     };
@@ -130,8 +152,8 @@ static AttentionLaunches any_launches(DType dtype, int64_t width) {
 
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
-    bool suits = suits_tensor_cores(shape->head, shape->scale) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0 && attention_is_plain(shape);
+    bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD &&
+                 shape->softcap == 0 && attention_is_plain(shape) && !attention_is_uneven(shape);
     for (int i = 0; suits && i < N_WGMMA; i++) {
         if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
     }
@@ -142,19 +164,30 @@ bool cuda_attention_has_wgmma(const AttentionShape *shape) {
     return find_wgmma(shape) != NULL;
 }
 
+/* NULL: there are none for it. */
+static const TensorKernels *find_tensor(const AttentionShape *shape) {
+    int64_t values = attention_values(shape);
+    bool uneven = attention_is_uneven(shape);
+    for (int i = 0; suits_tensor_cores(shape) && i < N_TENSOR; i++) {
+        const TensorKernels *t = &TENSOR[i];
+        if (shape->dtype == t->dtype && shape->head <= t->head && values <= t->values &&
+            (!uneven || t->head > EVEN_HEAD)) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
 static AttentionLaunches choose_launches(const AttentionShape *shape, AttentionKernels kernels) {
-    DType dtype = shape->dtype;
-    int64_t head = shape->head;
+    int64_t values = attention_values(shape);
     if (kernels == ATTENTION_WGMMA) {
         const WgmmaKernels *wgmma = find_wgmma(shape);
-        if (!wgmma) BUG("attention on wgmma with heads of %d", (int)head);
+        if (!wgmma) BUG("attention on wgmma with heads of %d", (int)shape->head);
         return wgmma_launches(wgmma);
     }
-    bool suits = suits_tensor_cores(head, shape->scale) && !attention_is_uneven(shape);
-    for (int i = 0; suits && i < N_TENSOR; i++) {
-        if (dtype == TENSOR[i].dtype && head <= TENSOR[i].head) return tensor_launches(&TENSOR[i]);
-    }
-    return any_launches(dtype, shape->values > head ? shape->values : head);
+    const TensorKernels *tensor = find_tensor(shape);
+    if (tensor) return tensor_launches(tensor);
+    return any_launches(shape->dtype, values > shape->head ? values : shape->head);
 }
 
 /* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
@@ -279,18 +312,19 @@ bool cuda_bind_attention(Binding *b) {
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
-    Grid grid = cut(s, s->rows, l.tile, 2LL * s->keys * s->head * dtype_bytes(dtype));
+    int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
+    Grid grid = cut(s, s->rows, l.tile, bytes * s->keys);
     return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, &args, sizeof(args));
 }
 
 /* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
  * gradients in 16 bits, positions padded; in groups, the gradients of keys and values for each
  * query head; a little; and the rows' sums. Too little here only means that own kernels do it. */
-static int64_t library_bytes(const Type *q) {
+static int64_t library_bytes(const Type *q, const Type *v) {
     enum { PAD = 128, LITTLE = 4096 };
     int64_t group = q->rank == 5 ? q->dims[3] : 1, heads = q->dims[0] * q->dims[2] * group;
     int64_t seq = q->dims[1], padded = (seq + PAD - 1) / PAD * PAD;
-    int64_t full = group > 1 ? 2 * 2 * seq * q->dims[q->rank - 1] : 0;
+    int64_t full = group > 1 ? 2 * seq * (q->dims[q->rank - 1] + v->dims[3]) : 0;
     return heads * (2 * padded * padded + full + (int64_t)sizeof(float) * seq) + LITTLE;
 }
 
@@ -300,7 +334,7 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
     (void)outputs;
     int64_t rows = padded_rows(q->dims[1] * (q->rank == 5 ? q->dims[3] : 1));
     int64_t own = 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
-    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q) : 0;
+    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q, &inputs[2]) : 0;
     return own > library ? own : library;
 }
 
@@ -330,15 +364,17 @@ bool cuda_bind_attention_grad(Binding *b) {
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
-    int64_t heads = (int64_t)s->batch * s->kv_heads, bytes = 2LL * s->head * dtype_bytes(dtype);
+    int64_t heads = (int64_t)s->batch * s->kv_heads;
+    int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
     int rows_a_block = 256 / ATTENTION_DELTA_LANES;
     Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
     args.delta = args.lse2 + heads * s->rows_padded;
     if (!cuda_push_launch(b, l.delta, grid, 256, 0, &args, sizeof(args))) return false;
-    grid = cut(s, s->keys, l.tile, bytes * s->rows);
+    grid = cut(s, s->keys, l.keys_tile, bytes * s->rows);
     if (!cuda_push_launch(b, l.keys, grid, l.keys_threads, l.keys_shared, &args, sizeof(args))) {
         return false;
     }
     grid = cut(s, s->rows, l.tile, bytes * s->keys);
-    return cuda_push_launch(b, l.queries, grid, l.threads, l.queries_shared, &args, sizeof(args));
+    return cuda_push_launch(b, l.queries, grid, l.queries_threads, l.queries_shared, &args,
+                            sizeof(args));
 }

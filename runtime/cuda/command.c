@@ -153,6 +153,7 @@ PlanAttention attention_kind(const AttentionShape *s) {
                            .kv_heads = s->kv_heads,
                            .group = s->group,
                            .head = s->head,
+                           .values = attention_values(s),
                            .window = s->window};
 }
 

@@ -155,13 +155,16 @@ typedef struct AttentionShape {
 static inline bool attention_is_part(const AttentionShape *shape) {
     return shape->keys != 0 && shape->keys != shape->seq;
 }
+static inline int64_t attention_values(const AttentionShape *shape) {
+    return shape->values ? shape->values : shape->head;
+}
 /* Have values heads of another size than queries and keys? */
 static inline bool attention_is_uneven(const AttentionShape *shape) {
-    return shape->values != 0 && shape->values != shape->head;
+    return attention_values(shape) != shape->head;
 }
 /* Is it what cuDNN, tune and the kernels on wgmma know? */
 static inline bool attention_is_plain(const AttentionShape *shape) {
-    return !attention_is_part(shape) && !shape->documents && !attention_is_uneven(shape);
+    return !attention_is_part(shape) && !shape->documents;
 }
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,

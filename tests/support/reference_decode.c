@@ -70,7 +70,8 @@ void reference_cache_attention(const RefCall *call) {
     int head = node_axis(call->node, ATTR_head);
     const Type *q = ref_type(call, 0);
     Type rows = ref_without(q, head), row = ref_only(q, head);
-    Type values = ref_only(ref_type(call, 2), ref_type(call, 2)->axes[3]);
+    const Type *v = ref_type(call, 2);
+    Type values = ref_only(v, v->axes[v->rank - 1]);
     double *scores = ARENA_ARRAY(call->ref->arena, double, ref_type(call, 1)->dims[1]);
     Point p = {{0}};
     do attend(call, &p, &row, &values, scores);

@@ -209,10 +209,9 @@ static void test_shapes(bool wgmma) {
         {1, 3, 1, 64, 64, true, 0, DTYPE_BF16, 0, 0, 0},
         /* peaked: maxima grow from tile to tile, and weights vanish */
         {1, 150, 1, 1, 64, true, 3, DTYPE_BF16, 0, 0, 0},
-        /* without tensor cores: odd heads, long heads, scales that are not positive */
+        /* without tensor cores: odd heads, scales that are not positive */
         {1, 37, 2, 2, 12, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 33, 1, 1, 1, false, 0, DTYPE_BF16, 0, 0, 0},
-        {1, 40, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 70, 1, 2, 64, true, -0.2f, DTYPE_BF16, 0, 0, 0},
         {1, 1, 1, 1, 8, true, 0, DTYPE_F32, 0, 0, 0},
         {2, 7, 2, 4, 16, true, 0, DTYPE_F32, 0, 0, 0},
@@ -254,9 +253,16 @@ static void test_shapes(bool wgmma) {
         {1, 60, 1, 2, 20, true, -1, DTYPE_F32, 25, 2, 0},
         /* Values' heads of another size, shorter and longer */
         {2, 70, 2, 1, 24, true, 0, DTYPE_F32, 0, 0, 16},
-        {1, 40, 1, 2, 192, true, 0, DTYPE_BF16, 0, 0, 128},
         {1, 45, 1, 3, 13, false, 0, DTYPE_F32, 0, 0, 50},
+        {1, 33, 1, 1, 20, true, 0, DTYPE_BF16, 0, 0, 16},
+        /* The same on tensor cores, and heads over 128: tiles filled and not, more than one of rows
+         * and of keys, groups, windows, soft caps, peaked */
+        {1, 150, 1, 1, 192, true, 0, DTYPE_BF16, 0, 0, 128},
+        {2, 37, 1, 3, 24, false, 0, DTYPE_BF16, 0, 0, 16},
         {1, 50, 2, 1, 64, true, 0, DTYPE_F16, 20, 2, 96},
+        {1, 139, 1, 1, 168, true, 1, DTYPE_F16, 0, 0, 104},
+        {1, 150, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 35, 1, 2, 200, false, 1, DTYPE_F16, 17, 1.5f, 248},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
         const Shape *s = &SHAPES[i];
@@ -299,6 +305,7 @@ static void test_parts(void) {
         {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0, 0}, 4e-2},
         {"t=1, c=2, d=1, p=1", {1, 140, 1, 3, 32, false, 0, DTYPE_F16, 20, 0, 0}, 5e-3},
         {"t=1, c=2, d=1, p=1", {1, 72, 2, 1, 24, true, 0, DTYPE_F32, 0, 0, 16}, 1e-5},
+        {"t=1, c=2, d=1, p=1", {1, 140, 1, 1, 192, true, 0, DTYPE_BF16, 50, 0, 128}, 4e-2},
         {"t=2, c=4, d=1, p=1", {1, 72, 2, 1, 20, true, 0, DTYPE_BF16, 0, 5, 0}, 4e-2},
     };
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
@@ -323,24 +330,30 @@ static const char *make_documents(Arena *arena, const Shape *s, int length, cons
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
     const char *k = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, head=%d]", dtype, s->batch,
                                  s->seq, s->kv_heads, s->head);
+    const char *value = s->values ? arena_printf(arena, "value=%d", s->values)
+                                  : arena_printf(arena, "head=%d", s->head);
+    const char *o = arena_printf(arena, "%s%s, %s]", dtype, rows, value);
+    const char *v = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, %s]", dtype, s->batch, s->seq,
+                                 s->kv_heads, value);
+    const char *const types[4] = {q, k, v, o};
     const char *own = arena_printf(arena, "i32[batch=%d, seq=%d%s]", s->batch, s->seq, queries);
     const char *attrs = arena_printf(
         arena, "{seq=seq, head=head, causal=1, %sscale=%.9g%s}",
         s->window ? arena_printf(arena, "window=%d, ", s->window) : "", 1 / sqrt(s->head),
         s->softcap > 0 ? arena_printf(arena, ", softcap=%.9g", (double)s->softcap) : "");
-    const char *sum = *queries ? arena_printf(arena, "%s~sum(c)", k) : k;
+    const char *sum = *queries ? "~sum(c)" : "";
     const char *leaves = "";
     for (int i = 0; i < 4; i++) {
         leaves = arena_printf(arena, "%s%%%d = param() {name=\"\", init=\"zeros\", decay=1} : %s\n",
-                              leaves, i, i == 1 || i == 2 ? k : q);
+                              leaves, i, types[i]);
     }
     return arena_printf(
         arena,
         "%s%%4 = input() {name=\"#%d\"} : i32[batch=%d, seq=%d]\n"
         "%%5:2 = documents(%%4) {axis=seq, separator=0} : %s, %s\n"
         "%%6:2 = attention(%%0, %%1, %%2, %%5) %s : %s, f32%s]\n"
-        "%%7:3 = attention_grad(%%0, %%1, %%2, %%6, %%6.1, %%3, %%5) %s : %s, %s, %s\n",
-        leaves, length, s->batch, s->seq, own, own, attrs, q, rows, attrs, q, sum, sum);
+        "%%7:3 = attention_grad(%%0, %%1, %%2, %%6, %%6.1, %%3, %%5) %s : %s, %s%s, %s%s\n",
+        leaves, length, s->batch, s->seq, own, own, attrs, o, rows, attrs, q, k, sum, v, sum);
 }
 
 /* Documents that begin and end within tiles, and are longer than tiles; several of a tile; each set
@@ -356,6 +369,7 @@ static void test_documents(void) {
         {"t=1, d=1, p=1", {2, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0}, 60, 4e-2},
         {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0, 0}, 100, 4e-2},
         {"t=1, d=1, p=1", {1, 90, 1, 3, 32, true, 0, DTYPE_F16, 0, 2, 0}, 7, 8e-3},
+        {"t=1, d=1, p=1", {1, 140, 1, 1, 24, true, 0, DTYPE_BF16, 0, 0, 16}, 30, 4e-2},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         Arena *arena = arena_create();

@@ -32,7 +32,7 @@ typedef struct Shape {
     bool causal;
     float scale;
     DType dtype;
-    int window;
+    int window, values; /* 0: none; head */
 } Shape;
 
 /* q, k, v, d_o; o, lse; dq, dk, dv: of the dtype but for lse, which is f32. */
@@ -60,18 +60,23 @@ static const char *make_nodes(Arena *arena, const Shape *s) {
     const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
     const char *k = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, head=%d]", dtype, s->batch,
                                  s->seq, s->kv_heads, s->head);
+    const char *value = s->values ? arena_printf(arena, "value=%d", s->values)
+                                  : arena_printf(arena, "head=%d", s->head);
+    const char *o = arena_printf(arena, "%s%s, %s]", dtype, rows, value);
+    const char *v = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, %s]", dtype, s->batch, s->seq,
+                                 s->kv_heads, value);
     const char *window = s->window ? arena_printf(arena, "window=%d, ", s->window) : "";
     const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, %sscale=%.9g",
                                      s->causal, window, (double)s->scale);
     const char *leaf = "%%%d = param() {name=\"\", init=\"zeros\", decay=1} : %s\n";
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, q), arena_printf(arena, leaf, 1, k),
-        arena_printf(arena, leaf, 2, k), arena_printf(arena, leaf, 3, q));
+        arena_printf(arena, leaf, 2, v), arena_printf(arena, leaf, 3, o));
     return arena_printf(arena,
                         "%s%%4:2 = attention(%%0, %%1, %%2) %s} : %s, f32%s]\n"
                         "%%5:3 = attention_grad(%%0, %%1, %%2, %%4, %%4.1, %%3) %s, room=1} : %s, "
                         "%s, %s\n",
-                        leaves, attrs, q, rows, attrs, q, k, k);
+                        leaves, attrs, o, rows, attrs, q, k, v);
 }
 
 static Value value_of(const Bench *b, int tensor) {
@@ -169,7 +174,8 @@ static AttentionCommand make_command(const Bench *b, bool backward) {
                                         .group = s->group,
                                         .head = s->head,
                                         .scale = s->scale,
-                                        .window = s->window},
+                                        .window = s->window,
+                                        .values = s->values},
                               .q = b->memory[Q],
                               .k = b->memory[K],
                               .v = b->memory[V],
@@ -247,9 +253,9 @@ static void check_shape(const Shape *s) {
     Bench b;
     char name[160];
     snprintf(name, sizeof(name),
-             "cuDNN: %s, batch %d, seq %d, kv %d, group %d, head %d, window %d%s",
-             dtype_name(s->dtype), s->batch, s->seq, s->kv_heads, s->group, s->head, s->window,
-             s->causal ? ", causal" : "");
+             "cuDNN: %s, batch %d, seq %d, kv %d, group %d, head %d, values %d, window %d%s",
+             dtype_name(s->dtype), s->batch, s->seq, s->kv_heads, s->group, s->head, s->values,
+             s->window, s->causal ? ", causal" : "");
     check_begin(name);
     if (open_bench(&b, s) && run(&b, false) && run(&b, true)) {
         void *first[N_TENSORS];
@@ -266,21 +272,24 @@ static void check_shape(const Shape *s) {
 
 static void test_shapes(void) {
     static const Shape SHAPES[] = {
-        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_BF16, 0},
-        {1, 9, 2, 4, 8, true, 0.35f, DTYPE_BF16, 0},
-        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_BF16, 0},
-        {1, 128, 2, 1, 128, false, 0.09f, DTYPE_BF16, 0},
-        {1, 33, 1, 2, 32, true, 3, DTYPE_BF16, 0},
-        {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16, 0},
-        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16, 0},
-        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16, 0},
-        {2, 13, 1, 3, 16, true, 0.25f, DTYPE_BF16, 4},
+        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_BF16, 0, 0},
+        {1, 9, 2, 4, 8, true, 0.35f, DTYPE_BF16, 0, 0},
+        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_BF16, 0, 0},
+        {1, 128, 2, 1, 128, false, 0.09f, DTYPE_BF16, 0, 0},
+        {1, 33, 1, 2, 32, true, 3, DTYPE_BF16, 0, 0},
+        {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16, 0, 0},
+        {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16, 0, 0},
+        {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16, 0, 0},
+        {2, 13, 1, 3, 16, true, 0.25f, DTYPE_BF16, 4, 0},
+        {2, 13, 1, 3, 24, true, 0.2f, DTYPE_BF16, 0, 16},
+        {1, 17, 2, 1, 192, true, 0.07f, DTYPE_BF16, 0, 128},
     };
-    static const Shape LARGE[] = {{2, 300, 4, 1, 64, true, 0.125f, DTYPE_BF16, 0},
-                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16, 0},
-                                  {2, 256, 2, 2, 64, false, 0.125f, DTYPE_BF16, 0},
-                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_F16, 0},
-                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16, 100}};
+    static const Shape LARGE[] = {{2, 300, 4, 1, 64, true, 0.125f, DTYPE_BF16, 0, 0},
+                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16, 0, 0},
+                                  {2, 256, 2, 2, 64, false, 0.125f, DTYPE_BF16, 0, 0},
+                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_F16, 0, 0},
+                                  {1, 512, 2, 4, 128, true, 0.09f, DTYPE_BF16, 100, 0},
+                                  {1, 512, 4, 1, 192, true, 0.07f, DTYPE_BF16, 0, 128}};
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) check_shape(&SHAPES[i]);
     for (size_t i = 0; gpu_run_wanted() && i < sizeof(LARGE) / sizeof(LARGE[0]); i++) {
         check_shape(&LARGE[i]);
@@ -327,50 +336,62 @@ static void test_refusals(void) {
     static const Refusal REFUSALS[] = {
         {"no cuDNN",
          0,
-         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0},
+         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0, 0},
          false,
          1 << 20,
          "cuDNN was not found"},
         {"cuDNN 9.10.1",
          91001,
-         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0},
+         {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0, 0},
          false,
          1 << 20,
          "cuDNN 9.10.1 is older than 9.10.2"},
         {"heads of 12",
          91900,
-         {1, 8, 1, 1, 12, true, 1, DTYPE_BF16, 0},
+         {1, 8, 1, 1, 12, true, 1, DTYPE_BF16, 0, 0},
          false,
          1 << 20,
          "heads are no multiple of 8"},
         {"a window on both sides",
          91900,
-         {1, 8, 1, 1, 8, false, 1, DTYPE_BF16, 4},
+         {1, 8, 1, 1, 8, false, 1, DTYPE_BF16, 4, 0},
          false,
          1 << 20,
          "windows that are not causal are not asked of it"},
         {"one position, backward",
          91900,
-         {1, 1, 1, 1, 8, true, 1, DTYPE_BF16, 0},
+         {1, 1, 1, 1, 8, true, 1, DTYPE_BF16, 0, 0},
          true,
          1 << 20,
          "one position"},
         {"half a tile of positions, not causal",
          91900,
-         {1, 64, 2, 1, 64, false, 1, DTYPE_BF16, 0},
+         {1, 64, 2, 1, 64, false, 1, DTYPE_BF16, 0, 0},
          true,
          1 << 20,
          "its gradient wants a multiple of 128 positions"},
         {"half a tile of positions before 9.15.1",
          91500,
-         {1, 64, 2, 1, 64, true, 1, DTYPE_BF16, 0},
+         {1, 64, 2, 1, 64, true, 1, DTYPE_BF16, 0, 0},
          true,
          1 << 20,
          "its gradient wants a multiple of 128 positions"},
+        {"heads of 192 with values of 128, backward, before 9.11",
+         91002,
+         {1, 128, 1, 1, 192, true, 1, DTYPE_BF16, 0, 128},
+         true,
+         1 << 20,
+         "before 9.11 its gradient has values like keys"},
+        {"heads of 192 with values of 64, backward, before 9.13",
+         91200,
+         {1, 128, 1, 1, 192, true, 1, DTYPE_BF16, 0, 64},
+         true,
+         1 << 20,
+         "before 9.13 its gradient has keys of 192 with values of 128 only"},
         /* 12 x 1024^2 x 2 bytes, and 12 x 1024 sums */
         {"too little workspace",
          91900,
-         {1, 1024, 12, 1, 64, true, 1, DTYPE_BF16, 0},
+         {1, 1024, 12, 1, 64, true, 1, DTYPE_BF16, 0, 0},
          true,
          24 << 20,
          "needs 24.05 MiB of workspace, the plan has 24.00"},
@@ -380,7 +401,7 @@ static void test_refusals(void) {
 
 /* One shape in two dtypes: two operation graphs. */
 static void test_dtypes(void) {
-    static const Shape SHAPE = {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0};
+    static const Shape SHAPE = {1, 8, 1, 1, 8, true, 1, DTYPE_BF16, 0, 0};
     Bench b;
     check_begin("cuDNN: bf16 and f16 of one shape are two");
     if (open_bench(&b, &SHAPE)) {

@@ -17,13 +17,17 @@ int main(void) {
 #include "runtime/cuda/tune.h"
 #include "tests/unit/fake_check.h"
 
-enum { CUDNN = 91900, MOST_SETTINGS = 6 };
+enum { CUDNN = 91900, MOST_SETTINGS = 6, LATENT_SETTINGS = 8 };
 enum { MANY = 10 }; /* so long that a graph has one of what is timed */
 /* Heads of 8, for which there are none on wgmma, and of 40. */
 static const ModelSetting NARROW[MOST_SETTINGS] = {{"model", "32"}, {"heads", "4"},  {"seq", "8"},
                                                    {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}};
 static const ModelSetting WIDE[MOST_SETTINGS] = {{"model", "40"}, {"heads", "1"},  {"seq", "8"},
                                                  {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}};
+/* Keys of 24, values of 16. */
+static const ModelSetting LATENT[LATENT_SETTINGS] = {
+    {"model", "32"}, {"heads", "2"}, {"seq", "8"},    {"layers", "1"},
+    {"vocab", "31"}, {"ffn", "32"},  {"q_rank", "0"}, {"kv_rank", "16"}};
 static const Layout ONE = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
 
 /* How those on wgmma are played. */
@@ -154,9 +158,11 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
 }
 
 static bool make_plan(Run *run, const ModelSetting *settings) {
+    bool latent = settings == LATENT;
     run_cudnn_backward = true;
-    bool good = run_plan_for(run, "models/gpt.lua", settings, MOST_SETTINGS, &ONE, 4, true, true,
-                             DTYPE_BF16);
+    bool good =
+        run_plan_for(run, latent ? "models/deepseek.lua" : "models/gpt.lua", settings,
+                     latent ? LATENT_SETTINGS : MOST_SETTINGS, &ONE, 4, true, true, DTYPE_BF16);
     CHECK(good, "%s", diag_text(run->diag));
     return good;
 }
@@ -367,6 +373,35 @@ static void test_small_device(void) {
     end_fake();
 }
 
+/* Values of another size than keys: what is timed is laid out so, and found again in the plan. */
+static void test_latent(void) {
+    static const double MS[][2] = {{0.9, 1}, {1, 0.9}};
+    for (int i = 0; i < 2; i++) {
+        Run run;
+        TuneResult result;
+        AttentionKernels chosen = i ? ATTENTION_MMA : ATTENTION_CUDNN;
+        check_begin(i ? "latent attention: own kernels are faster"
+                      : "latent attention: cuDNN is faster");
+        start_fake(CUDNN, MS[i][0], MS[i][1], 0.1);
+        bool good = tune(&run, LATENT, &result);
+        CHECK(result.n_attentions == 2, "%d kinds", result.n_attentions);
+        for (int a = 0; good && a < result.n_attentions; a++) {
+            const TunedAttention *tuned = &result.attentions[a];
+            CHECK(tuned->kind.head == 24 && tuned->kind.values == 16 &&
+                      tuned->kind.kernels == chosen,
+                  "%lld and %lld by %s", (long long)tuned->kind.head, (long long)tuned->kind.values,
+                  attention_kernels_word(tuned->kind.kernels));
+            CHECK(tuned->us[ATTENTION_CUDNN] > 0 && tuned->us[ATTENTION_MMA] > 0 &&
+                      tuned->us[ATTENTION_WGMMA] < 0,
+                  "%g, %g, %g us", tuned->us[0], tuned->us[1], tuned->us[2]);
+        }
+        if (good)
+            check_training(&run, &ON_GPU, chosen, ", 2 of 2 attentions", WITH[chosen], "latent");
+        run_close(&run);
+        end_fake();
+    }
+}
+
 /* cuDNN's gradient is used on sm_80 to sm_90: after that, own kernels' on mma.sync are all there
  * are. */
 static void test_other_devices(void) {
@@ -557,6 +592,7 @@ int main(void) {
     test_results();
     test_choice();
     test_small_device();
+    test_latent();
     test_other_devices();
     test_other_libraries();
     test_without_cudnn();

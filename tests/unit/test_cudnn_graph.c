@@ -42,6 +42,10 @@ static const Case CASES[] = {
     {"a window, head 128, groups of 4",
      {SIZES(1, 1024, 2, 4, 128), .causal = true, .scale = 0.1f, .window = 200}},
     {"a window, head 64", {SIZES(2, 256, 8, 1, 64), .causal = true, .scale = 0.125f, .window = 20}},
+    {"head 192, values 128",
+     {SIZES(1, 1024, 16, 1, 192), .causal = true, .scale = 0.1f, .values = 128}},
+    {"head 24, values 16, groups of 2",
+     {SIZES(2, 256, 4, 2, 24), .causal = true, .scale = 0.2f, .values = 16}},
     {"head 8, 16 positions", {SIZES(1, 16, 4, 1, 8), .causal = true, .scale = 0.3f}},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
@@ -114,12 +118,16 @@ static void check_engines(const CuApi *api, const Case *c, bool backward, const 
     bool built = build(api, c, backward, &graph);
     int count =
         built ? attention_find_engines(&graph, describe_device(&graph, device), MOST, engines) : 0;
-    CHECK(count > 0, "no engine: %s", error_of(&graph));
-    bool repeats = false;
-    for (int i = 0; i < count && !repeats; i++) {
-        repeats = attention_engine_repeats(&graph, engines[i]);
+    if (backward && c->shape.head > 128 && device->version < 900) { /* as find_limit says */
+        CHECK(count == 0, "%d engines for long heads on %s", count, device->name);
+    } else {
+        CHECK(count > 0, "no engine: %s", error_of(&graph));
+        bool repeats = false;
+        for (int i = 0; i < count && !repeats; i++) {
+            repeats = attention_engine_repeats(&graph, engines[i]);
+        }
+        CHECK(repeats, "none of %d engines adds up in one order", count);
     }
-    CHECK(repeats, "none of %d engines adds up in one order", count);
     attention_graph_destroy(&graph);
 }
 

@@ -62,6 +62,7 @@ static void add_device(Arena *arena, Plan *plan) {
                                         .kv_heads = 25,
                                         .group = 1 + i / 2,
                                         .head = 64,
+                                        .values = i == 2 ? 48 : 64,
                                         .window = i == 2 ? 256 : 0,
                                         .kernels = (AttentionKernels)i};
     }
@@ -111,8 +112,8 @@ static void test_device(Arena *arena, Diag *diag) {
     CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
                              "kv_heads=25 group=1 head=64 kernels=mma\n"),
           "another form of attention");
-    CHECK(strstr(first.text, " group=2 head=64 window=256 kernels=wgmma\n"),
-          "another form of attention with a window");
+    CHECK(strstr(first.text, " group=2 head=64 values=48 window=256 kernels=wgmma\n"),
+          "another form of attention with a window and values of another size");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
     if (back) {
@@ -232,9 +233,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 13", "perilune plan 14", "x.plan:1: the plan's format is version 14"},
-        {"perilune plan 13", "perilune plan 6",
-         "version 6; this program reads 13: make it again with perilune plan"},
+        {"perilune plan 14", "perilune plan 15", "x.plan:1: the plan's format is version 15"},
+        {"perilune plan 14", "perilune plan 6",
+         "version 6; this program reads 14: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:17: expected what is recomputed: none, selective or full, at 'all'"},
         {"\npath=line", "\npath=zigzag", "expected the path of micro-batches: line, loop or v, at"},
@@ -277,6 +278,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"kernels=cudnn", "kernels=cudnn2", "unexpected text at the end of a line, at '2'"},
         {"kernels=cudnn", "kernels=", "expected cudnn, mma or wgmma"},
         {"kernels=cudnn", "own=0", "expected 'kernels='"},
+        {"values=48", "values=0", "the number must lie in 1 to"},
         {"kernels=wgmma", "kernels=wgmm", "expected cudnn, mma or wgmma, at 'wgmm'"},
         {"batch=1", "batch=0", "x.plan:36: the number must lie in 1 to"},
         {"batch=1", "batch=4294967297", "the number must lie in 1 to"},

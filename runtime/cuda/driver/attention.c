@@ -207,16 +207,29 @@ static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
     table->device->api->cudaGetLastError();
 }
 
+/* Its gradient, where heads are long or values of another size. Engines of sm_80 say that they end
+ * at 128; on sm_90 those for 192 and 128 came with 9.11, and others between 128 and 192 with 9.13
+ * (cudnn-frontend's checks; 9.19's engines, told what an H100 is like, take them). */
+static const char *find_gradient_limit(int major, int version, const AttentionShape *shape) {
+    enum { OLD_HEAD = 128, LATENT_HEAD = 192, LATENT_VERSION = 91100, UNEVEN_VERSION = 91300 };
+    int64_t values = attention_values(shape);
+    if (shape->head <= OLD_HEAD && values <= OLD_HEAD) return NULL;
+    if (major < 9) return "its gradient on sm_80 has heads up to 128";
+    if (!attention_is_uneven(shape) || version >= UNEVEN_VERSION) return NULL;
+    if (version < LATENT_VERSION) return "before 9.11 its gradient has values like keys";
+    if (shape->head == LATENT_HEAD && values == OLD_HEAD) return NULL;
+    return "before 9.13 its gradient has keys of 192 with values of 128 only";
+}
+
 /* What is known not to be there, without asking; NULL: ask. */
 static const char *find_limit(const AttentionTable *table, const AttentionShape *shape) {
     int major = atoi(table->device->arch + 3) / 10; /* "sm_90" */
     int version = (int)table->device->api->cudnnGetVersion();
     if (attention_is_part(shape)) return "c divides its queries";
     if (shape->documents) return "it is within documents";
-    if (attention_is_uneven(shape)) return "values have heads of another size than keys";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
-    if (shape->head % 8) return "heads are no multiple of 8";
+    if (shape->head % 8 || attention_values(shape) % 8) return "heads are no multiple of 8";
     if (shape->backward && shape->seq == 1) return "one position";
     if (shape->backward && shape->seq % TILE && (!shape->causal || version < ANY_SEQ_VERSION)) {
         return "its gradient wants a multiple of 128 positions";
@@ -226,6 +239,7 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
     }
     /* Its engine there that adds up in one order is chosen in another way, by knobs. */
     if (shape->backward && major > 9) return "its gradient is used on sm_80 to sm_90 only";
+    if (shape->backward) return find_gradient_limit(major, version, shape);
     return NULL;
 }
 

@@ -42,12 +42,16 @@ static AttentionKernels choose_untuned(AttentionChoice *choice, const AttentionC
     if (attention_table_find(choice->table, attention, &why)) return ATTENTION_CUDNN;
     bool known = !choice->device->api->path[LIBRARY_cudnn] || choice->silent;
     if (!known && !choice->told[s->backward]) {
-        fprintf(
-            stderr,
-            "perilune: cuDNN leaves attention%s of %lld x %lld positions, %lld heads of %lld to "
-            "own kernels: %s\n",
-            s->backward ? "'s gradient" : "", (long long)s->batch, (long long)s->seq,
-            (long long)(s->kv_heads * s->group), (long long)s->head, why);
+        char head[48];
+        int n = snprintf(head, sizeof(head), "%lld", (long long)s->head);
+        if (attention_is_uneven(s))
+            snprintf(head + n, sizeof(head) - (size_t)n, " and %lld",
+                     (long long)attention_values(s));
+        fprintf(stderr,
+                "perilune: cuDNN leaves attention%s of %lld x %lld positions, %lld heads of %s to "
+                "own kernels: %s\n",
+                s->backward ? "'s gradient" : "", (long long)s->batch, (long long)s->seq,
+                (long long)(s->kv_heads * s->group), head, why);
     }
     choice->told[s->backward] = true;
     return ATTENTION_MMA;

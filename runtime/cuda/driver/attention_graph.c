@@ -184,7 +184,9 @@ typedef struct Attention {
     cudnnDataType_t low; /* the shape's dtype */
     int64_t heads;       /* of queries */
     View scores, rows;   /* [batch, heads, seq, seq] and [batch, heads, seq, 1] */
-    View queries, keys;  /* as they lie in the arena */
+    int64_t value;       /* numbers of a head of values and outputs */
+    View queries, keys;  /* as they lie in the arena, */
+    View outs, values;   /* and so outputs and values */
     Descriptor scale;    /* a number */
 } Attention;
 
@@ -253,7 +255,7 @@ static void build_forward(const Attention *a) {
     DnnGraph *graph = a->graph;
     Descriptor q = operand(a, ATTENTION_Q, a->queries);
     Descriptor k_transposed = operand(a, ATTENTION_K, transposed(a->keys));
-    Descriptor v = operand(a, ATTENTION_V, a->keys);
+    Descriptor v = operand(a, ATTENTION_V, a->values);
     Descriptor scores = hide_earlier(a, hide_later(a, scaled_scores(a, q, k_transposed)));
     Descriptor most = add_reduction(graph, CUDNN_REDUCE_TENSOR_MAX, scores, new_rows(a));
     Descriptor less = add_float(graph, CUDNN_POINTWISE_SUB, scores, most, new_scores(a));
@@ -263,13 +265,13 @@ static void build_forward(const Attention *a) {
     add_float(graph, CUDNN_POINTWISE_ADD, most, logs, new_lse(a));
     Descriptor weights =
         add_float(graph, CUDNN_POINTWISE_DIV, powers, sums, passing(graph, a->low, a->scores));
-    add_product(graph, weights, v, operand(a, ATTENTION_O, a->queries));
+    add_product(graph, weights, v, operand(a, ATTENTION_O, a->outs));
 }
 
 /* delta = rowsum(o d_o)   (Dao et al. 2022, algorithm 4) */
 static Descriptor add_delta(const Attention *a, Descriptor o, Descriptor d_o) {
     DnnGraph *graph = a->graph;
-    View whole = packed(a->shape->batch, a->heads, a->shape->seq, a->shape->head);
+    View whole = packed(a->shape->batch, a->heads, a->shape->seq, a->value);
     Descriptor product =
         add_float(graph, CUDNN_POINTWISE_MUL, d_o, o, passing(graph, CUDNN_DATA_FLOAT, whole));
     Descriptor sum = add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, product, new_rows(a));
@@ -279,15 +281,16 @@ static Descriptor add_delta(const Attention *a, Descriptor o, Descriptor d_o) {
                      given(graph, ATTENTION_DELTA, CUDNN_DATA_FLOAT, a->rows));
 }
 
-/* out = x^T rows, summed over the query heads of each key head. */
-static void add_key_gradient(const Attention *a, Descriptor x, Descriptor rows, Descriptor out) {
+/* out = x^T rows, summed over the query heads of each key head; rows of `width` numbers. */
+static void add_key_gradient(const Attention *a, Descriptor x, Descriptor rows, int64_t width,
+                             Descriptor out) {
     DnnGraph *graph = a->graph;
     Descriptor x_transposed = add_reshape(graph, x, passing(graph, a->low, transposed(a->scores)));
     if (a->shape->group == 1) {
         add_product(graph, x_transposed, rows, out);
         return;
     }
-    View whole = packed(a->shape->batch, a->heads, a->shape->seq, a->shape->head);
+    View whole = packed(a->shape->batch, a->heads, a->shape->seq, width);
     Descriptor each = add_product(graph, x_transposed, rows, passing(graph, a->low, whole));
     add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, each, out);
 }
@@ -297,20 +300,20 @@ static void build_backward(const Attention *a) {
     DnnGraph *graph = a->graph;
     Descriptor q = operand(a, ATTENTION_Q, a->queries);
     Descriptor k_transposed = operand(a, ATTENTION_K, transposed(a->keys));
-    Descriptor v_transposed = operand(a, ATTENTION_V, transposed(a->keys));
-    Descriptor o = operand(a, ATTENTION_O, a->queries);
-    Descriptor d_o = operand(a, ATTENTION_D_O, a->queries);
+    Descriptor v_transposed = operand(a, ATTENTION_V, transposed(a->values));
+    Descriptor o = operand(a, ATTENTION_O, a->outs);
+    Descriptor d_o = operand(a, ATTENTION_D_O, a->outs);
     Descriptor delta = add_delta(a, o, d_o);
     Descriptor scores = scaled_scores(a, q, k_transposed);
     scores = add_float(graph, CUDNN_POINTWISE_SUB, scores, new_lse(a), new_scores(a));
     scores = hide_earlier(a, hide_later(a, scores));
     Descriptor weights = add_float(graph, CUDNN_POINTWISE_EXP, scores, NULL, new_scores(a));
-    add_key_gradient(a, weights, d_o, operand(a, ATTENTION_DV, a->keys));
+    add_key_gradient(a, weights, d_o, a->value, operand(a, ATTENTION_DV, a->values));
     Descriptor x = add_product(graph, d_o, v_transposed, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_SUB, x, delta, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, weights, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, a->scale, new_scores(a));
-    add_key_gradient(a, x, q, operand(a, ATTENTION_DK, a->keys));
+    add_key_gradient(a, x, q, a->shape->head, operand(a, ATTENTION_DK, a->keys));
     Descriptor k = add_reshape(graph, k_transposed, passing(graph, a->low, a->keys));
     add_product(graph, x, k, operand(a, ATTENTION_DQ, a->queries));
 }
@@ -318,15 +321,18 @@ static void build_backward(const Attention *a) {
 void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const AttentionShape *s,
                            DnnGraph *out) {
     *out = (DnnGraph){.api = api, .status = CUDNN_STATUS_SUCCESS};
-    int64_t heads = s->kv_heads * s->group;
+    int64_t heads = s->kv_heads * s->group, value = attention_values(s);
     Attention a = {.graph = out,
                    .shape = s,
                    .low = s->dtype == DTYPE_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
                    .heads = heads,
                    .scores = packed(s->batch, heads, s->seq, s->seq),
                    .rows = packed(s->batch, heads, s->seq, 1),
+                   .value = value,
                    .queries = laid_out(s, heads, s->head),
                    .keys = laid_out(s, s->kv_heads, s->head),
+                   .outs = laid_out(s, heads, value),
+                   .values = laid_out(s, s->kv_heads, value),
                    .scale = number(out, ATTENTION_SCALE, CUDNN_DATA_FLOAT)};
     if (s->backward) {
         build_backward(&a);

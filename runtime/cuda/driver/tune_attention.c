@@ -22,20 +22,23 @@ typedef struct Attention {
 } Attention;
 
 typedef struct OperandBytes {
-    int64_t queries, keys, lse; /* q, o and their gradients; k, v and theirs */
+    int64_t queries, outs, keys, values, lse; /* with their gradients */
 } OperandBytes;
 
 static OperandBytes measure_operands(const AttentionShape *s) {
     int64_t rows = s->batch * s->seq * s->kv_heads * s->group;
+    int64_t values = attention_values(s), keys = rows / s->group;
     return (OperandBytes){.queries = tuner_operand_bytes(rows * s->head, s->dtype),
-                          .keys = tuner_operand_bytes(rows / s->group * s->head, s->dtype),
+                          .outs = tuner_operand_bytes(rows * values, s->dtype),
+                          .keys = tuner_operand_bytes(keys * s->head, s->dtype),
+                          .values = tuner_operand_bytes(keys * values, s->dtype),
                           .lse = tuner_operand_bytes(rows, DTYPE_F32)};
 }
 
 static int64_t set_bytes(const AttentionShape *s) {
     OperandBytes bytes = measure_operands(s);
-    int64_t forward = 2 * bytes.queries + 2 * bytes.keys + bytes.lse;
-    return ALIGN_BYTES + forward + (s->backward ? 2 * bytes.queries + 2 * bytes.keys : 0);
+    int64_t each = bytes.queries + bytes.outs + bytes.keys + bytes.values;
+    return ALIGN_BYTES + each + bytes.lse + (s->backward ? each : 0);
 }
 
 /* Gives the command operands and results from `at` on. */
@@ -44,11 +47,11 @@ static void lay_out(AttentionCommand *command, unsigned char *at) {
     command->q = at;
     command->k = at += bytes.queries;
     command->v = at += bytes.keys;
-    command->o = at += bytes.keys;
-    command->lse = (float *)(at += bytes.queries);
+    command->o = at += bytes.values;
+    command->lse = (float *)(at += bytes.outs);
     if (!command->shape.backward) return;
     command->d_o = at += bytes.lse;
-    command->dq = at += bytes.queries;
+    command->dq = at += bytes.outs;
     command->dk = at += bytes.queries;
     command->dv = at += bytes.keys;
 }
@@ -184,14 +187,15 @@ enum { MOST_RESULTS = 3 };
 /* dq, dk, dv or o, lse. Returns how many. */
 static int list_results(const AttentionCommand *command, TuneTensor out[MOST_RESULTS]) {
     const AttentionShape *s = &command->shape;
-    int64_t rows = s->batch * s->seq * s->kv_heads * s->group, count = rows * s->head;
+    int64_t rows = s->batch * s->seq * s->kv_heads * s->group, keys = rows / s->group;
+    int64_t values = attention_values(s);
     if (s->backward) {
-        out[0] = (TuneTensor){"dq", command->dq, s->dtype, count, NULL};
-        out[1] = (TuneTensor){"dk", command->dk, s->dtype, count / s->group, NULL};
-        out[2] = (TuneTensor){"dv", command->dv, s->dtype, count / s->group, NULL};
+        out[0] = (TuneTensor){"dq", command->dq, s->dtype, rows * s->head, NULL};
+        out[1] = (TuneTensor){"dk", command->dk, s->dtype, keys * s->head, NULL};
+        out[2] = (TuneTensor){"dv", command->dv, s->dtype, keys * values, NULL};
         return 3;
     }
-    out[0] = (TuneTensor){"o", command->o, s->dtype, count, NULL};
+    out[0] = (TuneTensor){"o", command->o, s->dtype, rows * values, NULL};
     out[1] = (TuneTensor){"lse", command->lse, DTYPE_F32, rows, NULL};
     return 2;
 }

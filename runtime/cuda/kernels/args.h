@@ -52,8 +52,7 @@ typedef struct CopyScalarArgs {
  * `first`, from split_rows on that and `second`. */
 typedef struct AttentionSizes {
     int32_t batch, seq, kv_heads, group, head;
-    int32_t
-        values; /* numbers of a head of v, o and their gradients; but in attention_any_*, head */
+    int32_t values; /* numbers of a head of v, o and their gradients; up to heads of 128, head */
     int32_t keys, split_rows, first, second;
     int32_t causal;
     int32_t before, after;              /* positions around its own that a row sees; seq: all */
@@ -69,13 +68,17 @@ typedef struct AttentionSizes {
 } AttentionSizes;
 
 enum {
-    ATTENTION_TILE = 128,        /* rows or keys that a block owns, */
-    ATTENTION_STEP = 64,         /* and keys or rows that it passes over at a time; */
-    ATTENTION_QUERIES_STEP = 32, /* in attention_queries_* */
-    ATTENTION_ANY_TILE = 32,     /* both in attention_any_* */
-    ATTENTION_ANY_HEAD = 256,    /* the longest head of attention_any_* */
-    ATTENTION_ROW_PAD = 128,     /* a multiple of every tile of rows */
-    ATTENTION_DELTA_LANES = 8,   /* threads per row in attention_delta_* */
+    ATTENTION_TILE = 128,            /* rows or keys that a block owns, */
+    ATTENTION_STEP = 64,             /* and keys or rows that it passes over at a time; */
+    ATTENTION_QUERIES_STEP = 32,     /* in attention_queries_* */
+    ATTENTION_WIDE_STEP = 32,        /* Heads over 128: in all but attention_queries_*, */
+    ATTENTION_QUERIES_STEP_192 = 64, /* where they are as many as shared memory has room for; */
+    ATTENTION_QUERIES_STEP_256 = 16,
+    ATTENTION_KEYS_TILE_256 = 64, /* and heads of 256 have fewer keys in a block. */
+    ATTENTION_ANY_TILE = 32,      /* both in attention_any_* */
+    ATTENTION_ANY_HEAD = 256,     /* the longest head of attention_any_* */
+    ATTENTION_ROW_PAD = 128,      /* a multiple of every tile of rows */
+    ATTENTION_DELTA_LANES = 8,    /* threads per row in attention_delta_* */
 
     ATTENTION_WGMMA_THREADS = 256,  /* of all of attention_*_wgmma_*; tiles are ATTENTION_TILE. */
     ATTENTION_WGMMA_STEP_64 = 64,   /* Keys at a time, forward and in attention_queries_*, */

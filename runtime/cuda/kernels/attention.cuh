@@ -1,20 +1,9 @@
-/* What the attention kernels share: which block computes what, where rows lie, and tiles in shared
- * memory.
- *
- * A tile is [rows][HEAD] of T, bf16_t or f16_t, HEAD the next of 32, 64, 128; what lies beyond
- * `head`, or beyond the last row, is zero. 16-byte chunks of a row are permuted by the row's
- * number, so that the eight rows of an 8 x 8 matrix lie in different banks, for the tensor cores,
- * copies in and copies out.
+/* What the attention kernels share: which block computes what, where rows lie, which keys they see.
  */
 #ifndef RUNTIME_CUDA_KERNELS_ATTENTION_CUH
 #define RUNTIME_CUDA_KERNELS_ATTENTION_CUH
 
-#include "runtime/cuda/kernels/tensor.cuh"
-
-/* What follows from it is computed where it is used: registers are for accumulators. */
-static __device__ __forceinline__ int thread_anew(void) {
-    return renew((int)threadIdx.x);
-}
+#include "runtime/cuda/kernels/attention_tile.cuh"
 
 /* Blocks */
 
@@ -62,12 +51,14 @@ struct QueryRows {
         int position = attention_position(s, row);
         return position * (s.kv_heads * s.group * s.head) + (row - position * s.group) * s.head;
     }
+    __device__ __forceinline__ int width(void) const { return s.head; }
 };
 struct KeyRows {
     const AttentionSizes &s;
     __device__ __forceinline__ int operator()(int key) const {
         return key * (s.kv_heads * s.head);
     }
+    __device__ __forceinline__ int width(void) const { return s.head; }
 };
 /* The same of what has a value's numbers: o and its gradient, and v and its. */
 struct OutRows {
@@ -76,12 +67,14 @@ struct OutRows {
         int position = attention_position(s, row);
         return position * (s.kv_heads * s.group * s.values) + (row - position * s.group) * s.values;
     }
+    __device__ __forceinline__ int width(void) const { return s.values; }
 };
 struct ValueRows {
     const AttentionSizes &s;
     __device__ __forceinline__ int operator()(int key) const {
         return key * (s.kv_heads * s.values);
     }
+    __device__ __forceinline__ int width(void) const { return s.values; }
 };
 
 static __device__ __forceinline__ int64_t attention_first_query(const AttentionSizes &s,
@@ -100,6 +93,65 @@ static __device__ __forceinline__ int64_t attention_first_value(const AttentionS
                                                                 const AttentionPlace &p) {
     return ((int64_t)p.batch * s.keys * s.kv_heads + p.head) * s.values;
 }
+/* How wide the tiles of a kernel are: HEAD those of queries and keys, VALUE of values and outputs,
+ * at most HEAD. Kernels for heads up to 128 have values of the same size; where they are wider, it
+ * may differ, and so may what the places of rows follow from. */
+template <int HEAD_, int VALUE_> struct AttentionHeads {
+    static constexpr int HEAD = HEAD_, VALUE = VALUE_;
+    static constexpr bool EVEN = HEAD <= 128;
+    static_assert(EVEN ? VALUE == HEAD : VALUE <= HEAD, "values go out through tiles of keys");
+};
+
+/* Where row 0 (key 0) of a head lies, and its output (value): the same where Heads::EVEN. */
+struct AttentionBase {
+    int64_t head, value;
+};
+template <class Heads>
+static __device__ __forceinline__ AttentionBase attention_query_base(const AttentionSizes &s,
+                                                                     const AttentionPlace &p) {
+    int64_t first = attention_first_query(s, p);
+    return {first, Heads::EVEN ? first : attention_first_out(s, p)};
+}
+template <class Heads>
+static __device__ __forceinline__ AttentionBase attention_key_base(const AttentionSizes &s,
+                                                                   const AttentionPlace &p) {
+    int64_t first = attention_first_key(s, p);
+    return {first, Heads::EVEN ? first : attention_first_value(s, p)};
+}
+
+/* Starts copying rows of q, and behind them as many of d_o, into tiles; */
+template <class Heads, int ROWS, int THREADS>
+static __device__ __forceinline__ void
+attention_copy_rows(SharedAddress to, const AttentionSizes &s, const void *q, const void *d_o,
+                    const AttentionBase &base, int first) {
+    typedef RowTile<Heads::HEAD> Queries;
+    if constexpr (Heads::EVEN) {
+        const void *const both[2] = {q, d_o};
+        tile_copy_in<Queries, ROWS, THREADS>(to, both, base.head, QueryRows{s}, first, s.rows);
+    } else {
+        const void *const one[1] = {q}, *const other[1] = {d_o};
+        tile_copy_in<Queries, ROWS, THREADS>(to, one, base.head, QueryRows{s}, first, s.rows);
+        tile_copy_in<RowTile<Heads::VALUE>, ROWS, THREADS>(
+            to + ROWS * Heads::HEAD * 2, other, base.value, OutRows{s}, first, s.rows);
+    }
+}
+/* of keys and values. */
+template <class Heads, int KEYS, int THREADS>
+static __device__ __forceinline__ void
+attention_copy_keys(SharedAddress to, const AttentionSizes &s, const void *k, const void *v,
+                    const AttentionBase &base, int first) {
+    typedef RowTile<Heads::HEAD> Keys;
+    if constexpr (Heads::EVEN) {
+        const void *const both[2] = {k, v};
+        tile_copy_in<Keys, KEYS, THREADS>(to, both, base.head, KeyRows{s}, first, s.keys);
+    } else {
+        const void *const one[1] = {k}, *const other[1] = {v};
+        tile_copy_in<Keys, KEYS, THREADS>(to, one, base.head, KeyRows{s}, first, s.keys);
+        tile_copy_in<RowTile<Heads::VALUE>, KEYS, THREADS>(
+            to + KEYS * Heads::HEAD * 2, other, base.value, ValueRows{s}, first, s.keys);
+    }
+}
+
 /* Where lse of a row lies. */
 static __device__ __forceinline__ int64_t attention_lse_index(const AttentionSizes &s,
                                                               const AttentionPlace &p, int row) {
@@ -320,189 +372,6 @@ static __device__ __forceinline__ void attention_cap_scores(const AttentionSizes
  * later; nothing of hidden scores, which are -inf. */
 static __device__ __forceinline__ float attention_capped(float tanh, float dp, float delta) {
     return fmaf(dp - delta, fmaxf(fmaf(-tanh, tanh, 1.0f), 0.0f), delta);
-}
-
-/* Tiles */
-
-/* Rows one after the other. */
-template <int HEAD_> struct RowTile {
-    static constexpr int HEAD = HEAD_;
-    static_assert(HEAD == 32 || HEAD == 64 || HEAD == 128, "chunks in a row: 4, 8, 16");
-
-    static __device__ __forceinline__ int twist(int row) {
-        return HEAD == 32 ? row >> 1 & 3 : row & 7;
-    }
-    /* Bytes from the tile's beginning to 16-byte chunk `chunk` of `row`. */
-    static __device__ __forceinline__ int offset(int row, int chunk) {
-        return row * HEAD * 2 + (chunk ^ twist(row)) * 16;
-    }
-};
-
-/* Starts copying rows `first`... of a head, of N arrays of one shape, into N tiles of ROWS rows one
- * after the other. The head's row 0 is at from[n] + base; rows(r) places row r. */
-template <class Tile, int ROWS, int THREADS, int N, class Rows>
-static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
-                                                    const void *const (&from)[N], int64_t base,
-                                                    const Rows &rows, int first, int end) {
-    constexpr int CHUNKS = Tile::HEAD / 8, AT_ONCE = THREADS / CHUNKS;
-    static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
-    static_assert(AT_ONCE % 8 == 0, "its chunks are permuted alike");
-    int thread = thread_anew(), chunk = thread & (CHUNKS - 1);
-    int row = (int)((uint32_t)thread / CHUNKS);
-    bool inside = chunk * 8 < rows.s.head;
-    SharedAddress to = tile + Tile::offset(row, chunk);
-    row += first;
-#pragma unroll
-    for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
-        int bytes = inside && row < end ? 16 : 0;
-        int64_t offset = base + rows(row) + chunk * 8;
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-            copy_async_16(to + i * Tile::offset(AT_ONCE, 0) + n * ROWS * Tile::HEAD * 2,
-                          (const uint16_t *)from[n] + offset, bytes);
-        }
-    }
-}
-
-/* One warp's rows of a tile, from `first_in_tile` on, to rows `first`... of a head. */
-template <class Tile, int ROWS, class Rows>
-static __device__ __forceinline__ void tile_copy_out(const unsigned char *tile, int first_in_tile,
-                                                     void *to, const Rows &rows, int first,
-                                                     int end) {
-    constexpr int CHUNKS = Tile::HEAD / 8, AT_ONCE = 32 / CHUNKS;
-    int lane = (int)threadIdx.x % 32, chunk = lane % CHUNKS, row = lane / CHUNKS;
-    bool inside = chunk * 8 < rows.s.head;
-#pragma unroll
-    for (int i = 0; i < ROWS / AT_ONCE; i++, row += AT_ONCE) {
-        if (!inside || first + row >= end) continue;
-        *reinterpret_cast<uint4 *>((uint16_t *)to + rows(first + row) + chunk * 8) =
-            *reinterpret_cast<const uint4 *>(tile + Tile::offset(first_in_tile + row, chunk));
-    }
-}
-
-/* Accumulators of 16 MT rows and 8 N8 columns of a tile, times a factor per row, as T into the
- * tile from row first_in_tile and 16-byte chunk first_chunk on. */
-template <typename T, class Tile, int MT, int N8>
-static __device__ __forceinline__ void tile_put(unsigned char *tile, int first_in_tile,
-                                                int first_chunk, const float (&acc)[MT][N8][4],
-                                                const float (&factor)[MT][2]) {
-    int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int row = first_in_tile + m * 16 + half * 8 + g;
-#pragma unroll
-            for (int n = 0; n < N8; n++) {
-                *reinterpret_cast<uint32_t *>(tile + Tile::offset(row, first_chunk + n) + t * 4) =
-                    Low<T>::pack(acc[m][n][2 * half] * factor[m][half],
-                                 acc[m][n][2 * half + 1] * factor[m][half]);
-            }
-        }
-    }
-}
-
-/* Fragments */
-
-/* This lane's part in ldmatrix over a tile: `at(chunk16, row)` is its address for the 16 x 16
- * elements from row `row` (a multiple of 16, a constant) and column 16 chunk16. */
-template <int HEAD> struct TileLane {
-    SharedAddress base;
-    int twist;
-
-    /* Matrices in the order (rows 0-7, columns 0-7), (8-15, 0-7), (0-7, 8-15), (8-15, 8-15): an A
-     * operand; transposed, a B operand whose k runs along the tile's rows. */
-    static __device__ __forceinline__ TileLane by_rows(SharedAddress tile, int first) {
-        int lane = thread_anew() & 31, row = first + (lane & 15);
-        return {tile + row * HEAD * 2, (lane >> 4 ^ RowTile<HEAD>::twist(row)) * 16};
-    }
-    /* (0-7, 0-7), (0-7, 8-15), (8-15, 0-7), (8-15, 8-15): a B operand whose k runs along the
-     * tile's columns. */
-    static __device__ __forceinline__ TileLane by_columns(SharedAddress tile, int first) {
-        int lane = thread_anew() & 31, row = first + (lane & 7) + (lane >> 4) * 8;
-        return {tile + row * HEAD * 2, ((lane >> 3 & 1) ^ RowTile<HEAD>::twist(row)) * 16};
-    }
-    /* 64 columns further on, `times` times: beyond what is permuted. */
-    __device__ __forceinline__ TileLane columns_64(int times) const {
-        return {base + times * 128, twist};
-    }
-    __device__ __forceinline__ SharedAddress at(int chunk16, int row) const {
-        return base + ((chunk16 * 32) ^ twist) + row * HEAD * 2;
-    }
-};
-
-/* acc[MT][N / 8] += A B^T: A 16 MT rows of one tile, B N rows of another, over HEAD columns. */
-template <typename T, int MT, int N, int HEAD>
-static __device__ __forceinline__ void
-multiply_rows(float (&acc)[MT][N / 8][4], const TileLane<HEAD> &a, const TileLane<HEAD> &b) {
-#pragma unroll
-    for (int k = 0; k < HEAD / 16; k++) {
-        uint32_t fa[MT][4];
-#pragma unroll
-        for (int m = 0; m < MT; m++) ldmatrix_x4(fa[m], a.at(k, m * 16));
-#pragma unroll
-        for (int n = 0; n < N / 16; n++) {
-            uint32_t fb[4];
-            ldmatrix_x4(fb, b.at(k, n * 16));
-            const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                mma<T>(acc[m][2 * n], fa[m], low);
-                mma<T>(acc[m][2 * n + 1], fa[m], high);
-            }
-        }
-    }
-}
-
-/* acc[MT][N8] += A B: A fragments in registers, B K rows of a tile, 8 N8 of its columns. */
-template <typename T, int MT, int K, int N8, int HEAD>
-static __device__ __forceinline__ void multiply_fragments(float (&acc)[MT][N8][4],
-                                                          const uint32_t (&fa)[K / 16][MT][4],
-                                                          const TileLane<HEAD> &b) {
-#pragma unroll
-    for (int k = 0; k < K / 16; k++) {
-#pragma unroll
-        for (int n = 0; n < N8 / 2; n++) {
-            uint32_t fb[4];
-            ldmatrix_x4_trans(fb, b.at(n, k * 16));
-            const uint32_t low[2] = {fb[0], fb[1]}, high[2] = {fb[2], fb[3]};
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-                mma<T>(acc[m][2 * n], fa[k][m], low);
-                mma<T>(acc[m][2 * n + 1], fa[k][m], high);
-            }
-        }
-    }
-}
-
-/* Accumulators [16 MT, 16 K16], of columns from 8 first on, rounded to T, as A operands over
- * columns: the layouts agree. */
-template <typename T, int MT, int K16, int N8>
-static __device__ __forceinline__ void
-pack_fragments(uint32_t (&fa)[K16][MT][4], const float (&acc)[MT][N8][4], int first = 0) {
-#pragma unroll
-    for (int k = 0; k < K16; k++) {
-        int n = first + 2 * k;
-#pragma unroll
-        for (int m = 0; m < MT; m++) {
-            fa[k][m][0] = Low<T>::pack(acc[m][n][0], acc[m][n][1]);
-            fa[k][m][1] = Low<T>::pack(acc[m][n][2], acc[m][n][3]);
-            fa[k][m][2] = Low<T>::pack(acc[m][n + 1][0], acc[m][n + 1][1]);
-            fa[k][m][3] = Low<T>::pack(acc[m][n + 1][2], acc[m][n + 1][3]);
-        }
-    }
-}
-
-template <int MT, int N>
-static __device__ __forceinline__ void clear_fragments(float (&acc)[MT][N][4]) {
-#pragma unroll
-    for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int n = 0; n < N; n++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) acc[m][n][i] = 0;
-        }
-    }
 }
 
 #endif

@@ -4,15 +4,17 @@
 
 #include "runtime/cuda/kernels/attention.cuh"
 
-enum { ROW_TILE = ATTENTION_STEP }; /* rows that attention_keys_* passes over at a time */
+enum { ROW_TILE = ATTENTION_STEP }; /* rows that attention_keys_* passes over, up to heads of 128 */
 
-/* Starts copying lse2 and delta of ROW_TILE rows: 16 bytes a thread. */
+/* Starts copying lse2 and delta of ROWS rows: 16 bytes a thread. */
+template <int ROWS>
 static __device__ __forceinline__ void copy_statistics(SharedAddress to,
                                                        const AttentionBackwardArgs &a,
                                                        const AttentionPlace &place, int first_row) {
-    int thread = thread_anew(), i = thread % 16 * 4;
-    if (thread >= 32) return;
-    const float *from = thread < 16 ? a.lse2 : a.delta;
+    constexpr int EACH = ROWS / 4; /* threads */
+    int thread = thread_anew(), i = thread % EACH * 4;
+    if (thread >= 2 * EACH) return;
+    const float *from = thread < EACH ? a.lse2 : a.delta;
     copy_async_16(to + thread * 16,
                   from + (int64_t)place.pair * a.sizes.rows_padded + first_row + i, 16);
 }

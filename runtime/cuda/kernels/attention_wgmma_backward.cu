@@ -52,7 +52,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     auto copy_rows = [&](int first_row, int buffer) {
         tile_copy_in<Rows, ROW_TILE, ATTENTION_WGMMA_THREADS>(
             buffers + buffer * 2 * Rows::BYTES, rows, base, QueryRows{s}, first_row, s.rows);
-        copy_statistics(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
+        copy_statistics<ROW_TILE>(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
