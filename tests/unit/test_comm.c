@@ -1,5 +1,5 @@
 /* Collectives against a fixed-order reference bit by bit, channels, and every way to be aborted. */
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 #include "runtime/cpu/vec_low.h"
 #include "tests/support/reference_eval.h"

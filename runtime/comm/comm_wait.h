@@ -7,8 +7,8 @@
  * what it noted; a publisher changes the state before the count. Without sleepers a signal makes no
  * system call.
  */
-#ifndef RUNTIME_COMM_WAIT_H
-#define RUNTIME_COMM_WAIT_H
+#ifndef RUNTIME_COMM_COMM_WAIT_H
+#define RUNTIME_COMM_COMM_WAIT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

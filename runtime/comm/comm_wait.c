@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "runtime/comm_wait.h"
+#include "runtime/comm/comm_wait.h"
 
 #include <errno.h>
 #include <limits.h>
