@@ -52,7 +52,11 @@ double wait_thread_seconds(void) {
     return waited_seconds;
 }
 
-static double now(void) {
+void wait_add_seconds(double seconds) {
+    waited_seconds += seconds;
+}
+
+double wait_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -95,9 +99,9 @@ WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(
     if (ready(state) && !atomic_load_explicit(policy->aborted, memory_order_acquire)) {
         return WAIT_READY; /* without looking at a clock */
     }
-    double start = now();
+    double start = wait_now();
     WaitResult result = wait_for(policy, event, ready, state);
-    waited_seconds += now() - start;
+    waited_seconds += wait_now() - start;
     return result;
 }
 

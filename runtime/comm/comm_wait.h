@@ -1,4 +1,4 @@
-/* Waiting between threads, for comm_inproc.c: an event count over a futex.
+/* Waiting between threads: an event count over a futex.
  *
  *     waiter                             publisher
  *     wait_until(event, ready, state)    change what ready() reads (release); event_signal(event)
@@ -40,5 +40,9 @@ void wait_signal(WaitEvent *event);
 /* Seconds that the calling thread has waited so far, by its own clock readings: waits that were
  * ready at once count as none. */
 double wait_thread_seconds(void);
+/* Waits of other kinds count, too. */
+void wait_add_seconds(double seconds);
+/* Seconds of a clock that never goes back. */
+double wait_now(void);
 
 #endif
