@@ -87,8 +87,9 @@ const EngineBackend *cuda_backend(void);
 
 /* Is one of a call's results not finite? Sets the rank's `bad`. */
 bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
-/* Adds a rank's arena to what is allocated; false when the host has less memory than all need. */
-bool engine_check_host_memory(const Engine *engine, Diag *diag);
+/* False: the host has less memory than the ranks from `first` on need; of several processes, than
+ * so many of n_on_host processes do, if all are like this one. */
+bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, Diag *diag);
 double engine_now(void);
 
 /* Does this process hold the rank's memory? */

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT */
 #include "runtime/comm/tcp_internal.h"
 
 #include <arpa/inet.h>
@@ -6,7 +5,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,15 +35,6 @@ uint64_t tcp_host_id(void) {
         hash = hash_bytes(hash, &network.st_ino, sizeof network.st_ino);
     }
     return hash;
-}
-
-int tcp_own_cores(uint64_t *out_id) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    *out_id = 0;
-    if (sched_getaffinity(0, sizeof cores, &cores) != 0) return (int)sysconf(_SC_NPROCESSORS_ONLN);
-    *out_id = hash_bytes(HASH_START, &cores, sizeof cores);
-    return CPU_COUNT(&cores);
 }
 
 bool tcp_is_address(const char text[TCP_ADDRESS_BYTES]) {

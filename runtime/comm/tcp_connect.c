@@ -293,7 +293,7 @@ static bool share(const Connecting *c, const void *own, size_t n_bytes, void *ou
 static bool share_facts(Connecting *c, CommHost *out) {
     const int own_rank = c->world->job.rank;
     HostFacts own = {.byte_order = BYTE_ORDER_MARK, .version = VERSION, .host = tcp_host_id()};
-    out->n_cores = tcp_own_cores(&own.cores);
+    out->n_cores = wait_own_cores(&own.cores);
     if (!share(c, &own, sizeof own, c->facts)) return false;
     for (int i = 0; i < c->world->job.world; i++) {
         const HostFacts *facts = &c->facts[i];

@@ -158,7 +158,5 @@ bool tcp_own_addresses(const char *first, char out[TCP_MOST_ADDRESSES][TCP_ADDRE
 bool tcp_is_address(const char text[TCP_ADDRESS_BYTES]);
 /* Equal for processes of one machine and network namespace. */
 uint64_t tcp_host_id(void);
-/* The cores that this process may use: how many, and *out_id, equal for equal sets. */
-int tcp_own_cores(uint64_t *out_id);
 
 #endif
