@@ -172,7 +172,10 @@ static bool start_engine(Run *run) {
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
     run->engine = engine_create(run->plan, &run->options, run->diag);
-    if (!run->engine) return false;
+    if (!run->engine) {
+        if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
+        return false;
+    }
     bool resumed = false;
     train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,

@@ -2,6 +2,7 @@
 
 #include "frontend/commands/train_layout.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -1: not given; else a DeviceKind. False: reported. */
@@ -53,6 +54,7 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
         out->timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0);
         options.connect_s = options.operation_s = out->timeout_seconds;
         options.stuck_s = out->timeout_seconds;
+        options.lost_s = fmin(options.lost_s, out->timeout_seconds);
     }
     out->control = control_connect(&options, diag);
     out->rank = launch.rank;
