@@ -207,7 +207,7 @@ static bool turn(TcpExchange *exchange, bool *out_moved) {
     for (int k = 1; k < group->base.n_members; k++) { /* different members begin differently */
         const int i = (group->member + k) % group->base.n_members;
         TcpPeer *peer = group->peers[i];
-        for (int sends = 0; sends < 2; sends++) {
+        for (int sends = 1; sends >= 0; sends--) { /* first: the other may find what differs */
             TcpFlow *flow = sends ? &peer->out : &peer->in;
             if (!flow_may_move(flow)) continue;
             SocketResult result = move_flow(peer->fd, flow, sends);

@@ -16,7 +16,7 @@
 #include <poll.h>
 
 enum {
-    TCP_BLOCK_BYTES = 1 << 16,              /* summed at a time */
+    TCP_BLOCK_BYTES = 1 << 16,             /* summed at a time */
     TCP_STAGING_BYTES = 2 * TCP_BLOCK_BYTES /* of each peer: one is summed, one comes in */
 };
 

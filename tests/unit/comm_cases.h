@@ -453,7 +453,7 @@ static void test_pipeline(void) {
     free(pipeline);
 }
 
-static void test_cases(void) {
+static inline void test_cases(void) {
     static const DType DTYPES[] = {DTYPE_BF16, DTYPE_F16, DTYPE_F32};
     for (int i = 0; i < 3; i++) {
         moved = DTYPES[i];
