@@ -26,7 +26,6 @@ void describe_call(const RankContext *rank, const Node *node, TaskKind task, int
     }
     Arena *arena = arena_create();
     snprintf(out, size, "%s%d.%d %s%s, %s:%d", word, node->chunk, micro, OPS[node->op].name,
-             tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?",
-             node->loc.line);
+             tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?", node->loc.line);
     arena_destroy(arena);
 }

@@ -46,8 +46,8 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
     const char *why;
     bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
     diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
-               n_ranks, n_ranks == 1 ? "" : "s", n_ranks == 1 ? "s" : "",
-               (double)total / (1 << 30), (double)have / (1 << 30),
+               n_ranks, n_ranks == 1 ? "" : "s", n_ranks == 1 ? "s" : "", (double)total / (1 << 30),
+               (double)have / (1 << 30),
                lacks_gpu ? "; the plan is for CUDA, but no GPU can be used: " : "",
                lacks_gpu ? why : "");
     return false;
@@ -196,6 +196,10 @@ void engine_destroy(Engine *engine) {
 
 int64_t engine_arena_bytes(const Engine *engine) {
     return engine->arena_bytes;
+}
+
+int64_t engine_message_bytes(const Engine *engine) {
+    return engine->message_bytes;
 }
 
 const char *engine_tuning(const Engine *engine) {

@@ -25,8 +25,8 @@ typedef struct EngineOptions {
     bool no_cudnn;      /* CUDA: own kernels for all attention */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
-    /* Several processes, a rank in each: this one's rank among them and how they talk (runtime/launch). NULL:
-     * one process. */
+    /* Several processes, a rank in each: this one's rank among them and how they talk
+     * (runtime/launch). NULL: one process. */
     struct Control *control;
     int rank;
     bool no_registration;   /* CUDA: do not register memory with NCCL */
@@ -138,8 +138,11 @@ int64_t engine_sequences(const Engine *engine); /* that its caches have */
 /* The first `count` positions of a sequence of the caches become another's. */
 void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t count);
 
-/* Bytes really allocated for the arenas of all ranks (the plan's figure, or it is a bug). */
+/* Bytes really allocated for the arenas of this process's ranks (the plan's figure, or it is a
+ * bug). */
 int64_t engine_arena_bytes(const Engine *engine);
+/* What connections to other processes keep of messages, on the CPU; 0: there are none. */
+int64_t engine_message_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */
 const char *engine_tuning(const Engine *engine);
 /* Whose attention the steps run, in one line; NULL: own kernels', as

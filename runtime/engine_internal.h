@@ -73,6 +73,7 @@ struct Engine {
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
+    int64_t message_bytes;   /* engine_message_bytes */
     const char *tuning;      /* engine_tuning */
     const char *attention;   /* engine_attention */
     struct Control *control; /* NULL: one process has all ranks */

@@ -8,8 +8,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-size_t comm_tcp_staging_bytes(int n_peers) {
-    return (size_t)n_peers * TCP_STAGING_BYTES;
+size_t comm_tcp_staging_bytes(const CommWorld *base) {
+    const TcpWorld *world = (const TcpWorld *)base;
+    size_t bytes = 0;
+    for (int i = 0; i < world->job.world; i++) bytes += world->peers[i] ? TCP_STAGING_BYTES : 0;
+    return bytes;
 }
 
 static void wake(CommWorld *base) {

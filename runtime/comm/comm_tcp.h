@@ -56,7 +56,7 @@ CommChannel *comm_tcp_channel_create(CommWorld *world, int from, int to, uint32_
                                      const char *name);
 /* False: reported. */
 bool comm_tcp_connect(CommWorld *world, CommHost *out_host, Diag *diag);
-/* What connections keep of messages, in bytes, with so many other members in groups. */
-size_t comm_tcp_staging_bytes(int n_peers);
+/* What connections keep of messages: 128 KiB for each rank that this one shares a group with. */
+size_t comm_tcp_staging_bytes(const CommWorld *world);
 
 #endif

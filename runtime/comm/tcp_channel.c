@@ -66,8 +66,8 @@ static bool pump(TcpChannel *channel) {
         size_t of_header = comm_min(channel->sent, sizeof(TcpMessage)), moved = 0;
         size_t of_bytes = channel->sent - of_header;
         if (of_header < sizeof(TcpMessage)) {
-            pieces[n++] = (struct iovec){(char *)&first->header + of_header,
-                                         sizeof(TcpMessage) - of_header};
+            pieces[n++] =
+                (struct iovec){(char *)&first->header + of_header, sizeof(TcpMessage) - of_header};
         }
         if (of_bytes < first->header.bytes) {
             pieces[n++] = (struct iovec){(char *)first->bytes + of_bytes,
@@ -120,7 +120,8 @@ static bool check_message(TcpChannel *channel, const TcpMessage *message, size_t
                          channel->base.name, channel->peer);
     }
     if (message->bytes == bytes) return true;
-    return comm_fail(channel->base.world, "channel '%s': receive of %zu bytes meets a message of %llu",
+    return comm_fail(channel->base.world,
+                     "channel '%s': receive of %zu bytes meets a message of %llu",
                      channel->base.name, bytes, (unsigned long long)message->bytes);
 }
 
@@ -191,8 +192,7 @@ static void watch(TcpWorld *world) {
     const int lost = atomic_load(&world->lost);
     if (why) {
         comm_world_abort(&world->base, why);
-    } else if (lost >= 0 &&
-               wait_now() - atomic_load(&world->lost_at) > world->job.patience_s) {
+    } else if (lost >= 0 && wait_now() - atomic_load(&world->lost_at) > world->job.patience_s) {
         comm_fail(&world->base, "rank %d has closed its connection to rank %d", lost,
                   world->job.rank);
     }

@@ -29,8 +29,7 @@ static TcpRuns even_runs(char *base, size_t n, size_t pitch, size_t bytes) {
 static TcpRuns axis_runs(const Collective *c, char *base, int member, bool in_whole) {
     const CommCall *call = c->call;
     CommPart parts[2];
-    const int n =
-        comm_parts_of(&c->group->base, member, call->axis_local, call->axis_total, parts);
+    const int n = comm_parts_of(&c->group->base, member, call->axis_local, call->axis_total, parts);
     TcpRuns runs = {.base = base,
                     .n = call->outer,
                     .pitch = (in_whole ? call->axis_total : call->axis_local) * c->row};
@@ -152,7 +151,8 @@ static bool reduce_scatter(Collective *c) {
 /* A member's rows in blocks, [outer, member, rows, width], or strips, [outer, rows, member, width].
  */
 static TcpRuns member_runs(const Collective *c, char *base, int member, bool strips) {
-    const size_t n = (size_t)c->group->base.n_members, rows = c->call->axis_local, at = (size_t)member;
+    const size_t n = (size_t)c->group->base.n_members, rows = c->call->axis_local,
+                 at = (size_t)member;
     if (strips) return even_runs(base + at * c->row, c->call->outer * rows, n * c->row, c->row);
     return even_runs(base + at * rows * c->row, c->call->outer, n * rows * c->row, rows * c->row);
 }
@@ -160,7 +160,8 @@ static TcpRuns member_runs(const Collective *c, char *base, int member, bool str
 static bool all_to_all(Collective *c) {
     const bool strips = c->call->to_strips;
     for (int i = 0; i < c->group->base.n_members; i++) {
-        const TcpRuns from = member_runs(c, c->in, i, !strips), to = member_runs(c, c->out, i, strips);
+        const TcpRuns from = member_runs(c, c->in, i, !strips),
+                      to = member_runs(c, c->out, i, strips);
         TcpPeer *peer = c->group->peers[i];
         if (peer) {
             set_flow(&peer->out, 0, from, NOTHING);
@@ -210,7 +211,8 @@ bool tcp_collect(CommGroup *base, int member, const CommCall *call, const void *
                     .row = call->inner * element,
                     .in = (char *)in,
                     .out = out};
-    if (member != group->member) BUG("group '%s': member %d is another process", base->name, member);
+    if (member != group->member)
+        BUG("group '%s': member %d is another process", base->name, member);
     (void)n_in;
     clear_flows(group);
     return DO[call->operation](&c);

@@ -80,16 +80,16 @@ typedef struct Connecting {
 static void list_wanted(Connecting *c) {
     TcpWorld *world = c->world;
     const int own = world->job.rank;
-    c->wanted = comm_allocate(sizeof(*c->wanted) *
-                              (size_t)(world->job.world + world->n_channels + 1));
+    c->wanted =
+        comm_allocate(sizeof(*c->wanted) * (size_t)(world->job.world + world->n_channels + 1));
     for (int rank = 0; rank < world->job.world; rank++) {
         TcpPeer *peer = world->peers[rank];
         if (peer) c->wanted[c->n_wanted++] = (Wanted){rank, LINK_GROUPS, 0, rank > own, &peer->fd};
     }
     for (CommChannel *base = world->base.channels; base; base = base->next) {
         TcpChannel *channel = (TcpChannel *)base;
-        c->wanted[c->n_wanted++] = (Wanted){channel->peer, LINK_CHANNEL, channel->tag,
-                                            !channel->is_sender, &channel->fd};
+        c->wanted[c->n_wanted++] =
+            (Wanted){channel->peer, LINK_CHANNEL, channel->tag, !channel->is_sender, &channel->fd};
     }
     for (int i = 0; i < c->n_wanted; i++) atomic_fetch_add(&c->n_missing, c->wanted[i].accepts);
 }
@@ -121,8 +121,8 @@ static void remove_guest(Connecting *c, int i, bool closes) {
 static void hear_guest(Connecting *c, int i) {
     Guest *guest = &c->guests[i];
     size_t n;
-    SocketResult result = socket_receive(guest->fd, (char *)&guest->hello + guest->n,
-                                         sizeof(Hello) - guest->n, &n);
+    SocketResult result =
+        socket_receive(guest->fd, (char *)&guest->hello + guest->n, sizeof(Hello) - guest->n, &n);
     if (result == SOCKET_WAIT) return;
     guest->n += n;
     if (result == SOCKET_CLOSED) {
@@ -227,8 +227,8 @@ static bool prove(const Connecting *c, int fd, const Wanted *wanted, double unti
 
 static int try_address(const Connecting *c, const char *address, const Wanted *wanted, char *why) {
     const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
-    int fd = socket_connect(address, (int)c->endpoints[wanted->peer].port, until - socket_now(),
-                            why);
+    int fd =
+        socket_connect(address, (int)c->endpoints[wanted->peer].port, until - socket_now(), why);
     if (fd >= 0 && !prove(c, fd, wanted, until, why)) {
         close(fd);
         fd = -1;
@@ -351,7 +351,8 @@ static bool start_service(const Connecting *c) {
     world->polls = comm_allocate(sizeof(*world->polls) * (size_t)(world->n_channels + 1));
     int error = pthread_create(&world->thread, NULL, tcp_serve, world);
     world->has_thread = error == 0;
-    if (error) diag_error(c->diag, NO_LOC, "cannot start a thread for messages: %s", strerror(error));
+    if (error)
+        diag_error(c->diag, NO_LOC, "cannot start a thread for messages: %s", strerror(error));
     return error == 0;
 }
 

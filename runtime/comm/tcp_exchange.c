@@ -7,8 +7,8 @@
 #include <sys/uio.h>
 
 enum {
-    N_PIECES = 128,         /* of one read or write */
-    TURN_BYTES = 1 << 19,   /* of one connection, before the others' turn */
+    N_PIECES = 128,               /* of one read or write */
+    TURN_BYTES = 1 << 19,         /* of one connection, before the others' turn */
     ANNOUNCED_MAGIC = 0x504c4343, /* "PLCC" */
 };
 
@@ -53,10 +53,11 @@ static bool check_header(const TcpExchange *exchange, int other, TcpFlow *flow) 
                          group->base.name, rank);
     }
     if (in->tag != own.tag || in->sequence != own.sequence) {
-        return comm_fail(group->base.world,
-                         "group '%s': member %d is in call %u of it, rank %d in call %u of %s group",
-                         group->base.name, group->member, own.sequence, rank, in->sequence,
-                         in->tag == own.tag ? "this" : "another");
+        return comm_fail(
+            group->base.world,
+            "group '%s': member %d is in call %u of it, rank %d in call %u of %s group",
+            group->base.name, group->member, own.sequence, rank, in->sequence,
+            in->tag == own.tag ? "this" : "another");
     }
     CommCall theirs = {.operation = (CommOperation)in->operation,
                        .kind = (ReduceKind)in->kind,

@@ -16,7 +16,7 @@
 #include <poll.h>
 
 enum {
-    TCP_BLOCK_BYTES = 1 << 16,             /* summed at a time */
+    TCP_BLOCK_BYTES = 1 << 16,              /* summed at a time */
     TCP_STAGING_BYTES = 2 * TCP_BLOCK_BYTES /* of each peer: one is summed, one comes in */
 };
 
@@ -64,8 +64,8 @@ typedef struct TcpGroup {
     CommGroup base;
     uint32_t tag, n_calls;
     int member;
-    TcpPeer **peers;     /* [n_members]; NULL: this rank */
-    const void **inputs; /* [n_members] */
+    TcpPeer **peers;      /* [n_members]; NULL: this rank */
+    const void **inputs;  /* [n_members] */
     struct pollfd *polls; /* [n_members + 1] */
 } TcpGroup;
 
@@ -109,9 +109,9 @@ typedef struct TcpWorld {
     char own_address[64];
     TcpPeer **peers; /* by rank; NULL: shares no group */
     int n_channels;
-    int n_turns; /* over connections where nothing moves, before sleeping */
-    int ended_fd; /* an eventfd: readable once the world is aborted */
-    int wake_fd;  /* an eventfd: wakes the service thread */
+    int n_turns;          /* over connections where nothing moves, before sleeping */
+    int ended_fd;         /* an eventfd: readable once the world is aborted */
+    int wake_fd;          /* an eventfd: wakes the service thread */
     struct pollfd *polls; /* the service thread's: [n_channels + 1] */
     pthread_t thread;
     bool has_thread;

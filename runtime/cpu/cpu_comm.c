@@ -69,9 +69,9 @@ static void join_stages(const Joining *joining, CpuRank *rank) {
         }
         if (own < 0) continue;
         const CpuRank *first = joining->ranks[members[0]];
-        groups->stage[i] = join_group(joining, members, comm->n_stages, N_MESH_GROUPS + i,
-                                      first && first != rank ? first->groups.stage[i] : NULL,
-                                      comm->name);
+        groups->stage[i] =
+            join_group(joining, members, comm->n_stages, N_MESH_GROUPS + i,
+                       first && first != rank ? first->groups.stage[i] : NULL, comm->name);
         groups->stage_member[i] = own;
     }
 }
@@ -82,8 +82,8 @@ static void join_channels(const Joining *joining) {
     const Plan *plan = engine->plan;
     for (int r = 0; r < engine->n_ranks; r++) {
         if (!joining->ranks[r]) continue;
-        joining->ranks[r]->channels = ARENA_ARRAY(engine->arena, CommChannel *,
-                                                  plan->n_channels + 1);
+        joining->ranks[r]->channels =
+            ARENA_ARRAY(engine->arena, CommChannel *, plan->n_channels + 1);
     }
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *context = &engine->ranks[r];
@@ -95,9 +95,8 @@ static void join_channels(const Joining *joining) {
             const int peer = mesh_rank(&plan->mesh, to), n_slots = executor_channel_slots(plan, i);
             CpuRank *ends[2] = {joining->ranks[r], joining->ranks[peer]};
             if (!ends[0] && !ends[1]) continue;
-            const char *name =
-                arena_printf(engine->arena, "%s messages of rank %d to rank %d",
-                             channel->backward ? "gradient" : "activation", r, peer);
+            const char *name = arena_printf(engine->arena, "%s messages of rank %d to rank %d",
+                                            channel->backward ? "gradient" : "activation", r, peer);
             CommChannel *made =
                 joining->is_remote
                     ? comm_tcp_channel_create(joining->world, r, peer, (uint32_t)i, n_slots, name)
@@ -132,8 +131,8 @@ static CommWorld *create_world(const Engine *engine, const EngineOptions *option
                    .all_gather = all_gather,
                    .why_failed = why_failed,
                    .own_address = address,
-                   .connect_s = options->timeout_seconds > 0 ? options->timeout_seconds
-                                                             : CONNECT_SECONDS,
+                   .connect_s =
+                       options->timeout_seconds > 0 ? options->timeout_seconds : CONNECT_SECONDS,
                    .patience_s = PATIENCE_SECONDS};
     return comm_tcp_create(&job);
 }

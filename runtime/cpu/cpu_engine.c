@@ -261,6 +261,9 @@ static bool join(CpuEngine *threads, const EngineOptions *options, Diag *diag) {
         ranks[threads->first_local + r] = rank;
     }
     if (!cpu_comm_join(engine, ranks, options, &threads->world, &host, diag)) return false;
+    if (engine->control) {
+        engine->message_bytes = (int64_t)comm_tcp_staging_bytes(threads->world);
+    }
     int cores = options->n_threads > 0 ? options->n_threads : host.n_cores / host.n_sharing;
     threads->n_threads = cores > threads->n_local ? cores / threads->n_local : 1;
     return engine_check_host_memory(engine, threads->first_local, threads->n_local, host.n_ranks,

@@ -123,6 +123,53 @@ why=
 [ "$codes" = ' 2 2' ] || why="exit codes$codes"
 grep -q '2 processes were started for a plan of 4 ranks' "$folder/rank1" || why=$(cat "$folder/rank1")
 result 'another number of processes is refused' "$why"
+# Two hosts, as network namespaces; both have an interface besides, with one address, that leads
+# nowhere (as docker0 is): whoever answers there is not the rank that is meant.
+# on_hosts PLAN-ARGUMENTS...: ranks 0 and 1 on the first, 2 and 3 on the second.
+on_hosts() {
+    local rank host
+    pids=()
+    for rank in 0 1 2 3; do
+        host=$((rank / 2))
+        RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 \
+            timeout -k 1 60 ip netns exec "perilune$$-$host" "$perilune" "$@" \
+            >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    finish
+}
+
+two_hosts() {
+    local host why= a=perilune$$-0 b=perilune$$-1
+    for host in 0 1; do
+        ip -n "perilune$$-$host" link set lo up
+        ip -n "perilune$$-$host" link add nowhere type veth peer name nobody
+        ip -n "perilune$$-$host" addr add 10.66.0.1/24 dev nowhere
+        ip -n "perilune$$-$host" link set nowhere up
+        ip -n "perilune$$-$host" link set nobody up
+    done
+    ip -n "$a" link add net type veth peer name net netns "$b"
+    for host in 0 1; do
+        ip -n "perilune$$-$host" addr add 10.77.0.$((host + 1))/24 dev net
+        ip -n "perilune$$-$host" link set net up
+    done
+    run train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/one"
+    on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/several"
+    [ "$codes" = ' 0 0 0 0' ] || why="exit codes$codes: $(cat "$folder"/rank?)"
+    cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
+    PERILUNE_INTERFACES=nowhere on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 1 \
+        --timeout 1
+    [[ $codes == *1* ]] || why=${why:-exit codes$codes by way of an interface that leads nowhere}
+    result 'two hosts' "$why"
+}
+if ip netns add "perilune$$-0" 2>/dev/null && ip netns add "perilune$$-1" 2>/dev/null; then
+    two_hosts
+else
+    echo "skip $suite: two hosts: network namespaces need root and ip"
+fi
+ip netns del "perilune$$-0" 2>/dev/null
+ip netns del "perilune$$-1" 2>/dev/null
+
 wait $killed || n_failed=1
 wait $stopped || n_failed=1
 [ "$n_failed" -eq 0 ]

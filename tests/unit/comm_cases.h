@@ -24,7 +24,7 @@ typedef struct Team {
     int n;
     CommWorld *worlds[MAX_RANKS];
     CommGroup *all[MAX_RANKS];
-    CommGroup *halves[MAX_RANKS];                       /* of an even n: the rank's own half */
+    CommGroup *halves[MAX_RANKS];                         /* of an even n: the rank's own half */
     CommChannel *from[MAX_RANKS - 1], *to[MAX_RANKS - 1]; /* rank i to i + 1, at either end */
 } Team;
 
@@ -115,10 +115,8 @@ typedef struct Job {
 } Job;
 
 static Job job_create(int n_ranks, size_t in_floats, size_t out_floats) {
-    Job job = {.n_ranks = n_ranks,
-               .team = team_open(n_ranks),
-               .n_in = in_floats,
-               .n_out = out_floats};
+    Job job = {
+        .n_ranks = n_ranks, .team = team_open(n_ranks), .n_in = in_floats, .n_out = out_floats};
     for (int i = 0; i < n_ranks; i++) {
         job.in[i] = malloc((in_floats + 1) * sizeof(float));
         job.out[i] = malloc((out_floats + 1) * sizeof(float));
@@ -372,12 +370,9 @@ static void mixed_rank(int rank, void *shared) {
             ok = comm_all_gather(all, rank, DTYPE_F32, in, out, 1, count, count * n, 1);
             memcpy(in, out + count * (n - 1), count * sizeof(float));
             break;
-        case 2:
-            ok = comm_broadcast(all, rank, step % mixed->n_ranks, DTYPE_F32, in, count);
-            break;
+        case 2: ok = comm_broadcast(all, rank, step % mixed->n_ranks, DTYPE_F32, in, count); break;
         case 3:
-            ok = comm_all_reduce(half, in_half, REDUCE_SUM, DTYPE_F32, in, in,
-                                 count) &&
+            ok = comm_all_reduce(half, in_half, REDUCE_SUM, DTYPE_F32, in, in, count) &&
                  comm_all_reduce(all, rank, REDUCE_MAX, DTYPE_F32, in, in, count);
             break;
         default:

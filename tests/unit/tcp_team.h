@@ -56,8 +56,8 @@ static inline void *join(void *argument) {
     if (joining->deals) comm_group_set_dealing(team->all[rank]);
     if (n % 2 == 0) {
         const int half = rank * 2 / n;
-        team->halves[rank] = comm_tcp_group_create(world, ranks + half * n / 2, n / 2,
-                                                   2 + (uint32_t)half, "half");
+        team->halves[rank] =
+            comm_tcp_group_create(world, ranks + half * n / 2, n / 2, 2 + (uint32_t)half, "half");
     }
     if (rank + 1 < n) {
         team->from[rank] = comm_tcp_channel_create(world, rank, rank + 1, 7, N_SLOTS, "next");

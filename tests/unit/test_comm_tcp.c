@@ -128,9 +128,9 @@ static void test_random(void) {
             if (deals) comm_group_set_dealing(r.among_threads);
             run_ranks(n, random_rank, &r);
             for (int i = 0; i < n; i++) {
-                CHECK(r.n_different[i] == 0, "rank %d of %d, dealing %d: %d calls, the first is %d; %s",
-                      i, n, deals, r.n_different[i], r.first[i],
-                      comm_world_reason(r.tcp->worlds[i]));
+                CHECK(r.n_different[i] == 0,
+                      "rank %d of %d, dealing %d: %d calls, the first is %d; %s", i, n, deals,
+                      r.n_different[i], r.first[i], comm_world_reason(r.tcp->worlds[i]));
             }
             comm_world_destroy(r.threads);
             disconnect_team(r.tcp);
@@ -221,8 +221,9 @@ static void check_fault(Fault fault, int who, const char *text) {
 
 static void test_faults(void) {
     check_begin("calls that differ, sizes that differ and garbage end the world and say why");
-    check_fault(FAULT_COUNT, 0, "inner 8), member 1 calls all_reduce(f32, kind 0, root 0, outer 0, "
-                                "axis 0 of 0, inner 7)");
+    check_fault(FAULT_COUNT, 0,
+                "inner 8), member 1 calls all_reduce(f32, kind 0, root 0, outer 0, "
+                "axis 0 of 0, inner 7)");
     check_fault(FAULT_CALL, 1, "member 1 calls barrier(");
     check_fault(FAULT_MESSAGE, 1, "receive of 16 bytes meets a message of 32");
     check_fault(FAULT_GARBAGE, 0, "group 'all': rank 1 sent what is no call");
@@ -237,8 +238,8 @@ static void test_late(void) {
     comm_world_set_timeout(team->worlds[1], 0.05);
     CHECK(!comm_all_reduce(team->all[1], 1, REDUCE_SUM, DTYPE_F32, &x, &x, 1), "returned true");
     const char *reason = comm_world_reason(team->worlds[1]);
-    CHECK(strstr(reason, "group 'all': member 1: all_reduce waited 0.05 s for rank 0 (0 of 2"), "%s",
-          reason);
+    CHECK(strstr(reason, "group 'all': member 1: all_reduce waited 0.05 s for rank 0 (0 of 2"),
+          "%s", reason);
     comm_world_set_timeout(team->worlds[2], 0.05);
     CHECK(!comm_channel_recv(team->to[1], &x, 4), "returned true");
     reason = comm_world_reason(team->worlds[2]);
