@@ -50,11 +50,13 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_TRAINING},
       {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT},
       {"or searching for the best layout", IN_RUN_SEARCH}},
-     "On the processor every rank of the plan becomes a thread, on GPUs a process of its own.\n"
+     "Started once, on the processor, every rank of the plan becomes a thread; started by mpirun,\n"
+     "srun or torchrun as many times as it has ranks, and on GPUs always, a process of its own.\n"
      "With --cluster or --ranks the layout is searched, for as many processes as were started; "
      "what\n"
      "the options fix stays. Ctrl-C ends after the step, and saves.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
+     "  mpirun -np 4 perilune train gpt.plan --device cpu --data text.txt --steps 500\n"
      "  perilune train gpt.plan --data text.txt --steps 90000 --checkpoint run.ckpt \\\n"
      "      --checkpoint-every 500 --continue\n"
      "  perilune train models/gpt.lua --set layers=2 --data text.txt --steps 100 --log run.jsonl\n"

@@ -34,7 +34,7 @@ typedef struct SliceRun {
     int64_t from, to, count;
 } SliceRun;
 int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]);
-/* An all-to-all's sizes, as runtime/comm.h has them; false: it names no two axes to exchange. */
+/* An all-to-all's sizes, as comm.h has them; false: it names no two axes to exchange. */
 typedef struct ExchangeSizes {
     int64_t outer, rows, width;
     bool to_strips;

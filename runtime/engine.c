@@ -35,16 +35,19 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info) {
 }
 
 /* More than the machine has would be killed half-way through: say so before. */
-bool engine_check_host_memory(const Engine *engine, Diag *diag) {
+bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, Diag *diag) {
     int64_t total = 0;
-    for (int r = 0; r < engine->n_ranks; r++) total += engine->ranks[r].stage->arena_bytes;
+    const int n_ranks = n * n_on_host;
+    for (int r = first; r < first + n; r++) {
+        total += engine->ranks[r].stage->arena_bytes * n_on_host;
+    }
     int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     if (total < have) return true;
     const char *why;
     bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
     diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
-               engine->n_ranks, engine->n_ranks == 1 ? "" : "s", engine->n_ranks == 1 ? "s" : "",
-               (double)total / (1 << 30), (double)have / (1 << 30),
+               n_ranks, n_ranks == 1 ? "" : "s", n_ranks == 1 ? "s" : "", (double)total / (1 << 30),
+               (double)have / (1 << 30),
                lacks_gpu ? "; the plan is for CUDA, but no GPU can be used: " : "",
                lacks_gpu ? why : "");
     return false;
@@ -193,6 +196,10 @@ void engine_destroy(Engine *engine) {
 
 int64_t engine_arena_bytes(const Engine *engine) {
     return engine->arena_bytes;
+}
+
+int64_t engine_message_bytes(const Engine *engine) {
+    return engine->message_bytes;
 }
 
 const char *engine_tuning(const Engine *engine) {

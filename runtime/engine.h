@@ -1,5 +1,5 @@
-/* Engine: one plan running on this machine: on its CPU, every rank of the plan a thread, or on CUDA
- * devices (runtime/cuda/cuda_engine.h).
+/* Engine: one plan running on this machine: on its CPU, every rank of the plan a thread, on CUDA
+ * devices (runtime/cuda/cuda_engine.h), or as one of several processes, with one rank in each.
  *
  * engine_create allocates one arena per rank, of exactly the plan's size, and emits each rank's
  * step into a list of resolved calls or a captured graph; engine_step replays it. Nothing is
@@ -17,7 +17,7 @@ typedef enum DeviceKind { DEVICE_CPU, DEVICE_CUDA } DeviceKind;
 
 typedef struct EngineOptions {
     DeviceKind device;
-    int n_threads;      /* CPU: cores to use in all; 0: all online */
+    int n_threads;      /* CPU: cores that this process uses; 0: its share of those it may */
     bool virtual_ranks; /* CUDA: all ranks of the plan on one device, in this process */
     bool no_graph;      /* CUDA: issue every command instead of replaying a captured graph */
     bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
@@ -25,8 +25,8 @@ typedef struct EngineOptions {
     bool no_cudnn;      /* CUDA: own kernels for all attention */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
-    /* CUDA, several processes: this one's rank among them and how they talk (runtime/launch). NULL:
-     * one process. */
+    /* Several processes, a rank in each: this one's rank among them and how they talk
+     * (runtime/launch). NULL: one process. */
     struct Control *control;
     int rank;
     bool no_registration;   /* CUDA: do not register memory with NCCL */
@@ -138,8 +138,11 @@ int64_t engine_sequences(const Engine *engine); /* that its caches have */
 /* The first `count` positions of a sequence of the caches become another's. */
 void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t count);
 
-/* Bytes really allocated for the arenas of all ranks (the plan's figure, or it is a bug). */
+/* Bytes really allocated for the arenas of this process's ranks (the plan's figure, or it is a
+ * bug). */
 int64_t engine_arena_bytes(const Engine *engine);
+/* What connections to other processes keep of messages, on the CPU; 0: there are none. */
+int64_t engine_message_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */
 const char *engine_tuning(const Engine *engine);
 /* Whose attention the steps run, in one line; NULL: own kernels', as

@@ -73,6 +73,7 @@ struct Engine {
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
     int64_t arena_bytes;
+    int64_t message_bytes;   /* engine_message_bytes */
     const char *tuning;      /* engine_tuning */
     const char *attention;   /* engine_attention */
     struct Control *control; /* NULL: one process has all ranks */
@@ -87,8 +88,9 @@ const EngineBackend *cuda_backend(void);
 
 /* Is one of a call's results not finite? Sets the rank's `bad`. */
 bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
-/* Adds a rank's arena to what is allocated; false when the host has less memory than all need. */
-bool engine_check_host_memory(const Engine *engine, Diag *diag);
+/* False: the host has less memory than the ranks from `first` on need; of several processes, than
+ * so many of n_on_host processes do, if all are like this one. */
+bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, Diag *diag);
 double engine_now(void);
 
 /* Does this process hold the rank's memory? */

@@ -7,6 +7,7 @@
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
+#include "planner/plan/plan_library.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
 #include "runtime/metrics/progress.h"
@@ -172,7 +173,10 @@ static bool start_engine(Run *run) {
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
     run->engine = engine_create(run->plan, &run->options, run->diag);
-    if (!run->engine) return false;
+    if (!run->engine) {
+        if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
+        return false;
+    }
     bool resumed = false;
     train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
@@ -233,7 +237,11 @@ static void print_start(const Run *run) {
                lacking);
     }
     print_precision(plan);
-    printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
+    if (run->options.control) {
+        printf("memory  %s planned for all ranks, %s allocated for this one\n", planned, allocated);
+    } else {
+        printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
+    }
     if (run->checkpoint.snapshot) {
         units_format_bytes(allocated, sizeof(allocated),
                            engine_snapshot_bytes(run->checkpoint.snapshot));
@@ -332,8 +340,12 @@ static void print_resident(const Run *run) {
     char seen[32], planned[32], text[32];
     if (run->plan->cuda || getrusage(RUSAGE_SELF, &usage) != 0) return;
     units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
-    units_format_bytes(planned, sizeof(planned),
-                       planned_bytes(run->plan) + run->plan->library_bytes);
+    int64_t all = planned_bytes(run->plan) + run->plan->library_bytes;
+    if (run->options.control) { /* of rank 0, whose stage is the first */
+        all = engine_arena_bytes(run->engine) + plan_process_library_bytes(run->plan, 0) +
+              engine_message_bytes(run->engine);
+    }
+    units_format_bytes(planned, sizeof(planned), all);
     units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
            "program and libraries included\n",

@@ -2,6 +2,7 @@
 
 #include "frontend/commands/train_layout.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -1: not given; else a DeviceKind. False: reported. */
@@ -28,13 +29,6 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag) {
     return true;
 }
 
-void engine_args_refuse_processes(int world, Diag *diag) {
-    diag_error(diag, NO_LOC,
-               "%d processes were started, but a plan for CPUs runs in one: its ranks are "
-               "threads (start one process, or plan with --device cuda)",
-               world);
-}
-
 Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
                              uint64_t fingerprint, Diag *diag) {
     ControlOptions options = control_default_options(launch, fingerprint);
@@ -47,10 +41,6 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
     LaunchEnvironment launch;
     if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
     if (launch.world == 1) return EXIT_DONE;
-    if (out->device != DEVICE_CUDA) {
-        engine_args_refuse_processes(launch.world, diag);
-        return EXIT_USAGE;
-    }
     /* Those that a searched layout has no rank for have left. */
     if (train_layout_is_wanted(args)) launch.world = mesh_rank_count(&plan->mesh);
     if (launch.world != mesh_rank_count(&plan->mesh) || out->virtual_ranks) {
@@ -64,6 +54,7 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
         out->timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0);
         options.connect_s = options.operation_s = out->timeout_seconds;
         options.stuck_s = out->timeout_seconds;
+        options.lost_s = fmin(options.lost_s, out->timeout_seconds);
     }
     out->control = control_connect(&options, diag);
     out->rank = launch.rank;

@@ -18,8 +18,6 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
  * them to come. `fingerprint`: equal on all. NULL: reported. */
 Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
                              uint64_t fingerprint, Diag *diag);
-/* Reports that ranks of a plan for CPUs are no processes. */
-void engine_args_refuse_processes(int world, Diag *diag);
 /* The weights of --load, and over them --load-trained's. *out_n_begun, which may be NULL: adapters
  * that begin as they are made, as no file has any. */
 bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag);

@@ -140,10 +140,6 @@ static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, int *out_stat
                    cli_given(args, OPT_RANKS) ? "; leave out --ranks" : "");
         return NULL;
     }
-    if (world > 1 && job->cluster->is_cpu) {
-        engine_args_refuse_processes(world, diag);
-        return NULL;
-    }
     if (world > 1 && !says_ranks) {
         finds.n = pick_counts(world, job->cluster->node.n_devices, finds.counts);
     }

@@ -16,7 +16,7 @@ enum { MAX_TEXT = 200, MAX_KEYS = 100, MAX_PATH_TEXT = 128 };
 static const char DEFAULT_SOFTWARE[] = "perilune";
 
 /* Shipped scripts that others require: no clusters. */
-static const char *const SHARED[] = {"devices", "nodes", "software"};
+static const char *const SHARED[] = {"cpu_nodes", "devices", "nodes", "software"};
 
 /* One cluster_read. */
 typedef struct Reading {

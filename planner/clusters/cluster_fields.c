@@ -15,7 +15,8 @@ const ClusterField CLUSTER_FIELDS[] = {
     TEXT("title", title, OPTIONAL, "in words"),
     TEXT("source", source, OPTIONAL, "where the numbers are from"),
     ROW("max_devices", LONG, max_devices, "devices", 0, 1e7, OPTIONAL, 0, "in all; 0: no limit"),
-    FLAG("is_cpu", is_cpu, OPTIONAL, "a device is a processor core, a rank a thread"),
+    FLAG("is_cpu", is_cpu, OPTIONAL,
+         "a device is one or more processor cores, a rank a thread or a process"),
 
     TEXT("device.name", device.name, NEEDED, "what the device is called"),
     ROW("device.peak_flops.f32", REAL, device.peak_flops[MATH_F32], "FLOP/s", 1e6, 1e18, NEEDED, 0,

@@ -93,19 +93,24 @@ static int64_t cuda_library_bytes(const Plan *plan) {
     return most;
 }
 
+/* A thread of one process. */
+static int64_t rank_bytes(const Plan *plan, int stage) {
+    const Stage *of = &plan->stages[stage];
+    const Graph *graph = plan->programs[of->program].graph;
+    return RANK_BYTES + record_bytes(of, graph, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
+           packing_bytes(graph);
+}
+
 int64_t plan_library_bytes(const Plan *plan) {
     if (plan->cuda) return cuda_library_bytes(plan);
     int64_t ranks_per_stage = mesh_rank_count(&plan->mesh) / plan->n_stages;
     int64_t total = PROGRAM_BYTES;
-    for (int s = 0; s < plan->n_stages; s++) {
-        const Stage *stage = &plan->stages[s];
-        const Graph *graph = plan->programs[stage->program].graph;
-        int64_t rank = RANK_BYTES +
-                       record_bytes(stage, graph, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
-                       packing_bytes(graph);
-        total += ranks_per_stage * rank;
-    }
+    for (int s = 0; s < plan->n_stages; s++) total += ranks_per_stage * rank_bytes(plan, s);
     return total;
+}
+
+int64_t plan_process_library_bytes(const Plan *plan, int stage) {
+    return PROGRAM_BYTES + rank_bytes(plan, stage);
 }
 
 int64_t plan_fullest_bytes(const Plan *plan) {

@@ -19,6 +19,10 @@ bool node_is_called(const Node *node);
 /* In all, for the CPU; for a CUDA plan what the device holds that holds most of it. */
 int64_t plan_library_bytes(const Plan *plan);
 
+/* Of a plan for the CPU with a process for each rank: of one of this stage, without what its
+ * connections keep (engine_message_bytes). */
+int64_t plan_process_library_bytes(const Plan *plan, int stage);
+
 /* Of a CUDA plan: beyond the arena, on a device of this stage. */
 int64_t plan_stage_library_bytes(const Plan *plan, int stage);
 

@@ -7,7 +7,7 @@
 #define RUNTIME_CPU_BIND_H
 
 #include "runtime/binding.h"
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include "runtime/cpu/gemm.h"
 
 /* What changes from step to step, read by kernels when they run. */

@@ -1,11 +1,12 @@
-#include "runtime/cpu/cpu_engine.h"
+#include "runtime/cpu/cpu_comm.h"
+
+#include "runtime/launch/control.h"
 
 #include <errno.h>
 #include <omp.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 typedef struct RankThread {
     CpuRank rank;
@@ -20,8 +21,10 @@ typedef struct RankThread {
 typedef struct CpuEngine {
     Engine *engine;
     CommWorld *world;
-    int n_threads; /* of each rank */
-    RankThread *ranks;
+    int n_threads;   /* of each rank */
+    int first_local; /* which of the plan's ranks are this process's: */
+    int n_local;
+    RankThread *ranks; /* [n_local] */
     pthread_mutex_t mutex;
     pthread_cond_t wake, finished;
     EngineJob job;
@@ -32,8 +35,8 @@ typedef struct CpuEngine {
 } CpuEngine;
 
 /* Adds each call's time to its op's; what copies inputs counts as `input`. */
-static void profile_list(Engine *engine, const CallList *list, double *out_op_seconds) {
-    memset(out_op_seconds, 0, sizeof(engine->op_seconds));
+static void profile_list(const CallList *list, double *out_op_seconds) {
+    memset(out_op_seconds, 0, N_OPS * sizeof(*out_op_seconds));
     double last = engine_now();
     for (int i = 0; i < list->count; i++) {
         const Node *node = list->info[i].node;
@@ -44,12 +47,21 @@ static void profile_list(Engine *engine, const CallList *list, double *out_op_se
     }
 }
 
+/* For the job's other processes: what this rank does from now on. */
+static void tell_progress(const RankThread *thread, const CallList *list, int call) {
+    const Engine *engine = thread->rank.engine;
+    if (!engine->control) return;
+    const CallNote *note = &list->notes[call];
+    control_update_progress(engine->control, engine->input.step, 0, call, note->waits, note->text);
+}
+
 /* Calls [first, end). */
 static void run_list(RankThread *thread, const CallList *list, int first, int end, bool check) {
     int number = thread->rank.context->rank;
     Engine *engine = thread->rank.engine;
     for (int i = first; i < end; i++) {
         const CallInfo *info = &list->info[i];
+        tell_progress(thread, list, i);
         if (!list->calls[i].run(list->calls[i].args)) {
             char text[256];
             snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed", number,
@@ -78,6 +90,7 @@ static void trace_list(RankThread *thread, const CallList *list) {
     for (int i = 0; i < list->count; i++) {
         const CallInfo *info = &list->info[i];
         double waited = comm_waited_seconds();
+        tell_progress(thread, list, i);
         if (!list->calls[i].run(list->calls[i].args)) return;
         double now = engine_now();
         thread->spans[thread->n_spans++] =
@@ -102,7 +115,7 @@ static void run_job(RankThread *thread, EngineJob job) {
     case JOB_TRAIN:
     case JOB_CHECK: run_list(thread, train, 0, train->count, job == JOB_CHECK); break;
     case JOB_PROFILE:
-        profile_list(engine, train, thread->rank.context->rank == 0 ? engine->op_seconds : own);
+        profile_list(train, thread == thread->threads->ranks ? engine->op_seconds : own);
         break;
     case JOB_TRACE: trace_list(thread, train); break;
     case JOB_FORWARD: run_list(thread, forward, 0, forward->count, false); break;
@@ -137,7 +150,7 @@ static void *rank_main(void *user) {
 }
 
 static void set_state(CpuEngine *threads, const StepInput *input) {
-    for (int r = 0; r < threads->engine->n_ranks; r++) {
+    for (int r = 0; r < threads->n_local; r++) {
         RankThread *thread = &threads->ranks[r];
         thread->rank.state.step = (uint64_t)input->step;
         thread->rank.state.train = input->train;
@@ -154,19 +167,32 @@ static void release_own_threads(void) {
     omp_pause_resource_all(omp_pause_soft);
 }
 
+/* Other processes are told before they wait for this one; what they tell is then the reason. */
+static void fail_job(const Engine *engine, const char *reason, Diag *diag) {
+    const char *why = reason;
+    if (engine->control) {
+        if (!control_failed(engine->control, NULL)) control_report(engine->control, reason);
+        control_failed(engine->control, &why);
+    }
+    diag_error(diag, NO_LOC, "%s", why[0] ? why : reason);
+}
+
 static bool cpu_run(Engine *engine, EngineJob job, Diag *diag) {
     CpuEngine *threads = engine->backend_state;
     release_own_threads();
     set_state(threads, &engine->input);
     pthread_mutex_lock(&threads->mutex);
     threads->job = job;
-    threads->n_running = engine->n_ranks;
+    threads->n_running = threads->n_local;
     threads->generation++;
     pthread_cond_broadcast(&threads->wake);
     while (threads->n_running > 0) pthread_cond_wait(&threads->finished, &threads->mutex);
     pthread_mutex_unlock(&threads->mutex);
+    if (engine->control) {
+        control_update_progress(engine->control, -1, 0, 0, false, "between steps");
+    }
     if (!comm_world_is_aborted(threads->world)) return true;
-    diag_error(diag, NO_LOC, "%s", comm_world_reason(threads->world));
+    fail_job(engine, comm_world_reason(threads->world), diag);
     return false;
 }
 
@@ -174,9 +200,9 @@ static bool cpu_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int 
                       Diag *diag) {
     CpuEngine *threads = engine->backend_state;
     int count = 0;
-    for (int r = 0; r < engine->n_ranks; r++) count += threads->ranks[r].rank.train.count;
+    for (int r = 0; r < threads->n_local; r++) count += threads->ranks[r].rank.train.count;
     EngineSpan *spans = ARENA_ARRAY(arena, EngineSpan, count + 1);
-    for (int r = 0, first = 0; r < engine->n_ranks; r++) {
+    for (int r = 0, first = 0; r < threads->n_local; r++) {
         threads->ranks[r].spans = spans + first;
         first += threads->ranks[r].rank.train.count;
     }
@@ -184,74 +210,6 @@ static bool cpu_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int 
     *out_spans = spans;
     *out_count = count;
     return cpu_run(engine, JOB_TRACE, diag);
-}
-
-/* The groups that a rank takes part in: one along each mesh axis, one of all with its
- * weights, one per tied weight. Groups are
- * made by their member 0 and found again by the others. */
-static void join_groups(CpuEngine *threads, CpuRank *rank) {
-    Engine *engine = threads->engine;
-    const Plan *plan = engine->plan;
-    const RankContext *context = rank->context;
-    CommGroups *groups = &rank->groups;
-    for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
-        if (!mesh_has_messages(&plan->mesh, axis)) continue;
-        MeshCoord first = mesh_member_coord(&plan->mesh, context->coord, axis, 0);
-        CpuRank *leader = &threads->ranks[mesh_rank(&plan->mesh, first)].rank;
-        if (leader == rank) {
-            groups->mesh[axis] = comm_group_create(
-                threads->world, mesh_size(&plan->mesh, axis),
-                arena_printf(engine->arena, "%s of rank %d", mesh_axis_name(axis), context->rank));
-            if (mesh_deals(axis)) comm_group_set_dealing(groups->mesh[axis]);
-        } else {
-            groups->mesh[axis] = leader->groups.mesh[axis];
-        }
-        groups->member[axis] = mesh_member(&plan->mesh, context->coord, axis);
-    }
-    groups->n_stage = plan->n_comms;
-    groups->stage_names = ARENA_ARRAY(engine->arena, const char *, plan->n_comms + 1);
-    groups->stage = ARENA_ARRAY(engine->arena, CommGroup *, plan->n_comms + 1);
-    groups->stage_member = ARENA_ARRAY(engine->arena, int, plan->n_comms + 1);
-    for (int i = 0; i < plan->n_comms; i++) {
-        const StageComm *comm = &plan->comms[i];
-        MeshCoord first = context->coord;
-        first.at[MESH_P] = comm->stages[0];
-        groups->stage_names[i] = comm->name;
-        for (int k = 0; k < comm->n_stages; k++) {
-            if (comm->stages[k] != context->stage_number) continue;
-            CpuRank *leader = &threads->ranks[mesh_rank(&plan->mesh, first)].rank;
-            groups->stage[i] = leader == rank
-                                   ? comm_group_create(threads->world, comm->n_stages, comm->name)
-                                   : leader->groups.stage[i];
-            groups->stage_member[i] = k;
-        }
-    }
-}
-
-/* Channels link ranks of two stages with the same t, c and d; the sender's rank makes them. */
-static void join_channels(CpuEngine *threads) {
-    Engine *engine = threads->engine;
-    const Plan *plan = engine->plan;
-    for (int r = 0; r < engine->n_ranks; r++) {
-        threads->ranks[r].rank.channels =
-            ARENA_ARRAY(engine->arena, CommChannel *, plan->n_channels + 1);
-    }
-    for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *context = &engine->ranks[r];
-        for (int i = 0; i < plan->n_channels; i++) {
-            const Channel *channel = &plan->channels[i];
-            if (channel->from != context->stage_number) continue;
-            MeshCoord to = context->coord;
-            to.at[MESH_P] = channel->to;
-            int peer = mesh_rank(&plan->mesh, to);
-            CommChannel *made = comm_channel_create(
-                threads->world, executor_channel_slots(plan, i),
-                arena_printf(engine->arena, "%s messages of rank %d to rank %d",
-                             channel->backward ? "gradient" : "activation", r, peer));
-            threads->ranks[r].rank.channels[i] = made;
-            threads->ranks[peer].rank.channels[i] = made;
-        }
-    }
 }
 
 static void find_scalars(RankThread *thread) {
@@ -286,30 +244,43 @@ static bool allocate_rank(Engine *engine, RankContext *rank, Diag *diag) {
     return true;
 }
 
-static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
+/* The ranks' places among the others, and how many threads each has. */
+static bool join(CpuEngine *threads, const EngineOptions *options, Diag *diag) {
     Engine *engine = threads->engine;
-    for (int r = 0; r < engine->n_ranks; r++) {
+    CommHost host;
+    CpuRank **ranks = ARENA_ARRAY(engine->arena, CpuRank *, engine->n_ranks);
+    for (int r = 0; r < threads->n_local; r++) {
         CpuRank *rank = &threads->ranks[r].rank;
         threads->ranks[r].threads = threads;
         rank->engine = engine;
-        rank->context = &engine->ranks[r];
+        rank->context = &engine->ranks[threads->first_local + r];
         rank->state = (StepState){.seed = engine->plan->seed, .step = 0, .train = 1};
         rank->products = gemm_plans_create();
         if (!rank->products) BUG("out of memory");
         rank->cpu = (CpuContext){rank->products, &rank->state, &rank->groups};
-        join_groups(threads, rank);
+        ranks[threads->first_local + r] = rank;
     }
-    join_channels(threads);
-    if (!engine_check_host_memory(engine, diag)) return false;
-    for (int r = 0; r < engine->n_ranks; r++) {
-        if (!allocate_rank(engine, &engine->ranks[r], diag)) return false;
+    if (!cpu_comm_join(engine, ranks, options, &threads->world, &host, diag)) return false;
+    if (engine->control) {
+        engine->message_bytes = (int64_t)comm_tcp_staging_bytes(threads->world);
+    }
+    int cores = options->n_threads > 0 ? options->n_threads : host.n_cores / host.n_sharing;
+    threads->n_threads = cores > threads->n_local ? cores / threads->n_local : 1;
+    return engine_check_host_memory(engine, threads->first_local, threads->n_local, host.n_ranks,
+                                    diag);
+}
+
+static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
+    Engine *engine = threads->engine;
+    for (int r = 0; r < threads->n_local; r++) {
+        if (!allocate_rank(engine, &engine->ranks[threads->first_local + r], diag)) return false;
         find_scalars(&threads->ranks[r]);
     }
     double allocated = engine_now();
     bool emitted = true;
     int own_threads = omp_get_max_threads();
     omp_set_num_threads(threads->n_threads); /* products are prepared for so many */
-    for (int r = 0; emitted && r < engine->n_ranks; r++) {
+    for (int r = 0; emitted && r < threads->n_local; r++) {
         emitted = cpu_emit(&threads->ranks[r].rank, diag);
     }
     omp_set_num_threads(own_threads);
@@ -319,11 +290,12 @@ static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
 }
 
 static bool start_threads(CpuEngine *threads, Diag *diag) {
-    for (int r = 0; r < threads->engine->n_ranks; r++) {
+    for (int r = 0; r < threads->n_local; r++) {
         RankThread *thread = &threads->ranks[r];
         int error = pthread_create(&thread->thread, NULL, rank_main, thread);
         if (error) {
-            diag_error(diag, NO_LOC, "cannot start a thread for rank %d: %s", r, strerror(error));
+            diag_error(diag, NO_LOC, "cannot start a thread for rank %d: %s",
+                       threads->first_local + r, strerror(error));
             return false;
         }
         thread->started = true;
@@ -333,19 +305,16 @@ static bool start_threads(CpuEngine *threads, Diag *diag) {
 
 static bool cpu_create(Engine *engine, const EngineOptions *options, Diag *diag) {
     CpuEngine *threads = ARENA_NEW(engine->arena, CpuEngine);
-    int cores = options->n_threads > 0 ? options->n_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     engine->backend_state = threads;
     threads->engine = engine;
-    threads->n_threads = cores > engine->n_ranks ? cores / engine->n_ranks : 1;
-    threads->ranks = ARENA_ARRAY(engine->arena, RankThread, engine->n_ranks);
-    threads->world = comm_world_create(engine->n_ranks);
-    if (options->timeout_seconds > 0) {
-        comm_world_set_timeout(threads->world, options->timeout_seconds);
-    }
+    threads->first_local = options->control ? options->rank : 0;
+    threads->n_local = options->control ? 1 : engine->n_ranks;
+    threads->ranks = ARENA_ARRAY(engine->arena, RankThread, threads->n_local);
     pthread_mutex_init(&threads->mutex, NULL);
     pthread_cond_init(&threads->wake, NULL);
     pthread_cond_init(&threads->finished, NULL);
-    return set_up_ranks(threads, diag) && start_threads(threads, diag);
+    return join(threads, options, diag) && set_up_ranks(threads, diag) &&
+           start_threads(threads, diag);
 }
 
 static void cpu_destroy(Engine *engine) {
@@ -356,9 +325,9 @@ static void cpu_destroy(Engine *engine) {
     threads->generation++;
     pthread_cond_broadcast(&threads->wake);
     pthread_mutex_unlock(&threads->mutex);
-    for (int r = 0; r < engine->n_ranks; r++) {
+    for (int r = 0; r < threads->n_local; r++) {
         RankThread *thread = &threads->ranks[r];
-        RankContext *context = &engine->ranks[r];
+        RankContext *context = &engine->ranks[threads->first_local + r];
         if (thread->started) pthread_join(thread->thread, NULL);
         cpu_emit_release(&thread->rank);
         if (thread->rank.products) gemm_plans_destroy(thread->rank.products);

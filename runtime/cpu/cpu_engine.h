@@ -1,15 +1,23 @@
-/* The CPU backend: every rank of the plan is a thread that replays a list of resolved calls. */
+/* The CPU backend: every rank of the plan is a thread that replays a list of resolved calls. With
+ * several processes each has one of them. */
 #ifndef RUNTIME_CPU_CPU_ENGINE_H
 #define RUNTIME_CPU_CPU_ENGINE_H
 
 #include "runtime/cpu/bind.h"
 #include "runtime/engine_internal.h"
 
+/* What the control plane is told of a call. */
+typedef struct CallNote {
+    const char *text;
+    bool waits; /* for other ranks */
+} CallNote;
+
 /* From malloc, so that growing leaves nothing behind; call_list_release frees it. */
 typedef struct CallList {
     int count, capacity;
     CpuCall *calls;
     CallInfo *info;
+    const CallNote *notes; /* one per call; NULL: one process */
 } CallList;
 
 /* A rank's lists and what its calls refer to. */

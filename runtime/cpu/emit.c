@@ -1,6 +1,9 @@
 /* From the executor's walk to lists of resolved calls. */
 #include "runtime/cpu/cpu_engine.h"
 
+#include "runtime/describe_call.h"
+#include "runtime/launch/control.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +91,22 @@ static bool emit_node(void *user, Binding *binding, const CallInfo *info) {
     return true;
 }
 
+/* Words for every call, now: none are to be made in a step. */
+static void note_calls(const CpuRank *rank, CallList *list) {
+    if (!rank->engine->control) return;
+    CallNote *notes = ARENA_ARRAY(rank->context->arena, CallNote, list->count + 1);
+    for (int i = 0; i < list->count; i++) {
+        const CallInfo *info = &list->info[i];
+        char text[CONTROL_TEXT_BYTES];
+        describe_call(rank->context, info->node, info->kind, info->chunk, info->micro, text,
+                      sizeof(text));
+        notes[i].text = arena_strdup(rank->context->arena, text);
+        notes[i].waits = info->node && (OPS[info->node->op].flags & COLLECTIVE ||
+                                        info->node->op == OP_SEND || info->node->op == OP_RECV);
+    }
+    list->notes = notes;
+}
+
 /* The chunks of a plan for decoding run one at a time. */
 static bool emit_decoding(CpuRank *rank, Diag *diag) {
     CpuWalk walk = {rank, &rank->forward};
@@ -96,6 +115,7 @@ static bool emit_decoding(CpuRank *rank, Diag *diag) {
         if (!executor_emit_chunk(rank->context, chunk, 0, &emitter, diag)) return false;
         rank->end_of_chunk[chunk] = rank->forward.count;
     }
+    note_calls(rank, &rank->forward);
     return true;
 }
 
@@ -111,6 +131,8 @@ bool cpu_emit(CpuRank *rank, Diag *diag) {
     }
     set_capacity(&rank->train, rank->train.count);
     set_capacity(&rank->forward, rank->forward.count);
+    note_calls(rank, &rank->train);
+    note_calls(rank, &rank->forward);
     return true;
 }
 

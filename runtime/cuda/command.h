@@ -194,7 +194,7 @@ typedef struct FillCommand {
 
 typedef enum CollectiveKind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL } CollectiveKind;
 
-/* See runtime/comm.h for what each does: out [outer, axis, inner] with the axis whole or local; of
+/* See comm.h for what each does: out [outer, axis, inner] with the axis whole or local; of
  * an all-to-all axis_local are a block's rows, axis_total those of all, and inner a row's elements.
  */
 typedef struct CollectiveCommand {

@@ -524,6 +524,17 @@ bool control_all_gather(Control *control, const void *bytes, size_t n_bytes, siz
     return gather(control, REQUEST_ALL_GATHER, bytes, n_bytes, slot_bytes, out, out_bytes);
 }
 
+void control_own_address(Control *control, char *out, size_t size) {
+    const int first = control_is_hub(control); /* on rank 0: any other's */
+    out[0] = '\0';
+    pthread_mutex_lock(&control->lock);
+    for (int i = first; i < control->n_members && !out[0]; i++) {
+        const Link *link = control->members[i].link;
+        if (link && link->fd >= 0) socket_own_address(link->fd, out, size);
+    }
+    pthread_mutex_unlock(&control->lock);
+}
+
 /* --- watching --- */
 
 void control_update_progress(Control *control, int64_t step, int task, int call, bool waits,

@@ -91,6 +91,10 @@ bool control_all_gather(Control *control, const void *bytes, size_t n_bytes, siz
 bool control_exchange(Control *control, const char *key, const int *ranks, int n_ranks, void *bytes,
                       size_t n_bytes);
 
+/* This machine's address on the way between rank 0 and another rank, as a number; "": there is no
+ * other. */
+void control_own_address(Control *control, char *out, size_t size);
+
 /* --- watching --- */
 
 /* What this rank is doing from now on; said again without any change, it has not moved. step < 0:

@@ -8,9 +8,11 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -161,6 +163,33 @@ SocketResult socket_receive(int fd, void *bytes, size_t size, size_t *out_bytes)
 
 SocketResult socket_send(int fd, const void *bytes, size_t size, size_t *out_bytes) {
     return judge(send(fd, bytes, size, MSG_NOSIGNAL), out_bytes);
+}
+
+SocketResult socket_move_pieces(int fd, struct iovec *pieces, int n, bool sends,
+                                size_t *out_bytes) {
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)n};
+    return judge(sends ? sendmsg(fd, &message, MSG_NOSIGNAL) : recvmsg(fd, &message, 0), out_bytes);
+}
+
+static bool name_of(int fd, char *host, size_t size, char service[16]) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    return getsockname(fd, (struct sockaddr *)&address, &length) == 0 &&
+           getnameinfo((struct sockaddr *)&address, length, host, (socklen_t)size, service, 16,
+                       NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+}
+
+int socket_port(int fd) {
+    char host[NI_MAXHOST], service[16];
+    return name_of(fd, host, sizeof host, service) ? (int)strtol(service, NULL, 10) : 0;
+}
+
+void socket_own_address(int fd, char *out, size_t size) {
+    static const char V4_IN_V6[] = "::ffff:";
+    char host[NI_MAXHOST], service[16];
+    if (!name_of(fd, host, sizeof host, service)) host[0] = '\0';
+    bool mapped = strncmp(host, V4_IN_V6, sizeof V4_IN_V6 - 1) == 0 && strchr(host, '.');
+    snprintf(out, size, "%s", mapped ? host + sizeof V4_IN_V6 - 1 : host);
 }
 
 bool socket_wait(int fd, bool writable, double seconds) {

@@ -1,4 +1,4 @@
-/* TCP sockets for the control plane: IPv4 and IPv6, never blocking, closed on exec.
+/* TCP sockets between the processes of a job: IPv4 and IPv6, never blocking, closed on exec.
  *
  * All waits have an end; none can raise SIGPIPE. Failures come back as a text in `why`.
  */
@@ -34,6 +34,15 @@ typedef enum SocketResult { SOCKET_MOVED, SOCKET_WAIT, SOCKET_CLOSED } SocketRes
 /* One read or write. *out_bytes says how much, when it moved. */
 SocketResult socket_receive(int fd, void *bytes, size_t size, size_t *out_bytes);
 SocketResult socket_send(int fd, const void *bytes, size_t size, size_t *out_bytes);
+
+/* The same for pieces of memory, one after the other. */
+struct iovec;
+SocketResult socket_move_pieces(int fd, struct iovec *pieces, int n, bool sends, size_t *out_bytes);
+
+/* The port that a socket listens on; 0: none. */
+int socket_port(int fd);
+/* This end's address as a number, without a port; "": none. */
+void socket_own_address(int fd, char *out, size_t size);
 
 /* Waits until fd can be read or written; false after `seconds`. */
 bool socket_wait(int fd, bool writable, double seconds);

@@ -1,7 +1,7 @@
 /* Messages and collectives between rank threads, through comm_inproc. */
 #include "runtime/measure/measure_threads.h"
 
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * Would catch: padding that is not cut or not zero, rows or members mixed up, a vector path that
  * takes odd sizes, an input that is overwritten before all have read it, a step that is missing.
  */
-#include "runtime/comm.h"
+#include "runtime/comm/comm.h"
 #include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/collective.h"
 #include "runtime/cuda/virtual.h"

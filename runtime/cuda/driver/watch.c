@@ -1,8 +1,8 @@
 #include "runtime/cuda/driver/watch.h"
 
+#include "runtime/describe_call.h"
 #include "runtime/launch/control.h"
 
-#include <stdio.h>
 #include <time.h>
 
 /* What the device waits for: the first message, in plan order, that has not been done. */
@@ -18,32 +18,13 @@ static const Command *pending_message(const StepWatch *watch, const Replay *repl
     return NULL;
 }
 
-/* What people call the tensor that a message carries: the parameter, or what is summed for it; ""
- * for activations. */
-static const char *tensor_name(const RankContext *rank, const Node *message, Arena *arena) {
-    const Node *made = message->n_inputs ? message->inputs[0].node : NULL;
-    const Node *named = made && node_attr(made, ATTR_name) ? made : NULL;
-    for (int i = 0; made && !named && i < made->n_inputs; i++) {
-        const Node *input = made->inputs[i].node;
-        if (input->op == OP_ACCUMULATOR || input->op == OP_PARAM) named = input;
-    }
-    if (!named) return "";
-    int first = named->block == NO_BLOCK ? 0 : rank->stage->first_block[named->chunk];
-    return arena_printf(arena, " of %s", node_logical_name(named, first, arena));
-}
-
 static void tell_progress(const StepWatch *watch, const Replay *replay) {
     char text[CONTROL_TEXT_BYTES] = "computing";
     int index = 0;
     const Command *command = pending_message(watch, replay, &index);
     if (command) {
-        Arena *arena = arena_create();
-        const Node *node = command->info.node;
-        snprintf(text, sizeof(text), "in %s%d.%d %s%s, %s:%d", task_kind_word(command->info.task),
-                 node->chunk, command->info.micro, OPS[node->op].name,
-                 tensor_name(watch->rank, node, arena), node->loc.file ? node->loc.file : "?",
-                 node->loc.line);
-        arena_destroy(arena);
+        describe_call(watch->rank, command->info.node, command->info.task,
+                      command->info.node->chunk, command->info.micro, text, sizeof(text));
     }
     control_update_progress(watch->engine->control, watch->engine->input.step, 0, index,
                             command != NULL, text);

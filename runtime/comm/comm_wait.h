@@ -1,4 +1,4 @@
-/* Waiting between threads, for comm_inproc.c: an event count over a futex.
+/* Waiting between threads: an event count over a futex.
  *
  *     waiter                             publisher
  *     wait_until(event, ready, state)    change what ready() reads (release); event_signal(event)
@@ -7,8 +7,8 @@
  * what it noted; a publisher changes the state before the count. Without sleepers a signal makes no
  * system call.
  */
-#ifndef RUNTIME_COMM_WAIT_H
-#define RUNTIME_COMM_WAIT_H
+#ifndef RUNTIME_COMM_COMM_WAIT_H
+#define RUNTIME_COMM_COMM_WAIT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,6 +29,8 @@ typedef struct WaitPolicy {
 
 typedef enum WaitResult { WAIT_READY, WAIT_ABORTED, WAIT_TIMED_OUT } WaitResult;
 
+/* Cores that this process may use; *out_id, unless NULL: equal for equal sets of them. */
+int wait_own_cores(uint64_t *out_id);
 /* For n_threads that wait at the same time on the cores this process may use. */
 int wait_choose_spins(int n_threads);
 
@@ -40,5 +42,9 @@ void wait_signal(WaitEvent *event);
 /* Seconds that the calling thread has waited so far, by its own clock readings: waits that were
  * ready at once count as none. */
 double wait_thread_seconds(void);
+/* Waits of other kinds count, too. */
+void wait_add_seconds(double seconds);
+/* Seconds of a clock that never goes back. */
+double wait_now(void);
 
 #endif

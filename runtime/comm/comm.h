@@ -15,8 +15,8 @@
  * every element, so all members and all runs get the same bits, whatever the sizes and the timing.
  * `in` and `out` of different members may not overlap.
  */
-#ifndef RUNTIME_COMM_H
-#define RUNTIME_COMM_H
+#ifndef RUNTIME_COMM_COMM_H
+#define RUNTIME_COMM_COMM_H
 
 #include "ir/type.h"
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "runtime/comm_wait.h"
+#include "runtime/comm/comm_wait.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -24,13 +24,20 @@ static void pause_core(void) {
 #endif
 }
 
-int wait_choose_spins(int n_threads) {
+int wait_own_cores(uint64_t *out_id) {
     cpu_set_t cores;
     CPU_ZERO(&cores);
-    int n_cores = sched_getaffinity(0, sizeof cores, &cores) == 0
-                      ? CPU_COUNT(&cores)
-                      : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n_threads <= n_cores ? N_SPINS : 0;
+    bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a (Fowler, Noll, Vo) */
+    for (size_t i = 0; known && i < sizeof cores; i++) {
+        hash = (hash ^ ((const unsigned char *)&cores)[i]) * UINT64_C(0x100000001b3);
+    }
+    if (out_id) *out_id = hash;
+    return known ? CPU_COUNT(&cores) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+int wait_choose_spins(int n_threads) {
+    return n_threads <= wait_own_cores(NULL) ? N_SPINS : 0;
 }
 
 static struct timespec time_after(double seconds) {
@@ -52,7 +59,11 @@ double wait_thread_seconds(void) {
     return waited_seconds;
 }
 
-static double now(void) {
+void wait_add_seconds(double seconds) {
+    waited_seconds += seconds;
+}
+
+double wait_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -95,9 +106,9 @@ WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(
     if (ready(state) && !atomic_load_explicit(policy->aborted, memory_order_acquire)) {
         return WAIT_READY; /* without looking at a clock */
     }
-    double start = now();
+    double start = wait_now();
     WaitResult result = wait_for(policy, event, ready, state);
-    waited_seconds += now() - start;
+    waited_seconds += wait_now() - start;
     return result;
 }
 

@@ -1,0 +1,402 @@
+#include "runtime/comm/tcp_internal.h"
+
+#include "runtime/launch/socket.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    HELLO_MAGIC = 0x504c4848,   /* "PLHH" */
+    WELCOME_MAGIC = 0x504c5757, /* "PLWW" */
+    BYTE_ORDER_MARK = 0x01020304,
+    VERSION = 1,
+    LINK_GROUPS = 1, /* of two ranks: for all groups that both are in */
+    LINK_CHANNEL = 2,
+    MOST_GUESTS = 64,  /* that have not said hello */
+    GUEST_SECONDS = 5, /* to do so */
+    MOST_TURNS = 50,   /* tries before sleeping, where ranks have cores of their own */
+    OTHER_DESCRIPTORS = 512,
+};
+
+/* Of every rank, before anybody listens. */
+typedef struct HostFacts {
+    uint32_t byte_order, version;
+    uint64_t host, cores;
+} HostFacts;
+
+/* Where a rank listens. */
+typedef struct Endpoint {
+    uint32_t port, n_addresses;
+    uint64_t secret; /* of who may connect */
+    char addresses[TCP_MOST_ADDRESSES][TCP_ADDRESS_BYTES];
+} Endpoint;
+
+typedef struct Hello {
+    uint32_t magic, kind, tag, from, to, zero;
+    uint64_t secret; /* the listener's */
+} Hello;
+
+typedef struct Welcome {
+    uint64_t magic, secret; /* who said hello's */
+} Welcome;
+
+/* A connection to be made: the higher rank connects to the lower, a sender to its receiver. */
+typedef struct Wanted {
+    int peer;
+    uint32_t kind, tag;
+    bool accepts;
+    int *fd;
+} Wanted;
+
+typedef struct Guest {
+    int fd;
+    size_t n; /* bytes of the hello so far */
+    Hello hello;
+    double opened;
+} Guest;
+
+typedef struct Connecting {
+    TcpWorld *world;
+    Diag *diag;
+    double deadline;
+    HostFacts *facts;    /* [world] */
+    Endpoint *endpoints; /* [world] */
+    Wanted *wanted;
+    int n_wanted;
+    int listener;
+    atomic_int n_missing; /* that this rank accepts */
+    atomic_bool stopping;
+    Guest guests[MOST_GUESTS];
+    int n_guests;
+} Connecting;
+
+/* --- what is to be connected --- */
+
+static void list_wanted(Connecting *c) {
+    TcpWorld *world = c->world;
+    const int own = world->job.rank;
+    c->wanted =
+        comm_allocate(sizeof(*c->wanted) * (size_t)(world->job.world + world->n_channels + 1));
+    for (int rank = 0; rank < world->job.world; rank++) {
+        TcpPeer *peer = world->peers[rank];
+        if (peer) c->wanted[c->n_wanted++] = (Wanted){rank, LINK_GROUPS, 0, rank > own, &peer->fd};
+    }
+    for (CommChannel *base = world->base.channels; base; base = base->next) {
+        TcpChannel *channel = (TcpChannel *)base;
+        c->wanted[c->n_wanted++] =
+            (Wanted){channel->peer, LINK_CHANNEL, channel->tag, !channel->is_sender, &channel->fd};
+    }
+    for (int i = 0; i < c->n_wanted; i++) atomic_fetch_add(&c->n_missing, c->wanted[i].accepts);
+}
+
+/* --- those who connect to this rank --- */
+
+static Wanted *find_wanted(const Connecting *c, const Hello *hello) {
+    const CommJob *job = &c->world->job;
+    if (hello->magic != HELLO_MAGIC || hello->zero || hello->to != (uint32_t)job->rank ||
+        hello->secret != c->endpoints[job->rank].secret) {
+        return NULL;
+    }
+    for (int i = 0; i < c->n_wanted; i++) {
+        Wanted *wanted = &c->wanted[i];
+        if (wanted->accepts && *wanted->fd < 0 && (uint32_t)wanted->peer == hello->from &&
+            wanted->kind == hello->kind && wanted->tag == hello->tag) {
+            return wanted;
+        }
+    }
+    return NULL;
+}
+
+static void remove_guest(Connecting *c, int i, bool closes) {
+    if (closes) close(c->guests[i].fd);
+    c->guests[i] = c->guests[--c->n_guests];
+}
+
+/* What a guest sends: a hello that is right makes it a connection; all else is dropped. */
+static void hear_guest(Connecting *c, int i) {
+    Guest *guest = &c->guests[i];
+    size_t n;
+    SocketResult result =
+        socket_receive(guest->fd, (char *)&guest->hello + guest->n, sizeof(Hello) - guest->n, &n);
+    if (result == SOCKET_WAIT) return;
+    guest->n += n;
+    if (result == SOCKET_CLOSED) {
+        remove_guest(c, i, true);
+        return;
+    }
+    if (guest->n < sizeof(Hello)) return;
+    Wanted *wanted = find_wanted(c, &guest->hello);
+    if (wanted) {
+        /* Into an empty buffer: it never has to wait. */
+        Welcome welcome = {WELCOME_MAGIC, c->endpoints[wanted->peer].secret};
+        bool sent = socket_send(guest->fd, &welcome, sizeof welcome, &n) == SOCKET_MOVED &&
+                    n == sizeof welcome;
+        if (sent) {
+            *wanted->fd = guest->fd;
+            atomic_fetch_sub(&c->n_missing, 1);
+            remove_guest(c, i, false);
+            return;
+        }
+    }
+    remove_guest(c, i, true);
+}
+
+static void let_in(Connecting *c) {
+    bool exhausted = false;
+    for (;;) {
+        int fd = socket_accept(c->listener, &exhausted);
+        if (fd < 0) return;
+        if (c->n_guests == MOST_GUESTS) { /* the oldest is the likeliest stranger */
+            int oldest = 0;
+            for (int i = 1; i < c->n_guests; i++) {
+                if (c->guests[i].opened < c->guests[oldest].opened) oldest = i;
+            }
+            remove_guest(c, oldest, true);
+        }
+        c->guests[c->n_guests++] = (Guest){.fd = fd, .opened = socket_now()};
+    }
+}
+
+/* Until all have come or the main thread stops it. */
+static void *accept_all(void *argument) {
+    Connecting *c = argument;
+    while (atomic_load(&c->n_missing) > 0 && !atomic_load(&c->stopping)) {
+        struct pollfd polls[MOST_GUESTS + 1] = {{.fd = c->listener, .events = POLLIN}};
+        const int n = c->n_guests;
+        for (int i = 0; i < n; i++) {
+            polls[i + 1] = (struct pollfd){.fd = c->guests[i].fd, .events = POLLIN};
+        }
+        if (poll(polls, (nfds_t)n + 1, 20) < 0) continue;
+        for (int i = n - 1; i >= 0; i--) { /* those that go are replaced by later ones */
+            if (polls[i + 1].revents)
+                hear_guest(c, i);
+            else if (socket_now() - c->guests[i].opened > GUEST_SECONDS)
+                remove_guest(c, i, true);
+        }
+        if (polls[0].revents) let_in(c);
+    }
+    while (c->n_guests > 0) remove_guest(c, c->n_guests - 1, true);
+    return NULL;
+}
+
+/* --- those that this rank connects to --- */
+
+static bool job_goes_on(const Connecting *c) {
+    const char *why = c->world->job.why_failed(c->world->job.user);
+    if (why) diag_error(c->diag, NO_LOC, "%s", why);
+    return !why;
+}
+
+static void pause_for(double seconds) {
+    struct timespec t = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* Is it the rank that is meant that answers? */
+static bool prove(const Connecting *c, int fd, const Wanted *wanted, double until, char *why) {
+    const int own = c->world->job.rank;
+    Hello hello = {.magic = HELLO_MAGIC,
+                   .kind = wanted->kind,
+                   .tag = wanted->tag,
+                   .from = (uint32_t)own,
+                   .to = (uint32_t)wanted->peer,
+                   .secret = c->endpoints[wanted->peer].secret};
+    Welcome welcome = {0};
+    size_t n = 0, done = 0;
+    snprintf(why, SOCKET_WHY_BYTES, "connected, but it is another that answers");
+    if (socket_send(fd, &hello, sizeof hello, &n) != SOCKET_MOVED || n != sizeof hello) {
+        return false;
+    }
+    while (done < sizeof welcome) {
+        if (!socket_wait(fd, false, until - socket_now())) {
+            snprintf(why, SOCKET_WHY_BYTES, "connected, but nothing answers");
+            return false;
+        }
+        SocketResult result =
+            socket_receive(fd, (char *)&welcome + done, sizeof welcome - done, &n);
+        if (result == SOCKET_CLOSED) return false;
+        done += n;
+    }
+    return welcome.magic == WELCOME_MAGIC && welcome.secret == c->endpoints[own].secret;
+}
+
+static int try_address(const Connecting *c, const char *address, const Wanted *wanted, char *why) {
+    const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
+    int fd =
+        socket_connect(address, (int)c->endpoints[wanted->peer].port, until - socket_now(), why);
+    if (fd >= 0 && !prove(c, fd, wanted, until, why)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* All addresses of the peer in turn, again and again. */
+static bool reach(const Connecting *c, const Wanted *wanted) {
+    static const char *const LOOPBACK[] = {"127.0.0.1", "::1"};
+    const int own = c->world->job.rank;
+    const Endpoint *there = &c->endpoints[wanted->peer];
+    const int n_near = c->facts[own].host == c->facts[wanted->peer].host ? 2 : 0;
+    const int n = n_near + (int)there->n_addresses;
+    char why[SOCKET_WHY_BYTES] = "it has no address";
+    const char *address = "";
+    for (double pause = 0.01;; pause = fmin(2 * pause, 0.5)) {
+        for (int i = 0; i < n; i++) {
+            if (!job_goes_on(c)) return false;
+            address = i < n_near ? LOOPBACK[i] : there->addresses[i - n_near];
+            *wanted->fd = try_address(c, address, wanted, why);
+            if (*wanted->fd >= 0) return true;
+            if (socket_now() >= c->deadline) break;
+        }
+        if (n == 0 || socket_now() >= c->deadline) break;
+        pause_for(pause);
+    }
+    diag_error(c->diag, NO_LOC,
+               "rank %d cannot connect to rank %d, last at %s port %u, within %.3g s: %s (which "
+               "interfaces are tried can be said by %s)",
+               own, wanted->peer, address, there->port, c->world->job.connect_s, why,
+               COMM_TCP_INTERFACES);
+    return false;
+}
+
+static bool connect_all(Connecting *c) {
+    for (int i = 0; i < c->n_wanted; i++) {
+        if (!c->wanted[i].accepts && !reach(c, &c->wanted[i])) return false;
+    }
+    while (atomic_load(&c->n_missing) > 0) {
+        if (!job_goes_on(c)) return false;
+        if (socket_now() >= c->deadline) {
+            diag_error(c->diag, NO_LOC,
+                       "rank %d waited %.3g s for %d connections of other ranks for their messages",
+                       c->world->job.rank, c->world->job.connect_s, atomic_load(&c->n_missing));
+            return false;
+        }
+        pause_for(0.001);
+    }
+    return true;
+}
+
+/* --- what the ranks tell each other --- */
+
+static bool share(const Connecting *c, const void *own, size_t n_bytes, void *out) {
+    const CommJob *job = &c->world->job;
+    if (job->all_gather(job->user, own, n_bytes, out)) return true;
+    if (job_goes_on(c)) diag_error(c->diag, NO_LOC, "the ranks could not tell their addresses");
+    return false;
+}
+
+static bool share_facts(Connecting *c, CommHost *out) {
+    const int own_rank = c->world->job.rank;
+    HostFacts own = {.byte_order = BYTE_ORDER_MARK, .version = VERSION, .host = tcp_host_id()};
+    out->n_cores = wait_own_cores(&own.cores);
+    if (!share(c, &own, sizeof own, c->facts)) return false;
+    for (int i = 0; i < c->world->job.world; i++) {
+        const HostFacts *facts = &c->facts[i];
+        if (facts->byte_order != own.byte_order || facts->version != own.version) {
+            diag_error(c->diag, NO_LOC, "rank %d has another byte order or version than rank %d", i,
+                       own_rank);
+            return false;
+        }
+        out->n_ranks += facts->host == own.host;
+        out->n_sharing += facts->host == own.host && facts->cores == own.cores;
+    }
+    return true;
+}
+
+/* On the loopback address alone, where all ranks are on one host. */
+static bool open_listener(Connecting *c, const CommHost *host) {
+    char why[SOCKET_WHY_BYTES] = "";
+    bool together = host->n_ranks == c->world->job.world;
+    c->listener = together ? socket_listen("127.0.0.1", 0, why) : -1;
+    if (together && c->listener < 0) c->listener = socket_listen("::1", 0, why);
+    if (c->listener < 0) c->listener = socket_listen("", 0, why);
+    if (c->listener < 0) {
+        diag_error(c->diag, NO_LOC, "rank %d cannot listen: %s", c->world->job.rank, why);
+    }
+    return c->listener >= 0;
+}
+
+static bool share_endpoints(Connecting *c) {
+    const CommJob *job = &c->world->job;
+    int n = 0;
+    Endpoint own = {.port = (uint32_t)socket_port(c->listener)};
+    if (!tcp_own_addresses(job->own_address, own.addresses, &n, c->diag)) return false;
+    own.n_addresses = (uint32_t)n;
+    if (getrandom(&own.secret, sizeof own.secret, 0) != (ssize_t)sizeof own.secret) {
+        diag_error(c->diag, NO_LOC, "getrandom: %s", strerror(errno));
+        return false;
+    }
+    if (!share(c, &own, sizeof own, c->endpoints)) return false;
+    for (int i = 0; i < job->world; i++) {
+        const Endpoint *other = &c->endpoints[i];
+        bool right = other->n_addresses <= TCP_MOST_ADDRESSES && other->port > 0 &&
+                     other->port <= UINT16_MAX;
+        for (uint32_t a = 0; right && a < other->n_addresses; a++) {
+            right = tcp_is_address(other->addresses[a]);
+        }
+        if (right) continue;
+        diag_error(c->diag, NO_LOC, "rank %d told what are no addresses", i);
+        return false;
+    }
+    return true;
+}
+
+static bool start_service(const Connecting *c) {
+    TcpWorld *world = c->world;
+    world->polls = comm_allocate(sizeof(*world->polls) * (size_t)(world->n_channels + 1));
+    int error = pthread_create(&world->thread, NULL, tcp_serve, world);
+    world->has_thread = error == 0;
+    if (error)
+        diag_error(c->diag, NO_LOC, "cannot start a thread for messages: %s", strerror(error));
+    return error == 0;
+}
+
+static bool connect_among(Connecting *c, CommHost *out_host) {
+    size_t limit;
+    pthread_t thread;
+    if (!socket_reserve_descriptors((size_t)c->n_wanted + OTHER_DESCRIPTORS, &limit)) {
+        diag_error(c->diag, NO_LOC,
+                   "rank %d needs %d connections, and this system lets a process have %zu open "
+                   "files (ulimit -n)",
+                   c->world->job.rank, c->n_wanted, limit);
+        return false;
+    }
+    if (!share_facts(c, out_host) || !open_listener(c, out_host) || !share_endpoints(c)) {
+        return false;
+    }
+    c->deadline = socket_now() + c->world->job.connect_s;
+    int error = pthread_create(&thread, NULL, accept_all, c);
+    if (error) {
+        diag_error(c->diag, NO_LOC, "cannot start a thread to connect: %s", strerror(error));
+        return false;
+    }
+    bool fine = connect_all(c);
+    atomic_store(&c->stopping, true);
+    pthread_join(thread, NULL);
+    return fine && start_service(c);
+}
+
+bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
+    TcpWorld *world = (TcpWorld *)base;
+    const size_t n = (size_t)world->job.world;
+    Connecting *c = comm_allocate(sizeof(*c));
+    *c = (Connecting){.world = world, .diag = diag, .listener = -1};
+    c->facts = comm_allocate(n * sizeof(*c->facts));
+    c->endpoints = comm_allocate(n * sizeof(*c->endpoints));
+    *out_host = (CommHost){0};
+    list_wanted(c);
+    bool fine = connect_among(c, out_host);
+    if (c->listener >= 0) close(c->listener);
+    base->policy.n_spins = wait_choose_spins(out_host->n_sharing);
+    world->n_turns = base->policy.n_spins > 0 ? MOST_TURNS : 0;
+    free(c->facts);
+    free(c->endpoints);
+    free(c->wanted);
+    free(c);
+    return fine;
+}

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# A plan for CPUs as one process per rank: the losses and the checkpoint of one process whose ranks
+# are threads, bit by bit, and an end for all when one of them ends.
+#
+# Catches: parts of messages in another order, groups or channels between the wrong ranks, shards
+# that the wrong process saves, ranks that hang, exit codes and reports of lost ranks.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+suite=processes
+. tests/cli/cases.sh
+export OMP_NUM_THREADS=1
+seq 1 3000 | tr '\n' ' ' >"$folder/text"
+
+# job N ARGUMENT...: starts N processes; their numbers are in pids, what they say in rank0, rank1...
+job() {
+    local n=$1 rank
+    shift
+    pids=() port=$((13000 + (RANDOM * 7 + BASHPID) % 18000))
+    for ((rank = 0; rank < n; rank++)); do
+        RANK=$rank WORLD_SIZE=$n LOCAL_RANK=$rank LOCAL_WORLD_SIZE=$n MASTER_PORT=$port \
+            timeout -k 1 60 "$perilune" "$@" >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+}
+
+# Sets codes: how they ended.
+finish() {
+    local pid
+    codes=
+    for pid in "${pids[@]}"; do
+        wait "$pid"
+        codes+=" $?"
+    done
+}
+
+small='--set layers=4 --set seq=16 --set model=32 --set heads=4 --set vocab=256 --micro-batch 2'
+steps="--data $folder/text --steps 2"
+
+untimed() {
+    sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1"
+}
+
+# same NAME N MODEL PLAN-OPTIONS...
+same() {
+    local name=$1 n=$2 model=$3 why=
+    shift 3
+    # shellcheck disable=SC2086
+    run plan "$model" $small --global-batch 8 "$@" -o "$folder/plan"
+    [ "$status" -eq 0 ] || why="plan: $err"
+    # shellcheck disable=SC2086
+    run train "$folder/plan" $steps --log "$folder/log1" --checkpoint "$folder/one"
+    [ "$status" -eq 0 ] || why="one process: $err"
+    # shellcheck disable=SC2086
+    job "$n" train "$folder/plan" $steps --log "$folder/log2" --checkpoint "$folder/several"
+    finish
+    [ -z "${codes// 0/}" ] || why="exit codes$codes: $(tail -n 3 "$folder/rank0")"
+    cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
+    cmp -s <(untimed "$folder/log1") <(untimed "$folder/log2") ||
+        why=${why:-another log: $(diff "$folder/log1" "$folder/log2" | head -n 4)}
+    rm -f "$folder/one" "$folder/several"
+    result "$name" "$why"
+}
+
+# One of four is killed or stopped in a step; the others must end at once, or after --timeout, with a
+# report that names it and what it was in.
+# ends NAME SIGNAL CAUSE
+ends() {
+    local name=$1 signal=$2 cause=$3 why= victim start rank
+    rm -f "$folder/log"
+    job 4 train "$folder/plan" --data "$folder/text" --val-fraction 0 --steps 1000000 --timeout 3 \
+        --log "$folder/log"
+    for ((i = 0; i < 600; i++)); do
+        [ -s "$folder/log" ] && break
+        sleep 0.05
+    done
+    sleep 1.2 # what a rank is in is told by its heartbeats
+    victim=$(pgrep -P "${pids[2]}")
+    start=$EPOCHSECONDS
+    kill -"$signal" "$victim"
+    wait "${pids[0]}" "${pids[1]}" "${pids[3]}"
+    [ $((EPOCHSECONDS - start)) -le 12 ] || why="took $((EPOCHSECONDS - start)) s"
+    kill -KILL "$victim" 2>/dev/null
+    finish
+    [[ $codes == " 1 1 "*" 1" ]] || why=${why:-exit codes$codes}
+    for rank in 0 1 3; do
+        grep -qE "^perilune: rank 2 \(.*\) was lost (at step [0-9]+|outside of steps): was in .* \($cause" \
+            "$folder/rank$rank" || why=${why:-rank $rank says $(tail -n 1 "$folder/rank$rank")}
+    done
+    result "$name" "$why"
+}
+
+gpt=models/gpt.lua
+# shellcheck disable=SC2086
+run plan $gpt $small --global-batch 8 --mesh d=2,p=2 -o "$folder/plan"
+for signal in KILL STOP; do # beside the rest: most of it is waiting
+    mkdir "$folder/$signal"
+    cp "$folder/plan" "$folder/text" "$folder/$signal"
+done
+(folder=$folder/KILL; ends 'a killed rank ends all' KILL 'its connection closed'; exit "$n_failed") 2>/dev/null &
+killed=$!
+(folder=$folder/STOP; ends 'a stopped rank ends all' STOP 'nothing heard for'; exit "$n_failed") 2>/dev/null &
+stopped=$!
+same 'two of d with ZeRO-1' 2 $gpt --mesh d=2 --zero 1
+same 'four of d with ZeRO-3, bf16' 4 $gpt --mesh d=4 --zero 3 --precision bf16
+same 'four of t and c, tokens dealt out' 4 $gpt --mesh t=2,c=2 --sequence-parallel
+same 'four stages, zero-bubble' 4 $gpt --mesh p=4 --schedule zb-h1
+same 'eight: t, d, p, two chunks' 8 $gpt --mesh t=2,d=2,p=2 --schedule interleaved --chunks 2
+same 'four of e and d, experts' 4 models/moe.lua --set kv_heads=2 --mesh e=2,d=2
+
+# Left over where the layout has fewer ranks.
+# shellcheck disable=SC2086
+job 3 train $gpt $small --global-batch 8 --cluster cpu --data "$folder/text" --steps 1 --precision f32
+finish
+why=
+[ "$codes" = ' 0 0 0' ] || why="exit codes$codes: $(cat "$folder/rank0")"
+grep -q 'rank 2 has nothing to do: the layout has 2 ranks' "$folder/rank2" || why=${why:-$(cat "$folder/rank2")}
+result 'processes find their layout' "$why"
+
+# shellcheck disable=SC2086
+job 2 train "$folder/STOP/plan" --data "$folder/text" --steps 1
+finish
+why=
+[ "$codes" = ' 2 2' ] || why="exit codes$codes"
+grep -q '2 processes were started for a plan of 4 ranks' "$folder/rank1" || why=$(cat "$folder/rank1")
+result 'another number of processes is refused' "$why"
+# Two hosts, as network namespaces; both have an interface besides, with one address, that leads
+# nowhere (as docker0 is): whoever answers there is not the rank that is meant.
+# on_hosts PLAN-ARGUMENTS...: ranks 0 and 1 on the first, 2 and 3 on the second.
+on_hosts() {
+    local rank host
+    pids=()
+    for rank in 0 1 2 3; do
+        host=$((rank / 2))
+        RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 \
+            timeout -k 1 60 ip netns exec "perilune$$-$host" "$perilune" "$@" \
+            >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    finish
+}
+
+two_hosts() {
+    local host why= a=perilune$$-0 b=perilune$$-1
+    for host in 0 1; do
+        ip -n "perilune$$-$host" link set lo up
+        ip -n "perilune$$-$host" link add nowhere type veth peer name nobody
+        ip -n "perilune$$-$host" addr add 10.66.0.1/24 dev nowhere
+        ip -n "perilune$$-$host" link set nowhere up
+        ip -n "perilune$$-$host" link set nobody up
+    done
+    ip -n "$a" link add net type veth peer name net netns "$b"
+    for host in 0 1; do
+        ip -n "perilune$$-$host" addr add 10.77.0.$((host + 1))/24 dev net
+        ip -n "perilune$$-$host" link set net up
+    done
+    run train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/one"
+    on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/several"
+    [ "$codes" = ' 0 0 0 0' ] || why="exit codes$codes: $(cat "$folder"/rank?)"
+    cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
+    PERILUNE_INTERFACES=nowhere on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 1 \
+        --timeout 1
+    [[ $codes == *1* ]] || why=${why:-exit codes$codes by way of an interface that leads nowhere}
+    result 'two hosts' "$why"
+}
+if ip netns add "perilune$$-0" 2>/dev/null && ip netns add "perilune$$-1" 2>/dev/null; then
+    two_hosts
+else
+    echo "skip $suite: two hosts: network namespaces need root and ip"
+fi
+ip netns del "perilune$$-0" 2>/dev/null
+ip netns del "perilune$$-1" 2>/dev/null
+
+wait $killed || n_failed=1
+wait $stopped || n_failed=1
+[ "$n_failed" -eq 0 ]

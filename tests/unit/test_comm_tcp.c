@@ -1,0 +1,284 @@
+/* Collectives and channels between ranks that share nothing but connections: the cases of all
+ * fillings, then random calls bit by bit against those between threads.
+ *
+ * Catches: parts in another order or place, blocks reduced before all have come, sums passed on too
+ * early, sends that block each other, strangers that are let in, sizes of the other end believed, a
+ * closed connection that nobody tells of. */
+#include "runtime/comm/tcp_internal.h"
+#include "runtime/launch/socket.h"
+#include "tests/unit/tcp_team.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* All cases of one size use the same connections. */
+static Team *teams[MAX_RANKS + 1];
+
+static Team *team_open(int n) {
+    if (!teams[n]) teams[n] = connect_team(n, false, NULL);
+    return teams[n];
+}
+
+static void team_close(Team *team) {
+    (void)team;
+}
+
+/* --- random calls, beside the same between threads --- */
+
+enum { N_RANDOM = 60, MOST_BYTES = 1 << 21 };
+
+/* Drawn alike by all ranks. */
+typedef struct Draw {
+    int operation, root;
+    ReduceKind kind;
+    DType dtype;
+    bool in_place, to_strips;
+    size_t outer, local, total, inner; /* inner: the count, without axes */
+    size_t n_in, n_out;                /* elements */
+} Draw;
+
+static Draw draw_call(uint32_t *random, int n, bool deals) {
+    static const DType DTYPES[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    Draw d = {.operation = (int)(next_random(random) % 5),
+              .root = (int)(next_random(random) % (uint32_t)n),
+              .kind = (ReduceKind)(next_random(random) % 3),
+              .dtype = DTYPES[next_random(random) % 3],
+              .in_place = next_random(random) % 2,
+              .to_strips = next_random(random) % 2,
+              .outer = next_random(random) % 4 + 1,
+              .local = 2 * (next_random(random) % 6 + 1)};
+    const bool large = next_random(random) % 3 == 0;
+    d.total = (size_t)n * d.local;
+    if (!deals) d.total -= next_random(random) % d.total; /* padding, to members without a row */
+    if (d.operation == 0 || d.operation == 4) {
+        d.inner = next_random(random) % (large ? 400000 : 3000);
+        d.n_in = d.n_out = d.inner;
+        return d;
+    }
+    d.inner = next_random(random) % (large ? 2000 : 40) + 1;
+    const size_t whole = d.outer * d.total * d.inner, part = d.outer * d.local * d.inner;
+    d.n_in = d.operation == 1 ? part : d.operation == 2 ? whole : (size_t)n * part;
+    d.n_out = d.operation == 1 ? whole : d.operation == 2 ? part : (size_t)n * part;
+    return d;
+}
+
+static bool do_call(const Draw *d, CommGroup *group, int rank, void *in, void *out) {
+    switch (d->operation) {
+    case 0: return comm_all_reduce(group, rank, d->kind, d->dtype, in, out, d->inner);
+    case 1:
+        return comm_all_gather(group, rank, d->dtype, in, out, d->outer, d->local, d->total,
+                               d->inner);
+    case 2:
+        return comm_reduce_scatter(group, rank, d->kind, d->dtype, in, out, d->outer, d->local,
+                                   d->total, d->inner);
+    case 3:
+        return comm_all_to_all(group, rank, d->dtype, in, out, d->outer, d->local, d->inner,
+                               d->to_strips);
+    default:
+        memcpy(out, in, d->n_in * (size_t)dtype_bytes(d->dtype));
+        return comm_broadcast(group, rank, d->root, d->dtype, out, d->inner);
+    }
+}
+
+typedef struct Random {
+    Team *tcp;
+    CommWorld *threads;
+    CommGroup *among_threads;
+    bool deals;
+    int n_different[MAX_RANKS], first[MAX_RANKS];
+} Random;
+
+static void random_rank(int rank, void *shared) {
+    Random *r = shared;
+    const int n = r->tcp->n;
+    uint32_t random = 11u + (uint32_t)n;
+    unsigned char *in = malloc(MOST_BYTES);
+    unsigned char *out[2] = {malloc(MOST_BYTES), malloc(MOST_BYTES)};
+    for (int call = 0; call < N_RANDOM; call++) {
+        Draw d = draw_call(&random, n, r->deals);
+        const size_t size = (size_t)dtype_bytes(d.dtype);
+        if (d.n_in * size > MOST_BYTES || d.n_out * size > MOST_BYTES) continue;
+        uint32_t own = (uint32_t)(call * MAX_RANKS + rank);
+        for (size_t i = 0; i < d.n_in; i++) {
+            vec_put(in, d.dtype, (int64_t)i, (float)next_random(&own) / 8388608.0f - 1.0f);
+        }
+        bool ok = true;
+        for (int k = 0; k < 2; k++) {
+            const bool reuse = d.in_place && d.operation == 0;
+            memset(out[k], 0xee, d.n_out * size);
+            if (reuse) memcpy(out[k], in, d.n_in * size);
+            ok = ok && do_call(&d, k ? r->tcp->all[rank] : r->among_threads, rank,
+                               reuse ? out[k] : in, out[k]);
+            ok = ok && comm_barrier(r->among_threads, rank);
+        }
+        if (ok && memcmp(out[0], out[1], d.n_out * size) == 0) continue;
+        if (r->n_different[rank]++ == 0) r->first[rank] = call;
+    }
+    free(in), free(out[0]), free(out[1]);
+}
+
+static void test_random(void) {
+    check_begin("random calls: the bits of those between threads; sizes, types, padding");
+    for (int n = 2; n <= 5; n++) {
+        for (int deals = 0; deals < 2; deals++) {
+            Random r = {.tcp = connect_team(n, deals, NULL),
+                        .threads = comm_world_create(n),
+                        .deals = deals};
+            r.among_threads = comm_group_create(r.threads, n, "threads");
+            if (deals) comm_group_set_dealing(r.among_threads);
+            run_ranks(n, random_rank, &r);
+            for (int i = 0; i < n; i++) {
+                CHECK(r.n_different[i] == 0,
+                      "rank %d of %d, dealing %d: %d calls, the first is %d; %s", i, n, deals,
+                      r.n_different[i], r.first[i], comm_world_reason(r.tcp->worlds[i]));
+            }
+            comm_world_destroy(r.threads);
+            disconnect_team(r.tcp);
+        }
+    }
+}
+
+/* --- what goes wrong --- */
+
+/* Strangers at rank 0's port: garbage, silence, and a hello with another secret. */
+static int strangers[3];
+
+static void send_strangers(int rank, const void *endpoint) {
+    char why[SOCKET_WHY_BYTES], bytes[32];
+    uint32_t port, hello[8] = {0x504c4848, 1, 0, 1, 0, 0, 1, 2};
+    size_t n;
+    memcpy(&port, endpoint, sizeof port);
+    if (rank != 1) return;
+    for (int i = 0; i < 3; i++) {
+        strangers[i] = socket_connect("127.0.0.1", (int)port, 5, why);
+        CHECK(strangers[i] >= 0, "%s", why);
+    }
+    memset(bytes, 'x', sizeof bytes);
+    socket_send(strangers[0], bytes, sizeof bytes, &n);
+    socket_send(strangers[1], hello, sizeof hello, &n);
+}
+
+static void test_strangers(void) {
+    check_begin("strangers that connect are dropped, and change nothing");
+    Team *team = connect_team(3, false, send_strangers);
+    for (int i = 0; i < 3; i++) {
+        char byte;
+        size_t n;
+        bool closed = socket_wait(strangers[i], false, 5) &&
+                      socket_receive(strangers[i], &byte, 1, &n) == SOCKET_CLOSED;
+        CHECK(closed, "stranger %d was answered or is still there", i);
+        close(strangers[i]);
+    }
+    CHECK(!comm_world_is_aborted(team->worlds[0]), "%s", comm_world_reason(team->worlds[0]));
+    disconnect_team(team);
+}
+
+typedef enum Fault { FAULT_COUNT, FAULT_CALL, FAULT_MESSAGE, FAULT_GARBAGE, FAULT_CLOSED } Fault;
+
+typedef struct Faulty {
+    Team *team;
+    Fault fault;
+    bool result[MAX_RANKS];
+} Faulty;
+
+/* Rank 1 does something else than rank 0. */
+static void faulty_rank(int rank, void *shared) {
+    Faulty *f = shared;
+    Team *team = f->team;
+    float x[8] = {0}, slots[N_SLOTS * 8] = {0};
+    switch (f->fault) {
+    case FAULT_COUNT:
+        f->result[rank] =
+            comm_all_reduce(team->all[rank], rank, REDUCE_SUM, DTYPE_F32, x, x, rank ? 7 : 8);
+        break;
+    case FAULT_CALL:
+        f->result[rank] = rank ? comm_barrier(team->all[rank], rank)
+                               : comm_broadcast(team->all[rank], rank, 0, DTYPE_F32, x, 8);
+        break;
+    case FAULT_MESSAGE:
+        f->result[rank] = rank ? comm_channel_recv(team->to[0], x, 16)
+                               : comm_channel_send(team->from[0], slots, 32, x, 32);
+        break;
+    case FAULT_GARBAGE: /* through a connection that was let in */
+        if (rank == 1) send(((TcpGroup *)team->all[1])->peers[0]->fd, slots, sizeof slots, 0);
+        f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
+        break;
+    case FAULT_CLOSED:
+        if (rank == 1) shutdown(((TcpGroup *)team->all[1])->peers[0]->fd, SHUT_RDWR);
+        f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
+    }
+}
+
+static void check_fault(Fault fault, int who, const char *text) {
+    Faulty f = {.team = connect_team(2, false, NULL), .fault = fault};
+    for (int i = 0; i < 2; i++) comm_world_set_timeout(f.team->worlds[i], 5);
+    run_ranks(2, faulty_rank, &f);
+    const char *reason = comm_world_reason(f.team->worlds[who]);
+    CHECK(!f.result[who], "rank %d went on", who);
+    CHECK(strstr(reason, text), "'%s', not '%s'", reason, text);
+    disconnect_team(f.team);
+}
+
+static void test_faults(void) {
+    check_begin("calls that differ, sizes that differ and garbage end the world and say why");
+    check_fault(FAULT_COUNT, 0,
+                "inner 8), member 1 calls all_reduce(f32, kind 0, root 0, outer 0, "
+                "axis 0 of 0, inner 7)");
+    check_fault(FAULT_CALL, 1, "member 1 calls barrier(");
+    check_fault(FAULT_MESSAGE, 1, "receive of 16 bytes meets a message of 32");
+    check_fault(FAULT_GARBAGE, 0, "group 'all': rank 1 sent what is no call");
+    check_begin("a connection that closes ends the world");
+    check_fault(FAULT_CLOSED, 0, "rank 1 has closed its connection to rank 0");
+}
+
+static void test_late(void) {
+    check_begin("time-outs name who is waited for");
+    Team *team = connect_team(3, false, NULL);
+    float x = 0;
+    comm_world_set_timeout(team->worlds[1], 0.05);
+    CHECK(!comm_all_reduce(team->all[1], 1, REDUCE_SUM, DTYPE_F32, &x, &x, 1), "returned true");
+    const char *reason = comm_world_reason(team->worlds[1]);
+    CHECK(strstr(reason, "group 'all': member 1: all_reduce waited 0.05 s for rank 0 (0 of 2"),
+          "%s", reason);
+    comm_world_set_timeout(team->worlds[2], 0.05);
+    CHECK(!comm_channel_recv(team->to[1], &x, 4), "returned true");
+    reason = comm_world_reason(team->worlds[2]);
+    CHECK(strstr(reason, "channel 'next': receive of 4 bytes waited 0.05 s"), "%s", reason);
+    disconnect_team(team);
+}
+
+/* A sender goes on until its slots are full, however large the messages are. */
+static void test_slots(void) {
+    check_begin("channel: sends of more than sockets hold wait for a slot, not for the receiver");
+    enum { BYTES = 8 << 20 };
+    Team *team = connect_team(2, false, NULL);
+    char *slots = calloc(N_SLOTS, BYTES), *got = malloc(BYTES);
+    bool ok = true;
+    comm_world_set_timeout(team->worlds[0], 0.2);
+    for (int i = 0; i < N_SLOTS; i++) {
+        memset(slots + (size_t)i * BYTES, 'a' + i, BYTES);
+        ok = ok && comm_channel_send(team->from[0], slots, BYTES, slots + (size_t)i * BYTES, BYTES);
+    }
+    CHECK(ok, "a send waited: %s", comm_world_reason(team->worlds[0]));
+    for (int i = 0; i < N_SLOTS; i++) {
+        ok = ok && comm_channel_recv(team->to[0], got, BYTES);
+        CHECK(ok && got[0] == 'a' + i && got[BYTES - 1] == 'a' + i, "message %d: %s", i,
+              comm_world_reason(team->worlds[1]));
+    }
+    disconnect_team(team);
+    free(slots);
+    free(got);
+}
+
+int main(void) {
+    test_cases();
+    for (int n = 0; n <= MAX_RANKS; n++) {
+        if (teams[n]) disconnect_team(teams[n]);
+    }
+    test_random();
+    test_strangers();
+    test_faults();
+    test_late();
+    test_slots();
+    return check_report();
+}
