@@ -50,10 +50,9 @@ static double mean_loss(const SourceResult *r) {
 
 /* Windows first, first + step, ...; those from n_used on are the first one again. */
 static bool read_windows(Evaluation *e, int source, int64_t first, int64_t step, int64_t n_used) {
-    const int64_t seq = e->plan->seq, row = plan_row(e->plan);
-    for (int64_t i = 0; i < e->plan->global_batch; i++) {
-        if (!train_data_window(&e->data, source, i < n_used ? first + i * step : first,
-                               e->tokens + i * row, e->labels + i * seq, e->diag)) {
+    for (int64_t i = 0; i < train_data_batch(&e->data); i++) {
+        if (!train_data_window(&e->data, source, i < n_used ? first + i * step : first, i,
+                               e->tokens, e->labels, e->diag)) {
             return false;
         }
     }
