@@ -101,9 +101,10 @@ function nn.preference(m, logits, labels, vocab, options)
       .. "others")
   end
   if o.output ~= false then m:output(o.output or "logits", logits) end
-  local each = ops.cross_entropy{ logits, labels, axis = vocab }
+  local answers = 1 - ops.less{ labels, 0 }
+  local each = ops.cross_entropy{ logits, labels, axis = vocab } * answers
   local score = -ops.reduce_sum{ each, over = "seq" }
-  local count = ops.reduce_sum{ 1 - ops.less{ labels, 0 }, over = "seq" }
+  local count = ops.reduce_sum{ answers, over = "seq" }
   m:output("row_scores", score)
   local loss, reward = loss_of(m, o, score, count)
   local margin = chosen(reward) - rejected(reward)
