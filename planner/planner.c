@@ -65,10 +65,11 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
         return false;
     }
     if (options->micro_batch % 2 != 0 && !options->priced && graph_has_pairs(request->forward)) {
-        diag_error(diag, NO_LOC,
-                   "--micro-batch: %d; rows of the batch are pairs, a chosen and a rejected answer, "
-                   "so it must be even",
-                   options->micro_batch);
+        diag_error(
+            diag, NO_LOC,
+            "--micro-batch: %d; rows of the batch are pairs, a chosen and a rejected answer, "
+            "so it must be even",
+            options->micro_batch);
         return false;
     }
     const AxisTable *axes = &request->forward->axes;

@@ -115,8 +115,8 @@ enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 
-/* What steps and evaluations from now on have as the input `reference`: f32[global_batch], which has
- * to stay where it is; NULL, as before the first call: zeros. */
+/* What steps and evaluations from now on have as the input `reference`: f32[global_batch], which
+ * has to stay where it is; NULL, as before the first call: zeros. */
 void engine_set_reference(Engine *engine, const float *reference);
 
 /* Labels [global_batch, seq] that the model's mean loss is over: all but those that it leaves out.

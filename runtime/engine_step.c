@@ -179,11 +179,10 @@ static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag) {
     double share;
-    engine->input =
-        (StepInput){.tokens = tokens,
-                    .labels = labels,
-                    .reference = engine->reference,
-                    .label_share = label_share(engine, labels)};
+    engine->input = (StepInput){.tokens = tokens,
+                                .labels = labels,
+                                .reference = engine->reference,
+                                .label_share = label_share(engine, labels)};
     if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {

@@ -111,7 +111,7 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     if (reference) {
         in = (InputRow){.count = 1, .pitch = 1};
     } else if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 || local.rank != 2 ||
-        local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
+               local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
                    "reads, source, i32[batch, source], and what another model said of a row, "

@@ -1,7 +1,7 @@
 /* perilune tokenizer train and encode: text files -> a tokenizer, or tokens. */
 #include "frontend/commands/pack_args.h"
-#include "frontend/commands/train_pairs.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/commands/train_pairs.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
 #include "runtime/data/token_mask.h"

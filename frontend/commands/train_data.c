@@ -240,7 +240,7 @@ static void set_label_shares(TrainData *data) {
     n_labels = 0;
     for (int i = 0; i < data->n_val; i++) {
         TrainPart *part = &data->val[i];
-        part->label_share = !is_own           ? data->train[i].label_share
+        part->label_share = !is_own            ? data->train[i].label_share
                             : data->n_val == 1 ? 1
                             : data->pairs.reads
                                 ? (double)dataset_count_windows(part->data)

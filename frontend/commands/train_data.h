@@ -24,7 +24,7 @@ typedef struct TrainData {
     TrainText text;
     TrainSource source;
     TrainPairs pairs;
-    float *reference; /* [global_batch]: of the batch that was read; NULL: not asked for */
+    float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset
         *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */

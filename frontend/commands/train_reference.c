@@ -10,9 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SCORES "row_scores"
+#define SCORES     "row_scores"
 #define OF_WEIGHTS "weights"
-#define OF_DATA "data"
+#define OF_DATA    "data"
+
+#define REFERENCE_HERE "what the reference says is to be written there: --reference FILE"
 
 enum { FINGERPRINT_BYTES = 24 };
 
@@ -20,7 +22,6 @@ typedef struct Reference {
     TrainData *data;
     Engine *engine;
     const char *path; /* NULL: in memory alone */
-    bool is_named;    /* by --reference, so it is not ours to overwrite */
     int64_t n_pairs;
     float *scores; /* [n_pairs, 2] */
     char weights[FINGERPRINT_BYTES], pairs[FINGERPRINT_BYTES];
@@ -72,6 +73,8 @@ static bool fail(const Reference *r, const char *why) {
     return false;
 }
 
+static const char NO_REFERENCE[] = "is no file of a reference's log-probabilities";
+
 /* NULL: it fits. */
 static const char *why_unfit(const Reference *r, const Safetensors *file, bool knows_weights,
                              SafetensorsInfo *out) {
@@ -79,7 +82,7 @@ static const char *why_unfit(const Reference *r, const Safetensors *file, bool k
     const char *pairs = safetensors_find_metadata(file, OF_DATA);
     bool found = safetensors_find(file, SCORES, out) && out->dtype == SAFETENSORS_F32 &&
                  out->n_dims == 2 && out->shape[1] == 2;
-    if (!found || !weights || !pairs) return "is no file of a reference's log-probabilities";
+    if (!found || !weights || !pairs) return NO_REFERENCE;
     if (strcmp(pairs, r->pairs) != 0 || out->shape[0] != r->n_pairs) {
         return "has the reference's log-probabilities of other pairs, or of other parts of them: "
                "give the data, seq and --val-fraction that it was made with, or another file";
@@ -91,13 +94,15 @@ static const char *why_unfit(const Reference *r, const Safetensors *file, bool k
     return NULL;
 }
 
-static bool read_file(Reference *r, bool knows_weights) {
+/* Of another run's, which may be written over where its name is ours, *out_stale is set. */
+static bool read_file(Reference *r, bool knows_weights, bool *out_stale) {
     SafetensorsInfo info;
     Safetensors *file = safetensors_open(r->path, r->diag);
     if (!file) return false;
     const char *why = why_unfit(r, file, knows_weights, &info);
     if (!why) memcpy(r->scores, info.data, info.n_bytes);
     safetensors_close(file);
+    *out_stale = why && why != NO_REFERENCE;
     return !why || fail(r, why);
 }
 
@@ -118,31 +123,6 @@ static bool write_file(const Reference *r) {
 
 /* --- computing --- */
 
-/* Where the engine takes more pairs than are left, the last one is repeated. */
-static bool score_part(const Reference *r, TrainPart *part, int64_t *done, ProgressLine *line) {
-    const int64_t seq = r->data->plan->seq, n = dataset_count_windows(part->data);
-    const int64_t at_once = engine_forward_batch(r->engine) / 2;
-    Arena *arena = arena_create();
-    int32_t *tokens = ARENA_ARRAY(arena, int32_t, at_once * 2 * seq);
-    int32_t *labels = ARENA_ARRAY(arena, int32_t, at_once * 2 * seq);
-    float *scores = ARENA_ARRAY(arena, float, at_once * 2);
-    bool good = true;
-    for (int64_t first = 0; good && first < n; first += at_once) {
-        int64_t count = n - first < at_once ? n - first : at_once;
-        for (int64_t i = 0; good && i < at_once; i++) {
-            good = dataset_window(part->data, first + (i < count ? i : count - 1),
-                                  tokens + i * 2 * seq, labels + i * 2 * seq, r->diag);
-        }
-        good = good && engine_row_scores(r->engine, tokens, labels, scores, r->diag);
-        if (!good) break;
-        memcpy(part->scores + first * 2, scores, (size_t)count * 2 * sizeof(*scores));
-        *done += count;
-        if (line) progress_line_show(line, (int)*done, (int)r->n_pairs, "by the reference");
-    }
-    arena_destroy(arena);
-    return good;
-}
-
 static bool check_scores(const Reference *r) {
     for (int64_t i = 0; i < 2 * r->n_pairs; i++) {
         if (r->scores[i] > -1e30f && r->scores[i] <= 0) continue;
@@ -160,14 +140,16 @@ static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
     int64_t done = 0;
     bool good = true;
     for (int i = 0; good && i < n_parts; i++) {
-        good = score_part(r, parts[i], &done, quiet ? NULL : &line);
+        PairScoring how = {r->engine, r->data->plan, quiet ? NULL : &line, done, r->n_pairs};
+        good = train_pairs_score(&how, parts[i]->data, parts[i]->scores, r->diag);
+        done += dataset_count_windows(parts[i]->data);
     }
     double seconds = progress_line_end(&line);
     if (!good || !check_scores(r)) return false;
     if (r->path && !write_file(r)) return false;
     if (quiet) return true;
-    printf("before  %" PRId64 " pairs by the reference, the weights as they are: %.1f s", r->n_pairs,
-           seconds);
+    printf("before  %" PRId64 " pairs by the reference, the weights as they are: %.1f s",
+           r->n_pairs, seconds);
     printf(r->path ? "; wrote %s\n" : "\n", r->path);
     return true;
 }
@@ -177,9 +159,10 @@ static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
 bool train_reference_check(const TrainData *data, const EngineOptions *options, Diag *diag) {
     const char *path = cli_text(data->args, OPT_REFERENCE, NULL);
     if (path && !data->pairs.asks_reference) {
-        diag_error(diag, NO_LOC,
-                   "train: --reference: is of plans with preference=dpo or ipo, whose loss compares "
-                   "with it");
+        diag_error(
+            diag, NO_LOC,
+            "train: --reference: is of plans with preference=dpo or ipo, whose loss compares "
+            "with it");
         return false;
     }
     if (!data->pairs.asks_reference || !options->control) return true;
@@ -218,28 +201,32 @@ bool train_reference_make(TrainData *data, Engine *engine, const EngineOptions *
                           bool resumed, bool quiet, Diag *diag) {
     TrainPart *parts[2 * BLEND_MOST_SOURCES];
     const CliArgs *args = data->args;
-    Reference r = {.data = data,
-                   .engine = engine,
-                   .path = find_path(args),
-                   .is_named = cli_given(args, OPT_REFERENCE),
-                   .diag = diag};
+    Reference r = {.data = data, .engine = engine, .path = find_path(args), .diag = diag};
     if (!data->pairs.asks_reference) return true;
     int n_parts = list_parts(&r, parts);
     name_pairs(&r, parts, n_parts);
     if (!name_weights(&r)) return false;
     engine_set_reference(engine, data->reference);
-    bool is_there = r.path && access(r.path, F_OK) == 0;
+    bool is_there = r.path && access(r.path, F_OK) == 0, stale = false;
     if (resumed && !is_there) {
-        diag_error(diag, NO_LOC,
-                   "train: the run goes on, and what the reference said before it is not there%s%s: "
-                   "--reference FILE says where it is",
-                   r.path ? ": " : "", r.path ? r.path : "");
+        diag_error(
+            diag, NO_LOC,
+            "train: the run goes on, and what the reference said before it is not there%s%s: "
+            "--reference FILE says where it is",
+            r.path ? ": " : "", r.path ? r.path : "");
         return false;
     }
-    if (is_there && (resumed || r.is_named || options->control)) {
-        bool good = read_file(&r, !resumed || cli_given(args, OPT_LOAD)) && check_scores(&r);
+    if (is_there) {
+        bool needed = resumed || cli_given(args, OPT_REFERENCE) || options->control;
+        Diag *why = needed ? diag : diag_create();
+        r.diag = why;
+        bool good = read_file(&r, !resumed || cli_given(args, OPT_LOAD), &stale);
+        r.diag = diag;
+        if (!needed && !good && !stale) fail(&r, "is in the way: " REFERENCE_HERE);
+        if (!needed) diag_destroy(why);
         if (good && !quiet) printf("before  %s: what the reference said\n", r.path);
-        return good;
+        if (good) return check_scores(&r);
+        if (needed || !stale) return false;
     }
     return compute(&r, parts, n_parts, quiet);
 }

@@ -1,5 +1,5 @@
-/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one after
- * another. */
+/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one
+ * after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 

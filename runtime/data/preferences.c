@@ -113,8 +113,8 @@ bool preference_rows(TokenBuffer *buffer, const PreferenceOptions *options, Pref
                    out->n_equal);
         return false;
     }
-    if (!token_buffer_create(&windows, buffer->token_bytes,
-                             (size_t)out->n_pairs * 2 * options->seq, diag)) {
+    if (!token_buffer_create(&windows, buffer->token_bytes, (size_t)out->n_pairs * 2 * options->seq,
+                             diag)) {
         return false;
     }
     size_t to = 0;

@@ -247,8 +247,9 @@ static bool run_preference(const Line *line) {
         return false;
     }
     if (prompt && !json_is_string(prompt) && !(chats && json_is_array(prompt))) {
-        diag_error(line->diag, line->loc, "'prompt' is neither a text nor, with lists of messages "
-                                          "as answers, a list of messages");
+        diag_error(line->diag, line->loc,
+                   "'prompt' is neither a text nor, with lists of messages "
+                   "as answers, a list of messages");
         return false;
     }
     if (chats && json_is_array(prompt)) return run_answers(line, prompt, chosen, rejected);

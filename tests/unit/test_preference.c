@@ -16,8 +16,8 @@ static TokenBuffer make_documents(const char *text, Diag *diag) {
     bool begins = true;
     for (; *text; text++) {
         uint32_t token = (unsigned char)*text;
-        unsigned char mark = (unsigned char)((token < 'a' ? TOKEN_COUNTS : 0) |
-                                             (begins ? TOKEN_BEGINS : 0));
+        unsigned char mark =
+            (unsigned char)((token < 'a' ? TOKEN_COUNTS : 0) | (begins ? TOKEN_BEGINS : 0));
         begins = token == '|';
         if (!begins) token_buffer_put(&buffer, &token, &mark, 1, diag);
     }
@@ -72,8 +72,8 @@ typedef struct Loss {
     const char *kind, *beta, *smoothing, *gamma;
 } Loss;
 
-static const Loss LOSSES[] = {{"dpo", "0.3", "0.0", "0.0"},  {"dpo", "0.3", "0.1", "0.0"},
-                              {"ipo", "0.4", "0.0", "0.0"},  {"simpo", "2.0", "0.0", "0.5"},
+static const Loss LOSSES[] = {{"dpo", "0.3", "0.0", "0.0"},   {"dpo", "0.3", "0.1", "0.0"},
+                              {"ipo", "0.4", "0.0", "0.0"},   {"simpo", "2.0", "0.0", "0.5"},
                               {"simpo", "2.0", "0.2", "0.5"}, {"orpo", "0.5", "0.0", "0.0"}};
 enum { N_LOSSES = sizeof(LOSSES) / sizeof(LOSSES[0]) };
 
@@ -135,16 +135,11 @@ static double expected_loss(const Loss *how, const float *scores, double values[
 
 static bool start(Run *run, const char *model, const Loss *loss, const Layout *layout) {
     char path[64];
-    ModelSetting settings[16] = {{"seq", "16"},
-                                 {"model", "32"},
-                                 {"layers", "4"},
-                                 {"vocab", "48"},
-                                 {"heads", "4"},
-                                 {"ffn", "32"},
-                                 {"tied", "false"},
-                                 {"preference", loss->kind},
-                                 {"beta", loss->beta},
-                                 {"label_smoothing", loss->smoothing},
+    ModelSetting settings[16] = {{"seq", "16"},         {"model", "32"},
+                                 {"layers", "4"},       {"vocab", "48"},
+                                 {"heads", "4"},        {"ffn", "32"},
+                                 {"tied", "false"},     {"preference", loss->kind},
+                                 {"beta", loss->beta},  {"label_smoothing", loss->smoothing},
                                  {"gamma", loss->gamma}};
     int n = 11;
     if (strcmp(model, "gpt") != 0) settings[n++] = (ModelSetting){"kv_heads", "4"};
@@ -277,8 +272,8 @@ static void test_layouts(void) {
             }
             CHECK(fabs(result.loss - loss) <= most * loss, "layout %zu: %.8g, not %.8g", l,
                   result.loss, loss);
-            CHECK(fabs(result.grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g", l,
-                  result.grad_norm, norm);
+            CHECK(fabs(result.grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g",
+                  l, result.grad_norm, norm);
             for (int i = 0; i < engine_forward_batch(run.engine); i++) {
                 double off = fabs((double)scores[i] - (double)first[i]);
                 CHECK(off <= most * fabs((double)first[i]), "layout %zu: row %d: %g, not %g", l, i,
