@@ -204,7 +204,8 @@ local function predict_second(m, x, tokens, labels, o)
 end
 
 -- A decoder whose feed-forward layers are mixtures of experts, as m's settings say: layers, of
--- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied, log_dropped, and those of nn.decoder_loss.
+-- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied,
+-- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x), moe (options of nn.moe), lora (of the dense
 -- layers), mtp (weight of the loss of the second next token; none if absent)

@@ -241,9 +241,10 @@ static bool run_preference(const Line *line) {
     bool chats = json_is_array(chosen) && json_is_array(rejected);
     if (json_is_null(prompt)) prompt = NULL;
     if (!texts && !chats) {
-        diag_error(line->diag, line->loc,
-                   "the plan learns from pairs of answers: no object with 'chosen' and 'rejected', "
-                   "both texts or both lists of messages, and 'prompt'");
+        diag_error(
+            line->diag, line->loc,
+            "no object with 'chosen' and 'rejected', both texts or both lists of messages, as "
+            "pairs of answers have them beside 'prompt'");
         return false;
     }
     if (prompt && !json_is_string(prompt) && !(chats && json_is_array(prompt))) {
@@ -270,7 +271,10 @@ static bool run_object(const Line *line) {
     const json_t *messages = json_object_get(line->object, "messages");
     bool is_pair =
         json_object_get(line->object, "prompt") && json_object_get(line->object, "completion");
-    if (line->options->preferences) return run_preference(line);
+    bool answers = json_object_get(line->object, "chosen") != NULL; /* words are words */
+    if (line->options->preferences || (line->counts && answers && !line->options->field)) {
+        return run_preference(line);
+    }
     if (line->options->field) return run_field(line, line->options->field);
     int n_kinds = (text != NULL) + (messages != NULL) + is_pair;
     if (n_kinds != 1) {
