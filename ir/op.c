@@ -155,6 +155,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_RELATIVE_BIAS:
     case OP_RELATIVE_BIAS_GRAD:
+    case OP_OF_PAIRS:
     case OP_TOP:
     case OP_TAKE:
     case OP_PUT:

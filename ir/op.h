@@ -107,6 +107,10 @@ bool output_is_reported(const Node *node);
 enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 #define OUTPUT_OWN_NAMES                                                                           \
     { "loss", "grad_norm_squared", "loss_scale" }
+/* A number for each row, which preferences compare: their output, and another model's of the same
+ * rows as an input. */
+#define OUTPUT_ROW_SCORES "row_scores"
+#define INPUT_REFERENCE   "reference"
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */

@@ -38,6 +38,7 @@ typedef struct PlanOptions {
     int n_split;
     const char *dump_after; /* pass name, or NULL */
     StrBuf *dump;           /* what its graphs are added to */
+    bool priced;            /* never run: a micro-batch of 1 may be half a pair */
 } PlanOptions;
 
 /* What the model says about its training; the command line may override. */

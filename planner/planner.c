@@ -2,6 +2,7 @@
  * on each distinct stage program; schedule, memory and the proofs follow. */
 #include "planner/planner.h"
 
+#include "ir/ops/parts.h"
 #include "ir/ops/quantize.h"
 #include "ir/ops/route.h"
 #include "planner/passes/pass.h"
@@ -61,6 +62,14 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
     if ((int64_t)options->global_batch % ((int64_t)options->micro_batch * d) != 0) {
         diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d%s %d",
                    options->global_batch, options->micro_batch, e > 1 ? " x e" : "", d);
+        return false;
+    }
+    if (options->micro_batch % 2 != 0 && !options->priced && graph_has_pairs(request->forward)) {
+        diag_error(
+            diag, NO_LOC,
+            "--micro-batch: %d; rows of the batch are pairs, a chosen and a rejected answer, "
+            "so it must be even",
+            options->micro_batch);
         return false;
     }
     const AxisTable *axes = &request->forward->axes;

@@ -115,6 +115,10 @@ enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 
+/* What steps and evaluations from now on have as the input `reference`: f32[global_batch], which
+ * has to stay where it is; NULL, as before the first call: zeros. */
+void engine_set_reference(Engine *engine, const float *reference);
+
 /* Labels [global_batch, seq] that the model's mean loss is over: all but those that it leaves out.
  */
 int64_t engine_count_labels(const Engine *engine, const int32_t *labels);
@@ -126,6 +130,10 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
                      Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
+/* What each row's answer scores, as nn.preference puts it out: f32[forward_batch] of tokens and
+ * labels i32[forward_batch, seq], as of the first micro-batch of a global batch; dropout off. */
+bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                       float *out_scores, Diag *diag);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an
  * encoder reads before them; dropout off. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);

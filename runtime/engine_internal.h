@@ -26,6 +26,7 @@ typedef struct BadValue {
 /* The host's side of a step. */
 typedef struct StepInput {
     const int32_t *tokens, *labels; /* i32[global_batch, seq] */
+    const float *reference;         /* f32[global_batch]; NULL: zeros */
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
@@ -64,6 +65,7 @@ struct Engine {
     RankContext *ranks;
     BadValue *bad; /* [n_ranks] */
     StepInput input;
+    const float *reference;
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
     bool scales_loss;
     int n_values;

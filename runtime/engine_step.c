@@ -123,6 +123,7 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     double start = engine_now();
     engine->input = engine->last_step = (StepInput){.tokens = tokens,
                                                     .labels = labels,
+                                                    .reference = engine->reference,
                                                     .step = step,
                                                     .train = true,
                                                     .learning_rate = learning_rate,
@@ -178,14 +179,20 @@ static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag) {
     double share;
-    engine->input =
-        (StepInput){.tokens = tokens, .labels = labels, .label_share = label_share(engine, labels)};
+    engine->input = (StepInput){.tokens = tokens,
+                                .labels = labels,
+                                .reference = engine->reference,
+                                .label_share = label_share(engine, labels)};
     if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
         if (loss_share(engine, &engine->ranks[r], &share)) *out_loss += share;
     }
     return !engine_job_failed(engine, diag);
+}
+
+void engine_set_reference(Engine *engine, const float *reference) {
+    engine->reference = reference;
 }
 
 int64_t engine_forward_batch(const Engine *engine) {
@@ -213,6 +220,32 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
         found = true;
     }
     if (!found) diag_error(diag, NO_LOC, "the model has no output 'logits'");
+    return found && !engine_job_failed(engine, diag);
+}
+
+bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                       float *out_scores, Diag *diag) {
+    bool found = false;
+    engine->input = (StepInput){.tokens = tokens, .labels = labels, .label_share = 1};
+    if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        Value scores = find_output(rank, OUTPUT_ROW_SCORES, PHASE_FORWARD);
+        if (!scores.node) continue;
+        const Type *type = value_type(scores);
+        if (value_sharding(scores)->partial || type->dtype != DTYPE_F32 ||
+            type_elements(type) != engine_forward_batch(engine)) {
+            diag_error(diag, scores.node->loc, "output '%s' is not f32[batch]", OUTPUT_ROW_SCORES);
+            return false;
+        }
+        Shard shard = shard_of(type, value_sharding(scores), &engine->plan->mesh, rank->coord);
+        shard_gather(&shard, engine_view(engine, rank, scores), out_scores);
+        found = true;
+    }
+    if (!found) {
+        diag_error(diag, NO_LOC, "the model has no output '%s', as nn.preference makes it",
+                   OUTPUT_ROW_SCORES);
+    }
     return found && !engine_job_failed(engine, diag);
 }
 

@@ -93,6 +93,12 @@ static bool find_row(const Plan *plan, const Node *node, InputRow *out) {
     return strcmp(name, "source") == 0;
 }
 
+/* A number for each row, f32[batch]. */
+static bool is_reference(const Plan *plan, const Node *node, const Type *local) {
+    return strcmp(node_string(node, ATTR_name), INPUT_REFERENCE) == 0 &&
+           local->dtype == DTYPE_F32 && local->rank == 1 && local->dims[0] == plan->micro_batch;
+}
+
 /* Samples micro * (b d e) + (coord.d * e + coord.e) * b ... of the global batch; c deals out their
  * positions. */
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
@@ -101,11 +107,15 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     InputRow in;
     if (plan->context) return emit_decode_input(walk, node, task);
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
-    if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 || local.rank != 2 ||
-        local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
+    bool reference = is_reference(plan, node, &local);
+    if (reference) {
+        in = (InputRow){.count = 1, .pitch = 1};
+    } else if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 || local.rank != 2 ||
+               local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
         diag_error(walk->diag, node->loc,
-                   "input '%s': inputs are tokens and labels, i32[batch, seq], and what an encoder "
-                   "reads, source, i32[batch, source]",
+                   "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
+                   "reads, source, i32[batch, source], and what another model said of a row, "
+                   "reference, f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }
@@ -113,12 +123,13 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
                   mesh_member(&plan->mesh, rank->coord, MESH_DE);
     const int64_t first = row * plan->micro_batch * in.pitch + in.first;
     InputSlice slice = {.labels = in.labels,
+                        .reference = reference,
                         .offset = first,
                         .rows = 1,
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
     CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
-    if (local.dims[1] == in.pitch) {
+    if (reference || local.dims[1] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
     DimSpan span = type_span(in.count, node->shardings[0].mesh[1], &plan->mesh, rank->coord);

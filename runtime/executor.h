@@ -34,8 +34,9 @@ typedef struct CallInfo {
  * on of i32[global_batch, seq] (tokens: plan_row in place of seq), and so on every `pitch`
  * elements, go to `to`, every to_pitch. */
 typedef struct InputSlice {
-    bool labels; /* else tokens */
-    int decode;  /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */
+    bool labels;    /* else tokens */
+    bool reference; /* neither: f32[global_batch] */
+    int decode;     /* of a plan for decoding: which DecodeInput + 1; 0: tokens or labels */
     int64_t offset, rows, count, pitch, to_pitch;
     int32_t *to;
 } InputSlice;

@@ -29,7 +29,9 @@ typedef struct Evaluation {
     Tokenizer *tokenizer; /* of choices, where there are no data */
     ChoicesWay way;
     SourceResult sources[BLEND_MOST_SOURCES];
-    ChoicesResult *choices; /* [n_choices], as --choices */
+    PairsResult
+        pairs[BLEND_MOST_SOURCES]; /* in place of sources, where the plan learns from such */
+    ChoicesResult *choices;        /* [n_choices], as --choices */
     int n_choices;
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
     float *logits;            /* of sequences that are computed together; NULL: not asked for yet */
@@ -50,10 +52,9 @@ static double mean_loss(const SourceResult *r) {
 
 /* Windows first, first + step, ...; those from n_used on are the first one again. */
 static bool read_windows(Evaluation *e, int source, int64_t first, int64_t step, int64_t n_used) {
-    const int64_t seq = e->plan->seq, row = plan_row(e->plan);
-    for (int64_t i = 0; i < e->plan->global_batch; i++) {
-        if (!train_data_window(&e->data, source, i < n_used ? first + i * step : first,
-                               e->tokens + i * row, e->labels + i * seq, e->diag)) {
+    for (int64_t i = 0; i < train_data_batch(&e->data); i++) {
+        if (!train_data_window(&e->data, source, i < n_used ? first + i * step : first, i,
+                               e->tokens, e->labels, e->diag)) {
             return false;
         }
     }
@@ -163,9 +164,14 @@ static bool evaluate(Evaluation *e) {
     const bool says = e->options.rank == 0 && !cli_given(e->args, OPT_QUIET);
     const CliValue *questions = &e->args->values[OPT_CHOICES];
     ProgressLine line = progress_line_start("batches");
-    if (!find_way(e, &e->by_logits)) return false;
+    const bool pairs = e->data.pairs.reads;
+    if (!pairs && !find_way(e, &e->by_logits)) return false;
     for (int i = 0; i < e->data.n_val; i++) {
-        if (!evaluate_source(e, i, says ? &line : NULL)) return false;
+        const Dataset *data = e->data.val[i].data;
+        PairScoring how = {e->engine, e->plan, says ? &line : NULL, 0, dataset_count_windows(data)};
+        bool good = pairs ? train_pairs_evaluate(&how, data, &e->pairs[i], e->diag)
+                          : evaluate_source(e, i, says ? &line : NULL);
+        if (!good) return false;
     }
     e->seconds = progress_line_end(&line);
     for (int i = 0; i < e->n_choices; i++) {
@@ -290,13 +296,26 @@ static void put_choices(StrBuf *out, const char *path, const ChoicesResult *r) {
                   r->n_cut, r->n_choices);
 }
 
+static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
+    double n = (double)r->n_pairs;
+    strbuf_printf(out,
+                  "pairs   %.2f %% of chosen answers are the likelier, %.2f %% by the token; "
+                  "%s: %" PRId64 " pairs\n"
+                  "        log-probability %.4f chosen, %.4f rejected, in the mean\n",
+                  100 * r->n_likelier / n, 100 * r->n_likelier_by_token / n, name, r->n_pairs,
+                  r->chosen, r->rejected);
+}
+
 static void put_text(const Evaluation *e, StrBuf *out) {
     for (int i = 0; i < e->data.n_val; i++) {
+        if (e->data.pairs.reads) put_pairs(out, e->data.val[i].name, &e->pairs[i]);
+    }
+    for (int i = 0; i < e->data.n_val && !e->data.pairs.reads; i++) {
         put_source(out, e->data.val[i].name, &e->sources[i]);
     }
     SourceResult all = all_sources(e);
-    if (e->data.n_val > 1) put_source(out, "all", &all);
-    if (e->data.n_val && e->seconds > 0) {
+    if (e->data.n_val > 1 && !e->data.pairs.reads) put_source(out, "all", &all);
+    if (e->data.n_val && e->seconds > 0 && !e->data.pairs.reads) {
         double tokens = (double)all.n_windows * (double)plan_row(e->plan);
         strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", tokens, e->seconds,
                       tokens / e->seconds);
@@ -314,10 +333,28 @@ static void put_json_source(StrBuf *out, const SourceResult *r) {
     if (r->n_bytes > 0) strbuf_printf(out, ", \"bits_per_byte\": %.9g", bits_per_byte(r));
 }
 
+static void put_json_pairs(StrBuf *out, const Evaluation *e) {
+    strbuf_put(out, "\"pairs\": [");
+    for (int i = 0; i < e->data.n_val; i++) {
+        const PairsResult *r = &e->pairs[i];
+        double n = (double)r->n_pairs;
+        strbuf_put(out, i ? ", {\"path\": " : "{\"path\": ");
+        json_put_text(out, e->data.val[i].path);
+        strbuf_printf(out,
+                      ", \"pairs\": %" PRId64 ", \"likelier\": %.9g, \"likelier_by_token\": %.9g, "
+                      "\"chosen\": %.9g, \"rejected\": %.9g}",
+                      r->n_pairs, r->n_likelier / n, r->n_likelier_by_token / n, r->chosen,
+                      r->rejected);
+    }
+    strbuf_put(out, "]");
+}
+
 static void put_json(const Evaluation *e, StrBuf *out) {
     SourceResult all = all_sources(e);
     strbuf_put(out, "{");
-    if (e->data.n_val) {
+    if (e->data.n_val && e->data.pairs.reads) {
+        put_json_pairs(out, e);
+    } else if (e->data.n_val) {
         put_json_source(out, &all);
         strbuf_printf(out, ", \"seconds\": %.6g, \"sources\": [", e->seconds);
         for (int i = 0; i < e->data.n_val; i++) {

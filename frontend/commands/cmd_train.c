@@ -4,6 +4,7 @@
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_layout.h"
+#include "frontend/commands/train_reference.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
@@ -47,6 +48,7 @@ typedef struct Run {
     bool stopped;                /* by a signal */
     bool is_first;               /* of several processes: the one that talks and writes */
     bool quiet, is_validated;
+    bool is_resumed;
     int n_begun; /* adapters that --load did not have */
     int failure; /* exit code when preparing fails */
 } Run;
@@ -172,6 +174,7 @@ static bool start_engine(Run *run) {
     run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
+    if (!train_reference_check(&run->data, &run->options, run->diag)) return false;
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
@@ -185,6 +188,7 @@ static bool start_engine(Run *run) {
     }
     run->steps_done = run->checkpoint.place.step;
     run->first_step = run->steps_done + 1;
+    run->is_resumed = resumed;
     if (resumed) return true;
     if (cli_given(run->args, OPT_LOAD)) {
         return engine_args_load(run->args, run->engine, &run->n_begun, run->diag);
@@ -263,12 +267,13 @@ static void print_start(const Run *run) {
 }
 
 static bool take_step(Run *run, int64_t step) {
-    int64_t seq = run->plan->seq, row = plan_row(run->plan), batch = run->plan->global_batch;
+    int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
+    int64_t n_samples = train_data_batch(&run->data);
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
-    for (int64_t i = 0; i < batch; i++) {
-        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, run->tokens + i * row,
-                               run->labels + i * seq, run->diag)) {
+    for (int64_t i = 0; i < n_samples; i++) {
+        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, i, run->tokens,
+                               run->labels, run->diag)) {
             return false;
         }
     }
@@ -280,7 +285,7 @@ static bool take_step(Run *run, int64_t step) {
     run->n_skipped += result.skipped;
     run->training_seconds += result.seconds;
     run->steps_done = run->checkpoint.place.step = step;
-    run->checkpoint.place.samples += batch;
+    run->checkpoint.place.samples += n_samples;
     StepMetrics metrics = {.step = step,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
@@ -293,7 +298,7 @@ static bool take_step(Run *run, int64_t step) {
                            .seconds = result.seconds,
                            .n_values = result.n_values,
                            .values = result.values};
-    if (run->data.masked) {
+    if (run->data.masked && !run->data.pairs.reads) {
         metrics.has_n_labels = true;
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
         run->n_empty += metrics.n_labels == 0;
@@ -373,8 +378,8 @@ static void print_end(const Run *run) {
     if (run->is_validated) train_validate_print(&run->validation);
     train_data_print_entropy(&run->data);
     if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
-    int64_t batch = run->plan->global_batch, done = run->checkpoint.place.samples;
-    train_data_print_samples(&run->data, done - n_taken * batch, done);
+    int64_t done = run->checkpoint.place.samples;
+    train_data_print_samples(&run->data, done - n_taken * train_data_batch(&run->data), done);
     if (run->n_empty > 0) {
         printf("labels  none counted in %" PRId64 " of %" PRId64
                " steps: nothing was learned from labels in them\n",
@@ -424,6 +429,10 @@ static bool prepare(Run *run) {
     if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
             planned_bytes(run->plan));
+    }
+    if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
+                              run->diag)) {
+        return false;
     }
     if (log && run->is_first) {
         run->log = run->steps_done ? run_log_continue(log, run->steps_done, run->diag)

@@ -14,12 +14,16 @@ bool pack_check_args(const CliArgs *args, bool packs, Diag *diag) {
     return false;
 }
 
+uint32_t pack_padding(const Tokenizer *tokenizer, const CorpusOptions *options) {
+    uint32_t end = options->last == NO_TOKEN ? tokenizer_end_of_text(tokenizer) : options->last;
+    return end == NO_TOKEN ? 0 : end;
+}
+
 PackOptions pack_options_from_args(const CliArgs *args, const Tokenizer *tokenizer,
                                    const CorpusOptions *options, int64_t seq) {
-    uint32_t end = options->last == NO_TOKEN ? tokenizer_end_of_text(tokenizer) : options->last;
     return (PackOptions){.seq = (size_t)seq,
                          .drops_long = strcmp(cli_text(args, OPT_PACK_LONG, "cut"), "drop") == 0,
-                         .padding = end == NO_TOKEN ? 0 : end};
+                         .padding = pack_padding(tokenizer, options)};
 }
 
 void pack_add_totals(PackTotals *sum, const PackTotals *more) {

@@ -1,6 +1,7 @@
 /* perilune tokenizer train and encode: text files -> a tokenizer, or tokens. */
 #include "frontend/commands/pack_args.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/commands/train_pairs.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
 #include "runtime/data/token_mask.h"
@@ -179,30 +180,44 @@ typedef struct Encoding {
     TokenBuffer buffer;
     PackOptions packing;
     PackTotals packed;
+    PreferenceTotals pairs;
     Diag *diag;
 } Encoding;
+
+/* Has all of it to be in memory before it is written? */
+static bool is_kept(const CliArgs *args) {
+    return cli_given(args, OPT_PACK_SEQ) || cli_given(args, OPT_PREFERENCES);
+}
 
 static bool put_tokens(void *user, const uint32_t *tokens, const unsigned char *marks, size_t count,
                        Diag *diag) {
     Encoding *encoding = user;
-    if (cli_given(encoding->args, OPT_PACK_SEQ)) {
+    if (is_kept(encoding->args)) {
         return token_buffer_put(&encoding->buffer, tokens, marks, count, diag);
     }
     return token_writer_put(encoding->writer, tokens, marks, count, diag);
 }
 
-/* Nothing to be done without --pack. */
+static bool make_windows(Encoding *encoding) {
+    const CliArgs *args = encoding->args;
+    if (cli_given(args, OPT_PREFERENCES)) {
+        const PreferenceOptions how = {.seq = (size_t)cli_int(args, OPT_PREFERENCES, 2),
+                                       .pad =
+                                           pack_padding(encoding->tokenizer, &encoding->options)};
+        return preference_rows(&encoding->buffer, &how, &encoding->pairs, encoding->diag);
+    }
+    encoding->packing = pack_options_from_args(args, encoding->tokenizer, &encoding->options,
+                                               cli_int(args, OPT_PACK_SEQ, 0));
+    return pack_documents(&encoding->buffer, &encoding->packing, &encoding->packed, encoding->diag);
+}
+
+/* Nothing to be done without --pack and --preferences. */
 static bool pack_and_put(Encoding *encoding) {
     enum { AT_ONCE = 4096 };
     TokenBuffer *buffer = &encoding->buffer;
     uint32_t tokens[AT_ONCE];
-    if (!cli_given(encoding->args, OPT_PACK_SEQ)) return true;
-    encoding->packing =
-        pack_options_from_args(encoding->args, encoding->tokenizer, &encoding->options,
-                               cli_int(encoding->args, OPT_PACK_SEQ, 0));
-    if (!pack_documents(buffer, &encoding->packing, &encoding->packed, encoding->diag)) {
-        return false;
-    }
+    if (!is_kept(encoding->args)) return true;
+    if (!make_windows(encoding)) return false;
     encoding->totals.n_counted = 0;
     for (size_t at = 0; at < buffer->n_tokens; at += AT_ONCE) {
         size_t n = buffer->n_tokens - at < AT_ONCE ? buffer->n_tokens - at : AT_ONCE;
@@ -228,6 +243,10 @@ static void print_encoding(const Encoding *encoding, const char *path, const cha
     printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals->n_documents,
            totals->n_bytes);
     if (packed) pack_print(&encoding->packed, &encoding->packing);
+    train_pairs_print(&encoding->pairs);
+    if (encoding->pairs.n_pairs) {
+        n_put = 2 * encoding->pairs.n_pairs * cli_int(encoding->args, OPT_PREFERENCES, 2);
+    }
     printf("tokens  %" PRId64 " of %d bits, %.3f bytes of text each; %.1f s, %.1f MB/s\n", n_put,
            bits, n_bytes / n_tokens, seconds, seconds > 0 ? 1e-6 * n_bytes / seconds : 0);
     if (mask) {
@@ -263,6 +282,14 @@ static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
     double seconds;
     if (!pack_check_args(args, cli_given(args, OPT_PACK_SEQ), diag) ||
         !corpus_options_from_args(args, tokenizer, &encoding.options, diag)) {
+        return EXIT_USAGE;
+    }
+    static const CliOption OTHERS[] = {OPT_PACK_SEQ, OPT_FIELD, OPT_SEPARATOR};
+    encoding.options.preferences = cli_given(args, OPT_PREFERENCES);
+    for (int i = 0; encoding.options.preferences && i < 3; i++) {
+        if (!cli_given(args, OTHERS[i])) continue;
+        diag_error(diag, NO_LOC, "tokenizer encode: --preferences and --%s: one of them",
+                   CLI_OPTIONS[OTHERS[i]].name);
         return EXIT_USAGE;
     }
     encoding.options.paths = args->operands + 2;
@@ -317,8 +344,9 @@ int tokenizer_encode(CliArgs *args, Diag *diag) {
         return cli_usage_error(has_files ? "tokenizer encode: which file to write? give -o FILE"
                                          : "tokenizer encode: --text: prints; -o is for files");
     }
-    static const CliOption OF_FILES[] = {OPT_PACK_SEQ, OPT_PACK_LONG, OPT_CHAT_TEMPLATE};
-    for (int i = 0; has_text && i < 3; i++) {
+    static const CliOption OF_FILES[] = {OPT_PACK_SEQ, OPT_PACK_LONG, OPT_CHAT_TEMPLATE,
+                                         OPT_PREFERENCES};
+    for (int i = 0; has_text && i < 4; i++) {
         if (!cli_given(args, OF_FILES[i])) continue;
         return cli_usage_error("tokenizer encode: --text: has no use for --%s",
                                CLI_OPTIONS[OF_FILES[i]].name);

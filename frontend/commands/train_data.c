@@ -123,10 +123,15 @@ static void add_part(TrainPart *parts, int *n, const char *path, Dataset *datase
 }
 
 static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
-    Dataset *dataset = train_text_open(&data->text, data->args, path, (int)data->source.window,
-                                       (int)data->plan->vocab, diag);
-    if (dataset) data->files[data->n_files++] = dataset;
-    return dataset;
+    int window = (int)data->source.window * train_pairs_rows(&data->pairs);
+    Dataset *dataset =
+        train_text_open(&data->text, data->args, path, window, (int)data->plan->vocab, diag);
+    if (!dataset) return NULL;
+    data->files[data->n_files++] = dataset;
+    TrainPairs *pairs = &data->pairs;
+    bool good = !pairs->reads || preference_check(dataset, path, data->plan->seq, pairs->tokens,
+                                                  pairs->labels, &pairs->hash, diag);
+    return good ? dataset : NULL;
 }
 
 static bool open_train(TrainData *data, const char *path, double val_fraction, Diag *diag) {
@@ -195,6 +200,7 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     bool any = false, any_val = false;
     const Node *share = find_label_share(data->plan);
     data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
+    data->masked |= data->pairs.reads;
     bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
     if (masks && !set_hidden(data, share, diag)) return false;
     if (!check_masks(data, data->train, data->n_train, &any, diag) ||
@@ -222,7 +228,7 @@ static void set_label_shares(TrainData *data) {
     for (int i = 0; i < data->n_train; i++) {
         TrainPart *part = &data->train[i];
         part->label_share = part->share;
-        if (data->n_train > 1) {
+        if (data->n_train > 1 && !data->pairs.reads) {
             part->label_share *= (double)dataset_count_labels(part->data, left_out) /
                                  (double)dataset_count_windows(part->data);
         }
@@ -234,9 +240,11 @@ static void set_label_shares(TrainData *data) {
     n_labels = 0;
     for (int i = 0; i < data->n_val; i++) {
         TrainPart *part = &data->val[i];
-        part->label_share = !is_own           ? data->train[i].label_share
-                            : data->n_val > 1 ? (double)dataset_count_labels(part->data, left_out)
-                                              : 1;
+        part->label_share = !is_own            ? data->train[i].label_share
+                            : data->n_val == 1 ? 1
+                            : data->pairs.reads
+                                ? (double)dataset_count_windows(part->data)
+                                : (double)dataset_count_labels(part->data, left_out);
         n_labels += part->label_share;
     }
     for (int i = 0; i < data->n_val && n_labels > 0; i++) data->val[i].label_share /= n_labels;
@@ -272,6 +280,11 @@ static bool open_data(TrainData *out, Diag *diag) {
         return false;
     }
     out->text.source = &out->source;
+    out->text.pairs = &out->pairs;
+    out->pairs = train_pairs_of(plan, args->arena);
+    if (out->pairs.asks_reference) {
+        out->reference = ARENA_ARRAY(args->arena, float, plan->global_batch);
+    }
     if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
     for (int i = 0; i < out->n_train; i++) {
@@ -337,29 +350,39 @@ static bool finish_sample(const TrainData *data, const char *path, uint64_t key,
     return true;
 }
 
-bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
-                       Diag *diag) {
-    int64_t sample;
-    int source = blend_pick(&data->blend, index, &sample);
+int64_t train_data_batch(const TrainData *data) {
+    return data->plan->global_batch / train_pairs_rows(&data->pairs);
+}
+
+/* Window i of a part as number `at` of a batch. */
+static bool read_window(const TrainData *data, const TrainPart *part, int64_t i, uint64_t key,
+                        int64_t at, int32_t *tokens, int32_t *labels, Diag *diag) {
     const TrainSource *reads = &data->source;
-    int32_t *to = reads->reads ? reads->tokens : tokens;
-    if (!dataset_sample(data->train[source].data, seed_of(data, source), sample, to,
+    const int rows = train_pairs_rows(&data->pairs);
+    tokens += at * rows * plan_row(data->plan);
+    labels += at * rows * data->plan->seq;
+    if (!dataset_window(part->data, i, reads->reads ? reads->tokens : tokens,
                         reads->reads ? reads->labels : labels, diag)) {
         return false;
     }
-    return finish_sample(data, data->train[source].path, hiding_key(data, index), tokens, labels,
-                         diag);
+    for (int k = 0; part->scores && k < rows; k++) {
+        data->reference[at * rows + k] = part->scores[i * rows + k];
+    }
+    return finish_sample(data, part->path, key, tokens, labels, diag);
 }
 
-bool train_data_window(const TrainData *data, int source, int64_t i, int32_t *tokens,
+bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *tokens, int32_t *labels,
+                       Diag *diag) {
+    int64_t sample;
+    int source = blend_pick(&data->blend, index, &sample);
+    const TrainPart *part = &data->train[source];
+    int64_t i = dataset_sample_window(part->data, seed_of(data, source), sample);
+    return read_window(data, part, i, hiding_key(data, index), at, tokens, labels, diag);
+}
+
+bool train_data_window(const TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag) {
-    const TrainSource *reads = &data->source;
-    int32_t *to = reads->reads ? reads->tokens : tokens;
-    if (!dataset_window(data->val[source].data, i, to, reads->reads ? reads->labels : labels,
-                        diag)) {
-        return false;
-    }
-    return finish_sample(data, data->val[source].path, hiding_key(data, ~i), tokens, labels, diag);
+    return read_window(data, &data->val[source], i, hiding_key(data, ~i), at, tokens, labels, diag);
 }
 
 /* --- words --- */
@@ -403,6 +426,10 @@ int64_t train_data_mapped_bytes(const TrainData *data) {
 }
 
 void train_data_print_entropy(const TrainData *data) {
+    if (data->pairs.reads) {
+        printf("\n");
+        return;
+    }
     const TrainPart *parts = data->n_val ? data->val : data->train;
     int n = data->n_val ? data->n_val : data->n_train;
     bool sampled = false;
@@ -456,6 +483,7 @@ void train_data_print(const TrainData *data) {
             100 * data->hidden.rate, data->hidden.mask);
     }
     train_source_print(&data->source);
+    train_pairs_print(&data->pairs.totals);
     train_documents_print(&data->documents);
 }
 

@@ -15,6 +15,7 @@ typedef struct TrainPart {
     Dataset *data;
     double share;       /* of the samples, in training */
     double label_share; /* of the labels that count, which losses are means over */
+    float *scores;      /* [windows, 2]: of pairs, the reference's; NULL: not asked for */
 } TrainPart;
 
 typedef struct TrainData {
@@ -22,6 +23,8 @@ typedef struct TrainData {
     const Plan *plan;
     TrainText text;
     TrainSource source;
+    TrainPairs pairs;
+    float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset
         *files[2 * BLEND_MOST_SOURCES]; /* [n_files]: to be closed, as are parts that are none */
@@ -46,13 +49,15 @@ bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag
 bool train_data_open_whole(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag);
 void train_data_close(TrainData *data);
 
-/* Global sample `index` of the endless sequence -> tokens [plan_row], labels [seq]. Quickest in
- * order. */
-bool train_data_sample(TrainData *data, int64_t index, int32_t *tokens, int32_t *labels,
+/* Samples that a global batch has: rows, or pairs of them. */
+int64_t train_data_batch(const TrainData *data);
+/* Global sample `index` of the endless sequence, as sample number `at` of a batch: tokens
+ * [global_batch, plan_row], labels [global_batch, seq] and data->reference. Quickest in order. */
+bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *tokens, int32_t *labels,
                        Diag *diag);
 
-/* Window i of a validation source; the same at every call. */
-bool train_data_window(const TrainData *data, int source, int64_t i, int32_t *tokens,
+/* Window i of a validation source, likewise; the same at every call. */
+bool train_data_window(const TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag);
 
 /* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.

@@ -60,6 +60,19 @@ static bool pair(TrainText *text, const CorpusOptions *options, TokenBuffer *buf
     return true;
 }
 
+/* Documents as chosen and rejected answers, where the plan learns from pairs. */
+static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer *buffer,
+                      const char *path, Diag *diag) {
+    PreferenceTotals totals;
+    text->pairs->how.pad = pack_padding(text->tokenizer, options);
+    if (!preference_rows(buffer, &text->pairs->how, &totals, diag)) {
+        diag_note(diag, (SourceLoc){path, 0}, "of these");
+        return false;
+    }
+    preference_add_totals(&text->pairs->totals, &totals);
+    return true;
+}
+
 static bool reads_prompts(const TrainText *text) {
     return text->source->reads && !text->source->hides;
 }
@@ -74,14 +87,16 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     CorpusTotals totals;
     ProgressLine line = progress_line_start("MiB encoded");
     if (!corpus_options_from_args(args, tokenizer, &options, diag)) return NULL;
+    options.preferences = text->pairs->reads;
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;
     options.progress_user = &line;
     bool good = corpus_encode(tokenizer, &options, keep_tokens, &buffer, &totals, diag);
     progress_line_end(&line);
-    good = good && (pairs ? pair(text, &options, &buffer, path, diag)
-                          : pack(text, args, &options, seq, &buffer, path, diag));
+    good = good && (text->pairs->reads ? make_rows(text, &options, &buffer, path, diag)
+                    : pairs            ? pair(text, &options, &buffer, path, diag)
+                                       : pack(text, args, &options, seq, &buffer, path, diag));
     if (!good) {
         token_buffer_release(&buffer);
         return NULL;
@@ -111,6 +126,11 @@ static bool has_tokens(const char *path) {
     return found;
 }
 
+static bool is_lines(const char *path) {
+    size_t n = strlen(path);
+    return n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+}
+
 bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path,
                           Diag *diag) {
     static const CliOption OF_TEXT[] = {OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,     OPT_FIELD,
@@ -137,12 +157,25 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
                          : "--pack: prompts and completions are not packed; each has its window");
         return NULL;
     }
+    static const CliOption NOT_OF_PAIRS[] = {OPT_PACK, OPT_FIELD, OPT_SEPARATOR};
+    for (int i = 0; text->pairs->reads && i < 3; i++) {
+        if (!cli_given(args, NOT_OF_PAIRS[i])) continue;
+        diag_error(diag, (SourceLoc){path, 0},
+                   "--%s: the plan learns from pairs of answers, each a line with rows of its own",
+                   CLI_OPTIONS[NOT_OF_PAIRS[i]].name);
+        return NULL;
+    }
     if (text->source && text->source->hides && cli_given(args, OPT_PACK)) {
         diag_error(diag, (SourceLoc){path, 0},
                    "--pack: the plan hides spans of running text, which has no documents");
         return NULL;
     }
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
+    if (text->pairs->reads && !text->tokenizer && is_lines(path)) {
+        diag_error(diag, (SourceLoc){path, 0},
+                   "pairs of answers are taken apart by --tokenizer FILE");
+        return NULL;
+    }
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);
 }
 

@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_TEXT_H
 
 #include "frontend/commands/pack_args.h"
+#include "frontend/commands/train_pairs.h"
 #include "frontend/commands/train_source.h"
 #include "runtime/data/dataset.h"
 #include "runtime/engine.h"
@@ -15,6 +16,7 @@ typedef struct TrainText {
     PackOptions packing;
     PackTotals packed;   /* of all that was opened; no windows: nothing was packed */
     TrainSource *source; /* not its own: of documents prompts and completions are made */
+    TrainPairs *pairs;   /* not its own: of documents pairs of rows are made */
 } TrainText;
 
 /* False: reported. Released by train_text_release, either way. */

@@ -12,7 +12,8 @@ typedef struct Sums {
 /* The last batch is filled up with the first windows. */
 static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engine *engine,
                    int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial, Diag *diag) {
-    int64_t seq = data->plan->seq, row = plan_row(data->plan), batch = data->plan->global_batch;
+    const Plan *plan = data->plan;
+    int64_t batch = train_data_batch(data), n_labels = plan->global_batch * plan->seq;
     int64_t n_windows = dataset_count_windows(data->val[source].data);
     int64_t n_batches = (n_windows + batch - 1) / batch;
     int64_t n_used = n_batches < most_batches ? n_batches : most_batches;
@@ -22,16 +23,18 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
         int64_t first = b * n_batches / n_used * batch;
         double loss;
         for (int64_t i = 0; i < batch; i++) {
-            if (!train_data_window(data, source, (first + i) % n_windows, tokens + i * row,
-                                   labels + i * seq, diag)) {
+            if (!train_data_window(data, source, (first + i) % n_windows, i, tokens, labels,
+                                   diag)) {
                 return false;
             }
         }
         if (!engine_evaluate(engine, tokens, labels, &loss, diag)) return false;
-        double n = (double)engine_count_labels(engine, labels);
+        bool pairs = data->pairs.reads; /* losses are means over these */
+        double n = (double)(pairs ? batch : engine_count_labels(engine, labels));
         out->loss += loss * n;
         out->labels += n;
-        out->bytes += (double)train_text_count_bytes(&data->text, engine, labels, batch * seq);
+        if (pairs) continue;
+        out->bytes += (double)train_text_count_bytes(&data->text, engine, labels, n_labels);
     }
     return true;
 }

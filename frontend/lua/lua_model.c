@@ -350,6 +350,31 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
+/* m:reference() -> f32[batch]: what the output "row_scores" was before training, a number of the
+ * data. */
+static int model_reference(lua_State *lua) {
+    const Graph *graph = script_graph(lua)->graph;
+    check_self(lua, "reference");
+    int batch = axis_find(&graph->axes, "batch", 5);
+    if (script_graph(lua)->block != NO_BLOCK) {
+        script_error(lua, "reference: it is asked for outside of blocks");
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_INPUT || strcmp(node_string(node, ATTR_name), INPUT_REFERENCE) != 0)
+            continue;
+        script_push_value(lua, node_value((Node *)node, 0));
+        return 1;
+    }
+    Type type = {.dtype = DTYPE_F32, .rank = 1, .axes = {batch}};
+    type.dims[0] = script_graph(lua)->axis_sizes[batch];
+    Attr attr = attr_string(ATTR_name, INPUT_REFERENCE);
+    Node *node = script_add_node(
+        lua, (NodeSpec){.op = OP_INPUT, .attrs = &attr, .n_attrs = 1, .type = &type});
+    script_push_value(lua, node_value(node, 0));
+    return 1;
+}
+
 /* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
 static int model_tally(lua_State *lua) {
     check_self(lua, "tally");
@@ -407,13 +432,10 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},
-                                   {"block", model_block},
-                                   {"freeze", model_freeze},
-                                   {"output", model_output},
-                                   {"param", model_param},
-                                   {"tally", model_tally},
-                                   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
+                                   {"freeze", model_freeze}, {"output", model_output},
+                                   {"param", model_param},   {"reference", model_reference},
+                                   {"tally", model_tally},   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
@@ -431,7 +453,7 @@ static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
                  "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
-                 "output, param, tally",
+                 "output, param, reference, tally",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

@@ -771,6 +771,8 @@ end
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
   activate = activate })
+require "nn_preference".add(nn, { fail = fail, read_options = read_options, NONE = NONE,
+  check_arguments = check_arguments, mean_of = mean_of })
 
 local function fail_unknown_layer(_, name)
   local known = {}

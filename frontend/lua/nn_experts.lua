@@ -204,7 +204,8 @@ local function predict_second(m, x, tokens, labels, o)
 end
 
 -- A decoder whose feed-forward layers are mixtures of experts, as m's settings say: layers, of
--- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied, masked, log_dropped.
+-- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied,
+-- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x), moe (options of nn.moe), lora (of the dense
 -- layers), mtp (weight of the loss of the second next token; none if absent)
@@ -214,6 +215,9 @@ function nn.expert_decoder(m, tokens, labels, options)
     { attention = NONE, moe = NONE, lora = NONE, mtp = NONE })
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
+  end
+  if o.mtp and m.preference ~= "none" then
+    fail("expert_decoder: a second predicted token (mtp) is not learned from preferences")
   end
   local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
   -- What routers add to the loss of each sequence, and the share of choices that they drop. Both
@@ -237,8 +241,7 @@ function nn.expert_decoder(m, tokens, labels, options)
     if second_beside then beside = beside + second_beside end
   end
   local logits = nn.logits(m, m.tied and "wte" or "head", norm(m, x, "norm_f"), "vocab", "model")
-  local loss = nn.cross_entropy(m, logits, labels, "vocab",
-    { beside = beside, ignore = m.masked and -1 or nil })
+  local loss = nn.decoder_loss(m, logits, labels, "vocab", { beside = beside })
   return second and loss + second * o.mtp or loss
 end
 

@@ -226,6 +226,12 @@ function ops.concat(args) end
 ---@return perilune.Value
 function ops.shift(args) end
 
+---Rows of the batch are pairs, 0 and 1, 2 and 3, ...: row `from` of each pair in the place `into`,
+---0 in the other place. (nn.preference)
+---@param args { [1]: perilune.Value, axis: "batch", from: 0|1, into: 0|1 }
+---@return perilune.Value
+function ops.of_pairs(args) end
+
 ---The same numbers; axis `axis` is called `to`, which has its size. (Keys beside queries.)
 ---@param args { [1]: perilune.Value, axis: string, to: string }
 ---@return perilune.Value

@@ -75,6 +75,10 @@ function Model:block(i, f) end
 ---@param numbers perilune.Value f32 with the parameter's axes, and perhaps others
 function Model:tally(parameter, numbers) end
 
+---f32[batch]: what the output "row_scores" was for each row before training, as the data have it.
+---@return perilune.Value
+function Model:reference() end
+
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
 ---@param size integer
@@ -462,3 +466,32 @@ function nn.residual(x, branch, p) end
 ---@param options? perilune.CrossEntropyOptions
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
+
+---@class perilune.PreferenceOptions
+---@field kind? "dpo"|"ipo"|"simpo"|"orpo"
+---@field beta? number
+---@field label_smoothing? number of dpo and simpo: the share of pairs that are the wrong way round
+---@field gamma? number simpo's margin
+---@field output? string|false
+---@field beside? perilune.Value
+
+---Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen.
+---Labels below 0 are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
+---reward_accuracy, chosen_reward and rejected_reward.
+---@param m perilune.Model
+---@param logits perilune.Value
+---@param labels perilune.Value
+---@param vocab? string
+---@param options? perilune.PreferenceOptions
+---@return perilune.Value
+function nn.preference(m, logits, labels, vocab, options) end
+
+---The loss that m.preference (none, dpo, ipo, simpo, orpo; with m.beta, m.label_smoothing and
+---m.gamma) and, where it is none, m.masked ask for.
+---@param m perilune.Model
+---@param logits perilune.Value
+---@param labels perilune.Value
+---@param vocab? string
+---@param options? { beside?: perilune.Value }
+---@return perilune.Value
+function nn.decoder_loss(m, logits, labels, vocab, options) end

@@ -1,4 +1,4 @@
-/* Parts of an axis: narrow, pad, concat, shift, stack; and an axis of another name. */
+/* Parts of an axis: narrow, pad, concat, shift, stack; an axis of another name; rows of pairs. */
 #include "ir/ops/parts.h"
 
 #include <inttypes.h>
@@ -250,6 +250,30 @@ bool infer_rename(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* That a rank has whole pairs is seen where micro-batches are known: planner.c and the binders. */
+bool infer_of_pairs(Graph *graph, Node *node, Diag *diag) {
+    int axis = node_axis(node, ATTR_axis);
+    int64_t from = node_int(node, ATTR_from, -1), into = node_int(node, ATTR_into, -1);
+    if (type_find_axis(value_type(node->inputs[0]), axis) < 0 ||
+        strcmp(axis_name(graph, axis), "batch") != 0) {
+        diag_error(diag, node->loc, "of_pairs: works along axis 'batch' of an operand that has it");
+        return fail_made_here(node, 0, diag);
+    }
+    if (from < 0 || from > 1 || into < 0 || into > 1) {
+        diag_error(diag, node->loc, "of_pairs: 'from' and 'into' must be 0 or 1");
+        return false;
+    }
+    node->types[0] = *value_type(node->inputs[0]);
+    return true;
+}
+
+bool graph_has_pairs(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_OF_PAIRS) return true;
+    }
+    return false;
+}
+
 /* Elements [first, first + dims) of `value` along `to`, as what `like` has at `at`. */
 static Value part_like(GradContext *ctx, Value value, int to, int64_t first, const Type *like,
                        int at) {
@@ -302,6 +326,13 @@ void grad_rename(GradContext *ctx, const Node *node, const Value *douts, Value *
     dins[0] = grad_build(ctx, OP_RENAME, douts, 1, attrs, 2);
 }
 
+void grad_of_pairs(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Attr attrs[3] = {attr_axis(ATTR_axis, node_axis(node, ATTR_axis)),
+                     attr_int(ATTR_from, node_int(node, ATTR_into, 0)),
+                     attr_int(ATTR_into, node_int(node, ATTR_from, 0))};
+    dins[0] = grad_build(ctx, OP_OF_PAIRS, douts, 1, attrs, 3);
+}
+
 /* Elements after, and before, the axis at `at`. */
 static int64_t product(const Type *type, int from, int end) {
     int64_t size = 1;
@@ -332,6 +363,17 @@ int parts_moves(const Node *node, const Type *inputs, const Type *out, PartMove 
             end += moves[k].count;
         }
         return node->n_inputs;
+    }
+    if (node->op == OP_OF_PAIRS) {
+        moves[0] = (PartMove){.outer = product(in, 0, axis + 1) / 2,
+                              .n_in = 2,
+                              .n_out = 2,
+                              .inner = product(in, axis + 1, in->rank),
+                              .from = node_int(node, ATTR_from, 0),
+                              .to = node_int(node, ATTR_into, 0),
+                              .count = 1,
+                              .fills = true};
+        return 1;
     }
     moves[0] = move_between(in, out, axis, node->op == OP_SHIFT ? axis : to);
     PartMove *move = &moves[0];

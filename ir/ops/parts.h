@@ -1,5 +1,5 @@
-/* Parts of an axis (narrow, pad, concat, shift) and an axis of another name (rename): which axes,
- * and the moves that make the result.
+/* Parts of an axis (narrow, pad, concat, shift), an axis of another name (rename), rows of pairs
+ * (of_pairs): which axes, and the moves that make the result.
  *
  * A move copies `count` elements along the axis, from element `from` of an operand to element `to`
  * of the result, in each of `outer` rows of n_in and n_out elements of `inner` numbers. With
@@ -23,6 +23,8 @@ enum { MAX_PARTS = 8 }; /* operands of concat, at most */
 int parts_to(const Node *node);
 /* Is the axis one of those that the op works along, in an operand or in the result? */
 bool parts_has_axis(const Node *node, int axis);
+/* Are rows of its batch pairs? */
+bool graph_has_pairs(const Graph *graph);
 /* Position of the one axis of 'over' in an operand of concat; -1: none, or several. */
 int parts_joined(const Node *node, const Type *type);
 /* One move for each operand, for operands and a result of local shapes. Returns how many. */

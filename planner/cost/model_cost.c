@@ -1,5 +1,6 @@
 #include "planner/cost/model_cost.h"
 
+#include "ir/ops/parts.h"
 #include "ir/ops/route.h"
 #include "planner/cost/count_calls.h"
 #include "planner/cost/count_leaves.h"
@@ -138,6 +139,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     request.options.schedule = split ? "zb-h1" : "1f1b";
     request.options.split = NULL;
     request.options.dump_after = NULL;
+    request.options.priced = true;
     Diag *diag = diag_create();
     lowered.plan = plan_make(cache->arena, &request, diag);
     if (lowered.plan) {
@@ -684,6 +686,7 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
         if (node->op == OP_PARAM && at >= 0) costs->n_experts = node->types[0].dims[at];
     }
     costs->n_active_parameters = route_count_active(forward);
+    costs->has_pairs = graph_has_pairs(forward);
 }
 
 static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {

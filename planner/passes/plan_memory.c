@@ -81,6 +81,18 @@ static void find_uses(Planner *p) {
     }
 }
 
+/* What the host reads of a forward is there until its chunk's task ends. */
+static void keep_outputs(Planner *p) {
+    int ends[UPDATE_SEGMENT + 1] = {0};
+    for (int n = 0; n < p->graph->n_nodes; n++) ends[segment_of(p->graph->nodes[n])] = n;
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        if (node->op != OP_OUTPUT || node->phase != PHASE_FORWARD) continue;
+        int value = value_index(node->inputs[0]), end = ends[segment_of(node)];
+        if (p->last_use[value] < end) p->last_use[value] = end;
+    }
+}
+
 static BufferClass persistent_class(const Node *node) {
     switch (node->op) {
     case OP_PARAM: return CLASS_PARAMETER;
@@ -452,6 +464,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.frame = ARENA_ARRAY(work, int, n_values + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
+    keep_outputs(&p);
     make_storages(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);

@@ -192,9 +192,14 @@ static int b_fixed(const SearchSpace *space) {
     return or_free(space->request->micro_batch);
 }
 static int b_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    return list_divisors(space->global_batch / candidate_data(candidate), MOST_MICRO_BATCH, out);
+    int rows = space->global_batch / candidate_data(candidate), n = 0;
+    if (!space->costs->has_pairs) return list_divisors(rows, MOST_MICRO_BATCH, out);
+    if (rows % 2 == 0) n = list_divisors(rows / 2, MOST_MICRO_BATCH / 2, out);
+    for (int i = 0; i < n; i++) out[i] *= 2;
+    return n;
 }
 static bool b_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    if (space->costs->has_pairs && value % 2 != 0) return false;
     return value >= 1 && space->global_batch / candidate_data(candidate) % value == 0;
 }
 

@@ -1,5 +1,5 @@
-/* narrow, pad, concat, shift, rename: rows copied between pitches; stack: operands one after
- * another. */
+/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one
+ * after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cpu/bind.h"
 
@@ -104,5 +104,13 @@ bool cpu_bind_stack(Binding *b, CpuCall *out) {
 }
 
 bool cpu_bind_rename(Binding *b, CpuCall *out) {
+    return bind_parts(b, out);
+}
+
+bool cpu_bind_of_pairs(Binding *b, CpuCall *out) {
+    const Type *in = &b->in_local[0];
+    if (in->dims[type_find_axis(in, node_axis(b->node, ATTR_axis))] % 2 != 0) {
+        return bind_fail(b, "needs whole pairs: the micro-batch must be even");
+    }
     return bind_parts(b, out);
 }

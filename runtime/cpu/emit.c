@@ -34,12 +34,22 @@ typedef struct CopyArgs {
 
 static bool run_copy_input(const void *args) {
     const CopyArgs *a = args;
-    const int32_t *from = a->slice.decode   ? a->input->decode[a->slice.decode - 1]
-                          : a->slice.labels ? a->input->labels
-                                            : a->input->tokens;
-    for (int64_t row = 0; row < a->slice.rows; row++) {
-        memcpy(a->slice.to + row * a->slice.to_pitch, from + a->slice.offset + row * a->slice.pitch,
-               (size_t)a->slice.count * sizeof(int32_t));
+    const InputSlice *slice = &a->slice;
+    const int32_t *from = slice->decode   ? a->input->decode[slice->decode - 1]
+                          : slice->labels ? a->input->labels
+                                          : a->input->tokens;
+    if (slice->reference) {
+        size_t bytes = (size_t)slice->count * sizeof(float);
+        if (a->input->reference) {
+            memcpy(slice->to, a->input->reference + slice->offset, bytes);
+        } else {
+            memset(slice->to, 0, bytes);
+        }
+        return true;
+    }
+    for (int64_t row = 0; row < slice->rows; row++) {
+        memcpy(slice->to + row * slice->to_pitch, from + slice->offset + row * slice->pitch,
+               (size_t)slice->count * sizeof(int32_t));
     }
     return true;
 }

@@ -1,5 +1,5 @@
-/* narrow, pad, concat, shift, rename: rows copied between pitches; stack: operands one after
- * another. */
+/* narrow, pad, concat, shift, rename, of_pairs: rows copied between pitches; stack: operands one
+ * after another. */
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
@@ -84,5 +84,13 @@ bool cuda_bind_stack(Binding *b) {
 }
 
 bool cuda_bind_rename(Binding *b) {
+    return bind_parts(b);
+}
+
+bool cuda_bind_of_pairs(Binding *b) {
+    const Type *in = &b->in_local[0];
+    if (in->dims[type_find_axis(in, node_axis(b->node, ATTR_axis))] % 2 != 0) {
+        return bind_fail(b, "needs whole pairs: the micro-batch must be even");
+    }
     return bind_parts(b);
 }

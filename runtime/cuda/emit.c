@@ -11,7 +11,7 @@
 #include <string.h>
 
 int64_t emit_staging_bytes(const Plan *plan) {
-    int64_t batch = plan->global_batch * (plan_row(plan) + plan->seq) * dtype_bytes(DTYPE_I32);
+    int64_t batch = plan->global_batch * (plan_row(plan) + plan->seq + 1) * dtype_bytes(DTYPE_I32);
     return (STAGING_HEADER + batch + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
@@ -78,7 +78,9 @@ static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info
     const Plan *plan = walk->rank->plan;
     int64_t batch = plan->global_batch * plan_row(plan);
     CopyInputArgs *args = ARENA_NEW(walk->rank->arena, CopyInputArgs);
-    int64_t first = slice->offset + (slice->labels ? batch : 0);
+    int64_t first = slice->offset + (slice->labels      ? batch
+                                     : slice->reference ? batch + plan->global_batch * plan->seq
+                                                        : 0);
     *args = (CopyInputArgs){.state = walk->memory->state,
                             .staging = walk->memory->staging,
                             .slot_bytes = emit_staging_bytes(plan),

@@ -14,7 +14,8 @@
 typedef enum EmitJob { EMIT_TRAIN, EMIT_FORWARD, EMIT_FIRST, N_EMIT_JOBS } EmitJob;
 
 /* What commands refer to beside the arenas. A staging slot is a DeviceState, padded to
- * STAGING_HEADER bytes, tokens and labels, i32[global_batch, seq] each. */
+ * STAGING_HEADER bytes, tokens and labels, i32[global_batch, seq] each, and
+ * reference, f32[global_batch]. */
 typedef struct EmitMemory {
     DeviceState *state;           /* device */
     const unsigned char *staging; /* pinned host memory, STAGING_SLOTS slots */

@@ -355,13 +355,18 @@ static uint64_t permute(uint64_t x, uint64_t n, uint64_t key) {
     return x;
 }
 
-bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,
-                    int32_t *labels, Diag *diag) {
+int64_t dataset_sample_window(const Dataset *dataset, uint64_t seed, int64_t index) {
     if (index < 0) BUG("sample %lld", (long long)index);
     uint64_t n = (uint64_t)dataset_count_windows(dataset);
     uint64_t epoch = (uint64_t)index / n, place = (uint64_t)index % n;
     uint64_t key = mix_bits(mix_bits(seed) ^ epoch);
-    return dataset_window(dataset, (int64_t)permute(place, n, key), tokens, labels, diag);
+    return (int64_t)permute(place, n, key);
+}
+
+bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,
+                    int32_t *labels, Diag *diag) {
+    return dataset_window(dataset, dataset_sample_window(dataset, seed, index), tokens, labels,
+                          diag);
 }
 
 /* --- frequencies --- */

@@ -65,6 +65,8 @@ int64_t dataset_mapped_bytes(const Dataset *dataset);
  * "Ciphers with arbitrary finite domains"): a permutation that needs no memory. */
 bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,
                     int32_t *labels, Diag *diag);
+/* Which window that is. */
+int64_t dataset_sample_window(const Dataset *dataset, uint64_t seed, int64_t index);
 
 /* Window i in file order, 0 <= i < n_windows, for validation. As dataset_sample otherwise. */
 bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t *labels,

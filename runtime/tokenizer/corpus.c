@@ -310,6 +310,11 @@ static bool add_file(Corpus *corpus, const char *path) {
     }
     corpus->maps[corpus->n_maps++] = map;
     bool lines = n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    if (corpus->options->preferences && !lines) {
+        diag_error(corpus->diag, (SourceLoc){path, 0},
+                   "pairs of answers are lines of a file whose name ends in .jsonl");
+        return false;
+    }
     return lines ? add_lines(corpus, path, map.data, map.length_bytes)
                  : add_documents(corpus, path, map.data, map.length_bytes);
 }

@@ -20,6 +20,7 @@ typedef struct CorpusOptions {
     const char *field;       /* of lines of JSON; NULL: whichever of the known ones there is */
     const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */
     const char *no_chat;
+    bool preferences;     /* lines are pairs of answers: each is two documents, chosen, rejected */
     bool with_special;    /* special tokens in the text are tokens */
     uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
     int n_threads;

@@ -149,6 +149,116 @@ static bool run_chat_pair(const Line *line, const json_t *prompt, const json_t *
     return good;
 }
 
+/* --- two answers, one preferred --- */
+
+static bool run_answer(const Line *line, const json_t *prompt, const json_t *answer,
+                       const char *name) {
+    size_t said = 0;
+    if (json_is_array(answer)) {
+        size_t n = json_array_size(answer);
+        if (n > 0 && !chat_content(answer, n - 1, &said, line->loc, line->diag)) return false;
+    } else {
+        said = json_string_length(answer);
+    }
+    if (said == 0) {
+        diag_error(line->diag, line->loc, "'%s' is empty", name);
+        return false;
+    }
+    return json_is_array(answer) ? run_chat_pair(line, prompt, answer)
+                                 : run_pair(line, prompt, answer);
+}
+
+static bool run_answers(const Line *line, const json_t *prompt, const json_t *chosen,
+                        const json_t *rejected) {
+    return run_answer(line, prompt, chosen, "chosen") &&
+           run_answer(line, prompt, rejected, "rejected");
+}
+
+static json_t *slice(const json_t *array, size_t first, size_t end) {
+    json_t *part = json_array();
+    for (size_t i = first; part && i < end; i++) {
+        if (json_array_append(part, json_array_get(array, i)) != 0) BUG("out of memory");
+    }
+    if (!part) BUG("out of memory");
+    return part;
+}
+
+/* Conversations that begin alike: that beginning is the prompt. A `prompt` beside them, as
+ * UltraFeedback's files have it, has to be its last message. */
+static bool run_conversations(const Line *line, const json_t *prompt, const json_t *chosen,
+                              const json_t *rejected) {
+    size_t n = 0, of_chosen = json_array_size(chosen), of_rejected = json_array_size(rejected);
+    while (n < of_chosen && n < of_rejected &&
+           json_equal(json_array_get(chosen, n), json_array_get(rejected, n))) {
+        n++;
+    }
+    while (n > 0 && (n == of_chosen || n == of_rejected)) n--; /* twice the same answer */
+    const json_t *last = json_object_get(json_array_get(chosen, n ? n - 1 : 0), "content");
+    if (n == 0 || (prompt && !json_equal(last, prompt))) {
+        diag_error(line->diag, line->loc,
+                   n ? "'prompt' is not the last message that 'chosen' and 'rejected' share"
+                     : "'chosen' and 'rejected' share no message that would be their prompt");
+        return false;
+    }
+    json_t *asked = slice(chosen, 0, n), *first = slice(chosen, n, of_chosen),
+           *second = slice(rejected, n, of_rejected);
+    bool good = run_answers(line, asked, first, second);
+    json_decref(asked);
+    json_decref(first);
+    json_decref(second);
+    return good;
+}
+
+/* Texts that begin alike: that beginning, but for a space at its end and half a character, is the
+ * prompt. */
+static bool run_shared_text(const Line *line, const json_t *chosen, const json_t *rejected) {
+    const char *a = json_string_value(chosen), *b = json_string_value(rejected);
+    size_t of_a = json_string_length(chosen), of_b = json_string_length(rejected), n = 0;
+    while (n < of_a && n < of_b && a[n] == b[n]) n++;
+    while (n > 0 && n < of_a && ((unsigned char)a[n] & 0xc0) == 0x80) n--;
+    if (n > 0 && a[n - 1] == ' ') n--;
+    if (n == 0 || n == of_a || n == of_b) {
+        diag_error(line->diag, line->loc,
+                   n ? "'chosen' and 'rejected' are one the beginning of the other: give 'prompt'"
+                     : "'chosen' and 'rejected' share no beginning that would be their prompt");
+        return false;
+    }
+    json_t *asked = json_stringn(a, n), *first = json_stringn(a + n, of_a - n),
+           *second = json_stringn(b + n, of_b - n);
+    if (!asked || !first || !second) BUG("out of memory");
+    bool good = run_answers(line, asked, first, second);
+    json_decref(asked);
+    json_decref(first);
+    json_decref(second);
+    return good;
+}
+
+static bool run_preference(const Line *line) {
+    const json_t *prompt = json_object_get(line->object, "prompt");
+    const json_t *chosen = json_object_get(line->object, "chosen");
+    const json_t *rejected = json_object_get(line->object, "rejected");
+    bool texts = json_is_string(chosen) && json_is_string(rejected);
+    bool chats = json_is_array(chosen) && json_is_array(rejected);
+    if (json_is_null(prompt)) prompt = NULL;
+    if (!texts && !chats) {
+        diag_error(
+            line->diag, line->loc,
+            "no object with 'chosen' and 'rejected', both texts or both lists of messages, as "
+            "pairs of answers have them beside 'prompt'");
+        return false;
+    }
+    if (prompt && !json_is_string(prompt) && !(chats && json_is_array(prompt))) {
+        diag_error(line->diag, line->loc,
+                   "'prompt' is neither a text nor, with lists of messages "
+                   "as answers, a list of messages");
+        return false;
+    }
+    if (chats && json_is_array(prompt)) return run_answers(line, prompt, chosen, rejected);
+    if (chats) return run_conversations(line, prompt, chosen, rejected);
+    return prompt ? run_answers(line, prompt, chosen, rejected)
+                  : run_shared_text(line, chosen, rejected);
+}
+
 /* --- which of them it is --- */
 
 static bool run_field(const Line *line, const char *field) {
@@ -161,6 +271,10 @@ static bool run_object(const Line *line) {
     const json_t *messages = json_object_get(line->object, "messages");
     bool is_pair =
         json_object_get(line->object, "prompt") && json_object_get(line->object, "completion");
+    bool answers = json_object_get(line->object, "chosen") != NULL; /* words are words */
+    if (line->options->preferences || (line->counts && answers && !line->options->field)) {
+        return run_preference(line);
+    }
     if (line->options->field) return run_field(line, line->options->field);
     int n_kinds = (text != NULL) + (messages != NULL) + is_pair;
     if (n_kinds != 1) {

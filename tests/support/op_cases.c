@@ -209,6 +209,9 @@ const OpCase OP_CASES[] = {
     CASE(RENAME, "batch=2 seq=5 model=3", "axis=seq to=keys"),
     CASE(RENAME, "rows=3 cols=4", "axis=cols to=part"),
     CASE(RENAME, "#9 batch=2 seq=6", "axis=seq to=keys"),
+    CASE(OF_PAIRS, "batch=6", "axis=batch from=1 into=0"),
+    CASE(OF_PAIRS, "batch=2 seq=5", "axis=batch from=1 into=1"),
+    CASE(OF_PAIRS, "heads=3 batch=4 seq=5", "axis=batch from=0 into=1"),
     /* Biases by relative position: all buckets met or not, two axes of heads, other queries than
      * keys, no axis before the heads; later keys hidden */
     CASE(RELATIVE_BIAS, "batch=2 heads=3 seq=9 keys=9; buckets=8 heads=3",

@@ -76,3 +76,14 @@ void reference_rename(const RefCall *call) {
         call->out[0][n++] = read_at(call, 0, &point, axis, point.at[to]);
     } while (point_next(&point, &node->types[0]));
 }
+
+void reference_of_pairs(const RefCall *call) {
+    const Node *node = call->node;
+    int axis = node_axis(node, ATTR_axis);
+    int64_t from = node_int(node, ATTR_from, 0), into = node_int(node, ATTR_into, 0), n = 0;
+    Point point = {{0}};
+    do {
+        int64_t row = point.at[axis];
+        call->out[0][n++] = row % 2 == into ? read_at(call, 0, &point, axis, row - into + from) : 0;
+    } while (point_next(&point, &node->types[0]));
+}

@@ -331,9 +331,11 @@ static void test_meta(void) {
     const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *more =
         file_read(arena, "frontend/lua/nn_experts.lua", FILE_LIMIT_BYTES, &length, diag);
-    CHECK(meta && ops && nn && more, "%s", diag_text(diag));
+    const char *pairs =
+        file_read(arena, "frontend/lua/nn_preference.lua", FILE_LIMIT_BYTES, &length, diag);
+    CHECK(meta && ops && nn && more && pairs, "%s", diag_text(diag));
     if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
-    if (nn && more) nn = arena_printf(arena, "%s%s", nn, more);
+    if (nn && more && pairs) nn = arena_printf(arena, "%s%s%s", nn, more, pairs);
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);
         bool described = strstr(meta, text) != NULL;

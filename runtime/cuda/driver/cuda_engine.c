@@ -302,6 +302,11 @@ static void stage(CudaEngine *cuda) {
     memcpy(slot, &state, sizeof(state));
     if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, tokens);
     if (input->labels) memcpy(slot + STAGING_HEADER + tokens, input->labels, labels);
+    unsigned char *reference = slot + STAGING_HEADER + tokens + labels;
+    memset(reference, 0, (size_t)plan->global_batch * sizeof(float));
+    if (input->reference) {
+        memcpy(reference, input->reference, (size_t)plan->global_batch * sizeof(float));
+    }
 }
 
 /* Updates in place what lives across steps: left out while warming up. */
