@@ -52,32 +52,24 @@ static void renamed_matmul(const RefCall *call) {
     } while (point_next(&point, type));
 }
 
-/* Of fp8 and scales, with an accumulator as the fifth operand or not. */
-static void scaled_matmul(const RefCall *call) {
-    const Node *node = call->node;
-    const Type *type = &node->types[0];
-    Type over = summed_axes(node, ref_type(call, 0));
-    bool add = node->n_inputs == 5 && !call->ref->overwrite;
-    Point point = {{0}};
-    do {
-        double sum = add ? ref_read(call, 4, &point) : 0;
-        do {
-            sum += reference_scaled(call, 0, 2, &point) * reference_scaled(call, 1, 3, &point);
-        } while (point_next(&point, &over));
-        call->out[0][point_offset(&point, type)] = sum;
-    } while (point_next(&point, type));
+/* Operand `input` in plain numbers: of fp8 with scales (operands 2 and 3) the numbers meant. */
+static const double *factors_of(const RefCall *call, int input) {
+    if (call->node->n_inputs <= 3) return call->in[input];
+    double *wide = ARENA_ARRAY(call->ref->arena, double, type_elements(ref_type(call, input)));
+    reference_widen(call, input, input + 2, wide);
+    return wide;
 }
 
+/* An accumulator is the last operand: the third, or with scales the fifth. */
 void reference_matmul(const RefCall *call) {
     if (node_attr(call->node, ATTR_to)) {
         renamed_matmul(call);
         return;
     }
-    if (call->node->n_inputs > 3) {
-        scaled_matmul(call);
-        return;
-    }
     const Type *type = &call->node->types[0], *types[] = {ref_type(call, 0), ref_type(call, 1)};
+    const double *factors[] = {factors_of(call, 0), factors_of(call, 1)};
+    const int last = call->node->n_inputs - 1;
+    const bool add = last % 2 == 0 && !call->ref->overwrite;
     Type over = summed_axes(call->node, types[0]);
     int axis = over.rank ? over.axes[over.rank - 1] : -1; /* the innermost; none: outer products */
     int64_t n = over.rank ? over.dims[over.rank - 1] : 1;
@@ -85,11 +77,10 @@ void reference_matmul(const RefCall *call) {
     Type other = ref_without(&over, axis);
     Point point = {{0}};
     do {
-        bool add = call->node->n_inputs == 3 && !call->ref->overwrite;
-        double sum = add ? ref_read(call, 2, &point) : 0;
+        double sum = add ? ref_read(call, last, &point) : 0;
         do {
-            const double *a = &call->in[0][point_offset(&point, types[0])];
-            const double *b = &call->in[1][point_offset(&point, types[1])];
+            const double *a = &factors[0][point_offset(&point, types[0])];
+            const double *b = &factors[1][point_offset(&point, types[1])];
             for (int64_t k = 0; k < n; k++) sum += a[k * strides[0]] * b[k * strides[1]];
         } while (point_next(&point, &other));
         call->out[0][point_offset(&point, type)] = sum;
