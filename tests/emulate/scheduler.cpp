@@ -1,6 +1,7 @@
 /* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends,
  * and then switches to the next of its warp; when all have come, the last one combines their
- * operands and each goes on. A fiber is taken by a thread when it first runs and given back when it
+ * operands and each goes on. Most of a kernel's time here is that, so a warp knows as bits which
+ * lanes can run and which have come. A fiber is taken by a thread when it first runs and given back when it
  * ends, so that kernels which never wait use one, and never switch. */
 #include "tests/emulate/scheduler.h"
 
@@ -13,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum State { NEW, READY, WAITS_FOR_WARP, WAITS_FOR_GROUP, WAITS_FOR_BLOCK, ENDED };
-enum { WARP = 32, WARPGROUP = 128, MOST_COPIES = 512 };
+enum { WARP = 32, WARPGROUP = 128, MOST_COPIES = 512, NO_FIBER = -1 };
 
 struct Copy {
     void *to;
@@ -23,19 +23,28 @@ struct Copy {
 };
 
 struct Thread {
-    State state;
+    bool ended;
     int fiber; /* while it runs */
     uint32_t mask;
-    void *operand;
-    EmulateSite site;
+    EmulateSite site; /* where it waits, or waited last */
     int group, n_copies; /* of cp.async */
     Copy *copies;        /* [MOST_COPIES], made at the first one */
+};
+
+struct Warp {
+    uint32_t ready;   /* lanes that can run */
+    uint32_t waiting; /* lanes that wait for others of this warp */
+    uint32_t come;    /* those of them that do so for `mask` at `site`, as the first one said */
+    uint32_t mask;
+    EmulateSite site;
+    void *operands[WARP]; /* of lanes that wait */
 };
 
 EmulateIndex emulate_thread_index, emulate_block_index, emulate_block_size, emulate_grid_size;
 
 static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
 static Thread threads[EMULATE_MOST_THREADS];
+static Warp warps[EMULATE_MOST_THREADS / WARP];
 static Fiber fibers[EMULATE_MOST_THREADS], scheduler;
 static int n_fibers, n_idle, idle[EMULATE_MOST_THREADS];
 static int n_threads, current, n_ended, n_at_barrier;
@@ -78,34 +87,39 @@ static void set_error(const char *format, ...) {
 
 /* One turn of a warp: each lane that can run does, once. */
 static struct Turn {
-    int first, n_lanes, n_passed;
+    int warp;
+    uint32_t left; /* lanes whose turn is still to come */
     bool backwards;
 } in_turn;
 
 /* -1: the turn is over. */
-static int next_lane(void) {
-    while (in_turn.n_passed < in_turn.n_lanes && !failed) {
-        int i = in_turn.n_passed++;
-        int t = in_turn.first + (in_turn.backwards ? in_turn.n_lanes - 1 - i : i);
-        if (threads[t].state == READY || threads[t].state == NEW) return t;
-    }
-    return -1;
+static inline int next_lane(void) {
+    uint32_t can = in_turn.left & warps[in_turn.warp].ready;
+    if (!can || failed) return -1;
+    int lane = in_turn.backwards ? WARP - 1 - __builtin_clz(can) : __builtin_ctz(can);
+    /* Those before it are passed, too: who becomes ready now waits for the next turn. */
+    in_turn.left &= in_turn.backwards ? (1u << lane) - 1 : ~0u << lane << 1;
+    return in_turn.warp * WARP + lane;
 }
 
 /* The fiber of a thread that now goes on. */
-static Fiber *make_current(int t) {
+static inline Fiber *make_current(int t) {
     Thread *thread = &threads[t];
-    if (thread->state == NEW) {
+    if (thread->fiber == NO_FIBER) {
         if (n_idle == 0) {
             fiber_create(&fibers[n_fibers], n_fibers, fiber_main);
             idle[n_idle++] = n_fibers++;
         }
         thread->fiber = idle[--n_idle];
-        thread->state = READY;
     }
     current = t;
     emulate_thread_index.x = (unsigned)t;
     return &fibers[thread->fiber];
+}
+
+/* The current thread can go on only when others say so. */
+static inline void stop_current(void) {
+    warps[current / WARP].ready &= ~(1u << current % WARP);
 }
 
 static void yield(void) {
@@ -118,7 +132,8 @@ static void yield(void) {
 static void fiber_main(void) {
     for (;;) {
         entry(entry_args);
-        threads[current].state = ENDED;
+        threads[current].ended = true;
+        stop_current();
         idle[n_idle++] = threads[current].fiber;
         n_ended++;
         yield();
@@ -143,46 +158,69 @@ static inline bool same_site(const EmulateSite *a, const EmulateSite *b) {
     return same_text(a->file, b->file) && same_text(a->what, b->what);
 }
 
+/* Lanes wait in several groups, or at different places: looks at each of this one's. */
+static bool gather_group(Warp *warp, int first, uint32_t mask, const EmulateSite *site) {
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        const Thread *other = &threads[first + lane];
+        if (!(warp->waiting >> lane & 1) || other->mask != mask ||
+            !same_site(&other->site, site)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site) {
-    int first = current & ~(WARP - 1), n_lanes = n_threads - first;
-    Thread *warp = &threads[first], *self = &threads[current];
-    if (!(mask >> (current - first) & 1)) {
+    int first = current & ~(WARP - 1), n_lanes = n_threads - first, lane = current - first;
+    Warp *warp = &warps[first / WARP];
+    Thread *self = &threads[current];
+    if (!(mask >> lane & 1)) {
         emulate_fail(site, "the thread is not in its own mask");
     }
     if (n_lanes < WARP && mask >> n_lanes) {
         emulate_fail(site, "the mask names a lane beyond the block's end");
     }
-    self->state = WAITS_FOR_WARP;
+    stop_current();
     self->mask = mask;
     self->site = site;
-    self->operand = operand;
-    /* Mostly the last lane comes last: no need to look at all others each time. */
-    if (warp[WARP - 1 - __builtin_clz(mask)].state != WAITS_FOR_WARP) {
+    warp->operands[lane] = operand;
+    if (!warp->waiting) {
+        warp->come = 0;
+        warp->mask = mask;
+        warp->site = site;
+    }
+    warp->waiting |= 1u << lane;
+    if (mask == warp->mask && same_site(&warp->site, &site)) warp->come |= 1u << lane;
+    /* Mostly all lanes wait together, and are all that wait. */
+    bool all_here = warp->come == warp->mask && warp->waiting == mask && mask == warp->mask;
+    if (!all_here && ((warp->waiting & mask) != mask || !gather_group(warp, first, mask, &site))) {
         yield();
         return;
     }
-    void *operands[WARP] = {};
-    for (uint32_t left = mask; left; left &= left - 1) {
-        int lane = __builtin_ctz(left);
-        const Thread *other = &warp[lane];
-        if (other->state != WAITS_FOR_WARP || other->mask != mask ||
-            !same_site(&other->site, &site)) {
-            yield();
-            return;
-        }
-        operands[lane] = other->operand;
+    if (combine && mask == ~0u) {
+        combine(warp->operands, WARP);
+    } else if (combine) {
+        void *operands[WARP];
+        for (int i = 0; i < WARP; i++) operands[i] = mask >> i & 1 ? warp->operands[i] : nullptr;
+        combine(operands, WARP);
     }
-    if (combine) combine(operands, WARP);
-    for (uint32_t left = mask; left; left &= left - 1) warp[__builtin_ctz(left)].state = READY;
+    warp->waiting &= ~mask;
+    warp->come &= ~mask;
+    warp->ready |= mask;
+}
+
+/* The warp that begins with thread `first`, or the n lanes that it has. */
+static void make_ready(int first, int n) {
+    warps[first / WARP].ready |= n < WARP ? (1u << n) - 1 : ~0u;
 }
 
 /* The threads first .. first + n - 1 wait for each other; *n_here of them have come. */
-static void wait_together(State state, int first, int n, int *n_here, void *operand,
-                          EmulateCombine *combine, EmulateSite site) {
+static void wait_together(int first, int n, int *n_here, void *operand, EmulateCombine *combine,
+                          EmulateSite site) {
     static void *operands[EMULATE_MOST_THREADS];
-    Thread *self = &threads[current];
-    self->state = state;
-    self->site = site;
+    stop_current();
+    threads[current].site = site;
     operands[current] = operand;
     if (++*n_here < n) {
         yield();
@@ -198,18 +236,18 @@ static void wait_together(State state, int first, int n, int *n_here, void *oper
         }
     }
     if (combine) combine(operands + first, n);
-    for (int t = first; t < first + n; t++) threads[t].state = READY;
+    for (int t = first; t < first + n; t += WARP) make_ready(t, first + n - t);
     *n_here = 0;
 }
 
 void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site) {
-    wait_together(WAITS_FOR_BLOCK, 0, n_threads, &n_at_barrier, operand, combine, site);
+    wait_together(0, n_threads, &n_at_barrier, operand, combine, site);
 }
 
 void emulate_wait_warpgroup(void *operand, EmulateCombine *combine, EmulateSite site) {
     int group = current / WARPGROUP, first = group * WARPGROUP;
     if (n_threads - first < WARPGROUP) emulate_fail(site, "not four warps");
-    wait_together(WAITS_FOR_GROUP, first, WARPGROUP, &n_in_group[group], operand, combine, site);
+    wait_together(first, WARPGROUP, &n_in_group[group], operand, combine, site);
 }
 
 void *emulate_dynamic_shared(void) {
@@ -254,17 +292,17 @@ void emulate_copy_async_wait(int pending) {
 static void report_stuck(void) {
     int waiting = -1, other = -1;
     for (int t = 0; t < n_threads && waiting < 0; t++) {
-        if (threads[t].state != ENDED) waiting = t;
+        if (!threads[t].ended) waiting = t;
     }
     for (int t = 0; t < n_threads && other < 0; t++) {
-        if (threads[t].state == ENDED || !same_site(&threads[t].site, &threads[waiting].site) ||
+        if (threads[t].ended || !same_site(&threads[t].site, &threads[waiting].site) ||
             threads[t].mask != threads[waiting].mask) {
             other = t;
         }
     }
     const EmulateSite *a = &threads[waiting].site;
     const EmulateSite *b = other < 0 ? a : &threads[other].site;
-    bool ended = other >= 0 && threads[other].state == ENDED;
+    bool ended = other >= 0 && threads[other].ended;
     set_error("block %u,%u,%u is stuck: thread %d waits at %s of %s:%d and thread %d %s %s of "
               "%s:%d",
               emulate_block_index.x, emulate_block_index.y, emulate_block_index.z, waiting, a->what,
@@ -281,9 +319,8 @@ static bool runs_backwards(void) {
 
 /* Until every lane waits or has ended. */
 static bool run_warp(int first) {
-    int n_lanes = n_threads - first < WARP ? n_threads - first : WARP;
     for (bool ran = false;; ran = true) {
-        in_turn = {first, n_lanes, 0, runs_backwards()};
+        in_turn = {first / WARP, ~0u, runs_backwards()};
         turn++;
         int next = next_lane();
         if (next < 0) return ran;
@@ -292,20 +329,25 @@ static bool run_warp(int first) {
 }
 
 static void run_block(void) {
-    int warps = (n_threads + WARP - 1) / WARP;
+    int n_warps = (n_threads + WARP - 1) / WARP;
     n_ended = n_at_barrier = 0;
     memset(n_in_group, 0, sizeof(n_in_group));
     emulate_wgmma_begin(n_threads);
     for (int t = 0; t < n_threads; t++) {
         Copy *copies = threads[t].copies;
         threads[t] = Thread{};
+        threads[t].fiber = NO_FIBER;
         threads[t].copies = copies;
+    }
+    for (int t = 0; t < n_threads; t += WARP) {
+        warps[t / WARP] = Warp{};
+        make_ready(t, n_threads - t);
     }
     turn = 0;
     while (n_ended < n_threads && !failed) {
         bool ran = false, backwards = runs_backwards();
-        for (int w = 0; w < warps && !failed; w++) {
-            ran |= run_warp(WARP * (backwards ? warps - 1 - w : w));
+        for (int w = 0; w < n_warps && !failed; w++) {
+            ran |= run_warp(WARP * (backwards ? n_warps - 1 - w : w));
         }
         if (!ran && !failed) report_stuck();
     }

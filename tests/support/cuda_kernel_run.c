@@ -23,25 +23,40 @@ static double get_factor(const GemmCommand *gemm, const GemmScales *scales, cons
     return (double)fp8_widen(((const uint8_t *)x)[at]) * (double)scales->at[of];
 }
 
+/* Both operands of one product of the batch, each [own, k]. */
+static void get_factors(const GemmCommand *gemm, int64_t batch, double *a, double *b) {
+    const MatmulLayout *l = &gemm->layout;
+    int64_t first_a = gemm->apart.d ? 0 : batch * l->m * l->k; /* joined ones share A */
+    int64_t first_b = batch * (gemm->apart.d ? gemm->apart.b : l->k * l->n);
+    for (int64_t m = 0; m < l->m; m++) {
+        for (int64_t k = 0; k < l->k; k++) {
+            int64_t at = first_a + (l->transpose_a ? k * l->m + m : m * l->k + k);
+            a[m * l->k + k] = get_factor(gemm, &gemm->scales_a, gemm->a, at, m, k);
+        }
+    }
+    for (int64_t n = 0; n < l->n; n++) {
+        for (int64_t k = 0; k < l->k; k++) {
+            int64_t at = first_b + (l->transpose_b ? n * l->k + k : k * l->n + n);
+            b[n * l->k + k] = get_factor(gemm, &gemm->scales_b, gemm->b, at, n, k);
+        }
+    }
+}
+
 static void run_gemm(const GemmCommand *gemm) {
     const MatmulLayout *l = &gemm->layout;
+    double *a = malloc(sizeof(double) * (size_t)(l->m * l->k + 1));
+    double *b = malloc(sizeof(double) * (size_t)(l->n * l->k + 1));
+    if (!a || !b) exit(2);
     for (int64_t i = 0; i < l->batch * l->m * l->n; i++) {
         int64_t batch = i / (l->m * l->n), m = i / l->n % l->m, n = i % l->n;
-        int64_t d = i, bias = n, a = batch * l->m * l->k, b = batch * l->k * l->n;
-        if (gemm->apart.d) { /* joined ones */
-            a = 0;
-            b = batch * gemm->apart.b;
+        int64_t d = i, bias = n;
+        if (gemm->apart.d) {
             d = batch * gemm->apart.d + i % (l->m * l->n);
             bias += batch * gemm->apart.bias;
         }
-        a += l->transpose_a ? m : m * l->k;
-        b += l->transpose_b ? n * l->k : n;
-        int64_t step_a = l->transpose_a ? l->m : 1, step_b = l->transpose_b ? 1 : l->n;
+        if (m == 0 && n == 0) get_factors(gemm, batch, a, b);
         double sum = 0;
-        for (int64_t k = 0; k < l->k; k++) {
-            sum += get_factor(gemm, &gemm->scales_a, gemm->a, a + k * step_a, m, k) *
-                   get_factor(gemm, &gemm->scales_b, gemm->b, b + k * step_b, n, k);
-        }
+        for (int64_t k = 0; k < l->k; k++) sum += a[m * l->k + k] * b[n * l->k + k];
         if (gemm->beta != 0) {
             const void *c = gemm->c ? gemm->c : gemm->d;
             sum += (double)gemm->beta * (double)vec_get(c, gemm->out_dtype, d);
@@ -56,6 +71,8 @@ static void run_gemm(const GemmCommand *gemm) {
         }
         vec_put(gemm->d, gemm->out_dtype, d, (float)sum);
     }
+    free(a);
+    free(b);
     for (int64_t n = 0; gemm->bias_grad && n < l->n; n++) {
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {

@@ -7,6 +7,7 @@
 #include "tests/support/fake_internal.h"
 #include "tests/support/reference_eval.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Handle {
@@ -482,31 +483,64 @@ static float scale_at(const FakeMatrix *matrix, const float *scales, int mode, i
     return scales[i / 128 * matrix->columns + column];
 }
 
+/* One operand of one product, in plain numbers [k, n] with n own rows of A or columns of B; its
+ * scales apart, as each product of two numbers is multiplied by both. */
+static void widen(const FakeMatrix *matrix, const void *from, int64_t first, const float *scales,
+                  int mode, bool k_is_inner, int64_t k, int64_t n, float *out, float *out_scales) {
+    for (int64_t own = 0; own < n; own++) {
+        for (int64_t i = 0; i < k; i++) {
+            int64_t at = first + (k_is_inner ? own * matrix->ld + i : i * matrix->ld + own);
+            out[i * n + own] = read_element(matrix, from, at);
+            if (scales) out_scales[i * n + own] = scale_at(matrix, scales, mode, own, i);
+        }
+    }
+}
+
+/* A column of D: for each row the sum over k in ascending order. */
+static void sum_column(const FakeProduct *p, int64_t column, int64_t k, const float *a,
+                       const float *b, const float *scales_a, const float *scales_b, float *sums) {
+    const int64_t rows = p->d.rows, columns = p->d.columns;
+    memset(sums, 0, sizeof(float) * (size_t)rows);
+    for (int64_t i = 0; i < k; i++) {
+        float factor = b[i * columns + column], scale = 1;
+        if (!p->scales_a) {
+#pragma omp simd
+            for (int64_t row = 0; row < rows; row++) sums[row] += factor * a[i * rows + row];
+            continue;
+        }
+        if (p->scales_b) scale = scales_b[i * columns + column];
+#pragma omp simd
+        for (int64_t row = 0; row < rows; row++) {
+            sums[row] += factor * (scales_a[i * rows + row] * scale) * a[i * rows + row];
+        }
+    }
+}
+
 bool fake_run_product(const FakeProduct *p) {
-    int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
+    const int64_t k = p->transpose_a ? p->a.rows : p->a.columns;
+    const int64_t rows = p->d.rows, columns = p->d.columns;
+    float *a = malloc(sizeof(float) * (size_t)(2 * k * rows + 2 * k * columns + rows));
+    if (!a) return false;
+    float *b = a + k * rows, *scales_a = b + k * columns, *scales_b = scales_a + k * rows;
+    float *sums = scales_b + k * columns;
     spoil(p);
     if (p->bias_grad) sum_rows(p);
     for (int64_t batch = 0; batch < p->d.batch; batch++) {
-        for (int64_t column = 0; column < p->d.columns; column++) {
-            for (int64_t row = 0; row < p->d.rows; row++) {
-                int64_t a = batch * p->a.stride + (p->transpose_a ? row * p->a.ld : row);
-                int64_t b = batch * p->b.stride + (p->transpose_b ? column : column * p->b.ld);
+        widen(&p->a, p->from_a, batch * p->a.stride, p->scales_a, p->modes[0], p->transpose_a, k,
+              rows, a, scales_a);
+        widen(&p->b, p->from_b, batch * p->b.stride, p->scales_b, p->modes[1], !p->transpose_b, k,
+              columns, b, scales_b);
+        for (int64_t column = 0; column < columns; column++) {
+            sum_column(p, column, k, a, b, scales_a, scales_b, sums);
+            for (int64_t row = 0; row < rows; row++) {
                 int64_t d = batch * p->d.stride + column * p->d.ld + row;
-                float sum = 0;
-                for (int64_t i = 0; i < k; i++) {
-                    float factor =
-                        read_element(&p->b, p->from_b, b + (p->transpose_b ? i * p->b.ld : i));
-                    factor *= scale_at(&p->a, p->scales_a, p->modes[0], row, i) *
-                              scale_at(&p->b, p->scales_b, p->modes[1], column, i);
-                    sum += factor *
-                           read_element(&p->a, p->from_a, a + (p->transpose_a ? i : i * p->a.ld));
-                }
-                sum *= p->alpha;
+                float sum = sums[row] * p->alpha;
                 if (p->beta != 0) sum += p->beta * read_element(&p->d, p->from_c, d);
                 write_element(&p->d, p->to, d, finish(p, batch, row, column, sum));
             }
         }
     }
+    free(a);
     return true;
 }
 

@@ -66,8 +66,8 @@ static inline const Type *ref_type(const RefCall *call, int input) {
 static inline double ref_read(const RefCall *call, int input, const Point *point) {
     return call->in[input][point_offset(point, ref_type(call, input))];
 }
-/* The number that fp8 operand `values` and its scales stand for (reference_quantize.c). */
-double reference_scaled(const RefCall *call, int values, int scales, const Point *point);
+/* The numbers that fp8 operand `values` and its scales stand for (reference_quantize.c). */
+void reference_widen(const RefCall *call, int values, int scales, double *out);
 /* The operand's type without its axis `axis`, and one with nothing but it. */
 Type ref_without(const Type *type, int axis);
 Type ref_only(const Type *type, int axis);

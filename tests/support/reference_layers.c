@@ -52,32 +52,24 @@ static void renamed_matmul(const RefCall *call) {
     } while (point_next(&point, type));
 }
 
-/* Of fp8 and scales, with an accumulator as the fifth operand or not. */
-static void scaled_matmul(const RefCall *call) {
-    const Node *node = call->node;
-    const Type *type = &node->types[0];
-    Type over = summed_axes(node, ref_type(call, 0));
-    bool add = node->n_inputs == 5 && !call->ref->overwrite;
-    Point point = {{0}};
-    do {
-        double sum = add ? ref_read(call, 4, &point) : 0;
-        do {
-            sum += reference_scaled(call, 0, 2, &point) * reference_scaled(call, 1, 3, &point);
-        } while (point_next(&point, &over));
-        call->out[0][point_offset(&point, type)] = sum;
-    } while (point_next(&point, type));
+/* Operand `input` in plain numbers: of fp8 with scales (operands 2 and 3) the numbers meant. */
+static const double *factors_of(const RefCall *call, int input) {
+    if (call->node->n_inputs <= 3) return call->in[input];
+    double *wide = ARENA_ARRAY(call->ref->arena, double, type_elements(ref_type(call, input)));
+    reference_widen(call, input, input + 2, wide);
+    return wide;
 }
 
+/* An accumulator is the last operand: the third, or with scales the fifth. */
 void reference_matmul(const RefCall *call) {
     if (node_attr(call->node, ATTR_to)) {
         renamed_matmul(call);
         return;
     }
-    if (call->node->n_inputs > 3) {
-        scaled_matmul(call);
-        return;
-    }
     const Type *type = &call->node->types[0], *types[] = {ref_type(call, 0), ref_type(call, 1)};
+    const double *factors[] = {factors_of(call, 0), factors_of(call, 1)};
+    const int last = call->node->n_inputs - 1;
+    const bool add = last % 2 == 0 && !call->ref->overwrite;
     Type over = summed_axes(call->node, types[0]);
     int axis = over.rank ? over.axes[over.rank - 1] : -1; /* the innermost; none: outer products */
     int64_t n = over.rank ? over.dims[over.rank - 1] : 1;
@@ -85,11 +77,10 @@ void reference_matmul(const RefCall *call) {
     Type other = ref_without(&over, axis);
     Point point = {{0}};
     do {
-        bool add = call->node->n_inputs == 3 && !call->ref->overwrite;
-        double sum = add ? ref_read(call, 2, &point) : 0;
+        double sum = add ? ref_read(call, last, &point) : 0;
         do {
-            const double *a = &call->in[0][point_offset(&point, types[0])];
-            const double *b = &call->in[1][point_offset(&point, types[1])];
+            const double *a = &factors[0][point_offset(&point, types[0])];
+            const double *b = &factors[1][point_offset(&point, types[1])];
             for (int64_t k = 0; k < n; k++) sum += a[k * strides[0]] * b[k * strides[1]];
         } while (point_next(&point, &other));
         call->out[0][point_offset(&point, type)] = sum;
@@ -293,26 +284,26 @@ void reference_documents(const RefCall *call) {
 static double attention_row(const RefCall *call, const Point *query, double *out_probability,
                             double *out_slope) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    Type dots = ref_only(ref_type(call, 0), head);
-    int64_t n = ref_type(call, 1)->dims[1], position = query->at[seq];
+    const Type *q_type = ref_type(call, 0), *k_type = ref_type(call, 1);
+    int64_t size = ref_only(q_type, head).dims[0], n = k_type->dims[1], position = query->at[seq];
+    int64_t q_step = stride_along(q_type, head), k_step = stride_along(k_type, head);
     int64_t window = node_int(call->node, ATTR_window, n);
     bool causal = node_int(call->node, ATTR_causal, 1);
     double cap = node_float(call->node, ATTR_softcap, 0);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
     int documents = attention_documents(call->node);
     double begin = documents < 0 ? 0 : ref_read(call, documents, query);
+    Point first = *query;
+    first.at[head] = 0;
+    const double *q = &call->in[0][point_offset(&first, q_type)];
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = -INFINITY;
         if ((double)s < begin || (causal && s > position) || llabs(position - s) >= window)
             continue;
-        Point q = *query, k = *query;
         double score = 0;
-        k.at[seq] = s;
-        q.at[head] = k.at[head] = 0;
-        do {
-            k.at[head] = q.at[head];
-            score += scale * ref_read(call, 0, &q) * ref_read(call, 1, &k);
-        } while (point_next(&q, &dots));
+        first.at[seq] = s;
+        const double *k = &call->in[1][point_offset(&first, k_type)];
+        for (int64_t i = 0; i < size; i++) score += scale * q[i * q_step] * k[i * k_step];
         out_slope[s] = cap > 0 ? 1 - pow(tanh(score / cap), 2) : 1;
         if (cap > 0) score = cap * tanh(score / cap);
         out_probability[s] = score;
@@ -329,31 +320,43 @@ void reference_attention(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     const Type *q = ref_type(call, 0), *o = &call->node->types[0];
     Type rows = ref_without(q, head), row = ref_only(o, attention_value_axis(call->node));
-    int64_t n = q->dims[1];
+    int64_t n = q->dims[1], step = stride_along(ref_type(call, 2), seq);
     double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
     Point p = {{0}};
     do {
         call->out[1][point_offset(&p, &rows)] = attention_row(call, &p, probability, unused);
         do {
             double sum = 0;
-            Point v = p;
-            for (v.at[seq] = 0; v.at[seq] < n; v.at[seq]++) {
-                if (probability[v.at[seq]] == 0) continue; /* most are hidden */
-                sum += probability[v.at[seq]] * ref_read(call, 2, &v);
+            Point first = p;
+            first.at[seq] = 0;
+            const double *v = &call->in[2][point_offset(&first, ref_type(call, 2))];
+            for (int64_t s = 0; s < n; s++) {
+                if (probability[s] == 0) continue; /* most are hidden */
+                sum += probability[s] * v[s * step];
             }
             call->out[0][point_offset(&p, o)] = sum;
         } while (point_next(&p, &row));
     } while (point_next(&p, &rows));
 }
 
+/* Numbers along one axis of a value, from a point whose place on that axis is 0. */
+typedef struct Line {
+    double *at;
+    int64_t step;
+} Line;
+
+static Line line_of(const double *value, const Type *type, const Point *point, int axis) {
+    return (Line){(double *)value + point_offset(point, type), stride_along(type, axis)};
+}
+
 /* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself; o and lse are not
  * needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
+    int value = attention_value_axis(call->node);
     const Type *q = ref_type(call, 0), *k = ref_type(call, 1), *v = ref_type(call, 2);
-    Type rows = ref_without(q, head), row = ref_only(q, head);
-    Type values = ref_only(v, attention_value_axis(call->node));
-    int64_t n = q->dims[1];
+    Type rows = ref_without(q, head);
+    int64_t n = q->dims[1], n_head = ref_only(q, head).dims[0], n_value = ref_only(v, value).dims[0];
     double scale = node_float(call->node, ATTR_scale, 1);
     double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *slope = probability + n;
     double *left = slope + n;
@@ -363,28 +366,32 @@ void reference_attention_grad(const RefCall *call) {
     }
     do {
         double mean = 0;
+        Point at = p;
+        Line own_q = line_of(call->in[0], q, &p, head), dq = line_of(call->out[0], q, &p, head);
+        Line dy = line_of(call->in[5], ref_type(call, 5), &p, value);
         attention_row(call, &p, probability, left);
-        for (int64_t s = 0; s < n; s++) {
-            Point at = p;
+        for (at.at[seq] = 0; at.at[seq] < n; at.at[seq]++) {
+            int64_t s = at.at[seq];
             slope[s] = 0;
             if (probability[s] == 0) continue;
-            do {
-                at = p;
-                at.at[seq] = s;
-                slope[s] += ref_read(call, 5, &p) * ref_read(call, 2, &at);
-                call->out[2][point_offset(&at, v)] += probability[s] * ref_read(call, 5, &p);
-            } while (point_next(&p, &values));
+            Line values = line_of(call->in[2], v, &at, value);
+            Line dv = line_of(call->out[2], v, &at, value);
+            for (int64_t i = 0; i < n_value; i++) {
+                slope[s] += dy.at[i * dy.step] * values.at[i * values.step];
+                dv.at[i * dv.step] += probability[s] * dy.at[i * dy.step];
+            }
             mean += probability[s] * slope[s];
         }
-        for (int64_t s = 0; s < n; s++) {
+        for (at.at[seq] = 0; at.at[seq] < n; at.at[seq]++) {
+            int64_t s = at.at[seq];
             double dscore = scale * probability[s] * (slope[s] - mean) * left[s];
             if (probability[s] == 0) continue;
-            do {
-                Point at = p;
-                at.at[seq] = s;
-                call->out[0][point_offset(&p, q)] += dscore * ref_read(call, 1, &at);
-                call->out[1][point_offset(&at, k)] += dscore * ref_read(call, 0, &p);
-            } while (point_next(&p, &row));
+            Line keys = line_of(call->in[1], k, &at, head);
+            Line dk = line_of(call->out[1], k, &at, head);
+            for (int64_t i = 0; i < n_head; i++) {
+                dq.at[i * dq.step] += dscore * keys.at[i * keys.step];
+                dk.at[i * dk.step] += dscore * own_q.at[i * own_q.step];
+            }
         }
     } while (point_next(&p, &rows));
 }

@@ -15,10 +15,11 @@ static int64_t block_of(const Point *point, const Type *values, const Type *scal
 
 /* The least power of two of which `most` is at most 448 times, 448 being e4m3's largest. */
 static double scale_of(double most) {
-    int exponent = -117;
+    int exponent;
+    double part = frexp(most, &exponent); /* 448 = 0.875 2^9 */
     if (most == 0) return 0;
-    while (most > ldexp(448, exponent)) exponent++;
-    return ldexp(1, exponent);
+    exponent -= part > 0.875 ? 8 : 9;
+    return ldexp(1, exponent < -117 ? -117 : exponent);
 }
 
 /* To 4 significant bits, and at least steps of 2^-9; ties to even. */
@@ -69,16 +70,16 @@ void reference_quantize(const RefCall *call) {
     } while (point_next(&point, values));
 }
 
-double reference_scaled(const RefCall *call, int values, int scales, const Point *point) {
-    int64_t at = block_of(point, ref_type(call, values), ref_type(call, scales));
-    return ref_read(call, values, point) * call->in[scales][at];
+void reference_widen(const RefCall *call, int values, int scales, double *out) {
+    const Type *type = ref_type(call, values);
+    Point point = {{0}};
+    do {
+        int64_t at = point_offset(&point, type);
+        out[at] = call->in[values][at] *
+                  call->in[scales][block_of(&point, type, ref_type(call, scales))];
+    } while (point_next(&point, type));
 }
 
 void reference_dequantize(const RefCall *call) {
-    const Type *values = ref_type(call, 0), *scales = ref_type(call, 1);
-    Point point = {{0}};
-    do {
-        call->out[0][point_offset(&point, values)] =
-            ref_read(call, 0, &point) * call->in[1][block_of(&point, values, scales)];
-    } while (point_next(&point, values));
+    reference_widen(call, 0, 1, call->out[0]);
 }

@@ -31,31 +31,38 @@ static double group_score(const RefCall *call, Point p, int64_t group) {
     return node_int(call->node, ATTR_best, 1) == 2 ? pair : most;
 }
 
-/* May the number at p be chosen: are there few enough greater groups? */
-static bool in_kept_group(const RefCall *call, const Point *p) {
-    const Type *scores = ref_type(call, 0);
-    int64_t groups = node_int(call->node, ATTR_groups, 1), greater = 0;
-    int64_t own = p->at[last_axis(scores)] / (scores->dims[scores->rank - 1] / groups);
-    double score = group_score(call, *p, own);
-    for (int64_t g = 0; g < groups; g++)
-        greater += is_before(group_score(call, *p, g), g, score, own);
-    return groups == 1 || greater < node_int(call->node, ATTR_kept, 1);
+enum { MOST_GROUPS = 64 };
+
+/* Which groups of p's row may be chosen from: those with few enough greater ones. */
+static void find_kept_groups(const RefCall *call, const Point *p, bool *out_kept) {
+    int64_t groups = node_int(call->node, ATTR_groups, 1);
+    double scores[MOST_GROUPS];
+    if (groups > MOST_GROUPS) BUG("%d groups", (int)groups);
+    for (int64_t g = 0; g < groups; g++) scores[g] = group_score(call, *p, g);
+    for (int64_t own = 0; own < groups; own++) {
+        int64_t greater = 0;
+        for (int64_t g = 0; g < groups; g++) greater += is_before(scores[g], g, scores[own], own);
+        out_kept[own] = groups == 1 || greater < node_int(call->node, ATTR_kept, 1);
+    }
 }
 
 /* Each score's place among its row's is the number of those before it. */
 void reference_top(const RefCall *call) {
     const Type *scores = ref_type(call, 0), *type = &call->node->types[0];
     int axis = last_axis(scores), to = last_axis(type);
+    int64_t n = scores->dims[scores->rank - 1], of_group = n / node_int(call->node, ATTR_groups, 1);
+    bool kept[MOST_GROUPS];
     Point p = {{0}};
     do {
         int64_t before = 0;
         double score = ref_read(call, 0, &p);
-        if (!in_kept_group(call, &p)) continue;
-        for (int64_t k = 0; k < scores->dims[scores->rank - 1]; k++) {
+        if (p.at[axis] == 0) find_kept_groups(call, &p, kept);
+        if (!kept[p.at[axis] / of_group]) continue;
+        for (int64_t k = 0; k < n; k++) {
             Point other = p;
             other.at[axis] = k;
-            before += in_kept_group(call, &other) &&
-                      is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
+            before +=
+                kept[k / of_group] && is_before(ref_read(call, 0, &other), k, score, p.at[axis]);
         }
         Point place = p;
         place.at[to] = before;
