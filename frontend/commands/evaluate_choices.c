@@ -5,6 +5,7 @@
 #include "runtime/tokenizer/token_run.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -241,6 +242,20 @@ static int count_lines(const FileMap *map) {
     return n + (map->length_bytes > 0 && map->data[map->length_bytes - 1] != '\n');
 }
 
+/* Mapped, and with fewer lines than an int counts. An empty file has no address. */
+static bool map_questions(const char *path, FileMap *out, Diag *diag) {
+    if (!file_map(path, out, diag)) return false;
+    if (out->length_bytes > 0 && out->length_bytes < INT_MAX) return true;
+    if (out->length_bytes == 0) {
+        diag_error(diag, (SourceLoc){path, 0}, "has no question");
+    } else {
+        diag_error(diag, (SourceLoc){path, 0}, "has %zu bytes; fewer than %d are read here",
+                   out->length_bytes, INT_MAX);
+    }
+    file_unmap(out);
+    return false;
+}
+
 static bool is_blank(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         if (!strchr(" \t\r", text[i]) || !text[i]) return false;
@@ -250,7 +265,7 @@ static bool is_blank(const char *text, size_t length) {
 
 static bool score_file(Scoring *s, ChoicesProgress *shown, void *user) {
     FileMap map;
-    if (!file_map(s->path, &map, s->diag)) return false;
+    if (!map_questions(s->path, &map, s->diag)) return false;
     const char *text = (const char *)map.data, *end = text + map.length_bytes;
     int n_lines = count_lines(&map);
     bool good = true;
