@@ -3,6 +3,7 @@
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 
+#include <limits.h>
 #include <string.h>
 
 static int count_lines(const FileMap *map) {
@@ -18,12 +19,24 @@ static bool is_blank(const char *text, size_t length) {
     return true;
 }
 
+/* With fewer lines than an int counts. An empty file has no address. */
+static bool check_size(const FileMap *map, const char *path, Diag *diag) {
+    if (map->length_bytes < INT_MAX) return true;
+    diag_error(diag, (SourceLoc){path, 0}, "has %zu bytes; fewer than %d are read here",
+               map->length_bytes, INT_MAX);
+    return false;
+}
+
 bool json_lines_each(const char *path, JsonLineFn *each, void *user, Diag *diag) {
     FileMap map;
     if (!file_map(path, &map, diag)) return false;
+    bool good = check_size(&map, path, diag);
+    if (!good || map.length_bytes == 0) {
+        file_unmap(&map);
+        return good;
+    }
     const char *text = (const char *)map.data, *end = text + map.length_bytes;
     int n_lines = count_lines(&map);
-    bool good = true;
     for (int line = 1; good && text < end; line++) {
         const char *next = memchr(text, '\n', (size_t)(end - text));
         size_t length = (size_t)((next ? next : end) - text);

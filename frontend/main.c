@@ -1,5 +1,6 @@
 /* perilune: the commands. Each is one row here and one function in a cmd_*.c. */
 #include "frontend/commands/cli.h"
+#include "ir/base/temporary.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -274,13 +275,28 @@ static int unknown_command(const char *name) {
 static void on_lost_file(int number) {
     (void)number;
     static const char text[] = "\nperilune: a file became shorter while it was being read\n";
+    temporary_remove_all();
     ssize_t n_written = write(STDERR_FILENO, text, sizeof(text) - 1);
     (void)n_written; /* nothing is left to be done about it */
     _exit(EXIT_FAILED);
 }
 
+/* Ends the program as the signal does by itself, but for files that are half written. */
+static void on_ending(int number) {
+    temporary_remove_all();
+    signal(number, SIG_DFL);
+    raise(number); /* once the handler has returned */
+}
+
 /* A closed pipe and a limit on the size of files are failed writes, which say so. */
 static void set_signals(void) {
+    static const int ENDING[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction ends = {.sa_handler = on_ending}, before;
+    sigemptyset(&ends.sa_mask);
+    for (int i = 0; i < 3; i++) { /* nohup, and a shell's background jobs, have some ignored */
+        bool ignored = sigaction(ENDING[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!ignored) sigaction(ENDING[i], &ends, NULL);
+    }
     struct sigaction action = {.sa_handler = on_lost_file};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);

@@ -70,7 +70,7 @@ static void catch_interrupts(void) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     struct sigaction before; /* nohup has the end of a terminal ignored */
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_DFL) {
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
         sigaction(SIGHUP, &action, NULL);
     }
 }

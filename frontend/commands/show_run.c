@@ -35,9 +35,13 @@ enum { N_HUES = 8 };
 
 enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LOSS_SCALE, S_LR, S_SPEED, S_SECONDS, N_SERIES };
 
+/* Of all series together, 2 GiB: a few bytes of a log can ask for a series as long as the log. */
+#define MOST_VALUES ((int64_t)1 << 28)
+
 typedef struct RunCurve {
     Arena *arena;
     int n_steps, n_skipped;
+    int64_t n_values; /* that there is memory for */
     Series series[N_SERIES];
     NamedSeries sources; /* "val_losses": one for each source of validation data */
     NamedSeries values;  /* "values": what the model tells beside its loss */
@@ -71,6 +75,8 @@ static Series *find_named(RunCurve *curve, NamedSeries *named, const char *name,
     while (i < named->count && strcmp(named->items[i].key, name) != 0) i++;
     if (i < named->count) return &named->items[i];
     if (i == MOST_NAMED || strlen(name) > MOST_NAME_BYTES) return NULL;
+    curve->n_values += capacity;
+    if (curve->n_values > MOST_VALUES) return NULL;
     Series *series = &named->items[named->count++];
     name = arena_strdup(curve->arena, name);
     *series = (Series){.key = name, .title = name, .last = NAN};
@@ -116,6 +122,10 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
     read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
     json_decref(object);
+    if (curve->n_values > MOST_VALUES) {
+        diag_error(diag, loc, "the run log has too many lines for so many losses and values");
+        return false;
+    }
     if (isfinite(curve->series[S_STEP].values[curve->n_steps++])) return true;
     diag_error(diag, loc, "no line of a run log: it has no \"step\"");
     return false;
@@ -129,8 +139,9 @@ static bool read_log(RunCurve *curve, const char *path, Diag *diag) {
         diag_error(diag, (SourceLoc){path, 0}, "is no run log: it has zero bytes");
         return false;
     }
-    int n_lines = 1, line = 0;
-    for (size_t i = 0; i < length; i++) n_lines += text[i] == '\n';
+    int n_lines = 0, line = 0; /* n_lines: but for empty ones */
+    for (size_t i = 0; i < length; i++) n_lines += text[i] != '\n' && (!i || text[i - 1] == '\n');
+    curve->n_values = (int64_t)N_SERIES * n_lines;
     for (size_t at = 0; at < length;) {
         size_t size = strcspn(text + at, "\n");
         SourceLoc loc = {path, ++line};

@@ -4,6 +4,7 @@
 #include "frontend/hf/hf_files.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
+#include "ir/base/temporary.h"
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/engine.h"
 
@@ -390,6 +391,7 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
     const char *name = trimmed(export->arena, dir);
     char *temporary = arena_printf(export->arena, "%s.XXXXXX", name);
     if (!mkdtemp(temporary)) return fail_folder(dir, "cannot be made", diag);
+    temporary_add(temporary);
     mode_t mask = umask(0); /* mkdtemp's folder is its maker's alone */
     umask(mask);
     bool fine = chmod(temporary, 0777 & ~mask) == 0 || fail_folder(dir, "cannot be made", diag);
@@ -402,5 +404,6 @@ bool hf_export_write(HfExport *export, const char *dir, Diag *diag) {
     }
     if (fine && rename(temporary, name) != 0) fine = fail_folder(dir, "cannot be made", diag);
     if (!fine) remove_folder(export->arena, temporary);
+    temporary_forget(temporary);
     return fine;
 }

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "ir/base/file.h"
 
+#include "ir/base/temporary.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -139,6 +141,7 @@ static bool name_temporary(FileWriter *writer) {
         if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) return false;
         snprintf(writer->temporary_path, size, "%s.tmp-%016llx", writer->path,
                  (unsigned long long)random);
+        temporary_add(writer->temporary_path);
         if (writer->fd >= 0) {
             writer->named =
                 linkat(AT_FDCWD, self, AT_FDCWD, writer->temporary_path, AT_SYMLINK_FOLLOW) == 0;
@@ -147,7 +150,10 @@ static bool name_temporary(FileWriter *writer) {
                 open(writer->temporary_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
             writer->named = writer->fd >= 0;
         }
-        if (!writer->named && errno != EEXIST) return false;
+        int error = errno;
+        if (!writer->named) temporary_forget(writer->temporary_path);
+        errno = error;
+        if (!writer->named && error != EEXIST) return false;
     }
     return writer->named;
 }
@@ -260,6 +266,7 @@ bool file_writer_commit(FileWriter *writer, Diag *diag) {
     }
     /* The target may have changed kind since the file was opened. */
     ok = ok && check_target(writer->path, &mode, &exists, diag);
+    if (ok) temporary_add_inner(writer->path);
     if (ok && rename(writer->temporary_path, writer->path) != 0) {
         report(diag, writer->path, "cannot rename a finished file to it");
         ok = false;
@@ -268,6 +275,7 @@ bool file_writer_commit(FileWriter *writer, Diag *diag) {
         file_writer_abandon(writer);
         return false;
     }
+    temporary_forget(writer->temporary_path);
     ok = sync_folder(writer->path, diag);
     writer_free(writer);
     return ok;
@@ -275,7 +283,10 @@ bool file_writer_commit(FileWriter *writer, Diag *diag) {
 
 void file_writer_abandon(FileWriter *writer) {
     if (!writer) return;
-    if (writer->named) unlink(writer->temporary_path);
+    if (writer->named) {
+        unlink(writer->temporary_path);
+        temporary_forget(writer->temporary_path);
+    }
     writer_free(writer);
 }
 

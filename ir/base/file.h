@@ -13,7 +13,8 @@ char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_
 
 /* A file without a name, or under a temporary one beside `path` where the file system has no such
  * files, which replaces `path` on commit (fsync, rename). Without commit nothing is left behind; if
- * the process is killed, the file with the temporary name is. */
+ * the process is killed, the file with the temporary name is, but where a handler of the signal
+ * removes it (temporary.h). */
 typedef struct FileWriter FileWriter;
 FileWriter *file_writer_open(const char *path, Diag *diag);
 bool file_writer_put(FileWriter *writer, const void *bytes, size_t length, Diag *diag);

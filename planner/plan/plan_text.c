@@ -13,6 +13,9 @@
 #define FIELD(name, kind, member, most)                                                            \
     { name, FIELD_##kind, offsetof(Plan, member), most }
 
+/* What a double counts exactly: shows divide and subtract in doubles. */
+#define MAX_PARAMETERS (INT64_C(1) << 53)
+
 const PlanField PLAN_FIELDS[] = {
     FIELD("model", TEXT, model, 0),
     FIELD("settings", TEXT, settings, 0),
@@ -37,8 +40,8 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("learning_rate", DOUBLE, learning_rate, 0),
     FIELD("lr_schedule", TEXT, lr_schedule, 0),
     FIELD("decay_steps", DOUBLE, decay_steps, 0),
-    FIELD("parameters", INT64, n_parameters, INT64_MAX),
-    FIELD("trained", INT64, n_trained, INT64_MAX),
+    FIELD("parameters", INT64, n_parameters, MAX_PARAMETERS),
+    FIELD("trained", INT64, n_trained, MAX_PARAMETERS),
     FIELD("model_flops", DOUBLE, model_flops, 0),
     FIELD("library_bytes", INT64, library_bytes, MAX_SIZE_BYTES),
     FIELD("programs", INT, n_programs, MAX_STAGES),

@@ -226,6 +226,18 @@ static void check_totals(ProgramVerifier *pv) {
     }
 }
 
+/* Data are cut by the plan's sequence length, before any program is bound. */
+static void check_input(ProgramVerifier *pv, const Node *node) {
+    const char *name = node_string(node, ATTR_name);
+    const Plan *plan = pv->v->plan;
+    bool sequence = strcmp(name, "tokens") == 0 || strcmp(name, "labels") == 0;
+    if (!sequence || plan->context > 0) return;
+    const Type *type = &node->types[0];
+    if (type->rank == 2 && type->dims[1] == plan->seq) return;
+    DEFECT(pv, node, "input '%s' is no sequence of %lld, as the plan says", name,
+           (long long)plan->seq);
+}
+
 bool verify_program(Verifier *v, int stage) {
     const Program *program = &v->plan->programs[v->plan->stages[stage].program];
     ProgramVerifier pv = {
@@ -241,6 +253,9 @@ bool verify_program(Verifier *v, int stage) {
     }
     check_totals(&pv);
     for (int n = 0; n < graph->n_nodes; n++) check_node(&pv, graph->nodes[n]);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_INPUT) check_input(&pv, graph->nodes[n]);
+    }
     if (!pv.sound) return false;
     pv.workspace_bytes = program_workspace(graph, v->plan->cuda).total;
     if (pv.workspace_bytes > program->scratch_bytes) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "ir/base/file.h"
 #include "ir/base/json.h"
+#include "ir/base/temporary.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
@@ -155,6 +156,35 @@ static void test_refusals(void) {
     diag_destroy(diag);
 }
 
+/* As a handler of SIGINT does: what has its last name stays, what is under way goes. */
+static void test_temporaries(void) {
+    Diag *diag = diag_create();
+    char *whole = in_folder("whole"), *inner = in_folder("made/file"), *made = in_folder("made");
+    int before = count_files();
+    check_begin("file: temporary files and folders go where a signal ends the program");
+    CHECK(file_write(whole, "x", 1, diag), "%s", diag_text(diag));
+    CHECK(mkdir(made, 0700) == 0, "mkdir");
+    temporary_add(made);
+    CHECK(file_write(inner, "x", 1, diag), "%s", diag_text(diag));
+    FileWriter *writer = file_writer_open(whole, diag);
+    CHECK(writer && file_writer_reserve(writer, 100, diag), "%s", diag_text(diag));
+    CHECK(count_files() == before + 3, "the file is under no temporary name");
+    temporary_remove_all();
+    CHECK(count_files() == before + 1 && has_text(whole, "x"), "other files are left");
+    file_writer_abandon(writer);
+
+    check_begin("file: a folder that is no longer temporary stays with what is in it");
+    temporary_forget(made);
+    CHECK(mkdir(made, 0700) == 0, "mkdir");
+    temporary_add(made);
+    CHECK(file_write(inner, "x", 1, diag), "%s", diag_text(diag));
+    temporary_forget(made);
+    temporary_remove_all();
+    CHECK(has_text(inner, "x"), "it is gone");
+    CHECK(unlink(inner) == 0 && rmdir(made) == 0 && unlink(whole) == 0, "not as it was");
+    diag_destroy(diag);
+}
+
 static void test_json(void) {
     Diag *diag = diag_create();
     check_begin("json: errors name the path and line");
@@ -180,6 +210,7 @@ int main(void) {
     test_write_and_read();
     test_killed();
     test_refusals();
+    test_temporaries();
     test_json();
     const char *names[] = {"a.txt", "fifo", "link", "big", "x.json"};
     for (int i = 0; i < 5; i++) unlink(in_folder(names[i]));

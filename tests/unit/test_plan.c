@@ -250,6 +250,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
         {"\nmicro_batches=4", "\nmicro_batches=99999999999999999999", "the number must lie in"},
         {"\nlearning_rate=", "\nlearning_rate=nan", "expected a number that is not negative"},
         {"\nlearning_rate=0.001", "\nlearning_rate=1e999", "expected a finite number"},
+        {"\nparameters=", "\nparameters=9223372036854775807", "must lie in 0 to 9007199254740992"},
         {"\nseed=7", "\nseed=99999999999999999999999", "the number does not fit 64 bits"},
         {"\nprecision=f32", "\nprecision=fp4",
          "x.plan:16: expected a precision, f32, bf16, f16 or fp8, at"},

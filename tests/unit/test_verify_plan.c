@@ -77,7 +77,20 @@ static void missing_program(Plan *plan) {
     plan->stages[2].program = plan->n_programs;
 }
 
+static void no_sequence(Plan *plan) {
+    plan->seq = 0;
+}
+static void no_vocabulary(Plan *plan) {
+    plan->vocab = 0;
+}
+static void wide_vocabulary(Plan *plan) {
+    plan->vocab = INT64_C(1) << 32; /* 0, as the number of a token */
+}
+
 /* ---- Programs ---- */
+static void other_sequence(Plan *plan) {
+    plan->seq *= 2; /* data would be cut by it */
+}
 static void outside_region(Plan *plan) {
     first_buffer(plan, 0, OP_EMBEDDING)->offset_bytes = program_of(plan, 0)->frame_bytes[0];
 }
@@ -378,6 +391,13 @@ typedef struct Case {
 
 static const Case CASES[] = {
     {"batch that does not multiply out", &PIPELINE, wrong_batch, "global batch 17 is not", ""},
+    {"no sequence", &PIPELINE, no_sequence, "sequences of 0 tokens, a vocabulary of 64: out of",
+     ""},
+    {"no vocabulary", &PIPELINE, no_vocabulary, "8 tokens, a vocabulary of 0: out of range", ""},
+    {"vocabulary of more than tokens have", &PIPELINE, wide_vocabulary,
+     "a vocabulary of 4294967296: out of range", ""},
+    {"inputs of another length", &PIPELINE, other_sequence,
+     "input 'tokens' is no sequence of 16, as the plan says", "stage 0 (rank 0)"},
     {"block on no stage", &PIPELINE, dropped_block, "blocks 8 to 8 of the model are on no stage",
      ""},
     {"blocks that skip one", &PIPELINE, shifted_blocks, "stage 2 (rank 2): chunk 0 holds blocks 5",
