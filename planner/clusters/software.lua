@@ -74,7 +74,41 @@ local megatron_core_2024 = software {
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
   gradient_bytes = 4, even_split = true, counts_ends = true,
+  -- Transformer Engine: experts' products one by one on num_cublas_streams = 4; on Hopper, whose
+  -- fp8 products want both operands along rows, 2 bytes are read and 1 + 1 written.
+  product_streams = 4, quantize_bytes = 4,
 }
+
+-- The same where experts are on several nodes, of 2025, with DeepEP's dispatcher: its kernels send a
+-- token to each node once and hand it on over NVLink (arXiv 2412.19437, section 3.2.2). The tensor
+-- axis' messages are not overlapped: none of Megatron-MoE-ModelZoo's configurations asks for it.
+local megatron_core_moe = software(like(megatron_core_2024, {
+  overlaps_tensor = false, exchange_once_a_node = true,
+}))
+
+-- And with all-to-alls beside another micro-batch's work (--overlap-moe-expert-parallel-comm).
+-- What DeepEP's kernels take from it are 20 of 132 units: 0.15, as above.
+local megatron_core_moe_overlap = software(like(megatron_core_moe, { exchange_hidden = 1 }))
+
+-- DeepSeek's own (arXiv 2412.19437): DualPipe hides all-to-alls altogether; a token's experts are on
+-- four nodes at most; layers lie on stages as they fit.
+local hai_llm = software(like(megatron_core_moe_overlap, {
+  exchange_most_nodes = 4, even_split = false, counts_ends = false, splits_backward = true,
+}))
+
+-- PyTorch's FullyShardedDataParallel as MosaicML measured it in 2023: gathers and reductions beside
+-- the work, sums in f32; the first FlashAttention, half as fast as the second, by which devices'
+-- fractions are (Dao 2023, arXiv 2307.08691, section 4).
+local fsdp_2023 = software(like(megatron_core_2024, {
+  overlaps_tensor = false, attention_share = 0.5, zero_stages = 3, counts_ends = false,
+}))
+-- The same with sums in bf16 (FSDP's mixed precision PURE).
+local fsdp_2023_pure = software(like(fsdp_2023, { gradient_bytes = 2 }))
+
+-- torchtitan (2024): FSDP2, torch.compile; tensor parallelism as it comes, messages in the way.
+local torchtitan_2024 = software(like(megatron_core_2024, {
+  overlaps_tensor = false, zero_stages = 3, counts_ends = false,
+}))
 
 return {
   perilune = perilune,
@@ -84,4 +118,10 @@ return {
   ["megatron-deepspeed-2022"] = megatron_deepspeed_2022,
   ["vtrain-traced"] = vtrain_traced,
   ["megatron-core-2024"] = megatron_core_2024,
+  ["megatron-core-moe"] = megatron_core_moe,
+  ["megatron-core-moe-overlap"] = megatron_core_moe_overlap,
+  ["hai-llm"] = hai_llm,
+  ["fsdp-2023"] = fsdp_2023,
+  ["fsdp-2023-pure"] = fsdp_2023_pure,
+  ["torchtitan-2024"] = torchtitan_2024,
 }

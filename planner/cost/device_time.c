@@ -144,6 +144,7 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
         bytes *= 2.5;
         fraction = device->attention_backward_fraction;
     }
+    if (cluster->software.attention_share > 0) fraction *= cluster->software.attention_share;
     double pieces = batch * (double)shape->heads * whole(shape->seq, ATTENTION_TILE);
     double idle = largest(1, device->n_units / pieces);
     double us = flops * idle / (device->peak_flops[math] * fraction * 1e-6);
