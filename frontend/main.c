@@ -189,13 +189,16 @@ const CliCommand CLI_COMMANDS[] = {
      "predicts runs that somebody measured, and says how far off it is",
      {{"options", IN_VALIDATION}},
      "A row is a run. Needed: id, layers, hidden, heads, seq, num_gpus, global_batch, and one of\n"
-     "measured_iter_s, measured_tflops_per_gpu, peak_pct (these two with flops, model or "
-     "hardware,\n"
-     "in families that are not known). Else the model is GPT with vocab 51200, kv_heads = heads,\n"
+     "measured_iter_s, measured_tokens_s_gpu, measured_tflops_per_gpu, peak_pct (these two with\n"
+     "flops, model or hardware, in families that are not known). Else the model is GPT with vocab 51200, kv_heads = heads,\n"
      "ffn = 4 x hidden, in bf16, on nodes of 8. What is left open of t, p, d, v_interleave,\n"
      "micro_batch, recompute (none, selective, full) is the best that fits; seq_parallel and\n"
      "zero_stage alone are 0. The machine is that of columns cluster and software, of the family,\n"
      "of the gpu, or of --cluster and --software.\n\n"
+     "Mixtures: experts, top_k, expert_ffn, and shared_ffn, dense_layers (with ffn), head; latent\n"
+     "attention: kv_rank, nope, rope, value, and q_rank, mtp. ep and etp (t if it is empty) are\n"
+     "counted as in Megatron-Core: ep x etp ranks, a multiple of t, have all experts together, and\n"
+     "d counts those of ep, too. schedule: one of perilune help plan, else by v_interleave.\n\n"
      "  perilune validate runs.csv\n"
      "  perilune validate runs.csv --family sc21 --json\n"
      "  perilune validate runs.csv --cluster mine.lua --html runs.html\n",

@@ -23,7 +23,8 @@ typedef struct PhaseCost {
     double attention_us;     /* attention */
     double memory_us;        /* everything that is bound by memory */
     double collective_us;    /* messages of axes t, c and e that nothing hides */
-    double exchange_us;      /* of these, all-to-alls: no software hides them beside products */
+    double exchange_us;      /* all-to-alls, hidden or not: of these, what is not */
+    double beside_us; /* of exchange_us, what costs nothing beside another micro-batch's work */
     double host_us;          /* what the host waits beyond the device */
     double flops;            /* of products and attention, as run (recomputation counted) */
     double collective_bytes; /* that axes t, c and e carry: whole tensors, summed */

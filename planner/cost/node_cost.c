@@ -375,9 +375,10 @@ void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, b
             (cost->collective_us - cost->exchange_us) *
             (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
     double device_us = cost->product_us + cost->attention_us + cost->memory_us;
-    double beside_us = software->exchange_hidden * cost->exchange_us;
-    if (beside_us > device_us) beside_us = device_us;
-    cost->collective_us -= (1 - software->overlap_slowdown) * beside_us;
+    double hidden_us = software->exchange_hidden * cost->exchange_us;
+    if (hidden_us > device_us) hidden_us = device_us;
+    cost->beside_us = (1 - software->overlap_slowdown) * hidden_us;
+    cost->collective_us -= cost->beside_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);
     cost->host_us = cost->us - device_us - cost->collective_us;
