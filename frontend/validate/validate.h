@@ -19,6 +19,7 @@ typedef enum FlopsConvention {
     STATES_NOTHING,
     STATES_MODEL,    /* forward and backward */
     STATES_HARDWARE, /* with what is recomputed */
+    STATES_CAUSAL,   /* as MODEL, but half of attention: what a token may attend to */
 } FlopsConvention;
 
 /* Columns that a row may leave open; each is one bit of Run.assumed. */

@@ -163,8 +163,9 @@ static bool read_convention(const RowReader *row, Run *run) {
     if (!run->flops) run->convention = run->facts->convention;
     if (run->flops && strcmp(run->flops, "hardware") == 0) run->convention = STATES_HARDWARE;
     if (run->flops && strcmp(run->flops, "model") == 0) run->convention = STATES_MODEL;
+    if (run->flops && strcmp(run->flops, "causal") == 0) run->convention = STATES_CAUSAL;
     if (run->flops && run->convention == STATES_NOTHING) {
-        return fail(row, "column flops is '%.40s': must be model or hardware", run->flops);
+        return fail(row, "column flops is '%.40s': must be model, causal or hardware", run->flops);
     }
     if (run->seconds > 0 || run->tokens > 0) return true;
     if (run->tflops < 0 && run->peak_percent < 0) {
@@ -174,7 +175,7 @@ static bool read_convention(const RowReader *row, Run *run) {
     if (run->convention != STATES_NOTHING) return true;
     return fail(row,
                 "which FLOPs %s counts is not known: fill in measured_iter_s, or a column flops "
-                "with model or hardware",
+                "with model, causal or hardware",
                 run->tflops > 0 ? "measured_tflops_per_gpu" : "peak_pct");
 }
 
@@ -279,7 +280,8 @@ static bool read_run(Arena *arena, const CsvTable *csv, const int *places, int r
     complete_shape(run);
     if (!as_stated) override_layout(run);
     complete_layout(run);
-    return check_run(&row, run) && check_schedule(&row, run) && read_precision(&row, run) && read_convention(&row, run);
+    return check_run(&row, run) && check_schedule(&row, run) && read_precision(&row, run) &&
+           read_convention(&row, run);
 }
 
 /* Statistics are made for one after the other: a table where all differ is no use, and slow. */

@@ -134,8 +134,9 @@ int run_expert_degree(Arena *arena, const Run *run, const char **out_why) {
         return 0;
     }
     if (run->d % e == 0) return (int)e;
-    *out_why = arena_printf(arena, "experts on %" PRId64 " ranks beside t: d %" PRId64
-                                   " is no multiple of it, and experts over cp are not modelled",
+    *out_why = arena_printf(arena,
+                            "experts on %" PRId64 " ranks beside t: d %" PRId64
+                            " is no multiple of it, and experts over cp are not modelled",
                             e, run->d);
     return 0;
 }
@@ -157,8 +158,8 @@ static LayerFlops layer_flops(const Run *run, bool dense) {
         double value = (double)more->value, wide = heads * (nope + rope);
         double of_queries = h * wide;
         if (has(more->q_rank)) of_queries = (double)more->q_rank * (h + wide);
-        flops.weights = of_queries + h * (rank + rope) + rank * heads * (nope + value) +
-                        heads * value * h;
+        flops.weights =
+            of_queries + h * (rank + rope) + rank * heads * (nope + value) + heads * value * h;
         flops.attention = 2 * s * heads * (nope + rope + value);
     }
     double shared = has(more->shared_ffn) ? (double)more->shared_ffn : 0;
@@ -182,6 +183,7 @@ double run_flops(const Run *run, FlopsConvention convention) {
     for (int dense = 0; dense < 2; dense++) {
         if (counts[dense] <= 0) continue;
         LayerFlops layer = layer_flops(run, dense);
+        if (convention == STATES_CAUSAL) layer.attention /= 2;
         double block = 2 * layer.weights + layer.attention, extra = 0;
         if (convention == STATES_HARDWARE && run->recompute == RECOMPUTE_FULL) extra = block;
         if (convention == STATES_HARDWARE && run->recompute == RECOMPUTE_SELECTIVE) {

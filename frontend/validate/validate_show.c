@@ -9,10 +9,10 @@
  *   options          cluster, software: where given, {name, rows (that used it)}
  *   rows[]           id, family, line, cluster, software, measured_seconds, assumed[] (columns
  *                    not stated), overridden[] (stated, but taken otherwise), searched; then either
- * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, c, e, p, d, chunks,
- * micro_batch, micro_batches, recompute, sequence_parallel, zero_stage}, parts {compute, tensor,
- * pipeline, bubble, data, update: seconds}, memory_bytes (of the fullest rank), hardware_flops (of
- * one rank, as run)
+ * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, c, e, p, d,
+ * chunks, micro_batch, micro_batches, recompute, sequence_parallel, zero_stage}, parts {compute,
+ * tensor, pipeline, bubble, data, update: seconds}, memory_bytes (of the fullest rank),
+ * hardware_flops (of one rank, as run)
  */
 #include "frontend/validate/validate.h"
 
@@ -177,9 +177,10 @@ static void put_prediction_json(json_t *json, const Run *run) {
     json_object_set_new(json, "error", json_real(run->error));
     json_object_set_new(json, "layout",
                         json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:i}", "t",
-                                  c->t, "c", (int)run->cp, "e", candidate_e(c), "p", c->p, "d", c->d, "chunks", c->n_chunks,
-                                  "micro_batch", c->micro_batch, "micro_batches", c->n_micro,
-                                  "recompute", RECOMPUTES[c->recompute], "sequence_parallel",
+                                  c->t, "c", (int)run->cp, "e", candidate_e(c), "p", c->p, "d",
+                                  c->d, "chunks", c->n_chunks, "micro_batch", c->micro_batch,
+                                  "micro_batches", c->n_micro, "recompute",
+                                  RECOMPUTES[c->recompute], "sequence_parallel",
                                   c->sequence_parallel, "zero_stage", c->zero));
     json_object_set_new(json, "parts",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute",

@@ -85,7 +85,8 @@ double exchange_us(const Cluster *cluster, double bytes, const CollectiveGroup *
 static Choice choose(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group) {
     if (group->n_ranks <= 1) return (Choice){0, "none"};
-    if (kind == COLLECTIVE_ALL_TO_ALL) return (Choice){exchange_us(cluster, bytes, group, 1), "pairs"};
+    if (kind == COLLECTIVE_ALL_TO_ALL)
+        return (Choice){exchange_us(cluster, bytes, group, 1), "pairs"};
     bool all_reduce = kind == COLLECTIVE_ALL_REDUCE;
     double passes = all_reduce ? 2 : 1, rate = link_rate(&cluster->node);
     bool inside = n_nodes(group) == 1;

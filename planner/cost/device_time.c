@@ -51,9 +51,9 @@ static double whole(int64_t size, int tile) {
     return ceil((double)size / tile);
 }
 
-/* Microseconds of arithmetic with one tile shape: whole tiles, in whole waves over the units; ramp_k
- * is added to each tile's inner size for what filling and storing costs. The best number of splits
- * along k; each writes its part in f32, and all are read to be summed. */
+/* Microseconds of arithmetic with one tile shape: whole tiles, in whole waves over the units;
+ * ramp_k is added to each tile's inner size for what filling and storing costs. The best number of
+ * splits along k; each writes its part in f32, and all are read to be summed. */
 static double tiled_us(const ClusterDevice *device, const ProductShape *shape, int tile_m,
                        int tile_n, double unit_rate, double ramp_k) {
     double tiles = (double)shape->batch * whole(shape->m, tile_m) * whole(shape->n, tile_n);

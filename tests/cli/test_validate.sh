@@ -59,7 +59,7 @@ fails 'nothing measured' 2 \
     "$file"
 file=$(changed family '12s/,sc21,/,mine,/')
 fails 'TFLOP/s of an unknown kind' 2 \
-    "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model or hardware" \
+    "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model, causal or hardware" \
     "$file"
 fails 'a family without rows' 2 \
     "perilune: $data: no rows of family 'sc22'; did you mean sc21?" "$data" --family sc22

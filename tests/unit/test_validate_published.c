@@ -149,11 +149,11 @@ static void test_mixtures(const RunTable *table) {
     for (int i = 0; i < 2; i++) {
         const Run *run = find_run(table, ids[i]);
         check_begin(ids[i]);
-        CHECK(run && !run->skipped && fabs(run->error) < 0.06, "%.1f %% off",
+        CHECK(run && !run->skipped && fabs(run->error) < 0.08, "%.1f %% off",
               run ? 100 * run->error : NAN);
     }
-    const Run *plain = find_run(table, "qwen235b_e32"), *beside = find_run(table,
-                                                                        "qwen235b_e32_overlap");
+    const Run *plain = find_run(table, "qwen235b_e32"),
+              *beside = find_run(table, "qwen235b_e32_overlap");
     check_begin("validate: all-to-alls beside another micro-batch's work");
     CHECK(plain && beside && beside->candidate.e == 16 &&
               beside->predicted_seconds < 0.9 * plain->predicted_seconds,
