@@ -98,8 +98,8 @@ local megatron_core_deepep = software(like(megatron_core_moe, { exchange_once_a_
 -- What DeepEP's kernels take from it are 20 of 132 units: 0.15, as above.
 local megatron_core_overlap = software(like(megatron_core_deepep, { exchange_hidden = 1 }))
 
--- DeepSeek's own (arXiv 2412.19437): DualPipe hides all-to-alls altogether; a token's experts are on
--- four nodes at most. Its attention is not known, and taken as the H100's.
+-- DeepSeek's own (arXiv 2412.19437): DualPipe hides all-to-alls altogether; a token's experts are
+-- on four nodes at most. Its attention is not known, and taken as the H100's.
 local hai_llm = software(like(megatron_core_overlap, {
   exchange_most_nodes = 4, splits_backward = true, attention_share = 1,
 }))
