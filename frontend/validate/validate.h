@@ -1,13 +1,15 @@
 /* validate: predicted step times of runs that somebody measured, beside the measured ones. Internal
  * to frontend/validate/ and cmd_validate.c.
  *
- * table of runs (csv.h) -> Run, checked and completed (validate_rows.c) -> its model, cluster and
- * layout priced (validate_predict.c) -> errors by family (validate_stats.c) -> text and JSON
- * (validate_show.c), page and drawing (validate_html.c). Everything belongs to one arena.
+ * table of runs (csv.h) -> Run, checked and completed (validate_rows.c; its model's shape:
+ * validate_shape.c) -> its model, cluster and layout priced (validate_predict.c) -> errors by
+ * family (validate_stats.c) -> text and JSON (validate_show.c), page and drawing (validate_html.c).
+ * Everything belongs to one arena.
  */
 #ifndef FRONTEND_VALIDATE_VALIDATE_H
 #define FRONTEND_VALIDATE_VALIDATE_H
 
+#include "frontend/lua/model.h"
 #include "frontend/validate/csv.h"
 #include "ir/base/strbuf.h"
 #include "planner/search/search.h"
@@ -17,6 +19,7 @@ typedef enum FlopsConvention {
     STATES_NOTHING,
     STATES_MODEL,    /* forward and backward */
     STATES_HARDWARE, /* with what is recomputed */
+    STATES_CAUSAL,   /* as MODEL, but half of attention: what a token may attend to */
 } FlopsConvention;
 
 /* Columns that a row may leave open; each is one bit of Run.assumed. */
@@ -39,18 +42,32 @@ typedef struct RunFacts {
     const char *settings; /* "dropout=0.1,tied=false" */
 } RunFacts;
 
+/* What a model has that a GPT or Llama has not; UNSTATED where it has none. */
+typedef struct LayerShape {
+    int64_t head; /* hidden / heads, if it is not stated */
+    /* Mixtures of experts: the first dense_layers have a SwiGLU of `ffn` instead. */
+    int64_t experts, top_k, expert_ffn, shared_ffn, dense_layers;
+    /* Latent attention (DeepSeek-V2, section 2.1): a head's queries and keys have nope + rope. */
+    int64_t q_rank, kv_rank, nope, rope, value;
+    int64_t mtp; /* one more block predicts the second next token */
+} LayerShape;
+
 /* What it is measured against, as given: UNSTATED (-1) or NULL for an empty field. */
 typedef struct Run {
     int line;
     const char *id, *family, *source, *gpu, *cluster, *software, *flops, *precision;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, vocab;
-    int64_t num_gpus, gpus_per_node, t, p, v, d, cp, ep, micro_batch, global_batch;
+    LayerShape more;
+    /* As Megatron-Core counts: ep x etp ranks of those that divide a stage's batch and weights have
+     * all experts together; d counts all ranks that divide the batch, those of ep, too. */
+    int64_t num_gpus, gpus_per_node, t, p, v, d, cp, ep, etp, micro_batch, global_batch;
     int64_t recompute, sequence_parallel, zero;
-    double seconds, tflops, peak_percent;
+    const char *schedule;
+    double seconds, tokens, tflops, peak_percent; /* tokens: a second and GPU */
     /* Completed: */
     const RunFacts *facts;
-    uint32_t assumed;    /* bits of RunColumn: not stated */
-    uint32_t overridden; /* stated, but taken otherwise */
+    uint64_t assumed;    /* bits of RunColumn: not stated */
+    uint64_t overridden; /* stated, but taken otherwise */
     MathKind math;
     FlopsConvention convention;
     double measured_seconds; /* set with the prediction: it may need the device's peak */
@@ -65,8 +82,17 @@ typedef struct Run {
 
 /* Of one step, counted as `convention` says. */
 double run_flops(const Run *run, FlopsConvention convention);
-/* A llama (models/llama.lua: grouped keys, three products in the MLP), else a GPT. */
-bool run_is_llama(const Run *run);
+/* Which of the shipped models (models/NAME.lua) the run's is: deepseek with latent attention, moe
+ * with experts, llama with grouped keys or three products in the MLP, else gpt. */
+const char *run_model(const Run *run);
+/* That model's settings; returns how many. */
+enum { MAX_RUN_SETTINGS = 24 };
+int run_model_settings(Arena *arena, const Run *run, ModelSetting out[MAX_RUN_SETTINGS]);
+/* NULL, or what is wrong with the shape: a sentence in `arena`. */
+const char *run_shape_problem(Arena *arena, const Run *run);
+/* Perilune's e, whose d is the number of copies of an expert: with t, experts lie on t x e ranks.
+ * 0: there is none; *out_why says so. */
+int run_expert_degree(Arena *arena, const Run *run, const char **out_why);
 
 typedef struct RunTable {
     const char *path;

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_SETTINGS = 16 };
-
 /* What runs share: a model's costs on a cluster. The file lives as long as the arena. */
 typedef struct Priced {
     const Run *run; /* the first with them */
@@ -36,6 +34,7 @@ static bool same_costs(const Priced *priced, const Run *run) {
     return a->layers == run->layers && a->hidden == run->hidden && a->heads == run->heads &&
            a->kv_heads == run->kv_heads && a->ffn == run->ffn && a->seq == run->seq &&
            a->vocab == run->vocab && a->math == run->math &&
+           memcmp(&a->more, &run->more, sizeof(a->more)) == 0 &&
            a->gpus_per_node == run->gpus_per_node &&
            same_text(a->facts->settings, run->facts->settings) &&
            same_text(priced->cluster, run->used_cluster) &&
@@ -82,27 +81,13 @@ static int take_settings(Arena *arena, const char *text, ModelSetting *out) {
 
 static Model *load_model(Predictor *predictor, const Run *run) {
     Arena *arena = predictor->arena;
-    bool llama = run_is_llama(run);
-    ModelSetting settings[MAX_SETTINGS];
-    int n_settings = 0;
-    const struct {
-        const char *key;
-        int64_t value;
-        bool always;
-    } shape[] = {{"layers", run->layers, true}, {"model", run->hidden, true},
-                 {"heads", run->heads, true},   {"seq", run->seq, true},
-                 {"vocab", run->vocab, true},   {"kv_heads", run->kv_heads, llama},
-                 {"ffn", run->ffn, llama}};
-    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
-        if (!shape[i].always) continue;
-        settings[n_settings++] =
-            (ModelSetting){shape[i].key, arena_printf(arena, "%" PRId64, shape[i].value)};
-    }
+    ModelSetting settings[MAX_RUN_SETTINGS];
+    int n_settings = run_model_settings(arena, run, settings);
     const char *path = predictor->options->model;
     if (!path) n_settings += take_settings(arena, run->facts->settings, settings + n_settings);
-    Model *model = path ? model_load(arena, path, settings, n_settings, 1, predictor->diag)
-                        : model_load_shipped(arena, llama ? "llama" : "gpt", settings, n_settings,
-                                             1, predictor->diag);
+    Model *model =
+        path ? model_load(arena, path, settings, n_settings, 1, predictor->diag)
+             : model_load_shipped(arena, run_model(run), settings, n_settings, 1, predictor->diag);
     if (!model) note_row(predictor, run);
     return model;
 }
@@ -172,6 +157,8 @@ static ModelCosts *find_costs(Predictor *predictor, Run *run) {
 
 static double measured_seconds(const Run *run, const Cluster *cluster) {
     if (run->seconds > 0) return run->seconds;
+    double tokens = (double)run->global_batch * (double)run->seq;
+    if (run->tokens > 0) return tokens / (run->tokens * (double)run->num_gpus);
     double rate = 1e12 * run->tflops;
     if (run->tflops < 0) rate = 0.01 * run->peak_percent * cluster->device.peak_flops[run->math];
     return rate > 0 ? run_flops(run, run->convention) / (rate * (double)run->num_gpus) : NAN;
@@ -183,10 +170,29 @@ static int find_schedule(const char *name) {
     return index;
 }
 
+/* The row's, or what its chunks say. */
+static const char *name_schedule(const Run *run) {
+    if (run->schedule) return run->schedule;
+    return run->v > 1 ? "interleaved" : "1f1b";
+}
+
+/* NULL, or why the schedule cannot be played. */
+static const char *check_schedule(const Run *run, int64_t n_micro) {
+    int path = schedule_path(find_schedule(name_schedule(run)));
+    if (run->v > 1 && path == PATH_LINE) return "the schedule has one chunk a stage";
+    if (run->v != 2 && path == PATH_V) return "the schedule has two chunks a stage";
+    if (run->v > 1 && path == PATH_LOOP && n_micro % run->p != 0) {
+        return "interleaving needs a multiple of p micro-batches";
+    }
+    return NULL;
+}
+
 /* NULL, or why it cannot be. */
 static const char *stated_candidate(Arena *arena, const Run *run, Candidate *out) {
     int64_t unit = run->d * run->micro_batch, n_micro = run->global_batch / unit;
-    if (run->ep > 1) return "expert parallelism is not modelled";
+    const char *why;
+    int e = run_expert_degree(arena, run, &why);
+    if (e == 0) return why;
     if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->global_batch % unit != 0) {
         return arena_printf(
@@ -197,19 +203,17 @@ static const char *stated_candidate(Arena *arena, const Run *run, Candidate *out
     if (run->v > MAX_CHUNKS) return "too many chunks a stage";
     *out = (Candidate){.t = (int)run->t,
                        .p = (int)run->p,
-                       .d = (int)run->d,
+                       .d = (int)run->d / e,
                        .c = (int)run->cp,
+                       .e = e,
                        .n_chunks = (int)run->v,
                        .micro_batch = (int)run->micro_batch,
                        .n_micro = (int)n_micro,
-                       .schedule = find_schedule(run->v > 1 ? "interleaved" : "1f1b"),
+                       .schedule = find_schedule(name_schedule(run)),
                        .recompute = (Recompute)run->recompute,
                        .zero = (int)run->zero,
                        .sequence_parallel = run->sequence_parallel == 1 && run->t > 1};
-    if (out->n_chunks > 1 && n_micro % run->p != 0) {
-        return "interleaving needs a multiple of p micro-batches";
-    }
-    return NULL;
+    return check_schedule(run, n_micro);
 }
 
 static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *run) {
@@ -217,10 +221,11 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     Candidate *candidate = &run->candidate;
     const char *why = stated_candidate(arena, run, candidate);
     if (why) return why;
-    const LayoutCost *layout =
-        model_costs_divided(costs, candidate->t, candidate->c, 1, candidate->sequence_parallel,
-                            candidate->recompute, candidate->micro_batch, &why);
+    const LayoutCost *layout = model_costs_divided(
+        costs, candidate->t, candidate->c, candidate_e(candidate), candidate->sequence_parallel,
+        candidate->recompute, candidate->micro_batch, &why);
     if (!layout) return why;
+    if (schedule_splits(candidate->schedule)) model_costs_split(costs, layout);
     int *split = ARENA_ARRAY(arena, int, candidate->p * candidate->n_chunks);
     bool even = costs->cluster->software.even_split;
     if (!split_blocks(costs, layout, candidate_path(candidate), candidate->n_chunks, even, split)) {
@@ -240,24 +245,30 @@ static int fixed(int64_t value) {
 
 /* The best of what the row leaves open and the device's memory holds. */
 static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run) {
-    if (run->ep > 1) return "expert parallelism is not modelled";
+    const char *why = NULL;
+    int e = 1;
+    if (run->ep > 1 && (run->t == UNSTATED || run->d == UNSTATED)) {
+        return "ep with t or d left open is not searched";
+    }
+    if (run->ep > 1) e = run_expert_degree(predictor->arena, run, &why);
+    if (e == 0) return why;
     if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->v > MAX_CHUNKS) return "too many chunks a stage";
     SearchRequest request = {.n_ranks = (int)run->num_gpus,
                              .global_batch = (int)run->global_batch,
                              .t = fixed(run->t),
                              .c = (int)run->cp,
-                             .e = 1,
+                             .e = e,
                              .p = fixed(run->p),
-                             .d = fixed(run->d),
+                             .d = run->d == UNSTATED ? ANY : (int)(run->d / e),
                              .n_chunks = fixed(run->v),
                              .micro_batch = fixed(run->micro_batch),
+                             .schedule = run->schedule,
                              .recompute = (int)run->recompute,
                              .zero = (int)run->zero,
                              .sequence_parallel = (int)run->sequence_parallel};
     Diag *diag = diag_create();
     SearchResult *result = search_layouts(predictor->arena, costs, &request, diag);
-    const char *why = NULL;
     if (result && result->n_found > 0) {
         run->candidate = result->found[0].candidate;
         run->cost = result->found[0].cost;

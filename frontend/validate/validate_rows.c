@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* What Megatron-LM pads GPT-2's vocabulary to; most sources that state none used it. */
-enum { USUAL_VOCAB = 51200, USUAL_PER_NODE = 8, MAX_FAMILIES = 100 };
+enum { USUAL_VOCAB = 51200, USUAL_PER_NODE = 8, MAX_FAMILIES = 100, MOST_SCHEDULES = 32 };
 
 typedef enum ColumnKind { COLUMN_TEXT, COLUMN_COUNT, COLUMN_REAL, COLUMN_CHOICE } ColumnKind;
 
@@ -56,6 +56,7 @@ const char *run_column_name(RunColumn column) {
 }
 
 typedef struct RowReader {
+    Arena *arena;
     const char *path;
     int line;
     Diag *diag;
@@ -143,7 +144,7 @@ static bool read_precision(const RowReader *row, Run *run) {
                  {"f32", MATH_F32}};
     if (!run->precision) {
         run->math = MATH_BF16;
-        run->assumed |= 1U << COLUMN_PRECISION;
+        run->assumed |= UINT64_C(1) << COLUMN_PRECISION;
         return true;
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -162,25 +163,26 @@ static bool read_convention(const RowReader *row, Run *run) {
     if (!run->flops) run->convention = run->facts->convention;
     if (run->flops && strcmp(run->flops, "hardware") == 0) run->convention = STATES_HARDWARE;
     if (run->flops && strcmp(run->flops, "model") == 0) run->convention = STATES_MODEL;
+    if (run->flops && strcmp(run->flops, "causal") == 0) run->convention = STATES_CAUSAL;
     if (run->flops && run->convention == STATES_NOTHING) {
-        return fail(row, "column flops is '%.40s': must be model or hardware", run->flops);
+        return fail(row, "column flops is '%.40s': must be model, causal or hardware", run->flops);
     }
-    if (run->seconds > 0) return true;
+    if (run->seconds > 0 || run->tokens > 0) return true;
     if (run->tflops < 0 && run->peak_percent < 0) {
-        return fail(row, "nothing is measured: fill in measured_iter_s, measured_tflops_per_gpu or "
-                         "peak_pct");
+        return fail(row, "nothing is measured: fill in measured_iter_s, measured_tokens_s_gpu, "
+                         "measured_tflops_per_gpu or peak_pct");
     }
     if (run->convention != STATES_NOTHING) return true;
     return fail(row,
                 "which FLOPs %s counts is not known: fill in measured_iter_s, or a column flops "
-                "with model or hardware",
+                "with model, causal or hardware",
                 run->tflops > 0 ? "measured_tflops_per_gpu" : "peak_pct");
 }
 
 static void assume(Run *run, RunColumn column, int64_t *field, int64_t value) {
     if (*field != UNSTATED) return;
     *field = value;
-    run->assumed |= 1U << column;
+    run->assumed |= UINT64_C(1) << column;
 }
 
 static void complete_shape(Run *run) {
@@ -192,13 +194,16 @@ static void complete_shape(Run *run) {
     assume(run, COLUMN_VOCAB, &run->vocab, run->facts->vocab);
     if (run->cp == UNSTATED) run->cp = 1;
     if (run->ep == UNSTATED) run->ep = 1;
+    /* --expert-tensor-parallel-size is --tensor-model-parallel-size if it is not given. */
+    if (run->more.experts > 0) assume(run, COLUMN_ETP, &run->etp, run->t > 0 ? run->t : 1);
+    if (run->etp == UNSTATED) run->etp = 1;
 }
 
 static void override_layout(Run *run) {
     int64_t recompute = run->facts->recompute;
     if (recompute == UNSTATED || run->recompute == UNSTATED || recompute == run->recompute) return;
     run->recompute = recompute;
-    run->overridden |= 1U << COLUMN_RECOMPUTE;
+    run->overridden |= UINT64_C(1) << COLUMN_RECOMPUTE;
 }
 
 /* What is left open is searched; if that is only ZeRO or sequence parallelism, they are taken as
@@ -221,25 +226,19 @@ static void complete_layout(Run *run) {
                 {run->recompute, COLUMN_RECOMPUTE}};
     for (size_t i = 0; i < sizeof(open) / sizeof(open[0]); i++) {
         if (open[i].value != UNSTATED) continue;
-        run->assumed |= 1U << open[i].column;
+        run->assumed |= UINT64_C(1) << open[i].column;
         run->searched = true;
     }
-    if (run->sequence_parallel == UNSTATED) run->assumed |= 1U << COLUMN_SEQ_PARALLEL;
-    if (run->zero == UNSTATED) run->assumed |= 1U << COLUMN_ZERO;
+    if (run->sequence_parallel == UNSTATED) run->assumed |= UINT64_C(1) << COLUMN_SEQ_PARALLEL;
+    if (run->zero == UNSTATED) run->assumed |= UINT64_C(1) << COLUMN_ZERO;
     if (run->searched) return;
     if (run->sequence_parallel == UNSTATED) run->sequence_parallel = 0;
     if (run->zero == UNSTATED) run->zero = 0;
 }
 
 static bool check_run(const RowReader *row, Run *run) {
-    if (run->hidden % run->heads != 0) {
-        return fail(row, "hidden %" PRId64 " is not a multiple of heads %" PRId64, run->hidden,
-                    run->heads);
-    }
-    if (run->heads % run->kv_heads != 0) {
-        return fail(row, "heads %" PRId64 " is not a multiple of kv_heads %" PRId64, run->heads,
-                    run->kv_heads);
-    }
+    const char *problem = run_shape_problem(row->arena, run);
+    if (problem) return fail(row, "%s", problem);
     int64_t t = run->t, p = run->p, d = run->d;
     if (t == UNSTATED || p == UNSTATED) return true;
     if (d == UNSTATED) {
@@ -255,9 +254,21 @@ static bool check_run(const RowReader *row, Run *run) {
                 t, p, d, context, product, run->num_gpus);
 }
 
-static bool read_run(const CsvTable *csv, const int *places, int r, bool as_stated, Run *run,
-                     Diag *diag) {
-    RowReader row = {.path = csv->path, .line = csv->rows[r].line, .diag = diag};
+static bool check_schedule(const RowReader *row, Run *run) {
+    const char *known[MOST_SCHEDULES + 1] = {NULL};
+    if (!run->schedule) return true;
+    for (int s = 0; s < MOST_SCHEDULES && schedule_name(s); s++) {
+        known[s] = schedule_name(s);
+        if (strcmp(known[s], run->schedule) == 0) return true;
+    }
+    const char *nearest = nearest_name(run->schedule, known);
+    return fail(row, "column schedule is '%.40s': there is none%s%s%s", run->schedule,
+                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static bool read_run(Arena *arena, const CsvTable *csv, const int *places, int r, bool as_stated,
+                     Run *run, Diag *diag) {
+    RowReader row = {.arena = arena, .path = csv->path, .line = csv->rows[r].line, .diag = diag};
     run->line = row.line;
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
         const Column *column = &COLUMNS[c];
@@ -269,7 +280,8 @@ static bool read_run(const CsvTable *csv, const int *places, int r, bool as_stat
     complete_shape(run);
     if (!as_stated) override_layout(run);
     complete_layout(run);
-    return check_run(&row, run) && read_precision(&row, run) && read_convention(&row, run);
+    return check_run(&row, run) && check_schedule(&row, run) && read_precision(&row, run) &&
+           read_convention(&row, run);
 }
 
 /* Statistics are made for one after the other: a table where all differ is no use, and slow. */
@@ -324,7 +336,7 @@ bool validate_read(Arena *arena, const CsvTable *csv, bool as_stated, RunTable *
     *out = (RunTable){
         .path = csv->path, .n_runs = csv->n_rows, .runs = ARENA_ARRAY(arena, Run, csv->n_rows)};
     for (int r = 0; r < csv->n_rows; r++) {
-        if (!read_run(csv, places, r, as_stated, &out->runs[r], diag)) return false;
+        if (!read_run(arena, csv, places, r, as_stated, &out->runs[r], diag)) return false;
     }
     return check_families(out, diag);
 }
@@ -356,22 +368,4 @@ bool validate_filter(RunTable *table, const char *family, Diag *diag) {
     diag_error(diag, (SourceLoc){table->path, 0}, "no rows of family '%.64s'%s%s%s", family,
                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
     return false;
-}
-
-bool run_is_llama(const Run *run) {
-    return run->kv_heads < run->heads || run->ffn != 4 * run->hidden;
-}
-
-/* Per token: a block's products are 2 FLOPs for each of its weights and 4 s h for attention's two;
- * times 3 with the backward pass. For ffn = 4h and kv_heads = heads this is 2104.04473's eq. 3 and
- * 2205.05198's eq. 7 and 8. */
-double run_flops(const Run *run, FlopsConvention convention) {
-    double h = (double)run->hidden, s = (double)run->seq;
-    double keys = h * (double)run->kv_heads / (double)run->heads;
-    double weights = 2 * h * h + 2 * h * keys + (run_is_llama(run) ? 3 : 2) * h * (double)run->ffn;
-    double attention = 4 * s * h, block = 2 * weights + attention, extra = 0;
-    if (convention == STATES_HARDWARE && run->recompute == RECOMPUTE_FULL) extra = block;
-    if (convention == STATES_HARDWARE && run->recompute == RECOMPUTE_SELECTIVE) extra = attention;
-    double per_token = (double)run->layers * (3 * block + extra) + 6 * h * (double)run->vocab;
-    return per_token * s * (double)run->global_batch;
 }

@@ -9,10 +9,10 @@
  *   options          cluster, software: where given, {name, rows (that used it)}
  *   rows[]           id, family, line, cluster, software, measured_seconds, assumed[] (columns
  *                    not stated), overridden[] (stated, but taken otherwise), searched; then either
- * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, p, d, chunks,
- * micro_batch, micro_batches, recompute, sequence_parallel, zero_stage}, parts {compute, tensor,
- * pipeline, bubble, data, update: seconds}, memory_bytes (of the fullest rank), hardware_flops (of
- * one rank, as run)
+ * skipped (why) or predicted_seconds, error (predicted / measured - 1), layout {t, c, e, p, d,
+ * chunks, micro_batch, micro_batches, recompute, sequence_parallel, zero_stage}, parts {compute,
+ * tensor, pipeline, bubble, data, update: seconds}, memory_bytes (of the fullest rank),
+ * hardware_flops (of one rank, as run)
  */
 #include "frontend/validate/validate.h"
 
@@ -25,15 +25,16 @@ static const char *const RECOMPUTES[N_RECOMPUTES] = {"none", "selective", "full"
 
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]) {
     const Candidate *candidate = &run->candidate;
-    char zero[8] = "", context[16] = "";
+    char zero[8] = "", context[16] = "", experts[16] = "";
     if (candidate->zero) snprintf(zero, sizeof(zero), " z%d", candidate->zero);
     if (run->cp > 1) snprintf(context, sizeof(context), " c%d", (int)run->cp);
-    snprintf(text, CHOICES_TEXT, "%s%s%s%s", RECOMPUTES[candidate->recompute],
-             candidate->sequence_parallel ? " sp" : "", zero, context);
+    if (candidate->e > 1) snprintf(experts, sizeof(experts), " e%d", candidate->e);
+    snprintf(text, CHOICES_TEXT, "%s%s%s%s%s", RECOMPUTES[candidate->recompute],
+             candidate->sequence_parallel ? " sp" : "", zero, context, experts);
     return text;
 }
 
-static const char *column_names(Arena *arena, const char *before, uint32_t columns) {
+static const char *column_names(Arena *arena, const char *before, uint64_t columns) {
     const char *text = "", *between = before;
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
         if (!(columns >> c & 1)) continue;
@@ -175,10 +176,11 @@ static void put_prediction_json(json_t *json, const Run *run) {
     json_object_set_new(json, "predicted_seconds", json_real(run->predicted_seconds));
     json_object_set_new(json, "error", json_real(run->error));
     json_object_set_new(json, "layout",
-                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:i}", "t", c->t,
-                                  "c", (int)run->cp, "p", c->p, "d", c->d, "chunks", c->n_chunks,
-                                  "micro_batch", c->micro_batch, "micro_batches", c->n_micro,
-                                  "recompute", RECOMPUTES[c->recompute], "sequence_parallel",
+                        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b, s:i}", "t",
+                                  c->t, "c", (int)run->cp, "e", candidate_e(c), "p", c->p, "d",
+                                  c->d, "chunks", c->n_chunks, "micro_batch", c->micro_batch,
+                                  "micro_batches", c->n_micro, "recompute",
+                                  RECOMPUTES[c->recompute], "sequence_parallel",
                                   c->sequence_parallel, "zero_stage", c->zero));
     json_object_set_new(json, "parts",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "compute",
@@ -190,7 +192,7 @@ static void put_prediction_json(json_t *json, const Run *run) {
     json_object_set_new(json, "hardware_flops", json_real(cost->hardware_flops));
 }
 
-static json_t *columns_json(uint32_t columns) {
+static json_t *columns_json(uint64_t columns) {
     json_t *names = json_array();
     for (int c = 0; c < N_RUN_COLUMNS; c++) {
         if (!(columns >> c & 1)) continue;

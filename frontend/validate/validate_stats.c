@@ -33,7 +33,8 @@ static int compare_jobs(const Run *a, const Run *b) {
         int order = compare_int(pairs[i][0], pairs[i][1]);
         if (order) return order;
     }
-    int order = compare_text(a->family, b->family);
+    int order = memcmp(&a->more, &b->more, sizeof(a->more));
+    if (!order) order = compare_text(a->family, b->family);
     if (!order) order = compare_text(a->gpu, b->gpu);
     if (!order) order = compare_text(a->cluster, b->cluster);
     return order ? order : compare_text(a->software, b->software);
@@ -42,6 +43,8 @@ static int compare_jobs(const Run *a, const Run *b) {
 static int compare_layouts(const Run *a, const Run *b) {
     const int64_t pairs[][2] = {
         {a->t, b->t},
+        {a->ep, b->ep},
+        {a->etp, b->etp},
         {a->p, b->p},
         {a->d, b->d},
         {a->v, b->v},
@@ -54,7 +57,7 @@ static int compare_layouts(const Run *a, const Run *b) {
         int order = compare_int(pairs[i][0], pairs[i][1]);
         if (order) return order;
     }
-    return 0;
+    return compare_text(a->schedule, b->schedule);
 }
 
 /* By job, then layout, then line. */

@@ -78,6 +78,10 @@ typedef struct ClusterSoftware {
     double overlap_slowdown;    /* of the time of such messages, what compute beside them loses */
     bool overlaps_tensor;       /* messages of the tensor axis run beside products: these shares */
     double tensor_forward_hidden, tensor_backward_hidden; /* of their time cost nothing */
+    double exchange_hidden; /* share of all-to-alls that runs beside another micro-batch's work */
+    bool exchange_once_a_node; /* a row goes to a node once and is handed on inside, however many of
+                                  its experts are there */
+    int exchange_most_nodes;   /* that a row's experts are on; 0: any number */
     int share_multiple;    /* products' sizes are padded to it when t divides the model; 0: not */
     bool joins_products;   /* of one operand: queries, keys and values are one product */
     bool batches_products; /* alike ones of one operand run at once, side by side */
@@ -87,9 +91,12 @@ typedef struct ClusterSoftware {
     double
         accumulate_bytes; /* moved per weight and micro-batch to add to gradients; 0: products do */
     double loss_forward_bytes, loss_backward_bytes; /* moved per logit; 0: as the kernels do */
-    bool fp8_products;               /* of weights, whatever the activations are kept in */
-    bool scatters_borders;           /* t ranks that hold the same send 1/t each between stages */
+    int product_streams;   /* experts' products run one by one, so many at once; 0: as one */
+    double quantize_bytes; /* moved per element of what fp8 products multiply by weights; 0: free */
+    bool fp8_products;     /* of weights, whatever the activations are kept in */
+    bool scatters_borders; /* t ranks that hold the same send 1/t each between stages */
     int attention_backward_products; /* of blockwise attention, of its forward's 2; 5 would do */
+    double attention_share;  /* of the device's attention fractions: what older kernels reach */
     int attention_most_head; /* of keys or values, for tensor cores, if both are multiples of 8;
                                 others at f32's rate; 0: any is */
     bool attention_dropout;  /* of probabilities: costs, and is kept, where scores are */

@@ -74,7 +74,49 @@ local megatron_core_2024 = software {
   scatters_borders = true, keeps_masks = true, joins_products = true, recomputes_all = true,
   loss_forward_bytes = 38, loss_backward_bytes = 14,
   gradient_bytes = 4, even_split = true, counts_ends = true,
+  -- Transformer Engine: experts' products one by one on num_cublas_streams = 4; on Hopper, whose
+  -- fp8 products want both operands along rows, 2 bytes are read and 1 + 1 written.
+  product_streams = 4, quantize_bytes = 4,
 }
+
+-- Of 2025, with attention made for Hopper: 1.5 to 2.0 times as fast as FlashAttention-2, which the
+-- H100's fractions are like (arXiv 2407.08608, abstract: 35 % of its peak).
+local megatron_core_2025 = software(like(megatron_core_2024, { attention_share = 1.5 }))
+
+-- The same for mixtures of experts. The tensor axis' messages are not overlapped: none of
+-- Megatron-MoE-ModelZoo's configurations asks for it. Layers may lie on stages as one likes
+-- (--pipeline-model-parallel-layout).
+local megatron_core_moe = software(like(megatron_core_2025, {
+  overlaps_tensor = false, even_split = false, counts_ends = false,
+}))
+
+-- With DeepEP's dispatcher: its kernels send a token to each node once and hand it on over NVLink
+-- (arXiv 2412.19437, section 3.2.2).
+local megatron_core_deepep = software(like(megatron_core_moe, { exchange_once_a_node = true }))
+
+-- And with all-to-alls beside another micro-batch's work (--overlap-moe-expert-parallel-comm).
+-- What DeepEP's kernels take from it are 20 of 132 units: 0.15, as above.
+local megatron_core_overlap = software(like(megatron_core_deepep, { exchange_hidden = 1 }))
+
+-- DeepSeek's own (arXiv 2412.19437): DualPipe hides all-to-alls altogether; a token's experts are
+-- on four nodes at most. Its attention is not known, and taken as the H100's.
+local hai_llm = software(like(megatron_core_overlap, {
+  exchange_most_nodes = 4, splits_backward = true, attention_share = 1,
+}))
+
+-- PyTorch's FullyShardedDataParallel as MosaicML measured it in 2023: gathers and reductions beside
+-- the work, sums in f32; the first FlashAttention, which reaches 25 to 40 % of an A100's peak (Dao
+-- 2023, arXiv 2307.08691, abstract): 0.6 of the 60 and 50 % above.
+local fsdp_2023 = software(like(megatron_core_2024, {
+  overlaps_tensor = false, attention_share = 0.6, zero_stages = 3, counts_ends = false,
+}))
+-- The same with sums in bf16 (FSDP's mixed precision PURE).
+local fsdp_2023_pure = software(like(fsdp_2023, { gradient_bytes = 2 }))
+
+-- torchtitan (2024): FSDP2, torch.compile; tensor parallelism as it comes, messages in the way.
+local torchtitan_2024 = software(like(megatron_core_2024, {
+  overlaps_tensor = false, zero_stages = 3, counts_ends = false,
+}))
 
 return {
   perilune = perilune,
@@ -84,4 +126,12 @@ return {
   ["megatron-deepspeed-2022"] = megatron_deepspeed_2022,
   ["vtrain-traced"] = vtrain_traced,
   ["megatron-core-2024"] = megatron_core_2024,
+  ["megatron-core-2025"] = megatron_core_2025,
+  ["megatron-core-moe"] = megatron_core_moe,
+  ["megatron-core-deepep"] = megatron_core_deepep,
+  ["megatron-core-overlap"] = megatron_core_overlap,
+  ["hai-llm"] = hai_llm,
+  ["fsdp-2023"] = fsdp_2023,
+  ["fsdp-2023-pure"] = fsdp_2023_pure,
+  ["torchtitan-2024"] = torchtitan_2024,
 }

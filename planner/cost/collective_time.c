@@ -60,8 +60,11 @@ static double tree_us(const Cluster *cluster, double bytes, const CollectiveGrou
 }
 
 /* Each member sends 1/n of what it has to each, as NCCL does: pair by pair, all at once. In the
- * node over its own links; what leaves over its share of the cards. */
-static double pairs_us(const Cluster *cluster, double bytes, const CollectiveGroup *group) {
+ * node over its own links; what leaves over its share of the cards, but for what rows have in
+ * common: that is handed on inside the node that it arrives at. */
+double exchange_us(const Cluster *cluster, double bytes, const CollectiveGroup *group,
+                   double crossing) {
+    if (group->n_ranks <= 1) return 0;
     const ClusterNode *node = &cluster->node;
     const ClusterNetwork *network = &cluster->network;
     double n = group->n_ranks, inside = group->per_node < n ? group->per_node : n;
@@ -73,14 +76,17 @@ static double pairs_us(const Cluster *cluster, double bytes, const CollectiveGro
     /* All members of a node send at once: of its cards each has an equal share. */
     double card = network_rate(cluster, group->per_node, group->sharing) / group->per_node;
     double out = fmin(link_rate(node), card), peers = n - inside;
-    double outside_us = peers * (bytes / n + network->ramp_bytes) / out + network->latency_us;
+    double outside_us =
+        peers * (crossing * bytes / n + network->ramp_bytes) / out + network->latency_us;
+    if (crossing < 1) inside_us = bytes * (inside - 1) / inside / rate + node->link_latency_us;
     return us + (outside_us > inside_us ? outside_us : inside_us);
 }
 
 static Choice choose(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group) {
     if (group->n_ranks <= 1) return (Choice){0, "none"};
-    if (kind == COLLECTIVE_ALL_TO_ALL) return (Choice){pairs_us(cluster, bytes, group), "pairs"};
+    if (kind == COLLECTIVE_ALL_TO_ALL)
+        return (Choice){exchange_us(cluster, bytes, group, 1), "pairs"};
     bool all_reduce = kind == COLLECTIVE_ALL_REDUCE;
     double passes = all_reduce ? 2 : 1, rate = link_rate(&cluster->node);
     bool inside = n_nodes(group) == 1;

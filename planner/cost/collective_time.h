@@ -32,6 +32,11 @@ const char *
 collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group); /* "ring", "tree", "nvls", "pairs" */
 
+/* An all-to-all of which only the share `crossing` of what leaves a node has to: the rest is the
+ * same rows, handed on inside the node that they arrive at. */
+double exchange_us(const Cluster *cluster, double bytes, const CollectiveGroup *group,
+                   double crossing);
+
 /* One message from one device to another; `sharing` messages leave the same node at once. */
 double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);
 

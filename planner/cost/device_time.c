@@ -52,17 +52,17 @@ static double whole(int64_t size, int tile) {
 }
 
 /* Microseconds of arithmetic with one tile shape: whole tiles, in whole waves over the units;
- * product_ramp_k is added to each tile's inner size for what filling and storing costs. The best
- * number of splits along k; each writes its part in f32, and all are read to be summed. */
+ * ramp_k is added to each tile's inner size for what filling and storing costs. The best number of
+ * splits along k; each writes its part in f32, and all are read to be summed. */
 static double tiled_us(const ClusterDevice *device, const ProductShape *shape, int tile_m,
-                       int tile_n, double unit_rate) {
+                       int tile_n, double unit_rate, double ramp_k) {
     double tiles = (double)shape->batch * whole(shape->m, tile_m) * whole(shape->n, tile_n);
     double best = INFINITY;
     for (int split = 1; split <= MAX_SPLIT; split *= 2) {
         double k = (double)shape->k / split;
         if (split > 1) k = largest(k, MIN_SPLIT_K);
         double waves = ceil(tiles * split / device->n_units);
-        double us = waves * 2.0 * tile_m * tile_n * (k + device->product_ramp_k) / unit_rate;
+        double us = waves * 2.0 * tile_m * tile_n * (k + ramp_k) / unit_rate;
         if (split > 1)
             us += (split + 1) * 4.0 * (double)shape->batch * (double)shape->m * (double)shape->n /
                   memory_rate(device);
@@ -71,11 +71,12 @@ static double tiled_us(const ClusterDevice *device, const ProductShape *shape, i
     return best;
 }
 
-static double arithmetic_us(const ClusterDevice *device, const ProductShape *shape, double rate) {
+static double arithmetic_us(const ClusterDevice *device, const ProductShape *shape, double rate,
+                            double ramp_k) {
     int m = device->tile_m, n = device->tile_n;
     if (m <= 0 || n <= 0)
         return 2.0 * (double)shape->batch * (double)shape->m * (double)shape->n *
-               ((double)shape->k + device->product_ramp_k) / rate;
+               ((double)shape->k + ramp_k) / rate;
     int small = m < n ? m : n;
     const struct {
         int m, n;
@@ -90,7 +91,7 @@ static double arithmetic_us(const ClusterDevice *device, const ProductShape *sha
     for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
         if (tiles[i].m < 1 || tiles[i].n < 1) continue;
         double unit_rate = rate / device->n_units * tiles[i].fraction;
-        best = fmin(best, tiled_us(device, shape, tiles[i].m, tiles[i].n, unit_rate));
+        best = fmin(best, tiled_us(device, shape, tiles[i].m, tiles[i].n, unit_rate, ramp_k));
     }
     return best;
 }
@@ -110,7 +111,13 @@ double device_product_us(const ClusterDevice *device, MathKind math, const Produ
     /* f32 products run on units without such rules. */
     if (math != MATH_F32) rate *= aligned_fraction(shape);
     double bytes = batch * (m * k + k * n + m * n) * shape->bytes_per_element;
-    double us = largest(arithmetic_us(device, shape, rate), bytes / memory_rate(device));
+    /* Filling and storing take as long where arithmetic is faster: what fp8 products store is in 16
+     * bits. */
+    double ramp_k = device->product_ramp_k;
+    if (math == MATH_FP8 && device->peak_flops[MATH_BF16] > 0) {
+        ramp_k *= device->peak_flops[MATH_FP8] / device->peak_flops[MATH_BF16];
+    }
+    double us = largest(arithmetic_us(device, shape, rate, ramp_k), bytes / memory_rate(device));
     return us + device->kernel_us;
 }
 
@@ -144,6 +151,7 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
         bytes *= 2.5;
         fraction = device->attention_backward_fraction;
     }
+    if (cluster->software.attention_share > 0) fraction *= cluster->software.attention_share;
     double pieces = batch * (double)shape->heads * whole(shape->seq, ATTENTION_TILE);
     double idle = largest(1, device->n_units / pieces);
     double us = flops * idle / (device->peak_flops[math] * fraction * 1e-6);

@@ -508,6 +508,7 @@ static void add_phase(PhaseCost *sum, const PhaseCost *other) {
     sum->memory_us += other->memory_us;
     sum->collective_us += other->collective_us;
     sum->exchange_us += other->exchange_us;
+    sum->beside_us += other->beside_us;
     sum->host_us += other->host_us;
     sum->flops += other->flops;
     sum->collective_bytes += other->collective_bytes;

@@ -18,14 +18,15 @@
 
 /* One phase (forward or backward) of one segment for one micro-batch on one rank. */
 typedef struct PhaseCost {
-    double us;               /* all of it: device or host, whichever is slower, and messages */
-    double product_us;       /* of it: matrix products */
-    double attention_us;     /* attention */
-    double memory_us;        /* everything that is bound by memory */
-    double collective_us;    /* messages of axes t, c and e that nothing hides */
-    double exchange_us;      /* of these, all-to-alls: no software hides them beside products */
-    double host_us;          /* what the host waits beyond the device */
-    double flops;            /* of products and attention, as run (recomputation counted) */
+    double us;            /* all of it: device or host, whichever is slower, and messages */
+    double product_us;    /* of it: matrix products */
+    double attention_us;  /* attention */
+    double memory_us;     /* everything that is bound by memory */
+    double collective_us; /* messages of axes t, c and e that nothing hides */
+    double exchange_us;   /* all-to-alls, hidden or not: of these, what is not */
+    double beside_us;     /* of exchange_us, what costs nothing beside another micro-batch's work */
+    double host_us;       /* what the host waits beyond the device */
+    double flops;         /* of products and attention, as run (recomputation counted) */
     double collective_bytes; /* that axes t, c and e carry: whole tensors, summed */
     int n_ops, n_collectives;
 } PhaseCost;

@@ -3,6 +3,7 @@
 #include "ir/op.h"
 #include "planner/cost/device_time.h"
 
+#include <math.h>
 #include <string.h>
 
 static Type local_type(Value value, const Mesh *mesh) {
@@ -131,6 +132,27 @@ static bool is_fp8(const NodePricer *x, const Node *product) {
                              product->inputs[1].node->op == OP_DEQUANTIZE);
 }
 
+/* Products of a batch issued one by one on a few streams: so many are together on the device, whose
+ * last wave they fill no better than such a product. */
+static double streamed_us(const ClusterDevice *device, MathKind math, ProductShape shape,
+                          int streams) {
+    int64_t n_rounds = shape.batch / streams, rest = shape.batch % streams;
+    shape.batch = streams;
+    double us = n_rounds > 0 ? (double)n_rounds * device_product_us(device, math, &shape) : 0;
+    shape.batch = rest;
+    return rest > 0 ? us + device_product_us(device, math, &shape) : us;
+}
+
+/* What multiplies weights is read in 16 bits and written in 8, as rows and as columns: forward the
+ * activations, which the weights' gradients read, too; backward the gradients. */
+static void add_quantization(PhaseCost *cost, const Cluster *cluster, const ProductShape *shape) {
+    double elements = (double)shape->batch * (double)shape->m * (double)shape->k;
+    double bytes = cluster->software.quantize_bytes * elements;
+    if (bytes <= 0) return;
+    cost->memory_us += device_memory_us(&cluster->device, bytes);
+    cost->n_ops++;
+}
+
 static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) {
     const Cluster *cluster = x->cluster;
     MatmulLayout layout;
@@ -162,8 +184,14 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
     bool bytes = x->quantizes && math == MATH_FP8;
     ProductShape shape = {layout.batch, layout.m, layout.n, layout.k,
                           dtype_bytes(bytes ? DTYPE_FP8 : a.dtype)};
-    cost->product_us += device_product_us(&cluster->device, math, &shape);
-    cost->n_ops++;
+    if (math == MATH_FP8 && !x->quantizes && !is_weight_gradient(node)) {
+        add_quantization(cost, cluster, &shape);
+    }
+    int streams = cluster->software.product_streams;
+    bool alone = streams == 0 || shape.batch < 2;
+    cost->product_us += alone ? device_product_us(&cluster->device, math, &shape)
+                              : streamed_us(&cluster->device, math, shape, streams);
+    cost->n_ops += alone ? 1 : (int)shape.batch;
 }
 
 /* q [batch, seq, kv_heads, (group,) head] */
@@ -216,8 +244,33 @@ CollectiveKind collective_kind(OpKind op) {
     }
 }
 
-static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *node,
-                           const Mesh *mesh) {
+/* Experts that a token goes to: of the rows that the block's dispatch makes, or its gradient reads,
+ * those of one token, on all ranks of t. 1 if there is none near by. */
+static double choices_of(const NodePricer *x, const Node *node) {
+    for (int n = 0; n < x->graph->n_nodes; n++) {
+        const Node *other = x->graph->nodes[n];
+        if (other->op != OP_DISPATCH || other->block != node->block) continue;
+        const Type *tokens = value_type(other->inputs[0]);
+        const Type *rows = value_type(node_value((Node *)other, 0));
+        return (double)type_elements(rows) / (double)type_elements(tokens);
+    }
+    return 1;
+}
+
+/* Of the rows that leave a node, how many do where a token goes to a node once: its choices fall on
+ * nodes evenly, on at most so many as the software's routing allows (2412.19437, section 3.2.2). */
+static double crossing_share(const ClusterSoftware *software, const CollectiveGroup *group,
+                             double n_choices) {
+    double nodes = (double)group->n_ranks / group->per_node;
+    double most = software->exchange_most_nodes;
+    if (!software->exchange_once_a_node || nodes <= 1 || n_choices <= 1) return 1;
+    if (most == 0 || most > nodes) most = nodes;
+    return most * (1 - pow(1 - 1 / most, n_choices)) / n_choices;
+}
+
+static void add_collective(PhaseCost *cost, const NodePricer *x, const Node *node) {
+    const Cluster *cluster = x->cluster;
+    const Mesh *mesh = &x->graph->mesh;
     const char *axis = node_string(node, ATTR_mesh);
     int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
     int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
@@ -231,9 +284,15 @@ static void add_collective(PhaseCost *cost, const Cluster *cluster, const Node *
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];
     CollectiveKind kind = collective_kind(node->op);
     double bytes = local_bytes(whole, mesh);
-    double us = collective_us(cluster, kind, bytes, &group);
+    double us = 0;
+    if (kind == COLLECTIVE_ALL_TO_ALL) {
+        double crossing = crossing_share(&cluster->software, &group, choices_of(x, node));
+        us = exchange_us(cluster, bytes, &group, crossing);
+        cost->exchange_us += us;
+    } else {
+        us = collective_us(cluster, kind, bytes, &group);
+    }
     cost->collective_us += us;
-    if (kind == COLLECTIVE_ALL_TO_ALL) cost->exchange_us += us;
     cost->collective_bytes += bytes;
     cost->n_collectives++;
 }
@@ -288,7 +347,7 @@ void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) 
     if (!(flags & KERNEL) || op_is_number(node->op)) return;
     if (node->op == OP_DEQUANTIZE && pricer->cluster->software.fp8_products) return;
     if (flags & COLLECTIVE) {
-        add_collective(cost, pricer->cluster, node, &pricer->graph->mesh);
+        add_collective(cost, pricer, node);
     } else if (node->op == OP_MATMUL) {
         add_product(cost, pricer, node);
     } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
@@ -316,6 +375,10 @@ void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, b
             (cost->collective_us - cost->exchange_us) *
             (backward ? software->tensor_backward_hidden : software->tensor_forward_hidden);
     double device_us = cost->product_us + cost->attention_us + cost->memory_us;
+    double hidden_us = software->exchange_hidden * cost->exchange_us;
+    if (hidden_us > device_us) hidden_us = device_us;
+    cost->beside_us = (1 - software->overlap_slowdown) * hidden_us;
+    cost->collective_us -= cost->beside_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);
     cost->host_us = cost->us - device_us - cost->collective_us;

@@ -579,8 +579,24 @@ static void price_update(Pricing *x, StepCost *out) {
     out->data_us += gather_us;
 }
 
+static double segment_beside_us(const SegmentCost *segment) {
+    return segment->forward.beside_us + segment->backward.beside_us + segment->weights.beside_us;
+}
+
+double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout) {
+    if (costs->cluster->software.exchange_hidden <= 0) return 0;
+    double us = segment_beside_us(&layout->before) + segment_beside_us(&layout->after);
+    for (int b = 0; b < costs->n_blocks; b++) {
+        us += segment_beside_us(&layout->kinds[costs->kind_of_block[b]]);
+    }
+    return us;
+}
+
 static void price_time(Pricing *x, StepCost *out) {
     double span_us = price_pipeline(x, out), task_us = out->data_us;
+    double unpaired_us = step_unpaired_us(x->costs, x->layout);
+    span_us += unpaired_us;
+    out->tensor_us += unpaired_us;
     out->data_us += price_reductions(x);
     price_update(x, out);
     out->step_us = span_us + out->data_us - task_us + out->update_us;

@@ -124,6 +124,10 @@ bool split_blocks(const ModelCosts *costs, const LayoutCost *layout, Path path, 
 /* Can the blocks be split over so many chunks as software that splits them evenly does? */
 bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_total);
 
+/* All-to-alls that run beside another micro-batch's work have none on the first micro-batch's way
+ * through the model, and on the last one's way back: what that adds to a step. */
+double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout);
+
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out);

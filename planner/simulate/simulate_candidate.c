@@ -389,9 +389,10 @@ bool simulate_candidate(PipelineSim *sim, const ModelCosts *costs, const LayoutC
     if (!pipeline_sim_run(sim, load, &result, diag)) return false;
     PipelineStage mean = pipeline_mean(&result);
     const PipelineStage *busiest = &result.stages[result.busiest];
-    out->step_us = result.step_us;
+    double unpaired_us = step_unpaired_us(costs, candidate_layout(layout, candidate));
+    out->step_us = result.step_us + unpaired_us;
     out->compute_us = mean.compute_us;
-    out->tensor_us = mean.tensor_us;
+    out->tensor_us = mean.tensor_us + unpaired_us;
     out->pipeline_us = mean.pipeline_us;
     out->bubble_us = mean.bubble_us + mean.idle_us;
     out->wait_us = busiest->bubble_us + busiest->idle_us;

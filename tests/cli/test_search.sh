@@ -31,7 +31,7 @@ fails 2 '1000000 ranks: selene has 1 to 4480' "${plan[@]}" --ranks 1000000
 fails 2 '2 ranks: h200 has 1' plan models/gpt.lua --cluster h200 --ranks 2
 fails 2 '--top: 0 is less than 1' "${plan[@]}" --ranks 16 --top 0
 fails 2 "there is no cluster 'seleen'; did you mean selene?" plan models/gpt.lua --cluster seleen
-fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021? there are: megatron-2021, megatron-2022, megatron-core-2024, megatron-deepspeed-2022, perilune, perilune-cpu, vtrain-traced" \
+fails 2 "there is no software 'megatrn-2021'; did you mean megatron-2021? there are: fsdp-2023, fsdp-2023-pure, hai-llm, megatron-2021, megatron-2022, megatron-core-2024, megatron-core-2025, megatron-core-deepep, megatron-core-moe, megatron-core-overlap, megatron-deepspeed-2022, perilune, perilune-cpu, torchtitan-2024, vtrain-traced" \
     "${plan[@]}" --ranks 16 --software megatrn-2021
 fails 2 't=4 x p=4 x d=2 are 32 ranks, not 16' "${plan[@]}" --ranks 16 --mesh t=4,d=2,p=4
 fails 2 't=8 x d=4 = 32 does not divide 16 ranks' "${plan[@]}" --ranks 16 --mesh t=8,d=4

@@ -55,11 +55,11 @@ file=$(changed mesh '12s/,64,8,2,/,72,8,2,/')
 fails 'a mesh that is not the ranks' 2 "$file:12: t 2 x p 1 x d 32 is 64, but num_gpus is 72" "$file"
 file=$(changed measured '12s/,138,44,/,,,/')
 fails 'nothing measured' 2 \
-    "$file:12: nothing is measured: fill in measured_iter_s, measured_tflops_per_gpu or peak_pct" \
+    "$file:12: nothing is measured: fill in measured_iter_s, measured_tokens_s_gpu, measured_tflops_per_gpu or peak_pct" \
     "$file"
 file=$(changed family '12s/,sc21,/,mine,/')
 fails 'TFLOP/s of an unknown kind' 2 \
-    "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model or hardware" \
+    "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model, causal or hardware" \
     "$file"
 fails 'a family without rows' 2 \
     "perilune: $data: no rows of family 'sc22'; did you mean sc21?" "$data" --family sc22
@@ -115,14 +115,23 @@ result 'who uses what, as JSON' "$(tr -d ' \n' <<<"$out" |
     echo "${out:0:300}$err")"
 
 # What cannot be priced is said in its row; nothing at all that can is a failure.
-file=$(changed experts '2s/,1,1,4,4,full/,1,8,4,4,full/')
+file=$(changed batch '2s/,1,1,4,4,full/,1,1,3,4,full/')
 run "$file" --family korthikanti
 why=
 [ "$status" -eq 0 ] || why="status $status: $err"
-grep -q 'kor22_22b_full .*no prediction: expert parallelism is not modelled' <<<"$out" ||
+grep -q 'kor22_22b_full .*no prediction: global batch 4 is no multiple of 3 x 1 ranks' <<<"$out" ||
     why="no word of it: $out"
 result 'a row that cannot be predicted' "$why"
-file=$(changed all '2s/,1,1,4,4,full/,1,8,4,4,full/; 3,$d')
+file=$(changed all '2s/,1,1,4,4,full/,1,1,3,4,full/; 3,$d')
 fails 'no row that can be predicted' 1 \
-    "$file:2: nothing could be predicted: expert parallelism is not modelled" "$file"
+    "$file:2: nothing could be predicted: global batch 4 is no multiple of 3 x 1 ranks" "$file"
+file=$(changed experts '2s/,1,1,4,4,full/,1,8,4,4,full/')
+fails 'expert parallelism of a model without experts' 2 \
+    "$file:2: column ep is 8, but column experts is empty" "$file"
+run tests/data/published_newer.csv --family deepseek
+why=
+[ "$status" -eq 0 ] || why="status $status: $err"
+grep -q '^deepseek-v3  *2048  *1  *16  *2  *2  *1  *120 none z1 e64 ' <<<"$out" ||
+    why="not in its layout: $out"
+result 'latent attention and expert parallelism' "$why"
 [ "$n_failed" -eq 0 ]

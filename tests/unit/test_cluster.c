@@ -139,11 +139,14 @@ static void check_software(void) {
     }
     check_begin("a software that there is not");
     CHECK(!cluster_read(arena, "selene", "megatron-core-2023", diag), "was read");
-    CHECK(strcmp(diag_text(diag),
-                 "there is no software 'megatron-core-2023'; did you mean "
-                 "megatron-core-2024? there are: megatron-2021, megatron-2022, megatron-core-2024, "
-                 "megatron-deepspeed-2022, perilune, perilune-cpu, vtrain-traced\n") == 0,
-          "%s", diag_text(diag));
+    CHECK(
+        strcmp(diag_text(diag),
+               "there is no software 'megatron-core-2023'; did you mean "
+               "megatron-core-2024? there are: fsdp-2023, fsdp-2023-pure, hai-llm, megatron-2021, "
+               "megatron-2022, megatron-core-2024, megatron-core-2025, megatron-core-deepep, "
+               "megatron-core-moe, megatron-core-overlap, megatron-deepspeed-2022, perilune, "
+               "perilune-cpu, torchtitan-2024, vtrain-traced\n") == 0,
+        "%s", diag_text(diag));
     diag_destroy(diag);
     arena_destroy(arena);
 }

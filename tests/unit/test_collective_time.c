@@ -173,6 +173,10 @@ static void test_all_to_all(void) {
     CHECK(group.n_ranks == 32 && group.per_node == 8, "e=32 fills four");
     double far = collective_us(cluster, COLLECTIVE_ALL_TO_ALL, 8e9, &group);
     CHECK(near(far, 8e9 * 24 / 32 / nic * 1e6), "%g us over four nodes", far);
+    double once = exchange_us(cluster, 8e9, &group, 0.5);
+    CHECK(near(once, far / 2), "%g us if half of it crosses", once);
+    once = exchange_us(cluster, 8e9, &group, 1e-3);
+    CHECK(near(once, 8e9 * 7 / 8 / link * 1e6), "%g us if all is handed on inside", once);
     group = placement_group(&wide, MESH_E);
     CHECK(group.per_node == 2 && group.sharing == 4, "%d in a node beside t=4", group.per_node);
     group = placement_group(&inside, MESH_DEC);

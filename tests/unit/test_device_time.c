@@ -70,6 +70,19 @@ static void test_products(void) {
     CHECK(device_product_us(&cluster.device, MATH_FP8, &shape) ==
               product(&cluster, 1, 4096, 4096, 4096),
           "fp8 on an A100 is not bf16");
+    check_begin("product: fp8 is less than twice as fast where tiles are short");
+    cluster.device.peak_flops[MATH_FP8] = 2 * cluster.device.peak_flops[MATH_BF16];
+    cluster.device.product_fraction[MATH_FP8] = cluster.device.product_fraction[MATH_BF16];
+    cluster.device.kernel_us = 0;
+    for (int64_t k = 512; k <= 32768; k *= 8) {
+        ProductShape sized = {1, 8192, 8192, k, 2};
+        double slow = device_product_us(&cluster.device, MATH_BF16, &sized);
+        double gain = slow / device_product_us(&cluster.device, MATH_FP8, &sized);
+        double ramp = cluster.device.product_ramp_k, size = (double)k;
+        double expected = 2 * (size + ramp) / (size + 2 * ramp);
+        CHECK(fabs(gain / expected - 1) < 0.01, "k %g: %.3f times as fast, not %.3f", size, gain,
+              expected);
+    }
 }
 
 static void test_growth(void) {

@@ -137,12 +137,13 @@ static void test_bad_rows(void) {
         {"a,x,2,64,4,,,64,,A100,8,8,3,1,1,,,1,8,full,,1,,,",
          ":2: num_gpus 8 is not a multiple of t 3 x p 1\n"},
         {"a,x,2,64,4,,,64,,A100,8,8,1,1,1,8,,1,8,full,,,,,",
-         ":2: nothing is measured: fill in measured_iter_s, measured_tflops_per_gpu or peak_pct\n"},
+         ":2: nothing is measured: fill in measured_iter_s, measured_tokens_s_gpu, "
+         "measured_tflops_per_gpu or peak_pct\n"},
         {"a,x,2,64,4,,,64,,A100,8,8,1,1,1,8,,1,8,full,,,140,,",
          ":2: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or "
-         "a column flops with model or hardware\n"},
+         "a column flops with model, causal or hardware\n"},
         {"a,x,2,64,4,,,64,,A100,8,8,1,1,1,8,,1,8,full,,,140,,some",
-         ":2: column flops is 'some': must be model or hardware\n"},
+         ":2: column flops is 'some': must be model, causal or hardware\n"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         Diag *diag = diag_create();
@@ -185,6 +186,109 @@ static void test_flops(void) {
     CHECK(fabs(found / expected - 1) < 1e-12, "%g, not %g", found, expected);
 }
 
+/* TFLOP/s over tokens/s of NVIDIA's own tables (Megatron-Bridge, 25.09 and 25.11), which count what
+ * a token may attend to. */
+static void test_mixture_flops(void) {
+    const LayerShape v3 = {0, 256, 8, 2048, 2048, 3, 1536, 512, 128, 64, 128, 0};
+    const LayerShape qwen30 = {.head = 128, .experts = 128, .top_k = 8, .expert_ffn = 768};
+    const LayerShape qwen235 = {.head = 128, .experts = 128, .top_k = 8, .expert_ffn = 1536};
+    LayerShape with_mtp = v3;
+    with_mtp.mtp = 1;
+    const struct {
+        const char *name;
+        int64_t layers, hidden, heads, kv_heads, ffn, vocab;
+        LayerShape more;
+        double tflops, tokens;
+    } cases[] = {
+        {"DeepSeek V3", 61, 7168, 128, 128, 18432, 129280, v3, 961, 3848},
+        {"DeepSeek V3 with a second token", 61, 7168, 128, 128, 18432, 129280, with_mtp, 338, 1297},
+        {"Qwen3 30B-A3B", 48, 2048, 32, 4, 0, 151936, qwen30, 666, 28934},
+        {"Qwen3 235B-A22B", 94, 4096, 64, 4, 0, 151936, qwen235, 907, 6131},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Run run = {.layers = cases[i].layers,
+                   .hidden = cases[i].hidden,
+                   .heads = cases[i].heads,
+                   .kv_heads = cases[i].kv_heads,
+                   .ffn = cases[i].ffn,
+                   .vocab = cases[i].vocab,
+                   .seq = 4096,
+                   .global_batch = 1,
+                   .more = cases[i].more};
+        check_begin(arena_printf(arena, "validate: model FLOPs of %s", cases[i].name));
+        double expected = 1e12 * cases[i].tflops / cases[i].tokens;
+        double found = run_flops(&run, STATES_CAUSAL) / 4096;
+        CHECK(fabs(found / expected - 1) < 0.015, "%.1f G a token, not %.1f", found * 1e-9,
+              expected * 1e-9);
+    }
+}
+
+/* Megatron-Core's ep and etp beside t and d, as e, whose d is the number of copies of an expert. */
+static void test_expert_degree(void) {
+    static const struct {
+        int64_t t, d, ep, etp;
+        int e;
+    } cases[] = {
+        {1, 16, 8, 1, 8}, {2, 8, 8, 1, 4}, {4, 4, 2, 4, 2}, {2, 8, 2, 2, 2},
+        {4, 4, 4, 1, 1},  {4, 4, 2, 1, 0}, {1, 6, 4, 1, 0}, {2, 2, 8, 1, 0},
+    };
+    check_begin("validate: expert parallelism on the mesh");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Run run = {.t = cases[i].t,
+                   .d = cases[i].d,
+                   .ep = cases[i].ep,
+                   .etp = cases[i].etp,
+                   .more = {.experts = 8}};
+        const char *why;
+        int e = run_expert_degree(arena, &run, &why);
+        CHECK(e == cases[i].e && (e == 0) == (why != NULL), "case %zu: e is %d", i, e);
+    }
+}
+
+/* Of mixtures: what is needed beside what, and what is of models with it alone. */
+static void test_bad_mixtures(void) {
+    static const char head[] = "id,layers,hidden,heads,seq,num_gpus,t,p,global_batch,ep,etp,"
+                               "experts,top_k,expert_ffn,dense_layers,kv_rank,nope,rope,value,mtp,"
+                               "schedule,measured_iter_s\n";
+    static const struct {
+        const char *row, *problem;
+    } cases[] = {
+        {"a,2,64,4,64,8,1,1,8,2,1,8,,128,,,,,,,,1",
+         ":2: column top_k is needed beside experts, and it is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,2,1,8,2,,,,,,,,,1",
+         ":2: column expert_ffn is needed beside experts, and it is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,2,1,8,9,128,,,,,,,,1", ":2: top_k 9 is more than the experts, 8\n"},
+        {"a,2,64,4,64,8,1,1,8,2,1,8,2,128,3,,,,,,,1",
+         ":2: dense_layers 3 is more than the layers, 2\n"},
+        {"a,2,64,4,64,8,1,1,8,2,1,,,,,,,,,,,1",
+         ":2: column ep is 2, but column experts is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,,2,,,,,,,,,1",
+         ":2: column top_k is 2, but column experts is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,,,,,32,16,8,16,,,1",
+         ":2: column experts is needed beside kv_rank, and it is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,8,2,128,,32,16,,16,,,1",
+         ":2: column rope is needed beside kv_rank, and it is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,8,2,128,,,,,16,,,1",
+         ":2: column value is 16, but column kv_rank is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,8,2,128,,,,,,1,,1",
+         ":2: column mtp is 1, but column kv_rank is empty\n"},
+        {"a,2,64,4,64,8,1,1,8,0,1,8,2,128,,,,,,,,1",
+         ":2: column ep is '0': must be a whole number from 1 to 16384\n"},
+        {"a,2,64,4,64,8,1,1,8,1,1,,,,,,,,,,interlaved,1",
+         ":2: column schedule is 'interlaved': there is none; did you mean interleaved?\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        Diag *diag = diag_create();
+        RunTable table;
+        check_begin(arena_printf(arena, "validate: bad mixture %zu", i));
+        const char *text = arena_printf(arena, "%s%s\n", head, cases[i].row);
+        CsvTable *csv = read_bytes(text, strlen(text), diag);
+        CHECK(csv && !validate_read(arena, csv, false, &table, diag), "is read");
+        CHECK(strcmp(problem(diag), cases[i].problem) == 0, "'%s'", problem(diag));
+        diag_destroy(diag);
+    }
+}
+
 static void test_completed(void) {
     Diag *diag = diag_create();
     RunTable table;
@@ -202,9 +306,9 @@ static void test_completed(void) {
         CHECK(a->d == 2 && a->vocab == 51200 && a->kv_heads == 4 && a->ffn == 256, "a is other");
         CHECK(!a->searched && a->zero == 0 && a->math == MATH_BF16, "a is searched");
         CHECK(b->searched && b->t == UNSTATED && b->math == MATH_FP8 && b->zero == UNSTATED, "b");
-        CHECK(run_is_llama(b) && !run_is_llama(a), "shapes");
+        CHECK(strcmp(run_model(b), "llama") == 0 && strcmp(run_model(a), "gpt") == 0, "shapes");
         CHECK(c->recompute == RECOMPUTE_NONE && c->vocab == 50257, "vtrain on one node");
-        CHECK(c->overridden == 1U << COLUMN_RECOMPUTE, "it is not said to be overridden");
+        CHECK(c->overridden == UINT64_C(1) << COLUMN_RECOMPUTE, "it is not said to be overridden");
         CHECK(d->recompute == RECOMPUTE_FULL && !d->overridden && d->v == 1, "vtrain on two");
         CHECK(e->cp == 2 && !e->overridden, "cp is taken otherwise");
     }
@@ -267,6 +371,9 @@ int main(void) {
     test_bad_csv();
     test_bad_rows();
     test_flops();
+    test_mixture_flops();
+    test_expert_degree();
+    test_bad_mixtures();
     test_completed();
     test_stats();
     arena_destroy(arena);
