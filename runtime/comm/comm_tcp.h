@@ -47,16 +47,17 @@ typedef struct CommHost {
     int n_cores;   /* that this rank may use */
 } CommHost;
 
+/* The worlds below are of this kind. */
 CommWorld *comm_tcp_create(const CommJob *job);
 /* `ranks` has this one; `tag` differs from those of all other groups that share two ranks. */
-CommGroup *comm_tcp_group_create(CommWorld *world, const int *ranks, int n_members, uint32_t tag,
+CommGroup *comm_tcp_group_create(CommWorld *base, const int *ranks, int n_members, uint32_t tag,
                                  const char *name);
 /* This rank is one of its ends. */
-CommChannel *comm_tcp_channel_create(CommWorld *world, int from, int to, uint32_t tag, int n_slots,
+CommChannel *comm_tcp_channel_create(CommWorld *base, int from, int to, uint32_t tag, int n_slots,
                                      const char *name);
 /* False: reported. */
-bool comm_tcp_connect(CommWorld *world, CommHost *out_host, Diag *diag);
+bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag);
 /* What connections keep of messages: 128 KiB for each rank that this one shares a group with. */
-size_t comm_tcp_staging_bytes(const CommWorld *world);
+size_t comm_tcp_staging_bytes(const CommWorld *base);
 
 #endif

@@ -128,11 +128,11 @@ bool tcp_lose(TcpWorld *world, int rank);
 /* Waits until `polls` [n], of which the last is to be ended_fd's, have something: at most from
  * `since` until the time-out, by wait_now. False: aborted, or it took too long: *out_late. */
 bool tcp_wait(TcpWorld *world, struct pollfd *polls, int n, double since, bool *out_late);
-bool tcp_channel_send(CommChannel *channel, void *slot_base, size_t slot_bytes, const void *source,
+bool tcp_channel_send(CommChannel *base, void *slot_base, size_t slot_bytes, const void *source,
                       size_t bytes);
-bool tcp_channel_receive(CommChannel *channel, void *destination, size_t bytes);
+bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes);
 /* The service thread's main, given the TcpWorld. */
-void *tcp_serve(void *world);
+void *tcp_serve(void *argument);
 
 /* --- tcp_exchange.c --- */
 
@@ -143,7 +143,7 @@ char *tcp_runs_piece(const TcpRuns *runs, size_t at, size_t *out_bytes);
 
 /* --- tcp_collect.c --- */
 
-bool tcp_collect(CommGroup *group, int member, const CommCall *call, const void *in, void *out,
+bool tcp_collect(CommGroup *base, int member, const CommCall *call, const void *in, void *out,
                  size_t n_in);
 
 /* --- tcp_address.c --- */

@@ -48,7 +48,7 @@ static inline void *join(void *argument) {
                    .all_gather = meet,
                    .why_failed = goes_on,
                    .own_address = "",
-                   .connect_s = 20,
+                   .connect_s = 10,
                    .patience_s = 0.05};
     CommWorld *world = team->worlds[rank] = comm_tcp_create(&job);
     for (int i = 0; i < n; i++) ranks[i] = i;
