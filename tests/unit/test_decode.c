@@ -219,9 +219,9 @@ typedef struct Unusual {
 } Unusual;
 
 static const Unusual UNUSUAL[] = {
-    {"context", 11},  {"parts", 42},     {"gemma", 0},     {"held", 0},   {"masked", 0},
-    {"muon", 0},      {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},    {"parallel", 0},
-    {"penalties", 0}, {"shared", 0},     {"skips", 0},     {"summed", 0},
+    {"context", 11}, {"parts", 42},    {"gemma", 0},      {"held", 0},      {"latents", 0},
+    {"masked", 0},   {"muon", 0},      {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},
+    {"parallel", 0}, {"penalties", 0}, {"shared", 0},     {"skips", 0},     {"summed", 0},
 };
 enum { N_UNUSUAL = sizeof(UNUSUAL) / sizeof(UNUSUAL[0]) };
 
