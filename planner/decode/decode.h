@@ -4,8 +4,9 @@
  *   DECODE_READ      1 sequence,          `chunk` new positions, logits of one of them
  *   DECODE_READ_FEW  1 sequence,          DECODE_FEW of them at most, likewise
  *   DECODE_WRITE     `sequences` of them, 1 new position each, logits of it
- * All append keys and values to the same caches [sequences, context, kv_heads, head], which
- * persist beside the weights, and attend to what is there. There is no backward and no optimizer's
+ * All append keys and values to the same caches [sequences, context, kv_heads, head] (of latent
+ * attention latents, [sequences, context, rank]), which persist beside the weights, and attend to
+ * what is there. There is no backward and no optimizer's
  * state; in 16 bits weights are kept in them alone. Where a value depends on its position, the
  * position is an operand (plan.h: DecodeInput).
  *

@@ -225,7 +225,7 @@ static void join_blocks(const CacheAttention *a, int64_t b, int64_t h) {
     float sums[ATTENTION_MAX_HEAD];
     for (int64_t r = 0; r < a->shape.seq * a->group; r++) {
         float most = -INFINITY, total = 0;
-        memset(sums, 0, sizeof sums);
+        memset(sums, 0, (size_t)a->values * sizeof *sums);
         for (int64_t block = all.first / KEYS; block * KEYS < all.end; block++) {
             const Partial part = partial_of(a, b, block, h);
             most = most < part.most[r] ? part.most[r] : most;

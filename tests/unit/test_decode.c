@@ -1,10 +1,10 @@
 /* Decoding against the forward pass of training: logits of every position, prompts in chunks of any
  * size, several sequences of different lengths side by side, from models and from plans.
  *
- * Would catch: keys or values in the wrong place of a cache or of another sequence, positions that
- * are off by a chunk (rotary, tables, masks, windows, documents), experts that drop tokens or mix
- * them up, rows that depend on what is beside them, products of few rows that are wrong, and a
- * model that looks elsewhere and is taken for one that does not.
+ * Would catch: latents taken for keys or values, keys or values in the wrong place of a cache or of
+ * another sequence, positions that are off by a chunk (rotary, tables, masks, windows, documents),
+ * experts that drop tokens or mix them up, rows that depend on what is beside them, products of few
+ * rows that are wrong, and a model that looks elsewhere and is taken for one that does not.
  */
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
@@ -50,6 +50,8 @@ static const Variant VARIANTS[] = {
      {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
       {"routing", "greedy"}, {"q_rank", "0"}, {"rotary_scaling", "yarn"}, {"value", "20"},
       {"rotary_context", "16"}, {"rotary_many", "2"}}},
+    {"deepseek of long latents", "models/deepseek.lua",
+     {SIZES, {"ffn", "48"}, {"dense_layers", "2"}, {"kv_rank", "128"}}},
 };
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
@@ -217,9 +219,9 @@ typedef struct Unusual {
 } Unusual;
 
 static const Unusual UNUSUAL[] = {
-    {"context", 11},  {"parts", 42},     {"gemma", 0},     {"held", 0},   {"masked", 0},
-    {"muon", 0},      {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},    {"parallel", 0},
-    {"penalties", 0}, {"shared", 0},     {"skips", 0},     {"summed", 0},
+    {"context", 11}, {"parts", 42},    {"gemma", 0},      {"held", 0},      {"latents", 0},
+    {"masked", 0},   {"muon", 0},      {"neighbours", 0}, {"no_blocks", 0}, {"odd", 0},
+    {"parallel", 0}, {"penalties", 0}, {"shared", 0},     {"skips", 0},     {"summed", 0},
 };
 enum { N_UNUSUAL = sizeof(UNUSUAL) / sizeof(UNUSUAL[0]) };
 
@@ -280,6 +282,45 @@ static void test_proofs(void) {
     check_end();
 }
 
+/* Latent attention caches latents of 32, and them with positions of 8, not 4 x (24 + 16) numbers;
+ * those only where latents are longer. */
+static void test_latents(void) {
+    static const struct {
+        const char *rank;
+        int64_t numbers; /* of a position and layer */
+    } CASES[] = {{"32", 32 + 32 + 8}, {"75", 75 + 75 + 8}, {"76", 4 * (24 + 16)}};
+    for (int i = 0; i < 3; i++) {
+        const Variant variant = {
+            "", "models/deepseek.lua", {SIZES, {"dense_layers", "2"}, {"kv_rank", CASES[i].rank}}};
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        DecodeObstacle obstacle;
+        ModelSetting settings[18];
+        check_begin(arena_printf(arena, "caches of latents of %s", CASES[i].rank));
+        Model *model =
+            model_load(arena, variant.path, settings, fill_settings(&variant, settings), 1, diag);
+        CHECK(model, "%s", diag_text(diag));
+        const DecodeRequest request = {.model = "m",
+                                       .forward = model ? model->graph : NULL,
+                                       .n_blocks = 2,
+                                       .context = SEQ,
+                                       .vocab = VOCAB,
+                                       .sequences = BATCH,
+                                       .chunk = 5};
+        const Plan *plan = model ? decode_plan(arena, &request, &obstacle, diag) : NULL;
+        CHECK(plan, "%s", diag_text(diag));
+        int64_t numbers = 0;
+        for (int n = 0; plan && n < plan->programs->graph->n_nodes; n++) {
+            const Node *node = plan->programs->graph->nodes[n];
+            if (node->op == OP_STATE) numbers += type_elements(&node->types[0]);
+        }
+        CHECK(numbers == 2 * BATCH * SEQ * CASES[i].numbers, "%lld numbers", (long long)numbers);
+        diag_destroy(diag);
+        arena_destroy(arena);
+        check_end();
+    }
+}
+
 int main(void) {
     int file = mkstemp(weights_path);
     if (file >= 0) close(file);
@@ -288,6 +329,7 @@ int main(void) {
         test_variant(&VARIANTS[i], DTYPE_BF16);
     }
     test_proofs();
+    test_latents();
     for (int i = 0; i < N_UNUSUAL; i++) test_unusual(&UNUSUAL[i]);
     unlink(weights_path);
     return check_report();
