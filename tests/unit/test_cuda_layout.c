@@ -248,6 +248,12 @@ static void test_parts(const char *type) {
                "%1 = shift(%0) {axis=seq, by=2} : $[batch=3, seq=6, model=4]\n"
                "%2 = shift(%0) {axis=seq, by=-5} : $[batch=3, seq=6, model=4]\n"
                "%3 = shift(%0) {axis=model, by=1} : $[batch=3, seq=6, model=4]\n");
+    check_part(type, "rows of pairs",
+               "%0 = input() {name=\"\"} : $[batch=6, model=40]\n"
+               "%1 = of_pairs(%0) {axis=batch, from=0, into=1} : $[batch=6, model=40]\n"
+               "%2 = of_pairs(%0) {axis=batch, from=1, into=0} : $[batch=6, model=40]\n"
+               "%3 = input() {name=\"\"} : $[batch=2]\n"
+               "%4 = of_pairs(%3) {axis=batch, from=1, into=1} : $[batch=2]\n");
 }
 
 static void test_shifted_labels(void) {
