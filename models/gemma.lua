@@ -49,6 +49,9 @@ return model {
       local y = norm(f(norm(x, name .. ".before")), name .. ".after")
       return nn.residual(x, y, m.dropout)
     end
+    for _, cap in ipairs{ "softcap", "logit_softcap" } do
+      if m[cap] < 0 then error(cap .. " must be 0, none, or more", 0) end
+    end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local scale = 1 / math.sqrt(m.attention_scale)

@@ -5,6 +5,19 @@
 --   perilune train models/t5.lua --data text.txt
 local nn = require "nn"
 
+-- What all published sizes have: the vocabulary's 100 sentinels are 32099 and below, and 28 rows
+-- are spare.
+local function published(size)
+  size.source, size.seq, size.vocab, size.sentinel = 512, 114, 32128, 32099
+  return size
+end
+
+-- And those of version 1.1.
+local function gated(size)
+  size.act, size.tied, size.scaled = "gated_gelu", false, false
+  return published(size)
+end
+
 return model {
   name = "t5",
   -- source: positions of the encoder; seq: of the decoder. Of 141 tokens spans make 128 and 29.
@@ -29,33 +42,18 @@ return model {
   size = "tiny",
   sizes = {
     tiny = {},
-    -- T5 (section 3.7); its vocabulary's 100 sentinels are 32099 and below, and 28 rows are spare
-    small = { layers = 6, model = 512, heads = 8, head = 64, ffn = 2048, source = 512, seq = 114,
-              vocab = 32128, sentinel = 32099 },
-    base = { layers = 12, model = 768, heads = 12, head = 64, ffn = 3072, source = 512, seq = 114,
-             vocab = 32128, sentinel = 32099 },
-    large = { layers = 24, model = 1024, heads = 16, head = 64, ffn = 4096, source = 512,
-              seq = 114, vocab = 32128, sentinel = 32099 },
-    ["3b"] = { layers = 24, model = 1024, heads = 32, head = 128, ffn = 16384, source = 512,
-               seq = 114, vocab = 32128, sentinel = 32099 },
-    ["11b"] = { layers = 24, model = 1024, heads = 128, head = 128, ffn = 65536, source = 512,
-                seq = 114, vocab = 32128, sentinel = 32099 },
+    -- T5 (section 3.7)
+    small = published{ layers = 6, model = 512, heads = 8, head = 64, ffn = 2048 },
+    base = published{ layers = 12, model = 768, heads = 12, head = 64, ffn = 3072 },
+    large = published{ layers = 24, model = 1024, heads = 16, head = 64, ffn = 4096 },
+    ["3b"] = published{ layers = 24, model = 1024, heads = 32, head = 128, ffn = 16384 },
+    ["11b"] = published{ layers = 24, model = 1024, heads = 128, head = 128, ffn = 65536 },
     -- T5 1.1, which Flan-T5 has, too, from its configurations
-    ["v1.1-small"] = { layers = 8, model = 512, heads = 6, head = 64, ffn = 1024, source = 512,
-                       seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
-                       tied = false, scaled = false },
-    ["v1.1-base"] = { layers = 12, model = 768, heads = 12, head = 64, ffn = 2048, source = 512,
-                      seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
-                      tied = false, scaled = false },
-    ["v1.1-large"] = { layers = 24, model = 1024, heads = 16, head = 64, ffn = 2816, source = 512,
-                       seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
-                       tied = false, scaled = false },
-    ["v1.1-xl"] = { layers = 24, model = 2048, heads = 32, head = 64, ffn = 5120, source = 512,
-                    seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
-                    tied = false, scaled = false },
-    ["v1.1-xxl"] = { layers = 24, model = 4096, heads = 64, head = 64, ffn = 10240, source = 512,
-                     seq = 114, vocab = 32128, sentinel = 32099, act = "gated_gelu",
-                     tied = false, scaled = false },
+    ["v1.1-small"] = gated{ layers = 8, model = 512, heads = 6, head = 64, ffn = 1024 },
+    ["v1.1-base"] = gated{ layers = 12, model = 768, heads = 12, head = 64, ffn = 2048 },
+    ["v1.1-large"] = gated{ layers = 24, model = 1024, heads = 16, head = 64, ffn = 2816 },
+    ["v1.1-xl"] = gated{ layers = 24, model = 2048, heads = 32, head = 64, ffn = 5120 },
+    ["v1.1-xxl"] = gated{ layers = 24, model = 4096, heads = 64, head = 64, ffn = 10240 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-8, weight_decay = 0.01,

@@ -3,7 +3,6 @@
 #include "planner/planner.h"
 
 #include "ir/ops/parts.h"
-#include "ir/ops/quantize.h"
 #include "ir/ops/route.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/plan_library.h"
@@ -210,18 +209,6 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     return plan;
 }
 
-/* A model of which nothing would be in fp8 is not what was asked for. */
-static bool check_precision(const Graph *graph, const PlanOptions *options, Diag *diag) {
-    bool any = options->precision != DTYPE_FP8;
-    for (int n = 0; n < graph->n_nodes && !any; n++) any = graph->nodes[n]->op == OP_QUANTIZE;
-    if (any) return true;
-    diag_error(diag, NO_LOC,
-               "--precision fp8: no block has a product whose sides and positions hold whole "
-               "blocks of %d, the sizes that share a scale; use bf16",
-               SCALE_BLOCK);
-    return false;
-}
-
 static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (!check_request(request, diag)) return NULL;
     Plan *plan = new_plan(arena, request);
@@ -238,7 +225,7 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     Graph *graph = logical ? run_passes(logical, "expand", "insert_collectives", &ctx) : NULL;
     kept.arena = arena;
     kept.chunk_of_block = ctx.chunk_of_block;
-    if (graph && check_precision(graph, &request->options, diag)) {
+    if (graph && check_quantized(graph, request->options.precision, "", diag)) {
         count_model(plan, logical);
         fine = make_programs(graph, &kept, stages, &plan->comms, &plan->n_comms) &&
                make_stage_programs(plan, stages, &kept) && schedule_apply(plan, NO_LOC, diag);

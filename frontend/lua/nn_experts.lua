@@ -33,6 +33,7 @@ local function check_moe(m, o, experts)
   for _, count in ipairs{ "groups", "kept_groups", "group_best" } do
     if math.type(o[count]) ~= "integer" then fail("moe: '%s' must be a whole number", count) end
   end
+  if o.groups < 1 then fail("moe: 'groups' must be 1, no groups, or more, not %d", o.groups) end
   if o.bias_rate and not (type(o.bias_rate) == "number" and o.bias_rate >= 0) then
     fail("moe: 'bias_rate' must be a number, 0 or more")
   end
@@ -219,6 +220,10 @@ function nn.expert_decoder(m, tokens, labels, options)
   if o.mtp and m.preference ~= "none" then
     fail("expert_decoder: a second predicted token (mtp) is not learned from preferences")
   end
+  if m.dense_layers < 0 or m.dense_layers > m.layers then
+    fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers,
+      m.dense_layers)
+  end
   local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
   -- What routers add to the loss of each sequence, and the share of choices that they drop. Both
   -- begin with zeros of their own (no token is below 0), so that all blocks are of one kind.
@@ -232,7 +237,7 @@ function nn.expert_decoder(m, tokens, labels, options)
     end)
   end
   if dropped then
-    local n_layers = math.max(1, m.layers - math.max(0, m.dense_layers))
+    local n_layers = math.max(1, m.layers - m.dense_layers)
     m:output("dropped", ops.reduce_sum{ dropped, over = "batch" } * (1 / (m.batch * n_layers)))
   end
   local second, second_beside

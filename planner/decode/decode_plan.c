@@ -1,6 +1,5 @@
 #include "planner/decode/decode.h"
 
-#include "ir/ops/quantize.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/plan_library.h"
 
@@ -23,18 +22,6 @@ static const Graph *prepare_forward(const DecodeRequest *request, PassContext *c
     if (!simple || lowered) return simple;
     const Graph *low = pass_lower_precision(simple, ctx);
     return low ? pass_quantize_products(low, ctx) : NULL;
-}
-
-/* A model of which nothing would be in fp8 is not what was asked for. */
-static bool check_precision(const DecodeRequest *request, const Graph *graph, Diag *diag) {
-    bool any = request->precision != DTYPE_FP8;
-    for (int n = 0; n < graph->n_nodes && !any; n++) any = graph->nodes[n]->op == OP_QUANTIZE;
-    if (any) return true;
-    diag_error(diag, NO_LOC,
-               "--precision fp8: no block has a product whose sides and positions (here %lld) hold "
-               "whole blocks of %d, the sizes that share a scale; use bf16",
-               (long long)request->context, SCALE_BLOCK);
-    return false;
 }
 
 static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
@@ -90,7 +77,9 @@ Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *ou
     DecodeRequest prepared = *request;
     prepared.forward = prepare_forward(request, &ctx);
     int64_t separator = -1;
-    if (prepared.forward && !check_precision(request, prepared.forward, diag)) return NULL;
+    const char *here = arena_printf(arena, " (here %lld)", (long long)request->context);
+    if (prepared.forward && !check_quantized(prepared.forward, request->precision, here, diag))
+        return NULL;
     Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &separator, out) : NULL;
     if (graph) graph = pass_simplify(graph, &ctx);
     if (graph) graph = pass_fuse(graph, &ctx);

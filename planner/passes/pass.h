@@ -70,6 +70,9 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
                            bool sequence_parallel, Arena *arena);
 /* Reports axes that the mesh does not divide and whose padding would not stay zero. */
 bool check_padding(const Graph *graph, Diag *diag);
+/* After quantize_products: reports a model of which nothing would be in fp8, which is not what was
+ * asked for. `here` says more of its positions, or is empty. */
+bool check_quantized(const Graph *graph, DType precision, const char *here, Diag *diag);
 
 /* Stage programs from the sharded graph (make_programs.c). */
 typedef struct StageGraph {

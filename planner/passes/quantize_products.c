@@ -279,3 +279,14 @@ Graph *pass_quantize_products(const Graph *in, PassContext *ctx) {
     }
     return q.out;
 }
+
+bool check_quantized(const Graph *graph, DType precision, const char *here, Diag *diag) {
+    bool any = precision != DTYPE_FP8;
+    for (int n = 0; n < graph->n_nodes && !any; n++) any = graph->nodes[n]->op == OP_QUANTIZE;
+    if (any) return true;
+    diag_error(diag, NO_LOC,
+               "--precision fp8: no block has a product whose sides and positions%s hold whole "
+               "blocks of %d, the sizes that share a scale; use bf16",
+               here, SCALE_BLOCK);
+    return false;
+}

@@ -164,6 +164,14 @@ fails 'a search with experts of a dense model' 2 "--ep 2: the model has no axis 
     $model --ep 2 --cluster h100-dgx --ranks 8
 fails 'a search with experts that e does not divide' 2 "8 experts are no multiple of t=1 x e=16" \
     plan models/moe.lua --ep 16 --cluster h100-dgx --ranks 16 --global-batch 64
+fails 'fewer than no dense layers' 2 'dense_layers must be from 0 to the 4 layers, not -1' \
+    plan models/moe.lua --set dense_layers=-1
+fails 'more dense layers than layers' 2 'dense_layers must be from 0 to the 4 layers, not 5' \
+    plan models/moe.lua --set dense_layers=5
+fails 'fewer groups than one' 2 "'groups' must be 1, no groups, or more, not 0" \
+    plan models/deepseek.lua --set groups=0
+fails 'a soft cap below none' 2 'logit_softcap must be 0, none, or more' \
+    plan models/gemma.lua --set logit_softcap=-1
 works 'a mesh with e' 'e=4 expert x d=1 data' plan models/moe.lua --ep 4 --micro-batch 1 \
     --global-batch 4
 

@@ -1,8 +1,8 @@
 /* A block's threads take turns. A thread runs until it waits for its warp or its block, or ends,
  * and then switches to the next of its warp; when all have come, the last one combines their
  * operands and each goes on. Most of a kernel's time here is that, so a warp knows as bits which
- * lanes can run and which have come. A fiber is taken by a thread when it first runs and given back when it
- * ends, so that kernels which never wait use one, and never switch. */
+ * lanes can run and which have come. A fiber is taken by a thread when it first runs and given back
+ * when it ends, so that kernels which never wait use one, and never switch. */
 #include "tests/emulate/scheduler.h"
 
 #include "tests/emulate/fiber.h"
@@ -26,7 +26,7 @@ struct Thread {
     bool ended;
     int fiber; /* while it runs */
     uint32_t mask;
-    EmulateSite site; /* where it waits, or waited last */
+    EmulateSite site;    /* where it waits, or waited last */
     int group, n_copies; /* of cp.async */
     Copy *copies;        /* [MOST_COPIES], made at the first one */
 };
@@ -163,8 +163,7 @@ static bool gather_group(Warp *warp, int first, uint32_t mask, const EmulateSite
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
         const Thread *other = &threads[first + lane];
-        if (!(warp->waiting >> lane & 1) || other->mask != mask ||
-            !same_site(&other->site, site)) {
+        if (!(warp->waiting >> lane & 1) || other->mask != mask || !same_site(&other->site, site)) {
             return false;
         }
     }

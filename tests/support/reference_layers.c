@@ -356,7 +356,8 @@ void reference_attention_grad(const RefCall *call) {
     int value = attention_value_axis(call->node);
     const Type *q = ref_type(call, 0), *k = ref_type(call, 1), *v = ref_type(call, 2);
     Type rows = ref_without(q, head);
-    int64_t n = q->dims[1], n_head = ref_only(q, head).dims[0], n_value = ref_only(v, value).dims[0];
+    int64_t n = q->dims[1];
+    int64_t n_head = ref_only(q, head).dims[0], n_value = ref_only(v, value).dims[0];
     double scale = node_float(call->node, ATTR_scale, 1);
     double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *slope = probability + n;
     double *left = slope + n;

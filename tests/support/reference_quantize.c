@@ -75,8 +75,8 @@ void reference_widen(const RefCall *call, int values, int scales, double *out) {
     Point point = {{0}};
     do {
         int64_t at = point_offset(&point, type);
-        out[at] = call->in[values][at] *
-                  call->in[scales][block_of(&point, type, ref_type(call, scales))];
+        out[at] =
+            call->in[values][at] * call->in[scales][block_of(&point, type, ref_type(call, scales))];
     } while (point_next(&point, type));
 }
 

@@ -2,6 +2,7 @@
  * over in the frame that lives longest, one copy of a tied weight; and plans broken on purpose. */
 #include "planner/plan/plan_text.h"
 #include "planner/plan/schedule.h"
+#include "tests/unit/broken_plan.h"
 #include "tests/unit/check.h"
 #include "tests/unit/small_plan.h"
 
@@ -221,12 +222,6 @@ static void borrowed_frame(Plan *plan) {
     BUG("no such value");
 }
 
-typedef struct Broken {
-    const char *name;
-    void (*break_it)(Plan *plan);
-    const char *message;
-} Broken;
-
 static const Broken BROKEN[] = {
     {"a V said to be a loop", as_loop, "comes next in the pipeline"},
     {"two chunks on a line", as_line, "path line: a stage cannot have 2 chunks"},
@@ -254,28 +249,13 @@ static const Broken BROKEN[] = {
      "shares a frame of chunks 0 and 1, between which are other stages"},
 };
 
-static void check_broken(const Broken *broken) {
-    Arena *arena = arena_create();
-    Diag *diag = diag_create();
-    Plan *plan = small_plan(arena, TURNS, diag);
-    check_begin(broken->name);
-    CHECK(plan && verify_plan(plan, diag), "%s", diag_text(diag));
-    if (plan) {
-        broken->break_it(plan);
-        CHECK(!verify_plan(plan, diag), "passes");
-        CHECK(strstr(diag_text(diag), broken->message), "says: %s", diag_text(diag));
-    }
-    check_end();
-    diag_destroy(diag);
-    arena_destroy(arena);
-}
-
 int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     test_numbers();
     test_turn(arena, diag);
-    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) check_broken(&BROKEN[i]);
+    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++)
+        check_broken(&BROKEN[i], &TURNS);
     diag_destroy(diag);
     arena_destroy(arena);
     return check_report();

@@ -2,6 +2,7 @@
  * plans broken on purpose. Catches a share of a gradient that is lost, added twice or in another
  * order, a value that is gone before its W, and a proof that lets such a plan pass. */
 #include "planner/plan/schedule.h"
+#include "tests/unit/broken_plan.h"
 #include "tests/unit/small_plan.h"
 #include "tests/unit/train_compare.h"
 
@@ -327,12 +328,6 @@ static void sends_late(Plan *plan) {
         graph->nodes[last]->phase = PHASE_WEIGHTS;
     }
 }
-typedef struct Broken {
-    const char *name;
-    void (*break_it)(Plan *plan);
-    const char *message;
-} Broken;
-
 static const Broken BROKEN[] = {
     {"a W is missing", drop_weights, "stage 2 (rank 2): W0.5 never runs"},
     {"all W of a stage are", drop_all_weights, "stage 1 (rank 1): W0.0 never runs"},
@@ -344,22 +339,6 @@ static const Broken BROKEN[] = {
     {"what a W reads is not kept", not_kept, "and not kept"},
     {"a gradient leaves in the W", sends_late, "a message to or from a stage in the weights' part"},
 };
-
-static void check_broken(const Broken *broken) {
-    Arena *arena = arena_create();
-    Diag *diag = diag_create();
-    Plan *plan = small_plan(arena, PIPELINE, diag);
-    check_begin(broken->name);
-    CHECK(plan && verify_plan(plan, diag), "%s", diag_text(diag));
-    if (plan) {
-        broken->break_it(plan);
-        CHECK(!verify_plan(plan, diag), "passes");
-        CHECK(strstr(diag_text(diag), broken->message), "says: %s", diag_text(diag));
-    }
-    check_end();
-    diag_destroy(diag);
-    arena_destroy(arena);
-}
 
 static void check_refusal(void) {
     const ModelSetting settings[] = {SMALL};
@@ -378,7 +357,8 @@ static void check_refusal(void) {
 int main(void) {
     for (size_t i = 0; i < sizeof(BITS) / sizeof(BITS[0]); i++) check_bits(&BITS[i]);
     check_parts();
-    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) check_broken(&BROKEN[i]);
+    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++)
+        check_broken(&BROKEN[i], &PIPELINE);
     check_refusal();
     return check_report();
 }
