@@ -119,7 +119,9 @@ void settings_add_derived(SettingTable *table) {
     add_missing(table, "group", "heads");
     Setting *group = settings_find(table, "group");
     if (group) group->is_settable = false;
-    qsort(table->items, (size_t)table->count, sizeof(Setting), compare_names);
+    if (table->count) {
+        qsort(table->items, (size_t)table->count, sizeof(Setting), compare_names);
+    }
 }
 
 /* *out = a / b; both must have values. */

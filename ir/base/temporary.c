@@ -53,7 +53,8 @@ void temporary_add_inner(const char *path) {
     pthread_mutex_lock(&writers);
     for (Temporary *t = atomic_load(&latest); slash && t && !inner; t = t->next) {
         size_t length = (size_t)(slash - path);
-        inner = atomic_load(&t->live) && strlen(t->path) == length && lies_in(path, t->path, length);
+        inner =
+            atomic_load(&t->live) && strlen(t->path) == length && lies_in(path, t->path, length);
     }
     pthread_mutex_unlock(&writers);
     if (inner) temporary_add(path);

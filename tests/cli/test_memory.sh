@@ -38,8 +38,8 @@ within 'many micro-batches' models/gpt.lua --micro-batch 1 --global-batch 64
 
 # A log's page: 33 series of 3 million empty lines would be 800 MB.
 for i in $(seq 32); do values+="${values:+,}\"v$i\":1"; done
-{ echo "{\"step\":1,\"values\":{$values}}" && head -c 3000000 /dev/zero | tr '\0' '\n'; } >"$folder/log"
-if (ulimit -v 600000; "$perilune" show "$folder/log" --html -o "$folder/page" 2>"$folder/err"); then
+{ echo "{\"step\":1,\"values\":{$values}}" && head -c 3000000 /dev/zero | tr '\0' '\n'; } >"$folder/log.jsonl"
+if (ulimit -v 600000; "$perilune" show "$folder/log.jsonl" --html -o "$folder/page" 2>"$folder/err"); then
     echo 'ok resident memory: a log of empty lines'
 else
     echo "FAIL resident memory: a log of empty lines: $(cat "$folder/err")"
