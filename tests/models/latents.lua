@@ -1,5 +1,5 @@
--- Attention with keys and values made of latents: as nn.mla has it (layer 1); with values of another
--- latent (2); with a bias in its keys (3): only the first is the same when its latents are cached.
+-- Attention with keys and values made of latents: as nn.mla has it (layer 1); with values of
+-- another latent (2); with a bias in its keys (3). Only the first can have its latents cached.
 local nn = require "nn"
 return model {
   name = "latents",
