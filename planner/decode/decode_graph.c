@@ -17,6 +17,7 @@ static int find_axis(const Graph *graph, const char *name) {
 typedef struct Facts {
     const Graph *graph;
     int batch, seq; /* axes */
+    int64_t vocab;  /* as many logits as whoever reads them has room for */
     const Node *logits;
     bool *needed, *moves, *feeds;
     const Node *documents; /* NULL: there are none */
@@ -124,7 +125,7 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         return;
     }
     case OP_OUTPUT:
-        if (in->rank != 3 || !begins(in, f->batch, f->seq)) {
+        if (in->rank != 3 || !begins(in, f->batch, f->seq) || in->dims[2] != f->vocab) {
             refuse(out, node, "'logits' is not [batch, seq, vocab]", arena);
         }
         return;
@@ -158,8 +159,10 @@ static bool can_narrow(const Facts *f) {
     return true;
 }
 
-static bool find_facts(const Graph *graph, Arena *arena, Facts *f, DecodeObstacle *out) {
+static bool find_facts(const DecodeRequest *request, Arena *arena, Facts *f, DecodeObstacle *out) {
+    const Graph *graph = request->forward;
     *f = (Facts){.graph = graph,
+                 .vocab = request->vocab,
                  .batch = find_axis(graph, "batch"),
                  .seq = find_axis(graph, "seq"),
                  .needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
@@ -183,7 +186,7 @@ bool decode_has_table(const Graph *forward) {
     Facts f;
     DecodeObstacle obstacle;
     bool found = false;
-    find_facts(forward, arena, &f, &obstacle);
+    find_facts(&(DecodeRequest){.forward = forward}, arena, &f, &obstacle);
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
         bool table = node->op == OP_PARAM &&
@@ -468,7 +471,7 @@ static bool add_chunk(Deriver *d, int chunk, DecodeObstacle *out) {
 Graph *decode_graph(Arena *arena, const DecodeRequest *request, int64_t *out_separator,
                     DecodeObstacle *out) {
     Facts facts;
-    if (!find_facts(request->forward, arena, &facts, out)) return NULL;
+    if (!find_facts(request, arena, &facts, out)) return NULL;
     *out_separator = facts.documents ? node_int(facts.documents, ATTR_separator, 0) : -1;
     Deriver d = {.request = request,
                  .facts = &facts,

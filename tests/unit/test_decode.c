@@ -249,6 +249,32 @@ static void test_unusual(const Unusual *unusual) {
     check_end();
 }
 
+/* A plan says its vocabulary, and may lie: nobody may write more logits than that. */
+static void test_other_vocabulary(void) {
+    check_begin("a graph with more logits than the vocabulary is an obstacle");
+    Run run = {.arena = arena_create(), .diag = diag_create()};
+    ModelSetting settings[18];
+    int n = fill_settings(&VARIANTS[0], settings);
+    run.model = model_load(run.arena, VARIANTS[0].path, settings, n, 1, run.diag);
+    CHECK(run.model, "%s", diag_text(run.diag));
+    for (int64_t vocab = 1; run.model && vocab <= VOCAB; vocab += VOCAB - 1) {
+        DecodeObstacle obstacle;
+        DecodeRequest request = {.model = "x",
+                                 .forward = run.model->graph,
+                                 .n_blocks = run.model->n_blocks,
+                                 .context = SEQ,
+                                 .vocab = vocab,
+                                 .sequences = 1,
+                                 .chunk = 5};
+        bool made = decode_plan(run.arena, &request, &obstacle, run.diag);
+        CHECK(made == (vocab == VOCAB), "vocabulary %d: %s", (int)vocab, diag_text(run.diag));
+        CHECK(made || (obstacle.what && strstr(obstacle.what, "[batch, seq, vocab]")), "%s",
+              obstacle.what ? obstacle.what : "");
+    }
+    run_close(&run);
+    check_end();
+}
+
 /* The proofs hold for these plans, too: caches have memory of their own, and training has none. */
 static void test_proofs(void) {
     Decoding d;
@@ -330,6 +356,7 @@ int main(void) {
     }
     test_proofs();
     test_latents();
+    test_other_vocabulary();
     for (int i = 0; i < N_UNUSUAL; i++) test_unusual(&UNUSUAL[i]);
     unlink(weights_path);
     return check_report();
