@@ -386,7 +386,9 @@ static Node *add_latent_attention(Deriver *d, const Node *node, const LatentAtte
 
 static Node *add_attention(Deriver *d, const Node *node, bool last) {
     LatentAttention latent;
-    if (find_latent_attention(node, &latent)) return add_latent_attention(d, node, &latent, last);
+    if (find_latent_attention(node, d->request->context, &latent)) {
+        return add_latent_attention(d, node, &latent, last);
+    }
     Value queries = find_value(d, node->inputs[0], last);
     Value keys = append(d, node, 0, find_value(d, node->inputs[1], false));
     Value values = append(d, node, 1, find_value(d, node->inputs[2], false));

@@ -34,7 +34,7 @@ static bool is_pair(const Node *node) {
     return true;
 }
 
-bool find_latent_attention(const Node *node, LatentAttention *out) {
+bool find_latent_attention(const Node *node, int64_t context, LatentAttention *out) {
     const Node *q = node->inputs[0].node, *k = node->inputs[1].node;
     Value other;
     if (node->op != OP_ATTENTION || !is_pair(q) || !is_pair(k)) return false;
@@ -59,6 +59,7 @@ bool find_latent_attention(const Node *node, LatentAttention *out) {
         if (latent->axes[i] != query->axes[i] || key_turned->axes[i] != query->axes[i])
             return false;
     }
-    return key_turned->axes[2] == out->rope && rank + turned->dims[3] <= ATTENTION_LONGEST_SHARED &&
+    return context >= LATENT_LEAST_CONTEXT * rank && key_turned->axes[2] == out->rope &&
+           rank + turned->dims[3] <= ATTENTION_LONGEST_SHARED &&
            cached < query->dims[2] * (query->dims[3] + turned->dims[3] + v->dims[3]);
 }

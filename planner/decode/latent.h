@@ -19,8 +19,13 @@ typedef struct LatentAttention {
     int rank, rope;                   /* axes */
 } LatentAttention;
 
-/* Is the node such an attention, its latents few enough that caches of them are smaller than those
- * of keys and values? */
-bool find_latent_attention(const Node *node, LatentAttention *out);
+/* Contexts shorter than this many times a latent have caches of keys and values: to multiply
+ * queries and outputs by weights costs as much a token as to read so many positions' keys and
+ * values. */
+enum { LATENT_LEAST_CONTEXT = 4 };
+
+/* Is the node such an attention, the context so long that latents are worth it, and are caches of
+ * them smaller than those of keys and values? */
+bool find_latent_attention(const Node *node, int64_t context, LatentAttention *out);
 
 #endif

@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ATTENTION_MAX_HEAD 640 /* ATTENTION_LONGEST_SHARED: stacks hold blocks of so long rows */
+#define ATTENTION_MAX_HEAD 256
 
 typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;

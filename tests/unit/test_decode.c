@@ -45,11 +45,12 @@ static const Variant VARIANTS[] = {
       {"dense_layers", "1"}}},
     {"deepseek", "models/deepseek.lua",
      {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"shared_ffn", "16"},
-      {"capacity", "0"}, {"groups", "3"}, {"top_k", "3"}, {"mtp", "1"}, {"documents", "5"}}},
+      {"capacity", "0"}, {"groups", "3"}, {"top_k", "3"}, {"mtp", "1"}, {"documents", "5"},
+      {"kv_rank", "6"}}},
     {"deepseek of long positions", "models/deepseek.lua",
      {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
       {"routing", "greedy"}, {"q_rank", "0"}, {"rotary_scaling", "yarn"}, {"value", "20"},
-      {"rotary_context", "16"}, {"rotary_many", "2"}}},
+      {"rotary_context", "16"}, {"rotary_many", "2"}, {"kv_rank", "5"}}},
     {"deepseek of long latents", "models/deepseek.lua",
      {SIZES, {"ffn", "48"}, {"dense_layers", "2"}, {"kv_rank", "128"}}},
 };
@@ -308,28 +309,32 @@ static void test_proofs(void) {
     check_end();
 }
 
-/* Latent attention caches latents of 32, and them with positions of 8, not 4 x (24 + 16) numbers;
- * those only where latents are longer. */
+/* Latent attention caches latents, and them with positions of 8, not 4 x (24 + 16) numbers; those
+ * only where latents are longer, or the context is shorter than four of them. */
 static void test_latents(void) {
     static const struct {
         const char *rank;
-        int64_t numbers; /* of a position and layer */
-    } CASES[] = {{"32", 32 + 32 + 8}, {"75", 75 + 75 + 8}, {"76", 4 * (24 + 16)}};
-    for (int i = 0; i < 3; i++) {
+        int64_t context, numbers; /* of a position and layer */
+    } CASES[] = {{"32", 128, 32 + 32 + 8},
+                 {"32", 127, 4 * (24 + 16)},
+                 {"75", 300, 75 + 75 + 8},
+                 {"76", 400, 4 * (24 + 16)}};
+    for (int i = 0; i < 4; i++) {
         const Variant variant = {
             "", "models/deepseek.lua", {SIZES, {"dense_layers", "2"}, {"kv_rank", CASES[i].rank}}};
         Arena *arena = arena_create();
         Diag *diag = diag_create();
         DecodeObstacle obstacle;
         ModelSetting settings[18];
-        check_begin(arena_printf(arena, "caches of latents of %s", CASES[i].rank));
+        check_begin(arena_printf(arena, "caches of latents of %s for %d", CASES[i].rank,
+                                 (int)CASES[i].context));
         Model *model =
             model_load(arena, variant.path, settings, fill_settings(&variant, settings), 1, diag);
         CHECK(model, "%s", diag_text(diag));
         const DecodeRequest request = {.model = "m",
                                        .forward = model ? model->graph : NULL,
                                        .n_blocks = 2,
-                                       .context = SEQ,
+                                       .context = CASES[i].context,
                                        .vocab = VOCAB,
                                        .sequences = BATCH,
                                        .chunk = 5};
@@ -340,7 +345,8 @@ static void test_latents(void) {
             const Node *node = plan->programs->graph->nodes[n];
             if (node->op == OP_STATE) numbers += type_elements(&node->types[0]);
         }
-        CHECK(numbers == 2 * BATCH * SEQ * CASES[i].numbers, "%lld numbers", (long long)numbers);
+        CHECK(numbers == 2 * BATCH * CASES[i].context * CASES[i].numbers, "%lld numbers",
+              (long long)numbers);
         diag_destroy(diag);
         arena_destroy(arena);
         check_end();
