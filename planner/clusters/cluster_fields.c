@@ -159,7 +159,7 @@ const ClusterField CLUSTER_FIELDS[] = {
     ROW("software.attention_share", REAL, software.attention_share, "times", 0.01, 4, OPTIONAL, 1,
         "the device's fractions of attention"),
     ROW("software.attention_most_head", COUNT, software.attention_most_head, "", 0, 4096, OPTIONAL,
-        0, "largest head on matrix units, of multiples of 8; 0: any"),
+        0, "largest head on matrix units (of 8 n); 0: any"),
     FLAG("software.attention_dropout", software.attention_dropout, OPTIONAL,
          "attention's probabilities are dropped, too"),
     FLAG("software.keeps_masks", software.keeps_masks, OPTIONAL, "dropout masks stay in memory"),

@@ -89,8 +89,8 @@ static int64_t count_values(const AttentionShape *s) {
     return s->values ? s->values : s->head;
 }
 
-static bool too_long(const AttentionShape *s) {
-    return s->head > ATTENTION_MAX_HEAD || count_values(s) > ATTENTION_MAX_HEAD;
+static bool is_longer(const AttentionShape *s, int64_t most) {
+    return s->head > most || count_values(s) > most;
 }
 
 /* A query's position in the sequence, by its number on this rank; keys are all here. */
@@ -135,7 +135,7 @@ static const float *read_row(const AttentionShape *s, const void *x, int64_t wid
 /* out[d][i] = factor x[row i][d] of rows of `width`; rows past the end are zero. */
 static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
                             const void *x, int64_t width, float factor, float out[][ROWS]) {
-    float wide[ATTENTION_MAX_HEAD];
+    float wide[ATTENTION_MAX_READ_HEAD];
     for (int i = 0; i < ROWS; i++) {
         if (i >= tile->n_rows) {
             for (int64_t d = 0; d < width; d++) out[d][i] = 0;
@@ -149,7 +149,7 @@ static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_
 /* x[row i][d] = in[d][i] factor[i] */
 static void store_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
                              float in[][ROWS], const float factor[ROWS], void *x, int64_t width) {
-    float wide[ATTENTION_MAX_HEAD];
+    float wide[ATTENTION_MAX_READ_HEAD];
     for (int i = 0; i < tile->n_rows; i++) {
         const int64_t at = row_place(s, b, h, tile->first + i) * width;
         float *row = vec_out_tile(x, s->dtype, at, wide);
@@ -235,9 +235,9 @@ static void softmax_add_block(RunningSoftmax *run, int n_keys, float scores[][RO
 
 static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
                          const void *q, const void *k, const void *v, void *o, float *lse) {
-    float wide[KEYS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
-    float qt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
-    float ot[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
+    float wide[KEYS * ATTENTION_MAX_READ_HEAD] __attribute__((aligned(64)));
+    float qt[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
+    float ot[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
     float scores[KEYS][ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
     const int head = (int)s->head, n_values = (int)count_values(s);
@@ -272,7 +272,7 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
 
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                        void *o, float *lse) {
-    if (too_long(shape)) return false;
+    if (is_longer(shape, ATTENTION_MAX_READ_HEAD)) return false;
     const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
     /* Causal tiles cost more the later they are: largest first, dynamically, evens the threads out.
@@ -467,7 +467,7 @@ static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const v
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,
                         void *dv, float *workspace) {
-    if (too_long(shape)) return false;
+    if (is_longer(shape, ATTENTION_MAX_HEAD)) return false;
     const int64_t n_pairs = shape->batch * shape->kv_heads;
 #pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
     for (int64_t pair = 0; pair < n_pairs; pair++)

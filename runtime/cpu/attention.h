@@ -9,8 +9,8 @@
  * 2024, Gemma 2). With `causal`, position s attends to positions 0..s; with a window of n, to those
  * of them that are less than n away; with documents, to those of its own. Blocks of which nothing
  * is seen are skipped. f32, or all but lse bf16 or f16 (`dtype`); sums are f32. head and values <=
- * ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend on the number of threads. Uses
- * about 200 KiB of each thread's stack.
+ * ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend on the number of threads. Uses as
+ * much of each thread's stack as rows of these need: about 500 KiB at most.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H
@@ -21,6 +21,9 @@
 #include <stdint.h>
 
 #define ATTENTION_MAX_HEAD 256
+#define ATTENTION_MAX_READ_HEAD                                                                    \
+    640 /* forward alone: ATTENTION_LONGEST_SHARED, caches of latents                              \
+         */
 
 typedef struct AttentionShape {
     int64_t batch, seq, kv_heads, group, head;
@@ -40,14 +43,14 @@ typedef struct AttentionShape {
     int64_t values; /* numbers of a head of v and o; 0: head */
 } AttentionShape;
 
-/* False when a head is longer than ATTENTION_MAX_HEAD (nothing is written). */
+/* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). */
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                        void *o, float *lse);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
- * the gradient of o. Parallel over batch and kv_heads. False as above. In 16 bits, dk and dv
- * are added up in f32 in `workspace`, of as many floats as k and v have elements; else it is not
- * read.
+ * the gradient of o. Parallel over batch and kv_heads. False: longer than ATTENTION_MAX_HEAD. In 16
+ * bits, dk and dv are added up in f32 in `workspace`, of as many floats as k and v have elements;
+ * else it is not read.
  */
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
                         const void *o, const float *lse, const void *d_o, void *dq, void *dk,

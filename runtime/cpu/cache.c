@@ -92,7 +92,7 @@ VEC_INLINE void foresee(const DType dtype, const BlockHead *b, int64_t at) {
 
 /* scores[r][j + t] of `n` keys from j on, a constant; dtype f32 or bf16. */
 VEC_INLINE void score_keys(const DType dtype, const int n, const BlockHead *b, int64_t j,
-                           float (*q)[CACHE_MAX_HEAD], float (*scores)[KEYS]) {
+                           float (*q)[ATTENTION_MAX_READ_HEAD], float (*scores)[KEYS]) {
     const int64_t at = b->at + j * b->pitch;
     for (int64_t r = 0; r < b->rows; r++) {
         Vec sums[TOGETHER] = {{0}};
@@ -137,7 +137,7 @@ VEC_INLINE void add_values(const DType dtype, const int n, const BlockHead *b, i
 }
 
 VEC_INLINE void score_block(const DType dtype, const BlockHead *b, int64_t first, int64_t end,
-                            float (*q)[CACHE_MAX_HEAD], float (*scores)[KEYS]) {
+                            float (*q)[ATTENTION_MAX_READ_HEAD], float (*scores)[KEYS]) {
     int64_t j = first;
     for (; j + TOGETHER <= end; j += TOGETHER) score_keys(dtype, TOGETHER, b, j, q, scores);
     for (; j < end; j++) score_keys(dtype, 1, b, j, q, scores);
@@ -196,8 +196,8 @@ static void attend_block(const CacheAttention *a, int64_t b, int64_t block, int6
     const DType dtype = a->shape.dtype;
     BlockHead keys = {a->k, base * head, a->kv_heads * head, head, rows};
     BlockHead values = {a->v, base * a->values, a->kv_heads * a->values, a->values, rows};
-    float scores[CACHE_MOST_ROWS][KEYS], q[CACHE_MOST_ROWS][CACHE_MAX_HEAD];
-    float wide[KEYS * CACHE_MAX_HEAD];
+    float scores[CACHE_MOST_ROWS][KEYS], q[CACHE_MOST_ROWS][ATTENTION_MAX_READ_HEAD];
+    float wide[KEYS * ATTENTION_MAX_READ_HEAD];
     memset(scores, 0, (size_t)rows * sizeof scores[0]);
     for (int64_t r = 0; r < rows; r++) {
         const float *row = vec_tile(a->q, dtype, row_number(a, b, h, r) * head, head, wide);
@@ -222,7 +222,7 @@ static void attend_block(const CacheAttention *a, int64_t b, int64_t block, int6
 /* The blocks' softmaxes as one, in the blocks' order. */
 static void join_blocks(const CacheAttention *a, int64_t b, int64_t h) {
     const Seen all = seen_by_all(a, b);
-    float sums[CACHE_MAX_HEAD];
+    float sums[ATTENTION_MAX_READ_HEAD];
     for (int64_t r = 0; r < a->shape.seq * a->group; r++) {
         float most = -INFINITY, total = 0;
         memset(sums, 0, (size_t)a->values * sizeof *sums);
@@ -290,7 +290,7 @@ static bool attend_tiles(const CacheAttention *a) {
 }
 
 bool cache_attention(const CacheAttention *a) {
-    if (a->head > CACHE_MAX_HEAD || a->values > CACHE_MAX_HEAD) return false;
+    if (a->head > ATTENTION_MAX_READ_HEAD || a->values > ATTENTION_MAX_READ_HEAD) return false;
     if (a->shape.seq * a->group > CACHE_MOST_ROWS) return attend_tiles(a);
     const int64_t n_heads = a->shape.batch * a->kv_heads, n_tasks = n_heads * count_blocks(a);
 #pragma omp parallel if (n_tasks > 1)

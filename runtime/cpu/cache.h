@@ -21,12 +21,10 @@ typedef struct CacheShape {
 void cache_append(const CacheShape *shape, int64_t width, const void *x, const int32_t *rows,
                   const int32_t *places, void *cache);
 
-enum { CACHE_MAX_HEAD = 640 }; /* ATTENTION_LONGEST_SHARED */
-
 /* o = softmax(scale q k^T + mask) v: a query at place p sees the positions up to p, with a window
  * of n the n last of them, with documents those from starts[b][...] on. q [batch, seq, kv_heads,
  * group, head], o likewise with `values` last. workspace: op_workspace_bytes of the node. False: a
- * head is longer than CACHE_MAX_HEAD. */
+ * head is longer than ATTENTION_MAX_READ_HEAD. */
 typedef struct CacheAttention {
     CacheShape shape;
     int64_t kv_heads, group, head, values;

@@ -264,8 +264,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/13/12/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 12; this program reads 13: make it again' \
+sed '1s/14/13/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 13; this program reads 14: make it again' \
     check "$folder/old.plan"
 small_v=(--pipeline 2 --schedule zb-v)
 fails 'zb-v in four chunks' 2 'schedule zb-v: has two chunks a stage, the way down and the way back; not 4' \
@@ -465,9 +465,9 @@ works 'a loss without labels: planned' '' plan $unlabelled --cluster cpu --ranks
 result 'a loss without labels: one note' "$([ "$err" = "$note" ] || echo "stderr is '$err'")"
 works 'plan without causality' '' plan "$folder/encoder.lua" "${small[@]}" -o "$folder/encoder.plan"
 sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = 1 }/' $model >"$folder/ahead.lua"
-fails 'generating with what follows' 2 'ahead.lua:65: generate: this shift is by more than 0' \
+fails 'generating with what follows' 2 'ahead.lua:67: generate: this shift is by more than 0' \
     generate "$folder/ahead.lua" "${small[@]}" --load "$folder/none"
-fails 'generating without causality' 2 'encoder.lua:68: generate: this attention is not causal' \
+fails 'generating without causality' 2 'encoder.lua:70: generate: this attention is not causal' \
     generate "$folder/encoder.plan" --load "$folder/w.st"
 other=$folder/other.plan
 works 'plan of another mesh' '' plan $model "${small[@]}" --mesh t=2 -o "$other"
@@ -552,7 +552,7 @@ fails 'no share' 2 '--top-p' "${writes[@]}" --top-p 1.5
 sed 's/x = nn.dropout(x, m.dropout)/x = x + ops.shift{ x, axis = "seq", by = -1 }/' $model >"$folder/behind.lua"
 works 'a model that looks back otherwise' 'Two' generate "$folder/behind.lua" "${writes[@]:2}"
 result 'computes all again, and says why' "$(grep -qF \
-    "behind.lua:65: shift: looks at other positions" "$folder/err" || echo "$err")"
+    "behind.lua:67: shift: looks at other positions" "$folder/err" || echo "$err")"
 llama=(models/llama.lua --set layers=1 --set model=32 --set heads=2 --set ffn=32 --set seq=8)
 run train "${llama[@]}" --data "$text" --steps 1 --save "$folder/llama.st"
 works 'rotary positions beyond the trained ones' 'Two moons' generate "${llama[@]}" \

@@ -229,10 +229,10 @@ int main(void) {
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
     const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                         wide = {1, 1, 1, 1, 257, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                         deep = {1, 1, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 257};
+                         wide = {1, 1, 1, 1, 641, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
+                         deep = {1, 1, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 641};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
-    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head 257 accepted");
-    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 257 accepted");
+    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
+    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
     return check_report();
 }

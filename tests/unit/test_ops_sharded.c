@@ -307,6 +307,11 @@ static const ShardedCase CASES[] = {
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"
                                                     "%8 = shift(%4) {axis=head, by=1} : "
                                                     "f32[batch=4/d, seq=6, kv=5/t, head=7]\n"},
+    {"pairs of rows that are divided", "t=3, d=2, p=1", false,
+     PARAM(0, "", "batch=4/d, seq=7/t]") "%1 = of_pairs(%0) {axis=batch, from=1, into=0} : "
+                                         "f32[batch=4/d, seq=7/t]\n"
+                                         "%2 = of_pairs(%0) {axis=batch, from=0, into=0} : "
+                                         "f32[batch=4/d, seq=7/t]\n"},
     {"experts divided, of tokens that are divided", "t=2, d=2, p=1",
      true, /* padding of choices is expert 0 */
      PARAM(0, "", "batch=3/d, seq=7, routes=5]") PARAM(1, "", "batch=3/d, seq=7, model=3]") TOKENS(
