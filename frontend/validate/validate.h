@@ -158,7 +158,7 @@ void validate_show_html(StrBuf *out, const Validation *result);
 void validate_show_svg(StrBuf *out, const Validation *result);
 
 /* "full", "selective sp z1": what a layout has beside its degrees. */
-enum { CHOICES_TEXT = 32 };
+enum { CHOICES_TEXT = 48 };
 const char *run_choices(const Run *run, char text[CHOICES_TEXT]);
 /* Rows that used --cluster and --software, where given: each a sentence with `end` behind it. */
 void validate_put_users(StrBuf *out, const Validation *result, const char *end);
