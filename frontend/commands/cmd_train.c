@@ -2,6 +2,7 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_reference.h"
@@ -174,7 +175,10 @@ static bool start_engine(Run *run) {
     run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
-    if (!train_reference_check(&run->data, &run->options, run->diag)) return false;
+    if (!train_alike_check(run->args, &run->data, &run->options, run->diag) ||
+        !train_reference_check(&run->data, &run->options, run->diag)) {
+        return false;
+    }
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
@@ -303,7 +307,7 @@ static bool take_step(Run *run, int64_t step) {
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
         run->n_empty += metrics.n_labels == 0;
     }
-    run->stopped = engine_args_agree(&run->options, interrupted);
+    run->stopped = engine_args_any(&run->options, interrupted);
     bool is_last = step == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
     if (run->data.n_val && (is_last || (run->eval_every && step % run->eval_every == 0))) {

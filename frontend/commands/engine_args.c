@@ -3,6 +3,7 @@
 #include "frontend/commands/train_layout.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* -1: not given; else a DeviceKind. False: reported. */
@@ -141,4 +142,16 @@ bool engine_args_agree(const EngineOptions *options, bool own) {
     if (!options->control) return own;
     /* A lost rank: what follows, a step or the end, says so. */
     return control_broadcast(options->control, 0, &answer, 1) && answer != 0;
+}
+
+bool engine_args_any(const EngineOptions *options, bool own) {
+    unsigned char answer = own;
+    if (!options->control) return own;
+    const size_t world = (size_t)control_world(options->control);
+    unsigned char *answers = calloc(world, 1);
+    if (!answers) BUG("out of memory");
+    bool met = control_all_gather(options->control, &answer, 1, 1, answers, NULL);
+    bool any = met ? memchr(answers, 1, world) != NULL : own;
+    free(answers);
+    return any;
 }

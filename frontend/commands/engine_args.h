@@ -32,8 +32,9 @@ void engine_args_explain(const EngineOptions *options, Diag *diag);
  * one of them came to no good end. */
 bool engine_args_release(EngineOptions *options, bool good);
 
-/* Rank 0's answer on all ranks, so that they end after the same step; one process: its own. False
- * once the job has failed. */
+/* Rank 0's answer on all ranks; one process: its own. False once the job has failed. */
 bool engine_args_agree(const EngineOptions *options, bool own);
+/* Is it so on any rank? The same on all of them; one process, or a job that has failed: its own. */
+bool engine_args_any(const EngineOptions *options, bool own);
 
 #endif

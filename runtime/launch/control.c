@@ -448,6 +448,10 @@ bool control_close(Control *control) {
     return operate(control, &request);
 }
 
+int control_world(const Control *control) {
+    return control->options.world;
+}
+
 bool control_barrier(Control *control) {
     Request request = {.kind = REQUEST_BARRIER, .data = strbuf_create()};
     return operate(control, &request);

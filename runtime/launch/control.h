@@ -66,6 +66,9 @@ ControlOptions control_default_options(const LaunchEnvironment *launch, uint64_t
  * rank was refused. */
 Control *control_connect(const ControlOptions *options, Diag *diag);
 
+/* How many ranks the job has. */
+int control_world(const Control *control);
+
 /* The end of a job that went well: returns when all ranks have called it; from then on ranks may go
  * without being lost. */
 bool control_close(Control *control);

@@ -49,7 +49,8 @@ void control_fail_lost(Control *control, int rank, const char *cause) {
     StrBuf text = strbuf_create();
     control_name_rank(control, rank, &text);
     strbuf_put(&text, " was lost");
-    put_place(&control->members[rank].progress, "was", &text);
+    /* Heartbeats go to the hub: others do not know what the hub was in. */
+    if (control_is_hub(control)) put_place(&control->members[rank].progress, "was", &text);
     control_fail(control, "%s (%s)", text.text, cause);
     strbuf_destroy(&text);
 }

@@ -1,0 +1,107 @@
+#include "frontend/commands/train_alike.h"
+
+#include "runtime/data/mix.h"
+#include "runtime/launch/control.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OF_TRAINING_DATA = N_OPTIONS, OF_VALIDATION_DATA, N_RECORDED };
+
+/* What a rank says of itself: a hash each, 0: not given. */
+typedef struct Record {
+    uint64_t of[N_RECORDED];
+} Record;
+
+static uint64_t mix_in(uint64_t hash, const void *bytes, size_t length) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < length; i++) hash = mix_bits(hash ^ at[i]);
+    return hash;
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text) {
+    return mix_in(hash, text, strlen(text) + 1);
+}
+
+/* A host may have its own paths, cores, and manners. */
+static bool may_differ(CliOption option) {
+    static const CliOption OWN[] = {OPT_LOG, OPT_QUIET, OPT_THREADS, OPT_TIMEOUT};
+    for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
+        if (option == OWN[i]) return true;
+    }
+    return false;
+}
+
+/* Of files only whether there are any, and how many. */
+static uint64_t hash_option(const CliOptionInfo *info, const CliValue *value) {
+    uint64_t hash = mix_bits(1);
+    if (!value->given) return 0;
+    switch (info->kind) {
+    case KIND_INT: return mix_in(hash, &value->integer, sizeof(value->integer));
+    case KIND_REAL: return mix_in(hash, &value->real, sizeof(value->real));
+    case KIND_TEXT: return mix_text(hash, value->text);
+    case KIND_READS: return mix_in(hash, &value->n_list, sizeof(value->n_list));
+    case KIND_LIST:
+        for (int i = 0; i < value->n_list; i++) hash = mix_text(hash, value->list[i]);
+        return hash;
+    default: return hash;
+    }
+}
+
+static Record describe(const CliArgs *args, const TrainData *data) {
+    Record record = {{0}};
+    char name[96];
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!may_differ((CliOption)i)) {
+            record.of[i] = hash_option(&CLI_OPTIONS[i], &args->values[i]);
+        }
+    }
+    train_data_name(data, name, sizeof(name));
+    record.of[OF_TRAINING_DATA] = mix_text(mix_bits(2), name);
+    for (int i = 0; i < data->n_val; i++) {
+        int64_t windows = dataset_count_windows(data->val[i].data);
+        record.of[OF_VALIDATION_DATA] =
+            mix_in(record.of[OF_VALIDATION_DATA] ^ 3, &windows, sizeof(windows));
+    }
+    return record;
+}
+
+/* -1: in nothing. */
+static int find_difference(const Record *a, const Record *b) {
+    for (int i = 0; i < N_RECORDED; i++) {
+        if (a->of[i] != b->of[i]) return i;
+    }
+    return -1;
+}
+
+static void report(int rank, int at, bool has_it, Diag *diag) {
+    if (at >= N_OPTIONS) {
+        diag_error(diag, NO_LOC,
+                   "train: rank %d found other %s data than rank 0: give all the same", rank,
+                   at == OF_TRAINING_DATA ? "training" : "validation");
+        return;
+    }
+    diag_error(diag, NO_LOC, "train: rank %d was started %s --%s than rank 0: give all the same",
+               rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
+}
+
+bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
+                       Diag *diag) {
+    if (!options->control) return true;
+    const int world = control_world(options->control);
+    const Record own = describe(args, data);
+    Record *all = calloc((size_t)world, sizeof(Record));
+    if (!all) BUG("out of memory");
+    bool met = control_all_gather(options->control, &own, sizeof(own), sizeof(own), all, NULL);
+    bool alike = true;
+    for (int r = 1; met && alike && r < world; r++) {
+        int at = find_difference(&all[0], &all[r]);
+        if (at < 0) continue;
+        report(r, at, all[r].of[at] && all[0].of[at], diag);
+        alike = false;
+    }
+    free(all);
+    const char *reason = "";
+    if (!met && control_failed(options->control, &reason)) diag_error(diag, NO_LOC, "%s", reason);
+    return met && alike;
+}
