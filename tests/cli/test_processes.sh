@@ -123,6 +123,44 @@ why=
 [ "$codes" = ' 2 2' ] || why="exit codes$codes"
 grep -q '2 processes were started for a plan of 4 ranks' "$folder/rank1" || why=$(cat "$folder/rank1")
 result 'another number of processes is refused' "$why"
+
+# Rank 1 is started otherwise than rank 0: nothing is trained, and nobody waits.
+# differs NAME TEXT OPTIONS-OF-RANK-1
+head -c 9000 "$folder/text" >"$folder/other"
+differs() {
+    local name=$1 text=$2 rank why= own
+    shift 2
+    job 0
+    for rank in 0 1; do
+        own=("$@")
+        [ "$rank" -eq 1 ] || own=()
+        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" train "$folder/pair" \
+            --data "$folder/text" --steps 3 "${own[@]}" >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    finish
+    [ "$codes" = ' 2 2' ] || why="exit codes$codes"
+    for rank in 0 1; do
+        grep -q "$text" "$folder/rank$rank" || why=${why:-$(cat "$folder/rank$rank")}
+    done
+    result "$name" "$why"
+}
+# shellcheck disable=SC2086
+run plan $gpt $small --global-batch 8 --mesh d=2 -o "$folder/pair"
+differs 'another learning rate' 'rank 1 was started otherwise as to --lr than rank 0' --lr 0.1
+differs 'more data' 'rank 1 was started with another --data than rank 0' --data "$folder/other"
+job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
+for ((i = 0; i < 600; i++)); do
+    grep -q '^step' "$folder/rank0" && break
+    sleep 0.05
+done
+kill -TERM "$(pgrep -P "${pids[1]}")"
+finish
+why=
+[ "$codes" = ' 130 130' ] || why="exit codes$codes"
+[ -s "$folder/stopped" ] || why=${why:-no checkpoint}
+result 'a signal to one rank ends all, with a checkpoint' "$why"
+
 # Two hosts, as network namespaces; both have an interface besides, with one address, that leads
 # nowhere (as docker0 is): whoever answers there is not the rank that is meant.
 # on_hosts PLAN-ARGUMENTS...: ranks 0 and 1 on the first, 2 and 3 on the second.
