@@ -75,6 +75,7 @@ bool engine_load(Engine *engine, const char *path, Diag *diag);
 typedef struct TrainingPlace {
     int64_t step, samples; /* done */
     char data[96];         /* the caller's name of what was trained on; UTF-8 */
+    char reference[24];    /* and of the model that it compares with; "": none */
 } TrainingPlace;
 /* As load and save, with the optimizer's state and the place. Refused: weights alone, another seed
  * than the plan's. Of several processes all have it, or none. */

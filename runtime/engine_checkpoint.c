@@ -252,6 +252,8 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     const char *data = safetensors_find_metadata(file, CHECKPOINT_DATA_KEY);
     *out = (TrainingPlace){.step = (int64_t)step, .samples = (int64_t)samples};
     snprintf(out->data, sizeof(out->data), "%s", data ? data : "");
+    const char *reference = safetensors_find_metadata(file, CHECKPOINT_REFERENCE_KEY);
+    snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
     return true;
 }
 

@@ -80,6 +80,8 @@ static void declare(Saving *s, const TrainingPlace *place) {
                                         arena_printf(s->arena, "%" PRIu64, counts[i].value));
     }
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_DATA_KEY, place->data);
+    if (!place->reference[0]) return;
+    safetensors_writer_add_metadata(s->writer, CHECKPOINT_REFERENCE_KEY, place->reference);
 }
 
 /* --- the way --- */

@@ -8,10 +8,11 @@
 #include "runtime/engine_internal.h"
 
 /* Metadata of checkpoints: counts in decimal digits, and the name of the data. */
-#define CHECKPOINT_STEP_KEY    "perilune.step"
-#define CHECKPOINT_SAMPLES_KEY "perilune.samples"
-#define CHECKPOINT_SEED_KEY    "perilune.seed"
-#define CHECKPOINT_DATA_KEY    "perilune.data"
+#define CHECKPOINT_STEP_KEY      "perilune.step"
+#define CHECKPOINT_SAMPLES_KEY   "perilune.samples"
+#define CHECKPOINT_SEED_KEY      "perilune.seed"
+#define CHECKPOINT_DATA_KEY      "perilune.data"
+#define CHECKPOINT_REFERENCE_KEY "perilune.reference"
 
 typedef enum SavingWay {
     SAVING_FAILED, /* reported; saving_end all the same */

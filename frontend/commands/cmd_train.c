@@ -435,7 +435,7 @@ static bool prepare(Run *run) {
             planned_bytes(run->plan));
     }
     if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
-                              run->diag)) {
+                              &run->checkpoint.place, run->diag)) {
         return false;
     }
     if (log && run->is_first) {

@@ -114,13 +114,20 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     return good;
 }
 
+static bool has_system(const json_t *messages) {
+    const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    return role && strcmp(role, "system") == 0;
+}
+
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
                           size_t length, SourceLoc loc, GenerateText *text, Diag *diag) {
     TokenList tokens = {0};
     Encoder *encoder = encoder_create(text->tokenizer);
-    json_t *own = messages ? NULL : json_copy(chat->messages);
-    if (own) say(own, "user", said, length);
-    bool good = encode(chat, own ? own : messages, encoder, loc, &tokens, diag);
+    json_t *own = has_system(messages) ? json_array() : json_copy(chat->messages);
+    if (messages && json_array_extend(own, (json_t *)(uintptr_t)messages) != 0)
+        BUG("out of memory");
+    if (!messages) say(own, "user", said, length);
+    bool good = encode(chat, own, encoder, loc, &tokens, diag);
     json_decref(own);
     encoder_destroy(encoder);
     begin_answer(text, tokens);

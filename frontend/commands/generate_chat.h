@@ -26,7 +26,8 @@ void generate_chat_release(GenerateChat *chat);
 bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
                        size_t *out_kept, Diag *diag);
 /* A conversation of its own: `messages`, or, where that is NULL, what the user says, after what the
- * system does. The text becomes the answer's beginning. False: reported at `loc`. */
+ * system does, unless they begin with that. The text becomes the answer's beginning. False:
+ * reported at `loc`. */
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
                           size_t length, SourceLoc loc, GenerateText *text, Diag *diag);
 /* The text is the answer. */

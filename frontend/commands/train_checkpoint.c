@@ -49,6 +49,7 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                 checkpoint->from, place.data, checkpoint->place.data);
     }
     checkpoint->place.step = place.step;
+    memcpy(checkpoint->place.reference, place.reference, sizeof(place.reference));
     checkpoint->place.samples = place.samples;
     *out_resumed = true;
     return true;

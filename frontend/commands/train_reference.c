@@ -25,6 +25,7 @@ typedef struct Reference {
     int64_t n_pairs;
     float *scores; /* [n_pairs, 2] */
     char weights[FINGERPRINT_BYTES], pairs[FINGERPRINT_BYTES];
+    TrainingPlace *place;
     Diag *diag;
 } Reference;
 
@@ -43,16 +44,40 @@ static bool hash_file(const char *path, uint64_t *hash, Diag *diag) {
     return true;
 }
 
-/* Of the files that weights come from, or of what they are drawn by. */
+/* What changes nothing of what a model without dropout says. */
+static bool is_of_training(const char *setting, size_t length, bool has_adapters) {
+    static const char *const OURS[] = {"preference", "beta", "label_smoothing", "gamma", "dropout"};
+    if (!has_adapters && strncmp(setting, "lora", 4) == 0) return true; /* they begin with 0 */
+    for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) {
+        size_t own = strlen(OURS[i]);
+        if (length > own && strncmp(setting, OURS[i], own) == 0 && setting[own] == '=') return true;
+    }
+    return false;
+}
+
+static uint64_t hash_model(const Plan *plan, bool has_adapters) {
+    uint64_t hash = 0;
+    for (const char *c = plan->model; *c; c++) hash = mix_bits(hash ^ (unsigned char)*c);
+    for (const char *at = plan->settings ? plan->settings : ""; *at;) {
+        size_t length = strcspn(at, "\n");
+        for (size_t i = 0; i < length && !is_of_training(at, length, has_adapters); i++) {
+            hash = mix_bits(hash ^ (unsigned char)at[i]);
+        }
+        at += length + (at[length] != '\0');
+    }
+    return hash;
+}
+
+/* Of the model and the files that its weights come from, or what they are drawn by. */
 static bool name_weights(Reference *r) {
     static const CliOption FILES[] = {OPT_LOAD, OPT_LOAD_TRAINED};
     const CliArgs *args = r->data->args;
-    uint64_t hash = 0;
+    uint64_t hash = hash_model(r->data->plan, cli_given(args, OPT_LOAD_TRAINED));
     for (int i = 0; i < 2; i++) {
         if (!cli_given(args, FILES[i])) continue;
         if (!hash_file(cli_text(args, FILES[i], ""), &hash, r->diag)) return false;
     }
-    if (!cli_given(args, OPT_LOAD)) hash = mix_bits(r->data->plan->seed);
+    if (!cli_given(args, OPT_LOAD)) hash = mix_bits(hash ^ r->data->plan->seed);
     snprintf(r->weights, sizeof(r->weights), "%016" PRIx64, hash);
     return true;
 }
@@ -87,7 +112,9 @@ static const char *why_unfit(const Reference *r, const Safetensors *file, bool k
         return "has the reference's log-probabilities of other pairs, or of other parts of them: "
                "give the data, seq and --val-fraction that it was made with, or another file";
     }
-    if (knows_weights && strcmp(weights, r->weights) != 0) {
+    const char *before = r->place->reference; /* what the checkpoint was trained with */
+    bool others = knows_weights && strcmp(weights, r->weights) != 0;
+    if (others || (*before && strcmp(weights, before) != 0)) {
         return "has the log-probabilities of another reference: give the --load that it was made "
                "with, or another file";
     }
@@ -100,7 +127,10 @@ static bool read_file(Reference *r, bool knows_weights, bool *out_stale) {
     Safetensors *file = safetensors_open(r->path, r->diag);
     if (!file) return false;
     const char *why = why_unfit(r, file, knows_weights, &info);
-    if (!why) memcpy(r->scores, info.data, info.n_bytes);
+    if (!why) {
+        memcpy(r->scores, info.data, info.n_bytes);
+        snprintf(r->weights, sizeof(r->weights), "%s", safetensors_find_metadata(file, OF_WEIGHTS));
+    }
     safetensors_close(file);
     *out_stale = why && why != NO_REFERENCE;
     return !why || fail(r, why);
@@ -198,14 +228,15 @@ static const char *find_path(const CliArgs *args) {
 }
 
 bool train_reference_make(TrainData *data, Engine *engine, const EngineOptions *options,
-                          bool resumed, bool quiet, Diag *diag) {
+                          bool resumed, bool quiet, TrainingPlace *place, Diag *diag) {
     TrainPart *parts[2 * BLEND_MOST_SOURCES];
     const CliArgs *args = data->args;
-    Reference r = {.data = data, .engine = engine, .path = find_path(args), .diag = diag};
+    Reference r = {
+        .data = data, .engine = engine, .path = find_path(args), .place = place, .diag = diag};
     if (!data->pairs.asks_reference) return true;
     int n_parts = list_parts(&r, parts);
     name_pairs(&r, parts, n_parts);
-    if (!name_weights(&r)) return false;
+    if (r.path && !name_weights(&r)) return false;
     engine_set_reference(engine, data->reference);
     bool is_there = r.path && access(r.path, F_OK) == 0, stale = false;
     if (resumed && !is_there) {
@@ -225,8 +256,10 @@ bool train_reference_make(TrainData *data, Engine *engine, const EngineOptions *
         if (!needed && !good && !stale) fail(&r, "is in the way: " REFERENCE_HERE);
         if (!needed) diag_destroy(why);
         if (good && !quiet) printf("before  %s: what the reference said\n", r.path);
-        if (good) return check_scores(&r);
-        if (needed || !stale) return false;
+        if (!good && (needed || !stale)) return false;
+        is_there = good;
     }
-    return compute(&r, parts, n_parts, quiet);
+    if (is_there ? !check_scores(&r) : !compute(&r, parts, n_parts, quiet)) return false;
+    memcpy(place->reference, r.weights, sizeof(place->reference));
+    return true;
 }

@@ -17,8 +17,9 @@
 bool train_reference_check(const TrainData *data, const EngineOptions *options, Diag *diag);
 
 /* Sets the scores of data's parts and engine's reference; nothing where the plan asks for none.
- * resumed: the engine's weights are no longer the first ones. False: reported. */
+ * resumed: the engine's weights are no longer the first ones, and place->reference says whose
+ * scores they were trained with; it is set. False: reported. */
 bool train_reference_make(TrainData *data, Engine *engine, const EngineOptions *options,
-                          bool resumed, bool quiet, Diag *diag);
+                          bool resumed, bool quiet, TrainingPlace *place, Diag *diag);
 
 #endif

@@ -250,7 +250,9 @@ static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run)
     if (run->ep > 1 && (run->t == UNSTATED || run->d == UNSTATED)) {
         return "ep with t or d left open is not searched";
     }
-    if (run->ep > 1) e = run_expert_degree(predictor->arena, run, &why);
+    if (run->more.experts > 0 && run->t != UNSTATED && run->d != UNSTATED) {
+        e = run_expert_degree(predictor->arena, run, &why);
+    }
     if (e == 0) return why;
     if (run->zero >= N_ZERO_STAGES) return "ZeRO has stages 0 to 3";
     if (run->v > MAX_CHUNKS) return "too many chunks a stage";

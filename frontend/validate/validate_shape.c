@@ -65,7 +65,16 @@ const char *run_shape_problem(Arena *arena, const Run *run) {
         return arena_printf(arena, "dense_layers %" PRId64 " is more than the layers, %" PRId64,
                             more->dense_layers, run->layers);
     }
-    if (has(more->kv_rank)) return NULL;
+    if (has(more->kv_rank)) {
+        return has(more->head) ? "column head has no meaning beside kv_rank" : NULL;
+    }
+    if (has(more->head) && strcmp(run_model(run), "gpt") == 0 &&
+        more->head * run->heads != run->hidden) {
+        return arena_printf(arena,
+                            "head %" PRId64 " x heads %" PRId64 " is not hidden %" PRId64
+                            ", as a model without kv_heads has it",
+                            more->head, run->heads, run->hidden);
+    }
     if (!has(more->head) && run->hidden % run->heads != 0) {
         return arena_printf(arena, "hidden %" PRId64 " is not a multiple of heads %" PRId64,
                             run->hidden, run->heads);

@@ -41,7 +41,7 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->device.name, 20);
     strbuf_printf(out, ", %d rank%s; software: ", report->request->n_ranks,
                   report->request->n_ranks == 1 ? "" : "s");
-    lines_put_name(out, cluster->software.name, 20);
+    lines_put_name(out, cluster->software.name, 24);
     strbuf_put(out, "\n");
     put_label(out, "batch");
     const char *how = report->precision != DTYPE_FP8 ? ""

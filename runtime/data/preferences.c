@@ -79,6 +79,17 @@ void preference_add_totals(PreferenceTotals *sum, const PreferenceTotals *more) 
     sum->n_answer += more->n_answer;
 }
 
+/* Two answers to one question? What was cut off of both is not in them. */
+static bool have_one_prompt(const TokenBuffer *buffer, const Answered pair[2]) {
+    size_t n = pair[0].answer - pair[0].begin;
+    bool equal = pair[1].answer - pair[1].begin == n;
+    for (size_t i = 0; equal && i < n; i++) {
+        equal = token_buffer_at(buffer, pair[0].begin + i) ==
+                token_buffer_at(buffer, pair[1].begin + i);
+    }
+    return equal;
+}
+
 /* Gives where the next pair begins. False: an answer without a prompt, or no answer; reported. */
 static bool find_pair(const TokenBuffer *buffer, size_t *at, int64_t number, Answered pair[2],
                       Diag *diag) {
@@ -93,7 +104,12 @@ static bool find_pair(const TokenBuffer *buffer, size_t *at, int64_t number, Ans
                    pair[i].answer < pair[i].end ? "prompt before it" : "token that counts");
         return false;
     }
-    return true;
+    if (have_one_prompt(buffer, pair)) return true;
+    diag_error(diag, NO_LOC,
+               "pair %" PRId64 ": the answers are to different prompts: what differs must begin "
+               "with the assistant's",
+               number);
+    return false;
 }
 
 bool preference_rows(TokenBuffer *buffer, const PreferenceOptions *options, PreferenceTotals *out,

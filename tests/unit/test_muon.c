@@ -252,7 +252,7 @@ static void test_low(DType precision) {
 static void test_checkpoint(void) {
     static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
     static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text"};
+    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text", ""};
     TrainingPlace found = {0};
     char path[] = "/tmp/perilune-muon-XXXXXX";
     int file = mkstemp(path);
