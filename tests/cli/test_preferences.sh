@@ -87,12 +87,12 @@ fails 'of other pairs' 2 "/r: has the reference's log-probabilities of other pai
 fails 'of other weights' 2 '/r: has the log-probabilities of another reference' "${again[@]}" \
     --data "$folder/p.bin" --load "$folder/a.safetensors"
 fails 'of another model' 2 '/r: has the log-probabilities of another reference' "${again[@]}" \
-    --data "$folder/p.bin" --set layers=1
+    --data "$folder/p.bin" --set norm_eps=1e-3
 run train "${small[@]}" --data "$folder/p.bin" --steps 1 --load "$folder/a.safetensors" --reference "$folder/of_a"
 fails 'of a run that goes on: another one than before' 2 '/of_a: has the log-probabilities of another reference' train \
     "${small[@]}" --data "$folder/p.bin" --steps 7 --resume "$folder/c" --reference "$folder/of_a"
 printf '%s\n' '{"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "rejected":' \
-    '[{"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}' | tr '\n' ' ' >"$folder/apart.jsonl"
+    '[{"role": "user", "content": "a"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}' | tr '\n' ' ' >"$folder/apart.jsonl"
 fails 'answers to two questions' 2 'pair 1: the answers are to different prompts' train "${small[@]}" "${with[@]}" \
     --data "$folder/apart.jsonl" --chat-template alpaca --steps 1
 fails 'no reference' 2 "/a.safetensors: is no file of a reference's" train "${small[@]}" --steps 1 \
