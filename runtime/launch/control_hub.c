@@ -49,8 +49,10 @@ void control_fail_lost(Control *control, int rank, const char *cause) {
     StrBuf text = strbuf_create();
     control_name_rank(control, rank, &text);
     strbuf_put(&text, " was lost");
-    /* Heartbeats go to the hub: others do not know what the hub was in. */
-    if (control_is_hub(control)) put_place(&control->members[rank].progress, "was", &text);
+    /* The hub may go before its first heartbeat: then nothing is known of it. */
+    const ProgressRecord *progress = &control->members[rank].progress;
+    bool is_known = control_is_hub(control) || progress->step >= 0 || progress->text[0];
+    if (is_known) put_place(progress, "was", &text);
     control_fail(control, "%s (%s)", text.text, cause);
     strbuf_destroy(&text);
 }
