@@ -341,11 +341,11 @@ int main(void) {
     int n_skipped = -1;
     snprintf(checkpoint, sizeof(checkpoint), "/tmp/perilune-loss_scaling-%d.safetensors",
              (int)getpid());
-    for (int i = 0; i < N_CASES; i++) {
+    for (int i = 0; i < N_CASES; i += VARIANT_STEP) {
         check_same_bits(&CASES[i], (LossScaling){1024, 0}, STAYS);
         check_same_bits(&CASES[i], (LossScaling){8, 3}, GROWS);
         check_falls(&CASES[i], &n_skipped);
-        if (i != 1 && i != 5) continue;
+        if (i % 4 != VARIANT_STEP) continue;
         optimizer = "muon"; /* a skipped step leaves its momentum, too */
         check_falls(&CASES[i], &n_skipped);
         optimizer = "adamw";

