@@ -187,13 +187,17 @@ const CliCommand CLI_COMMANDS[] = {
      "      --global-batch 1536 --html scale.html\n",
      cmd_scale},
     {"compare",
-     "A.plan B.plan",
-     "says what two plans differ in, and what it costs",
+     "A B [C]...",
+     "says what two plans differ in and what it costs, or how runs went",
      {{"options", IN_COMPARE}},
      "Times are predicted for the device that each plan was made for, or with --cluster for the\n"
      "cluster's, which also tells traffic inside nodes from traffic between them.\n\n"
+     "Given run logs of perilune train instead (2 to 16 .jsonl files): losses, speeds, and whether\n"
+     "each is the first one's curve, or where they part; --html draws their curves together.\n\n"
      "  perilune compare a.plan b.plan\n"
-     "  perilune compare a.plan b.plan --cluster selene --json\n",
+     "  perilune compare a.plan b.plan --cluster selene --json\n"
+     "  perilune compare one_rank.jsonl eight_ranks.jsonl\n"
+     "  perilune compare lr1.jsonl lr2.jsonl lr3.jsonl --html -o runs.html\n",
      cmd_compare},
     {"validate",
      "RUNS.csv",

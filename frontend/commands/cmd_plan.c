@@ -4,6 +4,7 @@
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/search_args.h"
 #include "frontend/commands/show_cuda.h"
+#include "frontend/commands/run_curve.h"
 #include "frontend/commands/show_run.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
@@ -104,11 +105,6 @@ static ShowFunction *choose_form(const CliArgs *args, Diag *diag) {
         chosen = FORMS[i].show;
     }
     return chosen ? chosen : show_cuda_text;
-}
-
-static bool is_run_log(const char *path) {
-    size_t length = strlen(path);
-    return length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
 }
 
 /* What predicts must not be given for a form or file that has no predictions. */

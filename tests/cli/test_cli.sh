@@ -423,6 +423,24 @@ result 'validation is in the log' \
 works 'loss page' '<polyline' show "$folder/run.jsonl" --html
 printf '{"step":1,"loss":1e17}\n{"step":2,"loss":1.0000000000000002e17}\n' >"$folder/flat.jsonl"
 works 'a loss too large for ticks' '</html>' show "$folder/flat.jsonl" --html
+for s in 1 2 3; do
+    printf '{"step":%d,"loss":%d}\n' $s $((5 - s)) >>"$folder/one.jsonl"
+    printf '{"step":%d,"loss":%d.000001}\n' $s $((5 - s)) >>"$folder/near.jsonl"
+    printf '{"step":%d,"loss":%d,"val_loss":%d}\n' $s $((s == 2 ? 9 : 5 - s)) $s >>"$folder/far.jsonl"
+done
+echo '{"step":9,"loss":1}' >"$folder/later.jsonl"
+echo '{"loss":1' >"$folder/bad.jsonl"
+logs=("$folder/one.jsonl" "$folder/near.jsonl" "$folder/far.jsonl")
+works 'compare: the same run' 'same losses in all 3 common steps' compare "${logs[0]}" "${logs[0]}"
+works 'compare: one curve' 'one curve: losses of 3 common steps within 5.0e-07' compare "${logs[@]}"
+works 'compare: curves that part' 'parts at step 2: 9, not 3; furthest at step 2, by 200 %' compare "${logs[@]}"
+works 'compare of runs as JSON' '"best_val_step":1,' compare "${logs[@]}" --json
+works 'compare of runs as a page' '<polyline class="source hue2"' compare "${logs[@]}" --html
+works 'compare: no step in common' 'no step in common' compare "${logs[0]}" "$folder/later.jsonl"
+fails 'a log and a plan' 2 'logs of runs (.jsonl) with each other' compare "${logs[0]}" "$folder/half.plan"
+fails 'a page of plans' 2 '--html: is for logs of runs' compare "$folder/half.plan" "$folder/half.plan" --html
+fails 'three plans' 2 'two at a time; not 3' compare "$folder/half.plan" "$folder/half.plan" "$folder/half.plan"
+fails 'a damaged log' 2 'bad.jsonl:1: no line of a run log' compare "${logs[0]}" "$folder/bad.jsonl"
 printf '{"step":1e17,"loss":1}\n' >"$folder/late.jsonl"
 works 'a step too large for ticks' '</html>' show "$folder/late.jsonl" --html
 printf '{"step":1}\0{"step":2}\0{"step":3}\0' >"$folder/zeros.jsonl"

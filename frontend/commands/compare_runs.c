@@ -1,0 +1,268 @@
+#include "frontend/commands/compare_runs.h"
+
+#include "frontend/commands/run_chart.h"
+#include "ir/base/json.h"
+#include "planner/show/show_html.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Losses closer than this are one curve: what f32 sums in another order leave of some steps. */
+static const double ONE_CURVE = 1e-5;
+
+/* Of one run; NaN: the log has none. */
+typedef struct RunFigures {
+    const RunCurve *curve;
+    double last_step, loss, end_loss;        /* end_loss: mean over the last tenth of its steps */
+    double val_loss, best_val_loss, best_at; /* best_at: its step */
+    double tokens_per_s, seconds;            /* tokens_per_s: the median */
+} RunFigures;
+
+/* Of a run against the first, over the steps that both logs have. */
+typedef struct RunDifference {
+    int n_common;
+    bool same;                   /* every loss to the last digit of the log */
+    double apart_at;             /* first step whose losses differ by ONE_CURVE; NaN: none */
+    double apart_a, apart_b;     /* its losses */
+    double largest, largest_at;  /* relative to the first's loss */
+    double reaches_at, of_steps; /* the step whose validation loss is at most the first's best one,
+                                  * and what the first took; NaN: none */
+} RunDifference;
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(Arena *arena, const RunCurve *curve, const Series *series) {
+    double *kept = ARENA_ARRAY(arena, double, curve->n_steps);
+    int n = 0;
+    for (int i = 0; i < curve->n_steps; i++) {
+        if (isfinite(series->values[i])) kept[n++] = series->values[i];
+    }
+    if (n == 0) return NAN;
+    qsort(kept, (size_t)n, sizeof(*kept), compare_doubles);
+    return n % 2 ? kept[n / 2] : (kept[n / 2 - 1] + kept[n / 2]) / 2;
+}
+
+static double mean_of_end(const RunCurve *curve, const Series *series) {
+    double sum = 0;
+    int n = 0, first = curve->n_steps - (curve->n_steps + 9) / 10;
+    for (int i = first; i < curve->n_steps; i++) {
+        if (!isfinite(series->values[i])) continue;
+        sum += series->values[i];
+        n++;
+    }
+    return n ? sum / n : NAN;
+}
+
+static RunFigures figures_of(Arena *arena, const RunCurve *curve) {
+    const Series *series = curve->series, *val = &series[S_VAL_LOSS];
+    RunFigures f = {.curve = curve,
+                    .last_step = series[S_STEP].last,
+                    .loss = series[S_LOSS].last,
+                    .end_loss = mean_of_end(curve, &series[S_LOSS]),
+                    .val_loss = val->last,
+                    .best_val_loss = NAN,
+                    .best_at = NAN,
+                    .tokens_per_s = median(arena, curve, &series[S_SPEED]),
+                    .seconds = run_curve_seconds(curve)};
+    for (int i = 0; i < curve->n_steps; i++) {
+        if (!isfinite(val->values[i]) || val->values[i] >= f.best_val_loss) continue;
+        f.best_val_loss = val->values[i];
+        f.best_at = series[S_STEP].values[i];
+    }
+    return f;
+}
+
+/* Both logs are walked once; a step that only one has is passed over. */
+static RunDifference difference_of(const RunFigures *a, const RunFigures *b) {
+    const Series *x = a->curve->series, *y = b->curve->series;
+    RunDifference d = {.same = true, .apart_at = NAN, .largest_at = NAN, .reaches_at = NAN};
+    for (int i = 0, j = 0; i < a->curve->n_steps && j < b->curve->n_steps;) {
+        double step = x[S_STEP].values[i], other = y[S_STEP].values[j];
+        double loss = x[S_LOSS].values[i], theirs = y[S_LOSS].values[j];
+        i += step <= other;
+        j += other <= step;
+        if (step != other || !isfinite(loss) || !isfinite(theirs)) continue;
+        double relative = fabs(theirs - loss) / fmax(fabs(loss), 1e-30);
+        d.n_common++;
+        d.same = d.same && theirs == loss;
+        if (relative > d.largest) d.largest = relative, d.largest_at = step;
+        if (isnan(d.apart_at) && relative > ONE_CURVE) {
+            d.apart_at = step, d.apart_a = loss, d.apart_b = theirs;
+        }
+    }
+    d.of_steps = a->best_at;
+    for (int j = 0; j < b->curve->n_steps && isnan(d.reaches_at); j++) {
+        if (y[S_VAL_LOSS].values[j] <= a->best_val_loss) d.reaches_at = y[S_STEP].values[j];
+    }
+    return d;
+}
+
+static void put_verdict(StrBuf *out, const RunDifference *d) {
+    if (d->n_common == 0) {
+        strbuf_put(out, "no step in common");
+    } else if (d->same) {
+        strbuf_printf(out, "the same losses in all %d common steps", d->n_common);
+    } else if (isnan(d->apart_at)) {
+        strbuf_printf(out, "one curve: losses of %d common steps within %.1e of each other",
+                      d->n_common, d->largest);
+    } else {
+        strbuf_printf(out, "parts at step %.0f: %.6g, not %.6g; furthest at step %.0f, by %.3g %%",
+                      d->apart_at, d->apart_b, d->apart_a, d->largest_at, d->largest * 100);
+    }
+    if (isfinite(d->reaches_at) && isfinite(d->apart_at)) {
+        strbuf_printf(out, "; as good in validation after %.0f steps, not %.0f", d->reaches_at,
+                      d->of_steps);
+    }
+}
+
+/* The columns of the table, and the keys of its JSON. */
+static const struct {
+    const char *key, *title, *format;
+    size_t offset;
+} FIGURES[] = {
+    {"last_step", "step", "%.0f", offsetof(RunFigures, last_step)},
+    {"loss", "loss", "%.4f", offsetof(RunFigures, loss)},
+    {"end_loss", "last tenth", "%.4f", offsetof(RunFigures, end_loss)},
+    {"val_loss", "val loss", "%.4f", offsetof(RunFigures, val_loss)},
+    {"best_val_loss", "best", "%.4f", offsetof(RunFigures, best_val_loss)},
+    {"best_val_step", "at step", "%.0f", offsetof(RunFigures, best_at)},
+    {"tokens_per_s", "tokens/s", "%.0f", offsetof(RunFigures, tokens_per_s)},
+    {"seconds", "seconds", "%.1f", offsetof(RunFigures, seconds)},
+};
+enum { N_FIGURES = sizeof(FIGURES) / sizeof(FIGURES[0]) };
+
+static double figure(const RunFigures *run, int f) {
+    double value;
+    memcpy(&value, (const char *)run + FIGURES[f].offset, sizeof(value));
+    return value;
+}
+
+static void format_figure(char *text, size_t size, const RunFigures *run, int f) {
+    double value = figure(run, f);
+    snprintf(text, size, isfinite(value) ? FIGURES[f].format : "-", value);
+}
+
+static void put_text(StrBuf *out, const RunFigures *runs, int n) {
+    strbuf_put(out, "run");
+    for (int f = 0; f < N_FIGURES; f++) strbuf_printf(out, "%*s", f ? 11 : 9, FIGURES[f].title);
+    strbuf_put(out, "\n");
+    for (int r = 0; r < n; r++) {
+        strbuf_printf(out, "%-3d", r + 1);
+        for (int f = 0; f < N_FIGURES; f++) {
+            char text[64];
+            format_figure(text, sizeof(text), &runs[r], f);
+            strbuf_printf(out, "%*s", f ? 11 : 9, text);
+        }
+        strbuf_put(out, "\n");
+    }
+    strbuf_printf(out, "\n1  %s\n", runs[0].curve->path);
+    for (int r = 1; r < n; r++) {
+        RunDifference d = difference_of(&runs[0], &runs[r]);
+        strbuf_printf(out, "%-2d %s: ", r + 1, runs[r].curve->path);
+        put_verdict(out, &d);
+        strbuf_put(out, "\n");
+    }
+}
+
+static void put_number(StrBuf *out, const char *key, double value) {
+    strbuf_printf(out, ",\"%s\":", key);
+    if (isfinite(value))
+        strbuf_printf(out, "%.9g", value);
+    else
+        strbuf_put(out, "null");
+}
+
+static void put_json(StrBuf *out, const RunFigures *runs, int n) {
+    strbuf_put(out, "{\"runs\":[");
+    for (int r = 0; r < n; r++) {
+        strbuf_put(out, r ? ",{\"file\":" : "{\"file\":");
+        json_put_text(out, runs[r].curve->path);
+        for (int f = 0; f < N_FIGURES; f++) put_number(out, FIGURES[f].key, figure(&runs[r], f));
+        if (r > 0) {
+            RunDifference d = difference_of(&runs[0], &runs[r]);
+            strbuf_printf(out, ",\"against_first\":{\"common_steps\":%d,\"same\":%s", d.n_common,
+                          d.n_common && d.same ? "true" : "false");
+            put_number(out, "apart_at_step", d.apart_at);
+            put_number(out, "largest_difference", d.n_common ? d.largest : NAN);
+            put_number(out, "largest_at_step", d.largest_at);
+            put_number(out, "as_good_after_steps", d.reaches_at);
+            strbuf_put(out, "}");
+        }
+        strbuf_put(out, "}");
+    }
+    strbuf_put(out, "]}\n");
+}
+
+static void put_table(StrBuf *out, const RunFigures *runs, int n) {
+    strbuf_put(out, "<section><table><tr><th>run");
+    for (int f = 0; f < N_FIGURES; f++) strbuf_printf(out, "<th>%s", FIGURES[f].title);
+    for (int r = 0; r < n; r++) {
+        strbuf_printf(out, "\n<tr><td><span class=\"hue%d\">&#9632;</span> ", r % N_HUES);
+        html_put(out, runs[r].curve->path);
+        for (int f = 0; f < N_FIGURES; f++) {
+            char text[64];
+            format_figure(text, sizeof(text), &runs[r], f);
+            strbuf_printf(out, "<td>%s", text);
+        }
+    }
+    strbuf_put(out, "</table>\n");
+    for (int r = 1; r < n; r++) {
+        RunDifference d = difference_of(&runs[0], &runs[r]);
+        strbuf_printf(out,
+                      "<p><span class=\"hue%d\">&#9632;</span> against the first: ", r % N_HUES);
+        put_verdict(out, &d);
+        strbuf_put(out, "</p>\n");
+    }
+    strbuf_put(out, "</section>\n");
+}
+
+static void put_chart(StrBuf *out, const RunFigures *runs, int n, int series, bool from_zero) {
+    ChartLine lines[COMPARE_MOST_RUNS];
+    char classes[COMPARE_MOST_RUNS][32];
+    int n_lines = 0;
+    for (int r = 0; r < n; r++) {
+        const Series *shown = &runs[r].curve->series[series];
+        if (shown->count == 0) continue;
+        snprintf(classes[r], sizeof(classes[r]), "source hue%d", r % N_HUES);
+        lines[n_lines++] = (ChartLine){runs[r].curve, shown, classes[r], series == S_VAL_LOSS};
+    }
+    if (n_lines == 0) return;
+    const char *title = lines[0].series->title;
+    strbuf_put(out, "<section><h2>");
+    html_put(out, title);
+    strbuf_put(out, "</h2>\n");
+    run_chart_put(out, title, lines, n_lines, from_zero);
+    strbuf_put(out, "</section>\n");
+}
+
+static void put_page(StrBuf *out, const RunFigures *runs, int n) {
+    run_chart_begin_page(out, "Training runs");
+    put_table(out, runs, n);
+    put_chart(out, runs, n, S_LOSS, false);
+    put_chart(out, runs, n, S_VAL_LOSS, false);
+    put_chart(out, runs, n, S_GRAD_NORM, true);
+    put_chart(out, runs, n, S_LR, true);
+    put_chart(out, runs, n, S_SPEED, true);
+    strbuf_put(out, "</html>\n");
+}
+
+bool compare_runs(StrBuf *out, const char *const *paths, int n, RunsForm form, Diag *diag) {
+    static void (*const PUT[])(StrBuf *, const RunFigures *, int) = {
+        [RUNS_TEXT] = put_text, [RUNS_JSON] = put_json, [RUNS_HTML] = put_page};
+    Arena *arena = arena_create();
+    RunFigures runs[COMPARE_MOST_RUNS];
+    bool good = true;
+    for (int r = 0; r < n && good; r++) {
+        const RunCurve *curve = run_curve_read(arena, paths[r], diag);
+        good = curve != NULL;
+        if (curve) runs[r] = figures_of(arena, curve);
+    }
+    if (good) PUT[form](out, runs, n);
+    arena_destroy(arena);
+    return good;
+}
