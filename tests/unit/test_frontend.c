@@ -329,13 +329,16 @@ static void test_meta(void) {
     const char *ops =
         file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
+    const char *attention =
+        file_read(arena, "frontend/lua/nn_attention.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *more =
         file_read(arena, "frontend/lua/nn_experts.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *pairs =
         file_read(arena, "frontend/lua/nn_preference.lua", FILE_LIMIT_BYTES, &length, diag);
-    CHECK(meta && ops && nn && more && pairs, "%s", diag_text(diag));
+    CHECK(meta && ops && nn && attention && more && pairs, "%s", diag_text(diag));
     if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
-    if (nn && more && pairs) nn = arena_printf(arena, "%s%s%s", nn, more, pairs);
+    if (nn && attention && more && pairs)
+        nn = arena_printf(arena, "%s%s%s%s", nn, attention, more, pairs);
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);
         bool described = strstr(meta, text) != NULL;
