@@ -20,13 +20,26 @@
 
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
-static const char *const NAMES[] = {
-    "gpt2",         "gpt2_untied", "llama",       "llama31",
-    "llama_linear", "mistral",     "qwen2",       "qwen3",
-    "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
-    "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
-    "deepseek_v3",  "t5",          "t5_v1_1"};
-enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
+typedef struct Fixture {
+    const char *name;
+    DType dtype; /* of its files */
+} Fixture;
+
+/* clang-format off */
+static const Fixture FIXTURES[] = {
+    {"gpt2", DTYPE_F32},         {"gpt2_untied", DTYPE_F16}, {"llama", DTYPE_BF16},
+    {"llama31", DTYPE_F32},      {"llama_linear", DTYPE_F16}, {"mistral", DTYPE_F32},
+    {"qwen2", DTYPE_F32},        {"qwen3", DTYPE_F32},       {"gemma2", DTYPE_F32},
+    {"gemma3", DTYPE_F32},       {"phi3", DTYPE_BF16},       {"olmo2", DTYPE_F32},
+    {"smollm3", DTYPE_F32},      {"granite", DTYPE_F32},     {"stablelm", DTYPE_F32},
+    {"gpt_neox", DTYPE_F16},     {"gpt_neox_serial", DTYPE_F32},
+    {"phi", DTYPE_F32},          {"starcoder2", DTYPE_F32},
+    {"mixtral", DTYPE_BF16},     {"qwen3_moe", DTYPE_F32},   {"olmoe", DTYPE_F32},
+    {"qwen2_moe", DTYPE_F32},    {"deepseek", DTYPE_F32},    {"deepseek_v2", DTYPE_F32},
+    {"deepseek_v2_grouped", DTYPE_F32}, {"deepseek_v3", DTYPE_F32},
+    {"t5", DTYPE_F32},           {"t5_v1_1", DTYPE_BF16}};
+/* clang-format on */
+enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
 
@@ -311,13 +324,9 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 }
 
 static void test_round_trips(void) {
-    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_F32,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_BF16};
-    for (int i = 0; i < N_NAMES; i++) {
-        test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
-        test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
+    for (int i = 0; i < N_FIXTURES; i++) {
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, false, 5000000000);
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, true, i % 2 ? 4000 : 1);
     }
 }
 
@@ -372,7 +381,7 @@ typedef struct BadConfig {
 } BadConfig;
 
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"phi3\"", "model_type \"phi3\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"falcon\"", "model_type \"falcon\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
@@ -743,9 +752,11 @@ static void test_bad_exports(void) {
 
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
-    for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
+    for (int i = 0; i < N_FIXTURES; i++) test_logits(FIXTURES[i].name);
     test_gradients("t5");
     test_gradients("t5_v1_1");
+    test_gradients("gemma3");
+    test_gradients("gpt_neox");
     test_round_trips();
     test_fused();
     test_bad_configs();
