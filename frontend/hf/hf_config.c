@@ -348,29 +348,35 @@ static const char *model_setting(const Model *model, const char *name, Arena *ar
     return setting && setting->has_value ? setting_text(setting, arena) : NULL;
 }
 
-/* Has the model all of "a=b c=d"? A setting that its script does not have is as good as any. */
-static bool is_type(const Model *model, const HfType *type, Arena *arena) {
+/* What of "a=b c=d" the model does not have; "" if it has all. A setting that its script does not
+ * have is as good as any. */
+static const char *missing_settings(const Model *model, const HfType *type, Arena *arena) {
+    const char *missing = "";
     for (const char *at = type->settings; *at;) {
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
         const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
-        if (value && strcmp(value, wanted) != 0) return false;
+        if (value && strcmp(value, wanted) != 0) {
+            missing =
+                arena_printf(arena, "%s%s%.*s", missing, missing[0] ? " " : "", (int)length, at);
+        }
         at += length + (at[length] == ' ');
     }
-    return true;
+    return missing;
 }
 
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
                              Diag *diag) {
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
-        if ((!wanted || type == wanted) && is_type(model, type, arena)) return type;
+        bool counts = !wanted || type == wanted;
+        if (counts && !missing_settings(model, type, arena)[0]) return type;
     }
     const char *kinds = "";
     for (const HfType *type = family->types; type->name; type++) {
         if (wanted && type != wanted) continue;
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             type->settings);
+                             missing_settings(model, type, arena));
     }
     diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
                family->script, kinds);

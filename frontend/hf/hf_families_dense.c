@@ -144,6 +144,8 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "hidden_dropout", .kind = HF_WRITTEN, .absent = "0.0", .types = "stablelm"},
     {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
+    /* Else transformers takes one that a small vocabulary lacks. */
+    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null", .types = "phi3 olmo2 smollm3"},
     /* Phi 3 was published beside its code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
      .types = "llama mistral qwen2 qwen3 olmo2 smollm3 granite stablelm"},

@@ -35,7 +35,7 @@ function nn.rotary(x, options)
     fail("rotary: 'share', of a head's numbers that turn, must be more than 0 and at most 1")
   end
   local turned = math.floor(x:dim(o.head) * o.share)
-  if turned < 2 or turned % 2 ~= 0 then
+  if o.share < 1 and (turned < 2 or turned % 2 ~= 0) then
     fail("rotary: %g of the %d numbers along '%s' are %d; they must be an even number", o.share,
       x:dim(o.head), o.head, turned)
   end

@@ -236,8 +236,15 @@ def add_gradients(name, folder, expect, generator):
     shutil.rmtree(to, ignore_errors=True)
     os.mkdir(to)
     shutil.copy(os.path.join(folder, "config.json"), to)
-    save_file({k: v.grad.float() for k, v in model.named_parameters()},
-              os.path.join(to, "model.safetensors"), {"format": "pt"})
+    if is_t5(name):
+        save_file({k: v.grad.float() for k, v in model.named_parameters()},
+                  os.path.join(to, "model.safetensors"), {"format": "pt"})
+        return
+    for weight in model.parameters():  # files have other names than memory
+        weight.data = weight.grad
+    model.float().save_pretrained(to)
+    os.remove(os.path.join(to, "generation_config.json"))
+    shutil.copy(os.path.join(folder, "config.json"), to)
 
 
 def edit_json(path, change):

@@ -381,7 +381,8 @@ typedef struct BadConfig {
 } BadConfig;
 
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"falcon\"", "model_type \"falcon\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"falcon\"",
+     "model_type \"falcon\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
@@ -439,6 +440,46 @@ static const BadConfig BAD[] = {
     {"gpt2", "scale_attn_by_inverse_layer_idx", "true",
      "'scale_attn_by_inverse_layer_idx' is true"},
     {"gpt2", "n_positions", "30", "wpe.weight' is [20, 16]; by the configuration it is [30, 16]"},
+    {"gemma3", "rope_parameters",
+     "{\"full_attention\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e6}}",
+     "'rope_scaling.rope_type' is \"yarn\", which is not supported; supported: linear"},
+    {"gemma3", "rope_parameters",
+     "{\"full_attention\": {}, \"sliding_attention\": {\"rope_type\": \"linear\"}}",
+     "'rope_parameters.sliding_attention.rope_type' is \"linear\", which is not supported"},
+    {"gemma3", "rope_parameters", "{\"full_attention\": {}, \"others\": {}}",
+     "'rope_parameters' has 'others' beside kinds of layers"},
+    {"gemma3", "rope_parameters", "{\"full_attention\": [1]}",
+     "'rope_parameters.full_attention' is [1]; it must be an object"},
+    {"gemma3", "rope_local_base_freq", "7", "has 'rope_local_base_freq' twice, and they differ"},
+    {"gemma3", "layer_types", "[\"sliding_attention\", \"full_attention\"]",
+     "'layer_types' has \"full_attention\" at layer 1, which is not supported; only"},
+    {"gemma3", "sliding_window_pattern", "2", "'sliding_window_pattern' is 2"},
+    {"gemma3", "attn_logit_softcapping", "50.0", "'attn_logit_softcapping' is 50.0"},
+    {"gemma3", "use_bidirectional_attention", "true", "'use_bidirectional_attention' is true"},
+    {"phi3", "rope_parameters",
+     "{\"rope_type\": \"longrope\", \"long_factor\": [1], \"short_factor\": [1]}",
+     "'rope_scaling.rope_type' is \"longrope\", which is not supported; only \"default\" is"},
+    {"phi3", "rope_parameters", "{\"rope_type\": \"default\", \"partial_rotary_factor\": 0.4}",
+     "0.4 of the 8 numbers along 'head' are 3; they must be an even number"},
+    {"phi3", "num_key_value_heads", "4", "qkv_proj.weight' is [64, 32]; by the configuration"},
+    {"olmo2", "attention_bias", "true", "'attention_bias' is true"},
+    {"olmo2", "model_type", "\"llama\"", "has no tensor 'model.layers.0.input_layernorm.weight'"},
+    {"smollm3", "no_rope_layers", "[1, 1, 0]",
+     "'no_rope_layers' has 0 at layer 2, which is not supported; only 1 is"},
+    {"smollm3", "no_rope_layer_interval", "3", "'no_rope_layer_interval' is 3"},
+    {"granite", "residual_multiplier", "-1", "'residual_multiplier' is -1; it must be a number"},
+    {"granite", "logits_scaling", "0", "'logits_scaling' is 0; it must be a number more than 0"},
+    {"stablelm", "qk_layernorm", "true", "'qk_layernorm' is true"},
+    {"stablelm", "use_parallel_residual", "true", "'use_parallel_residual' is true"},
+    {"gpt_neox", "attention_bias", "false", "'attention_bias' is false"},
+    {"gpt_neox", "rotary_pct", "0.5", "has 'rotary_pct' and 'partial_rotary_factor', and they"},
+    {"gpt_neox", "num_attention_heads", "3", "is not a multiple of"},
+    {"gpt_neox_serial", "rotary_pct", "1.5", "must be more than 0 and at most 1"},
+    {"gpt_neox_serial", "rotary_pct", "1e-30", "0 of the 4 numbers"},
+    {"gpt_neox_serial", "use_parallel_residual", "1", "it must be true or false"},
+    {"phi", "qk_layernorm", "true", "'qk_layernorm' is true"},
+    {"phi", "tie_word_embeddings", "true", "'tie_word_embeddings' is true"},
+    {"starcoder2", "use_bias", "false", "'use_bias' is false, which is not supported; only true"},
     {"gpt2", "n_head", "3", "model 16 is not a multiple of heads 3"},
     {"mixtral", "num_local_experts", "3",
      "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, "
@@ -741,6 +782,13 @@ static void test_bad_exports(void) {
                       "transformers has no model of these settings; from llama.lua it has: qwen2");
     expect_bad_export("llama", NULL, 0, "gpt2", DTYPE_F32, "is of a gpt2, which a 'llama' is not");
     expect_bad_export("gpt2", &rms, 1, NULL, DTYPE_F32, "has no model of these settings");
+    const ModelSetting skip = {"rotary_skip", "2"}, factor = {"rotary_scaling", "linear"};
+    const ModelSetting after = {"norms", "after"}, every = {"full_every", "3"};
+    expect_bad_export("smollm3", &skip, 1, NULL, DTYPE_F32, "has no model of these settings");
+    expect_bad_export("phi3", &factor, 1, "phi3", DTYPE_F32, "has no model of these settings");
+    expect_bad_export("gemma3", &every, 1, NULL, DTYPE_F32, "has no model of these settings");
+    expect_bad_export("granite", &after, 1, NULL, DTYPE_F32,
+                      "; granite with norms=before; stablelm");
     const ModelSetting sigmoid = {"scores", "sigmoid"}, shared = {"shared_ffn", "30"};
     const ModelSetting gate = {"shared_gate", "true"}, heads[] = {{"heads", "2"}, {"head", "4"}};
     expect_bad_export("mixtral", &sigmoid, 1, NULL, DTYPE_F32, "from moe.lua it has: mixtral");
@@ -772,6 +820,8 @@ int main(void) {
     test_mutations("gpt2", "config.json", 4096);
     test_mutations("mixtral", "config.json", 4096);
     test_mutations("deepseek", "config.json", 4096);
+    test_mutations("gemma3", "config.json", 4096);
+    test_mutations("gpt_neox", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     Arena *arena = arena_create();
