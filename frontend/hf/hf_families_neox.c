@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- GPT-NeoX (Pythia), Phi 1.5 and 2, StarCoder 2, as models/neox.lua has them. NeoX has q, k and v
- * of a head one after the other --- */
+/* --- GPT-NeoX (Pythia), Phi 1.5 and 2, StarCoder 2, as models/neox.lua has them. NeoX has q, k and
+ * v of a head one after the other --- */
 
 #define NEOX_NORM(theirs, ours)                                                                    \
     {theirs ".weight", {ours ".gain"}, "model"}, {theirs ".bias", {ours ".bias"}, "model"}

@@ -89,16 +89,16 @@ end
 -- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
 -- knorm.gain [head], as in Qwen 3), qk_norm_over (head, or all: of all heads' together, gains
 -- [kv_heads, group, head] and [kv_heads, head], as in OLMo), qk_norm_plus_one (of head: the
--- parameters are what gains are more than 1, as in Gemma 3), norm_eps (of it), documents (nn.documents' first value: a
--- position sees its own only; causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
--- (its targets: q, k, v, o)
+-- parameters are what gains are more than 1, as in Gemma 3), norm_eps (of it), documents
+-- (nn.documents' first value: a position sees its own only; causal), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
-      scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head", qk_norm_plus_one = false,
-      norm_eps = EPS, documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
-      frozen = NONE, lora = NONE })
+      scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
+      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end

@@ -327,12 +327,12 @@ typedef struct RotaryArgs {
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
     if (a->places) {
-        rotary_apply_at(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, a->places, a->base,
-                        &a->scaling, a->direction, a->in, a->out);
+        rotary_apply_at(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, a->places,
+                        a->base, &a->scaling, a->direction, a->in, a->out);
         return true;
     }
-    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, &a->place, a->base, &a->scaling,
-                 a->direction, a->in, a->out);
+    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, &a->place, a->base,
+                 &a->scaling, a->direction, a->in, a->out);
     return true;
 }
 
