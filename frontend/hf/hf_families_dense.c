@@ -14,7 +14,8 @@ static const HfWord EVERY_OTHER[] = {
 
 /* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary --- */
 
-/* q, k and v, gate and up: a tensor each, or in one. */
+/* q, k and v, gate and up: a tensor each, or in one. In the order in which an adapter's targets are
+ * told. */
 static const HfTensor LLAMA_EACH[] = {
     {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
     {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
@@ -22,16 +23,20 @@ static const HfTensor LLAMA_EACH[] = {
     {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
     {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
     {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
     {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
     {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {NULL, {NULL}, NULL}};
 
 static const HfTensor PHI3_JOINED[] = {
     {"model.layers.#.self_attn.qkv_proj.weight",
      {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"},
      "+kv_heads group head, model"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
     {"model.layers.#.mlp.gate_up_proj.weight", {"blocks.#.mlp.wgate", "blocks.#.mlp.wup"},
      "+ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {NULL, {NULL}, NULL}};
 
 #define SEPARATE NULL, NULL, LLAMA_EACH
@@ -159,13 +164,11 @@ static const HfTensor LLAMA_TENSORS[] = {
     /* Gains of each head, or of all: without the axes that the parameter lacks. */
     {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
     {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
-    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
     /* Of what the second branch reads, or of what the first one adds (OLMo 2). */
     {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
     {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.attn.after.gain"}, "model"},
     {"model.layers.#.post_attention_layernorm.bias", {"blocks.#.norm2.bias"}, "model"},
     {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
-    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"model.norm.bias", {"norm_f.bias"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
