@@ -1,5 +1,6 @@
 -- Llama: a decoder with rotary positions, grouped-query attention, RMSNorm and SwiGLU
--- (Touvron et al. 2023; Dubey et al. 2024). With other settings it is Mistral, Qwen 2 and Qwen 3.
+-- (Touvron et al. 2023; Dubey et al. 2024). With other settings it is Mistral, Qwen 2 and Qwen 3,
+-- Phi 3 and 4, OLMo 2, SmolLM 3, Granite and StableLM.
 --
 --   perilune plan models/llama.lua --set size=8b ...
 local nn = require "nn"
@@ -12,8 +13,16 @@ return model {
   act = "silu",
   qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
   qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
+  qk_norm_over = "head", -- or all: of all heads together, as in OLMo 2
+  norm = "rmsnorm",   -- or layernorm, as in StableLM
+  norms = "before",   -- of what each branch reads; or after: of what it adds, as in OLMo 2
   window = 0,         -- positions that each one attends to, as in Mistral (4096 in its 7B); 0: all
   rotary_base = 10000.0,
+  rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in StableLM and Phi 4 mini
+  rotary_skip = 0,    -- each so manieth layer has no positions, as in SmolLM 3 (4); 0: all have
+  -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
+  -- logits are divided by.
+  embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
   -- For contexts beyond those of the first training: rotary frequencies are divided by the factor,
   -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1).
   rotary_scaling = "none",
@@ -65,6 +74,29 @@ return model {
     ["qwen3-8b"] = { layers = 36, model = 4096, heads = 32, kv_heads = 8, head = 128, ffn = 12288,
                      seq = 8192, vocab = 151936, rotary_base = 1e6, norm_eps = 1e-6,
                      qk_norm = true },
+    -- Phi 3 (Abdin et al. 2024) and Phi 4, from their configurations; 4 mini without longrope
+    ["phi3-mini"] = { layers = 32, model = 3072, heads = 32, kv_heads = 32, ffn = 8192, seq = 4096,
+                      vocab = 32064, window = 2047 },
+    ["phi4-mini"] = { layers = 32, model = 3072, heads = 24, kv_heads = 8, ffn = 8192, seq = 4096,
+                      vocab = 200064, tied = true, rotary_share = 0.75 },
+    ["phi4"] = { layers = 40, model = 5120, heads = 40, kv_heads = 10, ffn = 17920, seq = 8192,
+                 vocab = 100352, rotary_base = 250000.0 },
+    -- OLMo 2 (OLMo et al. 2025), SmolLM 3, Granite 3.1, StableLM 2, from their configurations
+    ["olmo2-1b"] = { layers = 16, model = 2048, heads = 16, kv_heads = 16, ffn = 8192, seq = 4096,
+                     vocab = 100352, rotary_base = 500000.0, norm_eps = 1e-6, norms = "after",
+                     qk_norm = true, qk_norm_over = "all" },
+    ["olmo2-7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 11008, seq = 4096,
+                     vocab = 100352, rotary_base = 500000.0, norm_eps = 1e-6, norms = "after",
+                     qk_norm = true, qk_norm_over = "all" },
+    ["smollm3-3b"] = { layers = 36, model = 2048, heads = 16, kv_heads = 4, ffn = 11008, seq = 8192,
+                       vocab = 128256, rotary_base = 5e6, norm_eps = 1e-6, tied = true,
+                       rotary_skip = 4 },
+    ["granite-2b"] = { layers = 40, model = 2048, heads = 32, kv_heads = 8, ffn = 8192, seq = 8192,
+                       vocab = 49155, rotary_base = 5e6, tied = true, embedding_scale = 12.0,
+                       attention_scale = 0.015625, residual_scale = 0.22, logit_divisor = 8.0 },
+    ["stablelm2-1.6b"] = { layers = 24, model = 2048, heads = 32, kv_heads = 32, ffn = 5632,
+                           seq = 4096, vocab = 100352, norm = "layernorm", qkv_bias = true,
+                           rotary_share = 0.25 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -73,9 +105,18 @@ return model {
 
   loss = function(m, tokens, labels)
     local function norm(x, name)
-      return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps })
+      return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
     end
-    local rotary = { base = m.rotary_base }
+    local function scaled(x, by) return by ~= 1 and x * by or x end
+    if m.norms ~= "before" and m.norms ~= "after" then
+      error("norms is '" .. m.norms .. "'; it can be before or after")
+    end
+    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
+      if not (m[name] > 0) then error(name .. " must be more than 0") end
+    end
+    if not (m.attention_scale >= 0) then error("attention_scale must be more than 0, or 0") end
+    if m.rotary_skip < 0 then error("rotary_skip must be a number of layers, or 0") end
+    local rotary = { base = m.rotary_base, share = m.rotary_share }
     if m.rotary_scaling == "llama3" then
       rotary.few, rotary.many, rotary.context = m.rotary_few, m.rotary_many, m.rotary_context
     elseif m.rotary_scaling ~= "linear" and m.rotary_scaling ~= "none" then
@@ -84,19 +125,29 @@ return model {
     if m.rotary_scaling ~= "none" then rotary.factor = m.rotary_factor end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
-    local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
+    local function attention(x, i)
+      local positions = m.rotary_skip == 0 or i % m.rotary_skip ~= 0
+      return nn.attention(m, x,
+        { bias = m.qkv_bias, out_bias = false, rotary = positions and rotary or nil,
+          qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
+          scale = m.attention_scale > 0 and m.attention_scale or nil,
+          window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
+    end
+    local function swiglu(x) return nn.swiglu(m, x, { act = m.act, lora = lora }) end
+    local function branch(x, f, before, after, i)
+      local y
+      if m.norms == "before" then y = f(norm(x, before), i) else y = norm(f(x, i), after) end
+      return nn.residual(x, scaled(y, m.residual_scale), m.dropout)
+    end
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+    x = nn.dropout(scaled(x, m.embedding_scale), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        local attention = nn.attention(m, norm(x, "norm1"),
-          { bias = m.qkv_bias, out_bias = false, rotary = rotary, qk_norm = m.qk_norm,
-            norm_eps = m.norm_eps, window = m.window ~= 0 and m.window or nil,
-            documents = documents, lora = lora })
-        x = nn.residual(x, attention, m.dropout)
-        return nn.residual(x, nn.swiglu(m, norm(x, "norm2"), { act = m.act, lora = lora }),
-          m.dropout)
+        x = branch(x, attention, "norm1", "attn.after", i)
+        return branch(x, swiglu, "norm2", "mlp.after")
       end)
     end
     local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
-    return nn.decoder_loss(m, logits, labels, "vocab")
+    return nn.decoder_loss(m, scaled(logits, 1 / m.logit_divisor), labels, "vocab")
   end,
 }

@@ -1,5 +1,6 @@
 #include "frontend/hf/hf_config.h"
 
+#include "frontend/hf/hf_rope.h"
 #include "ir/base/json.h"
 
 #include <inttypes.h>
@@ -17,24 +18,23 @@ typedef struct Reader {
 } Reader;
 
 const HfFamily *hf_family_find(const char *script) {
-    for (const HfFamily *family = HF_FAMILIES; family->script; family++) {
-        if (strcmp(family->script, script) == 0) return family;
+    for (const HfFamily *const *family = HF_FAMILIES; *family; family++) {
+        if (strcmp((*family)->script, script) == 0) return *family;
     }
     return NULL;
 }
 
 const char *hf_type_names(Arena *arena) {
     const char *names = "";
-    for (const HfFamily *family = HF_FAMILIES; family->script; family++) {
-        for (const HfType *type = family->types; type->name; type++) {
+    for (const HfFamily *const *family = HF_FAMILIES; *family; family++) {
+        for (const HfType *type = (*family)->types; type->name; type++) {
             names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", type->name);
         }
     }
     return names;
 }
 
-/* A value for messages: its JSON in ASCII, cut where it is long. */
-static const char *shown(Arena *arena, const json_t *value) {
+const char *hf_config_shown(Arena *arena, const json_t *value) {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
     if (!text) return "?";
     const char *dots = strlen(text) > MOST_SHOWN ? "..." : "";
@@ -120,7 +120,7 @@ static const char *integer_text(Reader *reader, const HfKey *key, const json_t *
     int64_t least = key->kind == HF_COUNT ? 0 : 1;
     if (number < least || number > MOST_INTEGER) {
         fail(reader, "'%s' is %s; it must be a whole number from %" PRId64 " to %" PRId64, key->key,
-             shown(reader->arena, value), least, MOST_INTEGER);
+             hf_config_shown(reader->arena, value), least, MOST_INTEGER);
         return NULL;
     }
     if (key->most && number > key->most) {
@@ -135,7 +135,8 @@ static const char *number_text(Reader *reader, const HfKey *key, const json_t *v
     Setting number = {.type = SETTING_NUMBER, .number = json_number_value(value)};
     bool zero = key->kind == HF_AMOUNT && number.number == 0;
     if (!json_is_number(value) || !isfinite(number.number) || !(number.number > 0 || zero)) {
-        fail(reader, "'%s' is %s; it must be a number %s", key->key, shown(reader->arena, value),
+        fail(reader, "'%s' is %s; it must be a number %s", key->key,
+             hf_config_shown(reader->arena, value),
              key->kind == HF_AMOUNT ? "from 0" : "more than 0");
         return NULL;
     }
@@ -156,7 +157,7 @@ static const char *word_text(Reader *reader, const HfKey *key, const json_t *val
         if (strcmp(word->theirs, text) == 0) return word->ours;
     }
     fail(reader, "'%s' is %s, which is not supported; supported: %s", key->key,
-         shown(reader->arena, value), known_words(reader->arena, key->words));
+         hf_config_shown(reader->arena, value), known_words(reader->arena, key->words));
     return NULL;
 }
 
@@ -170,7 +171,7 @@ static const char *first_text(Reader *reader, const HfKey *key, const json_t *va
     }
     if (in_order) return arena_printf(reader->arena, "%zu", n);
     fail(reader, "'%s' is %s, which is not supported; only the first layers, [0, 1, ...], are",
-         key->key, shown(reader->arena, value));
+         key->key, hf_config_shown(reader->arena, value));
     return NULL;
 }
 
@@ -197,7 +198,8 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     default: break;
     }
     if (json_is_boolean(value)) return json_is_true(value) ? "true" : "false";
-    fail(reader, "'%s' is %s; it must be true or false", key->key, shown(reader->arena, value));
+    fail(reader, "'%s' is %s; it must be true or false", key->key,
+         hf_config_shown(reader->arena, value));
     return NULL;
 }
 
@@ -214,7 +216,7 @@ static bool check_fixed(Reader *reader, const HfKey *key, const json_t *value) {
     json_decref(only);
     if (same) return true;
     return fail(reader, "'%s' is %s, which is not supported; only %s is", key->key,
-                shown(reader->arena, value), key->absent);
+                hf_config_shown(reader->arena, value), key->absent);
 }
 
 static bool check_cycle(Reader *reader, const HfKey *key, const json_t *value) {
@@ -225,9 +227,12 @@ static bool check_cycle(Reader *reader, const HfKey *key, const json_t *value) {
     if (!json_is_array(value)) return fail(reader, "'%s' is not a list", key->key);
     json_array_foreach(value, i, item) {
         const char *text = json_string_value(item);
+        if (json_is_integer(item)) {
+            text = arena_printf(reader->arena, "%" JSON_INTEGER_FORMAT, json_integer_value(item));
+        }
         if (!text || strcmp(text, word->theirs) != 0) {
             return fail(reader, "'%s' has %s at layer %zu, which is not supported; only %s is",
-                        key->key, shown(reader->arena, item), i, word->theirs);
+                        key->key, hf_config_shown(reader->arena, item), i, word->theirs);
         }
         word = word[1].theirs ? word + 1 : key->words;
     }
@@ -277,67 +282,37 @@ static bool read_key(Reader *reader, const HfKey *key) {
     return text != NULL;
 }
 
-/* Puts rope_parameters of transformers 5, and what older versions called `type`, into the form that
- * the rows know. */
-static bool normalise(Reader *reader) {
-    json_t *json = reader->config->json, *value;
-    json_t *rope = json_object_get(json, "rope_parameters");
-    bool newer = rope && !json_is_null(rope);
-    const char *name = newer ? "rope_parameters" : "rope_scaling";
-    if (!newer) rope = json_object_get(json, name);
-    if (!rope || json_is_null(rope)) return true;
-    const json_t *older = json_object_get(json, "rope_scaling");
-    if (newer && older && !json_is_null(older) && !json_equal(older, rope)) {
-        return fail(reader, "has 'rope_parameters' and 'rope_scaling', and they differ");
-    }
-    const json_t *base = json_object_get(json, "rope_theta");
-    const json_t *own = json_object_get(rope, "rope_theta");
-    if (json_is_number(base) && json_is_number(own) &&
-        json_number_value(base) != json_number_value(own)) {
-        return fail(reader, "has 'rope_theta' twice, and they differ");
-    }
-    if (!json_is_object(rope)) {
-        return fail(reader, "'%s' is %s; it must be an object", name, shown(reader->arena, rope));
-    }
-    const char *field;
-    json_object_foreach(rope, field, value) {
-        if (!json_is_object(value)) continue; /* for each kind of layer */
-        return fail(reader, "'%s.%.60s' is an object, which is not supported", name, field);
-    }
-    json_t *kind = json_object_get(rope, "rope_type");
-    if (!kind) kind = json_object_get(rope, "type");
-    bool plain = newer && (!kind || json_is_null(kind));
-    plain = plain || (json_is_string(kind) && strcmp(json_string_value(kind), "default") == 0);
-    static const char *const MOVED[] = {"rope_theta", "partial_rotary_factor"};
-    for (int i = 0; i < 2; i++) {
-        value = json_object_get(rope, MOVED[i]);
-        if (value && json_object_set(json, MOVED[i], value) != 0) BUG("out of memory");
-    }
-    json_t *scaling = plain ? json_null() : json_copy(rope);
-    if (!plain && json_object_set_new(scaling, "rope_type",
-                                      kind ? json_incref(kind) : json_string("")) != 0) {
-        BUG("out of memory");
-    }
-    if (json_object_set_new(json, "rope_scaling", scaling) != 0) BUG("out of memory");
-    json_object_del(json, "rope_parameters");
-    return true;
-}
-
 static bool find_type(Reader *reader) {
     HfConfig *config = reader->config;
     const json_t *value = json_object_get(config->json, "model_type");
     const char *name = json_string_value(value);
-    for (const HfFamily *family = HF_FAMILIES; name && family->script; family++) {
-        for (const HfType *type = family->types; type->name; type++) {
+    for (const HfFamily *const *family = HF_FAMILIES; name && *family; family++) {
+        for (const HfType *type = (*family)->types; type->name; type++) {
             if (strcmp(type->name, name) != 0) continue;
-            config->family = family;
+            config->family = *family;
             config->type = type;
             return true;
         }
     }
     if (!value) return fail(reader, "has no 'model_type'");
     return fail(reader, "model_type %s is not supported; supported: %s",
-                shown(reader->arena, value), hf_type_names(reader->arena));
+                hf_config_shown(reader->arena, value), hf_type_names(reader->arena));
+}
+
+/* Has the type a key of this name? */
+static bool knows(const HfConfig *config, const char *name) {
+    for (const HfKey *key = config->family->keys; key->key; key++) {
+        bool of_type = !key->types || has_word(key->types, " ", config->type->name);
+        if (of_type && strcmp(key->key, name) == 0) return true;
+    }
+    return false;
+}
+
+static bool normalise_rope(Reader *reader) {
+    HfConfig *config = reader->config;
+    const char *why =
+        hf_rope_normalise(reader->arena, config->json, knows(config, "rope_local_base_freq"));
+    return !why || fail(reader, "%s", why);
 }
 
 static bool read_keys(Reader *reader) {
@@ -358,7 +333,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && find_type(&reader) && normalise(&reader) && read_keys(&reader);
+    fine = fine && find_type(&reader) && normalise_rope(&reader) && read_keys(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;
@@ -373,29 +348,35 @@ static const char *model_setting(const Model *model, const char *name, Arena *ar
     return setting && setting->has_value ? setting_text(setting, arena) : NULL;
 }
 
-/* Has the model all of "a=b c=d"? A setting that its script does not have is as good as any. */
-static bool is_type(const Model *model, const HfType *type, Arena *arena) {
+/* What of "a=b c=d" the model does not have; "" if it has all. A setting that its script does not
+ * have is as good as any. */
+static const char *missing_settings(const Model *model, const HfType *type, Arena *arena) {
+    const char *missing = "";
     for (const char *at = type->settings; *at;) {
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
         const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
-        if (value && strcmp(value, wanted) != 0) return false;
+        if (value && strcmp(value, wanted) != 0) {
+            missing =
+                arena_printf(arena, "%s%s%.*s", missing, missing[0] ? " " : "", (int)length, at);
+        }
         at += length + (at[length] == ' ');
     }
-    return true;
+    return missing;
 }
 
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
                              Diag *diag) {
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
-        if ((!wanted || type == wanted) && is_type(model, type, arena)) return type;
+        bool counts = !wanted || type == wanted;
+        if (counts && !missing_settings(model, type, arena)[0]) return type;
     }
     const char *kinds = "";
     for (const HfType *type = family->types; type->name; type++) {
         if (wanted && type != wanted) continue;
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             type->settings);
+                             missing_settings(model, type, arena));
     }
     diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
                family->script, kinds);
@@ -524,19 +505,19 @@ static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, 
     json_decref(only);
     if (same) return true;
     diag_error(diag, NO_LOC, "config.json would say that '%s' is %s; only %s is supported%s%s",
-               key->key, shown(arena, value), key->absent, key->when ? " where " : "",
+               key->key, hf_config_shown(arena, value), key->absent, key->when ? " where " : "",
                key->when ? key->when : "");
     return false;
 }
 
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag) {
-    static const char *const REPLACED[] = {"rope_scaling", "layer_types", "dtype",
+    static const char *const REPLACED[] = {"rope_scaling", "layer_types", "no_rope_layers", "dtype",
                                            "transformers_version"};
     Arena *arena = model->graph->arena;
     json_t *json = like ? json_deep_copy(like) : json_object();
     if (!json) BUG("out of memory");
-    for (int i = 0; i < 4; i++) json_object_del(json, REPLACED[i]);
+    for (int i = 0; i < 5; i++) json_object_del(json, REPLACED[i]);
     put_key(json, "architectures", json_pack("[s]", type->architecture));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));

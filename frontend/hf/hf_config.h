@@ -43,4 +43,7 @@ const HfFamily *hf_family_find(const char *script);
 /* "gpt2, llama, ..." */
 const char *hf_type_names(Arena *arena);
 
+/* A value for messages: its JSON in ASCII, cut where it is long. */
+const char *hf_config_shown(Arena *arena, const json_t *value);
+
 #endif

@@ -1,4 +1,4 @@
-/* What Hugging Face calls things: the one table for import and export.
+/* What Hugging Face calls things: the one table for import and export, in rooms of a few families.
  *
  * A family is one script of models/ and the `model_type`s of transformers that it can be. Rows of
  * `keys` pair config.json's keys with the script's settings, rows of `tensors` pair names and
@@ -82,7 +82,7 @@ typedef struct HfFamily {
     const char *implied, *implied_means;
 } HfFamily;
 
-/* Ends with script NULL; so do the lists of a family. */
-extern const HfFamily HF_FAMILIES[];
+/* Ends with NULL; the lists of a family with a row that has NULL in place of a name. */
+extern const HfFamily *const HF_FAMILIES[];
 
 #endif

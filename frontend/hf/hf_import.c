@@ -144,7 +144,9 @@ static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
 
 /* A tied output's table may be in the file once more. */
 static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
-    const HfFound *table = find_tensor(import, import->config.family->tensors[0].theirs);
+    const HfTensor *rows = import->config.family->tensors;
+    if (!rows->theirs) rows = import->config.type->others;
+    const HfFound *table = find_tensor(import, rows[0].theirs);
     bool same = table && table->info->dtype == output->info->dtype &&
                 table->info->n_bytes == output->info->n_bytes &&
                 memcmp(table->info->data, output->info->data, output->info->n_bytes) == 0;

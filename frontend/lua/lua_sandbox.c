@@ -13,12 +13,16 @@
 
 extern const char embedded_nn_lua[];
 extern const size_t embedded_nn_lua_bytes;
+extern const char embedded_nn_attention_lua[];
+extern const size_t embedded_nn_attention_lua_bytes;
 extern const char embedded_nn_experts_lua[];
 extern const size_t embedded_nn_experts_lua_bytes;
 extern const char embedded_nn_preference_lua[];
 extern const size_t embedded_nn_preference_lua_bytes;
 static const EmbeddedScript LIBRARIES[] = {
     {"nn", "nn.lua", embedded_nn_lua, &embedded_nn_lua_bytes, true},
+    {"nn_attention", "nn_attention.lua", embedded_nn_attention_lua,
+     &embedded_nn_attention_lua_bytes, true},
     {"nn_experts", "nn_experts.lua", embedded_nn_experts_lua, &embedded_nn_experts_lua_bytes, true},
     {"nn_preference", "nn_preference.lua", embedded_nn_preference_lua,
      &embedded_nn_preference_lua_bytes, true},

@@ -263,8 +263,10 @@ function ops.rmsnorm(args) end
 ---@field context? number
 ---@field direction integer
 ---@field ramp? 0|1
+---@field turned? integer
 
----Rotary positions: seq, head and base; perhaps factor, few, many, context, ramp; direction is 1.
+---Rotary positions: seq, head and base; perhaps factor, few, many, context, ramp, turned; direction
+---is 1.
 ---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end

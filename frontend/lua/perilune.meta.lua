@@ -194,6 +194,7 @@ function model(description) end
 ---@field many? number pairs that turn more often are not; between the two they are mixed
 ---@field context? number of the training without factor
 ---@field ramp? boolean mixed by logarithms, as in YaRN
+---@field share? number of a head's numbers, the first ones, turn; 1 if absent
 
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean
@@ -205,6 +206,7 @@ function model(description) end
 ---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
 ---@field qk_norm? boolean rmsnorm of q and k, with learned gains
 ---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
+---@field qk_norm_plus_one? boolean of each head: the parameters are what gains are more than 1
 ---@field norm_eps? number of qk_norm
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 

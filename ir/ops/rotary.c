@@ -14,6 +14,10 @@ RotaryScaling rotary_scaling(const Node *node) {
                            node_int(node, ATTR_ramp, 0) != 0};
 }
 
+int64_t rotary_turned(const Node *node, int64_t head) {
+    return node_int(node, ATTR_turned, head);
+}
+
 double rotary_stretch(const RotaryScaling *scaling, double frequency) {
     const double divided = frequency / scaling->factor;
     const double turns = frequency * scaling->context / 6.283185307179586477;
@@ -67,9 +71,17 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
     }
-    if (x->dims[x->rank - 1] % 2 != 0) {
+    if (x->dims[x->rank - 1] % 2 != 0 && !node_attr(node, ATTR_turned)) {
         diag_error(diag, node->loc, "rotary: axis '%s' is %" PRId64 "; it must be even", head_name,
                    x->dims[x->rank - 1]);
+        return false;
+    }
+    const int64_t head = x->dims[x->rank - 1], turned = rotary_turned(node, head);
+    if (turned < 2 || turned > head || turned % 2 != 0) {
+        diag_error(diag, node->loc,
+                   "rotary: %" PRId64 " of the %" PRId64 " numbers along axis '%s' are to turn; it "
+                   "must be an even number of them",
+                   turned, head, head_name);
         return false;
     }
     if ((direction != 1 && direction != -1) || !(node_float(node, ATTR_base, 0) > 0)) {
@@ -92,7 +104,7 @@ bool infer_rotary(Graph *graph, Node *node, Diag *diag) {
 }
 
 void grad_rotary(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
-    enum { MOST_ATTRS = 9 }; /* its row of the op table has them all */
+    enum { MOST_ATTRS = 10 }; /* its row of the op table has them all */
     Attr attrs[MOST_ATTRS];
     if (node->n_attrs > MOST_ATTRS) BUG("rotary has %d attributes", node->n_attrs);
     for (int i = 0; i < node->n_attrs; i++) {

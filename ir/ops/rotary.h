@@ -20,6 +20,11 @@ typedef struct RotaryScaling {
     bool ramp;
 } RotaryScaling;
 
+/* How many of the numbers along its last axis a rotary op turns, from the first on: pairs (i, i +
+ * turned / 2), with the frequencies of a head that is no larger. The others stay as they are
+ * (Black et al. 2022, GPT-NeoX-20B, section 2.1: a quarter of each head turns). */
+int64_t rotary_turned(const Node *node, int64_t head);
+
 RotaryScaling rotary_scaling(const Node *node);
 
 /* The stretched frequency of a pair that would turn `frequency` radians a position. */

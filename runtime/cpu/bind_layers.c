@@ -314,7 +314,7 @@ bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
 
 typedef struct RotaryArgs {
     DType dtype;
-    int64_t outer, seq, inner, head;
+    int64_t outer, seq, inner, head, stride; /* head: of what turns */
     DimSpan place;
     const int32_t *places; /* NULL: as `place` has them */
     double base;
@@ -327,12 +327,12 @@ typedef struct RotaryArgs {
 static bool run_rotary(const void *args) {
     const RotaryArgs *a = args;
     if (a->places) {
-        rotary_apply_at(a->dtype, a->outer, a->seq, a->inner, a->head, a->places, a->base,
-                        &a->scaling, a->direction, a->in, a->out);
+        rotary_apply_at(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, a->places,
+                        a->base, &a->scaling, a->direction, a->in, a->out);
         return true;
     }
-    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, &a->place, a->base, &a->scaling,
-                 a->direction, a->in, a->out);
+    rotary_apply(a->dtype, a->outer, a->seq, a->inner, a->head, a->stride, &a->place, a->base,
+                 &a->scaling, a->direction, a->in, a->out);
     return true;
 }
 
@@ -347,7 +347,8 @@ bool cpu_bind_rotary(Binding *b, CpuCall *out) {
         if (i > seq) args->inner *= x->dims[i];
     }
     args->seq = x->dims[seq];
-    args->head = x->dims[x->rank - 1];
+    args->stride = x->dims[x->rank - 1];
+    args->head = rotary_turned(b->node, args->stride);
     args->place = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
     args->places = b->node->n_inputs > 1 ? b->in[1] : NULL;
     args->base = node_float(b->node, ATTR_base, 10000);

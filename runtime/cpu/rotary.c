@@ -4,6 +4,7 @@
 #include "runtime/cpu/vmath.h"
 
 #include <math.h>
+#include <string.h>
 
 #define PAIRS 256 /* pairs in a pass over the data: real heads need one pass */
 
@@ -66,10 +67,23 @@ static void rotate(DType dtype, int n_pairs, int64_t half, const RotaryTable *ta
         rotate_row(DTYPE_F32, n_pairs, half, table, x, y);
 }
 
+/* What does not turn, of rows of `stride` numbers. */
+static void copy_rest(DType dtype, int64_t rows, int64_t head, int64_t stride, const void *x,
+                      void *y) {
+    if (stride == head || x == y) return;
+    const size_t bytes = (size_t)((stride - head) * dtype_bytes(dtype));
+#pragma omp parallel for schedule(static) if (rows * (stride - head) > 16384)
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = row * stride + head;
+        memcpy((void *)(uintptr_t)vec_at(y, dtype, at), vec_at(x, dtype, at), bytes);
+    }
+}
+
 void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                     const int32_t *places, double base, const RotaryScaling *scaling,
-                     int direction, const void *x, void *y) {
+                     int64_t stride, const int32_t *places, double base,
+                     const RotaryScaling *scaling, int direction, const void *x, void *y) {
     const int64_t half = head / 2;
+    copy_rest(dtype, batch * seq * inner, head, stride, x, y);
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
         double turns_per_position[PAIRS];
@@ -79,7 +93,7 @@ void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int
             RotaryTable table;
             fill_table(n_pairs, turns_per_position, places[row], direction, &table);
             for (int64_t j = 0; j < inner; j++) {
-                const int64_t at = (row * inner + j) * head + first;
+                const int64_t at = (row * inner + j) * stride + first;
                 rotate(dtype, n_pairs, half, &table, vec_at(x, dtype, at),
                        (void *)(uintptr_t)vec_at(y, dtype, at));
             }
@@ -88,9 +102,10 @@ void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int
 }
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
-                  const void *x, void *y) {
+                  int64_t stride, const DimSpan *place, double base, const RotaryScaling *scaling,
+                  int direction, const void *x, void *y) {
     const int64_t half = head / 2;
+    copy_rest(dtype, batch * seq * inner, head, stride, x, y);
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
         double turns_per_position[PAIRS];
@@ -101,7 +116,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
             fill_table(n_pairs, turns_per_position, span_at(place, s), direction, &table);
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
-                    const int64_t at = ((b * seq + s) * inner + j) * head + first;
+                    const int64_t at = ((b * seq + s) * inner + j) * stride + first;
                     rotate(dtype, n_pairs, half, &table, vec_at(x, dtype, at),
                            (void *)(uintptr_t)vec_at(y, dtype, at));
                 }

@@ -2,7 +2,8 @@
  *
  * x and y [batch, seq, inner, head], f32, bf16 or f16; position of row s is where `place`
  * has it; pair i turns by position base^(-2i / head) radians, stretched as ir/ops/rotary.h says
- * (scaling NULL: not), times direction. direction +1 rotates, -1 rotates back, which is also the
+ * (scaling NULL: not), times direction. Of longer rows (`stride` > head) the numbers behind `head`
+ * are copied. direction +1 rotates, -1 rotates back, which is also the
  * gradient. y may be x. head is even. Angles are reduced in f64, so far positions lose nothing;
  * sine and cosine are good to 1e-7. Results do not depend on the number of threads.
  */
@@ -17,11 +18,11 @@
 
 /* The same with places [batch, seq]: the position of each row. */
 void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                     const int32_t *places, double base, const RotaryScaling *scaling,
-                     int direction, const void *x, void *y);
+                     int64_t stride, const int32_t *places, double base,
+                     const RotaryScaling *scaling, int direction, const void *x, void *y);
 
 void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_t head,
-                  const DimSpan *place, double base, const RotaryScaling *scaling, int direction,
-                  const void *x, void *y);
+                  int64_t stride, const DimSpan *place, double base, const RotaryScaling *scaling,
+                  int direction, const void *x, void *y);
 
 #endif

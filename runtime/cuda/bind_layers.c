@@ -250,16 +250,18 @@ bool cuda_bind_rotary(Binding *b) {
         if (i > seq) args.inner *= x->dims[i];
     }
     int64_t head = x->dims[x->rank - 1], pairs = args.inner * head / 2;
+    const int64_t turned = rotary_turned(b->node, head);
     if (head > MOST_HEAD || pairs > INT32_MAX) {
         return bind_fail(b, "has heads too large for its CUDA kernel");
     }
     args.seq = x->dims[seq];
     args.head = (int32_t)head;
+    args.turned = (int32_t)turned;
     DimSpan span = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
     args.split = span.split;
     args.first = span.first;
     args.second = span.second;
-    args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)head;
+    args.log2_step = -2 * log2(node_float(b->node, ATTR_base, 10000)) / (double)turned;
     const RotaryScaling scaling = rotary_scaling(b->node);
     args.factor = scaling.factor;
     args.few = scaling.few;
@@ -268,11 +270,12 @@ bool cuda_bind_rotary(Binding *b) {
     args.ramp = scaling.ramp;
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
-    bool vectors = head / 2 % vector_elements(x) == 0;
-    int threads = threads_for(vectors ? divide_up(pairs, vector_elements(x)) : pairs, 256);
+    const int64_t pack = vector_elements(x);
+    bool vectors = turned / 2 % pack == 0 && head % pack == 0;
+    int threads = threads_for(vectors ? divide_up(pairs, pack) : pairs, 256);
     return cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, x->dtype),
                             grid_of(args.seq, shares < args.batch ? shares : args.batch), threads,
-                            (int)(head / 2 * (int64_t)sizeof(float[2])), &args, sizeof(args));
+                            (int)(turned / 2 * (int64_t)sizeof(float[2])), &args, sizeof(args));
 }
 
 /* Embedding */

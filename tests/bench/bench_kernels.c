@@ -155,8 +155,8 @@ static void bench_layers(void) {
     BENCH_BYTES("rmsnorm backward", 3 * bytes,
                 rmsnorm_backward(DTYPE_F32, rows, n, x, gain, inv, y, z, bias, work));
     BENCH_BYTES("rotary", 2 * bytes,
-                rotary_apply(DTYPE_F32, rows / seq, seq, heads, head, &(DimSpan){0}, 10000.0, NULL,
-                             1, x, y));
+                rotary_apply(DTYPE_F32, rows / seq, seq, heads, head, head, &(DimSpan){0}, 10000.0,
+                             NULL, 1, x, y));
     float *table = make(50257 * n);
     int32_t *tokens = (int32_t *)make(rows);
     for (int64_t i = 0; i < rows; i++) tokens[i] = (int32_t)(i * 7919 % 50257);

@@ -8,7 +8,7 @@ Each folder is what save_pretrained wrote (config.json, model.safetensors or sha
 index), in places put into the form of older versions, and expect.safetensors: tokens
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
 does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
-and their mean loss, and in a folder NAME_gradients its gradients, in the form of weights. --check
+and their mean loss, and in a folder NAME_gradients (of two others, too) its gradients, in the form of weights. --check
 imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
 AutoModelForSeq2SeqLM), and compares every tensor bit for bit and the logits.
 
@@ -51,6 +51,9 @@ MLA = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_la
            n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, **NO_TOKENS)
 T5 = dict(vocab_size=VOCAB, n_positions=SEQ, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_heads=4,
           relative_attention_num_buckets=8, relative_attention_max_distance=12)
+LOCAL = {"full_attention": LINEAR | {"rope_theta": 100.0},
+         "sliding_attention": dict(rope_type="default", rope_theta=10.0)}
+PARTIAL = dict(rope_type="default", rope_theta=100.0)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
 
 
@@ -145,8 +148,37 @@ MODELS = {
     "t5": (config(hf.T5Config, T5, num_decoder_layers=3), torch.float32),
     "t5_v1_1": (config(hf.T5Config, T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
                 torch.bfloat16),
+    "gemma3": (config(hf.Gemma3TextConfig, LLAMA, num_hidden_layers=7, query_pre_attn_scalar=12,
+                      sliding_window=5, rope_parameters=LOCAL), torch.float32),
+    "phi3": (config(hf.Phi3Config, LLAMA, head_dim="absent", hidden_size=32, sliding_window=7,
+                    rope_parameters=PARTIAL | {"partial_rotary_factor": 0.75}), torch.bfloat16),
+    "olmo2": (config(hf.Olmo2Config, LLAMA, head_dim="absent", rope_parameters=PARTIAL),
+              torch.float32),
+    "smollm3": (config(hf.SmolLM3Config, LLAMA, head_dim="absent", num_hidden_layers=5,
+                       rope_parameters=PARTIAL), torch.float32),
+    "granite": (config(hf.GraniteConfig, LLAMA, head_dim="absent", embedding_multiplier=3.0,
+                       attention_multiplier=0.3, residual_multiplier=0.6, logits_scaling=1.7),
+                torch.float32),
+    "stablelm": (config(hf.StableLmConfig, LLAMA, head_dim="absent", use_qkv_bias=True,
+                        hidden_size=32,
+                        rope_parameters=PARTIAL | {"partial_rotary_factor": 0.25}),
+                 torch.float32),
+    "gpt_neox": (config(hf.GPTNeoXConfig, LLAMA, head_dim="absent", num_key_value_heads="absent",
+                        hidden_size=32,
+                        rope_parameters=PARTIAL | {"partial_rotary_factor": 0.25}),
+                 torch.float16),
+    "gpt_neox_serial": (config(hf.GPTNeoXConfig, LLAMA, head_dim="absent",
+                               num_key_value_heads="absent", use_parallel_residual=False,
+                               tie_word_embeddings=True,
+                               rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
+                        torch.float32),
+    "phi": (config(hf.PhiConfig, LLAMA, head_dim="absent", hidden_size=20,
+                   rope_parameters=PARTIAL | {"partial_rotary_factor": 0.4}), torch.float32),
+    "starcoder2": (config(hf.Starcoder2Config, LLAMA, head_dim="absent", sliding_window=6,
+                          rope_parameters=PARTIAL), torch.float32),
 }
 FUSED = "mixtral_fused"
+WITH_GRADIENTS = ("gemma3", "gpt_neox")  # beside T5
 
 
 def fill(model, generator):
@@ -188,20 +220,31 @@ def logits(folder, tokens, source=None):
 def add_gradients(name, folder, expect, generator):
     """Labels and their loss to expect, and the folder of a model whose weights are the gradients."""
     labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
-    labels[0, -7:] = -1
-    model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager",
-                                                     dtype=torch.float32).double().eval()
-    loss = model(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
-                 decoder_input_ids=expect["tokens"].long(),
-                 labels=labels.long().masked_fill(labels < 0, -100)).loss
+    if is_t5(name):
+        labels[0, -7:] = -1
+    model = auto_class(name).from_pretrained(folder, attn_implementation="eager",
+                                             dtype=torch.float32).double().eval()
+    inputs = dict(input_ids=expect["tokens"].long())
+    if is_t5(name):
+        inputs = dict(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
+                      decoder_input_ids=expect["tokens"].long())
+    loss = torch.nn.functional.cross_entropy(model(**inputs).logits.flatten(0, 1),
+                                             labels.long().flatten(), ignore_index=-1)
     loss.backward()
     expect.update(labels=labels, loss=loss.detach())
     to = os.path.join(HERE, name + "_gradients")
     shutil.rmtree(to, ignore_errors=True)
     os.mkdir(to)
     shutil.copy(os.path.join(folder, "config.json"), to)
-    save_file({k: v.grad.float() for k, v in model.named_parameters()},
-              os.path.join(to, "model.safetensors"), {"format": "pt"})
+    if is_t5(name):
+        save_file({k: v.grad.float() for k, v in model.named_parameters()},
+                  os.path.join(to, "model.safetensors"), {"format": "pt"})
+        return
+    for weight in model.parameters():  # files have other names than memory
+        weight.data = weight.grad
+    model.float().save_pretrained(to)
+    os.remove(os.path.join(to, "generation_config.json"))
+    shutil.copy(os.path.join(folder, "config.json"), to)
 
 
 def edit_json(path, change):
@@ -225,6 +268,10 @@ def make_older(name, folder):
 
     if name in ("llama", "llama_linear", "deepseek"):
         edit_json(path, older_rope)
+    if name == "gpt_neox_serial":
+        edit_json(path, older_rope)
+        edit_json(path, lambda data: data.update(rotary_pct=0.5, rotary_emb_base=100.0))
+        edit_json(path, lambda data: [data.pop(key) for key in ("rope_theta", "rope_scaling")])
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}
@@ -268,7 +315,7 @@ def make(name):
                                          dtype=torch.int32)
         expect["source"][1, -5:] = 0
     expect["logits"] = logits(folder, tokens, expect.get("source")).float()
-    if is_t5(name):
+    if is_t5(name) or name in WITH_GRADIENTS:
         add_gradients(name, folder, expect, generator)
     save_file(expect, os.path.join(folder, "expect.safetensors"))
     print(f"{name}: {sorted(os.listdir(folder))}")

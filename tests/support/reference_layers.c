@@ -211,15 +211,21 @@ static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     return (1 - smooth) * f / factor + smooth * f;
 }
 
-/* Pair (i, i + head/2) turns by direction position base^(-2i/head), stretched. */
+/* Pair (i, i + turned/2) turns by direction position base^(-2i/turned), stretched; what is behind
+ * the turned numbers stays. */
 void reference_rotary(const RefCall *call) {
     const Type *x = ref_type(call, 0);
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
-    int64_t half = x->dims[type_find_axis(x, head)] / 2;
+    int64_t turned = node_int(call->node, ATTR_turned, x->dims[type_find_axis(x, head)]);
+    int64_t half = turned / 2;
     double direction = (double)node_int(call->node, ATTR_direction, 1);
     Point p = {{0}};
     do {
         Point other = p;
+        if (p.at[head] >= turned) {
+            call->out[0][point_offset(&p, x)] = ref_read(call, 0, &p);
+            continue;
+        }
         bool first = p.at[head] < half;
         int64_t pair = p.at[head] % half;
         other.at[head] = pair + (first ? half : 0);

@@ -293,6 +293,26 @@ static void test_rotary(void) {
                                               "A[batch=2, seq=$, heads=3, head=&]\n";
     check_sizes("rotary, frequencies stretched", STRETCHED, 9, 8, (CudaCase){0});
     check_sizes("rotary, frequencies stretched", STRETCHED, 70, 22, (CudaCase){0});
+    static const char PARTIAL[] = INPUT(
+        0, "",
+        "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                              "factor=2, direction=1, turned=4} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n"
+                                              "%2 = rotary(%0) {seq=seq, head=head, base=50, "
+                                              "direction=-1, turned=2} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n"
+                                              "%3 = rotary(%0) {seq=seq, head=head, base=50, "
+                                              "direction=1, turned=&} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n";
+    check_sizes("rotary, a part of each head", PARTIAL, 5, 6, (CudaCase){0});
+    check_sizes("rotary, a part of each head", PARTIAL, 9, 40, (CudaCase){0});
+    static const char QUARTER[] = INPUT(
+        0, "",
+        "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                              "direction=1, turned=32} : "
+                                              "A[batch=2, seq=$, heads=3, head=&]\n";
+    check_sizes("rotary, a part of each head, in packs", QUARTER, 70, 128, (CudaCase){0});
+    check_sizes("rotary, a part of each head, in packs", QUARTER, 7, 36, (CudaCase){0});
     check_nodes(
         "rotary, positions divided",
         (CudaCase){

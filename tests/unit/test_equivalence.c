@@ -14,7 +14,7 @@ static const double LEARNING_RATE = 2e-3;
 typedef struct Variant {
     const char *name, *path;
     int most_t;                /* what its heads allow */
-    ModelSetting settings[16]; /* up to the first without a key */
+    ModelSetting settings[24]; /* up to the first without a key */
 } Variant;
 
 /* eps is above the rounding of a gradient (train_compare.h): with 1e-8 one bias of "gpt dropout" is
@@ -93,8 +93,41 @@ static const Variant VARIANTS[] = {
      "models/gpt.lua",
      4,
      {COMMON, {"vocab", "61"}, {"optimizer", "lamb"}, {"ffn", "70"}, {"lr", "1e-3"}}},
+    {"gemma 3",
+     "models/gemma.lua",
+     2,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"ffn", "64"},
+      {"softcap", "0"},
+      {"logit_softcap", "0"},
+      {"full_every", "3"},
+      {"qk_norm", "true"},
+      {"rotary_scaling", "linear"},
+      {"rotary_local_base", "50"},
+      {"window", "5"}}},
+    {"llama norms after, no positions in each second layer, scaled",
+     "models/llama.lua",
+     2,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"ffn", "88"},
+      {"norms", "after"},
+      {"qk_norm", "true"},
+      {"qk_norm_over", "all"},
+      {"rotary_skip", "2"},
+      {"residual_scale", "0.5"},
+      {"embedding_scale", "3"},
+      {"attention_scale", "0.2"},
+      {"logit_divisor", "2"}}},
+    {"neox",
+     "models/neox.lua",
+     4,
+     {COMMON, {"vocab", "61"}, {"ffn", "70"}, {"rotary_share", "0.5"}, {"head_bias", "true"}}},
 };
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 3 };
 
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",
@@ -296,7 +329,9 @@ static void check_refusal(const Refusal *refusal) {
 int main(void) {
     /* GPT on all layouts: what a layout breaks, it mostly breaks for every model. */
     for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
-        check_variant(&VARIANTS[v], LAYOUTS, N_LAYOUTS, v ? 2 * LAYOUT_STEP : LAYOUT_STEP);
+        /* The last ones differ from others in a layer or two. */
+        int step = v == 0 ? 1 : v < N_VARIANTS - N_FEW ? 2 : 7;
+        check_variant(&VARIANTS[v], LAYOUTS, N_LAYOUTS, step * LAYOUT_STEP);
     }
     check_variant(&DEEP, DEEP_LAYOUTS, N_DEEP_LAYOUTS, LAYOUT_STEP);
     check_repeats(&VARIANTS[1]);

@@ -139,6 +139,26 @@ static void test_published_counts(void) {
         {"models/llama.lua", "qwen2.5-7b", INT64_C(7615616512)},
         {"models/llama.lua", "qwen3-0.6b", INT64_C(596049920)},
         {"models/llama.lua", "qwen3-8b", INT64_C(8190735360)},
+        {"models/llama.lua", "phi3-mini", INT64_C(3821079552)},
+        {"models/llama.lua", "phi4-mini", INT64_C(3836021760)},
+        {"models/llama.lua", "phi4", INT64_C(14659507200)},
+        {"models/llama.lua", "olmo2-1b", INT64_C(1484916736)},
+        {"models/llama.lua", "olmo2-7b", INT64_C(7298617344)},
+        {"models/llama.lua", "smollm3-3b", INT64_C(3075098624)},
+        {"models/llama.lua", "granite-2b", INT64_C(2533531648)},
+        {"models/llama.lua", "stablelm2-1.6b", INT64_C(1644515328)},
+        {"models/neox.lua", "70m", INT64_C(70426624)},
+        {"models/neox.lua", "160m", INT64_C(162322944)},
+        {"models/neox.lua", "410m", INT64_C(405334016)},
+        {"models/neox.lua", "1b", INT64_C(1011781632)},
+        {"models/neox.lua", "1.4b", INT64_C(1414647808)},
+        {"models/neox.lua", "2.8b", INT64_C(2775208960)},
+        {"models/neox.lua", "6.9b", INT64_C(6857302016)},
+        {"models/neox.lua", "12b", INT64_C(11846072320)},
+        {"models/neox.lua", "20b", INT64_C(20554567680)},
+        {"models/neox.lua", "phi2", INT64_C(2779683840)},
+        {"models/neox.lua", "starcoder2-3b", INT64_C(3030371328)},
+        {"models/gemma.lua", "3-1b", INT64_C(999885952)},
         {"models/gemma.lua", "2b", INT64_C(2614341888)},
         /* With the output's bias; without the pooler, sentence types and the output's transform. */
         {"models/bert.lua", "base", INT64_C(109482240) - 590592 - 2 * 768 + 30522},
@@ -329,13 +349,16 @@ static void test_meta(void) {
     const char *ops =
         file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
+    const char *attention =
+        file_read(arena, "frontend/lua/nn_attention.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *more =
         file_read(arena, "frontend/lua/nn_experts.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *pairs =
         file_read(arena, "frontend/lua/nn_preference.lua", FILE_LIMIT_BYTES, &length, diag);
-    CHECK(meta && ops && nn && more && pairs, "%s", diag_text(diag));
+    CHECK(meta && ops && nn && attention && more && pairs, "%s", diag_text(diag));
     if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
-    if (nn && more && pairs) nn = arena_printf(arena, "%s%s%s", nn, more, pairs);
+    if (nn && attention && more && pairs)
+        nn = arena_printf(arena, "%s%s%s%s", nn, attention, more, pairs);
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);
         bool described = strstr(meta, text) != NULL;

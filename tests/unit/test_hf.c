@@ -12,6 +12,7 @@
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
 #include "tests/unit/check.h"
+#include "tests/unit/hf_bad_configs.h"
 #include "tests/unit/train_fixture.h"
 
 #include <dirent.h>
@@ -20,13 +21,26 @@
 
 enum { BATCH = 2, MAX_PATH = 512, FILE_LIMIT_BYTES = 1 << 20, N_MUTATIONS = 1500 };
 
-static const char *const NAMES[] = {
-    "gpt2",         "gpt2_untied", "llama",       "llama31",
-    "llama_linear", "mistral",     "qwen2",       "qwen3",
-    "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
-    "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
-    "deepseek_v3",  "t5",          "t5_v1_1"};
-enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
+typedef struct Fixture {
+    const char *name;
+    DType dtype; /* of its files */
+} Fixture;
+
+/* clang-format off */
+static const Fixture FIXTURES[] = {
+    {"gpt2", DTYPE_F32},         {"gpt2_untied", DTYPE_F16}, {"llama", DTYPE_BF16},
+    {"llama31", DTYPE_F32},      {"llama_linear", DTYPE_F16}, {"mistral", DTYPE_F32},
+    {"qwen2", DTYPE_F32},        {"qwen3", DTYPE_F32},       {"gemma2", DTYPE_F32},
+    {"gemma3", DTYPE_F32},       {"phi3", DTYPE_BF16},       {"olmo2", DTYPE_F32},
+    {"smollm3", DTYPE_F32},      {"granite", DTYPE_F32},     {"stablelm", DTYPE_F32},
+    {"gpt_neox", DTYPE_F16},     {"gpt_neox_serial", DTYPE_F32},
+    {"phi", DTYPE_F32},          {"starcoder2", DTYPE_F32},
+    {"mixtral", DTYPE_BF16},     {"qwen3_moe", DTYPE_F32},   {"olmoe", DTYPE_F32},
+    {"qwen2_moe", DTYPE_F32},    {"deepseek", DTYPE_F32},    {"deepseek_v2", DTYPE_F32},
+    {"deepseek_v2_grouped", DTYPE_F32}, {"deepseek_v3", DTYPE_F32},
+    {"t5", DTYPE_F32},           {"t5_v1_1", DTYPE_BF16}};
+/* clang-format on */
+enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
 
@@ -311,13 +325,9 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 }
 
 static void test_round_trips(void) {
-    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_F32,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_BF16};
-    for (int i = 0; i < N_NAMES; i++) {
-        test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
-        test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
+    for (int i = 0; i < N_FIXTURES; i++) {
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, false, 5000000000);
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, true, i % 2 ? 4000 : 1);
     }
 }
 
@@ -366,113 +376,6 @@ static const char *changed_fixture(Arena *arena, const char *name, const char *k
     json_decref(config);
     return to;
 }
-
-typedef struct BadConfig {
-    const char *name, *key, *value, *message;
-} BadConfig;
-
-static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"phi3\"", "model_type \"phi3\" is not supported; supported: gpt2"},
-    {"llama", "model_type", NULL, "has no 'model_type'"},
-    {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
-    {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
-    {"llama", "hidden_size", "\"16\"", "'hidden_size' is \"16\"; it must be a whole number"},
-    {"llama", "hidden_size", "1e3", "'hidden_size' is 1000.0; it must be a whole number"},
-    {"llama", "hidden_size", NULL, "has no 'hidden_size', which a llama has"},
-    {"llama", "hidden_size", "24", "is [37, 16]; by the configuration it is [37, 24]"},
-    {"llama", "num_hidden_layers", "3", "has no tensor 'model.layers.2.input_layernorm.weight'"},
-    {"llama", "num_hidden_layers", "1", "tensor \"model.layers.1."},
-    {"llama", "num_hidden_layers", "2000000",
-     "says 2000000 layers, but the weights have 21 tensors"},
-    {"llama", "num_attention_heads", "5", "heads 5 is not a multiple of kv_heads 2"},
-    {"llama", "num_attention_heads", "2147483648", "it is ["},
-    {"llama", "head_dim", "7", "is 7; it must be even"},
-    {"llama", "head_dim", "2147483648", "attention: queries must be"},
-    {"llama", "hidden_act", "\"glu\"",
-     "'hidden_act' is \"glu\", which is not supported; supported: silu"},
-    {"llama", "attention_bias", "true",
-     "'attention_bias' is true, which is not supported; only false"},
-    {"llama", "mlp_bias", "true", "'mlp_bias' is true"},
-    {"llama", "rms_norm_eps", "-1", "'rms_norm_eps' is -1; it must be a number more than 0"},
-    {"llama", "rope_theta", "\"x\"", "'rope_theta' is \"x\"; it must be a number"},
-    {"llama", "rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}",
-     "'rope_scaling.rope_type' is \"yarn\", which is not supported; supported: linear, llama3"},
-    {"llama", "rope_scaling", "{\"factor\": 4}", "'rope_scaling.rope_type' is \"\""},
-    {"llama", "rope_scaling", "{\"type\": \"linear\"}", "has no 'rope_scaling.factor'"},
-    {"llama", "rope_scaling", "{\"type\": \"linear\", \"factor\": 0.5}",
-     "a factor of 0.5; it is from 1"},
-    {"llama", "rope_scaling", "7", "'rope_scaling' is 7; it must be an object"},
-    {"llama31", "rope_parameters", "[]", "'rope_parameters' is []; it must be an object"},
-    {"llama31", "rope_parameters",
-     "{\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 1, "
-     "\"original_max_position_embeddings\": 16}",
-     "less than many"},
-    {"llama31", "rope_parameters", "{\"full_attention\": {\"rope_type\": \"yarn\"}}",
-     "'rope_parameters.full_attention' is an object"},
-    {"llama", "partial_rotary_factor", "0.5",
-     "'partial_rotary_factor' is 0.5, which is not supported"},
-    {"llama", "quantization_config", "{\"bits\": 4}", "'quantization_config' is {\"bits\":4}"},
-    {"llama", "tie_word_embeddings", "true",
-     "'lm_head.weight' is another table than the embeddings'"},
-    {"llama", "tie_word_embeddings", "1", "'tie_word_embeddings' is 1; it must be true or false"},
-    {"llama31", "tie_word_embeddings", "false", "has no tensor 'lm_head.weight'"},
-    {"llama", "vocab_size", "38",
-     "'model.embed_tokens.weight' is [37, 16]; by the configuration it is [38, 16]"},
-    {"qwen2", "use_sliding_window", "true", "'use_sliding_window' is true, which is not supported"},
-    {"qwen2", "layer_types", "[\"full_attention\", \"sliding_attention\"]",
-     "'layer_types' has \"sliding_attention\" at layer 1"},
-    {"qwen2", "model_type", "\"llama\"",
-     "tensor \"model.layers.0.self_attn.k_proj.bias\" is none that"},
-    {"llama", "model_type", "\"qwen2\"", "has no tensor 'model.layers.0.self_attn.q_proj.bias'"},
-    {"gemma2", "layer_types", "[\"full_attention\"]",
-     "'layer_types' has \"full_attention\" at layer 0"},
-    {"gemma2", "sliding_window", "-3", "'sliding_window' is -3"},
-    {"gpt2", "scale_attn_by_inverse_layer_idx", "true",
-     "'scale_attn_by_inverse_layer_idx' is true"},
-    {"gpt2", "n_positions", "30", "wpe.weight' is [20, 16]; by the configuration it is [30, 16]"},
-    {"gpt2", "n_head", "3", "model 16 is not a multiple of heads 3"},
-    {"mixtral", "num_local_experts", "3",
-     "'model.layers.0.block_sparse_moe.gate.weight' is [4, 16]; by the configuration it is [3, "
-     "16]"},
-    {"mixtral", "num_local_experts", "2000000",
-     "says 2000000 experts in 2 layers, but the weights have 41 tensors"},
-    {"mixtral", "num_local_experts", "2147483648", "its size must be a whole number"},
-    {"mixtral", "num_local_experts", NULL, "has no 'num_local_experts', which a mixtral has"},
-    {"mixtral", "num_experts", "5", "has 'num_local_experts' and 'num_experts', and they differ"},
-    {"mixtral", "num_experts_per_tok", "5", "from 1 to the 4 experts, not 5"},
-    {"mixtral", "intermediate_size", "16",
-     "'model.layers.0.block_sparse_moe.experts.0.w1.weight' is [12, 16]; by the configuration it "
-     "is [16, 16]"},
-    {"mixtral", "router_jitter_noise", "0.1", "'router_jitter_noise' is 0.1"},
-    {"mixtral", "router_aux_loss_coef", "-1",
-     "'router_aux_loss_coef' is -1; it must be a number from 0"},
-    {"mixtral", "auto_map", "{\"a\": 1}", "'auto_map' is {\"a\":1}, which is not supported"},
-    {"mixtral", "rope_scaling", "{\"type\": \"yarn\", \"factor\": 4}",
-     "has 'rope_parameters' and 'rope_scaling', and they differ"},
-    {"mixtral_fused", "num_local_experts", "5", "is [4, 16]; by the configuration it is [5, 16]"},
-    {"mixtral_fused", "intermediate_size", "24",
-     "'model.layers.0.mlp.experts.gate_up_proj' is [4, 24, 16]; by the configuration it is [4, 48, "
-     "16]"},
-    {"qwen3_moe", "mlp_only_layers", "[1]",
-     "'mlp_only_layers' is [1], which is not supported; only the first layers"},
-    {"qwen3_moe", "mlp_only_layers", "7", "'mlp_only_layers' is 7, which is not supported"},
-    {"qwen3_moe", "mlp_only_layers", "[]", "has no tensor 'model.layers.0.mlp.gate.weight'"},
-    {"qwen3_moe", "decoder_sparse_step", "2", "'decoder_sparse_step' is 2, which is not supported"},
-    {"qwen3_moe", "norm_topk_prob", "1", "'norm_topk_prob' is 1; it must be true or false"},
-    {"olmoe", "clip_qkv", "8.0", "'clip_qkv' is 8.0, which is not supported; only null is"},
-    {"olmoe", "head_dim", "8", "q_proj.weight' is [16, 16]; by the configuration it is [32, 16]"},
-    {"qwen2_moe", "model_type", "\"qwen3_moe\"",
-     "has no tensor 'model.layers.0.self_attn.q_norm.weight'"},
-    {"deepseek", "num_experts_per_tok", "0", "'num_experts_per_tok' is 0; it must be"},
-    {"deepseek", "n_shared_experts", "3",
-     "shared_experts.gate_proj.weight' is [24, 16]; by the configuration it is [36, 16]"},
-    {"deepseek", "n_shared_experts", NULL, "mlp.shared_experts."},
-    {"deepseek", "n_shared_experts", "2147483648", "shared_ffn"},
-    {"deepseek", "first_k_dense_replace", "0", "has no tensor 'model.layers.0.mlp.gate.weight'"},
-    {"deepseek", "first_k_dense_replace", "-1", "it must be a whole number from 0"},
-    {"deepseek", "scoring_func", "\"sigmoid\"", "'scoring_func' is \"sigmoid\""},
-    {"deepseek", "moe_layer_freq", "2", "'moe_layer_freq' is 2, which is not supported"},
-};
 
 static void test_bad_configs(void) {
     for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
@@ -732,6 +635,13 @@ static void test_bad_exports(void) {
                       "transformers has no model of these settings; from llama.lua it has: qwen2");
     expect_bad_export("llama", NULL, 0, "gpt2", DTYPE_F32, "is of a gpt2, which a 'llama' is not");
     expect_bad_export("gpt2", &rms, 1, NULL, DTYPE_F32, "has no model of these settings");
+    const ModelSetting skip = {"rotary_skip", "2"}, factor = {"rotary_scaling", "linear"};
+    const ModelSetting after = {"norms", "after"}, every = {"full_every", "3"};
+    expect_bad_export("smollm3", &skip, 1, NULL, DTYPE_F32, "has no model of these settings");
+    expect_bad_export("phi3", &factor, 1, "phi3", DTYPE_F32, "has no model of these settings");
+    expect_bad_export("gemma3", &every, 1, NULL, DTYPE_F32, "has no model of these settings");
+    expect_bad_export("granite", &after, 1, NULL, DTYPE_F32,
+                      "; granite with norms=before; stablelm");
     const ModelSetting sigmoid = {"scores", "sigmoid"}, shared = {"shared_ffn", "30"};
     const ModelSetting gate = {"shared_gate", "true"}, heads[] = {{"heads", "2"}, {"head", "4"}};
     expect_bad_export("mixtral", &sigmoid, 1, NULL, DTYPE_F32, "from moe.lua it has: mixtral");
@@ -743,9 +653,11 @@ static void test_bad_exports(void) {
 
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
-    for (int i = 0; i < N_NAMES; i++) test_logits(NAMES[i]);
+    for (int i = 0; i < N_FIXTURES; i++) test_logits(FIXTURES[i].name);
     test_gradients("t5");
     test_gradients("t5_v1_1");
+    test_gradients("gemma3");
+    test_gradients("gpt_neox");
     test_round_trips();
     test_fused();
     test_bad_configs();
@@ -761,6 +673,8 @@ int main(void) {
     test_mutations("gpt2", "config.json", 4096);
     test_mutations("mixtral", "config.json", 4096);
     test_mutations("deepseek", "config.json", 4096);
+    test_mutations("gemma3", "config.json", 4096);
+    test_mutations("gpt_neox", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     Arena *arena = arena_create();

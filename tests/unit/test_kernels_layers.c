@@ -89,11 +89,11 @@ static void check_rotary(int64_t batch, int64_t seq, int64_t inner, int64_t head
         want[i] = (double)x[i] * cos(angle) + other * sin(angle);
         back[i] = (double)x[i];
     }
-    rotary_apply(DTYPE_F32, batch, seq, inner, head, &(DimSpan){0, 0, offset}, 10000.0, NULL, 1, x,
-                 y);
+    rotary_apply(DTYPE_F32, batch, seq, inner, head, head, &(DimSpan){0, 0, offset}, 10000.0, NULL,
+                 1, x, y);
     CHECK_NEAR(y, want, n, 1.0, 5e-7, "head %d from position %d", (int)head, (int)offset);
-    rotary_apply(DTYPE_F32, batch, seq, inner, head, &(DimSpan){0, 0, offset}, 10000.0, NULL, -1, y,
-                 y);
+    rotary_apply(DTYPE_F32, batch, seq, inner, head, head, &(DimSpan){0, 0, offset}, 10000.0, NULL,
+                 -1, y, y);
     CHECK_NEAR(y, back, n, 1.0, 5e-7, "and back, head %d in place", (int)head);
     free(x), free(y), free(want), free(back);
 }

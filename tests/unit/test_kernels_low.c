@@ -369,10 +369,10 @@ static void check_rotary(int64_t seq, int64_t head) {
     const DimSpan place = {0, 0, 5};
     const int64_t n = 2 * seq * INNER * head;
     Pair x = new_pair(n), y = new_result(n);
-    rotary_apply(DTYPE_F32, 2, seq, INNER, head, &place, 10000, NULL, 1, x.wide, y.wide);
-    rotary_apply(low, 2, seq, INNER, head, &place, 10000, NULL, 1, x.low, y.low);
+    rotary_apply(DTYPE_F32, 2, seq, INNER, head, head, &place, 10000, NULL, 1, x.wide, y.wide);
+    rotary_apply(low, 2, seq, INNER, head, head, &place, 10000, NULL, 1, x.low, y.low);
     CHECK(is_rounded(&y), "is not the f32 one rounded");
-    rotary_apply(low, 2, seq, INNER, head, &place, 10000, NULL, 1, x.low, x.low);
+    rotary_apply(low, 2, seq, INNER, head, head, &place, 10000, NULL, 1, x.low, x.low);
     CHECK(memcmp(x.low, y.low, (size_t)n * sizeof(uint16_t)) == 0, "in place it differs");
     free_pair(&x), free_pair(&y);
 }

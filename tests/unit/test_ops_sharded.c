@@ -71,6 +71,14 @@ static const ShardedCase CASES[] = {
                                                  "%2 = rotary(%1) {seq=seq, head=head, base=100, "
                                                  "direction=-1} : f32[batch=2, seq=7/d, "
                                                  "heads=2, head=6]\n"},
+    {"rotary of a part, positions and heads divided", "t=2, d=3, p=1", false,
+     PARAM(0, "",
+           "batch=2, seq=7/d, heads=4/t, head=6]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                                   "direction=1, turned=4} : f32[batch=2, "
+                                                   "seq=7/d, heads=4/t, head=6]\n"
+                                                   "%2 = rotary(%1) {seq=seq, head=head, base=100, "
+                                                   "direction=-1, turned=2} : f32[batch=2, "
+                                                   "seq=7/d, heads=4/t, head=6]\n"},
     {"dropout, batch and columns divided", "t=2, d=2, p=1", false,
      PARAM(0, "+", "batch=3/d, seq=5, model=7/t]") "%1 = dropout(%0) {p=0.4, key=3} : "
                                                    "f32[batch=3/d, seq=5, model=7/t]\n"},

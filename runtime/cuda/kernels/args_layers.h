@@ -131,8 +131,8 @@ typedef struct RelativeArgs {
  * be x. */
 typedef struct RotaryArgs {
     int64_t batch, seq, inner, split, first, second;
-    int32_t head, ramp;
-    float direction; /* 1 or -1 */
+    int32_t head, turned, ramp; /* the first `turned` of a head turn, the others stay */
+    float direction;            /* 1 or -1 */
     double log2_step;
     double factor, few, many, context; /* context 0: all pairs alike */
     const void *x;

@@ -15,8 +15,8 @@ static __device__ __forceinline__ double stretch(const RotaryArgs &a, double per
 
 template <typename T, int V>
 static __device__ __forceinline__ void rotate(const RotaryArgs &a, const float2 *table) {
-    const int half = a.head / 2, packs = half / V;
-    const int items = (int)a.inner * packs;
+    const int half = a.turned / 2, packs = half / V, kept = (a.head - a.turned) / V;
+    const int items = (int)a.inner * packs, rest = a.x == a.y ? 0 : (int)a.inner * kept;
     for (int64_t b = blockIdx.y; b < a.batch; b += gridDim.y) {
         const int64_t row = (b * a.seq + blockIdx.x) * a.inner * a.head;
         for (int item = threadIdx.x; item < items; item += blockDim.x) {
@@ -35,13 +35,19 @@ static __device__ __forceinline__ void rotate(const RotaryArgs &a, const float2 
             Elements<V>::put((T *)a.y + at, first);
             Elements<V>::put((T *)a.y + at + half, second);
         }
+        for (int item = threadIdx.x; item < rest; item += blockDim.x) {
+            const int64_t at = row + (int64_t)(item / kept) * a.head + a.turned + item % kept * V;
+            float values[V];
+            Elements<V>::get((const T *)a.x + at, values);
+            Elements<V>::put((T *)a.y + at, values);
+        }
     }
 }
 
 template <typename T> static __device__ __forceinline__ void rotary_position(const RotaryArgs &a) {
     enum { V = VectorOf<T>::N };
     DYNAMIC_SHARED(float2, table);
-    const int half = a.head / 2;
+    const int half = a.turned / 2;
     const int64_t position = blockIdx.x + (blockIdx.x < a.split ? a.first : a.second);
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         const double one = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
@@ -51,7 +57,7 @@ template <typename T> static __device__ __forceinline__ void rotary_position(con
         table[i] = make_float2(cosine, sine * a.direction);
     }
     __syncthreads();
-    if (half % V == 0) {
+    if (half % V == 0 && a.head % V == 0) {
         rotate<T, V>(a, table);
     } else {
         rotate<T, 1>(a, table);

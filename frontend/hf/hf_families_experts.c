@@ -1,0 +1,290 @@
+#include "frontend/hf/hf_rows.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+/* --- mixtures of experts, as models/moe.lua has them: experts one tensor each. DeepSeekMoE's code
+ * is not in transformers but beside its weights (modeling_deepseek.py) --- */
+
+#define EXPERTS(theirs, ours, dims)                                                                \
+    {"model.layers.#." theirs ".weight", {"blocks.#.moe." ours}, dims}
+
+static const HfTensor MIXTRAL_EACH[] = {
+    EXPERTS("block_sparse_moe.gate", "router", "routes, model"),
+    EXPERTS("block_sparse_moe.experts.@.w1", "wgate", "expert_ffn, model"),
+    EXPERTS("block_sparse_moe.experts.@.w3", "wup", "expert_ffn, model"),
+    EXPERTS("block_sparse_moe.experts.@.w2", "wdown", "model, expert_ffn"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor EACH[] = {
+    EXPERTS("mlp.gate", "router", "routes, model"),
+    EXPERTS("mlp.experts.@.gate_proj", "wgate", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.up_proj", "wup", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.down_proj", "wdown", "model, expert_ffn"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor FUSED[] = {
+    EXPERTS("mlp.gate", "router", "routes, model"),
+    {"model.layers.#.mlp.experts.gate_up_proj", {"blocks.#.moe.wgate", "blocks.#.moe.wup"},
+     "experts, +expert_ffn, model"},
+    {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN2_SHARED[] = {
+    EXPERTS("mlp.shared_expert.gate_proj", "shared.wgate", "shared_ffn, model"),
+    EXPERTS("mlp.shared_expert.up_proj", "shared.wup", "shared_ffn, model"),
+    EXPERTS("mlp.shared_expert.down_proj", "shared.wdown", "model, shared_ffn"),
+    EXPERTS("mlp.shared_expert_gate", "shared.gate", "1, model"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor DEEPSEEK_SHARED[] = {
+    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn"),
+    {NULL, {NULL}, NULL}};
+
+#define SOFTMAX "scores=softmax gate_scale=1"
+
+static const HfType MOE_TYPES[] = {
+    {"mixtral", "MixtralForCausalLM",
+     "normalize=true dense_layers=0 shared=false qkv_bias=false qk_norm=false " SOFTMAX,
+     MIXTRAL_EACH, FUSED, NULL},
+    {"qwen3_moe", "Qwen3MoeForCausalLM",
+     "shared=false qkv_bias=false qk_norm=true qk_norm_over=head window=0 " SOFTMAX,
+     EACH, FUSED, NULL},
+    {"olmoe", "OlmoeForCausalLM",
+     "dense_layers=0 shared=false qkv_bias=false qk_norm=true qk_norm_over=all window=0 " SOFTMAX,
+     EACH, FUSED, NULL},
+    {"qwen2_moe", "Qwen2MoeForCausalLM",
+     "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0 " SOFTMAX,
+     EACH, FUSED, QWEN2_SHARED},
+    {"deepseek", "DeepseekForCausalLM",
+     "shared_gate=false qkv_bias=false qk_norm=false window=0 " SOFTMAX,
+     EACH, NULL, DEEPSEEK_SHARED},
+    {NULL, NULL, NULL, NO_EXPERTS}};
+
+static const HfKey MOE_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads", .types = "olmoe deepseek"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
+     .with = "model", .types = "olmoe deepseek"},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
+     .types = "mixtral olmoe"},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
+     .types = "qwen2_moe"},
+    {.key = "n_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
+     .with = "shared", .types = "deepseek"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_experts",
+     .types = "mixtral"},
+    {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
+     .types = "qwen2_moe qwen3_moe olmoe"},
+    {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER, .types = "deepseek"},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "false",
+     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+    /* Their code leaves the gate of an only expert as it is. */
+    {.key = "norm_topk_prob", .kind = HF_FIXED, .absent = "false", .types = "deepseek",
+     .when = "top_k=1"},
+    {.key = "mlp_only_layers", .setting = "dense_layers", .kind = HF_FIRST, .absent = "0",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "0",
+     .types = "deepseek"},
+    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "moe_layer_freq", .kind = HF_FIXED, .absent = "1", .types = "deepseek"},
+    {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"softmax\"", .types = "deepseek"},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
+     .types = "mixtral qwen2_moe qwen3_moe"},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.01",
+     .types = "olmoe"},
+    {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
+     .types = "deepseek"},
+    {.key = "seq_aux", .kind = HF_WRITTEN, .absent = "true", .types = "deepseek"},
+    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0", .types = "mixtral"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = HF_ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     .types = "mixtral olmoe"},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
+     .types = "qwen2_moe qwen3_moe deepseek"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
+     .types = "mixtral"},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false",
+     .types = "qwen2_moe qwen3_moe"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = HF_ALL_FULL},
+    {.key = "qkv_bias", .kind = HF_FIXED, .absent = "true", .types = "qwen2_moe"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "qwen3_moe olmoe deepseek"},
+    {.key = "clip_qkv", .kind = HF_FIXED, .absent = "null", .types = "olmoe"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6",
+     .types = "mixtral"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
+     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
+     .types = "mixtral qwen2_moe qwen3_moe olmoe"},
+    KEYS_OF_ALL,
+    {.key = NULL}};
+
+static const HfTensor MOE_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
+    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
+    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
+    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
+    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
+    /* Gains of each head, or of all: without the axes that the parameter lacks. */
+    {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
+    {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
+    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* --- DeepSeek V2 and V3: latents, rotary pairs side by side --- */
+
+static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
+static const HfWord ROUTINGS[] = {
+    {"greedy", "greedy"}, {"group_limited_greedy", "grouped"}, {NULL, NULL}};
+
+static const HfTensor V3_OTHERS[] = {
+    {"model.layers.#.mlp.gate.e_score_correction_bias", {"blocks.#.moe.bias"}, "routes"},
+    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),
+    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn"),
+    {NULL, {NULL}, NULL}};
+
+static const HfType DEEPSEEK_TYPES[] = {
+    {"deepseek_v2", "DeepseekV2ForCausalLM",
+     "scores=softmax normalize=false bias=false group_best=1 mtp=0", EACH, FUSED, DEEPSEEK_SHARED},
+    {"deepseek_v3", "DeepseekV3ForCausalLM",
+     "scores=sigmoid bias=true routing=grouped group_best=2 mtp=0", EACH, FUSED, V3_OTHERS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
+
+#define OF_V2 .types = "deepseek_v2"
+#define OF_V3 .types = "deepseek_v3"
+#define WITH_YARN .when = "rotary_scaling=yarn"
+
+static const HfKey DEEPSEEK_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads"},
+    {.key = "q_lora_rank", .setting = "q_rank", .kind = HF_COUNT, .absent = "1536", .null = "0"},
+    {.key = "kv_lora_rank", .setting = "kv_rank", .kind = HF_INTEGER, .absent = "512"},
+    {.key = "qk_nope_head_dim", .setting = "nope", .kind = HF_INTEGER, .absent = "128"},
+    {.key = "qk_rope_head_dim", .setting = "rope", .kind = HF_INTEGER, .absent = "64"},
+    {.key = "v_head_dim", .setting = "value", .kind = HF_INTEGER, .absent = "128"},
+    {.key = "n_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
+     .with = "shared"},
+    {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER},
+    {.key = "topk_method", .setting = "routing", .kind = HF_WORD, .absent = "greedy",
+     .words = ROUTINGS, OF_V2},
+    {.key = "topk_method", .kind = HF_FIXED, .absent = "\"noaux_tc\"", OF_V3},
+    {.key = "n_group", .setting = "groups", .kind = HF_INTEGER, .absent = "1", OF_V2},
+    {.key = "topk_group", .setting = "kept_groups", .kind = HF_INTEGER, .absent = "1", OF_V2},
+    {.key = "n_group", .setting = "groups", .kind = HF_INTEGER, .absent = "8", OF_V3},
+    {.key = "topk_group", .setting = "kept_groups", .kind = HF_INTEGER, .absent = "4", OF_V3},
+    {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"softmax\"", OF_V2},
+    {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"sigmoid\"", OF_V3},
+    {.key = "norm_topk_prob", .kind = HF_FIXED, .absent = "false", OF_V2},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_V3},
+    {.key = "routed_scaling_factor", .setting = "gate_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_V2},
+    {.key = "routed_scaling_factor", .setting = "gate_scale", .kind = HF_NUMBER, .absent = "2.5",
+     OF_V3},
+    {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "0",
+     OF_V2},
+    {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "3",
+     OF_V3},
+    {.key = "moe_layer_freq", .kind = HF_FIXED, .absent = "1"},
+    {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001"},
+    {.key = "seq_aux", .kind = HF_WRITTEN, .absent = "true"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = HF_ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false"},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", OF_V2},
+    {.key = "rope_interleave", .kind = HF_FIXED, .absent = "true", OF_V3},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = YARN},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, WITH_YARN},
+    {.key = "rope_scaling.beta_fast", .setting = "rotary_many", .kind = HF_NUMBER,
+     .absent = "32", WITH_YARN},
+    {.key = "rope_scaling.beta_slow", .setting = "rotary_few", .kind = HF_NUMBER, .absent = "1",
+     WITH_YARN},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, WITH_YARN},
+    /* Both, and equal: else sines and cosines are scaled, too. */
+    {.key = "rope_scaling.mscale_all_dim", .setting = "rotary_mscale", .kind = HF_NUMBER,
+     .alias = "rope_scaling.mscale", WITH_YARN},
+    {.key = "rope_scaling.mscale", .setting = "rotary_mscale", .kind = HF_NUMBER, WITH_YARN},
+    {.key = "rope_scaling.attention_factor", .kind = HF_FIXED, .absent = "null"},
+    {.key = "rope_scaling.truncate", .kind = HF_FIXED, .absent = "true"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    KEYS_OF_ALL,
+    {.key = NULL}};
+
+#define ATTENTION(theirs, ours, dims)                                                              \
+    {"model.layers.#.self_attn." theirs ".weight", {"blocks.#.attn." ours}, dims}
+
+static const HfTensor DEEPSEEK_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    {"model.layers.#.self_attn.q_proj.weight",
+     {"blocks.#.attn.wq_nope", "blocks.#.attn.wq_rope"}, "heads *+nope rope~, model"},
+    ATTENTION("q_a_proj", "wq_a", "q_rank, model"),
+    ATTENTION("q_a_layernorm", "qnorm.gain", "q_rank"),
+    {"model.layers.#.self_attn.q_b_proj.weight",
+     {"blocks.#.attn.wq_b_nope", "blocks.#.attn.wq_b_rope"}, "heads *+nope rope~, q_rank"},
+    {"model.layers.#.self_attn.kv_a_proj_with_mqa.weight",
+     {"blocks.#.attn.wkv_a", "blocks.#.attn.wk_rope"}, "+kv_rank rope~, model"},
+    ATTENTION("kv_a_layernorm", "kvnorm.gain", "kv_rank"),
+    {"model.layers.#.self_attn.kv_b_proj.weight", {"blocks.#.attn.wk", "blocks.#.attn.wv"},
+     "heads *+nope value, kv_rank"},
+    ATTENTION("o_proj", "wo", "model, heads value"),
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
+    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
+    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+#define DROPPED "there, experts take all tokens that choose them"
+
+const HfFamily HF_MOE = {"moe", "model.", "lm_head.weight", MOE_TYPES, MOE_KEYS, MOE_TENSORS,
+                         HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+const HfFamily HF_DEEPSEEK = {"deepseek", "model.", "lm_head.weight", DEEPSEEK_TYPES, DEEPSEEK_KEYS,
+                              DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+/* clang-format on */

@@ -1,0 +1,20 @@
+/* What config.json says of rotary positions, in one form.
+ *
+ * transformers 4 has rope_theta, partial_rotary_factor and rope_scaling (with `type` in place of
+ * `rope_type` in older files), 5 has all of them in rope_parameters; where layers with a window
+ * have positions of their own, 4 has their base as rope_local_base_freq, 5 an object for each kind
+ * of layer. The rows of hf_families.h know the form of 4.
+ */
+#ifndef FRONTEND_HF_HF_ROPE_H
+#define FRONTEND_HF_HF_ROPE_H
+
+#include "ir/base/arena.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Puts `json` into that form; by_layer: layers with a window may have positions of their own. NULL,
+ * or what is wrong with it, in the arena. */
+const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer);
+
+#endif

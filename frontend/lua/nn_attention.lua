@@ -1,0 +1,318 @@
+-- nn_attention: positions and attention, a part of nn. `nn` is what it adds to, `tools` what layers
+-- of nn share.
+local attention = {}
+
+function attention.add(nn, tools)
+
+local ops = ops
+local fail, read_options, read_lora = tools.fail, tools.read_options, tools.read_lora
+local check_model, check_arguments = tools.check_model, tools.check_arguments
+local residual_std, NONE, STD, EPS = tools.residual_std, tools.NONE, tools.STD, tools.EPS
+
+-- The same over several axes together, of which a mesh may divide some: of sums, not in one op, so
+-- that ranks add up their squares.
+local function rmsnorm_over(m, x, axes, name, eps)
+  local count = 1
+  for _, axis in ipairs(axes) do count = count * x:dim(axis) end
+  local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
+  -- In f32 from the start: in f16 a square would overflow from 256 on.
+  local squares = ops.matmul{ x, x, over = axes, dtype = "f32" }
+  return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
+end
+
+-- Rotary positions (Su et al. 2021): pairs (i, i + head/2) turned by pos * base^(-2i/head).
+-- x [batch, seq, ..., head] -> like x
+-- options: base, seq, head, factor (frequencies are divided by it, for longer contexts: Chen et al.
+-- 2023), and with few, many and context by how often a pair turns in `context` positions, as in
+-- Llama 3.1: divided below `few` times, as it is above `many`, mixed between them; by the logarithm
+-- of how often with ramp = true, as in YaRN; share (of a head's numbers, the first ones, turn, as
+-- if the head had no more; the others stay: Black et al. 2022, GPT-NeoX-20B, section 2.1)
+function nn.rotary(x, options)
+  local o = read_options("rotary", options,
+    { base = 10000.0, seq = "seq", head = "head", factor = NONE, few = NONE, many = NONE,
+      context = NONE, ramp = false, share = 1.0 })
+  if not (o.share > 0 and o.share <= 1) then
+    fail("rotary: 'share', of a head's numbers that turn, must be more than 0 and at most 1")
+  end
+  local turned = math.floor(x:dim(o.head) * o.share)
+  if o.share < 1 and (turned < 2 or turned % 2 ~= 0) then
+    fail("rotary: %g of the %d numbers along '%s' are %d; they must be an even number", o.share,
+      x:dim(o.head), o.head, turned)
+  end
+  return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
+                     many = o.many, context = o.context, direction = 1,
+                     ramp = o.ramp and 1 or nil, turned = o.share < 1 and turned or nil }
+end
+
+-- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where
+-- rotary_scaling is "yarn" (none: positions as they are): rotary_factor, rotary_few and rotary_many
+-- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale. -> options of
+-- nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+function nn.yarn(m)
+  check_model("yarn", m)
+  local rotary = { base = m.rotary_base }
+  if m.rotary_scaling == "none" then return rotary, 1.0 end
+  if m.rotary_scaling ~= "yarn" then
+    fail("rotary_scaling is '%s'; it can be none or yarn", tostring(m.rotary_scaling))
+  end
+  for _, name in ipairs{ "rotary_few", "rotary_many", "rotary_context" } do
+    if not (m[name] > 0) then fail("yarn: %s must be more than 0", name) end
+  end
+  if not (m.rotary_factor >= 1 and m.rotary_base > 1) then
+    fail("yarn: rotary_factor must be at least 1, and rotary_base more than 1")
+  end
+  -- As published, the ramp is between whole numbers of pairs.
+  local log_base = math.log(m.rotary_base)
+  local function pair(turns)
+    return m.rope * math.log(m.rotary_context / (turns * 2 * math.pi)) / (2 * log_base)
+  end
+  local function turns(pair_number)
+    return m.rotary_context * math.exp(-2 * pair_number / m.rope * log_base) / (2 * math.pi)
+  end
+  local low = math.max(0, math.floor(pair(m.rotary_many)))
+  local high = math.min(m.rope - 1, math.ceil(pair(m.rotary_few)))
+  if high <= low then high = low + 0.001 end
+  rotary.factor, rotary.context, rotary.ramp = m.rotary_factor, m.rotary_context, true
+  rotary.few, rotary.many = turns(high), turns(low)
+  local stretch = 0.1 * m.rotary_mscale * math.log(m.rotary_factor) + 1
+  return rotary, stretch * stretch
+end
+
+-- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
+-- kv_heads < heads. x [batch, seq, model] -> like x.
+-- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
+-- wo [kv_heads, group, head, model], and with bias: bq, bk, bv, bo.
+-- options: name, bias, out_bias (is there bo? as bias if absent), causal, window (positions that
+-- each one attends to, itself included; where not causal, as many on the other side; all if
+-- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
+-- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
+-- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
+-- knorm.gain [head], as in Qwen 3), qk_norm_over (head, or all: of all heads' together, gains
+-- [kv_heads, group, head] and [kv_heads, head], as in OLMo), qk_norm_plus_one (of head: the
+-- parameters are what gains are more than 1, as in Gemma 3), norm_eps (of it), documents
+-- (nn.documents' first value: a position sees its own only; causal), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen, lora (its targets: q, k, v, o)
+function nn.attention(m, x, options)
+  check_arguments("attention", m, x)
+  local o = read_options("attention", options,
+    { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
+      scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
+      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+  if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
+    fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
+  end
+  local out_bias = o.bias
+  if o.out_bias ~= nil then out_bias = o.out_bias end
+  local function project(letter, y, from, to, std)
+    local has_bias = o.bias
+    if letter == "o" then has_bias = out_bias end
+    local bias = has_bias and o.name .. ".b" .. letter or nil
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, letter) })
+  end
+  local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
+  local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
+  local v = project("v", x, "model", { "kv_heads", "head" }, o.std)
+  if o.qk_norm and o.qk_norm_over == "all" then
+    q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, o.name .. ".qnorm", o.norm_eps)
+    k = rmsnorm_over(m, k, { "kv_heads", "head" }, o.name .. ".knorm", o.norm_eps)
+  elseif o.qk_norm then
+    local function norm(y, name)
+      return nn.rmsnorm(m, y, "head",
+        { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
+    end
+    q, k = norm(q, "qnorm"), norm(k, "knorm")
+  end
+  if o.rotary then
+    local rotary = type(o.rotary) == "number" and { base = o.rotary } or o.rotary
+    if type(rotary) ~= "table" then
+      fail("attention: 'rotary' must be a number, the base, or a table of nn.rotary's options")
+    end
+    q, k = nn.rotary(q, rotary), nn.rotary(k, rotary)
+  end
+  if o.window and type(o.window) ~= "number" then
+    fail("attention: 'window' must be a number of positions")
+  end
+  if o.documents and type(o.documents) ~= "userdata" then
+    fail("attention: 'documents' must be nn.documents' first value")
+  end
+  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+                           causal = o.causal, window = o.window, softcap = o.softcap or nil,
+                           scale = o.scale or 1 / math.sqrt(q:dim("head")) }
+  return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
+end
+
+-- The two parts of a head's queries or keys, the second after rotary positions, side by side.
+local function with_positions(nope, rope, o)
+  local rotary = o.rotary or {}
+  if type(rotary) == "number" then rotary = { base = rotary } end
+  if type(rotary) ~= "table" then
+    fail("mla: 'rotary' must be a number, the base, or a table of nn.rotary's options")
+  end
+  local turned = {}
+  for key, value in pairs(rotary) do turned[key] = value end
+  turned.head = "rope"
+  return ops.concat{ nope, nn.rotary(rope, turned), over = { "nope", "rope" }, to = "head" }
+end
+
+local function check_mla(m, o)
+  for _, axis in ipairs{ "heads", "head", "nope", "rope", "value", "kv_rank" } do
+    if math.type(rawget(m, axis)) ~= "integer" then
+      fail("mla: the model's axes need '%s'; they are heads, nope and rope (of a head's queries "
+        .. "and keys, without and with positions), value (of a head's values) and kv_rank", axis)
+    end
+  end
+  if m.head ~= m.nope + m.rope then
+    fail("mla: head is %d; it must be nope + rope, %d, which it is if it is not given", m.head,
+      m.nope + m.rope)
+  end
+  if m.kv_heads ~= m.heads then
+    fail("mla: kv_heads is %d and heads %d; latent attention has as many of both", m.kv_heads,
+      m.heads)
+  end
+  if math.type(o.q_rank) ~= "integer" or o.q_rank < 0 then
+    fail("mla: 'q_rank' must be a whole number, 0 for queries made of x itself, not %s",
+      tostring(o.q_rank))
+  end
+end
+
+-- Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values are
+-- made of a latent of kv_rank numbers a token, queries of one of q_rank; positions are in `rope`
+-- numbers of a head, whose keys all heads share. x [batch, seq, model] -> like x.
+-- Parameters: wq_a [model, q_rank], qnorm.gain [q_rank], wq_b_nope [q_rank, heads, nope], wq_b_rope
+-- [q_rank, heads, rope] (with q_rank = 0 instead wq_nope and wq_rope, of model), wkv_a [model,
+-- kv_rank], wk_rope [model, rope], kvnorm.gain [kv_rank], wk [kv_rank, heads, nope], wv [kv_rank,
+-- heads, value], wo [heads, value, model].
+-- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
+-- Latents are whole on every rank of t, which divides heads.
+-- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
+-- if absent), norm_eps, causal, documents (nn.documents' first value), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen
+function nn.mla(m, x, options)
+  check_arguments("mla", m, x)
+  local o = read_options("mla", options,
+    { name = "attn", q_rank = 0, rotary = NONE, scale = NONE, norm_eps = EPS, causal = true,
+      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
+      frozen = NONE })
+  check_mla(m, o)
+  local function linear(y, from, to, weight, std)
+    return nn.linear(m, y, from, to,
+      { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local function latent(to, weight, norm)
+    return nn.rmsnorm(m, linear(x, "model", to, weight), to,
+      { name = o.name .. "." .. norm, eps = o.norm_eps })
+  end
+  local from, source, wq = "model", x, "wq_"
+  if o.q_rank > 0 then
+    m:axis("q_rank", o.q_rank)
+    from, source, wq = "q_rank", latent("q_rank", "wq_a", "qnorm"), "wq_b_"
+  end
+  local q = with_positions(linear(source, from, { "heads", "nope" }, wq .. "nope"),
+    linear(source, from, { "heads", "rope" }, wq .. "rope"), o)
+  local c = latent("kv_rank", "wkv_a", "kvnorm")
+  local k = with_positions(linear(c, "kv_rank", { "heads", "nope" }, "wk"),
+    linear(x, "model", "rope", "wk_rope"), o)
+  local v = linear(c, "kv_rank", { "heads", "value" }, "wv")
+  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+                           causal = o.causal, scale = o.scale or 1 / math.sqrt(m.head) }
+  return linear(y, { "heads", "value" }, "model", "wo", residual_std(m, o))
+end
+
+-- Biases of attention's scores by how far a key is from its query, in buckets (Raffel et al. 2020,
+-- T5, section 2.1), for nn.relative_attention: one table [relative, heads], which the layers of a
+-- stack share. options: buckets (32), distance (from which on positions share the last one; 128),
+-- causal (keys after the query are hidden; if absent each has buckets too, half of all), std,
+-- decay, lr_scale, frozen
+function nn.relative_positions(m, name, options)
+  check_model("relative_positions", m)
+  local o = read_options("relative_positions", options,
+    { buckets = 32, distance = 128, causal = false, std = STD, decay = NONE, lr_scale = NONE,
+      frozen = NONE })
+  m:axis("relative", o.buckets)
+  local biases = m:param(name, { "relative", "heads" },
+    { std = o.std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = 0 })
+  return { table = biases, distance = o.distance, causal = o.causal }
+end
+
+-- The axis of positions of x [batch, positions, model].
+local function positions_of(layer, what, x)
+  local axes = x.axes
+  if #axes ~= 3 or axes[1] ~= "batch" or axes[3] ~= "model" then
+    fail("%s: %s is [%s]; it must be [batch, seq, model], or of another sequence", layer, what,
+      table.concat(axes, ", "))
+  end
+  return axes[2]
+end
+
+-- -1e30 for keys that are padding, else 0: [batch, keys]. padding: { tokens, the one that is }.
+local function hidden_keys(padding, positions, keys)
+  if type(padding) ~= "table" or type(padding[1]) ~= "userdata"
+    or math.type(padding[2]) ~= "integer" then
+    fail("relative_attention: 'padding' must be { tokens, the token that is no one's }")
+  end
+  local hidden = ops.equal{ padding[1], padding[2] } * -1e30
+  return keys ~= positions and ops.rename{ hidden, axis = positions, to = keys } or hidden
+end
+
+-- Multi-head attention whose scores are a value of the graph, [batch, heads, positions, keys] in
+-- f32: with biases by relative position, with padding among the keys, with dropout of its weights
+-- (Vaswani et al. 2017, as T5 has it), of x itself or of another sequence (cross-attention).
+-- x [batch, seq, model], context nil: x; or [batch, source, model], say -> like x.
+-- Parameters: wq, wk and wv [model, heads, head], wo [heads, head, model].
+-- Memory and time are those of all scores; what needs none of this has them in nn.attention.
+-- options: name, relative (nn.relative_positions'; of x itself only), padding ({ tokens of the
+-- context, the one that no one attends to }), scale (of scores; 1 / sqrt(head) if absent), dropout
+-- (of weights), q_std (of wq; std if absent), std, out_std (of wo), decay, lr_scale, muon, frozen
+function nn.relative_attention(m, x, context, options)
+  check_arguments("relative_attention", m, x)
+  local o = read_options("relative_attention", options,
+    { name = "attn", relative = NONE, padding = NONE, scale = NONE, dropout = 0.0, q_std = NONE,
+      std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
+  if context ~= nil and type(context) ~= "userdata" then
+    fail("relative_attention: the third argument, the context, must be a value or nil: x itself")
+  end
+  local itself = context == nil
+  local queries = positions_of("relative_attention", "x", x)
+  local positions = itself and queries
+    or positions_of("relative_attention", "the context", context)
+  local keys = positions
+  if o.relative and (type(o.relative) ~= "table" or not o.relative.table) then
+    fail("relative_attention: 'relative' must be what nn.relative_positions returns")
+  end
+  if o.relative and not itself then
+    fail("relative_attention: 'relative' is for x itself: another sequence has other positions")
+  end
+  local function project(y, letter, from, to, std)
+    return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
+      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local split = { "heads", "head" }
+  local q = project(x, "q", "model", split, o.q_std or o.std)
+  local k = project(context or x, "k", "model", split, o.std)
+  local v = project(context or x, "v", "model", split, o.std)
+  if positions == queries then -- an axis has one place in a value: keys need another name
+    keys = positions .. "_keys"
+    m:axis(keys, x:dim(positions))
+    k = ops.rename{ k, axis = positions, to = keys }
+    v = ops.rename{ v, axis = positions, to = keys }
+  end
+  local scores = ops.matmul{ q, k, over = "head", dtype = "f32" }
+  local scale = o.scale or 1 / math.sqrt(q:dim("head"))
+  if scale ~= 1 then scores = scores * scale end
+  if o.padding then scores = scores + hidden_keys(o.padding, positions, keys) end
+  if o.relative then
+    scores = ops.relative_bias{ scores, o.relative.table, seq = queries, keys = keys,
+                                causal = o.relative.causal, distance = o.relative.distance }
+  end
+  local weights = ops.exp{ scores - ops.logsumexp{ scores, axis = keys } }
+  local y = ops.matmul{ nn.dropout(weights, o.dropout), v, over = keys }
+  return project(y, "o", split, "model", residual_std(m, o))
+end
+
+end
+
+return attention
