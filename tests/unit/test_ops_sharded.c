@@ -451,6 +451,14 @@ static const ShardedCase CASES[] = {
                                              "seq=512, ffn=256/t]\n"
                                              "%10 = dequantize(%3, %3.1) : bf16[batch=1, "
                                              "seq=512/c, ffn=256/t]\n"},
+    {"weights in blocks, divided and gathered", "t=2, d=2, p=1", false,
+     "%0 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} : nf4[model=6/d, ffn=256/t]\n"
+     "%1 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} : int8[ffn=4/t, model=128/d]\n"
+     "%2 = all_gather(%0) {axis=model, mesh=\"d\"} : nf4[model=6, ffn=256/t]\n"
+     "%3 = all_gather(%1) {axis=model, mesh=\"d\"} : int8[ffn=4/t, model=128]\n"
+     "%4 = widen(%2) {dtype=\"bf16\"} : bf16[model=6, ffn=256/t]\n"
+     "%5 = widen(%3) {dtype=\"f32\"} : f32[ffn=4/t, model=128]\n"
+     "%6 = widen(%0) {dtype=\"f16\"} : f16[model=6/d, ffn=256/t]\n"},
     {"products of fp8 and scales", "t=1, d=1, p=1", false, FP8_PRODUCT_NODES("f32[")},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
