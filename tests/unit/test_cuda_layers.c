@@ -18,7 +18,7 @@
 static const double TOLERANCE = 3e-6;
 
 static bool launched[N_KERNELS];
-static const char *const DTYPES[] = {"f32", "bf16", "f16"};
+static const char *const WIDE[] = {"f32", "bf16", "f16"};
 
 /* "A[" in the nodes is f32[, bf16[ and f16[ in turn. */
 static void check_nodes(const char *name, CudaCase c) {
@@ -394,7 +394,7 @@ static void test_blocks(void) {
     static const char *const DTYPES[] = {"f32", "bf16", "f16"};
     for (int i = 0; i < 6; i++) {
         Arena *arena = arena_create();
-        const char *from = i % 2 ? "int8" : "nf4", *to = DTYPES[i / 2];
+        const char *from = i % 2 ? "int8" : "nf4", *to = WIDE[i / 2];
         const char *shape = "[model=37, ffn=320]"; /* fills no whole number of blocks of threads */
         check_nodes(arena_printf(arena, "%s, widened to %s", from, to),
                     (CudaCase){.nodes = arena_printf(

@@ -485,7 +485,7 @@ static bool *find_low_leaves(const Graph *graph) {
     bool *low = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        low[n] = node->op == OP_PARAM;
+        low[n] = node->op == OP_PARAM && !dtype_is_blocked(node->types[0].dtype);
         for (int i = 0; i < node->n_inputs; i++) {
             OperandPrecision precision = op_operand_precision(node->op, i);
             if (precision == OPERAND_F32) low[node->inputs[i].node->id] = false;
@@ -600,7 +600,7 @@ static void test_coverage(void) {
         CHECK(tested[op], "none");
         bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
                          op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
-        if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE) takes_low = false;
+        if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE || op == OP_WIDEN) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
         CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
         check_end();
