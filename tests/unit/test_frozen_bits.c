@@ -231,21 +231,29 @@ static void check_trained_model(const char *base_path) {
 }
 
 static void check_resumed(const char *path) {
-    Run first, again;
+    Run first, again, divided;
     TrainingPlace place = {.step = 1, .samples = BATCH};
-    check_begin("a run goes on from a checkpoint with the same bits, on another layout's ranks too");
+    check_begin("a run goes on from a checkpoint with the same bits, and codes on other ranks");
     run_frozen_bits = 4;
-    bool done = start(&first, &TUNED, &ALONE) && start(&again, &TUNED, &CASES[0].layout);
+    bool done = start(&first, &TUNED, &ALONE), both = start(&again, &TUNED, &ALONE);
+    done &= both & start(&divided, &TUNED, &CASES[0].layout);
+    run_frozen_bits = 0;
     done = done && run_steps(&first, 1, RATE) &&
            engine_save_state(first.engine, path, &place, first.diag) &&
-           engine_load_state(again.engine, path, &place, again.diag);
-    run_frozen_bits = 0;
-    CHECK(done, "%s%s", diag_text(first.diag), diag_text(again.diag));
-    if (done) check_kept(&again, &first);
-    done = done && engine_load_state(first.engine, path, &place, first.diag);
-    if (done) check_kept(&first, &again);
+           engine_load_state(again.engine, path, &place, again.diag) &&
+           engine_load_state(divided.engine, path, &place, divided.diag) &&
+           run_steps_from(&first, 1, 1, RATE) && run_steps_from(&again, 1, 1, RATE);
+    CHECK(done, "%s%s%s", diag_text(first.diag), diag_text(again.diag), diag_text(divided.diag));
+    if (done) {
+        check_kept(&again, &first);
+        check_kept(&divided, &first);
+        CHECK(memcmp(&first.losses[1], &again.losses[1], sizeof(double)) == 0 &&
+                  memcmp(&first.norms[1], &again.norms[1], sizeof(double)) == 0,
+              "loss %.17g, then %.17g", first.losses[1], again.losses[1]);
+    }
     run_close(&first);
     run_close(&again);
+    run_close(&divided);
     check_end();
 }
 
@@ -273,7 +281,7 @@ static void check_refusals(void) {
     static const struct {
         const char *from, *to, *why;
     } BROKEN[] = {
-        {"frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
+        {", frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
         {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model", "is not f32, bf16 or f16"},
     };
     const Layout four = {4, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
