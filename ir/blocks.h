@@ -8,14 +8,14 @@
  *
  * nf4: the 16 numbers of NormalFloat (Dettmers et al. 2023, arXiv 2305.14314, appendix E; the table
  * is that of bitsandbytes, csrc/kernels.cu), times the scale, which is the block's largest size;
- * number 2 i is in the lower half of byte i. int8: -127 to 127 times the scale, which is the largest
- * size by 127. The scale is rounded to bf16 before numbers are divided by it: 4.25 bits a weight,
- * where QLoRA's f32 scales, quantised to 8 bits again, are 4.13. That error, 2^-9, is small beside
- * that of the codes, and nothing is widened twice.
+ * number 2 i is in the lower half of byte i. int8: -127 to 127 times the scale, which is the
+ * largest size by 127. The scale is rounded to bf16 before numbers are divided by it: 4.25 bits a
+ * weight, where QLoRA's f32 scales, quantised to 8 bits again, are 4.13. That error, 2^-9, is small
+ * beside that of the codes, and nothing is widened twice.
  *
  * A code is that of the nearest number; of a block of zeros the scale is 0; below 2^-100 all is
- * zero; with what is not finite in it a block is not-a-number. What is widened to f32 and kept again
- * gives the same bits: a file of f32 numbers is a checkpoint of them.
+ * zero; with what is not finite in it a block is not-a-number. What is widened to f32 and kept
+ * again gives the same bits: a file of f32 numbers is a checkpoint of them.
  */
 #ifndef IR_BLOCKS_H
 #define IR_BLOCKS_H

@@ -8,8 +8,8 @@
  * infinity, 0x7f is not-a-number, 448 the largest) in a uint8_t. Its values mean nothing without
  * the scales of their blocks (ir/ops/quantize.h): it is kept and sent, not computed with.
  *
- * nf4, int8: frozen weights, in blocks of 64 numbers with a scale each (ir/blocks.h). Kept, gathered
- * and widened, not computed with.
+ * nf4, int8: frozen weights, in blocks of 64 numbers with a scale each (ir/blocks.h). Kept,
+ * gathered and widened, not computed with.
  */
 #ifndef IR_DTYPE_H
 #define IR_DTYPE_H

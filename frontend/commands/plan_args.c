@@ -148,7 +148,8 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
         diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
         return false;
     }
-    if (!options->frozen_bits || options->frozen_bits == 4 || options->frozen_bits == 8) return true;
+    if (!options->frozen_bits || options->frozen_bits == 4 || options->frozen_bits == 8)
+        return true;
     diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
     return false;
 }

@@ -64,8 +64,7 @@ static Value widen(Packer *p, const Node *param, const Node *reader) {
     }
     Value packed = *value_map_at(&p->map, node_value((Node *)param, 0));
     Attr dtype = attr_string(ATTR_dtype, dtype_name(param->types[0].dtype));
-    Node *node =
-        pass_build(p->ctx, p->out, OP_WIDEN, reader, reader->phase, &packed, 1, &dtype, 1);
+    Node *node = pass_build(p->ctx, p->out, OP_WIDEN, reader, reader->phase, &packed, 1, &dtype, 1);
     if (!node) BUG("pack_frozen: cannot widen");
     Widened made = {param, reader->phase, reader->block, reader->chunk, node_value(node, 0)};
     ARENA_PUSH(p->ctx->arena, p->widened, p->n_widened, p->capacity, made);
@@ -77,8 +76,8 @@ static Node *copy_node(Packer *p, const Node *node) {
     Value *inputs = ARENA_ARRAY(p->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
-        inputs[i] = p->packs[input.node->id] ? widen(p, input.node, node)
-                                             : *value_map_at(&p->map, input);
+        inputs[i] =
+            p->packs[input.node->id] ? widen(p, input.node, node) : *value_map_at(&p->map, input);
     }
     return graph_copy_node(p->out, node, inputs, p->ctx->diag);
 }
@@ -102,10 +101,11 @@ bool check_packed(const Graph *graph, int bits, Diag *diag) {
     bool any = bits == 0;
     for (int n = 0; n < graph->n_nodes && !any; n++) any = graph->nodes[n]->op == OP_WIDEN;
     if (any) return true;
-    diag_error(diag, NO_LOC,
-               "--frozen-bits %d: no block has a frozen weight that products alone read and that "
-               "holds whole blocks of %d numbers; freeze some (--set lora=16, --set freeze=...), or "
-               "leave it out",
-               bits, WEIGHT_BLOCK);
+    diag_error(
+        diag, NO_LOC,
+        "--frozen-bits %d: no block has a frozen weight that products alone read and that "
+        "holds whole blocks of %d numbers; freeze some (--set lora=16, --set freeze=...), or "
+        "leave it out",
+        bits, WEIGHT_BLOCK);
     return false;
 }

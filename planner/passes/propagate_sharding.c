@@ -159,7 +159,8 @@ static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
 static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
     const Type *type = &param->types[0];
     Sharding tried = param->shardings[0];
-    if (!dtype_is_blocked(type->dtype) || type_keeps_blocks(type, &tried, &graph->mesh)) return true;
+    if (!dtype_is_blocked(type->dtype) || type_keeps_blocks(type, &tried, &graph->mesh))
+        return true;
     for (int i = type->rank - 1; i >= 0; i--) {
         int mesh = tried.mesh[i], parts = mesh_size(&graph->mesh, mesh);
         if (mesh < 0) continue;

@@ -589,7 +589,9 @@ static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *typ
     return graph_add(graph,
                      &(NodeSpec){.op = op,
                                  .attrs = attrs,
-                                 .n_attrs = dtype_is_blocked(type->dtype) ? 4 : op == OP_PARAM ? 3 : 1,
+                                 .n_attrs = dtype_is_blocked(type->dtype) ? 4
+                                            : op == OP_PARAM              ? 3
+                                                                          : 1,
                                  .type = type,
                                  .block = NO_BLOCK},
                      diag);

@@ -87,9 +87,8 @@ void reference_dequantize(const RefCall *call) {
 /* Table 4 of arXiv 2305.14314's appendix E, by hand: the nearest of them. */
 static double nearest_nf4(double x) {
     static const double NUMBERS[] = {
-        -1,         -0.69619280, -0.52507305, -0.39491749, -0.28444138, -0.18477343,
-        -0.0910500, 0,           0.07958030,  0.16093020,  0.24611230,  0.33791524,
-        0.44070983, 0.56261700,  0.72295684,  1};
+        -1,         -0.69619280, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.0910500, 0,
+        0.07958030, 0.16093020,  0.24611230,  0.33791524,  0.44070983,  0.56261700,  0.72295684, 1};
     double best = NUMBERS[0];
     for (int i = 1; i < 16; i++) {
         if (fabs(x - NUMBERS[i]) < fabs(x - best)) best = NUMBERS[i];

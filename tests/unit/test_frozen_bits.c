@@ -21,8 +21,8 @@ static const DType KINDS[] = {DTYPE_NF4, DTYPE_INT8};
 
 /* bitsandbytes 0.43, functional.py: get_4bit_type("nf4"), to the digits that it prints. */
 static const double PUBLISHED[16] = {
-    -1.0,       -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0.0,
-    0.0795803,  0.1609302,  0.2461123,  0.3379152,  0.4407098,  0.5626170,  0.7229568,  1.0};
+    -1.0,      -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0.0,
+    0.0795803, 0.1609302,  0.2461123,  0.3379152,  0.4407098,  0.5626170,  0.7229568,  1.0};
 
 static void check_table(void) {
     uint8_t block[NF4_BLOCK_BYTES] = {0};
@@ -93,7 +93,9 @@ typedef struct Tried {
 
 #define SMALL                                                                                      \
     {"layers", "2"}, {"model", "64"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},           \
-        {"seq", "16"}, {"vocab", "64"}, {"ffn", "128"}
+        {"seq", "16"}, {"vocab", "64"}, {                                                          \
+        "ffn", "128"                                                                               \
+    }
 static const Tried BASE = {"base", "models/llama.lua", {SMALL}};
 static const Tried TUNED = {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}}};
 static const Tried EXPERTS = {
@@ -193,13 +195,13 @@ static void check_loaded(const Run *run, Run *base, DType kind) {
         const float *was = run_weight(base, i);
         int64_t n = type_elements(&base->types[i]);
         if (!strstr(base->names[i], ".w")) continue;
-        float *now = ARENA_ARRAY(base->arena, float, n), *wanted = ARENA_ARRAY(base->arena, float, n);
+        float *now = ARENA_ARRAY(base->arena, float, n),
+              *wanted = ARENA_ARRAY(base->arena, float, n);
         void *block = arena_alloc(base->arena, (size_t)dtype_size(kind, n));
         CHECK(engine_read_parameter(run->engine, base->names[i], now), "no '%s'", base->names[i]);
         weights_store(kind, was, block, n);
         weights_load(kind, block, 0, wanted, n);
-        CHECK(strstr(base->names[i], "wte") ||
-                  memcmp(now, wanted, (size_t)n * sizeof(float)) == 0,
+        CHECK(strstr(base->names[i], "wte") || memcmp(now, wanted, (size_t)n * sizeof(float)) == 0,
               "'%s' is not the file's, in %s", base->names[i], dtype_name(kind));
     }
 }
@@ -282,11 +284,13 @@ static void check_refusals(void) {
         const char *from, *to, *why;
     } BROKEN[] = {
         {", frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
-        {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model", "is not f32, bf16 or f16"},
+        {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model",
+         "is not f32, bf16 or f16"},
     };
     const Layout four = {4, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
     check_begin("what would cut blocks, or keep nothing in them, is refused");
-    expect_no_plan(&TUNED, &four, "t=4 would cut blocks of 64 weights that share a scale; t=2 would");
+    expect_no_plan(&TUNED, &four,
+                   "t=4 would cut blocks of 64 weights that share a scale; t=2 would");
     expect_no_plan(&BASE, &ALONE, "--frozen-bits 4: no block has a frozen weight");
     check_begin("so are plans whose text says what cannot be");
     Run run;
