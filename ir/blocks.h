@@ -7,7 +7,7 @@
  * prove; so they are one.)
  *
  * nf4: the 16 numbers of NormalFloat (Dettmers et al. 2023, arXiv 2305.14314, appendix E; the table
- * is that of bitsandbytes, csrc/kernels.cu), times the scale, which is the block's largest size;
+ * is that of bitsandbytes), times the scale, which is the block's largest size;
  * number 2 i is in the lower half of byte i. int8: -127 to 127 times the scale, which is the
  * largest size by 127. The scale is rounded to bf16 before numbers are divided by it: 4.25 bits a
  * weight, where QLoRA's f32 scales, quantised to 8 bits again, are 4.13. That error, 2^-9, is small
