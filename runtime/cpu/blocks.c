@@ -18,73 +18,88 @@ static int64_t block_bytes(DType dtype) {
 
 /* The block's scale as it is kept, bf16; not-a-number where a number is not finite. */
 static uint16_t find_scale(DType dtype, const float *x) {
-    float most = 0;
-    bool finite = true;
+    uint32_t most_bits = 0; /* sizes in order are bits in order */
+#pragma omp simd reduction(max : most_bits)
     for (int i = 0; i < CODES; i++) {
-        const float size = fabsf(x[i]);
-        finite &= size < INFINITY;
-        most = size > most ? size : most;
+        const uint32_t size = vec_bits(x[i]) & 0x7fffffff;
+        most_bits = size > most_bits ? size : most_bits;
     }
-    if (!finite) return vec_bf16_round(NAN);
+    const float most = vec_from_bits(most_bits);
+    if (most_bits >= 0x7f800000) return vec_bf16_round(NAN);
     if (most < LEAST_SIZE) return 0;
     return vec_bf16_round(dtype == DTYPE_NF4 ? most : most / INT8_MOST);
 }
 
-/* The number of the nearest, counted as the borders that lie below it. */
-static int nf4_code(float x) {
-    int code = 0;
-    for (int k = 1; k < NF4_COUNT; k++) code += x > 0.5f * (NF4[k - 1] + NF4[k]);
-    return code;
+/* The numbers of the nearest, counted as the borders that lie below. */
+static void find_nf4(const float *y, int32_t *codes) {
+    for (int i = 0; i < CODES; i++) codes[i] = 0;
+    for (int k = 1; k < NF4_COUNT; k++) {
+        const float border = 0.5f * (NF4[k - 1] + NF4[k]);
+#pragma omp simd
+        for (int i = 0; i < CODES; i++) codes[i] += y[i] > border;
+    }
 }
 
-static int8_t int8_code(float x) {
-    const float most = INT8_MOST, nearest = rintf(x);
-    return (int8_t)(nearest > most ? most : nearest < -most ? -most : nearest);
+static void find_int8(const float *y, int32_t *codes) {
+    const float most = INT8_MOST;
+#pragma omp simd
+    for (int i = 0; i < CODES; i++) {
+        const float nearest = rintf(y[i]);
+        codes[i] = (int32_t)(nearest > most ? most : nearest < -most ? -most : nearest);
+    }
 }
 
 static void pack_block(DType dtype, const float *x, uint8_t *block) {
     const uint16_t kept = find_scale(dtype, x);
     const float scale = vec_bf16_widen(kept);
     const bool any = scale > 0 && scale < INFINITY;
-    float y[CODES];
-    for (int i = 0; i < CODES; i++) y[i] = any ? x[i] / scale : 0;
-    for (int i = 0; dtype == DTYPE_INT8 && i < CODES; i++) block[i] = (uint8_t)int8_code(y[i]);
-    for (int i = 0; dtype == DTYPE_NF4 && i < CODES; i += 2) {
-        block[i / 2] = (uint8_t)(nf4_code(y[i]) | nf4_code(y[i + 1]) << 4);
+    float y[CODES] = {0};
+    int32_t codes[CODES];
+    for (int i = 0; any && i < CODES; i++) y[i] = x[i] / scale;
+    if (dtype == DTYPE_NF4) {
+        find_nf4(y, codes);
+        for (int i = 0; i < CODES / 2; i++) {
+            block[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+        }
+    } else {
+        find_int8(y, codes);
+        for (int i = 0; i < CODES; i++) block[i] = (uint8_t)codes[i];
     }
     memcpy(block + block_bytes(dtype) - 2, &kept, sizeof(kept));
 }
 
-typedef struct NumberPair {
-    float at[2];
-} NumberPair;
-
-/* What each byte of two codes is. */
-static void fill_pairs(NumberPair pairs[256]) {
-    for (int byte = 0; byte < 256; byte++) {
-        pairs[byte] = (NumberPair){{NF4[byte % NF4_COUNT], NF4[byte / NF4_COUNT]}};
+/* Plain loops, which compilers make gathers and interleaved stores of. */
+static void unpack_nf4(const uint8_t *block, float scale, float *x) {
+    float even[CODES / 2], odd[CODES / 2];
+#pragma omp simd
+    for (int i = 0; i < CODES / 2; i++) {
+        even[i] = NF4[block[i] & 15] * scale;
+        odd[i] = NF4[block[i] >> 4] * scale;
+    }
+#pragma omp simd
+    for (int i = 0; i < CODES / 2; i++) {
+        x[2 * i] = even[i];
+        x[2 * i + 1] = odd[i];
     }
 }
 
-static void unpack_block(DType dtype, const uint8_t *block, const NumberPair *pairs, float *x) {
+static void unpack_block(DType dtype, const uint8_t *block, float *x) {
     uint16_t kept;
     memcpy(&kept, block + block_bytes(dtype) - 2, sizeof(kept));
     const float scale = vec_bf16_widen(kept);
     if (dtype == DTYPE_NF4) {
-        for (int i = 0; i < CODES / 2; i++) memcpy(x + 2 * i, &pairs[block[i]], sizeof(*pairs));
-    } else {
-        for (int i = 0; i < CODES; i++) x[i] = (float)(int8_t)block[i];
+        unpack_nf4(block, scale, x);
+        return;
     }
-    for (int i = 0; i < CODES; i++) x[i] *= scale;
+#pragma omp simd
+    for (int i = 0; i < CODES; i++) x[i] = (float)(int8_t)block[i] * scale;
 }
 
 void blocks_widen(DType dtype, const void *blocks, DType out_dtype, void *out, int64_t n) {
     const uint8_t *from = blocks;
-    NumberPair pairs[256];
-    fill_pairs(pairs);
     for (int64_t at = 0; at < n; at += CODES, from += block_bytes(dtype)) {
         float tile[CODES];
-        unpack_block(dtype, from, pairs, vec_out_tile(out, out_dtype, at, tile));
+        unpack_block(dtype, from, vec_out_tile(out, out_dtype, at, tile));
         vec_close_tile(out, out_dtype, at, CODES, tile);
     }
 }
