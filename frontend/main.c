@@ -65,6 +65,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train chat.plan --data chats.jsonl --tokenizer tokenizer.json --eot auto --pack\n"
      "  perilune train models/llama.lua --set-from sft.safetensors --load sft.safetensors \\\n"
      "      --set preference=dpo --tokenizer tokenizer.json --eot auto --data pairs.jsonl\n"
+     "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
+     "      --set lora=16 --frozen-bits 4 --data text.txt --save-trained adapter.safetensors\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n"
      "  torchrun --nnodes=2:4 --nproc-per-node=8 --max-restarts=9 --no-python perilune train \\\n"
      "      models/llama.lua --set size=8b --cluster h100-dgx --global-batch 512 --data tokens/ "

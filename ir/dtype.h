@@ -7,10 +7,22 @@
  * fp8: e4m3 of the OCP's FP8 (a sign, 4 bits of exponent with bias 7, 3 of fraction; subnormals, no
  * infinity, 0x7f is not-a-number, 448 the largest) in a uint8_t. Its values mean nothing without
  * the scales of their blocks (ir/ops/quantize.h): it is kept and sent, not computed with.
+ *
+ * nf4, int8: frozen weights, in blocks of 64 numbers with a scale each (ir/blocks.h). Kept,
+ * gathered and widened, not computed with.
  */
 #ifndef IR_DTYPE_H
 #define IR_DTYPE_H
 
-typedef enum DType { DTYPE_F32, DTYPE_I32, DTYPE_BF16, DTYPE_F16, DTYPE_FP8, N_DTYPES } DType;
+typedef enum DType {
+    DTYPE_F32,
+    DTYPE_I32,
+    DTYPE_BF16,
+    DTYPE_F16,
+    DTYPE_FP8,
+    DTYPE_NF4,
+    DTYPE_INT8,
+    N_DTYPES
+} DType;
 
 #endif

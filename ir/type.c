@@ -1,6 +1,7 @@
 #include "ir/type.h"
 
 #include "ir/base/diag.h"
+#include "ir/blocks.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -8,18 +9,24 @@
 static const struct {
     const char *name;
     int bytes;
-} DTYPES[N_DTYPES] = {[DTYPE_F32] = {"f32", 4},
-                      [DTYPE_I32] = {"i32", 4},
-                      [DTYPE_BF16] = {"bf16", 2},
-                      [DTYPE_F16] = {"f16", 2},
-                      [DTYPE_FP8] = {"fp8", 1}};
+} DTYPES[N_DTYPES] = {
+    [DTYPE_F32] = {"f32", 4},  [DTYPE_I32] = {"i32", 4}, [DTYPE_BF16] = {"bf16", 2},
+    [DTYPE_F16] = {"f16", 2},  [DTYPE_FP8] = {"fp8", 1}, [DTYPE_NF4] = {"nf4", 0},
+    [DTYPE_INT8] = {"int8", 0}};
 
 const char *dtype_name(DType dtype) {
     return DTYPES[dtype].name;
 }
 
 int dtype_bytes(DType dtype) {
+    if (dtype_is_blocked(dtype)) BUG("an element of %s has no bytes of its own", dtype_name(dtype));
     return DTYPES[dtype].bytes;
+}
+
+int64_t dtype_size(DType dtype, int64_t n_elements) {
+    if (!dtype_is_blocked(dtype)) return n_elements * DTYPES[dtype].bytes;
+    int64_t n_blocks = (n_elements + WEIGHT_BLOCK - 1) / WEIGHT_BLOCK;
+    return n_blocks * (dtype == DTYPE_NF4 ? NF4_BLOCK_BYTES : INT8_BLOCK_BYTES);
 }
 
 static bool text_equal(const char *known, const char *text, int length) {
@@ -73,6 +80,10 @@ int64_t type_elements(const Type *type) {
     int64_t count = 1;
     for (int i = 0; i < type->rank; i++) count *= type->dims[i];
     return count;
+}
+
+int64_t type_bytes(const Type *type) {
+    return dtype_size(type->dtype, type_elements(type));
 }
 
 static const char *const REDUCE_NAMES[] = {"sum", "max", "lse"};
@@ -147,5 +158,18 @@ int span_dims(const DimSpan *span, int64_t local, SpanDims *out) {
 
 int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh) {
     Type local = type_local(type, sharding, mesh);
-    return type_elements(&local) * dtype_bytes(type->dtype);
+    return type_bytes(&local);
+}
+
+bool type_keeps_blocks(const Type *type, const Sharding *sharding, const Mesh *mesh) {
+    int64_t run = 1; /* elements that lie together */
+    bool cut = false;
+    for (int i = type->rank - 1; i >= 0; i--) {
+        int64_t parts = sharding->mesh[i] < 0 ? 1 : mesh_size(mesh, sharding->mesh[i]);
+        if (parts > 1 && mesh_deals(sharding->mesh[i])) return false;
+        if (type->dims[i] % parts != 0) return false;
+        if (!cut) run *= type->dims[i] / parts;
+        cut |= parts > 1;
+    }
+    return run % WEIGHT_BLOCK == 0 && !sharding->partial;
 }

@@ -37,7 +37,10 @@ typedef struct Sharding {
 } Sharding;
 
 const char *dtype_name(DType dtype);
+/* Of one element; nf4 and int8 have no such size. */
 int dtype_bytes(DType dtype);
+/* Of so many elements, whole blocks. */
+int64_t dtype_size(DType dtype, int64_t n_elements);
 int dtype_find(const char *name, int length); /* -1: none */
 
 int axis_find(const AxisTable *table, const char *name, int length); /* -1: none */
@@ -62,10 +65,15 @@ static inline bool dtype_is_float(DType dtype) {
 static inline bool dtype_is_precision(DType dtype) {
     return dtype_is_float(dtype) || dtype == DTYPE_FP8;
 }
+/* In blocks that share a scale (ir/blocks.h). */
+static inline bool dtype_is_blocked(DType dtype) {
+    return dtype == DTYPE_NF4 || dtype == DTYPE_INT8;
+}
 static inline DType dtype_of_activations(DType precision) {
     return precision == DTYPE_FP8 ? DTYPE_BF16 : precision;
 }
 int64_t type_elements(const Type *type);
+int64_t type_bytes(const Type *type);
 /* f32[batch=4, seq=64] ; with a sharding: f32[batch=4/d, seq=64]~sum(t) */
 void type_print(StrBuf *out, const AxisTable *axes, const Type *type, const Sharding *sharding);
 
@@ -96,6 +104,9 @@ DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord);
 
 /* The shape that each rank stores (padded shards included). */
 Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh);
+/* Do elements that lie together on a rank form whole blocks of the whole (ir/blocks.h), without
+ * padding? */
+bool type_keeps_blocks(const Type *type, const Sharding *sharding, const Mesh *mesh);
 /* Bytes that each rank stores. */
 int64_t type_local_bytes(const Type *type, const Sharding *sharding, const Mesh *mesh);
 

@@ -100,6 +100,24 @@ static bool check_structure(const Graph *graph, const Node *node, Diag *diag) {
     return check_attrs(graph, node, diag);
 }
 
+/* Frozen parameters, whole or gathered, in whole blocks on every rank: what widen reads. */
+static bool check_blocked(const Graph *graph, const Node *node, Diag *diag) {
+    bool gathers = node->op == OP_ALL_GATHER && node->n_inputs == 1;
+    for (int i = 0; i < node->n_inputs; i++) {
+        DType dtype = value_type(node->inputs[i])->dtype;
+        if (!dtype_is_blocked(dtype) || node->op == OP_WIDEN || gathers) continue;
+        return fail(node, "takes weights in blocks, which are gathered and widened only", diag);
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        if (!dtype_is_blocked(node->types[i].dtype)) continue;
+        bool frozen = node->op == OP_PARAM && node_is_frozen(node);
+        if (!frozen && !gathers) return fail(node, "no frozen weight is kept in blocks", diag);
+        if (type_keeps_blocks(&node->types[i], &node->shardings[i], &graph->mesh)) continue;
+        return fail(node, "a rank would have parts of blocks that share a scale", diag);
+    }
+    return true;
+}
+
 static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *from = node->inputs[i].node;
@@ -127,7 +145,7 @@ static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Dia
     for (int i = 0; i < node->n_outputs; i++) {
         if (!check_sharding(graph, node, i, diag)) return false;
     }
-    return true;
+    return check_blocked(graph, node, diag);
 }
 
 bool graph_verify(const Graph *graph, Diag *diag) {

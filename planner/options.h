@@ -29,7 +29,8 @@ typedef struct PlanOptions {
     bool sequence_parallel;
     int zero; /* ZeroStage */
     uint64_t seed;
-    DType precision;       /* of activations and products: dtype_is_precision */
+    DType precision; /* of activations and products: dtype_is_precision */
+    int frozen_bits; /* of frozen weights of blocks: 4 or 8 (pack_frozen); 0: as precision says */
     bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;
     Recompute recompute;

@@ -225,7 +225,8 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     Graph *graph = logical ? run_passes(logical, "expand", "insert_collectives", &ctx) : NULL;
     kept.arena = arena;
     kept.chunk_of_block = ctx.chunk_of_block;
-    if (graph && check_quantized(graph, request->options.precision, "", diag)) {
+    if (graph && check_quantized(graph, request->options.precision, "", diag) &&
+        check_packed(graph, request->options.frozen_bits, diag)) {
         count_model(plan, logical);
         fine = make_programs(graph, &kept, stages, &plan->comms, &plan->n_comms) &&
                make_stage_programs(plan, stages, &kept) && schedule_apply(plan, NO_LOC, diag);

@@ -1,8 +1,8 @@
 /* Parameters and the optimizer's state by logical name: initial values, whole tensors. */
 #include "runtime/engine_internal.h"
 
+#include "runtime/cpu/blocks.h"
 #include "runtime/cpu/philox.h"
-#include "runtime/cpu/vec_low.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,8 @@ static bool is_copy_of(const Node *copy, const Node *param) {
            strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of)) == 0;
 }
 
-/* `leaf` is the parameter in 16 bits, or a copy of it, which need not be divided as it is. */
+/* `leaf` is the parameter in less than 32 bits, or a copy of it, which need not be divided as it
+ * is. */
 static void set_rounded(Engine *engine, const RankContext *rank, const Node *param, Node *leaf,
                         const void *whole, Arena *arena) {
     Shard shard = engine_leaf_shard(rank, leaf);
@@ -70,7 +71,7 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     float *wide = malloc(bytes ? bytes : 1);
     if (!wide) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, param, &shard, whole, arena, wide);
-    vec_low_store(dtype, wide, engine_edit(engine, rank, node_value(leaf, 0)), count);
+    weights_store(dtype, wide, engine_edit(engine, rank, node_value(leaf, 0)), count);
     engine->backend->commit(engine);
     free(wide);
 }
@@ -94,7 +95,7 @@ static bool is_own_copy(const RankContext *rank, const Node *node) {
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
-    if (dtype_is_low(leaf->types[0].dtype)) {
+    if (leaf->types[0].dtype != DTYPE_F32) {
         set_rounded(engine, rank, leaf, leaf, whole, arena);
         return;
     }

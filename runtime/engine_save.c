@@ -5,7 +5,7 @@
  */
 #include "runtime/engine_save.h"
 
-#include "runtime/cpu/vec_low.h"
+#include "runtime/cpu/blocks.h"
 #include "runtime/launch/control.h"
 
 #include <inttypes.h>
@@ -181,13 +181,13 @@ static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t coun
     PartWriting *w = user;
     float room[RUN_ELEMENTS];
     for (int64_t done = 0, n; done < count && !w->failed; done += n) {
-        const void *from = vec_at(w->local, w->dtype, local_at + done);
-        bool low = dtype_is_low(w->dtype);
-        n = low && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
-        if (low) vec_low_load(w->dtype, from, room, n);
+        bool narrow = w->dtype != DTYPE_F32;
+        n = narrow && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
+        if (narrow) weights_load(w->dtype, w->local, local_at + done, room, n);
+        const float *own = (const float *)(const void *)w->local + local_at + done;
         w->failed =
             !file_part_put(w->saving->part, w->at + (size_t)(whole_at + done) * sizeof(float),
-                           low ? room : from, (size_t)n * sizeof(float), w->saving->diag);
+                           narrow ? room : own, (size_t)n * sizeof(float), w->saving->diag);
     }
 }
 

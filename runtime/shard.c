@@ -1,6 +1,6 @@
 #include "runtime/shard.h"
 
-#include "runtime/cpu/vec_low.h"
+#include "runtime/cpu/blocks.h"
 
 #include <string.h>
 
@@ -49,19 +49,19 @@ void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
 
 typedef struct CopyRuns {
     char *local, *whole;
-    DType dtype; /* of local; of whole too, unless it is gathered from 16 bits */
+    DType dtype; /* of local; of whole too, unless it is gathered from fewer bits */
     bool gather;
 } CopyRuns;
 
 static void copy_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     const CopyRuns *copy = user;
-    const size_t bytes = (size_t)dtype_bytes(copy->dtype);
-    char *local = copy->local + (size_t)local_at * bytes;
-    if (copy->gather && dtype_is_low(copy->dtype)) {
-        vec_low_load(copy->dtype, (const uint16_t *)(void *)local,
-                     (float *)(void *)copy->whole + whole_at, count);
+    if (copy->gather && (dtype_is_low(copy->dtype) || dtype_is_blocked(copy->dtype))) {
+        weights_load(copy->dtype, copy->local, local_at, (float *)(void *)copy->whole + whole_at,
+                     count);
         return;
     }
+    const size_t bytes = (size_t)dtype_bytes(copy->dtype);
+    char *local = copy->local + (size_t)local_at * bytes;
     char *whole = copy->whole + (size_t)whole_at * bytes;
     memcpy(copy->gather ? whole : local, copy->gather ? local : whole, (size_t)count * bytes);
 }

@@ -19,7 +19,7 @@ typedef void ShardVisitor(void *user, int64_t local_at, int64_t whole_at, int64_
 void shard_visit(const Shard *shard, ShardVisitor *visit, void *user);
 
 /* Between whole[...] and local[...], row-major; padding is not touched. Elements are of the type's
- * size, but what is gathered from 16 bits becomes f32. */
+ * size, but what is gathered from 16 bits or fewer becomes f32. */
 void shard_gather(const Shard *shard, const void *local, void *whole);
 void shard_scatter(const Shard *shard, const void *whole, void *local);
 /* Sets the padding of a local f32 buffer to zero. */

@@ -106,7 +106,8 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     return plan_load_model(o->args, 1, request, o->diag);
 }
 
-static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision) {
+static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision,
+                              int frozen_bits) {
     int64_t context = cli_int(o->args, OPT_POSITIONS, from->seq);
     DecodeRequest request = {.model = from->model,
                              .settings = from->settings,
@@ -115,6 +116,7 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
                              .context = context,
                              .vocab = from->vocab,
                              .precision = precision,
+                             .frozen_bits = frozen_bits,
                              .sequences = o->out->n_texts,
                              .chunk = context < CHUNK ? (int)context : CHUNK};
     return decode_plan(o->args->arena, &request, &o->obstacle, o->diag);
@@ -131,7 +133,7 @@ static Plan *plan_of_model(Opening *o) {
     if (!plan_load_model(o->args, 1, &request, o->diag)) return NULL;
     if (!check_causal("generate", o->args->arena, request.forward, o->diag)) return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
-    return make_decode_plan(o, &request, request.options.precision);
+    return make_decode_plan(o, &request, request.options.precision, request.options.frozen_bits);
 }
 
 /* The same of a plan for training. */
@@ -152,7 +154,7 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
                    " positions; a MODEL.lua may be given more",
                    plan->seq);
     } else {
-        return make_decode_plan(o, &request, plan->precision);
+        return make_decode_plan(o, &request, plan->precision, 0); /* packed already */
     }
     return NULL;
 }

@@ -143,8 +143,14 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
-    if (dtype >= 0 && dtype_is_precision(options->precision)) return true;
-    diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
+    options->frozen_bits = (int)cli_int(args, OPT_FROZEN_BITS, 0);
+    if (dtype < 0 || !dtype_is_precision(options->precision)) {
+        diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
+        return false;
+    }
+    if (!options->frozen_bits || options->frozen_bits == 4 || options->frozen_bits == 8)
+        return true;
+    diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
     return false;
 }
 

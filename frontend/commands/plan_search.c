@@ -124,6 +124,7 @@ int plan_by_search(CliArgs *args) {
         report.request = &job->request;
         report.result = result;
         report.precision = job->plan.options.precision;
+        report.frozen_bits = job->plan.options.frozen_bits;
         report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
         report.days_tokens = job->days_tokens;
         if (result && result->n_found == 0) {

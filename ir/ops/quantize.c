@@ -1,6 +1,9 @@
 #include "ir/ops/quantize.h"
 
+#include "ir/blocks.h"
+
 #include <inttypes.h>
+#include <string.h>
 
 bool block_run(const Type *type, const int *run, int n_run, int64_t factors[MAX_RANK]) {
     int64_t left = SCALE_BLOCK;
@@ -256,4 +259,23 @@ bool infer_dequantize(Graph *graph, Node *node, Diag *diag) {
                SCALE_BLOCK);
     diag_note(diag, node->inputs[0].node->loc, "made here");
     return false;
+}
+
+bool infer_widen(Graph *graph, Node *node, Diag *diag) {
+    const Type *in = value_type(node->inputs[0]);
+    const char *name = node_string(node, ATTR_dtype);
+    int dtype = dtype_find(name, (int)strlen(name));
+    (void)graph;
+    if (!dtype_is_blocked(in->dtype) || type_elements(in) % WEIGHT_BLOCK != 0) {
+        diag_error(diag, node->loc, "widen: takes nf4 or int8, in whole blocks of %d",
+                   WEIGHT_BLOCK);
+        diag_note(diag, node->inputs[0].node->loc, "made here");
+        return false;
+    }
+    if (dtype < 0 || !dtype_is_float((DType)dtype)) {
+        diag_error(diag, node->loc, "widen: dtype '%s' is not f32, bf16 or f16", name);
+        return false;
+    }
+    node->types[0] = type_with_dtype(in, (DType)dtype);
+    return true;
 }

@@ -24,6 +24,7 @@ typedef struct DecodeRequest {
     const Graph *forward; /* with an output "logits"; a plan's program of one stage will do */
     int n_blocks;
     int64_t context, vocab;
+    int frozen_bits; /* as PlanOptions.frozen_bits; where `forward` is f32 */
     DType precision; /* of `forward` as it is, or, where that is f32, to be made */
     uint64_t seed;
     int sequences, chunk;

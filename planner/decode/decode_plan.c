@@ -21,7 +21,8 @@ static const Graph *prepare_forward(const DecodeRequest *request, PassContext *c
     const Graph *simple = pass_simplify(out, ctx);
     if (!simple || lowered) return simple;
     const Graph *low = pass_lower_precision(simple, ctx);
-    return low ? pass_quantize_products(low, ctx) : NULL;
+    const Graph *quantized = low ? pass_quantize_products(low, ctx) : NULL;
+    return quantized ? pass_pack_frozen(quantized, ctx) : NULL;
 }
 
 static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
@@ -70,7 +71,9 @@ static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
 Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *out, Diag *diag) {
     PassContext ctx = {.arena = arena,
                        .diag = diag,
-                       .options = {.precision = request->precision, .seed = request->seed},
+                       .options = {.precision = request->precision,
+                                   .frozen_bits = request->frozen_bits,
+                                   .seed = request->seed},
                        .n_blocks = request->n_blocks,
                        .n_micro = 1};
     *out = (DecodeObstacle){NO_LOC, NULL};
@@ -78,8 +81,10 @@ Plan *decode_plan(Arena *arena, const DecodeRequest *request, DecodeObstacle *ou
     prepared.forward = prepare_forward(request, &ctx);
     int64_t separator = -1;
     const char *here = arena_printf(arena, " (here %lld)", (long long)request->context);
-    if (prepared.forward && !check_quantized(prepared.forward, request->precision, here, diag))
+    if (prepared.forward && (!check_quantized(prepared.forward, request->precision, here, diag) ||
+                             !check_packed(prepared.forward, request->frozen_bits, diag))) {
         return NULL;
+    }
     Graph *graph = prepared.forward ? decode_graph(arena, &prepared, &separator, out) : NULL;
     if (graph) graph = pass_simplify(graph, &ctx);
     if (graph) graph = pass_fuse(graph, &ctx);

@@ -73,6 +73,8 @@ bool check_padding(const Graph *graph, Diag *diag);
 /* After quantize_products: reports a model of which nothing would be in fp8, which is not what was
  * asked for. `here` says more of its positions, or is empty. */
 bool check_quantized(const Graph *graph, DType precision, const char *here, Diag *diag);
+/* After pack_frozen: the same of a model of which nothing would be in so many bits. */
+bool check_packed(const Graph *graph, int bits, Diag *diag);
 
 /* Stage programs from the sharded graph (make_programs.c). */
 typedef struct StageGraph {

@@ -5,6 +5,7 @@
  * over every mesh axis over which one of them is: then one message a step completes it, and
  * insert_collectives brings each share to it.
  */
+#include "ir/blocks.h"
 #include "ir/ops/quantize.h"
 #include "planner/passes/pass.h"
 
@@ -154,6 +155,31 @@ static bool check_blocks(const Graph *graph, const Node *node, Diag *diag) {
     return true;
 }
 
+/* Those of weights that share a scale (ir/blocks.h) are as large, along whatever axes. */
+static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
+    const Type *type = &param->types[0];
+    Sharding tried = param->shardings[0];
+    if (!dtype_is_blocked(type->dtype) || type_keeps_blocks(type, &tried, &graph->mesh))
+        return true;
+    for (int i = type->rank - 1; i >= 0; i--) {
+        int mesh = tried.mesh[i], parts = mesh_size(&graph->mesh, mesh);
+        if (mesh < 0) continue;
+        Mesh fewer = graph->mesh;
+        int inner = mesh_inner(mesh);
+        while (fewer.size[inner] > 1 && !type_keeps_blocks(type, &tried, &fewer)) {
+            fewer.size[inner]--;
+        }
+        diag_error(diag, param->loc,
+                   "axis '%s' of '%s' is %" PRId64 ": %s=%d would cut blocks of %d weights that "
+                   "share a scale; %s=%d would do, or no --frozen-bits",
+                   graph->axes.names[type->axes[i]], node_string(param, ATTR_name), type->dims[i],
+                   mesh_axis_name(mesh), parts, WEIGHT_BLOCK, mesh_axis_name(inner),
+                   fewer.size[inner]);
+        return false;
+    }
+    return true;
+}
+
 static unsigned dividing_axes(const Mesh *sizes, const Sharding *sharding, int rank) {
     unsigned axes = 0;
     for (int i = 0; i < rank; i++) {
@@ -220,6 +246,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;
+        if (node->op == OP_PARAM && !check_weight(out, node, ctx->diag)) return NULL;
         for (int i = 0; i < node->n_outputs; i++) {
             if (!check_sizes(out, node, i, ctx->diag)) return NULL;
         }

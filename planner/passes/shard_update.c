@@ -125,6 +125,10 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
         if (part * (parts - 1) >= dim) continue; /* the last rank would have none */
         const char *axis = s->in->axes.names[type->axes[i]];
         if (padding && strcmp(axis, "seq") == 0) continue; /* positions are never padded */
+        Sharding shard = *param;
+        shard.mesh[i] = (int8_t)mesh;
+        bool blocked = dtype_is_blocked(type->dtype);
+        if (blocked && !type_keeps_blocks(type, &shard, &s->in->mesh)) continue;
         if (best >= 0 &&
             (padding > best_padding || (padding == best_padding && rows >= best_rows))) {
             continue;

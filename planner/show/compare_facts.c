@@ -57,6 +57,8 @@ static void add_layout(Comparison *of) {
     add_values(of, "global_batch", "global batch", UNIT_NUMBER, a->global_batch, b->global_batch);
     add_words(of, "split", "blocks by chunk", facts_split(of->arena, a), facts_split(of->arena, b));
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
+    add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
+               facts_count_packed(b).bits);
     add_words(of, "loss_scale", "loss scale", scaling_text(of->arena, a),
               scaling_text(of->arena, b));
     add_words(of, "recompute", "recomputation", recompute_mode_name(a->recompute),

@@ -361,6 +361,20 @@ int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups) 
     return n_groups;
 }
 
+PackedFacts facts_count_packed(const Plan *plan) {
+    PackedFacts facts = {0};
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Graph *graph = plan->programs[plan->stages[s].program].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_PARAM || !dtype_is_blocked(node->types[0].dtype)) continue;
+            facts.bits = node->types[0].dtype == DTYPE_NF4 ? 4 : 8;
+            facts.n_parameters += type_elements(&node->types[0]);
+        }
+    }
+    return facts;
+}
+
 StageFacts facts_of_group(const Facts *facts, StageGroup group) {
     StageFacts most = facts->stages[group.first];
     for (int stage = group.first + 1; stage < group.first + group.count; stage++) {

@@ -68,6 +68,14 @@ typedef struct Fp8Facts {
 } Fp8Facts;
 Fp8Facts facts_count_fp8(const Plan *plan);
 
+/* Frozen weights that are kept in blocks (ir/blocks.h), of all stages together: how many numbers,
+ * and in how many bits each, the scales not counted; 0: there are none. */
+typedef struct PackedFacts {
+    int bits;
+    int64_t n_parameters;
+} PackedFacts;
+PackedFacts facts_count_packed(const Plan *plan);
+
 /* Neighbouring stages that are alike; beyond `n_most` stages also those that are alike but for
  * frames. Returns how many; *out_groups is owned by the facts' arena. */
 int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups);

@@ -133,6 +133,11 @@ static void put_layout(StrBuf *out, const Facts *facts) {
         html_put_fact(out, "Blocks by chunk", facts_split(facts->arena, plan));
     }
     html_put_fact(out, "Precision", dtype_name(plan->precision));
+    PackedFacts packed = facts_count_packed(plan);
+    if (packed.bits) {
+        snprintf(text, sizeof(text), "%d bits in blocks", packed.bits);
+        html_put_fact(out, "Frozen weights", text);
+    }
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         snprintf(text, sizeof(text), "%s, %s %.10g", scaling.interval ? "dynamic" : "fixed",

@@ -10,6 +10,7 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
+ *   frozen_weights    {bits, parameters}: those of blocks that are kept in 4 or 8 bits; null: none
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
  *                     operands a micro-batch runs on all stages, by what multiplies them; null:
  * none zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
@@ -54,6 +55,15 @@ static void put_tuned(json_t *root, const PlanDevice *device) {
         json_put_int(kernels, attention_kernels_word((AttentionKernels)k),
                      plan_count_attentions(device, (AttentionKernels)k));
     }
+}
+
+static void put_packed(json_t *root, const Plan *plan) {
+    PackedFacts packed = facts_count_packed(plan);
+    json_t *object =
+        json_put_new(root, "frozen_weights", packed.bits ? json_object() : json_null());
+    if (!packed.bits) return;
+    json_put_int(object, "bits", packed.bits);
+    json_put_int(object, "parameters", packed.n_parameters);
 }
 
 static void put_fp8(json_t *root, const Plan *plan) {
@@ -112,6 +122,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(batch, "tokens", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(plan->precision));
     put_fp8(root, plan);
+    put_packed(root, plan);
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
     json_put_name(root, "recompute", recompute_mode_name(plan->recompute));

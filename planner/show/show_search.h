@@ -19,6 +19,7 @@ typedef struct SearchReport {
     const SearchRequest *request;
     const SearchResult *result; /* n_found > 0 */
     DType precision;            /* of products, by whose peak utilisation is measured */
+    int frozen_bits;            /* as PlanOptions.frozen_bits */
     bool fp8_tensor_cores;      /* its products with fp8 operands run on them */
     int chosen;                 /* index in result->found: the layout that is reported as best */
     int n_top;                  /* runners-up to list */

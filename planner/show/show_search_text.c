@@ -48,10 +48,13 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
                       : report->fp8_tensor_cores ? " products of blocks' weights, on tensor cores"
                       : cluster->software.fp8_products ? " products of blocks' weights"
                                                        : " operands, multiplied in bf16";
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s\n",
+    const char *kept = report->frozen_bits == 4   ? ", frozen weights in 4 bits"
+                       : report->frozen_bits == 8 ? ", frozen weights in 8 bits"
+                                                  : "";
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
-                  dtype_name(report->precision), how);
+                  dtype_name(report->precision), how, kept);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {

@@ -118,6 +118,18 @@ static void put_precision(StrBuf *out, const Plan *plan) {
     }
 }
 
+static void put_packed(StrBuf *out, const Plan *plan) {
+    PackedFacts packed = facts_count_packed(plan);
+    char n[UNIT_TEXT];
+    if (!packed.bits) return;
+    put_label(out, "frozen");
+    strbuf_printf(out,
+                  "%s parameters of blocks in %s, %s bits each with their scales; widened before "
+                  "each product\n",
+                  unit_count((double)packed.n_parameters, n), packed.bits == 4 ? "nf4" : "int8",
+                  packed.bits == 4 ? "4.25" : "8.25");
+}
+
 static void put_head(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
@@ -133,6 +145,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
     put_label(out, "precision");
     put_precision(out, plan);
+    put_packed(out, plan);
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         put_label(out, "scaling");

@@ -49,6 +49,13 @@ static bool set_axis(Binding *b, MessageArgs *args, const Type *whole, const Typ
     }
     args->axis_total = (size_t)whole->dims[at];
     args->axis_local = (size_t)part->dims[at];
+    if (dtype_is_blocked(part->dtype)) { /* parts are whole blocks: bytes */
+        int64_t inner = (int64_t)args->inner;
+        args->axis_local = (size_t)dtype_size(part->dtype, part->dims[at] * inner);
+        args->axis_total = (size_t)dtype_size(part->dtype, whole->dims[at] * inner);
+        args->inner = 1;
+        args->dtype = DTYPE_FP8;
+    }
     return true;
 }
 

@@ -30,6 +30,13 @@ static bool set_axis(const Binding *b, CollectiveCommand *c, const Type *whole, 
     c->axis_local = part->dims[at];
     c->inner = bind_stride(whole, at);
     c->outer = type_elements(whole) / (c->inner * c->axis_total);
+    if (dtype_is_blocked(part->dtype)) { /* parts are whole blocks: bytes */
+        c->dtype = DTYPE_FP8;
+        c->axis_local = dtype_size(part->dtype, c->axis_local * c->inner);
+        c->axis_total = dtype_size(part->dtype, c->axis_total * c->inner);
+        c->count = c->outer * c->axis_total;
+        c->inner = 1;
+    }
     return true;
 }
 

@@ -145,13 +145,11 @@ static void set_accesses(CudaWalk *walk, const Binding *b, const CallInfo *info,
     Access *accesses = new_accesses(walk, node->n_inputs + node->n_outputs + 2);
     for (int i = 0; i < node->n_inputs; i++) {
         const Type *local = &b->in_local[i];
-        accesses[count++] =
-            access_to(b->in[i], type_elements(local) * dtype_bytes(local->dtype), false);
+        accesses[count++] = access_to(b->in[i], type_bytes(local), false);
     }
     for (int o = 0; o < node->n_outputs; o++) {
         const Type *local = &b->out_local[o];
-        accesses[count++] =
-            access_to(b->out[o], type_elements(local) * dtype_bytes(local->dtype), true);
+        accesses[count++] = access_to(b->out[o], type_bytes(local), true);
     }
     if (b->workspace_bytes &&
         (library || cuda_workspace_bytes(node, b->in_local, b->out_local) > 0)) {

@@ -144,7 +144,7 @@ static void fill(void *at, const Type *type) {
 }
 
 static int64_t value_floats(const Type *type) {
-    return align_floats(type_elements(type) * dtype_bytes(type->dtype));
+    return align_floats(type_bytes(type));
 }
 
 static int64_t set_floats(const Node *node) {

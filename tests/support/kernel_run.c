@@ -2,6 +2,7 @@
 
 #include "tests/support/gpu_run.h"
 
+#include "runtime/cpu/blocks.h"
 #include "runtime/cpu/quantize.h"
 #include "runtime/cpu/vec_low.h"
 #include "runtime/shard.h"
@@ -65,12 +66,18 @@ static void fill_element(void *user, int64_t local, int64_t whole) {
 }
 
 static void fill_leaf(KernelRank *rank, Value leaf) {
+    const Reference *reference = rank->run->reference;
+    void *buffer = rank->buffers[leaf.node->id * MAX_OUTPUTS + leaf.output];
+    Type local = type_local(value_type(leaf), value_sharding(leaf), &reference->graph->mesh);
+    const bool blocked = dtype_is_blocked(local.dtype); /* of f32, then */
+    float *wide = blocked ? ARENA_ARRAY(reference->arena, float, type_elements(&local)) : NULL;
     Fill fill = {.rank = rank,
                  .sharding = value_sharding(leaf),
-                 .dtype = value_type(leaf)->dtype,
-                 .from = reference_value(rank->run->reference, leaf),
-                 .to = rank->buffers[leaf.node->id * MAX_OUTPUTS + leaf.output]};
+                 .dtype = blocked ? DTYPE_F32 : local.dtype,
+                 .from = reference_value(reference, leaf),
+                 .to = blocked ? wide : buffer};
     kernel_run_visit(rank, leaf, fill_element, &fill);
+    if (blocked) weights_store(local.dtype, wide, buffer, type_elements(&local));
 }
 
 void kernel_run_set_leaf(KernelRun *run, Value leaf) {
@@ -279,6 +286,7 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
     int64_t n = type_elements(value_type(value));
     double squares = 0, worst = 0;
     if (value_sharding(value)->partial || dtype == DTYPE_I32) return 0;
+    if (dtype_is_blocked(dtype)) return 0; /* what is widened from it tells */
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
     for (int r = 0; r < run->n_ranks; r++) {
         Comparison c = {.x = run->ranks[r].buffers[value.node->id * MAX_OUTPUTS + value.output],

@@ -200,6 +200,10 @@ const OpCase OP_CASES[] = {
     CASE(DEQUANTIZE, "batch=2 seq=256 model=37", "over=seq last=batch,seq"),
     CASE(DEQUANTIZE, "k=512 heads=4 head=64", "over=k beside=heads,head last=k"),
     CASE(DEQUANTIZE, "m=256 k=384", "over=k beside=m last=k each=1"),
+    CASE(WIDEN, "%4 model=48 heads=2 head=32", "dtype=low"),
+    CASE(WIDEN, "%8 ffn=3 model=320", "dtype=low"),
+    CASE(WIDEN, "%4 ffn=5 model=64", "dtype=f32"),
+    CASE(WIDEN, "%8 model=37 ffn=128", "dtype=f32"),
     CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=2"),
     CASE(SHIFT, "batch=2 seq=5 model=3", "axis=seq by=-4"),
     CASE(SHIFT, "batch=3 seq=7", "axis=seq by=1"),
@@ -505,8 +509,7 @@ static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
 /* The operand's text without what it says about values. */
 static const char *axes_text(const char *operand) {
     operand += strspn(operand, " ~");
-    return *operand == '+' || *operand == '#' || *operand == ':' ? operand + strcspn(operand, " ")
-                                                                 : operand;
+    return *operand && strchr("+#:%", *operand) ? operand + strcspn(operand, " ") : operand;
 }
 
 static int split_operands(Arena *arena, const char *text, const char **out) {
@@ -581,12 +584,14 @@ static bool quantize_first(Graph *graph, const OpCase *op_case, const char *attr
 }
 
 static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
-    Attr attrs[3] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
-                     attr_int(ATTR_decay, 1)};
+    Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
+                     attr_int(ATTR_decay, 1), attr_int(ATTR_frozen, 1)};
     return graph_add(graph,
                      &(NodeSpec){.op = op,
                                  .attrs = attrs,
-                                 .n_attrs = op == OP_PARAM ? 3 : 1,
+                                 .n_attrs = dtype_is_blocked(type->dtype) ? 4
+                                            : op == OP_PARAM              ? 3
+                                                                          : 1,
                                  .type = type,
                                  .block = NO_BLOCK},
                      diag);
@@ -673,6 +678,7 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
         bool tokens = *operands[i] == '#';
         bool is_low = *operands[i] == '~' || (lowered && takes_low(op_case, i));
         DType dtype = tokens ? DTYPE_I32 : is_low ? low : DTYPE_F32;
+        if (*operands[i] == '%') dtype = operands[i][1] == '4' ? DTYPE_NF4 : DTYPE_INT8;
         Type type = read_axes(graph, axes_text(operands[i]), dtype);
         OpKind op = tokens ? OP_INPUT : OP_PARAM;
         inputs[i] = node_value(add_leaf(graph, op, arena_printf(arena, "%d", i), &type, diag), 0);

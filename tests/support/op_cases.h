@@ -12,6 +12,7 @@
  *     "#5/3 batch=2 seq=4 choice=2"                  slots of a route of such choices among 5
  * experts with 3 slots each
  *     "@tokens"                                      that route's tokens
+ *     "%4 rows=2 cols=64", "%8 ..."                  a frozen weight, in nf4 or int8
  * attrs: "axis=cols eps=1e-5 over=a,b", a program= last, up to the end; "low" in them is the dtype
  * in 16 bits.
  * Without `outputs` as the op's row says. */

@@ -67,7 +67,7 @@ static inline double ref_read(const RefCall *call, int input, const Point *point
     return call->in[input][point_offset(point, ref_type(call, input))];
 }
 /* The numbers that fp8 operand `values` and its scales stand for (reference_quantize.c). */
-void reference_widen(const RefCall *call, int values, int scales, double *out);
+void reference_widened(const RefCall *call, int values, int scales, double *out);
 /* The operand's type without its axis `axis`, and one with nothing but it. */
 Type ref_without(const Type *type, int axis);
 Type ref_only(const Type *type, int axis);

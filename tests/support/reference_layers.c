@@ -56,7 +56,7 @@ static void renamed_matmul(const RefCall *call) {
 static const double *factors_of(const RefCall *call, int input) {
     if (call->node->n_inputs <= 3) return call->in[input];
     double *wide = ARENA_ARRAY(call->ref->arena, double, type_elements(ref_type(call, input)));
-    reference_widen(call, input, input + 2, wide);
+    reference_widened(call, input, input + 2, wide);
     return wide;
 }
 

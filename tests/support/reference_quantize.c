@@ -70,7 +70,7 @@ void reference_quantize(const RefCall *call) {
     } while (point_next(&point, values));
 }
 
-void reference_widen(const RefCall *call, int values, int scales, double *out) {
+void reference_widened(const RefCall *call, int values, int scales, double *out) {
     const Type *type = ref_type(call, values);
     Point point = {{0}};
     do {
@@ -81,5 +81,38 @@ void reference_widen(const RefCall *call, int values, int scales, double *out) {
 }
 
 void reference_dequantize(const RefCall *call) {
-    reference_widen(call, 0, 1, call->out[0]);
+    reference_widened(call, 0, 1, call->out[0]);
+}
+
+/* Table 4 of arXiv 2305.14314's appendix E, by hand: the nearest of them. */
+static double nearest_nf4(double x) {
+    static const double NUMBERS[] = {
+        -1,         -0.69619280, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.0910500, 0,
+        0.07958030, 0.16093020,  0.24611230,  0.33791524,  0.44070983,  0.56261700,  0.72295684, 1};
+    double best = NUMBERS[0];
+    for (int i = 1; i < 16; i++) {
+        if (fabs(x - NUMBERS[i]) < fabs(x - best)) best = NUMBERS[i];
+    }
+    return best;
+}
+
+/* The leaf has the numbers as they were before they were kept in blocks of 64. */
+void reference_widen(const RefCall *call) {
+    const Type *type = ref_type(call, 0);
+    const bool nf4 = type->dtype == DTYPE_NF4;
+    for (int64_t at = 0; at < type_elements(type); at += 64) {
+        const double *x = call->in[0] + at;
+        double most = 0, bad = 0;
+        for (int i = 0; i < 64; i++) {
+            if (!isfinite(x[i])) bad = NAN;
+            most = fmax(most, fabs(x[i]));
+        }
+        double scale = reference_rounded(DTYPE_BF16, nf4 ? most : most / 127);
+        for (int i = 0; i < 64; i++) {
+            double code = most == 0 ? 0
+                          : nf4     ? nearest_nf4(x[i] / scale)
+                                    : fmin(fmax(nearbyint(x[i] / scale), -127), 127);
+            call->out[0][at + i] = code * scale + bad;
+        }
+    }
 }

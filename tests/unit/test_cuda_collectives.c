@@ -485,6 +485,12 @@ static void test_graphs(void) {
          "%4 = all_gather(%2) {mesh=\"d\", axis=a} : fp8[a=6, b=384]\n"
          "%5 = all_gather(%3) {mesh=\"d\", axis=a} : f32[a=6, b=3]\n"
          "%6 = dequantize(%4, %5) : bf16[a=6, b=384]\n"},
+        {"weights in blocks: all_gather", "t=3, d=2, p=1",
+         "%0 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} : nf4[a=6/d, b=384/t]\n"
+         "%1 = all_gather(%0) {mesh=\"d\", axis=a} : nf4[a=6, b=384/t]\n"
+         "%2 = widen(%1) {dtype=\"bf16\"} : bf16[a=6, b=384/t]\n"
+         "%3 = all_gather(%0) {mesh=\"t\", axis=b} : nf4[a=6/d, b=384]\n"
+         "%4 = widen(%3) {dtype=\"f32\"} : f32[a=6/d, b=384]\n"},
         {"reduce_scatter of log-sum-exp", "t=3, d=1, p=1",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~lse(t)\n"
          "%1 = reduce_scatter(%0) {mesh=\"t\", axis=a} : f32[a=7/t, b=5]\n"},

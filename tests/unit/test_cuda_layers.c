@@ -18,7 +18,7 @@
 static const double TOLERANCE = 3e-6;
 
 static bool launched[N_KERNELS];
-static const char *const DTYPES[] = {"f32", "bf16", "f16"};
+static const char *const WIDE[] = {"f32", "bf16", "f16"};
 
 /* "A[" in the nodes is f32[, bf16[ and f16[ in turn. */
 static void check_nodes(const char *name, CudaCase c) {
@@ -410,6 +410,22 @@ static void test_quantize(void) {
                                      "head=64]\n"});
 }
 
+static void test_blocks(void) {
+    static const char *const DTYPES[] = {"f32", "bf16", "f16"};
+    for (int i = 0; i < 6; i++) {
+        Arena *arena = arena_create();
+        const char *from = i % 2 ? "int8" : "nf4", *to = WIDE[i / 2];
+        const char *shape = "[model=37, ffn=320]"; /* fills no whole number of blocks of threads */
+        check_nodes(arena_printf(arena, "%s, widened to %s", from, to),
+                    (CudaCase){.nodes = arena_printf(
+                                   arena,
+                                   "%%0 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} "
+                                   ": %s%s\n%%1 = widen(%%0) {dtype=\"%s\"} : %s%s\n",
+                                   from, shape, to, to, shape)});
+        arena_destroy(arena);
+    }
+}
+
 static void test_fp8_products(void) {
     check_nodes(
         "turned columns that fill no block of threads",
@@ -428,7 +444,7 @@ static void test_fp8_products(void) {
 }
 
 static void test_coverage(void) {
-    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_dequantize_tiles; k++) {
+    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_widen_int8_f16; k++) {
         char name[100];
         snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
         check_begin(name);
@@ -448,6 +464,7 @@ int main(void) {
     test_relative();
     test_documents();
     test_quantize();
+    test_blocks();
     test_fp8_products();
     test_coverage();
     return check_report();

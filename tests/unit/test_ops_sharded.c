@@ -459,6 +459,14 @@ static const ShardedCase CASES[] = {
                                              "seq=512, ffn=256/t]\n"
                                              "%10 = dequantize(%3, %3.1) : bf16[batch=1, "
                                              "seq=512/c, ffn=256/t]\n"},
+    {"weights in blocks, divided and gathered", "t=2, d=2, p=1", false,
+     "%0 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} : nf4[model=6/d, ffn=256/t]\n"
+     "%1 = param() {name=\"\", init=\"zeros\", decay=1, frozen=1} : int8[ffn=4/t, model=128/d]\n"
+     "%2 = all_gather(%0) {axis=model, mesh=\"d\"} : nf4[model=6, ffn=256/t]\n"
+     "%3 = all_gather(%1) {axis=model, mesh=\"d\"} : int8[ffn=4/t, model=128]\n"
+     "%4 = widen(%2) {dtype=\"bf16\"} : bf16[model=6, ffn=256/t]\n"
+     "%5 = widen(%3) {dtype=\"f32\"} : f32[ffn=4/t, model=128]\n"
+     "%6 = widen(%0) {dtype=\"f16\"} : f16[model=6/d, ffn=256/t]\n"},
     {"products of fp8 and scales", "t=1, d=1, p=1", false, FP8_PRODUCT_NODES("f32[")},
     {"the share of labels on each rank", "t=2, d=2, p=1", true,
      PARAM(0, "", "batch=4/d, ffn=6/t]") "%1 = label_share() {value=3} : f32[]\n"
@@ -485,7 +493,7 @@ static bool *find_low_leaves(const Graph *graph) {
     bool *low = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        low[n] = node->op == OP_PARAM;
+        low[n] = node->op == OP_PARAM && !dtype_is_blocked(node->types[0].dtype);
         for (int i = 0; i < node->n_inputs; i++) {
             OperandPrecision precision = op_operand_precision(node->op, i);
             if (precision == OPERAND_F32) low[node->inputs[i].node->id] = false;
@@ -600,7 +608,7 @@ static void test_coverage(void) {
         CHECK(tested[op], "none");
         bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
                          op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
-        if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE) takes_low = false;
+        if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE || op == OP_WIDEN) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
         CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
         check_end();

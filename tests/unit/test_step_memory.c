@@ -21,6 +21,7 @@ typedef struct Layout {
 static int context = 1, experts = 1;       /* c and e, of what is priced and planned from now on */
 static const char *documents = NULL;       /* the separator */
 static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
+static int frozen_bits = 0;
 static const char *optimizer = NULL;
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -40,6 +41,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .n_chunks = l->v,
                                      .schedule = l->schedule,
                                      .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
+                                     .frozen_bits = frozen_bits,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
@@ -304,6 +306,10 @@ int main(void) {
     check_begin("and with adapters beside frozen weights");
     frozen = (ModelSetting){"lora", "16"};
     for (int i = 0; i < 2; i++) compare(&FROZEN[i], diag);
+    check_begin("and with these in 4 bits");
+    frozen_bits = 4;
+    for (int i = 0; i < 2; i++) compare(&FROZEN[i], diag);
+    frozen_bits = 0;
     check_begin("and where some blocks train, the first not");
     frozen = (ModelSetting){"freeze", "*,!blocks.1?.*"};
     for (int i = 2; i < 4; i++) compare(&FROZEN[i], diag);

@@ -28,6 +28,7 @@ static int run_zero = 0;
 static int run_context = 1; /* c */
 static int run_experts = 1; /* e */
 static Recompute run_recompute = RECOMPUTE_NONE;
+static int run_frozen_bits = 0;
 static bool run_cudnn_backward = false;
 static bool run_fp8_tensor_cores = false;
 /* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
@@ -86,6 +87,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .precision = precision,
                                        .loss_scaling = run_loss_scaling,
                                        .recompute = run_recompute,
+                                       .frozen_bits = run_frozen_bits,
                                        .cudnn_backward = run_cudnn_backward,
                                        .fp8_tensor_cores = run_fp8_tensor_cores,
                                        .split = l->split,

@@ -21,7 +21,7 @@ static int64_t workspace_bytes(const CudaMeasure *measure, const Binding *b) {
 }
 
 static int64_t bytes_of(const Type *type) {
-    return align(type_elements(type) * dtype_bytes(type->dtype));
+    return align(type_bytes(type));
 }
 
 static Value add_input(Graph *graph, const Type *type, Diag *diag) {

@@ -82,6 +82,14 @@ typedef struct DequantizeArgs {
 } DequantizeArgs;
 enum { QUANTIZE_THREADS = 256, SCALES_BLOCK = 128, LEAST_EXPONENT = -117 };
 
+/* widen.cu: n numbers, in blocks of 64 with their scales. */
+typedef struct WidenArgs {
+    int64_t n;
+    const void *from;
+    void *to;
+} WidenArgs;
+enum { WIDEN_THREADS = 256 };
+
 /* embedding.cu */
 
 /* Tokens vocab_offset .. vocab_offset + vocab_local - 1 have a row here; others give zeros. */
