@@ -27,6 +27,9 @@
 /* Interfaces to be reached at, "eth1,ib0"; else all but loopback are tried. */
 #define COMM_TCP_INTERFACES "PERILUNE_INTERFACES"
 
+/* "0": messages go over TCP within a host, too. */
+#define COMM_TCP_SHARES "PERILUNE_SHARED_MEMORY"
+
 /* This rank among the others, and what it can ask before they are connected. */
 typedef struct CommJob {
     int rank, world;

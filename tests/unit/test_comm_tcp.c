@@ -124,7 +124,7 @@ static void shrink_buffers(const Team *team) {
         const TcpGroup *group = (const TcpGroup *)team->all[rank];
         for (int i = 0; i < team->n; i++) {
             if (!group->peers[i]) continue;
-            setsockopt(group->peers[i]->fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+            setsockopt(group->peers[i]->link.fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
         }
     }
 }
@@ -213,11 +213,11 @@ static void faulty_rank(int rank, void *shared) {
                                : comm_channel_send(team->from[0], slots, 32, x, 32);
         break;
     case FAULT_GARBAGE: /* through a connection that was let in */
-        if (rank == 1) send(((TcpGroup *)team->all[1])->peers[0]->fd, slots, sizeof slots, 0);
+        if (rank == 1) send(((TcpGroup *)team->all[1])->peers[0]->link.fd, slots, sizeof slots, 0);
         f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
         break;
     case FAULT_CLOSED:
-        if (rank == 1) shutdown(((TcpGroup *)team->all[1])->peers[0]->fd, SHUT_RDWR);
+        if (rank == 1) shutdown(((TcpGroup *)team->all[1])->peers[0]->link.fd, SHUT_RDWR);
         f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
     }
 }
