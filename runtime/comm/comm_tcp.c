@@ -10,7 +10,7 @@
 
 /* Half of what both ends have. */
 static size_t shared_bytes(const TcpLink *link) {
-    return tcp_link_is_shared(link) ? ring_pair_bytes() / 2 : 0;
+    return ring_pair_bytes(&link->rings) / 2;
 }
 
 size_t comm_tcp_staging_bytes(const CommWorld *base) {

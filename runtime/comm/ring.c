@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* memfd_create, seals */
 #include "runtime/comm/ring.h"
 
+#include "ir/base/diag.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,14 +15,17 @@
 enum {
     HEAD_BYTES = 4096,       /* of both rings' positions */
     PUBLISH_BYTES = 1 << 15, /* told to the other side at a time: it copies while this one does */
-    SEGMENT_BYTES = HEAD_BYTES + 2 * RING_BYTES,
+    MOVE_BYTES = 1 << 19,    /* and before it is woken */
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL
 };
 _Static_assert(2 * sizeof(RingShared) <= HEAD_BYTES, "both rings' positions");
-_Static_assert((RING_BYTES & (RING_BYTES - 1)) == 0, "positions wrap at powers of two");
 
-size_t ring_pair_bytes(void) {
-    return SEGMENT_BYTES;
+static size_t memory_bytes(size_t ring) {
+    return HEAD_BYTES + 2 * ring;
+}
+
+size_t ring_pair_bytes(const RingPair *pair) {
+    return pair->memory ? memory_bytes((size_t)pair->out.size) : 0;
 }
 
 /* --- the memory --- */
@@ -30,30 +35,37 @@ static bool explain(char *why, const char *what) {
     return false;
 }
 
-static bool map(int descriptor, bool is_maker, RingPair *out, char *why) {
-    char *memory = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+static bool map(int descriptor, size_t size, bool is_maker, RingPair *out, char *why) {
+    char *memory = mmap(NULL, memory_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                        descriptor, 0);
     *out = (RingPair){0};
     if (memory == MAP_FAILED) return explain(why, "mmap");
     RingShared *shared = (RingShared *)(void *)memory;
     unsigned char *bytes = (unsigned char *)memory + HEAD_BYTES;
-    const int first = is_maker ? 0 : 1;
+    const size_t first = is_maker ? 0 : 1;
     out->memory = memory;
-    out->out = (Ring){&shared[first], bytes + first * RING_BYTES, 0, true};
-    out->in = (Ring){&shared[1 - first], bytes + (1 - first) * RING_BYTES, 0, false};
+    out->out = (Ring){&shared[first], bytes + first * size, size, 0, true};
+    out->in = (Ring){&shared[1 - first], bytes + (1 - first) * size, size, 0, false};
     return true;
 }
 
+static bool is_size(size_t size) {
+    return size >= RING_LEAST_BYTES && size <= RING_MOST_BYTES && (size & (size - 1)) == 0;
+}
+
 /* All of it is taken at once: later there is nobody to tell that there is none. */
-int ring_pair_create(RingPair *out, char why[RING_WHY_BYTES]) {
+int ring_pair_create(size_t size, RingPair *out, char why[RING_WHY_BYTES]) {
     *out = (RingPair){0};
+    if (!is_size(size)) BUG("rings of %zu bytes", size);
     int descriptor = memfd_create("perilune-messages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0) {
         explain(why, "memfd_create");
         return -1;
     }
-    bool fine = fallocate(descriptor, 0, 0, SEGMENT_BYTES) == 0 || explain(why, "fallocate");
+    bool fine =
+        fallocate(descriptor, 0, 0, (off_t)memory_bytes(size)) == 0 || explain(why, "fallocate");
     fine = fine && (fcntl(descriptor, F_ADD_SEALS, SEALS) == 0 || explain(why, "sealing"));
-    if (fine && map(descriptor, true, out, why)) return descriptor;
+    if (fine && map(descriptor, size, true, out, why)) return descriptor;
     close(descriptor);
     return -1;
 }
@@ -63,16 +75,19 @@ bool ring_pair_open(int descriptor, RingPair *out, char why[RING_WHY_BYTES]) {
     *out = (RingPair){0};
     if (fstat(descriptor, &facts) != 0) return explain(why, "fstat");
     const int seals = fcntl(descriptor, F_GET_SEALS);
-    if (!S_ISREG(facts.st_mode) || facts.st_size != SEGMENT_BYTES || seals < 0 ||
+    const bool fits = S_ISREG(facts.st_mode) && facts.st_size > HEAD_BYTES &&
+                      facts.st_size <= (off_t)memory_bytes(RING_MOST_BYTES);
+    const size_t size = fits ? ((size_t)facts.st_size - HEAD_BYTES) / 2 : 0;
+    if (!is_size(size) || (size_t)facts.st_size != memory_bytes(size) || seals < 0 ||
         (seals & F_SEAL_SHRINK) == 0) {
         snprintf(why, RING_WHY_BYTES, "what was handed over is no such memory");
         return false;
     }
-    return map(descriptor, false, out, why);
+    return map(descriptor, size, false, out, why);
 }
 
 void ring_pair_close(RingPair *pair) {
-    if (pair->memory) munmap(pair->memory, SEGMENT_BYTES);
+    if (pair->memory) munmap(pair->memory, ring_pair_bytes(pair));
     *pair = (RingPair){0};
 }
 
@@ -84,8 +99,8 @@ static bool count_movable(const Ring *ring, size_t *out_bytes) {
     uint64_t held = ring->writes
                         ? ring->at - atomic_load_explicit(&shared->read, memory_order_acquire)
                         : atomic_load_explicit(&shared->written, memory_order_acquire) - ring->at;
-    *out_bytes = ring->writes ? RING_BYTES - (size_t)held : (size_t)held;
-    return held <= RING_BYTES;
+    *out_bytes = (size_t)(ring->writes ? ring->size - held : held);
+    return held <= ring->size;
 }
 
 static void publish(Ring *ring) {
@@ -95,8 +110,8 @@ static void publish(Ring *ring) {
 
 static void copy_piece(Ring *ring, char *piece, size_t bytes) {
     while (bytes > 0) {
-        const size_t within = (size_t)(ring->at & (RING_BYTES - 1));
-        size_t n = bytes < RING_BYTES - within ? bytes : RING_BYTES - within;
+        const size_t within = (size_t)(ring->at & (ring->size - 1));
+        size_t n = bytes < ring->size - within ? bytes : (size_t)ring->size - within;
         n = n < PUBLISH_BYTES ? n : PUBLISH_BYTES;
         if (ring->writes)
             memcpy(ring->bytes + within, piece, n);
@@ -115,6 +130,7 @@ RingResult ring_move(Ring *ring, const struct iovec *pieces, int n, size_t *out_
     *out_bytes = 0;
     *out_wakes = false;
     if (!count_movable(ring, &left)) return RING_BROKEN;
+    left = left < MOVE_BYTES ? left : MOVE_BYTES;
     for (int i = 0; i < n && left > 0; i++) {
         const size_t bytes = pieces[i].iov_len < left ? pieces[i].iov_len : left;
         copy_piece(ring, pieces[i].iov_base, bytes);

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RING_BYTES = 1 << 18, RING_WHY_BYTES = 96 };
+enum { RING_LEAST_BYTES = 1 << 18, RING_MOST_BYTES = 1 << 22, RING_WHY_BYTES = 96 };
 
 /* In shared memory. */
 typedef struct RingShared {
@@ -30,7 +30,8 @@ typedef struct RingShared {
 /* One side of one ring. */
 typedef struct Ring {
     RingShared *shared;
-    unsigned char *bytes; /* [RING_BYTES] */
+    unsigned char *bytes; /* [size] */
+    uint64_t size;        /* a power of two */
     uint64_t at;          /* this side's position; the ring's is only ever written */
     bool writes;
 } Ring;
@@ -43,13 +44,14 @@ typedef struct RingPair {
 
 typedef enum RingResult { RING_MOVED, RING_WAIT, RING_BROKEN } RingResult;
 
-/* The memory's descriptor, to be closed by the caller once it is handed over; -1: `why` says. */
-int ring_pair_create(RingPair *out, char why[RING_WHY_BYTES]);
+/* `size`: of each ring, a power of two from the least to the most. The memory's descriptor, to be
+ * closed by the caller once it is handed over; -1: `why` says. */
+int ring_pair_create(size_t size, RingPair *out, char why[RING_WHY_BYTES]);
 /* From what another process handed over. */
 bool ring_pair_open(int descriptor, RingPair *out, char why[RING_WHY_BYTES]);
 void ring_pair_close(RingPair *pair);
 /* Bytes of both. */
-size_t ring_pair_bytes(void);
+size_t ring_pair_bytes(const RingPair *pair);
 
 /* Moves as much of the pieces as there are bytes or room. *out_wakes: the other side sleeps and is
  * to be woken. Broken: the other side wrote a position that cannot be. */

@@ -159,7 +159,7 @@ bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes) {
             n_idle = 0;
             continue;
         }
-        if (tcp_link_is_shared(&channel->link) && ++n_idle <= base->world->policy.n_spins &&
+        if (tcp_link_is_shared(&channel->link) && ++n_idle <= base->world->policy.n_spins / 2 &&
             !comm_world_is_aborted(base->world)) {
             wait_pause();
             continue;

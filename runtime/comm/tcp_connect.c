@@ -21,7 +21,9 @@ enum {
     MOST_GUESTS = 64,  /* that have not said hello */
     GUEST_SECONDS = 5, /* to do so */
     MOST_TURNS = 50,   /* tries of sockets before sleeping, where ranks have own cores */
+    NEAR_TURN = 4,     /* a turn over rings takes as long as so many of comm_wait.h's tests */
     OTHER_DESCRIPTORS = 512,
+    NEAR_BYTES = 1 << 25, /* for all rings of a rank, unless they are many */
 };
 
 /* Of every rank, before anybody listens. */
@@ -75,6 +77,7 @@ typedef struct Connecting {
     atomic_bool *told;   /* [world]: ranks that say_unshared named */
     Wanted *wanted;
     int n_wanted;
+    size_t ring_bytes;            /* of each ring that this rank makes */
     int listener, local_listener; /* -1: none */
     atomic_int n_missing;         /* that this rank accepts */
     atomic_bool stopping;
@@ -151,7 +154,7 @@ static bool welcome_guest(const Connecting *c, Guest *guest, const Wanted *wante
         return socket_send(guest->link.fd, &welcome, sizeof welcome, &n) == SOCKET_MOVED &&
                n == sizeof welcome;
     }
-    int memory = ring_pair_create(&guest->link.rings, why);
+    int memory = ring_pair_create(c->ring_bytes, &guest->link.rings, why);
     if (memory < 0) say_unshared(c, wanted->peer, why);
     bool sent = local_socket_send(guest->link.fd, &welcome, sizeof welcome, memory);
     if (memory >= 0) close(memory);
@@ -415,6 +418,17 @@ static bool share_facts(Connecting *c, CommHost *out) {
     return true;
 }
 
+/* Large rings let ranks go on that seldom run at the same time. */
+static void choose_rings(Connecting *c) {
+    const HostFacts *own = &c->facts[c->world->job.rank];
+    size_t n = 0;
+    for (int i = 0; i < c->n_wanted; i++) n += c->facts[c->wanted[i].peer].host == own->host;
+    c->ring_bytes = RING_MOST_BYTES;
+    while (c->ring_bytes > RING_LEAST_BYTES && 2 * n * c->ring_bytes > NEAR_BYTES) {
+        c->ring_bytes /= 2;
+    }
+}
+
 /* On the loopback address alone, where all ranks are on one host. */
 static bool open_listener(Connecting *c, const CommHost *host) {
     char why[SOCKET_WHY_BYTES] = "";
@@ -477,6 +491,7 @@ static bool connect_among(Connecting *c, CommHost *out_host) {
     if (!share_facts(c, out_host) || !open_listener(c, out_host) || !share_endpoints(c)) {
         return false;
     }
+    choose_rings(c);
     c->deadline = socket_now() + c->world->job.connect_s;
     int error = pthread_create(&thread, NULL, accept_all, c);
     if (error) {
@@ -499,7 +514,7 @@ static void set_idle_turns(TcpWorld *world) {
             const TcpPeer *peer = group->peers[i];
             group->is_near = group->is_near && (!peer || tcp_link_is_shared(&peer->link));
         }
-        group->n_idle = group->is_near ? n_spins : n_spins > 0 ? MOST_TURNS : 0;
+        group->n_idle = group->is_near ? n_spins / NEAR_TURN : n_spins > 0 ? MOST_TURNS : 0;
     }
 }
 
