@@ -74,7 +74,7 @@ typedef struct Connecting {
     double deadline;
     HostFacts *facts;    /* [world] */
     Endpoint *endpoints; /* [world] */
-    atomic_bool *told;   /* [world]: ranks that say_unshared named */
+    atomic_bool told;    /* by say_unshared */
     Wanted *wanted;
     int n_wanted;
     size_t ring_bytes;            /* of each ring that this rank makes */
@@ -105,9 +105,10 @@ static void list_wanted(Connecting *c) {
     for (int i = 0; i < c->n_wanted; i++) atomic_fetch_add(&c->n_missing, c->wanted[i].accepts);
 }
 
-/* Once for each rank: why it and this one, on one host, talk over TCP. */
+/* Once: why another rank and this one, on one machine, talk over TCP. With many ranks it is one
+ * reason for all. */
 static void say_unshared(const Connecting *c, int peer, const char *why) {
-    if (atomic_exchange(&c->told[peer], true)) return;
+    if (atomic_exchange(&c->told, true)) return;
     fprintf(stderr,
             "rank %d shares no memory with rank %d on the same host (%s): their messages go over "
             "TCP\n",
@@ -525,7 +526,6 @@ bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     *c = (Connecting){.world = world, .diag = diag, .listener = -1, .local_listener = -1};
     c->facts = comm_allocate(n * sizeof(*c->facts));
     c->endpoints = comm_allocate(n * sizeof(*c->endpoints));
-    c->told = comm_allocate(n * sizeof(*c->told));
     *out_host = (CommHost){0};
     list_wanted(c);
     bool fine = connect_among(c, out_host);
@@ -535,7 +535,6 @@ bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     set_idle_turns(world);
     free(c->facts);
     free(c->endpoints);
-    free(c->told);
     free(c->wanted);
     free(c);
     return fine;
