@@ -8,6 +8,7 @@
 #define _GNU_SOURCE /* memfd_create, seals */
 #include "runtime/comm/tcp_internal.h"
 #include "runtime/launch/local_socket.h"
+#include "runtime/measure/measure_threads.h"
 #include "tests/unit/tcp_team.h"
 
 #include <fcntl.h>
@@ -393,6 +394,34 @@ static void test_no_memory(void) {
     close(text), close(was);
 }
 
+/* --- measuring between processes --- */
+
+static void *measure_rank(void *argument) {
+    Joining *joining = argument;
+    const CommJob job = make_job(joining);
+    Diag *diag = diag_create();
+    MeasureTeam *team = measure_team_create(&job, diag);
+    double us[3] = {-1, -1, -1};
+    if (team) {
+        us[0] = measure_message_us(team, 1 << 16, true, diag);
+        us[1] = measure_collective_us(team, PROFILE_ALL_REDUCE, 2, 1 << 16, true, diag);
+        us[2] = measure_collective_us(team, PROFILE_ALL_GATHER, 4, 1 << 10, true, diag);
+    }
+    measure_team_destroy(team);
+    for (int i = 0; i < 3; i++) {
+        const bool right = joining->rank == 0 ? us[i] > 0 && us[i] < 1e6 : us[i] == 0;
+        CHECK(right, "rank %d, row %d: %g us; %s", joining->rank, i, us[i], diag_text(diag));
+    }
+    diag_destroy(diag);
+    return NULL;
+}
+
+static void test_measuring(void) {
+    check_begin("times of messages between processes; those that have no part in them wait");
+    Team team = {.n = 4};
+    run_joining(&team, false, NULL, measure_rank);
+}
+
 /* Is it what the cases are said to be about? */
 static void check_transport(bool shares) {
     check_begin(shares ? "ranks of one host share memory" : "ranks that share no memory");
@@ -421,5 +450,6 @@ int main(void) {
     test_positions();
     test_handed_over();
     test_no_memory();
+    test_measuring();
     return check_report();
 }
