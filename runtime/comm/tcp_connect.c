@@ -107,7 +107,7 @@ static void list_wanted(Connecting *c) {
 
 /* Once: why another rank and this one, on one machine, talk over TCP. With many ranks it is one
  * reason for all. */
-static void say_unshared(const Connecting *c, int peer, const char *why) {
+static void say_unshared(Connecting *c, int peer, const char *why) {
     if (atomic_exchange(&c->told, true)) return;
     fprintf(stderr,
             "rank %d shares no memory with rank %d on the same host (%s): their messages go over "
@@ -147,7 +147,7 @@ static void let_stay(Connecting *c, int i, const Wanted *wanted) {
 }
 
 /* With memory for both, if it is a local one. Into an empty buffer: it never has to wait. */
-static bool welcome_guest(const Connecting *c, Guest *guest, const Wanted *wanted) {
+static bool welcome_guest(Connecting *c, Guest *guest, const Wanted *wanted) {
     const Welcome welcome = {WELCOME_MAGIC, c->endpoints[wanted->peer].secret};
     char why[RING_WHY_BYTES];
     size_t n;
@@ -310,7 +310,7 @@ static bool confirm(TcpLink *link, int memory, char *why) {
 }
 
 /* Through its local socket, if it seems to be on this host: that it is shows when it answers. */
-static bool try_sharing(const Connecting *c, const Wanted *wanted) {
+static bool try_sharing(Connecting *c, const Wanted *wanted) {
     const int own = c->world->job.rank;
     const HostFacts *mine = &c->facts[own], *theirs = &c->facts[wanted->peer];
     const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
@@ -340,7 +340,7 @@ static bool try_sharing(const Connecting *c, const Wanted *wanted) {
 }
 
 /* All addresses of the peer in turn, again and again. */
-static bool reach(const Connecting *c, const Wanted *wanted) {
+static bool reach(Connecting *c, const Wanted *wanted) {
     static const char *const LOOPBACK[] = {"127.0.0.1", "::1"};
     const int own = c->world->job.rank;
     const Endpoint *there = &c->endpoints[wanted->peer];
