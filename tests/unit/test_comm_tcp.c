@@ -267,7 +267,7 @@ static void faulty_rank(int rank, void *shared) {
         if (f->fault == FAULT_HALF) send_raw(link, slots, sizeof(TcpHeader) / 2);
         if (f->fault == FAULT_WRITTEN)
             atomic_store(&link->rings.out.shared->written, link->rings.out.size + 1);
-        if (f->fault == FAULT_READ) atomic_store(&link->rings.in.shared->read, 1 << 20);
+        if (f->fault == FAULT_READ) atomic_store(&link->rings.in.shared->read, (uint64_t)1 << 40);
         if (f->fault == FAULT_CLOSED || f->fault == FAULT_HALF) shutdown(link->fd, SHUT_RDWR);
         socket_send(link->fd, "", 1, &(size_t){0}); /* a wake-up */
     }
