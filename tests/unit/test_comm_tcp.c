@@ -6,6 +6,7 @@
  * early, sends that block each other, strangers that are let in, sizes of the other end believed, a
  * closed connection that nobody tells of. */
 #define _GNU_SOURCE /* memfd_create, seals */
+#include "runtime/comm/comm_wait.h"
 #include "runtime/comm/tcp_internal.h"
 #include "runtime/launch/local_socket.h"
 #include "runtime/measure/measure_threads.h"
@@ -312,6 +313,32 @@ static void test_late(void) {
     disconnect_team(team);
 }
 
+static double processor_seconds(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* What is left to send to a lost rank must not keep a thread busy until its loss is explained. */
+static void test_quiet(void) {
+    check_begin("a lost rank that more is to be sent to is waited for asleep");
+    enum { BYTES = 32 << 20 };
+    Team *team = connect_team(2, false, NULL);
+    char *slots = calloc(N_SLOTS, BYTES);
+    ((TcpWorld *)team->worlds[0])->job.patience_s = 0.4;
+    CHECK(comm_channel_send(team->from[0], slots, BYTES, slots, BYTES), "%s",
+          comm_world_reason(team->worlds[0]));
+    shutdown(((TcpChannel *)team->to[0])->link.fd, SHUT_RDWR);
+    const double before = processor_seconds(), deadline = wait_now() + 20;
+    while (!comm_world_is_aborted(team->worlds[0]) && wait_now() < deadline) usleep(10000);
+    CHECK(comm_world_is_aborted(team->worlds[0]), "the loss was not seen");
+    CHECK(processor_seconds() - before < 0.1, "%g s of processor time",
+          processor_seconds() - before);
+    disconnect_team(team);
+    free(slots);
+}
+
 /* A sender goes on until its slots are full, however large the messages are. */
 static void test_slots(void) {
     check_begin("channel: sends of more than sockets hold wait for a slot, not for the receiver");
@@ -444,6 +471,7 @@ int main(void) {
         test_faults();
         test_late();
         test_slots();
+        test_quiet();
     }
     setenv(COMM_TCP_SHARES, "1", 1);
     test_strangers();
