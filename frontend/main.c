@@ -142,8 +142,10 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_PROFILING}},
      "Matrix products and attention by shape, memory by size, messages and collectives between\n"
      "ranks. Takes up to a minute, in which nothing else should run. Give the file to plan, show\n"
-     "or train --trace with --profile.\n\n"
+     "or train --trace with --profile. Started as several processes (mpirun and such) on CPUs of\n"
+     "one host, messages are those between them; rank 0 measures the rest, and writes.\n\n"
      "  perilune profile -o cpu.json\n"
+     "  mpirun -np 4 --bind-to none perilune profile --device cpu -o cpu4.json\n"
      "  perilune profile --quick --device cuda -o gpu.json\n"
      "  perilune show gpt.plan --profile cpu.json\n",
      cmd_profile},

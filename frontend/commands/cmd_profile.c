@@ -2,7 +2,9 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/progress_line.h"
+#include "runtime/cpu/cpu_comm.h"
 #include "runtime/cpu/cpu_report.h"
+#include "runtime/launch/launch_environment.h"
 #include "runtime/measure/measure.h"
 
 #include <stdlib.h>
@@ -54,12 +56,14 @@ static void warn_if_busy(void) {
             load, cpu.cores);
 }
 
-static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
+static int measure(CliArgs *args, DeviceKind kind, const CommJob *job, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
+    const bool only_helps = job && job->rank > 0;
     ProgressLine line = progress_line_start("measured");
     MeasureOptions options = {.quick = cli_given(args, OPT_QUICK),
                               .n_threads = (int)cli_int(args, OPT_THREADS, 0),
-                              .progress = progress_line_show,
+                              .job = job,
+                              .progress = only_helps ? NULL : progress_line_show,
                               .user = &line};
     DeviceProfile profile;
     warn_if_busy();
@@ -67,7 +71,7 @@ static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
     bool good = kind == DEVICE_CPU ? measure_cpu(&options, args->arena, &profile, diag)
                                    : measure_cuda(&options, args->arena, &profile, diag);
     double seconds = progress_line_end(&line);
-    if (!good) return EXIT_FAILED;
+    if (!good || only_helps) return good ? EXIT_DONE : EXIT_FAILED;
     StrBuf text = strbuf_create();
     device_profile_print(&text, &profile);
     good = cli_write(path, &text, diag);
@@ -79,19 +83,58 @@ static int measure(CliArgs *args, DeviceKind kind, Diag *diag) {
     return good ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* Rows are measured by all together, and so must be the same. */
+static bool same_rows(const CliArgs *args, Control *control, Arena *arena, Diag *diag) {
+    const int world = control_world(control);
+    const char own = (char)cli_given(args, OPT_QUICK);
+    char *all = ARENA_ARRAY(arena, char, world);
+    if (!control_all_gather(control, &own, 1, 1, all, NULL)) return false;
+    for (int i = 1; i < world; i++) {
+        if (all[i] == all[0]) continue;
+        diag_error(diag, NO_LOC, "rank %d was started otherwise as to --quick than rank 0", i);
+        return false;
+    }
+    return true;
+}
+
+/* Messages between the processes of a job; the rest by rank 0 alone. */
+static int measure_in_job(CliArgs *args, const LaunchEnvironment *launch, Diag *diag) {
+    const uint64_t PROFILES = UINT64_C(0x70726f66696c6573); /* in a plan's place */
+    char address[64];
+    EngineOptions options = {.rank = launch->rank,
+                             .control = engine_args_connect(args, launch, PROFILES, diag)};
+    if (!options.control) return EXIT_FAILED;
+    int status = EXIT_USAGE;
+    if (same_rows(args, options.control, args->arena, diag)) {
+        const CommJob job = cpu_comm_job(options.control, launch->rank, 0, address);
+        status = measure(args, DEVICE_CPU, &job, diag);
+    }
+    if (status != EXIT_DONE) engine_args_explain(&options, diag);
+    return engine_args_release(&options, status == EXIT_DONE) ? status : EXIT_FAILED;
+}
+
+static int measure_device(CliArgs *args, Diag *diag) {
+    DeviceKind kind;
+    LaunchEnvironment launch;
+    const char *why;
+    if (!device_from_args(args, &kind, diag)) return EXIT_USAGE;
+    if (kind == DEVICE_CUDA && !engine_cuda_available(&why)) {
+        diag_error(diag, NO_LOC, "--device cuda: %s", why);
+        return EXIT_FAILED;
+    }
+    if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
+    if (launch.world == 1) return measure(args, kind, NULL, diag);
+    if (kind == DEVICE_CPU) return measure_in_job(args, &launch, diag);
+    diag_error(diag, NO_LOC,
+               "profile --device cuda measures all GPUs of a host from one process, and %d were "
+               "started",
+               launch.world);
+    return EXIT_USAGE;
+}
+
 int cmd_profile(CliArgs *args) {
     Diag *diag = diag_create();
-    DeviceKind kind = DEVICE_CPU;
-    const char *why;
-    int status = EXIT_USAGE;
-    if (device_from_args(args, &kind, diag)) {
-        if (kind == DEVICE_CUDA && !engine_cuda_available(&why)) {
-            diag_error(diag, NO_LOC, "--device cuda: %s", why);
-            status = EXIT_FAILED;
-        } else {
-            status = measure(args, kind, diag);
-        }
-    }
+    const int status = measure_device(args, diag);
     cli_fail(diag, status);
     diag_destroy(diag);
     return status;

@@ -8,10 +8,21 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Half of what both ends have. */
+static size_t shared_bytes(const TcpLink *link) {
+    return ring_pair_bytes(&link->rings) / 2;
+}
+
 size_t comm_tcp_staging_bytes(const CommWorld *base) {
     const TcpWorld *world = (const TcpWorld *)base;
     size_t bytes = 0;
-    for (int i = 0; i < world->job.world; i++) bytes += world->peers[i] ? TCP_STAGING_BYTES : 0;
+    for (int i = 0; i < world->job.world; i++) {
+        const TcpPeer *peer = world->peers[i];
+        if (peer) bytes += TCP_STAGING_BYTES + shared_bytes(&peer->link);
+    }
+    for (const CommChannel *c = base->channels; c; c = c->next) {
+        bytes += shared_bytes(&((const TcpChannel *)c)->link);
+    }
     return bytes;
 }
 
@@ -36,7 +47,7 @@ static void destroy_world(CommWorld *base) {
     for (int i = 0; i < world->job.world; i++) {
         TcpPeer *peer = world->peers[i];
         if (!peer) continue;
-        close_if_open(peer->fd);
+        tcp_link_close(&peer->link);
         free(peer->staging);
         free(peer);
     }
@@ -55,7 +66,7 @@ static void destroy_group(CommGroup *base) {
 
 static void destroy_channel(CommChannel *base) {
     TcpChannel *channel = (TcpChannel *)base;
-    close_if_open(channel->fd);
+    tcp_link_close(&channel->link);
     pthread_mutex_destroy(&channel->lock);
     free(channel->pending);
 }
@@ -89,7 +100,7 @@ static TcpPeer *find_peer(TcpWorld *world, int rank) {
     if (!world->peers[rank]) {
         TcpPeer *peer = world->peers[rank] = comm_allocate(sizeof(*peer));
         peer->rank = rank;
-        peer->fd = -1;
+        peer->link = TCP_LINK_NONE;
         peer->staging = comm_allocate(TCP_STAGING_BYTES);
     }
     return world->peers[rank];
@@ -125,7 +136,7 @@ CommChannel *comm_tcp_channel_create(CommWorld *base, int from, int to, uint32_t
     channel->tag = tag;
     channel->is_sender = from == world->job.rank;
     channel->peer = channel->is_sender ? to : from;
-    channel->fd = -1;
+    channel->link = TCP_LINK_NONE;
     pthread_mutex_init(&channel->lock, NULL);
     channel->pending = comm_allocate(sizeof(*channel->pending) * (size_t)n_slots);
     world->n_channels++;

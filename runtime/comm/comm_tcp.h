@@ -1,6 +1,11 @@
 /* The filling of comm.h whose ranks are processes, of one machine or several: one rank in each,
  * with a connection to every rank that it shares a group with and one for every channel.
  *
+ * A connection is a TCP socket or, between ranks of one host and network namespace, two rings in
+ * memory that one of them made and handed to the other through a local socket (ring.h, tcp_link.c):
+ * that it arrives shows that the host is the same. Where that fails it is TCP, and a line says why.
+ * What goes over both is the same, and so are the checks.
+ *
  * Same calls, same bits as between threads (comm_inproc.c). Collectives move the fewest bytes that
  * they can: of an all-reduce each member sums one slice, block by block as the others' parts come
  * in, and passes every block on as soon as it is summed. The calling thread serves all of a
@@ -26,6 +31,9 @@
 
 /* Interfaces to be reached at, "eth1,ib0"; else all but loopback are tried. */
 #define COMM_TCP_INTERFACES "PERILUNE_INTERFACES"
+
+/* "0": messages go over TCP within a host, too. */
+#define COMM_TCP_SHARES "PERILUNE_SHARED_MEMORY"
 
 /* This rank among the others, and what it can ask before they are connected. */
 typedef struct CommJob {
@@ -57,7 +65,8 @@ CommChannel *comm_tcp_channel_create(CommWorld *base, int from, int to, uint32_t
                                      const char *name);
 /* False: reported. */
 bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag);
-/* What connections keep of messages: 128 KiB for each rank that this one shares a group with. */
+/* What connections keep of messages: 128 KiB for each rank that this one shares a group with, and
+ * half of the memory that is shared with it, whose other half that rank counts. */
 size_t comm_tcp_staging_bytes(const CommWorld *base);
 
 #endif

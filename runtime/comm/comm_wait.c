@@ -16,7 +16,7 @@
  * that far apart: with a twentieth of it a small GPT's steps on t=2 took a third longer. */
 enum { N_SPINS = 2000 };
 
-static void pause_core(void) {
+void wait_pause(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -90,7 +90,7 @@ static WaitResult wait_for(const WaitPolicy *policy, WaitEvent *event,
         if (ready(state)) return WAIT_READY;
         if (!in_time) return WAIT_TIMED_OUT;
         if (n_spins < policy->n_spins) {
-            pause_core();
+            wait_pause();
             continue;
         }
         if (policy->timeout_s > 0 && !has_deadline) {

@@ -29,6 +29,8 @@ typedef struct WaitPolicy {
 
 typedef enum WaitResult { WAIT_READY, WAIT_ABORTED, WAIT_TIMED_OUT } WaitResult;
 
+/* Between tests while spinning. */
+void wait_pause(void);
 /* Cores that this process may use; *out_id, unless NULL: equal for equal sets of them. */
 int wait_own_cores(uint64_t *out_id);
 /* For n_threads that wait at the same time on the cores this process may use. */

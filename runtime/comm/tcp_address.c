@@ -20,17 +20,18 @@ static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t length) {
 
 static const uint64_t HASH_START = UINT64_C(0xcbf29ce484222325);
 
-uint64_t tcp_host_id(void) {
+uint64_t tcp_host_id(uint64_t *out_machine) {
     char name[256] = "", boot[64] = "";
     struct stat network = {0};
     uint64_t hash = HASH_START;
-    if (gethostname(name, sizeof name - 1) == 0) hash = hash_bytes(hash, name, strlen(name));
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         ssize_t n = read(fd, boot, sizeof boot);
         if (n > 0) hash = hash_bytes(hash, boot, (size_t)n);
         close(fd);
     }
+    *out_machine = hash;
+    if (gethostname(name, sizeof name - 1) == 0) hash = hash_bytes(hash, name, strlen(name));
     if (stat("/proc/self/ns/net", &network) == 0) {
         hash = hash_bytes(hash, &network.st_ino, sizeof network.st_ino);
     }

@@ -1,7 +1,5 @@
 #include "runtime/comm/tcp_internal.h"
 
-#include "runtime/launch/socket.h"
-
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -25,10 +23,21 @@ void tcp_wake(TcpWorld *world) {
     (void)n;
 }
 
-bool tcp_lose(TcpWorld *world, int rank) {
+/* A connection of that rank's has closed, or nonsense came through it. */
+static void note_lost(TcpWorld *world, int rank, const TcpLink *link) {
     int nobody = -1;
-    atomic_store(&world->lost_at, wait_now());
-    atomic_compare_exchange_strong(&world->lost, &nobody, rank);
+    if (link->is_broken) {
+        comm_fail(&world->base,
+                  "rank %d wrote what cannot be into the memory that it shares with rank %d", rank,
+                  world->job.rank);
+    } else if (atomic_load(&world->lost) < 0) {
+        atomic_store(&world->lost_at, wait_now());
+        atomic_compare_exchange_strong(&world->lost, &nobody, rank);
+    }
+}
+
+bool tcp_lose(TcpWorld *world, int rank, const TcpLink *link) {
+    note_lost(world, rank, link);
     tcp_wake(world);
     struct pollfd ended = {.fd = world->ended_fd, .events = POLLIN};
     double since = wait_now();
@@ -73,7 +82,7 @@ static bool pump(TcpChannel *channel) {
             pieces[n++] = (struct iovec){(char *)first->bytes + of_bytes,
                                          (size_t)first->header.bytes - of_bytes};
         }
-        result = socket_move_pieces(channel->fd, pieces, n, true, &moved);
+        result = tcp_link_move(&channel->link, pieces, n, true, &moved);
         channel->sent += moved;
         if (channel->sent < pending_bytes(first)) continue;
         channel->sent = 0;
@@ -106,7 +115,7 @@ bool tcp_channel_send(CommChannel *base, void *slot_base, size_t slot_bytes, con
     atomic_fetch_add(&channel->n_pending, 1);
     bool open = pump(channel), more = channel->n_pending > 0;
     pthread_mutex_unlock(&channel->lock);
-    if (!open) return tcp_lose(world, channel->peer);
+    if (!open) return tcp_lose(world, channel->peer, &channel->link);
     if (more) tcp_wake(world);
     return !comm_world_is_aborted(base->world);
 }
@@ -131,14 +140,15 @@ bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes) {
     TcpMessage message;
     size_t done = 0;
     double since = 0;
+    int n_idle = 0;
     bool late = false, checked = false;
     if (channel->is_sender) BUG("channel '%s' receives at the other end", base->name);
     while (done < sizeof message + bytes) {
         size_t of_header = comm_min(done, sizeof message), of_bytes = done - of_header, moved;
         struct iovec pieces[2] = {{(char *)&message + of_header, sizeof message - of_header},
                                   {(char *)destination + of_bytes, bytes - of_bytes}};
-        SocketResult result = socket_move_pieces(channel->fd, pieces, 2, false, &moved);
-        if (result == SOCKET_CLOSED) return tcp_lose(world, channel->peer);
+        SocketResult result = tcp_link_move(&channel->link, pieces, 2, false, &moved);
+        if (result == SOCKET_CLOSED) return tcp_lose(world, channel->peer, &channel->link);
         done += moved;
         if (!checked && done >= sizeof message) {
             if (!check_message(channel, &message, bytes)) return false;
@@ -146,11 +156,21 @@ bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes) {
         }
         if (result == SOCKET_MOVED) {
             since = 0;
+            n_idle = 0;
+            continue;
+        }
+        if (tcp_link_is_shared(&channel->link) && ++n_idle <= base->world->policy.n_spins / 2 &&
+            !comm_world_is_aborted(base->world)) {
+            wait_pause();
             continue;
         }
         if (since == 0) since = wait_now();
-        struct pollfd polls[2] = {{.fd = channel->fd, .events = POLLIN}};
-        if (tcp_wait(world, polls, 2, since, &late)) continue;
+        struct pollfd polls[2];
+        if (!tcp_link_sleeps(&channel->link, false, true, &polls[0])) continue;
+        if (tcp_wait(world, polls, 2, since, &late)) {
+            tcp_link_wake(&channel->link, &polls[0]);
+            continue;
+        }
         return late && comm_fail(base->world,
                                  "channel '%s': receive of %zu bytes waited %g s for the other end",
                                  base->name, bytes, base->world->policy.timeout_s);
@@ -161,29 +181,32 @@ bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes) {
 
 /* --- the service thread --- */
 
-/* Channels that have something to send, behind the wake-up. */
-static int collect_polls(const TcpWorld *world) {
+/* Channels that have something to send, behind the wake-up; *out_at_once: one can by now. */
+static int collect_polls(const TcpWorld *world, bool *out_at_once) {
     int n = 0;
+    *out_at_once = false;
     world->polls[n++] = (struct pollfd){.fd = world->wake_fd, .events = POLLIN};
     for (const CommChannel *c = world->base.channels; c; c = c->next) {
-        const TcpChannel *channel = (const TcpChannel *)c;
+        TcpChannel *channel = (TcpChannel *)c;
+        channel->poll = 0;
         if (!channel->is_sender || atomic_load(&channel->n_pending) == 0) continue;
-        world->polls[n++] = (struct pollfd){.fd = channel->fd, .events = POLLOUT};
+        channel->poll = n;
+        pthread_mutex_lock(&channel->lock);
+        if (!tcp_link_sleeps(&channel->link, true, false, &world->polls[n++])) *out_at_once = true;
+        pthread_mutex_unlock(&channel->lock);
     }
     return n;
 }
 
 static void pump_all(TcpWorld *world) {
-    int nobody = -1;
     for (CommChannel *c = world->base.channels; c; c = c->next) {
         TcpChannel *channel = (TcpChannel *)c;
-        if (!channel->is_sender) continue;
+        if (!channel->is_sender || channel->poll == 0) continue;
         pthread_mutex_lock(&channel->lock);
+        tcp_link_wake(&channel->link, &world->polls[channel->poll]);
         bool open = pump(channel);
+        if (!open) note_lost(world, channel->peer, &channel->link);
         pthread_mutex_unlock(&channel->lock);
-        if (open || atomic_load(&world->lost) >= 0) continue;
-        atomic_store(&world->lost_at, wait_now());
-        atomic_compare_exchange_strong(&world->lost, &nobody, channel->peer);
     }
 }
 
@@ -202,23 +225,30 @@ void *tcp_serve(void *argument) {
     TcpWorld *world = argument;
     double stop_at = 0;
     for (;;) {
-        int n = collect_polls(world);
+        bool at_once;
+        int n = collect_polls(world, &at_once);
         bool stopping = atomic_load(&world->stopping);
         if (stopping && stop_at == 0) stop_at = wait_now() + farewell_s;
         if (stopping && (n == 1 || comm_world_is_aborted(&world->base) || wait_now() > stop_at)) {
             return NULL;
         }
-        bool aborted = comm_world_is_aborted(&world->base);
-        if (aborted) n = 1; /* a closed connection would never be quiet */
+        const bool aborted = comm_world_is_aborted(&world->base),
+                   lost = atomic_load(&world->lost) >= 0;
+        if (aborted || lost) { /* nothing is sent; a closed connection would never be quiet */
+            n = 1;
+            at_once = false;
+        }
         int rc = poll(world->polls, (nfds_t)n,
-                      atomic_load(&world->lost) >= 0 && !aborted ? WATCH_LOST_MS : WATCH_MS);
+                      at_once            ? 0
+                      : lost && !aborted ? WATCH_LOST_MS
+                                         : WATCH_MS);
         if (rc > 0 && world->polls[0].revents) {
             uint64_t count;
             ssize_t got = read(world->wake_fd, &count, sizeof count);
             (void)got;
         }
         if (aborted) continue;
-        if (n > 1 && atomic_load(&world->lost) < 0) pump_all(world);
+        if (n > 1) pump_all(world);
         watch(world);
     }
 }

@@ -1,6 +1,6 @@
 #include "runtime/comm/tcp_internal.h"
 
-#include "runtime/launch/socket.h"
+#include "runtime/launch/local_socket.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,33 +11,40 @@
 #include <unistd.h>
 
 enum {
+    CONFIRMED = 'm',            /* the guest has the memory */
     HELLO_MAGIC = 0x504c4848,   /* "PLHH" */
     WELCOME_MAGIC = 0x504c5757, /* "PLWW" */
     BYTE_ORDER_MARK = 0x01020304,
-    VERSION = 1,
+    VERSION = 2,
     LINK_GROUPS = 1, /* of two ranks: for all groups that both are in */
     LINK_CHANNEL = 2,
     MOST_GUESTS = 64,  /* that have not said hello */
     GUEST_SECONDS = 5, /* to do so */
-    MOST_TURNS = 50,   /* tries before sleeping, where ranks have cores of their own */
+    MOST_TURNS = 50,   /* tries of sockets before sleeping, where ranks have own cores */
+    NEAR_TURN = 4,     /* a turn over rings takes as long as so many of comm_wait.h's tests */
     OTHER_DESCRIPTORS = 512,
+    NEAR_BYTES = 1 << 25, /* for all rings of a rank, unless they are many */
 };
 
 /* Of every rank, before anybody listens. */
 typedef struct HostFacts {
     uint32_t byte_order, version;
     uint64_t host, cores;
+    uint64_t machine;      /* as `host`, without regard to namespaces */
+    uint32_t shares, zero; /* memory, with ranks of its host */
 } HostFacts;
 
 /* Where a rank listens. */
 typedef struct Endpoint {
     uint32_t port, n_addresses;
-    uint64_t secret; /* of who may connect */
+    uint64_t secret;              /* of who may connect */
+    char local[LOCAL_NAME_BYTES]; /* where one on its host shares memory; "": nowhere */
     char addresses[TCP_MOST_ADDRESSES][TCP_ADDRESS_BYTES];
 } Endpoint;
 
 typedef struct Hello {
-    uint32_t magic, kind, tag, from, to, zero;
+    uint32_t magic, kind, tag, from, to;
+    uint32_t shares; /* through a local socket, for memory */
     uint64_t secret; /* the listener's */
 } Hello;
 
@@ -50,12 +57,13 @@ typedef struct Wanted {
     int peer;
     uint32_t kind, tag;
     bool accepts;
-    int *fd;
+    TcpLink *link;
 } Wanted;
 
 typedef struct Guest {
-    int fd;
-    size_t n; /* bytes of the hello so far */
+    TcpLink link;
+    bool is_local, was_welcome; /* welcome, it confirms that it has the memory */
+    size_t n;                   /* bytes of the hello so far */
     Hello hello;
     double opened;
 } Guest;
@@ -66,10 +74,12 @@ typedef struct Connecting {
     double deadline;
     HostFacts *facts;    /* [world] */
     Endpoint *endpoints; /* [world] */
+    atomic_bool told;    /* by say_unshared */
     Wanted *wanted;
     int n_wanted;
-    int listener;
-    atomic_int n_missing; /* that this rank accepts */
+    size_t ring_bytes;            /* of each ring that this rank makes */
+    int listener, local_listener; /* -1: none */
+    atomic_int n_missing;         /* that this rank accepts */
     atomic_bool stopping;
     Guest guests[MOST_GUESTS];
     int n_guests;
@@ -84,27 +94,39 @@ static void list_wanted(Connecting *c) {
         comm_allocate(sizeof(*c->wanted) * (size_t)(world->job.world + world->n_channels + 1));
     for (int rank = 0; rank < world->job.world; rank++) {
         TcpPeer *peer = world->peers[rank];
-        if (peer) c->wanted[c->n_wanted++] = (Wanted){rank, LINK_GROUPS, 0, rank > own, &peer->fd};
+        if (peer)
+            c->wanted[c->n_wanted++] = (Wanted){rank, LINK_GROUPS, 0, rank > own, &peer->link};
     }
     for (CommChannel *base = world->base.channels; base; base = base->next) {
         TcpChannel *channel = (TcpChannel *)base;
-        c->wanted[c->n_wanted++] =
-            (Wanted){channel->peer, LINK_CHANNEL, channel->tag, !channel->is_sender, &channel->fd};
+        c->wanted[c->n_wanted++] = (Wanted){channel->peer, LINK_CHANNEL, channel->tag,
+                                            !channel->is_sender, &channel->link};
     }
     for (int i = 0; i < c->n_wanted; i++) atomic_fetch_add(&c->n_missing, c->wanted[i].accepts);
 }
 
+/* Once: why another rank and this one, on one machine, talk over TCP. With many ranks it is one
+ * reason for all. */
+static void say_unshared(Connecting *c, int peer, const char *why) {
+    if (atomic_exchange(&c->told, true)) return;
+    fprintf(stderr,
+            "rank %d shares no memory with rank %d on the same host (%s): their messages go over "
+            "TCP\n",
+            c->world->job.rank, peer, why);
+}
+
 /* --- those who connect to this rank --- */
 
-static Wanted *find_wanted(const Connecting *c, const Hello *hello) {
+static Wanted *find_wanted(const Connecting *c, const Guest *guest) {
+    const Hello *hello = &guest->hello;
     const CommJob *job = &c->world->job;
-    if (hello->magic != HELLO_MAGIC || hello->zero || hello->to != (uint32_t)job->rank ||
-        hello->secret != c->endpoints[job->rank].secret) {
+    if (hello->magic != HELLO_MAGIC || hello->shares != guest->is_local ||
+        hello->to != (uint32_t)job->rank || hello->secret != c->endpoints[job->rank].secret) {
         return NULL;
     }
     for (int i = 0; i < c->n_wanted; i++) {
         Wanted *wanted = &c->wanted[i];
-        if (wanted->accepts && *wanted->fd < 0 && (uint32_t)wanted->peer == hello->from &&
+        if (wanted->accepts && wanted->link->fd < 0 && (uint32_t)wanted->peer == hello->from &&
             wanted->kind == hello->kind && wanted->tag == hello->tag) {
             return wanted;
         }
@@ -112,53 +134,73 @@ static Wanted *find_wanted(const Connecting *c, const Hello *hello) {
     return NULL;
 }
 
-static void remove_guest(Connecting *c, int i, bool closes) {
-    if (closes) close(c->guests[i].fd);
+static void remove_guest(Connecting *c, int i) {
+    tcp_link_close(&c->guests[i].link);
     c->guests[i] = c->guests[--c->n_guests];
 }
 
-/* What a guest sends: a hello that is right makes it a connection; all else is dropped. */
+static void let_stay(Connecting *c, int i, const Wanted *wanted) {
+    *wanted->link = c->guests[i].link;
+    c->guests[i].link = TCP_LINK_NONE;
+    remove_guest(c, i);
+    atomic_fetch_sub(&c->n_missing, 1);
+}
+
+/* With memory for both, if it is a local one. Into an empty buffer: it never has to wait. */
+static bool welcome_guest(Connecting *c, Guest *guest, const Wanted *wanted) {
+    const Welcome welcome = {WELCOME_MAGIC, c->endpoints[wanted->peer].secret};
+    char why[RING_WHY_BYTES];
+    size_t n;
+    if (!guest->is_local) {
+        return socket_send(guest->link.fd, &welcome, sizeof welcome, &n) == SOCKET_MOVED &&
+               n == sizeof welcome;
+    }
+    int memory = ring_pair_create(c->ring_bytes, &guest->link.rings, why);
+    if (memory < 0) say_unshared(c, wanted->peer, why);
+    bool sent = local_socket_send(guest->link.fd, &welcome, sizeof welcome, memory);
+    if (memory >= 0) close(memory);
+    return sent && memory >= 0;
+}
+
+/* What a guest sends: a hello that is right makes it a connection, at once or, where memory is
+ * shared, once it confirms that it has it; all else is dropped. */
 static void hear_guest(Connecting *c, int i) {
     Guest *guest = &c->guests[i];
+    const size_t size = sizeof(Hello) + (guest->was_welcome ? 1 : 0);
     size_t n;
-    SocketResult result =
-        socket_receive(guest->fd, (char *)&guest->hello + guest->n, sizeof(Hello) - guest->n, &n);
+    char confirmed;
+    char *place = guest->was_welcome ? &confirmed : (char *)&guest->hello + guest->n;
+    SocketResult result = socket_receive(guest->link.fd, place, size - guest->n, &n);
     if (result == SOCKET_WAIT) return;
     guest->n += n;
     if (result == SOCKET_CLOSED) {
-        remove_guest(c, i, true);
+        remove_guest(c, i);
         return;
     }
-    if (guest->n < sizeof(Hello)) return;
-    Wanted *wanted = find_wanted(c, &guest->hello);
-    if (wanted) {
-        /* Into an empty buffer: it never has to wait. */
-        Welcome welcome = {WELCOME_MAGIC, c->endpoints[wanted->peer].secret};
-        bool sent = socket_send(guest->fd, &welcome, sizeof welcome, &n) == SOCKET_MOVED &&
-                    n == sizeof welcome;
-        if (sent) {
-            *wanted->fd = guest->fd;
-            atomic_fetch_sub(&c->n_missing, 1);
-            remove_guest(c, i, false);
-            return;
-        }
-    }
-    remove_guest(c, i, true);
+    if (guest->n < size) return;
+    const Wanted *wanted = find_wanted(c, guest); /* another may have been before it */
+    if (!wanted || (guest->was_welcome ? confirmed != CONFIRMED : !welcome_guest(c, guest, wanted)))
+        remove_guest(c, i);
+    else if (guest->is_local && !guest->was_welcome)
+        guest->was_welcome = true;
+    else
+        let_stay(c, i, wanted);
 }
 
-static void let_in(Connecting *c) {
+static void let_in(Connecting *c, int listener) {
     bool exhausted = false;
     for (;;) {
-        int fd = socket_accept(c->listener, &exhausted);
+        int fd = socket_accept(listener, &exhausted);
         if (fd < 0) return;
         if (c->n_guests == MOST_GUESTS) { /* the oldest is the likeliest stranger */
             int oldest = 0;
             for (int i = 1; i < c->n_guests; i++) {
                 if (c->guests[i].opened < c->guests[oldest].opened) oldest = i;
             }
-            remove_guest(c, oldest, true);
+            remove_guest(c, oldest);
         }
-        c->guests[c->n_guests++] = (Guest){.fd = fd, .opened = socket_now()};
+        c->guests[c->n_guests++] = (Guest){
+            .link = {.fd = fd}, .is_local = listener == c->local_listener, .opened = socket_now()};
     }
 }
 
@@ -166,21 +208,23 @@ static void let_in(Connecting *c) {
 static void *accept_all(void *argument) {
     Connecting *c = argument;
     while (atomic_load(&c->n_missing) > 0 && !atomic_load(&c->stopping)) {
-        struct pollfd polls[MOST_GUESTS + 1] = {{.fd = c->listener, .events = POLLIN}};
+        struct pollfd polls[MOST_GUESTS + 2] = {{.fd = c->listener, .events = POLLIN},
+                                                {.fd = c->local_listener, .events = POLLIN}};
         const int n = c->n_guests;
         for (int i = 0; i < n; i++) {
-            polls[i + 1] = (struct pollfd){.fd = c->guests[i].fd, .events = POLLIN};
+            polls[i + 2] = (struct pollfd){.fd = c->guests[i].link.fd, .events = POLLIN};
         }
-        if (poll(polls, (nfds_t)n + 1, 20) < 0) continue;
+        if (poll(polls, (nfds_t)n + 2, 20) < 0) continue;
         for (int i = n - 1; i >= 0; i--) { /* those that go are replaced by later ones */
-            if (polls[i + 1].revents)
+            if (polls[i + 2].revents)
                 hear_guest(c, i);
             else if (socket_now() - c->guests[i].opened > GUEST_SECONDS)
-                remove_guest(c, i, true);
+                remove_guest(c, i);
         }
-        if (polls[0].revents) let_in(c);
+        if (polls[0].revents) let_in(c, c->listener);
+        if (polls[1].revents) let_in(c, c->local_listener);
     }
-    while (c->n_guests > 0) remove_guest(c, c->n_guests - 1, true);
+    while (c->n_guests > 0) remove_guest(c, c->n_guests - 1);
     return NULL;
 }
 
@@ -197,47 +241,106 @@ static void pause_for(double seconds) {
     nanosleep(&t, NULL);
 }
 
-/* Is it the rank that is meant that answers? */
-static bool prove(const Connecting *c, int fd, const Wanted *wanted, double until, char *why) {
+/* Is it the rank that is meant that answers? *out_memory: what it handed over, -1 for none. */
+static bool prove(const Connecting *c, int fd, const Wanted *wanted, bool is_local, double until,
+                  int *out_memory, char *why) {
     const int own = c->world->job.rank;
     Hello hello = {.magic = HELLO_MAGIC,
                    .kind = wanted->kind,
                    .tag = wanted->tag,
                    .from = (uint32_t)own,
                    .to = (uint32_t)wanted->peer,
+                   .shares = is_local,
                    .secret = c->endpoints[wanted->peer].secret};
     Welcome welcome = {0};
     size_t n = 0, done = 0;
+    *out_memory = -1;
     snprintf(why, SOCKET_WHY_BYTES, "connected, but it is another that answers");
     if (socket_send(fd, &hello, sizeof hello, &n) != SOCKET_MOVED || n != sizeof hello) {
         return false;
     }
     while (done < sizeof welcome) {
+        int memory = -1;
         if (!socket_wait(fd, false, until - socket_now())) {
             snprintf(why, SOCKET_WHY_BYTES, "connected, but nothing answers");
             return false;
         }
         SocketResult result =
-            socket_receive(fd, (char *)&welcome + done, sizeof welcome - done, &n);
+            is_local ? local_socket_receive(fd, (char *)&welcome + done, sizeof welcome - done, &n,
+                                            &memory)
+                     : socket_receive(fd, (char *)&welcome + done, sizeof welcome - done, &n);
+        if (memory >= 0 && *out_memory < 0)
+            *out_memory = memory;
+        else if (memory >= 0)
+            close(memory);
         if (result == SOCKET_CLOSED) return false;
         done += n;
     }
     return welcome.magic == WELCOME_MAGIC && welcome.secret == c->endpoints[own].secret;
 }
 
-static int try_address(const Connecting *c, const char *address, const Wanted *wanted, char *why) {
+static bool try_address(const Connecting *c, const char *address, const Wanted *wanted, char *why) {
     const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
+    int memory;
     int fd =
         socket_connect(address, (int)c->endpoints[wanted->peer].port, until - socket_now(), why);
-    if (fd >= 0 && !prove(c, fd, wanted, until, why)) {
+    if (fd >= 0 && !prove(c, fd, wanted, false, until, &memory, why)) {
         close(fd);
         fd = -1;
     }
-    return fd;
+    wanted->link->fd = fd;
+    return fd >= 0;
+}
+
+/* The other side counts on the memory only once this one confirms that it has it. */
+static bool confirm(TcpLink *link, int memory, char *why) {
+    const char confirmed = CONFIRMED;
+    size_t n;
+    if (memory < 0) {
+        snprintf(why, SOCKET_WHY_BYTES, "it had none to hand over");
+        return false;
+    }
+    char why_none[RING_WHY_BYTES];
+    if (!ring_pair_open(memory, &link->rings, why_none)) {
+        snprintf(why, SOCKET_WHY_BYTES, "%s", why_none);
+        return false;
+    }
+    snprintf(why, SOCKET_WHY_BYTES, "its local socket closed");
+    return socket_send(link->fd, &confirmed, 1, &n) == SOCKET_MOVED;
+}
+
+/* Through its local socket, if it seems to be on this host: that it is shows when it answers. */
+static bool try_sharing(Connecting *c, const Wanted *wanted) {
+    const int own = c->world->job.rank;
+    const HostFacts *mine = &c->facts[own], *theirs = &c->facts[wanted->peer];
+    const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
+    char why[SOCKET_WHY_BYTES] = "";
+    int memory = -1;
+    if (!mine->shares || !theirs->shares || mine->host != theirs->host) {
+        /* One machine's containers have one boot id and networks of their own. */
+        if (mine->shares && theirs->shares && mine->machine == theirs->machine)
+            say_unshared(c, wanted->peer, "their network namespaces differ");
+        return false;
+    }
+    TcpLink link = TCP_LINK_NONE;
+    if (!c->endpoints[wanted->peer].local[0] || !c->endpoints[own].local[0])
+        snprintf(why, sizeof why, "no local socket");
+    else
+        link.fd = local_socket_connect(c->endpoints[wanted->peer].local, why);
+    bool fine = link.fd >= 0 && prove(c, link.fd, wanted, true, until, &memory, why) &&
+                confirm(&link, memory, why);
+    if (memory >= 0) close(memory);
+    if (fine) {
+        *wanted->link = link;
+    } else {
+        tcp_link_close(&link);
+        say_unshared(c, wanted->peer, why);
+    }
+    return fine;
 }
 
 /* All addresses of the peer in turn, again and again. */
-static bool reach(const Connecting *c, const Wanted *wanted) {
+static bool reach(Connecting *c, const Wanted *wanted) {
     static const char *const LOOPBACK[] = {"127.0.0.1", "::1"};
     const int own = c->world->job.rank;
     const Endpoint *there = &c->endpoints[wanted->peer];
@@ -245,12 +348,12 @@ static bool reach(const Connecting *c, const Wanted *wanted) {
     const int n = n_near + (int)there->n_addresses;
     char why[SOCKET_WHY_BYTES] = "it has no address";
     const char *address = "";
+    if (try_sharing(c, wanted)) return true;
     for (double pause = 0.01;; pause = fmin(2 * pause, 0.5)) {
         for (int i = 0; i < n; i++) {
             if (!job_goes_on(c)) return false;
             address = i < n_near ? LOOPBACK[i] : there->addresses[i - n_near];
-            *wanted->fd = try_address(c, address, wanted, why);
-            if (*wanted->fd >= 0) return true;
+            if (try_address(c, address, wanted, why)) return true;
             if (socket_now() >= c->deadline) break;
         }
         if (n == 0 || socket_now() >= c->deadline) break;
@@ -290,9 +393,17 @@ static bool share(const Connecting *c, const void *own, size_t n_bytes, void *ou
     return false;
 }
 
+static bool may_share(void) {
+    const char *setting = getenv(COMM_TCP_SHARES);
+    return !setting || strcmp(setting, "0") != 0;
+}
+
 static bool share_facts(Connecting *c, CommHost *out) {
     const int own_rank = c->world->job.rank;
-    HostFacts own = {.byte_order = BYTE_ORDER_MARK, .version = VERSION, .host = tcp_host_id()};
+    HostFacts own = {.byte_order = BYTE_ORDER_MARK,
+                     .version = VERSION,
+                     .host = tcp_host_id(&own.machine),
+                     .shares = may_share()};
     out->n_cores = wait_own_cores(&own.cores);
     if (!share(c, &own, sizeof own, c->facts)) return false;
     for (int i = 0; i < c->world->job.world; i++) {
@@ -306,6 +417,17 @@ static bool share_facts(Connecting *c, CommHost *out) {
         out->n_sharing += facts->host == own.host && facts->cores == own.cores;
     }
     return true;
+}
+
+/* Large rings let ranks go on that seldom run at the same time. */
+static void choose_rings(Connecting *c) {
+    const HostFacts *own = &c->facts[c->world->job.rank];
+    size_t n = 0;
+    for (int i = 0; i < c->n_wanted; i++) n += c->facts[c->wanted[i].peer].host == own->host;
+    c->ring_bytes = RING_MOST_BYTES;
+    while (c->ring_bytes > RING_LEAST_BYTES && 2 * n * c->ring_bytes > NEAR_BYTES) {
+        c->ring_bytes /= 2;
+    }
 }
 
 /* On the loopback address alone, where all ranks are on one host. */
@@ -327,6 +449,7 @@ static bool share_endpoints(Connecting *c) {
     Endpoint own = {.port = (uint32_t)socket_port(c->listener)};
     if (!tcp_own_addresses(job->own_address, own.addresses, &n, c->diag)) return false;
     own.n_addresses = (uint32_t)n;
+    c->local_listener = c->facts[job->rank].shares ? local_socket_listen(own.local) : -1;
     if (getrandom(&own.secret, sizeof own.secret, 0) != (ssize_t)sizeof own.secret) {
         diag_error(c->diag, NO_LOC, "getrandom: %s", strerror(errno));
         return false;
@@ -335,7 +458,7 @@ static bool share_endpoints(Connecting *c) {
     for (int i = 0; i < job->world; i++) {
         const Endpoint *other = &c->endpoints[i];
         bool right = other->n_addresses <= TCP_MOST_ADDRESSES && other->port > 0 &&
-                     other->port <= UINT16_MAX;
+                     other->port <= UINT16_MAX && local_socket_is_name(other->local);
         for (uint32_t a = 0; right && a < other->n_addresses; a++) {
             right = tcp_is_address(other->addresses[a]);
         }
@@ -369,6 +492,7 @@ static bool connect_among(Connecting *c, CommHost *out_host) {
     if (!share_facts(c, out_host) || !open_listener(c, out_host) || !share_endpoints(c)) {
         return false;
     }
+    choose_rings(c);
     c->deadline = socket_now() + c->world->job.connect_s;
     int error = pthread_create(&thread, NULL, accept_all, c);
     if (error) {
@@ -381,19 +505,34 @@ static bool connect_among(Connecting *c, CommHost *out_host) {
     return fine && start_service(c);
 }
 
+/* Turns over sockets are system calls, over shared memory a few loads. */
+static void set_idle_turns(TcpWorld *world) {
+    const int n_spins = world->base.policy.n_spins;
+    for (CommGroup *base = world->base.groups; base; base = base->next) {
+        TcpGroup *group = (TcpGroup *)base;
+        group->is_near = true;
+        for (int i = 0; i < base->n_members; i++) {
+            const TcpPeer *peer = group->peers[i];
+            group->is_near = group->is_near && (!peer || tcp_link_is_shared(&peer->link));
+        }
+        group->n_idle = group->is_near ? n_spins / NEAR_TURN : n_spins > 0 ? MOST_TURNS : 0;
+    }
+}
+
 bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     TcpWorld *world = (TcpWorld *)base;
     const size_t n = (size_t)world->job.world;
     Connecting *c = comm_allocate(sizeof(*c));
-    *c = (Connecting){.world = world, .diag = diag, .listener = -1};
+    *c = (Connecting){.world = world, .diag = diag, .listener = -1, .local_listener = -1};
     c->facts = comm_allocate(n * sizeof(*c->facts));
     c->endpoints = comm_allocate(n * sizeof(*c->endpoints));
     *out_host = (CommHost){0};
     list_wanted(c);
     bool fine = connect_among(c, out_host);
     if (c->listener >= 0) close(c->listener);
+    if (c->local_listener >= 0) close(c->local_listener);
     base->policy.n_spins = wait_choose_spins(out_host->n_sharing);
-    world->n_turns = base->policy.n_spins > 0 ? MOST_TURNS : 0;
+    set_idle_turns(world);
     free(c->facts);
     free(c->endpoints);
     free(c->wanted);

@@ -1,7 +1,7 @@
 #include "runtime/comm/tcp_internal.h"
 
 #include "runtime/comm/comm_reduce.h"
-#include "runtime/launch/socket.h"
+#include "runtime/comm/comm_wait.h"
 
 #include <string.h>
 #include <sys/uio.h>
@@ -116,13 +116,13 @@ static void count_moved(TcpFlow *flow, size_t bytes) {
 }
 
 /* As much as the socket gives or takes now, up to a turn. */
-static SocketResult move_flow(int fd, TcpFlow *flow, bool sends) {
+static SocketResult move_flow(TcpLink *link, TcpFlow *flow, bool sends) {
     SocketResult result = SOCKET_WAIT;
     for (size_t moved = 0; flow_may_move(flow) && moved < TURN_BYTES;) {
         struct iovec pieces[N_PIECES];
         size_t bytes;
         const int n = list_pieces(flow, pieces);
-        SocketResult now = socket_move_pieces(fd, pieces, n, sends, &bytes);
+        SocketResult now = tcp_link_move(link, pieces, n, sends, &bytes);
         if (now == SOCKET_CLOSED) return now;
         if (now == SOCKET_WAIT) break;
         count_moved(flow, bytes);
@@ -211,8 +211,8 @@ static bool turn(TcpExchange *exchange, bool *out_moved) {
         for (int sends = 1; sends >= 0; sends--) { /* first: the other may find what differs */
             TcpFlow *flow = sends ? &peer->out : &peer->in;
             if (!flow_may_move(flow)) continue;
-            SocketResult result = move_flow(peer->fd, flow, sends);
-            if (result == SOCKET_CLOSED) return tcp_lose(world, peer->rank);
+            SocketResult result = move_flow(&peer->link, flow, sends);
+            if (result == SOCKET_CLOSED) return tcp_lose(world, peer->rank, &peer->link);
             *out_moved = *out_moved || result == SOCKET_MOVED;
             if (!sends && !flow->checked && flow->header_at == sizeof(TcpHeader) &&
                 !check_header(exchange, i, flow)) {
@@ -244,17 +244,25 @@ static bool fail_late(const TcpExchange *exchange) {
 /* Until a connection that may move does. */
 static bool wait_for_others(const TcpExchange *exchange, double since) {
     const TcpGroup *group = exchange->group;
-    int n = 0;
+    const int n = group->base.n_members;
     bool late = false;
-    for (int i = 0; i < group->base.n_members; i++) {
-        const TcpPeer *peer = group->peers[i];
-        if (!peer) continue;
-        short events = (short)((flow_may_move(&peer->out) ? POLLOUT : 0) |
-                               (flow_may_move(&peer->in) ? POLLIN : 0));
-        if (events) group->polls[n++] = (struct pollfd){.fd = peer->fd, .events = events};
+    for (int i = 0; i < n; i++) {
+        TcpPeer *peer = group->peers[i];
+        const bool sends = peer && flow_may_move(&peer->out),
+                   receives = peer && flow_may_move(&peer->in);
+        group->polls[i].fd = -1; /* not polled */
+        if ((sends || receives) &&
+            !tcp_link_sleeps(&peer->link, sends, receives, &group->polls[i])) {
+            return true;
+        }
     }
-    return tcp_wait((TcpWorld *)group->base.world, group->polls, n + 1, since, &late) ||
-           (late && fail_late(exchange));
+    if (!tcp_wait((TcpWorld *)group->base.world, group->polls, n + 1, since, &late)) {
+        return late && fail_late(exchange);
+    }
+    for (int i = 0; i < n; i++) {
+        if (group->polls[i].fd >= 0) tcp_link_wake(&group->peers[i]->link, &group->polls[i]);
+    }
+    return true;
 }
 
 bool tcp_exchange(TcpExchange *exchange) {
@@ -279,7 +287,10 @@ bool tcp_exchange(TcpExchange *exchange) {
             continue;
         }
         if (comm_world_is_aborted(world)) return false;
-        if (++n_idle <= ((const TcpWorld *)world)->n_turns) continue;
+        if (++n_idle <= group->n_idle) {
+            if (group->is_near) wait_pause();
+            continue;
+        }
         if (since == 0) since = wait_now();
         if (!wait_for_others(exchange, since)) return false;
     }

@@ -4,6 +4,7 @@
  *     tcp_collect.c   each collective as what goes to and comes from every member
  *     tcp_exchange.c  moves that, and reduces
  *     tcp_channel.c   messages, and the thread that goes on sending them
+ *     tcp_link.c      a connection: a socket or, on one host, shared memory (ring.c)
  *     tcp_connect.c   finding and proving each other
  *     tcp_address.c   under which addresses this rank can be reached
  */
@@ -12,6 +13,8 @@
 
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_tcp.h"
+#include "runtime/comm/ring.h"
+#include "runtime/launch/socket.h"
 
 #include <poll.h>
 
@@ -54,8 +57,17 @@ typedef struct TcpFlow {
     size_t free;      /* bytes that do not wait for what is released */
 } TcpFlow;
 
+typedef struct TcpLink {
+    int fd; /* -1: none */
+    RingPair rings;
+    bool is_closed, is_broken; /* of rings: the other process has ended, or writes nonsense */
+} TcpLink;
+
+#define TCP_LINK_NONE ((TcpLink){.fd = -1})
+
 typedef struct TcpPeer {
-    int rank, fd;
+    int rank;
+    TcpLink link;
     unsigned char *staging; /* [TCP_STAGING_BYTES] */
     TcpFlow out, in;
 } TcpPeer;
@@ -64,6 +76,8 @@ typedef struct TcpGroup {
     CommGroup base;
     uint32_t tag, n_calls;
     int member;
+    int n_idle;           /* turns in which nothing moves, before sleeping */
+    bool is_near;         /* all of its links are shared memory: turns cost next to nothing */
     TcpPeer **peers;      /* [n_members]; NULL: this rank */
     const void **inputs;  /* [n_members] */
     struct pollfd *polls; /* [n_members + 1] */
@@ -94,13 +108,15 @@ typedef struct TcpChannel {
     CommChannel base;
     uint32_t tag;
     bool is_sender;
-    int peer, fd;
+    int peer;
+    TcpLink link;                 /* the sender's with the lock */
     uint32_t next_slot, sequence; /* the calling thread's */
     pthread_mutex_t lock;         /* over what follows */
     TcpPending *pending;          /* [n_slots], of which n_pending from `first` on */
     uint32_t first;
     _Atomic uint32_t n_pending;
     size_t sent; /* bytes of the first, with its header */
+    int poll;    /* the service thread's: where in its list; 0: nowhere */
 } TcpChannel;
 
 typedef struct TcpWorld {
@@ -109,7 +125,6 @@ typedef struct TcpWorld {
     char own_address[64];
     TcpPeer **peers; /* by rank; NULL: shares no group */
     int n_channels;
-    int n_turns;          /* over connections where nothing moves, before sleeping */
     int ended_fd;         /* an eventfd: readable once the world is aborted */
     int wake_fd;          /* an eventfd: wakes the service thread */
     struct pollfd *polls; /* the service thread's: [n_channels + 1] */
@@ -124,7 +139,7 @@ typedef struct TcpWorld {
 
 void tcp_wake(TcpWorld *world);
 /* A rank's connection has closed: the world's end, soon. Always false. */
-bool tcp_lose(TcpWorld *world, int rank);
+bool tcp_lose(TcpWorld *world, int rank, const TcpLink *link);
 /* Waits until `polls` [n], of which the last is to be ended_fd's, have something: at most from
  * `since` until the time-out, by wait_now. False: aborted, or it took too long: *out_late. */
 bool tcp_wait(TcpWorld *world, struct pollfd *polls, int n, double since, bool *out_late);
@@ -133,6 +148,18 @@ bool tcp_channel_send(CommChannel *base, void *slot_base, size_t slot_bytes, con
 bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes);
 /* The service thread's main, given the TcpWorld. */
 void *tcp_serve(void *argument);
+
+/* --- tcp_link.c --- */
+
+void tcp_link_close(TcpLink *link);
+bool tcp_link_is_shared(const TcpLink *link);
+/* As socket_move_pieces. */
+SocketResult tcp_link_move(TcpLink *link, struct iovec *pieces, int n, bool sends,
+                           size_t *out_bytes);
+/* Before a poll that is to end when something may move; false: something may by now. */
+bool tcp_link_sleeps(TcpLink *link, bool sends, bool receives, struct pollfd *out_poll);
+/* After it. */
+void tcp_link_wake(TcpLink *link, const struct pollfd *polled);
 
 /* --- tcp_exchange.c --- */
 
@@ -156,7 +183,7 @@ bool tcp_own_addresses(const char *first, char out[TCP_MOST_ADDRESSES][TCP_ADDRE
                        int *out_n, Diag *diag);
 /* Only characters of a number: never looked up as a name. */
 bool tcp_is_address(const char text[TCP_ADDRESS_BYTES]);
-/* Equal for processes of one machine and network namespace. */
-uint64_t tcp_host_id(void);
+/* Equal for processes of one machine and network namespace; *out_machine: of one machine. */
+uint64_t tcp_host_id(uint64_t *out_machine);
 
 #endif

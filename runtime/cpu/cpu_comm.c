@@ -1,7 +1,6 @@
 #include "runtime/cpu/cpu_comm.h"
 
 #include "runtime/comm/comm_wait.h"
-#include "runtime/launch/control.h"
 
 #include <string.h>
 
@@ -119,21 +118,25 @@ static const char *why_failed(void *user) {
     return control_failed(user, &why) ? why : NULL;
 }
 
-static CommWorld *create_world(const Engine *engine, const EngineOptions *options) {
+CommJob cpu_comm_job(Control *control, int rank, double connect_s, char address[64]) {
     const double PATIENCE_SECONDS = 5; /* for rank 0 to tell who was lost */
     const double CONNECT_SECONDS = 300;
+    control_own_address(control, address, 64);
+    return (CommJob){.rank = rank,
+                     .world = control_world(control),
+                     .user = control,
+                     .all_gather = all_gather,
+                     .why_failed = why_failed,
+                     .own_address = address,
+                     .connect_s = connect_s > 0 ? connect_s : CONNECT_SECONDS,
+                     .patience_s = PATIENCE_SECONDS};
+}
+
+static CommWorld *create_world(const Engine *engine, const EngineOptions *options) {
     if (!options->control) return comm_world_create(engine->n_ranks);
     char address[64];
-    control_own_address(options->control, address, sizeof(address));
-    CommJob job = {.rank = options->rank,
-                   .world = engine->n_ranks,
-                   .user = options->control,
-                   .all_gather = all_gather,
-                   .why_failed = why_failed,
-                   .own_address = address,
-                   .connect_s =
-                       options->timeout_seconds > 0 ? options->timeout_seconds : CONNECT_SECONDS,
-                   .patience_s = PATIENCE_SECONDS};
+    const CommJob job =
+        cpu_comm_job(options->control, options->rank, options->timeout_seconds, address);
     return comm_tcp_create(&job);
 }
 

@@ -5,6 +5,10 @@
 
 #include "runtime/comm/comm_tcp.h"
 #include "runtime/cpu/cpu_engine.h"
+#include "runtime/launch/control.h"
+
+/* What comm_tcp.h asks of the control plane; `address` keeps this rank's own. */
+CommJob cpu_comm_job(Control *control, int rank, double connect_s, char address[64]);
 
 /* Sets groups and channels of `ranks` [plan's ranks], where those of other processes are NULL.
  * *out_host: who shares this machine's cores. The world is the caller's, also on failure, which is

@@ -9,11 +9,15 @@
 #define RUNTIME_MEASURE_MEASURE_H
 
 #include "planner/clusters/device_profile.h"
+#include "runtime/comm/comm_tcp.h"
 
 typedef struct MeasureOptions {
     bool quick;    /* fewer sizes and samples: under 10 s instead of a minute */
     bool tiny;     /* sizes that an emulated device can do: for tests */
     int n_threads; /* CPU: the most cores to use; 0: all */
+    /* CPU: the processes between which messages are measured, which all call with equal options;
+     * rank 0's profile has all of it, others' only rows of messages. NULL: between threads. */
+    const CommJob *job;
     /* Told before each row; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;

@@ -294,12 +294,13 @@ static void list_rows(const MeasureList *list, int cores) {
     for (int bf16 = 0; bf16 < 2; bf16++) {
         for (int i = 0; i < n_counts; i++) measure_list_kernels(list, counts[i], bf16);
     }
+}
+
+/* Between threads also among more than there are cores: they take turns. */
+static void list_links(const MeasureList *list, int cores, const CommJob *job) {
+    const int most = job ? job->world : 2 * (cores < 2 ? 2 : cores < 8 ? cores : 8);
     measure_list_messages(list);
-    int members = 2;
-    for (; members <= (cores > 2 ? cores : 2) && members <= 8; members *= 2) {
-        measure_list_collectives(list, members);
-    }
-    measure_list_collectives(list, members); /* more than there are cores: they take turns */
+    for (int members = 2; members <= most; members *= 2) measure_list_collectives(list, members);
 }
 
 /* Numbers of everyday size, whether read as f32 or, each half, as bf16: zeros or denormals would be
@@ -431,20 +432,21 @@ static bool measure_kernels(CpuMeasure *measure) {
     return false;
 }
 
-static bool measure_links(CpuMeasure *measure) {
+static bool measure_links(CpuMeasure *measure, MeasureTeam *team) {
     DeviceProfile *p = measure->profile;
     bool quick = measure->options->quick;
     for (int i = 0; i < p->n_messages; i++) {
         ProfileMessage *row = &p->messages[i];
         measure_tell(&measure->progress, "message of %lld bytes", (long long)row->bytes);
-        row->us = measure_message_us(row->bytes, quick, measure->diag);
+        row->us = measure_message_us(team, row->bytes, quick, measure->diag);
         if (row->us < 0) return false;
     }
     for (int i = 0; i < p->n_collectives; i++) {
         ProfileCollective *row = &p->collectives[i];
         measure_tell(&measure->progress, "collective of %lld bytes among %lld",
                      (long long)row->bytes, (long long)row->members);
-        row->us = measure_collective_us(row->kind, row->members, row->bytes, quick, measure->diag);
+        row->us =
+            measure_collective_us(team, row->kind, row->members, row->bytes, quick, measure->diag);
         if (row->us < 0) return false;
     }
     return true;
@@ -458,15 +460,20 @@ bool measure_cpu(const MeasureOptions *options, Arena *arena, DeviceProfile *out
     *out = (DeviceProfile){.name = arena_strdup(arena, report.name), .cores = cores};
     ARENA_PUSH(arena, out->libraries, out->n_libraries, out->libraries_capacity,
                arena_strdup(arena, report.library));
+    const bool only_links = options->job && options->job->rank > 0;
     MeasureList list = {out, arena, options->quick, false, options->tiny};
-    list_rows(&list, cores);
+    MeasureTeam *team = options->job ? measure_team_create(options->job, diag) : NULL;
+    if (options->job && !team) return false;
+    if (!only_links) list_rows(&list, cores);
+    list_links(&list, cores, options->job);
     CpuMeasure measure = {
         .options = options, .profile = out, .progress = {.options = options}, .diag = diag};
     measure.progress.n_all = 2 * measure_list_count(out) - out->n_messages - out->n_collectives;
     cpu_set_t all = pin_threads(cores);
-    bool fine = allocate(&measure) && measure_kernels(&measure);
+    bool fine = only_links || (allocate(&measure) && measure_kernels(&measure));
     unpin_threads(cores, &all);
-    fine = fine && measure_links(&measure);
+    fine = fine && measure_links(&measure, team);
+    measure_team_destroy(team);
     free(measure.memory);
     free(measure.cold);
     omp_set_num_threads(threads_before);

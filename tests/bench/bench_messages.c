@@ -1,5 +1,5 @@
-/* All-reduces between ranks over TCP on this machine, beside those between threads and beside plain
- * copies: bench_messages [RANKS]. */
+/* All-reduces between ranks of this machine over shared memory and over TCP, beside those between
+ * threads and beside plain copies: bench_messages [RANKS]. */
 #include "tests/unit/tcp_team.h"
 
 #include "runtime/comm/comm_wait.h"
@@ -60,20 +60,25 @@ static double time_copy(size_t bytes, int n_repeats) {
 int main(int argc, char **argv) {
     const int n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 2;
     if (n < 2 || n > MAX_RANKS) return 2;
+    setenv(COMM_TCP_SHARES, "0", 1);
     Team *tcp = team_open(n);
+    setenv(COMM_TCP_SHARES, "1", 1);
+    Team *shared = team_open(n);
     Team threads = {.n = n};
     CommWorld *world = comm_world_create(n);
     CommGroup *all = comm_group_create(world, n, "all");
     for (int i = 0; i < n; i++) threads.all[i] = all;
     printf("%d ranks; GB/s: bytes of the tensor in the time of one all-reduce, or of a copy\n", n);
-    printf("%10s %12s %12s %12s\n", "bytes", "TCP", "threads", "memcpy");
+    printf("%10s %12s %12s %12s %12s\n", "bytes", "TCP", "shared", "threads", "memcpy");
     for (size_t bytes = 1 << 10; bytes <= LARGEST; bytes *= 8) {
         const int n_repeats = bytes < 1 << 20 ? 300 : 10;
         const double gb = (double)bytes * 1e-9;
-        printf("%10zu %12.3f %12.3f %12.3f\n", bytes, gb / time_team(tcp, bytes, n_repeats),
-               gb / time_team(&threads, bytes, n_repeats), gb / time_copy(bytes, n_repeats));
+        printf("%10zu %12.3f %12.3f %12.3f %12.3f\n", bytes, gb / time_team(tcp, bytes, n_repeats),
+               gb / time_team(shared, bytes, n_repeats), gb / time_team(&threads, bytes, n_repeats),
+               gb / time_copy(bytes, n_repeats));
     }
     comm_world_destroy(world);
     team_close(tcp);
+    team_close(shared);
     return 0;
 }

@@ -2,6 +2,8 @@
 # A plan for CPUs as one process per rank: the losses and the checkpoint of one process whose ranks
 # are threads, bit by bit, and an end for all when one of them ends.
 #
+# Half of it goes through shared memory, half (PERILUNE_SHARED_MEMORY=0) over TCP.
+#
 # Catches: parts of messages in another order, groups or channels between the wrong ranks, shards
 # that the wrong process saves, ranks that hang, exit codes and reports of lost ranks.
 set -u
@@ -55,6 +57,7 @@ same() {
     finish
     [ -z "${codes// 0/}" ] || why="exit codes$codes: $(tail -n 3 "$folder/rank0")"
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
+    grep -h 'shares no memory' "$folder"/rank? && why=${why:-memory is not shared}
     cmp -s <(untimed "$folder/log1") <(untimed "$folder/log2") ||
         why=${why:-another log: $(diff "$folder/log1" "$folder/log2" | head -n 4)}
     rm -f "$folder/one" "$folder/several"
@@ -98,11 +101,17 @@ for signal in KILL STOP; do # beside the rest: most of it is waiting
 done
 (folder=$folder/KILL; ends 'a killed rank ends all' KILL 'its connection closed'; exit "$n_failed") 2>/dev/null &
 killed=$!
+export PERILUNE_SHARED_MEMORY=0
 (folder=$folder/STOP; ends 'a stopped rank ends all' STOP 'nothing heard for'; exit "$n_failed") 2>/dev/null &
 stopped=$!
+unset PERILUNE_SHARED_MEMORY
 same 'two of d with ZeRO-1' 2 $gpt --mesh d=2 --zero 1
 same 'four of d with ZeRO-3, bf16' 4 $gpt --mesh d=4 --zero 3 --precision bf16
 same 'four of t and c, tokens dealt out' 4 $gpt --mesh t=2,c=2 --sequence-parallel
+export PERILUNE_SHARED_MEMORY=0
+same 'TCP: two of d with ZeRO-2' 2 $gpt --mesh d=2 --zero 2
+same 'TCP: four of t and p' 4 $gpt --mesh t=2,p=2
+unset PERILUNE_SHARED_MEMORY
 same 'four stages, zero-bubble' 4 $gpt --mesh p=4 --schedule zb-h1
 same 'eight: t, d, p, two chunks' 8 $gpt --mesh t=2,d=2,p=2 --schedule interleaved --chunks 2
 same 'four of e and d, experts' 4 models/moe.lua --set kv_heads=2 --mesh e=2,d=2
@@ -161,6 +170,22 @@ why=
 [ -s "$folder/stopped" ] || why=${why:-no checkpoint}
 result 'a signal to one rank ends all, with a checkpoint' "$why"
 
+# Processes that measure their messages must measure the same.
+job 0
+for rank in 0 1; do
+    own=(--quick)
+    [ "$rank" -eq 1 ] || own=()
+    RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" profile --device cpu \
+        "${own[@]}" >"$folder/rank$rank" 2>&1 </dev/null &
+    pids+=($!)
+done
+finish
+why=
+[ "$codes" = ' 2 2' ] || why="exit codes$codes"
+grep -q 'rank 1 was started otherwise as to --quick than rank 0' "$folder/rank0" ||
+    why=${why:-$(cat "$folder/rank0")}
+result 'profile: the same rows' "$why"
+
 # Two hosts, as network namespaces; both have an interface besides, with one address, that leads
 # nowhere (as docker0 is): whoever answers there is not the rank that is meant.
 # on_hosts PLAN-ARGUMENTS...: ranks 0 and 1 on the first, 2 and 3 on the second.
@@ -195,6 +220,8 @@ two_hosts() {
     on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/several"
     [ "$codes" = ' 0 0 0 0' ] || why="exit codes$codes: $(cat "$folder"/rank?)"
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
+    grep -qh 'shares no memory .*(their network namespaces differ): their messages go over TCP' \
+        "$folder"/rank? || why=${why:-nobody says why no memory is shared}
     PERILUNE_INTERFACES=nowhere on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 1 \
         --timeout 1
     [[ $codes == *1* ]] || why=${why:-exit codes$codes by way of an interface that leads nowhere}

@@ -36,20 +36,24 @@ static inline const char *goes_on(void *user) {
     return NULL;
 }
 
+static inline CommJob make_job(Joining *joining) {
+    return (CommJob){.rank = joining->rank,
+                     .world = joining->team->n,
+                     .user = joining,
+                     .all_gather = meet,
+                     .why_failed = goes_on,
+                     .own_address = "",
+                     .connect_s = 10,
+                     .patience_s = 0.05};
+}
+
 static inline void *join(void *argument) {
     Joining *joining = argument;
     Team *team = joining->team;
     const int n = team->n, rank = joining->rank;
     int ranks[MAX_RANKS];
     CommHost host;
-    CommJob job = {.rank = rank,
-                   .world = n,
-                   .user = joining,
-                   .all_gather = meet,
-                   .why_failed = goes_on,
-                   .own_address = "",
-                   .connect_s = 10,
-                   .patience_s = 0.05};
+    const CommJob job = make_job(joining);
     CommWorld *world = team->worlds[rank] = comm_tcp_create(&job);
     for (int i = 0; i < n; i++) ranks[i] = i;
     team->all[rank] = comm_tcp_group_create(world, ranks, n, 1, "all");
@@ -73,22 +77,29 @@ static inline void *join(void *argument) {
     return NULL;
 }
 
-static inline Team *connect_team(int n, bool deals,
-                                 void (*listening)(int rank, const void *endpoint)) {
-    Team *team = calloc(1, sizeof(*team));
+/* A thread for each rank of the team, given its Joining. */
+static inline void run_joining(Team *team, bool deals,
+                               void (*listening)(int rank, const void *endpoint),
+                               void *(*run)(void *joining)) {
     Meeting *meeting = calloc(1, sizeof(*meeting));
     Joining joining[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
-    team->n = n;
     meeting->listening = listening;
-    pthread_barrier_init(&meeting->barrier, NULL, (unsigned)n);
-    for (int i = 0; i < n; i++) {
+    pthread_barrier_init(&meeting->barrier, NULL, (unsigned)team->n);
+    for (int i = 0; i < team->n; i++) {
         joining[i] = (Joining){team, meeting, i, deals};
-        pthread_create(&threads[i], NULL, join, &joining[i]);
+        pthread_create(&threads[i], NULL, run, &joining[i]);
     }
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < team->n; i++) pthread_join(threads[i], NULL);
     pthread_barrier_destroy(&meeting->barrier);
     free(meeting);
+}
+
+static inline Team *connect_team(int n, bool deals,
+                                 void (*listening)(int rank, const void *endpoint)) {
+    Team *team = calloc(1, sizeof(*team));
+    team->n = n;
+    run_joining(team, deals, listening, join);
     return team;
 }
 

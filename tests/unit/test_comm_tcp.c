@@ -1,14 +1,23 @@
-/* Collectives and channels between ranks that share nothing but connections: the cases of all
- * fillings, then random calls bit by bit against those between threads.
+/* Collectives and channels between ranks that share nothing but connections, over TCP and over
+ * memory that is handed over: the cases of all fillings, then random calls bit by bit against those
+ * between threads.
  *
  * Catches: parts in another order or place, blocks reduced before all have come, sums passed on too
  * early, sends that block each other, strangers that are let in, sizes of the other end believed, a
  * closed connection that nobody tells of. */
+#define _GNU_SOURCE /* memfd_create, seals */
+#include "runtime/comm/comm_wait.h"
 #include "runtime/comm/tcp_internal.h"
-#include "runtime/launch/socket.h"
+#include "runtime/launch/local_socket.h"
+#include "runtime/measure/measure_threads.h"
 #include "tests/unit/tcp_team.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* All cases of one size use the same connections. */
@@ -117,14 +126,14 @@ static void random_rank(int rank, void *shared) {
     free(in), free(out[0]), free(out[1]);
 }
 
-/* So that what is sent comes in small pieces, not in whole blocks. */
+/* So that what is sent over TCP comes in small pieces, not in whole blocks. */
 static void shrink_buffers(const Team *team) {
     const int few = 2048;
     for (int rank = 0; rank < team->n; rank++) {
         const TcpGroup *group = (const TcpGroup *)team->all[rank];
         for (int i = 0; i < team->n; i++) {
             if (!group->peers[i]) continue;
-            setsockopt(group->peers[i]->fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
+            setsockopt(group->peers[i]->link.fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few);
         }
     }
 }
@@ -154,27 +163,33 @@ static void test_random(void) {
 /* --- what goes wrong --- */
 
 /* Strangers at rank 0's port: garbage, silence, and a hello with another secret. */
-static int strangers[3];
+enum { N_STRANGERS = 5 };
+static int strangers[N_STRANGERS];
 
 static void send_strangers(int rank, const void *endpoint) {
-    char why[SOCKET_WHY_BYTES], bytes[32];
+    char why[SOCKET_WHY_BYTES], bytes[64];
+    const char *local = (const char *)endpoint + 16;
     uint32_t port, hello[8] = {0x504c4848, 1, 0, 1, 0, 0, 1, 2};
     size_t n;
     memcpy(&port, endpoint, sizeof port);
     if (rank != 1) return;
-    for (int i = 0; i < 3; i++) {
-        strangers[i] = socket_connect("127.0.0.1", (int)port, 5, why);
+    for (int i = 0; i < N_STRANGERS; i++) {
+        strangers[i] = i < 3 ? socket_connect("127.0.0.1", (int)port, 5, why)
+                             : local_socket_connect(local, why);
         CHECK(strangers[i] >= 0, "%s", why);
     }
     memset(bytes, 'x', sizeof bytes);
     socket_send(strangers[0], bytes, sizeof bytes, &n);
     socket_send(strangers[1], hello, sizeof hello, &n);
+    socket_send(strangers[3], bytes, sizeof bytes, &n);
+    hello[5] = 1; /* asks for memory */
+    socket_send(strangers[4], hello, sizeof hello, &n);
 }
 
 static void test_strangers(void) {
     check_begin("strangers that connect are dropped, and change nothing");
     Team *team = connect_team(3, false, send_strangers);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < N_STRANGERS; i++) {
         char byte;
         size_t n;
         bool closed = socket_wait(strangers[i], false, 5) &&
@@ -186,7 +201,16 @@ static void test_strangers(void) {
     disconnect_team(team);
 }
 
-typedef enum Fault { FAULT_COUNT, FAULT_CALL, FAULT_MESSAGE, FAULT_GARBAGE, FAULT_CLOSED } Fault;
+typedef enum Fault {
+    FAULT_COUNT,
+    FAULT_CALL,
+    FAULT_MESSAGE,
+    FAULT_GARBAGE,
+    FAULT_CLOSED,
+    FAULT_HALF, /* in the middle of a header */
+    FAULT_WRITTEN,
+    FAULT_READ
+} Fault;
 
 typedef struct Faulty {
     Team *team;
@@ -194,11 +218,29 @@ typedef struct Faulty {
     bool result[MAX_RANKS];
 } Faulty;
 
+/* What a rank that is not this program could send, through a connection that was let in. */
+static void send_raw(TcpLink *link, void *bytes, size_t size) {
+    struct iovec piece = {bytes, size};
+    size_t n;
+    SocketResult result = tcp_link_move(link, &piece, 1, true, &n);
+    CHECK(result == SOCKET_MOVED && n == size, "sent %zu", n);
+}
+
+/* So that it must look how far the other end has read. */
+static bool send_more_than_a_ring(const Team *team) {
+    const size_t count = RING_MOST_BYTES;
+    float *x = calloc(count, sizeof(float));
+    bool result = comm_all_reduce(team->all[0], 0, REDUCE_SUM, DTYPE_F32, x, x, count);
+    free(x);
+    return result;
+}
+
 /* Rank 1 does something else than rank 0. */
 static void faulty_rank(int rank, void *shared) {
     Faulty *f = shared;
     Team *team = f->team;
     float x[8] = {0}, slots[N_SLOTS * 8] = {0};
+    TcpLink *link = &((TcpGroup *)team->all[rank])->peers[!rank]->link;
     switch (f->fault) {
     case FAULT_COUNT:
         f->result[rank] =
@@ -212,13 +254,23 @@ static void faulty_rank(int rank, void *shared) {
         f->result[rank] = rank ? comm_channel_recv(team->to[0], x, 16)
                                : comm_channel_send(team->from[0], slots, 32, x, 32);
         break;
-    case FAULT_GARBAGE: /* through a connection that was let in */
-        if (rank == 1) send(((TcpGroup *)team->all[1])->peers[0]->fd, slots, sizeof slots, 0);
-        f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
-        break;
+    case FAULT_GARBAGE:
     case FAULT_CLOSED:
-        if (rank == 1) shutdown(((TcpGroup *)team->all[1])->peers[0]->fd, SHUT_RDWR);
-        f->result[rank] = rank ? false : comm_barrier(team->all[0], 0);
+    case FAULT_HALF:
+    case FAULT_WRITTEN:
+    case FAULT_READ:
+        if (rank == 0) {
+            f->result[0] = f->fault == FAULT_READ ? send_more_than_a_ring(team)
+                                                  : comm_barrier(team->all[0], 0);
+            break;
+        }
+        if (f->fault == FAULT_GARBAGE) send_raw(link, slots, sizeof slots);
+        if (f->fault == FAULT_HALF) send_raw(link, slots, sizeof(TcpHeader) / 2);
+        if (f->fault == FAULT_WRITTEN)
+            atomic_store(&link->rings.out.shared->written, link->rings.out.size + 1);
+        if (f->fault == FAULT_READ) atomic_store(&link->rings.in.shared->read, (uint64_t)1 << 40);
+        if (f->fault == FAULT_CLOSED || f->fault == FAULT_HALF) shutdown(link->fd, SHUT_RDWR);
+        socket_send(link->fd, "", 1, &(size_t){0}); /* a wake-up */
     }
 }
 
@@ -242,6 +294,7 @@ static void test_faults(void) {
     check_fault(FAULT_GARBAGE, 0, "group 'all': rank 1 sent what is no call");
     check_begin("a connection that closes ends the world");
     check_fault(FAULT_CLOSED, 0, "rank 1 has closed its connection to rank 0");
+    check_fault(FAULT_HALF, 0, "rank 1 has closed its connection to rank 0");
 }
 
 static void test_late(void) {
@@ -258,6 +311,32 @@ static void test_late(void) {
     reason = comm_world_reason(team->worlds[2]);
     CHECK(strstr(reason, "channel 'next': receive of 4 bytes waited 0.05 s"), "%s", reason);
     disconnect_team(team);
+}
+
+static double processor_seconds(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* What is left to send to a lost rank must not keep a thread busy until its loss is explained. */
+static void test_quiet(void) {
+    check_begin("a lost rank that more is to be sent to is waited for asleep");
+    enum { BYTES = 32 << 20 };
+    Team *team = connect_team(2, false, NULL);
+    char *slots = calloc(N_SLOTS, BYTES);
+    ((TcpWorld *)team->worlds[0])->job.patience_s = 0.5;
+    CHECK(comm_channel_send(team->from[0], slots, BYTES, slots, BYTES), "%s",
+          comm_world_reason(team->worlds[0]));
+    shutdown(((TcpChannel *)team->to[0])->link.fd, SHUT_RDWR);
+    const double before = processor_seconds(), deadline = wait_now() + 20;
+    while (!comm_world_is_aborted(team->worlds[0]) && wait_now() < deadline) usleep(10000);
+    CHECK(comm_world_is_aborted(team->worlds[0]), "the loss was not seen");
+    CHECK(processor_seconds() - before < 0.03, "%g s of processor time",
+          processor_seconds() - before);
+    disconnect_team(team);
+    free(slots);
 }
 
 /* A sender goes on until its slots are full, however large the messages are. */
@@ -283,15 +362,122 @@ static void test_slots(void) {
     free(got);
 }
 
-int main(void) {
-    test_cases();
-    for (int n = 0; n <= MAX_RANKS; n++) {
-        if (teams[n]) disconnect_team(teams[n]);
+/* --- shared memory --- */
+
+static void test_positions(void) {
+    check_begin("positions that cannot be, in shared memory, end the world");
+    check_fault(FAULT_WRITTEN, 0, "rank 1 wrote what cannot be into the memory that it shares");
+    check_fault(FAULT_READ, 0, "rank 1 wrote what cannot be into the memory that it shares");
+}
+
+/* Memory whose size could change under this process would end it by SIGBUS. */
+static void test_handed_over(void) {
+    check_begin("what is handed over as memory is refused unless it is");
+    enum { RIGHT = 4096 + 2 * RING_LEAST_BYTES };
+    static const struct {
+        off_t size;
+        int seals;
+    } CASES[] = {{RIGHT, 0},
+                 {RIGHT - 4096, F_SEAL_SHRINK},
+                 {RIGHT + 1, F_SEAL_SHRINK},
+                 {0, F_SEAL_SHRINK},
+                 {(off_t)1 << 40, F_SEAL_SHRINK}};
+    RingPair pair;
+    char why[RING_WHY_BYTES];
+    for (int i = 0; i < (int)(sizeof CASES / sizeof CASES[0]); i++) {
+        int memory = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        CHECK(ftruncate(memory, CASES[i].size) == 0, "case %d", i);
+        CHECK(fcntl(memory, F_ADD_SEALS, CASES[i].seals) == 0, "case %d", i);
+        CHECK(!ring_pair_open(memory, &pair, why), "case %d was taken", i);
+        close(memory);
     }
-    test_random();
+    int pipes[2];
+    CHECK(pipe(pipes) == 0, "no pipe");
+    CHECK(!ring_pair_open(pipes[0], &pair, why), "a pipe was taken");
+    close(pipes[0]), close(pipes[1]);
+}
+
+/* A limit on files' sizes is one on memory's that is a file, too. */
+static void test_no_memory(void) {
+    check_begin("without memory to share messages go over TCP, and it is said");
+    struct rlimit before, limit;
+    char said[1024] = "";
+    int text = memfd_create("said", MFD_CLOEXEC), was = dup(2);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = 1 << 16;
+    signal(SIGXFSZ, SIG_IGN);
+    dup2(text, 2);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Team *team = connect_team(2, false, NULL);
+    setrlimit(RLIMIT_FSIZE, &before);
+    dup2(was, 2);
+    CHECK(pread(text, said, sizeof said - 1, 0) > 0, "nothing was said");
+    CHECK(strstr(said, "on the same host (fallocate: File too large): their messages go over TCP"),
+          "%s", said);
+    const TcpLink *link = &((TcpGroup *)team->all[0])->peers[1]->link;
+    CHECK(link->fd >= 0 && !tcp_link_is_shared(link), "memory is shared");
+    disconnect_team(team);
+    close(text), close(was);
+}
+
+/* --- measuring between processes --- */
+
+static void *measure_rank(void *argument) {
+    Joining *joining = argument;
+    const CommJob job = make_job(joining);
+    Diag *diag = diag_create();
+    MeasureTeam *team = measure_team_create(&job, diag);
+    double us[3] = {-1, -1, -1};
+    if (team) {
+        us[0] = measure_message_us(team, 1 << 16, true, diag);
+        us[1] = measure_collective_us(team, PROFILE_ALL_REDUCE, 2, 1 << 16, true, diag);
+        us[2] = measure_collective_us(team, PROFILE_ALL_GATHER, 4, 1 << 10, true, diag);
+    }
+    measure_team_destroy(team);
+    for (int i = 0; i < 3; i++) {
+        const bool right = joining->rank == 0 ? us[i] > 0 && us[i] < 1e6 : us[i] == 0;
+        CHECK(right, "rank %d, row %d: %g us; %s", joining->rank, i, us[i], diag_text(diag));
+    }
+    diag_destroy(diag);
+    return NULL;
+}
+
+static void test_measuring(void) {
+    check_begin("times of messages between processes; those that have no part in them wait");
+    Team team = {.n = 4};
+    run_joining(&team, false, NULL, measure_rank);
+}
+
+/* Is it what the cases are said to be about? */
+static void check_transport(bool shares) {
+    check_begin(shares ? "ranks of one host share memory" : "ranks that share no memory");
+    Team *team = connect_team(2, false, NULL);
+    CHECK(tcp_link_is_shared(&((TcpGroup *)team->all[1])->peers[0]->link) == shares, "%d", shares);
+    CHECK(tcp_link_is_shared(&((TcpChannel *)team->to[0])->link) == shares, "%d", shares);
+    disconnect_team(team);
+}
+
+int main(void) {
+    for (int shares = 1; shares >= 0; shares--) {
+        setenv(COMM_TCP_SHARES, shares ? "1" : "0", 1);
+        check_transport(shares);
+        test_cases();
+        for (int n = 0; n <= MAX_RANKS; n++) {
+            if (teams[n]) disconnect_team(teams[n]);
+            teams[n] = NULL;
+        }
+        test_random();
+        test_faults();
+        test_late();
+        test_slots();
+        test_quiet();
+    }
+    setenv(COMM_TCP_SHARES, "1", 1);
     test_strangers();
-    test_faults();
-    test_late();
-    test_slots();
+    test_positions();
+    test_handed_over();
+    test_no_memory();
+    test_measuring();
     return check_report();
 }
