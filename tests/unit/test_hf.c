@@ -25,7 +25,8 @@ static const char *const NAMES[] = {
     "llama_linear", "mistral",     "qwen2",       "qwen3",
     "gemma2",       "mixtral",     "qwen3_moe",   "olmoe",
     "qwen2_moe",    "deepseek",    "deepseek_v2", "deepseek_v2_grouped",
-    "deepseek_v3",  "t5",          "t5_v1_1"};
+    "deepseek_v3",  "t5",          "t5_v1_1",     "bert",
+    "bert_older"};
 enum { N_NAMES = sizeof(NAMES) / sizeof(NAMES[0]) };
 
 static char scratch[] = "/tmp/test_hf-XXXXXX";
@@ -177,7 +178,8 @@ static void test_logits(const char *name) {
         CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
         const char *expected = arena_printf(arena, "%s/expect.safetensors", dir);
         compare_logits(&run, expected);
-        if (!plan_source(run.plan)) compare_decoded(&run, path, expected);
+        bool writes = !plan_source(run.plan) && strncmp(name, "bert", 4) != 0;
+        if (writes) compare_decoded(&run, path, expected);
         run_close(&run);
     }
     diag_destroy(diag);
@@ -257,6 +259,13 @@ static bool export(Arena *arena, const Model *model, const char *weights, const 
     return fine;
 }
 
+/* What bert_older calls a norm's weight and bias. */
+static const char *older_norm(Arena *arena, const char *name) {
+    const char *last = strrchr(name, '.');
+    return arena_printf(arena, "%.*s.%s", (int)(last - name), name,
+                        strcmp(last, ".weight") == 0 ? "gamma" : "beta");
+}
+
 /* All parameters of the fixture, in the folder, bit for bit; the export is of the same dtype. */
 static void compare_tensors(const HfImport *imported, Arena *arena, const char *theirs_dir,
                             const char *ours_dir) {
@@ -270,6 +279,7 @@ static void compare_tensors(const HfImport *imported, Arena *arena, const char *
             const SafetensorsInfo *a = ours.tensors[i].info;
             const HfFound *b = hf_files_find(&theirs, a->name);
             if (!b) b = hf_files_find(&theirs, a->name + strlen("transformer."));
+            if (!b) b = hf_files_find(&theirs, older_norm(arena, a->name));
             CHECK(b && a->n_bytes == b->info->n_bytes && a->dtype == b->info->dtype &&
                       memcmp(a->data, b->info->data, a->n_bytes) == 0,
                   "%s differs", a->name);

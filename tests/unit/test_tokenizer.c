@@ -471,6 +471,20 @@ static void mutate(char *text, size_t *length, size_t capacity) {
     if (*length == 0) *length = 1;
 }
 
+/* Random bytes become a trie of labels that are met, small offsets and leaves, and a text of ASCII.
+ */
+static void shape_charsmap(unsigned char *bytes, size_t length) {
+    size_t n_units = random_below((uint32_t)length / 4);
+    uint32_t n_bytes = 4 * (uint32_t)n_units;
+    memcpy(bytes, &n_bytes, 4);
+    for (size_t i = 0; i < n_units; i++) {
+        uint32_t label = random_below(3) ? random_below(16) : random_below(64) | 1u << 31;
+        uint32_t unit = random_below(4) << 10 | random_below(2) << 8 | label;
+        memcpy(bytes + 4 + 4 * i, &unit, 4);
+    }
+    for (size_t i = 4 + 4 * n_units; i < length; i++) bytes[i] &= 0x7f;
+}
+
 /* Whatever a charsmap says, what it finds is text of its own. */
 static void test_charsmap(void) {
     enum { MOST = 64 };
@@ -480,17 +494,7 @@ static void test_charsmap(void) {
         size_t length = random_below(MOST);
         unsigned char *bytes = malloc(length + 1), chunk[5]; /* not more: sanitizers see it */
         for (size_t i = 0; i < length; i++) bytes[i] = (unsigned char)random_below(256);
-        if (length > 4 && round % 4) {
-            uint32_t n_trie = 4 * random_below((uint32_t)length / 4 + 1);
-            memcpy(bytes, &n_trie, 4);
-            for (size_t i = 4 + n_trie; i < length; i++) bytes[i] &= 0x7f;
-            /* Labels and values that are met: small offsets, and a leaf below each. */
-            for (size_t i = 4; i < 4 + (size_t)n_trie && i + 4 <= length; i += 4) {
-                uint32_t unit = random_below(4) << 10 | (uint32_t)random_below(2) << 8 |
-                                (random_below(3) ? random_below(16) : random_below(64) | 1u << 31);
-                memcpy(bytes + i, &unit, 4);
-            }
-        }
+        if (length >= 8 && round % 4) shape_charsmap(bytes, length);
         Diag *diag = diag_create();
         Arena *scratch_arena = arena_create();
         Charsmap *map = charsmap_read(bytes, length, scratch_arena, NO_LOC, diag);
