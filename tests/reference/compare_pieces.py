@@ -26,7 +26,7 @@ from tokenizers import pre_tokenizers, trainers
 from compare_tokenizers import HARD, compare, random_text, run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SENTINELS = ["<extra_id_%d>" % i for i in range(4)]
+SENTINELS = ["<extra_id_%d>" % i for i in reversed(range(12))]  # downwards, as T5's
 # For the small files: full width letters, a ligature, spaces, a control, an accent in two forms.
 RULES = [("FF21", "41"), ("FF22", "42"), ("FB01", "66 69"), ("FB01 301", "66 ED"), ("A0", "20"), ("A", "20"),
          ("9", "20"), ("D", "20"), ("D A", "20"), ("7", ""), ("E9", "65 301"), ("65 301", "65"), ("2460", "31"), ("3000", "20"),
