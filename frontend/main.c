@@ -93,8 +93,8 @@ const CliCommand CLI_COMMANDS[] = {
      "encode TOKENIZER TEXT...  writes token files: llm.c's, or NumPy's where -o ends in .npy\n"
      "decode TOKENIZER TOKENS   writes their text\n"
      "show TOKENIZER            its kind, size, pattern and special tokens\n\n"
-     "TOKENIZER is a tokenizer.json of type BPE (GPT-2, Llama, Qwen, OLMo, ...), or a .tiktoken\n"
-     "file with --pattern. TEXT is a file, .jsonl files by their lines, or a folder of such. "
+     "TOKENIZER is a tokenizer.json of type BPE (GPT-2, Llama, Qwen, OLMo, ...), Unigram (T5, ...)\n"
+     "or WordPiece (BERT, ...), or a .tiktoken file with --pattern. TEXT is a file, .jsonl files by their lines, or a folder of such. "
      "Lines\n"
      "are texts, prompts with completions, or chats: what answers are is then in a mask, -o's "
      "name\n"
@@ -105,6 +105,7 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune tokenizer encode tokenizer.json chats.jsonl --eot auto --pack 4096 -o chats.bin\n"
      "  perilune tokenizer encode tokenizer.json pairs.jsonl --eot auto --preferences 2048 \\\n"
      "      -o pairs.bin\n"
+     "  perilune tokenizer encode bert.json texts/ --bos '[CLS]' --eot auto -o tokens.bin\n"
      "  perilune tokenizer decode tokenizer.json tokens.bin -o again.txt\n"
      "  perilune tokenizer encode tokenizer.json --text 'Hello world'\n",
      cmd_tokenizer},

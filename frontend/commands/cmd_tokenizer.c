@@ -38,6 +38,14 @@ static const char *kind_of(const Tokenizer *tokenizer) {
                                  : "BPE of characters with bytes to fall back on";
 }
 
+/* Metaspace's step, or one like it. */
+static bool divides(const Tokenizer *tokenizer) {
+    for (int i = 0; i < tokenizer->steps.count; i++) {
+        if (tokenizer->steps.items[i].pattern) return true;
+    }
+    return false;
+}
+
 static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     const char *name = tokenizer->pattern ? pattern_name_of(tokenizer->pattern) : NULL;
     uint32_t end = tokenizer_end_of_text(tokenizer), n_tokens = tokenizer_count_tokens(tokenizer);
@@ -53,6 +61,7 @@ static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     strbuf_printf(out, "pattern   %s\n",
                   name                 ? name
                   : tokenizer->pattern ? tokenizer->pattern
+                  : divides(tokenizer) ? "none: words begin at spaces"
                                        : "none: words are not divided");
     show_special_text(out, tokenizer);
     size_t length;

@@ -67,8 +67,8 @@ static const Node *find_label_share(const Plan *plan) {
     return NULL;
 }
 
-/* Special tokens are never hidden, and hide nothing but the mask, which is the tokenizer's own where
- * it has one. */
+/* Special tokens are never hidden, and hide nothing but the mask, which is the tokenizer's own
+ * where it has one. */
 static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
     int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
     double rate = node_float(share, ATTR_rate, 0);

@@ -82,8 +82,7 @@ static const char *older_name(const HfImport *import, const char *name) {
     for (int i = 0; i < 2; i++) {
         size_t end = strlen(NAMES[i][0]), kept = strlen(".LayerNorm.");
         if (length < end || strcmp(name + length - end, NAMES[i][0]) != 0) continue;
-        return arena_printf(import->arena, "%.*s%s", (int)(length - end + kept), name,
-                            NAMES[i][1]);
+        return arena_printf(import->arena, "%.*s%s", (int)(length - end + kept), name, NAMES[i][1]);
     }
     return NULL;
 }

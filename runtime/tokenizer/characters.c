@@ -48,9 +48,10 @@ int character_clean(uint32_t character, uint32_t out[CHANGED_MOST]) {
 
 int character_spaced(uint32_t c, uint32_t out[CHANGED_MOST]) {
     bool is_chinese =
-        c >= 0x3400 && ((c >= 0x4e00 && c <= 0x9fff) || c <= 0x4dbf || (c >= 0xf900 && c <= 0xfaff) ||
-                        (c >= 0x20000 && c <= 0x2a6df) || (c >= 0x2a700 && c <= 0x2b81f) ||
-                        (c >= 0x2b920 && c <= 0x2ceaf) || (c >= 0x2f800 && c <= 0x2fa1f));
+        c >= 0x3400 &&
+        ((c >= 0x4e00 && c <= 0x9fff) || c <= 0x4dbf || (c >= 0xf900 && c <= 0xfaff) ||
+         (c >= 0x20000 && c <= 0x2a6df) || (c >= 0x2a700 && c <= 0x2b81f) ||
+         (c >= 0x2b920 && c <= 0x2ceaf) || (c >= 0x2f800 && c <= 0x2fa1f));
     if (!is_chinese) return keep(c, out);
     out[0] = out[2] = ' ';
     out[1] = c;

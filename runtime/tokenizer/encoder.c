@@ -342,8 +342,12 @@ static bool walk_bytes(Walk *walk, const unsigned char *text, size_t length, boo
 
 bool encoder_walk(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
                   SegmentTaker *take, void *user, const char *where, Diag *diag) {
-    Walk walk = {.encoder = encoder, .take = take, .user = user, .with_special = with_special,
-                 .where = where, .diag = diag};
+    Walk walk = {.encoder = encoder,
+                 .take = take,
+                 .user = user,
+                 .with_special = with_special,
+                 .where = where,
+                 .diag = diag};
     return walk_added(&walk, false, text, length, walk_bytes);
 }
 
@@ -363,8 +367,13 @@ bool encoder_encode_part(Encoder *encoder, TextPlace place, const unsigned char 
                          size_t length, bool with_special, const EncoderOutput *out,
                          const char *where, Diag *diag) {
     WholeDocument whole = {encoder, out, where, diag};
-    Walk walk = {.encoder = encoder, .take = take_segment, .user = &whole,
-                 .with_special = with_special, .place = place, .where = where, .diag = diag};
+    Walk walk = {.encoder = encoder,
+                 .take = take_segment,
+                 .user = &whole,
+                 .with_special = with_special,
+                 .place = place,
+                 .where = where,
+                 .diag = diag};
     return walk_added(&walk, false, text, length, walk_bytes);
 }
 

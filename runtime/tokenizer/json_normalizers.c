@@ -37,9 +37,8 @@ static bool read_replace(const StepReader *reader, const json_t *object) {
         step.byte = literal[0];
         return add_step(reader, step);
     }
-    step.pattern = regex
-                       ? pattern_compile(regex, PATTERN_ONIGURUMA, reader->loc, reader->diag)
-                       : pattern_literal(literal, reader->loc, reader->diag);
+    step.pattern = regex ? pattern_compile(regex, PATTERN_ONIGURUMA, reader->loc, reader->diag)
+                         : pattern_literal(literal, reader->loc, reader->diag);
     return step.pattern && add_step(reader, step);
 }
 
@@ -96,9 +95,10 @@ static bool read_bert(const StepReader *reader, const json_t *object) {
 }
 
 static bool read_named(const StepReader *reader, const json_t *object, const char *type) {
-    static const char *const FORMS[] = {
-        [NORMAL_FORM_C] = "NFC", [NORMAL_FORM_D] = "NFD", [NORMAL_FORM_KC] = "NFKC",
-        [NORMAL_FORM_KD] = "NFKD"};
+    static const char *const FORMS[] = {[NORMAL_FORM_C] = "NFC",
+                                        [NORMAL_FORM_D] = "NFD",
+                                        [NORMAL_FORM_KC] = "NFKC",
+                                        [NORMAL_FORM_KD] = "NFKD"};
     static const struct {
         const char *name;
         CharacterChange *change;

@@ -9,8 +9,9 @@
 bool json_read_unigram(Tokenizer *tokenizer, const json_t *model, SourceLoc loc, Diag *diag);
 /* What a model of type WordPiece says beside its vocab and its unknown token. */
 bool json_read_wordpiece(Tokenizer *tokenizer, const json_t *model, SourceLoc loc, Diag *diag);
-/* Once the added tokens are there, as special ones are no pieces of a text that spells them; nor are
- * the names of bytes, <0x41>. So it is in SentencePiece's own, while Hugging Face's find both. */
+/* Once the added tokens are there, as special ones are no pieces of a text that spells them; nor
+ * are the names of bytes, <0x41>. So it is in SentencePiece's own, while Hugging Face's find both.
+ */
 bool json_finish_pieces(Tokenizer *tokenizer, SourceLoc loc, Diag *diag);
 
 #endif

@@ -44,7 +44,7 @@ const char *json_step_type(const StepReader *reader, const json_t *object, const
 }
 
 bool json_read_pattern(const StepReader *reader, const json_t *object, const char *where,
-                         const char **out_literal, const char **out_regex) {
+                       const char **out_literal, const char **out_regex) {
     const json_t *pattern = json_object_get(object, "pattern");
     *out_literal = json_string_value(json_object_get(pattern, "String"));
     *out_regex = json_string_value(json_object_get(pattern, "Regex"));
@@ -134,7 +134,8 @@ static bool read_metaspace(StepReader *reader, const json_t *object) {
         !json_read_bool(object, "split", where, &splits, reader->loc, reader->diag)) {
         return false;
     }
-    if (strcmp(mark, SPACE_MARK) != 0) return json_refuse_step(reader, "replacement of Metaspace", mark);
+    if (strcmp(mark, SPACE_MARK) != 0)
+        return json_refuse_step(reader, "replacement of Metaspace", mark);
     WordStep step = {.mark = SPACE_MARK, .prefix = strcmp(scheme, "never") != 0 && prefix};
     tokenizer->prefix_first_only = step.prefix && strcmp(scheme, "first") == 0;
     if (tokenizer->prefix_first_only && tokenizer->steps.count) {
@@ -166,7 +167,8 @@ static bool read_pre_tokenizer(StepReader *reader, const json_t *object, int dep
     if (!object || json_is_null(object)) return true;
     const char *type = json_step_type(reader, object, "pre_tokenizer");
     if (!type) return false;
-    if (reader->byte_level_ended) return json_refuse_step(reader, "pre-tokenizer after ByteLevel,", type);
+    if (reader->byte_level_ended)
+        return json_refuse_step(reader, "pre-tokenizer after ByteLevel,", type);
     if (strcmp(type, "Sequence") == 0 && depth == 0) {
         const json_t *list = json_object_get(object, "pretokenizers"), *item;
         size_t i;

@@ -76,8 +76,7 @@ static size_t inert_bytes(const unsigned char *text, size_t length, NormalForm f
 
 /* One run from an ASCII character, or the text's beginning, up to the next: nothing combines across
  * its ends. */
-static void put_form(NormalBuffer *out, const unsigned char *run, size_t length,
-                     NormalForm form) {
+static void put_form(NormalBuffer *out, const unsigned char *run, size_t length, NormalForm form) {
     static const int OPTIONS[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
                                   UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
                                   UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
@@ -170,8 +169,7 @@ static bool replace_pattern(const NormalStep *step, const unsigned char *text, s
                             PatternSpace *space, NormalBuffer *out) {
     size_t copied = 0, from = 0, begin, end;
     while (from <= length) {
-        PatternResult result =
-            pattern_find(step->pattern, space, text, length, from, &begin, &end);
+        PatternResult result = pattern_find(step->pattern, space, text, length, from, &begin, &end);
         if (result == PATTERN_GAVE_UP) return false;
         if (result == PATTERN_NOT_FOUND) break;
         from = end;

@@ -6,9 +6,9 @@
 #include <string.h>
 
 enum {
-    MOST_TRIES = 1024,      /* places looked at for a state's successors */
-    MOST_UNITS = 1 << 26,   /* 800 MB */
-    ROOM = 512,             /* behind the last used unit: any base + any byte */
+    MOST_TRIES = 1024,    /* places looked at for a state's successors */
+    MOST_UNITS = 1 << 26, /* 800 MB */
+    ROOM = 512,           /* behind the last used unit: any base + any byte */
 };
 #define FREE    UINT32_MAX
 #define NOWHERE (UINT32_MAX - 1) /* the root's parent */

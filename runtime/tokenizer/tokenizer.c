@@ -199,9 +199,8 @@ uint32_t tokenizer_count_tokens(const Tokenizer *tokenizer) {
 
 uint32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
     static const char *const NAMES[] = {
-        "<|endoftext|>",       "<|end_of_text|>",      "</s>", "<eos>", "<|eos|>",
-        "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>",
-        "[SEP]"};
+        "<|endoftext|>",       "<|end_of_text|>",       "</s>", "<eos>", "<|eos|>",
+        "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>", "[SEP]"};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         const AddedToken *token = added_tokens_by_text(&tokenizer->added, NAMES[i]);
         if (token) return token->id;

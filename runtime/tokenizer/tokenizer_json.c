@@ -344,11 +344,11 @@ bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag) {
     reader.bytes = malloc(2 * length + 1); /* two of its texts fit */
     if (!reader.bytes) BUG("out of memory");
     tokenizer->format = "tokenizer.json";
-    bool good = json_read_steps(tokenizer, root, path, diag) &&
-                read_model(&reader, json_object_get(root, "model")) &&
-                read_added_tokens(&reader, json_object_get(root, "added_tokens")) &&
-                (tokenizer->kind == TOKENIZER_BPE ||
-                 json_finish_pieces(tokenizer, reader.loc, diag));
+    bool good =
+        json_read_steps(tokenizer, root, path, diag) &&
+        read_model(&reader, json_object_get(root, "model")) &&
+        read_added_tokens(&reader, json_object_get(root, "added_tokens")) &&
+        (tokenizer->kind == TOKENIZER_BPE || json_finish_pieces(tokenizer, reader.loc, diag));
     if (good) {
         set_bytes(tokenizer);
         tokenizer_finish(tokenizer, reader.loose, reader.n_loose);

@@ -41,8 +41,8 @@ static WordResult put_marks(const Division *division, int step, const unsigned c
     const WordStep *how = &division->steps->items[step];
     WordSpace *space = division->space;
     size_t n_mark = strlen(how->mark), n = 0;
-    bool marked = length == 0 || text[0] == ' ' ||
-                  (length >= n_mark && memcmp(text, how->mark, n_mark) == 0);
+    bool marked =
+        length == 0 || text[0] == ' ' || (length >= n_mark && memcmp(text, how->mark, n_mark) == 0);
     bool prefix = how->prefix && !marked && !(division->continues && step == 0);
     if (!prefix && (n_mark == 1 || !memchr(text, ' ', length))) {
         return divide(division, step + 1, text, length);

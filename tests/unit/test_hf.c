@@ -321,11 +321,10 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
 }
 
 static void test_round_trips(void) {
-    static const DType DTYPES[N_NAMES] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_F32,
-                                          DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_BF16, DTYPE_F32,
-                                          DTYPE_F16};
+    static const DType DTYPES[N_NAMES] = {
+        DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_F16,  DTYPE_F32, DTYPE_F32,
+        DTYPE_F32, DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_F32,
+        DTYPE_F32, DTYPE_F32, DTYPE_F32,  DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F16};
     for (int i = 0; i < N_NAMES; i++) {
         test_round_trip(NAMES[i], DTYPES[i], false, 5000000000);
         test_round_trip(NAMES[i], DTYPES[i], true, i % 2 ? 4000 : 1);
