@@ -1,6 +1,7 @@
 -- BERT: an encoder, in which every position sees all others, that says hidden tokens
 -- (Devlin et al. 2018). Documents are not told apart, and there is no sentence to guess after
--- another: RoBERTa's objective (Liu et al. 2019).
+-- another: RoBERTa's objective (Liu et al. 2019). With `types` and `transform`, as the published
+-- sizes have them, it is their model, all of whose tokens are of the first type.
 --
 --   perilune train models/bert.lua --data text.txt
 local nn = require "nn"
@@ -11,6 +12,8 @@ return model {
   layers = 4,
   mask_rate = 0.15,   -- share of the tokens that are to be said
   mask_token = 256,   -- the token that hides one; a tokenizer's must be special
+  types = 0,          -- of tokens, as of the sentences of a pair; 0: no embeddings of them
+  transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
   pre_norm = false,   -- norms before attention and mlp, as in GPT, instead of after them
@@ -20,13 +23,15 @@ return model {
   sizes = {
     tiny = {},
     -- BERT (section 3), and their vocabulary of word pieces
-    base = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 30522, mask_token = 103 },
-    large = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 30522, mask_token = 103 },
+    base = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 30522, mask_token = 103,
+             types = 2, transform = true },
+    large = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 30522, mask_token = 103,
+              types = 2, transform = true },
     -- RoBERTa (Liu et al. 2019, table 9), whose vocabulary is byte-level BPE
     ["roberta-base"] = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 50265,
-                         mask_token = 50264, norm_eps = 1e-5 },
+                         mask_token = 50264, norm_eps = 1e-5, types = 1, transform = true },
     ["roberta-large"] = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 50265,
-                          mask_token = 50264, norm_eps = 1e-5 },
+                          mask_token = 50264, norm_eps = 1e-5, types = 1, transform = true },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-6, weight_decay = 0.01,
@@ -44,6 +49,10 @@ return model {
     end
     local x = nn.embedding(m, "wte", tokens, "vocab", "model")
       + nn.position(m, "wpe", "seq", "model")
+    if m.types > 0 then
+      m:axis("types", m.types)
+      x = x + ops.narrow{ m:param("types", { "types", "model" }), axis = "types", first = 0 }
+    end
     if not m.pre_norm then x = norm(x, "ln_e") end
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
@@ -55,6 +64,11 @@ return model {
       end)
     end
     if m.pre_norm then x = norm(x, "ln_f") end
+    if m.transform then
+      m:axis("transformed", m.model)
+      x = nn.linear(m, x, "model", "transformed", { weight = "head.w", bias = "head.b" })
+      x = norm(ops.rename{ nn.activation(x, m.act), axis = "transformed", to = "model" }, "ln_h")
+    end
     local logits = nn.logits(m, "wte", x, "vocab", "model")
       + m:param("bias", "vocab", { init = "zeros", decay = 0 })
     return nn.cross_entropy(m, logits, labels, "vocab",

@@ -32,8 +32,18 @@ static void show_special_text(StrBuf *out, const Tokenizer *tokenizer) {
 }
 
 static const char *kind_of(const Tokenizer *tokenizer) {
+    if (tokenizer->kind == TOKENIZER_UNIGRAM) return "Unigram";
+    if (tokenizer->kind == TOKENIZER_WORDPIECE) return "WordPiece";
     return tokenizer->byte_level ? "byte-level BPE"
                                  : "BPE of characters with bytes to fall back on";
+}
+
+/* Metaspace's step, or one like it. */
+static bool divides(const Tokenizer *tokenizer) {
+    for (int i = 0; i < tokenizer->steps.count; i++) {
+        if (tokenizer->steps.items[i].pattern) return true;
+    }
+    return false;
 }
 
 static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
@@ -42,15 +52,21 @@ static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     strbuf_printf(out, "kind      %s, from a %s file\n", kind_of(tokenizer), tokenizer->format);
     strbuf_printf(out, "vocab     %u", tokenizer->n_ids);
     if (n_tokens != tokenizer->n_ids) strbuf_printf(out, " ids, of which %u are tokens", n_tokens);
-    strbuf_printf(out, "; %zu pairs are merged\n", tokenizer->vocabulary.n_pairs);
-    if (tokenizer->normalizer.nfc) strbuf_put(out, "text      in Unicode's form C (NFC)\n");
+    if (tokenizer->kind == TOKENIZER_BPE) {
+        strbuf_printf(out, "; %zu pairs are merged", tokenizer->vocabulary.n_pairs);
+    }
+    strbuf_put(out, "\n");
+    const char *names = tokenizer->normalizer.names;
+    if (names) strbuf_printf(out, "text      normalized: %s\n", names);
     strbuf_printf(out, "pattern   %s\n",
                   name                 ? name
                   : tokenizer->pattern ? tokenizer->pattern
+                  : divides(tokenizer) ? "none: words begin at spaces"
                                        : "none: words are not divided");
     show_special_text(out, tokenizer);
     size_t length;
     const char *text = tokenizer_text(tokenizer, end, &length);
+    if (length && text[0] == ' ') text++, length--;
     if (end != NO_TOKEN) strbuf_printf(out, "--eot auto %.*s\n", (int)length, text);
     Diag *quiet = diag_create();
     const ChatTemplate *chat = chat_template_detect(tokenizer, quiet);
@@ -66,10 +82,10 @@ static bool show_json(StrBuf *out, const Tokenizer *tokenizer) {
                                                  token->text, "special", token->special));
     }
     json_t *root = json_pack(
-        "{s:s, s:s, s:i, s:i, s:I, s:s?, s:b, s:o}", "format", tokenizer->format, "kind",
+        "{s:s, s:s, s:i, s:i, s:I, s:s?, s:s?, s:o}", "format", tokenizer->format, "kind",
         kind_of(tokenizer), "vocab", (int)tokenizer->n_ids, "tokens",
         (int)tokenizer_count_tokens(tokenizer), "pairs", (json_int_t)tokenizer->vocabulary.n_pairs,
-        "pattern", tokenizer->pattern, "nfc", tokenizer->normalizer.nfc, "added", special);
+        "pattern", tokenizer->pattern, "normalizer", tokenizer->normalizer.names, "added", special);
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     if (text) strbuf_printf(out, "%s\n", text);
     free(text);

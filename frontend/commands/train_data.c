@@ -67,7 +67,8 @@ static const Node *find_label_share(const Plan *plan) {
     return NULL;
 }
 
-/* Special tokens are never hidden, and hide nothing but the mask. */
+/* Special tokens are never hidden, and hide nothing but the mask, which is the tokenizer's own
+ * where it has one. */
 static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
     int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
     double rate = node_float(share, ATTR_rate, 0);
@@ -88,7 +89,16 @@ static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
         kept[id] = !is_known || tokenizer_is_special(tokenizer, (uint32_t)id);
     }
     data->hidden.kept = kept;
-    if (mask < (int64_t)tokenizer->n_ids && kept[mask]) return true;
+    const AddedToken *known = added_tokens_by_text(&tokenizer->added, "[MASK]");
+    if (!known) known = added_tokens_by_text(&tokenizer->added, "<mask>");
+    if (known ? mask == known->id : mask < (int64_t)tokenizer->n_ids && kept[mask]) return true;
+    if (known) {
+        diag_error(diag, NO_LOC,
+                   "--tokenizer: the plan hides tokens behind number %" PRId64
+                   ", but its %s is %u: plan with --set mask_token=%u",
+                   mask, known->text, known->id, known->id);
+        return false;
+    }
     diag_error(diag, NO_LOC,
                "--tokenizer: token %" PRId64
                ", which the plan hides others behind, is %s; plan with "

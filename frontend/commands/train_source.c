@@ -77,10 +77,18 @@ bool train_source_open(const Plan *plan, const Node *share, TrainSource *out, Ar
     return true;
 }
 
-/* What stands for a span is no token of a text. */
+/* What stands for a span is no token of a text, and T5's own where the tokenizer has them. */
 bool train_source_check_tokenizer(const TrainSource *source, const Tokenizer *tokenizer,
                                   Diag *diag) {
     if (!source->hides || !tokenizer) return true;
+    const AddedToken *first = added_tokens_by_text(&tokenizer->added, "<extra_id_0>");
+    if (first && source->spans.sentinel != (int64_t)first->id) {
+        diag_error(diag, NO_LOC,
+                   "--tokenizer: the plan puts token %d in the place of the first hidden span, but "
+                   "its %s is %u: plan with --set sentinel=%u",
+                   source->spans.sentinel, first->text, first->id, first->id);
+        return false;
+    }
     for (int64_t i = 0; i < source->sizes.spans; i++) {
         uint32_t token = (uint32_t)(source->spans.sentinel - i);
         if (token >= tokenizer->n_ids || tokenizer_is_special(tokenizer, token)) continue;

@@ -155,6 +155,6 @@ static const HfFamily GPT = {"gpt", "transformer.", "lm_head.weight", GPT_TYPES,
 static const HfFamily T5_FAMILY = {"t5", "", "lm_head.weight", T5_TYPES, T5_KEYS, T5_TENSORS,
                                    T5_IGNORED, NULL, NULL};
 
-const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_NEOX,
+const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_NEOX, &HF_BERT,
                                        &HF_MOE,  &HF_DEEPSEEK, &T5_FAMILY, NULL};
 /* clang-format on */

@@ -74,12 +74,31 @@ static bool load_model(HfImport *import, const char *script, const ModelSetting 
 
 /* --- the tensors --- */
 
+/* TensorFlow's names of a norm's weight and bias, which BERT's first files have. */
+static const char *older_name(const HfImport *import, const char *name) {
+    static const char *const NAMES[][2] = {{".LayerNorm.weight", "gamma"},
+                                           {".LayerNorm.bias", "beta"}};
+    size_t length = strlen(name);
+    for (int i = 0; i < 2; i++) {
+        size_t end = strlen(NAMES[i][0]), kept = strlen(".LayerNorm.");
+        if (length < end || strcmp(name + length - end, NAMES[i][0]) != 0) continue;
+        return arena_printf(import->arena, "%.*s%s", (int)(length - end + kept), name, NAMES[i][1]);
+    }
+    return NULL;
+}
+
 /* A name as the files have it: with the family's prefix, or all of them without. */
-static HfFound *find_tensor(const HfImport *import, const char *name) {
+static HfFound *find_name(const HfImport *import, const char *name) {
     size_t length = strlen(import->config.family->prefix);
     HfFound *found = hf_files_find(&import->files, name);
     bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
     return found || !prefixed ? found : hf_files_find(&import->files, name + length);
+}
+
+static HfFound *find_tensor(const HfImport *import, const char *name) {
+    HfFound *found = find_name(import, name);
+    const char *older = found ? NULL : older_name(import, name);
+    return older ? find_name(import, older) : found;
 }
 
 static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag) {

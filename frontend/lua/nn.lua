@@ -295,6 +295,9 @@ local function activate(layer, act, x)
   return f{ x }
 end
 
+-- act(x), by the name that layers' options have.
+function nn.activation(x, act) return activate("activation", act, x) end
+
 -- act(x w1 + b1) w2 + b2:  w1 [model, ffn], w2 [ffn, model].
 -- options: name, act, bias, dropout (of what w2 reads), std, out_std (of w2), decay, lr_scale,
 -- muon, frozen, lora (its targets: up, which is w1, and down, w2)

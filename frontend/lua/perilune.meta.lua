@@ -431,6 +431,12 @@ function nn.dropout(x, p) end
 ---@return perilune.Value
 function nn.clamp(x, lo, hi) end
 
+---act(x), by the name that layers' options have: gelu, gelu_erf, relu, relu2 or silu.
+---@param x perilune.Value
+---@param act string
+---@return perilune.Value
+function nn.activation(x, act) end
+
 ---x + dropout(branch)
 ---@param x perilune.Value
 ---@param branch perilune.Value

@@ -227,7 +227,7 @@ static bool run_long(Corpus *corpus, const char *path, const unsigned char *text
     corpus->begins = true;
     good = good && put_token(corpus, corpus->options->first) &&
            encoder_walk(walker, text, length, corpus->options->with_special, take_segment,
-                        &document) &&
+                        &document, path, corpus->diag) &&
            put_token(corpus, corpus->options->last);
     encoder_destroy(walker);
     return good;

@@ -30,6 +30,7 @@ struct Encoder {
     CacheSlot *cache;
     WordSpace *words;
     MergeSpace merges;
+    PiecePath path;
     uint32_t *symbols; /* of a word */
     size_t symbols_capacity;
     NormalText normal;
@@ -54,8 +55,9 @@ void encoder_destroy(Encoder *encoder) {
     free(encoder->cache);
     word_space_destroy(encoder->words);
     merge_release(&encoder->merges);
+    piece_path_release(&encoder->path);
     free(encoder->symbols);
-    free(encoder->normal.bytes);
+    normal_text_release(&encoder->normal);
     free(encoder);
 }
 
@@ -101,6 +103,16 @@ static size_t put_bytes(Encoder *encoder, const unsigned char *word, size_t leng
     return n;
 }
 
+/* Symbols of bytes that all have one; false: one has none, and nothing is appended. */
+static bool put_spelled(Encoder *encoder, const unsigned char *bytes, size_t length, size_t *n) {
+    const uint32_t *byte_tokens = encoder->tokenizer->byte_tokens;
+    for (size_t i = 0; i < length; i++) {
+        if (byte_tokens[bytes[i]] == NO_TOKEN) return false;
+    }
+    for (size_t i = 0; i < length; i++) encoder->symbols[(*n)++] = byte_tokens[bytes[i]];
+    return true;
+}
+
 /* Symbols of characters, of their bytes where a character has no token. */
 static size_t put_characters(Encoder *encoder, const unsigned char *word, size_t length) {
     const Tokenizer *tokenizer = encoder->tokenizer;
@@ -112,18 +124,36 @@ static size_t put_characters(Encoder *encoder, const unsigned char *word, size_t
         bytes = valid ? (size_t)valid : 1;
         uint32_t token =
             valid ? vocabulary_find(&tokenizer->vocabulary, word + i, bytes) : NO_TOKEN;
-        bool spelled = token == NO_TOKEN;
-        for (size_t b = 0; b < bytes; b++) {
-            spelled = spelled && tokenizer->byte_tokens[word[i + b]] != NO_TOKEN;
-        }
         if (token != NO_TOKEN) encoder->symbols[n++] = token;
-        for (size_t b = 0; spelled && b < bytes; b++) {
-            encoder->symbols[n++] = tokenizer->byte_tokens[word[i + b]];
-        }
-        bool unknown = token == NO_TOKEN && !spelled;
+        bool unknown = token == NO_TOKEN && !put_spelled(encoder, word + i, bytes, &n);
         if (unknown && !put_unknown(encoder, word + i, bytes, &n, last_unknown)) return 0;
         last_unknown = unknown;
     }
+    return n;
+}
+
+/* Symbols of Unigram's most likely pieces; unknown characters in a row are spelled, or one. */
+static size_t put_unigram(Encoder *encoder, const unsigned char *word, size_t length) {
+    const Pieces *pieces = &encoder->tokenizer->pieces;
+    const PiecePath *path = &encoder->path;
+    size_t n = 0, end;
+    unigram_divide(pieces, &encoder->path, word, length);
+    for (size_t at = 0; at < length; at = end) {
+        end = path->steps[at];
+        if (path->ids[end] != NO_TOKEN) {
+            encoder->symbols[n++] = path->ids[end];
+            continue;
+        }
+        while (end < length && path->ids[path->steps[end]] == NO_TOKEN) end = path->steps[end];
+        if (pieces->byte_fallback && put_spelled(encoder, word + at, end - at, &n)) continue;
+        if (!put_unknown(encoder, word + at, end - at, &n, false)) return 0;
+    }
+    return n;
+}
+
+static size_t put_wordpiece(Encoder *encoder, const unsigned char *word, size_t length) {
+    size_t n = wordpiece_divide(&encoder->tokenizer->pieces, word, length, encoder->symbols);
+    if (n == 0 && !put_unknown(encoder, word, length, &n, false)) return 0;
     return n;
 }
 
@@ -143,6 +173,8 @@ static size_t encode_word(Encoder *encoder, const unsigned char *word, size_t le
         encoder->symbols = malloc(encoder->symbols_capacity * sizeof(*encoder->symbols));
         if (!encoder->symbols) BUG("out of memory");
     }
+    if (tokenizer->kind == TOKENIZER_UNIGRAM) return put_unigram(encoder, word, length);
+    if (tokenizer->kind == TOKENIZER_WORDPIECE) return put_wordpiece(encoder, word, length);
     if (tokenizer->whole_words) {
         encoder->symbols[0] = vocabulary_find(&tokenizer->vocabulary, word, length);
         if (encoder->symbols[0] != NO_TOKEN) return 1;
@@ -246,7 +278,9 @@ typedef struct Walk {
     void *user;
     bool with_special;
     TextPlace place;
-    bool continues; /* the segment that comes next */
+    bool begins, continues; /* the segment that comes next */
+    const char *where;      /* for errors */
+    Diag *diag;
 } Walk;
 
 /* What lies between added tokens goes to `between`, the tokens themselves to the taker. */
@@ -268,6 +302,7 @@ static bool walk_added(Walk *walk, bool normalized, const unsigned char *text, s
 
 static bool walk_words(Walk *walk, const unsigned char *text, size_t length, bool is_first) {
     bool continues = is_first && walk->continues;
+    if (walk->encoder->tokenizer->prefix_first_only) continues = !(is_first && walk->begins);
     return walk->take(
         walk->user,
         &(Segment){.text = text, .length = length, .valid = true, .continues = continues});
@@ -277,10 +312,14 @@ static bool walk_valid(Walk *walk, const unsigned char *text, size_t length, boo
     const Tokenizer *tokenizer = walk->encoder->tokenizer;
     const unsigned char *normal;
     size_t normal_length;
-    bool has_prefix = !tokenizer->prefix_first_only || (is_first && walk->place == TEXT_BEGINS);
+    walk->begins = is_first && walk->place == TEXT_BEGINS;
     walk->continues = is_first && walk->place == TEXT_CONTINUES;
-    normalize(&tokenizer->normalizer, text, length, has_prefix && !walk->continues,
-              &walk->encoder->normal, &normal, &normal_length);
+    if (!normalize(&tokenizer->normalizer, text, length, !walk->continues, &walk->encoder->normal,
+                   &normal, &normal_length)) {
+        diag_error(walk->diag, (SourceLoc){walk->where, 0},
+                   "a pattern of the tokenizer's normalizer takes too long on this text");
+        return false;
+    }
     return walk_added(walk, true, normal, normal_length, walk_words);
 }
 
@@ -302,8 +341,13 @@ static bool walk_bytes(Walk *walk, const unsigned char *text, size_t length, boo
 }
 
 bool encoder_walk(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
-                  SegmentTaker *take, void *user) {
-    Walk walk = {encoder, take, user, with_special, TEXT_BEGINS, false};
+                  SegmentTaker *take, void *user, const char *where, Diag *diag) {
+    Walk walk = {.encoder = encoder,
+                 .take = take,
+                 .user = user,
+                 .with_special = with_special,
+                 .where = where,
+                 .diag = diag};
     return walk_added(&walk, false, text, length, walk_bytes);
 }
 
@@ -323,7 +367,13 @@ bool encoder_encode_part(Encoder *encoder, TextPlace place, const unsigned char 
                          size_t length, bool with_special, const EncoderOutput *out,
                          const char *where, Diag *diag) {
     WholeDocument whole = {encoder, out, where, diag};
-    Walk walk = {encoder, take_segment, &whole, with_special, place, false};
+    Walk walk = {.encoder = encoder,
+                 .take = take_segment,
+                 .user = &whole,
+                 .with_special = with_special,
+                 .place = place,
+                 .where = where,
+                 .diag = diag};
     return walk_added(&walk, false, text, length, walk_bytes);
 }
 

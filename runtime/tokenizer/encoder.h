@@ -49,10 +49,10 @@ typedef struct Segment {
     bool continues; /* text before it */
     uint32_t token; /* an added token */
 } Segment;
-/* Taken while the walk is at it; false ends the walk. */
+/* Taken while the walk is at it; false ends the walk, and so does, reported, a normalizer. */
 typedef bool SegmentTaker(void *user, const Segment *segment);
 bool encoder_walk(Encoder *encoder, const unsigned char *text, size_t length, bool with_special,
-                  SegmentTaker *take, void *user);
+                  SegmentTaker *take, void *user, const char *where, Diag *diag);
 bool encoder_encode_segment(Encoder *encoder, const Segment *segment, const EncoderOutput *out,
                             const char *where, Diag *diag);
 

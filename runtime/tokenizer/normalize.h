@@ -1,29 +1,62 @@
-/* Normalization Form C of Unicode (UAX #15), by utf8proc, and the replacements of SentencePiece's
- * kind. Text that is in the form already, as nearly all is, is found out about without a copy. */
+/* What is done to text before it is divided into words: the normalizers of tokenizer.json, as steps
+ * that each change what the one before made. A step that changes nothing makes no copy. */
 #ifndef RUNTIME_TOKENIZER_NORMALIZE_H
 #define RUNTIME_TOKENIZER_NORMALIZE_H
 
-#include "ir/base/arena.h"
+#include "runtime/tokenizer/charsmap.h"
+#include "runtime/tokenizer/pattern.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+typedef enum NormalKind {
+    NORMAL_FORM,        /* a normalization form of Unicode (UAX #15), by utf8proc */
+    NORMAL_CHARACTERS,  /* each character by itself, by `change` */
+    NORMAL_STRIP,       /* no white space at the ends */
+    NORMAL_PREPEND,     /* `text` before what begins a document or follows a special token */
+    NORMAL_REPLACE,     /* `text` in the place of each `byte`, or match of `pattern` */
+    NORMAL_PRECOMPILED, /* by a charsmap */
+} NormalKind;
 
-/* What is done to text before it is divided into words, in this order. */
+/* Unicode's. That text is in form C, as most is, is found out about without a copy. */
+typedef enum NormalForm { NORMAL_FORM_C, NORMAL_FORM_D, NORMAL_FORM_KC, NORMAL_FORM_KD } NormalForm;
+
+/* What becomes of a character: how many characters, which are in out. */
+enum { CHANGED_MOST = 3 };
+typedef int CharacterChange(uint32_t character, uint32_t out[CHANGED_MOST]);
+
+typedef struct NormalStep {
+    NormalKind kind;
+    NormalForm form;
+    CharacterChange *change;
+    bool left, right; /* of NORMAL_STRIP: which ends */
+    Pattern *pattern; /* owned; NULL: `byte` */
+    char byte;
+    const char *text;
+    const Charsmap *charsmap;
+} NormalStep;
+
+enum { MAX_NORMAL_STEPS = 16 };
 typedef struct Normalizer {
-    bool nfc;
-    const char *prepend;       /* NULL: nothing */
-    const char *space;         /* in the place of each space; NULL: it stays */
-    bool prepend_before_space; /* also where the text begins with a space (Metaspace does not) */
+    NormalStep items[MAX_NORMAL_STEPS];
+    int count;
+    const char *names; /* of the steps, as files call them; NULL: there are none */
 } Normalizer;
+void normalizer_release(Normalizer *normalizer);
 
-typedef struct NormalText {
-    unsigned char *bytes; /* room that is used again */
+typedef struct NormalBuffer {
+    unsigned char *bytes;
     size_t length, capacity;
+} NormalBuffer;
+
+/* Room that is used again; of one thread, zeroed at first. */
+typedef struct NormalText {
+    NormalBuffer buffers[2]; /* what a step reads, and what it writes */
+    PatternSpace *patterns;
 } NormalText;
+void normal_text_release(NormalText *room);
+void normal_buffer_put(NormalBuffer *out, const void *bytes, size_t length);
 
 /* Valid UTF-8 -> *out_text [*out_length]: the text itself, or what `room` holds until the next
- * call. is_first: the text begins a document, or follows a special token. */
-void normalize(const Normalizer *normalizer, const unsigned char *text, size_t length,
-               bool is_first, NormalText *room, const unsigned char **out_text, size_t *out_length);
+ * call. begins: NORMAL_PREPEND counts. False: a pattern gave up. */
+bool normalize(const Normalizer *normalizer, const unsigned char *text, size_t length, bool begins,
+               NormalText *room, const unsigned char **out_text, size_t *out_length);
 
 #endif

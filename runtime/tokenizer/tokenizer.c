@@ -23,7 +23,9 @@ void tokenizer_destroy(Tokenizer *tokenizer) {
     if (!tokenizer) return;
     vocabulary_release(&tokenizer->vocabulary);
     added_tokens_release(&tokenizer->added);
+    normalizer_release(&tokenizer->normalizer);
     word_steps_release(&tokenizer->steps);
+    pieces_release(&tokenizer->pieces);
     free(tokenizer->texts);
     free(tokenizer->text_begins);
     free(tokenizer->added_index);
@@ -83,11 +85,11 @@ int byte_of_character(uint32_t character) {
 
 /* --- tables by id --- */
 
-/* A token's text where characters are spelled: U+2581 is a space, <0x0A> a byte. */
-static size_t decode_spelling(const unsigned char *spelling, size_t length, char *out) {
+/* A token's text where characters are spelled: U+2581 is a space; bytes: <0x0A> is one. */
+static size_t decode_spelling(const unsigned char *spelling, size_t length, bool bytes, char *out) {
     static const char SPACE[] = "\xe2\x96\x81";
     size_t n = 0;
-    if (length == 6 && memcmp(spelling, "<0x", 3) == 0 && spelling[5] == '>' &&
+    if (bytes && length == 6 && memcmp(spelling, "<0x", 3) == 0 && spelling[5] == '>' &&
         isxdigit(spelling[3]) && isxdigit(spelling[4])) {
         char digits[3] = {(char)spelling[3], (char)spelling[4], '\0'};
         out[0] = (char)strtol(digits, NULL, 16);
@@ -104,6 +106,26 @@ static size_t decode_spelling(const unsigned char *spelling, size_t length, char
     return n;
 }
 
+/* A piece's text in WordPiece: with the space before it that a piece within a word lacks, and that
+ * marks and suffixes of English lose where the decoder cleans up. */
+static size_t decode_piece(const Tokenizer *tokenizer, const char *piece, size_t length,
+                           char *out) {
+    static const char *const NO_SPACE[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    size_t n_prefix = strlen(tokenizer->inner_prefix), n = 0;
+    bool spaced = true;
+    if (n_prefix && length >= n_prefix && memcmp(piece, tokenizer->inner_prefix, n_prefix) == 0) {
+        memcpy(out, piece + n_prefix, length - n_prefix);
+        return length - n_prefix;
+    }
+    for (size_t i = 0; tokenizer->cleans_up && i < sizeof(NO_SPACE) / sizeof(NO_SPACE[0]); i++) {
+        size_t n_text = strlen(NO_SPACE[i]);
+        spaced &= length < n_text || memcmp(piece, NO_SPACE[i], n_text) != 0;
+    }
+    if (spaced) out[n++] = ' ';
+    memcpy(out + n, piece, length);
+    return n + length;
+}
+
 static void count_ids(Tokenizer *tokenizer, const LooseToken *loose, int n_loose) {
     uint32_t n_ids = tokenizer->vocabulary.n_ids;
     for (int i = 0; i < tokenizer->added.count; i++) {
@@ -118,7 +140,7 @@ static void count_ids(Tokenizer *tokenizer, const LooseToken *loose, int n_loose
 
 void tokenizer_finish(Tokenizer *tokenizer, const LooseToken *loose, int n_loose) {
     count_ids(tokenizer, loose, n_loose);
-    size_t n_ids = tokenizer->n_ids, total = tokenizer->vocabulary.n_bytes + 1;
+    size_t n_ids = tokenizer->n_ids, total = tokenizer->vocabulary.n_bytes + n_ids + 1;
     int32_t *loose_index = malloc((n_ids + 1) * sizeof(int32_t));
     tokenizer->added_index = malloc((n_ids + 1) * sizeof(int32_t));
     tokenizer->text_begins = calloc(n_ids + 1, sizeof(size_t));
@@ -147,8 +169,13 @@ void tokenizer_finish(Tokenizer *tokenizer, const LooseToken *loose, int n_loose
         } else if (loose_index[id] >= 0) {
             bytes = loose[loose_index[id]].text;
             length = loose[loose_index[id]].length;
-        } else if (!tokenizer->byte_level) {
-            at += decode_spelling(bytes, length, tokenizer->texts + at);
+        } else if (!tokenizer->byte_level && tokenizer->kind != TOKENIZER_WORDPIECE) {
+            bool spells = tokenizer->kind == TOKENIZER_BPE || tokenizer->pieces.byte_fallback;
+            at += decode_spelling(bytes, length, spells, tokenizer->texts + at);
+            length = 0;
+        }
+        if (length && tokenizer->kind == TOKENIZER_WORDPIECE) {
+            at += decode_piece(tokenizer, bytes, length, tokenizer->texts + at);
             length = 0;
         }
         if (length) memcpy(tokenizer->texts + at, bytes, length);
@@ -172,8 +199,8 @@ uint32_t tokenizer_count_tokens(const Tokenizer *tokenizer) {
 
 uint32_t tokenizer_end_of_text(const Tokenizer *tokenizer) {
     static const char *const NAMES[] = {
-        "<|endoftext|>",       "<|end_of_text|>",      "</s>", "<eos>", "<|eos|>",
-        "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>"};
+        "<|endoftext|>",       "<|end_of_text|>",       "</s>", "<eos>", "<|eos|>",
+        "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>", "[SEP]"};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         const AddedToken *token = added_tokens_by_text(&tokenizer->added, NAMES[i]);
         if (token) return token->id;

@@ -1,7 +1,8 @@
-/* A tokenizer, read from a file: text <-> tokens by byte pair encoding. Never changed once it is
- * loaded, so any number of threads may use it (encoder.h). Kinds of file:
- *   - tokenizer.json of Hugging Face's tokenizers, of type BPE: of bytes (pre-tokenizer ByteLevel),
- *     or of characters with a fallback to bytes (SentencePiece's, as in Llama 2)
+/* A tokenizer, read from a file: text <-> tokens. Never changed once it is loaded, so any number of
+ * threads may use it (encoder.h). Kinds of file:
+ *   - tokenizer.json of Hugging Face's tokenizers. Of type BPE: of bytes (pre-tokenizer ByteLevel),
+ *     or of characters with a fallback to bytes (SentencePiece's, as in Llama 2); of type Unigram
+ *     (T5's, XLM-R's) and of type WordPiece (BERT's)
  *   - .tiktoken: a token in base64 and its rank a line; the pattern is not in it
  * What is in a file and not supported is refused by its name.
  */
@@ -11,20 +12,27 @@
 #include "ir/base/diag.h"
 #include "runtime/tokenizer/added_tokens.h"
 #include "runtime/tokenizer/normalize.h"
+#include "runtime/tokenizer/pieces.h"
 #include "runtime/tokenizer/vocabulary.h"
 #include "runtime/tokenizer/words.h"
 
+typedef enum TokenizerKind { TOKENIZER_BPE, TOKENIZER_UNIGRAM, TOKENIZER_WORDPIECE } TokenizerKind;
+
 typedef struct Tokenizer {
+    TokenizerKind kind;
     const char *format;    /* "tokenizer.json" or "tiktoken" */
     char *pattern;         /* of the first division; NULL: none */
     Vocabulary vocabulary; /* in byte-level ones the tokens' bytes, else their spelling */
     AddedTokens added;
     Normalizer normalizer;
     WordSteps steps;
-    bool byte_level;           /* else of characters with a fallback to bytes */
+    Pieces pieces;             /* of all kinds but BPE */
+    bool byte_level;           /* BPE of bytes, else of characters with a fallback to bytes */
     bool whole_words;          /* a word that is a token is one, whatever the merges say */
-    bool prefix_first_only;    /* normalizer.prepend: before a document's first text only */
+    bool prefix_first_only;    /* the first step's prefix: before a document's first text only */
     bool strips_space;         /* decoding leaves out one space at the beginning */
+    bool cleans_up;            /* of WordPiece: no space before . ? ! , in decoded text */
+    const char *inner_prefix;  /* of WordPiece: of pieces within a word */
     bool fuses_unknown;        /* characters in a row that have no token become one `unknown` */
     uint32_t unknown;          /* or NO_TOKEN: then text that has no token is an error */
     uint32_t byte_tokens[256]; /* NO_TOKEN: the byte has none */

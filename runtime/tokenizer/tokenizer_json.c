@@ -1,5 +1,6 @@
-/* Hugging Face's tokenizer.json, of type BPE. */
+/* Hugging Face's tokenizer.json: added tokens, and models of type BPE. */
 #include "ir/base/file.h"
+#include "runtime/tokenizer/json_pieces.h"
 #include "runtime/tokenizer/json_steps.h"
 #include "runtime/tokenizer/tokenizer.h"
 #include "runtime/tokenizer/utf8.h"
@@ -268,20 +269,11 @@ static bool read_unknown(Reader *reader, const json_t *model) {
     return true;
 }
 
-static bool read_model(Reader *reader, const json_t *model) {
+/* BPE's dropout is for training, and its affixes are of kinds that nothing here merges. */
+static bool read_bpe(Reader *reader, const json_t *model) {
     Tokenizer *tokenizer = reader->tokenizer;
-    const char *type = "BPE";
     bool byte_fallback = false;
     SourceLoc loc = reader->loc;
-    if (!json_is_object(model)) {
-        diag_error(reader->diag, loc, "is not a tokenizer.json: it has no model");
-        return false;
-    }
-    if (!json_read_text(model, "type", "model", &type, loc, reader->diag)) return false;
-    if (strcmp(type, "BPE") != 0) {
-        diag_error(reader->diag, loc, "the model type '%.60s' is not supported; BPE is", type);
-        return false;
-    }
     if (!json_read_bool(model, "byte_fallback", "model", &byte_fallback, loc, reader->diag) ||
         !json_read_bool(model, "fuse_unk", "model", &tokenizer->fuses_unknown, loc, reader->diag) ||
         !json_read_bool(model, "ignore_merges", "model", &tokenizer->whole_words, loc,
@@ -298,6 +290,35 @@ static bool read_model(Reader *reader, const json_t *model) {
     }
     return read_vocabulary(reader, json_object_get(model, "vocab")) &&
            read_merges(reader, json_object_get(model, "merges")) && read_unknown(reader, model);
+}
+
+static bool read_model(Reader *reader, const json_t *model) {
+    Tokenizer *tokenizer = reader->tokenizer;
+    SourceLoc loc = reader->loc;
+    if (!json_is_object(model)) {
+        diag_error(reader->diag, loc, "is not a tokenizer.json: it has no model");
+        return false;
+    }
+    /* Older files do not say it. */
+    const char *type = json_object_get(model, "unk_id")                     ? "Unigram"
+                       : json_object_get(model, "max_input_chars_per_word") ? "WordPiece"
+                                                                            : "BPE";
+    if (!json_read_text(model, "type", "model", &type, loc, reader->diag)) return false;
+    if (strcmp(type, "BPE") == 0) return read_bpe(reader, model);
+    if (tokenizer->byte_level) {
+        diag_error(reader->diag, loc, "ByteLevel with a model of type '%.60s' is not supported",
+                   type);
+        return false;
+    }
+    if (strcmp(type, "Unigram") == 0) return json_read_unigram(tokenizer, model, loc, reader->diag);
+    if (strcmp(type, "WordPiece") == 0) {
+        return json_read_wordpiece(tokenizer, model, loc, reader->diag) &&
+               read_vocabulary(reader, json_object_get(model, "vocab")) &&
+               read_unknown(reader, model);
+    }
+    diag_error(reader->diag, loc,
+               "the model type '%.60s' is not supported; BPE, Unigram and WordPiece are", type);
+    return false;
 }
 
 static void set_bytes(Tokenizer *tokenizer) {
@@ -323,9 +344,11 @@ bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag) {
     reader.bytes = malloc(2 * length + 1); /* two of its texts fit */
     if (!reader.bytes) BUG("out of memory");
     tokenizer->format = "tokenizer.json";
-    bool good = json_read_steps(tokenizer, root, path, diag) &&
-                read_model(&reader, json_object_get(root, "model")) &&
-                read_added_tokens(&reader, json_object_get(root, "added_tokens"));
+    bool good =
+        json_read_steps(tokenizer, root, path, diag) &&
+        read_model(&reader, json_object_get(root, "model")) &&
+        read_added_tokens(&reader, json_object_get(root, "added_tokens")) &&
+        (tokenizer->kind == TOKENIZER_BPE || json_finish_pieces(tokenizer, reader.loc, diag));
     if (good) {
         set_bytes(tokenizer);
         tokenizer_finish(tokenizer, reader.loose, reader.n_loose);

@@ -1,6 +1,7 @@
 /* .tiktoken files: `base64 rank` a line. A token's rank is its id, and any two tokens whose bytes
  * together are a token's may be merged, at its rank. */
 #include "ir/base/file.h"
+#include "runtime/tokenizer/base64.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -39,40 +40,16 @@ static uint32_t expected_count(const char *pattern) {
     return 0;
 }
 
-static int base64_value(unsigned char c) {
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* RFC 4648 with padding -> bytes; -1: it is none, or too long. */
-static int decode_base64(const char *text, size_t length, unsigned char *out) {
-    size_t padding = length > 1 && text[length - 1] == '=' ? 1 + (text[length - 2] == '=') : 0;
-    size_t n = 0;
-    uint32_t bits = 0;
-    if (length == 0 || length % 4 != 0 || length / 4 * 3 - padding > MOST_TOKEN_BYTES) return -1;
-    for (size_t i = 0; i < length; i++) {
-        int value = i < length - padding ? base64_value((unsigned char)text[i]) : 0;
-        if (value < 0) return -1;
-        bits = bits << 6 | (uint32_t)value;
-        if (i % 4 != 3) continue;
-        for (int k = 2; k >= 0 && n < length / 4 * 3 - padding; k--) {
-            out[n++] = (unsigned char)(bits >> (8 * k));
-        }
-    }
-    return (int)n;
-}
-
 static bool read_line(Tokenizer *tokenizer, const char *line, size_t length, SourceLoc loc,
                       Diag *diag) {
-    unsigned char bytes[MOST_TOKEN_BYTES + 2];
+    unsigned char bytes[MOST_TOKEN_BYTES];
     const char *space = memchr(line, ' ', length);
-    int n = space ? decode_base64(line, (size_t)(space - line), bytes) : -1;
+    size_t n = 0;
+    bool good = space && base64_decode(line, (size_t)(space - line), bytes, MOST_TOKEN_BYTES, &n);
     uint64_t rank = 0;
     uint32_t other;
     size_t at = space ? (size_t)(space - line) + 1 : length;
-    bool good = n > 0 && at < length && length - at <= 10;
+    good = good && n > 0 && at < length && length - at <= 10;
     for (; good && at < length; at++) {
         good = line[at] >= '0' && line[at] <= '9';
         rank = 10 * rank + (uint64_t)(line[at] - '0');
@@ -89,7 +66,7 @@ static bool read_line(Tokenizer *tokenizer, const char *line, size_t length, Sou
                    (unsigned long long)rank, VOCABULARY_MOST_IDS);
         return false;
     }
-    if (vocabulary_add(&tokenizer->vocabulary, (uint32_t)rank, bytes, (size_t)n, &other)) {
+    if (vocabulary_add(&tokenizer->vocabulary, (uint32_t)rank, bytes, n, &other)) {
         return true;
     }
     diag_error(diag, loc, "tiktoken file: %s is there twice",

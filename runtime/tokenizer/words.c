@@ -20,7 +20,7 @@ WordSpace *word_space_create(void) {
 void word_space_destroy(WordSpace *space) {
     if (!space) return;
     pattern_space_destroy(space->patterns);
-    for (int i = 0; i < MAX_WORD_STEPS; i++) free(space->prefixed[i]);
+    for (int i = 0; i < MAX_WORD_STEPS; i++) free(space->marked[i]);
     free(space);
 }
 
@@ -36,21 +36,37 @@ typedef struct Division {
 static WordResult divide(const Division *division, int step, const unsigned char *text,
                          size_t length);
 
-static WordResult put_prefix(const Division *division, int step, const unsigned char *text,
-                             size_t length) {
+static WordResult put_marks(const Division *division, int step, const unsigned char *text,
+                            size_t length) {
+    const WordStep *how = &division->steps->items[step];
     WordSpace *space = division->space;
-    if (length == 0 || text[0] == ' ' || (division->continues && step == 0)) {
+    size_t n_mark = strlen(how->mark), n = 0;
+    bool marked =
+        length == 0 || text[0] == ' ' || (length >= n_mark && memcmp(text, how->mark, n_mark) == 0);
+    bool prefix = how->prefix && !marked && !(division->continues && step == 0);
+    if (!prefix && (n_mark == 1 || !memchr(text, ' ', length))) {
         return divide(division, step + 1, text, length);
     }
-    if (length >= space->capacity[step]) {
-        free(space->prefixed[step]);
-        space->capacity[step] = 2 * length + 64;
-        space->prefixed[step] = malloc(space->capacity[step]);
-        if (!space->prefixed[step]) BUG("out of memory");
+    if ((length + 1) * n_mark > space->capacity[step]) {
+        free(space->marked[step]);
+        space->capacity[step] = 2 * (length + 1) * n_mark + 64;
+        space->marked[step] = malloc(space->capacity[step]);
+        if (!space->marked[step]) BUG("out of memory");
     }
-    space->prefixed[step][0] = ' ';
-    memcpy(space->prefixed[step] + 1, text, length);
-    return divide(division, step + 1, space->prefixed[step], length + 1);
+    unsigned char *out = space->marked[step];
+    if (prefix) memcpy(out, how->mark, n = n_mark);
+    for (size_t at = 0; at < length;) {
+        const unsigned char *found = memchr(text + at, ' ', length - at);
+        size_t end = found ? (size_t)(found - text) : length;
+        memcpy(out + n, text + at, end - at);
+        n += end - at;
+        if (found) {
+            memcpy(out + n, how->mark, n_mark);
+            n += n_mark;
+        }
+        at = end + (found != NULL);
+    }
+    return divide(division, step + 1, out, n);
 }
 
 /* --- matches --- */
@@ -175,7 +191,7 @@ static WordResult divide(const Division *division, int step, const unsigned char
         return division->take(division->user, text, length) ? WORDS_TAKEN : WORDS_STOPPED;
     }
     const WordStep *how = &division->steps->items[step];
-    if (!how->pattern) return put_prefix(division, step, text, length);
+    if (!how->pattern) return put_marks(division, step, text, length);
     return how->behavior == SPLIT_ISOLATED ? isolate(division, step, text, length)
                                            : split(division, step, text, length);
 }

@@ -18,9 +18,11 @@ typedef enum SplitBehavior {
 } SplitBehavior;
 
 typedef struct WordStep {
-    Pattern *pattern; /* owned; NULL: puts a space in front of what does not begin with one */
+    Pattern *pattern; /* owned; NULL: nothing is divided, but spaces become `mark` */
     SplitBehavior behavior;
     bool invert; /* what lies between matches counts as matches, and they as what lies between */
+    const char *mark;
+    bool prefix; /* a mark in front of what does not begin with one */
 } WordStep;
 
 enum { MAX_WORD_STEPS = 16 };
@@ -37,7 +39,7 @@ typedef bool WordTaker(void *user, const unsigned char *word, size_t length);
 
 typedef struct WordSpace {
     PatternSpace *patterns;
-    unsigned char *prefixed[MAX_WORD_STEPS]; /* texts with their space in front */
+    unsigned char *marked[MAX_WORD_STEPS]; /* texts with their marks */
     size_t capacity[MAX_WORD_STEPS];
 } WordSpace;
 WordSpace *word_space_create(void);

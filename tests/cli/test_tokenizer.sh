@@ -135,6 +135,30 @@ fails 'hidden behind a token that is not special' 2 'token 256, which the plan h
     train models/bert.lua "${small[@]}" --data $data/train.txt --tokenizer $t --steps 1
 works 'hidden behind a special token' 'hidden  15 % of the tokens are to be said: 8 of 10 behind token 0' \
     train models/bert.lua "${small[@]}" --set mask_token=0 --data $data/train.txt --tokenizer $t --steps 2
+
+# --- BERT's and T5's own kinds of tokenizer, with their models ---
+pieces=tests/data/tokenizers
+works 'show says the kind' 'kind      WordPiece' tokenizer show $pieces/uncased.json
+result 'and what normalizes' "$(grep -q 'normalized: BertNormalizer' <<<"$out" || echo "$out")"
+fails 'hidden behind another than [MASK]' 2 'its [MASK] is 4: plan with --set mask_token=4' \
+    train models/bert.lua "${small[@]}" --set mask_token=0 --data $data/train.txt \
+    --tokenizer $pieces/uncased.json --steps 1
+works 'hidden behind [MASK]' '8 of 10 behind token 4' train models/bert.lua "${small[@]}" \
+    --set mask_token=4 --set types=2 --set transform=true --data $data/train.txt \
+    --tokenizer $pieces/uncased.json --bos '[CLS]' --eot auto --steps 2 --save "$folder/bert.st"
+works 'losses of it' '' evaluate models/bert.lua "${small[@]}" --set mask_token=4 --set types=2 \
+    --set transform=true --load "$folder/bert.st" --data $data/train.txt --tokenizer $pieces/uncased.json
+t5=("${small[@]}" --set decoder_layers=1 --set head=16 --set ffn=32 --set source=48)
+fails 'spans that are not <extra_id_0>' 2 'its <extra_id_0> is 14: plan with --set sentinel=14' \
+    train models/t5.lua "${t5[@]}" --data $data/train.txt --tokenizer $pieces/t5.json --steps 1
+works 'spans of its own' 'spans' train models/t5.lua "${t5[@]}" --set sentinel=14 \
+    --data $data/train.txt --tokenizer $pieces/t5.json --eot auto --steps 2 --save "$folder/t5.st"
+works 'text with a sentinel' '' generate models/t5.lua "${t5[@]}" --set sentinel=14 --load "$folder/t5.st" \
+    --tokenizer $pieces/t5.json --special --prompt 'The plan <extra_id_0> memory' --length 5
+works 'a sentinel is a token' '14' tokenizer encode $pieces/t5.json --special --text '<extra_id_0>'
+works 'and text otherwise' '' tokenizer encode $pieces/t5.json --text '<extra_id_0>'
+result 'of several tokens' "$([ "$(wc -w <<<"$out")" -gt 3 ] || echo "$out")"
+
 works 'generate' 'The plan é' generate models/gpt.lua "${small[@]}" --load "$folder/w.st" \
     --tokenizer $t --prompt 'The plan é' --length 20
 first=$out

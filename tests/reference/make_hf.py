@@ -10,7 +10,7 @@ I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far 
 does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
 and their mean loss, and in a folder NAME_gradients (of two others, too) its gradients, in the form of weights. --check
 imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
-AutoModelForSeq2SeqLM), and compares every tensor bit for bit and the logits.
+AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
 published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
@@ -54,6 +54,9 @@ T5 = dict(vocab_size=VOCAB, n_positions=SEQ, d_model=16, d_kv=6, d_ff=24, num_la
 LOCAL = {"full_attention": LINEAR | {"rope_theta": 100.0},
          "sliding_attention": dict(rope_type="default", rope_theta=10.0)}
 PARTIAL = dict(rope_type="default", rope_theta=100.0)
+BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+            num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
+            mask_token_id=4)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
 
 
@@ -176,6 +179,9 @@ MODELS = {
                    rope_parameters=PARTIAL | {"partial_rotary_factor": 0.4}), torch.float32),
     "starcoder2": (config(hf.Starcoder2Config, LLAMA, head_dim="absent", sliding_window=6,
                           rope_parameters=PARTIAL), torch.float32),
+    "bert": (config(hf.BertConfig, BERT), torch.float32),
+    "bert_older": (config(hf.BertConfig, BERT, hidden_act="relu", layer_norm_eps=1e-3),
+                   torch.float16),
 }
 FUSED = "mixtral_fused"
 WITH_GRADIENTS = ("gemma3", "gpt_neox")  # beside T5
@@ -199,12 +205,19 @@ def is_t5(name):
     return name.startswith("t5")
 
 
+def is_bert(name):
+    return name.startswith("bert")
+
+
 def auto_class(name):
+    if is_bert(name):
+        return hf.AutoModelForMaskedLM
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
 
 def logits(folder, tokens, source=None):
-    kind = hf.AutoModelForCausalLM if source is None else hf.AutoModelForSeq2SeqLM
+    with open(os.path.join(folder, "config.json")) as file:
+        kind = auto_class(json.load(file)["model_type"])
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     if source is not None:
         with torch.no_grad():
@@ -278,6 +291,13 @@ def make_older(name, folder):
         for i in range(2):
             tensors[f"h.{i}.attn.bias"] = torch.ones(1, 1, SEQ, SEQ).tril()
         save_file(tensors, weights, {"format": "pt"})
+    if name == "bert_older":  # TensorFlow's names, and what else was trained
+        weights = os.path.join(folder, "model.safetensors")
+        tensors = {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"): v for k, v in load_file(weights).items()}
+        tensors["bert.pooler.dense.weight"] = torch.ones(16, 16, dtype=torch.float16)
+        tensors["cls.seq_relationship.bias"] = torch.ones(2, dtype=torch.float16)
+        save_file(tensors, weights, {"format": "pt"})
     if name == "t5_v1_1":  # as published
         edit_json(path, lambda data: data.pop("scale_decoder_outputs"))
         edit_json(path, lambda data: data.update(tie_word_embeddings=False))
@@ -306,7 +326,8 @@ def make(name):
         fused = os.path.join(HERE, FUSED)
         model.save_pretrained(fused, save_original_format=False)
         os.remove(os.path.join(fused, "generation_config.json"))
-    os.remove(os.path.join(folder, "generation_config.json"))
+    if not is_bert(name):
+        os.remove(os.path.join(folder, "generation_config.json"))
     make_older(name, folder)
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
     expect = {"tokens": tokens}
@@ -332,6 +353,8 @@ def all_tensors(folder):
     for file in sorted(os.listdir(folder)):
         if file.startswith("model") and file.endswith(".safetensors"):
             tensors.update(load_file(os.path.join(folder, file)))
+    tensors = {k.replace(".gamma", ".weight").replace(".beta", ".bias"): v
+               for k, v in tensors.items() if "pooler" not in k and "seq_relationship" not in k}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

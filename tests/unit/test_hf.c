@@ -38,7 +38,8 @@ static const Fixture FIXTURES[] = {
     {"mixtral", DTYPE_BF16},     {"qwen3_moe", DTYPE_F32},   {"olmoe", DTYPE_F32},
     {"qwen2_moe", DTYPE_F32},    {"deepseek", DTYPE_F32},    {"deepseek_v2", DTYPE_F32},
     {"deepseek_v2_grouped", DTYPE_F32}, {"deepseek_v3", DTYPE_F32},
-    {"t5", DTYPE_F32},           {"t5_v1_1", DTYPE_BF16}};
+    {"t5", DTYPE_F32},           {"t5_v1_1", DTYPE_BF16},
+    {"bert", DTYPE_F32},         {"bert_older", DTYPE_F16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -191,7 +192,8 @@ static void test_logits(const char *name) {
         CHECK(start(&run, &imported, path), "%s", diag_text(run.diag));
         const char *expected = arena_printf(arena, "%s/expect.safetensors", dir);
         compare_logits(&run, expected);
-        if (!plan_source(run.plan)) compare_decoded(&run, path, expected);
+        bool writes = !plan_source(run.plan) && strncmp(name, "bert", 4) != 0;
+        if (writes) compare_decoded(&run, path, expected);
         run_close(&run);
     }
     diag_destroy(diag);
@@ -271,6 +273,13 @@ static bool export(Arena *arena, const Model *model, const char *weights, const 
     return fine;
 }
 
+/* What bert_older calls a norm's weight and bias. */
+static const char *older_norm(Arena *arena, const char *name) {
+    const char *last = strrchr(name, '.');
+    return arena_printf(arena, "%.*s.%s", (int)(last - name), name,
+                        strcmp(last, ".weight") == 0 ? "gamma" : "beta");
+}
+
 /* All parameters of the fixture, in the folder, bit for bit; the export is of the same dtype. */
 static void compare_tensors(const HfImport *imported, Arena *arena, const char *theirs_dir,
                             const char *ours_dir) {
@@ -284,6 +293,7 @@ static void compare_tensors(const HfImport *imported, Arena *arena, const char *
             const SafetensorsInfo *a = ours.tensors[i].info;
             const HfFound *b = hf_files_find(&theirs, a->name);
             if (!b) b = hf_files_find(&theirs, a->name + strlen("transformer."));
+            if (!b) b = hf_files_find(&theirs, older_norm(arena, a->name));
             CHECK(b && a->n_bytes == b->info->n_bytes && a->dtype == b->info->dtype &&
                       memcmp(a->data, b->info->data, a->n_bytes) == 0,
                   "%s differs", a->name);

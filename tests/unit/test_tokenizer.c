@@ -68,6 +68,22 @@ static void compare(Encoder *encoder, const json_t *line, const char *member, bo
     token_list_release(&tokens);
 }
 
+/* The ids of a line -> its text, where it is told. */
+static void compare_decoded(const Tokenizer *tokenizer, const json_t *line, int number) {
+    const json_t *ids = json_object_get(line, "ids"), *id;
+    const char *decoded = json_string_value(json_object_get(line, "decoded"));
+    StrBuf text = strbuf_create();
+    size_t i, length;
+    json_array_foreach(ids, i, id) {
+        const char *part = tokenizer_text(tokenizer, (uint32_t)json_integer_value(id), &length);
+        bool skips = tokenizer->strips_space && i == 0 && length > 0 && part[0] == ' ';
+        strbuf_put_bytes(&text, part + skips, length - skips);
+    }
+    CHECK(!decoded || strcmp(decoded, text.text) == 0, "line %d: decoded to '%s', not '%s'", number,
+          text.text, decoded);
+    strbuf_destroy(&text);
+}
+
 static void test_reference(const char *file, const char *cases, const char *pattern) {
     char name[128];
     snprintf(name, sizeof(name), "%s: the tokens of the reference", cases);
@@ -86,6 +102,7 @@ static void test_reference(const char *file, const char *cases, const char *patt
             CHECK(line, "line %d is no JSON", number + 1);
             compare(encoder, line, "ids", false, ++number);
             compare(encoder, line, "special", true, number);
+            compare_decoded(tokenizer, line, number);
             json_decref(line);
         }
         CHECK(number > 60, "only %d cases", number);
@@ -289,7 +306,9 @@ static void test_threads(const char *file, const char *pattern, const char *what
         CHECK(counts.items[i].count >= 0, "a word is there less than never");
         n_bytes += counts.items[i].count * counts.items[i].length;
     }
-    CHECK(n_bytes == (int64_t)n && pruned == 0, "%lld bytes counted of %zu", (long long)n_bytes, n);
+    /* Normalizers and pre-tokenizers of other kinds leave bytes out. */
+    CHECK((tokenizer->kind != TOKENIZER_BPE || n_bytes == (int64_t)n) && pruned == 0,
+          "%lld bytes counted of %zu", (long long)n_bytes, n);
     word_counts_release(&counts);
     encoder_destroy(encoder);
     token_list_release(&expected);
@@ -316,14 +335,28 @@ static void refuses_text(const char *name, const char *text, const char *pattern
 #define MODEL                                                                                      \
     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
+#define UNIGRAM(vocab) "\"model\":{\"type\":\"Unigram\",\"vocab\":[" vocab "]}"
+#define CHARSMAP(text)                                                                             \
+    "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"" text "\"}"
+
 static void test_wrong_json(void) {
     static const char *const CASES[][2] = {
         {"{", "JSON: "},
         {"{}", "no model"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", "the model type 'Unigram' is not supported"},
+        {"{\"model\":{\"type\":\"WordLevel\"}}", "the model type 'WordLevel' is not supported"},
         {"{" MODEL "}", "without the pre-tokenizer ByteLevel"},
-        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}}", "'BertPreTokenizer'"},
-        {"{" MODEL "," LEVEL ",\"normalizer\":{\"type\":\"Lowercase\"}}", "'Lowercase'"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "'Whitespace'"},
+        {"{" MODEL "," LEVEL ",\"normalizer\":{\"type\":\"Truncate\"}}", "'Truncate'"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", "not a list of 1 to"},
+        {"{" UNIGRAM("[\"a\"]") "}", "vocab[0] is not a piece and its score"},
+        {"{" UNIGRAM("[\"a\",0],[\"a\",0]") "}", "vocab[1], 'a', is there twice"},
+        {"{\"model\":{\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", "unk_id is not the number of a piece"},
+        {"{" UNIGRAM("[\"a\",0]") "," LEVEL "}", "ByteLevel with a model of type 'Unigram'"},
+        {"{" UNIGRAM("[\"a\",0]") "," CHARSMAP("YQ") "}", "no base64"},
+        {"{" UNIGRAM("[\"a\",0]") "," CHARSMAP("/////w==") "}", "the trie does not fit"},
+        {"{" UNIGRAM("[\"a\",0]") "," CHARSMAP("BAAAAAAAAAD/") "}", "not UTF-8"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"max_input_chars_per_word\":0}}", "max_input_chars"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":[]}}", "no vocab"},
         {"{" LEVEL ",\"model\":{\"vocab\":{},\"merges\":[]}}", "no vocab"},
         {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":0}}}", "no merges"},
         {"{" LEVEL ",\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "the id of 'a'"},
@@ -438,6 +471,48 @@ static void mutate(char *text, size_t *length, size_t capacity) {
     if (*length == 0) *length = 1;
 }
 
+/* Random bytes become a trie of labels that are met, small offsets and leaves, and a text of ASCII.
+ */
+static void shape_charsmap(unsigned char *bytes, size_t length) {
+    size_t n_units = random_below((uint32_t)length / 4);
+    uint32_t n_bytes = 4 * (uint32_t)n_units;
+    memcpy(bytes, &n_bytes, 4);
+    for (size_t i = 0; i < n_units; i++) {
+        uint32_t label = random_below(3) ? random_below(16) : random_below(64) | 1u << 31;
+        uint32_t unit = random_below(4) << 10 | random_below(2) << 8 | label;
+        memcpy(bytes + 4 + 4 * i, &unit, 4);
+    }
+    for (size_t i = 4 + 4 * n_units; i < length; i++) bytes[i] &= 0x7f;
+}
+
+/* Whatever a charsmap says, what it finds is text of its own. */
+static void test_charsmap(void) {
+    enum { MOST = 64 };
+    check_begin("a charsmap of any bytes is refused, or gives text");
+    int n_read = 0, n_found = 0;
+    for (int round = 0; round < 20000; round++) {
+        size_t length = random_below(MOST);
+        unsigned char *bytes = malloc(length + 1), chunk[5]; /* not more: sanitizers see it */
+        for (size_t i = 0; i < length; i++) bytes[i] = (unsigned char)random_below(256);
+        if (length >= 8 && round % 4) shape_charsmap(bytes, length);
+        Diag *diag = diag_create();
+        Arena *scratch_arena = arena_create();
+        Charsmap *map = charsmap_read(bytes, length, scratch_arena, NO_LOC, diag);
+        CHECK(map || diag_error_count(diag) == 1, "refused with '%s'", diag_text(diag));
+        n_read += map != NULL;
+        for (int i = 0; map && i < 50; i++) {
+            for (size_t k = 0; k < sizeof(chunk); k++) chunk[k] = (unsigned char)random_below(16);
+            const char *found = charsmap_find(map, chunk, sizeof(chunk));
+            n_found += found != NULL;
+            CHECK(!found || strlen(found) <= CHARSMAP_MOST_TEXT, "a text that does not end");
+        }
+        arena_destroy(scratch_arena);
+        diag_destroy(diag);
+        free(bytes);
+    }
+    CHECK(n_read > 1000 && n_found > 20, "%d read, %d texts found", n_read, n_found);
+}
+
 static void test_fuzz(const char *file, const char *pattern) {
     char name[128];
     snprintf(name, sizeof(name), "%s, damaged: refused, or used without harm", file);
@@ -490,6 +565,11 @@ int main(void) {
     test_reference("qwen2.json", "qwen2", NULL);
     test_reference("deepseek.json", "deepseek", NULL);
     test_reference("llama2.json", "llama2", NULL);
+    test_reference("t5.json", "t5", NULL);
+    test_reference("albert.json", "albert", NULL);
+    test_reference("fallback.json", "fallback", NULL);
+    test_reference("uncased.json", "uncased", NULL);
+    test_reference("cased.json", "cased", NULL);
     test_reference("small.tiktoken", "tiktoken_gpt2", "gpt2");
     test_reference("small.tiktoken", "tiktoken_cl100k", "cl100k");
     test_reference("small.tiktoken", "tiktoken_o200k", "o200k");
@@ -504,11 +584,16 @@ int main(void) {
     test_threads("gpt2.json", NULL, "any bytes");
     test_threads("small.tiktoken", "cl100k", "UTF-8");
     test_threads("deepseek.json", NULL, "UTF-8");
+    test_threads("uncased.json", NULL, "any bytes");
     test_wrong_json();
     test_wrong_tiktoken();
     test_patterns();
     test_fuzz("gpt2.json", NULL);
     test_fuzz("llama2.json", NULL);
+    test_fuzz("t5.json", NULL);
+    test_fuzz("fallback.json", NULL);
+    test_fuzz("uncased.json", NULL);
+    test_charsmap();
     test_fuzz("small.tiktoken", "gpt2");
     arena_destroy(arena);
     char command[64];
