@@ -22,7 +22,7 @@
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 14 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 15 };
 enum { PLAN_MAX_QUOTED = 4096 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
@@ -159,6 +159,8 @@ typedef struct PlanAttention {
     int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
     int64_t values;                            /* of a head of values; never 0 */
     int64_t window;                            /* 0: none */
+    int64_t keys;   /* seq, or more where c divides the queries; never 0 */
+    bool documents; /* a position sees its own only */
     AttentionKernels kernels;
 } PlanAttention;
 

@@ -294,6 +294,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
     command.q = b->in[0];
     command.k = b->in[1];
     command.v = b->in[2];
+    command.starts = s->starts;
     command.workspace = b->workspace;
     command.workspace_bytes = b->workspace_bytes;
     return command;
