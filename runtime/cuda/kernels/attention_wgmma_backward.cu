@@ -39,7 +39,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnValues;
     typedef PanelTile<Heads::HEAD, ROW_TILE> Queries;
     typedef PanelTile<Heads::VALUE, ROW_TILE> Outs;
-    static_assert(ROW_TILE == ATTENTION_WGMMA_KEYS_STEP, "as the binder counts");
+    static_assert((int)ROW_TILE == (int)ATTENTION_WGMMA_KEYS_STEP, "as the binder counts");
     constexpr int OWN_BYTES = OwnKeys::BYTES + OwnValues::BYTES;
     constexpr int BUFFER_BYTES = Queries::BYTES + Outs::BYTES;
     /* k, v, two of (q, do), two of (lse2, delta) */
