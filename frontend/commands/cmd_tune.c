@@ -51,11 +51,11 @@ static void print_attention(const TunedAttention *attention, const char *size) {
     int length = snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
                           dtype_name(k->dtype));
     if (k->window)
-        length += snprintf(form + length, sizeof(form) - (size_t)length, " window %" PRId64,
-                           k->window);
+        length +=
+            snprintf(form + length, sizeof(form) - (size_t)length, " window %" PRId64, k->window);
     if (k->keys != k->seq)
-        length += snprintf(form + length, sizeof(form) - (size_t)length, " of %" PRId64 " keys",
-                           k->keys);
+        length +=
+            snprintf(form + length, sizeof(form) - (size_t)length, " of %" PRId64 " keys", k->keys);
     if (k->documents) snprintf(form + length, sizeof(form) - (size_t)length, " documents");
     for (int i = 0; i < N_ATTENTION_KERNELS; i++)
         put_number(us[i], sizeof(us[i]), attention->us[i], "");

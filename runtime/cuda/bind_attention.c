@@ -66,8 +66,7 @@ typedef struct WgmmaKernels {
         .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
         .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
         .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix,                              \
-        .step = ATTENTION_WGMMA_STEP_##head_,                                                      \
-        .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_                                       \
+        .step = ATTENTION_WGMMA_STEP_##head_, .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_ \
     }
 #define WGMMA_SET(TYPE, suffix)                                                                    \
     WGMMA_KERNELS(TYPE, suffix, 64, 64), WGMMA_KERNELS(TYPE, suffix, 128, 128),                    \

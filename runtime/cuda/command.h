@@ -172,8 +172,8 @@ typedef struct AttentionCommand {
     AttentionShape shape;
     const void *q, *k, *v;
     const int32_t *starts; /* of documents: AttentionSizes; or NULL */
-    void *o;    /* read by backward */
-    float *lse; /* [batch, seq, kv_heads, group]; read by backward */
+    void *o;               /* read by backward */
+    float *lse;            /* [batch, seq, kv_heads, group]; read by backward */
     const void *d_o;
     void *dq, *dk, *dv;
     void *workspace;

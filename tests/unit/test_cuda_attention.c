@@ -457,9 +457,8 @@ static void test_wrong_documents(bool wgmma) {
         char *nodes = arena_printf(arena, "%s", make_documents(arena, &SHAPES[i], 1, ""));
         /* The tokens themselves, and some far off, in the place of what is found in them. */
         for (char *at = nodes; (at = strstr(at, "%5)")) != NULL;) at[1] = '4';
-        check_begin(
-            arena_printf(arena, "wrong places of documents, %s%s", dtype_name(SHAPES[i].dtype),
-                         ON_WGMMA[wgmma]));
+        check_begin(arena_printf(arena, "wrong places of documents, %s%s",
+                                 dtype_name(SHAPES[i].dtype), ON_WGMMA[wgmma]));
         run_changed(nodes, wgmma, set_wrong, look_at_all);
         check_end();
         arena_destroy(arena);

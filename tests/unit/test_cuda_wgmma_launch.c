@@ -71,7 +71,8 @@ static void check_launch(const LaunchCommand *launch, const char *name, int shar
 /* Attention of 300 positions, 3 heads, 2 sequences; or its gradient. */
 static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backward) {
     const char *q = arena_printf(arena, "%s[batch=2, seq=300, kv=3, head=%d]", c->dtype, c->head);
-    const char *v = arena_printf(arena, "%s[batch=2, seq=300, kv=3, value=%d]", c->dtype, c->values);
+    const char *v =
+        arena_printf(arena, "%s[batch=2, seq=300, kv=3, value=%d]", c->dtype, c->values);
     const char *lse = "f32[batch=2, seq=300, kv=3]";
     const char *attrs =
         arena_printf(arena, "{seq=seq, head=head, causal=1, scale=%g}", (double)c->scale);

@@ -30,7 +30,7 @@ typedef struct Training {
     {"optimizer.eps", "1e-6"}, {"seq", "8"}, {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}
 static const Training TRAININGS[] = {
     {{"gpt, heads of 40, c=2, documents", "models/gpt.lua", 2, DTYPE_BF16,
-      {SMALL, {"model", "80"}, {"heads", "2"}, {"documents", "5"}}},
+      {SMALL, {"model", "40"}, {"heads", "1"}, {"documents", "5"}}},
      {1, 1, 1, 16, 1, "1f1b", false, NULL, 0}, 2},
     {{"llama, heads of 72 in groups", "models/llama.lua", 1, DTYPE_F16,
       {SMALL, {"model", "144"}, {"heads", "2"}, {"kv_heads", "1"}}},

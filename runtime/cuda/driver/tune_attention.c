@@ -110,8 +110,8 @@ static AttentionCommand place(const Tuner *tuner, const Attention *attention, in
 }
 
 /* Where the documents of all sets' queries begin: of each row DOCUMENT positions long, but the
- * first; longer than tiles, as text is on average, and no multiple of them. c gives a rank, of those
- * that launches are for the first, a chunk of the beginning and one of the end. */
+ * first; longer than tiles, as text is on average, and no multiple of them. c gives a rank, of
+ * those that launches are for the first, a chunk of the beginning and one of the end. */
 static bool fill_documents(const Tuner *tuner, const Attention *attention) {
     enum { DOCUMENT = 1000, SHIFT = 300 };
     const AttentionShape *s = &attention->command.shape;

@@ -57,7 +57,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     auto copy_rows = [&](int first_row, int buffer) {
         attention_copy_rows<Heads, ROW_TILE, ATTENTION_WGMMA_THREADS, PanelTile>(
             buffers + buffer * BUFFER_BYTES, s, a.q, a.d_o, base, first_row);
-        copy_statistics<ROW_TILE>(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
+        copy_statistics<ROW_TILE>(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place,
+                                  first_row);
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
@@ -220,8 +221,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     }                                                                                              \
     KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, blocks)                             \
         attention_queries_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                       \
-        WGMMA_KERNEL((queries_gradient<T, AttentionHeads<head, value>,                             \
-                                       ATTENTION_WGMMA_QUERIES_STEP_##head>(a)));                  \
+        WGMMA_KERNEL((                                                                             \
+            queries_gradient<T, AttentionHeads<head, value>, ATTENTION_WGMMA_QUERIES_STEP_##head>( \
+                a)));                                                                              \
     }
 #define BACKWARD_KERNELS(T, suffix)                                                                \
     BACKWARD_KERNEL(64, 64, ROW_TILE, 2, T, suffix)                                                \

@@ -46,8 +46,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
      * nobody reads any more. */
     auto copy_next = [&](int first_key) {
         tile_copy_in<Values, KEYS, ATTENTION_WGMMA_THREADS>(
-            v_tiles + first_key / KEYS % 2 * Values::BYTES, v, base.value,
-            typename Rows::Values{s}, first_key, s.keys);
+            v_tiles + first_key / KEYS % 2 * Values::BYTES, v, base.value, typename Rows::Values{s},
+            first_key, s.keys);
         if (first_key + KEYS < end_key) copy_keys(first_key + KEYS);
         copy_async_commit();
     };
