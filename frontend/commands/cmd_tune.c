@@ -47,11 +47,16 @@ static const char *size_of(const PlanAttention *k, char size[80]) {
 
 static void print_attention(const TunedAttention *attention, const char *size) {
     const PlanAttention *k = &attention->kind;
-    char form[64], us[N_ATTENTION_KERNELS][24];
+    char form[128], us[N_ATTENTION_KERNELS][24];
     int length = snprintf(form, sizeof(form), "%s %s", k->backward ? "backward" : "forward",
                           dtype_name(k->dtype));
     if (k->window)
-        snprintf(form + length, sizeof(form) - (size_t)length, " window %" PRId64, k->window);
+        length +=
+            snprintf(form + length, sizeof(form) - (size_t)length, " window %" PRId64, k->window);
+    if (k->keys != k->seq)
+        length +=
+            snprintf(form + length, sizeof(form) - (size_t)length, " of %" PRId64 " keys", k->keys);
+    if (k->documents) snprintf(form + length, sizeof(form) - (size_t)length, " documents");
     for (int i = 0; i < N_ATTENTION_KERNELS; i++)
         put_number(us[i], sizeof(us[i]), attention->us[i], "");
     printf("%-36s %-16s %7" PRId64 " %10s %10s %10s  %s\n", size, form, attention->count,

@@ -159,6 +159,8 @@ typedef struct PlanAttention {
     int64_t batch, seq, kv_heads, group, head; /* q is [batch, seq, kv_heads, group, head] */
     int64_t values;                            /* of a head of values; never 0 */
     int64_t window;                            /* 0: none */
+    int64_t keys;   /* seq, or more where c divides the queries; never 0 */
+    bool documents; /* a position sees its own only */
     AttentionKernels kernels;
 } PlanAttention;
 

@@ -12,7 +12,8 @@
  * hexadecimal. The bytes are the library's own; whoever hands them back to it has it check them
  * first. Then one line per attention of which there was a choice, with the kernels that were
  * fastest: cudnn, mma or wgmma; before them, one whose values have heads of another size than keys
- * says values=N, one with a sliding window window=N.
+ * says values=N, one with a sliding window window=N, one that has the keys of other ranks' queries,
+ * too, keys=N, one within documents documents=1.
  */
 #include "planner/plan/plan_text.h"
 
@@ -50,7 +51,7 @@ bool plan_attention_same(const PlanAttention *a, const PlanAttention *b) {
     return a->backward == b->backward && a->causal == b->causal && a->dtype == b->dtype &&
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->values == b->values &&
-           a->window == b->window;
+           a->window == b->window && a->keys == b->keys && a->documents == b->documents;
 }
 
 const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind) {
@@ -88,6 +89,8 @@ static void put_attention(StrBuf *out, const PlanAttention *a) {
                   a->group, a->head);
     if (a->values != a->head) strbuf_printf(out, " values=%" PRId64, a->values);
     if (a->window) strbuf_printf(out, " window=%" PRId64, a->window);
+    if (a->keys != a->seq) strbuf_printf(out, " keys=%" PRId64, a->keys);
+    if (a->documents) strbuf_put(out, " documents=1");
     strbuf_printf(out, " kernels=%s\n", attention_kernels_word(a->kernels));
 }
 
@@ -207,6 +210,9 @@ static bool read_attention(PlanReader *reader, PlanAttention *attention) {
         plan_reader_int(reader, 1, INT_MAX, &attention->values);
     if (plan_reader_accept(reader, "window="))
         plan_reader_int(reader, 1, INT_MAX, &attention->window);
+    attention->keys = attention->seq;
+    if (plan_reader_accept(reader, "keys=")) plan_reader_int(reader, 1, INT_MAX, &attention->keys);
+    attention->documents = plan_reader_accept(reader, "documents=1");
     read_kernels(reader, &attention->kernels);
     return !reader->failed;
 }

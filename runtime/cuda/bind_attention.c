@@ -51,25 +51,27 @@ enum { EVEN_HEAD = 128 };
 static const TensorKernels TENSOR[] = {TENSOR_SET(DTYPE_BF16, bf16), TENSOR_SET(DTYPE_F16, f16)};
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
-/* Kernels on wgmma, for heads up to `head`, but for short ones, which gain nothing; none with a
- * soft cap, whose gradient needs scores longer than they keep them, and none for a part of the
- * queries or within documents, on which tune has not compared them. */
+/* Kernels on wgmma, for heads up to `head` and values up to `values`, likewise, but for short ones,
+ * which gain nothing; none with a soft cap, whose gradient needs scores longer than they keep them.
+ */
 typedef struct WgmmaKernels {
     DType dtype;
-    int head;
+    int head, values;
     KernelId forward, keys, queries;
-    int step; /* keys at a time, forward and in attention_queries_* */
+    int step, queries_step; /* keys at a time, forward and in attention_queries_* */
 } WgmmaKernels;
-#define WGMMA_KERNELS(dtype, head)                                                                 \
-    head, KERNEL_attention_forward_##head##_wgmma_##dtype,                                         \
-        KERNEL_attention_keys_##head##_wgmma_##dtype,                                              \
-        KERNEL_attention_queries_##head##_wgmma_##dtype, ATTENTION_WGMMA_STEP_##head
-static const WgmmaKernels WGMMA[] = {
-    {DTYPE_BF16, WGMMA_KERNELS(bf16, 64)},
-    {DTYPE_BF16, WGMMA_KERNELS(bf16, 128)},
-    {DTYPE_F16, WGMMA_KERNELS(f16, 64)},
-    {DTYPE_F16, WGMMA_KERNELS(f16, 128)},
-};
+#define WGMMA_KERNELS(TYPE, suffix, head_, values_)                                                \
+    {                                                                                              \
+        .dtype = TYPE, .head = head_, .values = values_,                                           \
+        .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
+        .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
+        .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix,                              \
+        .step = ATTENTION_WGMMA_STEP_##head_, .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_ \
+    }
+#define WGMMA_SET(TYPE, suffix)                                                                    \
+    WGMMA_KERNELS(TYPE, suffix, 64, 64), WGMMA_KERNELS(TYPE, suffix, 128, 128),                    \
+        WGMMA_KERNELS(TYPE, suffix, 192, 128)
+static const WgmmaKernels WGMMA[] = {WGMMA_SET(DTYPE_BF16, bf16), WGMMA_SET(DTYPE_F16, f16)};
 enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
 static const KernelsByDtype DELTA = KERNELS_BY_DTYPE(attention_delta);
@@ -108,7 +110,7 @@ static AttentionLaunches tensor_launches(const TensorKernels *t) {
 
 /* The same tiles. */
 static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
-    int row = w->head * 2;
+    int row = w->head * 2, both = row + w->values * 2;
     return (AttentionLaunches){
         .forward = w->forward,
         .delta = kernel_for_dtype(&DELTA, w->dtype),
@@ -119,10 +121,10 @@ static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
         .threads = ATTENTION_WGMMA_THREADS,
         .keys_threads = ATTENTION_WGMMA_THREADS,
         .queries_threads = ATTENTION_WGMMA_THREADS,
-        .forward_shared = (ATTENTION_TILE + 4 * w->step) * row,
-        .keys_shared = (2 * ATTENTION_TILE + 4 * ATTENTION_WGMMA_KEYS_STEP) * row +
+        .forward_shared = ATTENTION_TILE * row + 2 * w->step * both,
+        .keys_shared = (ATTENTION_TILE + 2 * ATTENTION_WGMMA_KEYS_STEP) * both +
                        statistics_bytes(ATTENTION_WGMMA_KEYS_STEP),
-        .queries_shared = (2 * ATTENTION_TILE + 4 * w->step) * row,
+        .queries_shared = (ATTENTION_TILE + 2 * w->queries_step) * both,
     };
 }
 
@@ -150,12 +152,18 @@ static AttentionLaunches any_launches(DType dtype, int64_t width) {
     return launches;
 }
 
+/* Kernels for heads up to EVEN_HEAD have values of the same size. */
+static bool is_within(const AttentionShape *shape, int head, int values) {
+    return shape->head <= head && attention_values(shape) <= values &&
+           (!attention_is_uneven(shape) || head > EVEN_HEAD);
+}
+
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
-    bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0 && attention_is_plain(shape) && !attention_is_uneven(shape);
+    bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD && shape->softcap == 0;
     for (int i = 0; suits && i < N_WGMMA; i++) {
-        if (shape->dtype == WGMMA[i].dtype && shape->head <= WGMMA[i].head) return &WGMMA[i];
+        const WgmmaKernels *w = &WGMMA[i];
+        if (shape->dtype == w->dtype && is_within(shape, w->head, w->values)) return w;
     }
     return NULL;
 }
@@ -166,14 +174,9 @@ bool cuda_attention_has_wgmma(const AttentionShape *shape) {
 
 /* NULL: there are none for it. */
 static const TensorKernels *find_tensor(const AttentionShape *shape) {
-    int64_t values = attention_values(shape);
-    bool uneven = attention_is_uneven(shape);
     for (int i = 0; suits_tensor_cores(shape) && i < N_TENSOR; i++) {
         const TensorKernels *t = &TENSOR[i];
-        if (shape->dtype == t->dtype && shape->head <= t->head && values <= t->values &&
-            (!uneven || t->head > EVEN_HEAD)) {
-            return t;
-        }
+        if (shape->dtype == t->dtype && is_within(shape, t->head, t->values)) return t;
     }
     return NULL;
 }
@@ -290,6 +293,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
     command.q = b->in[0];
     command.k = b->in[1];
     command.v = b->in[2];
+    command.starts = s->starts;
     command.workspace = b->workspace;
     command.workspace_bytes = b->workspace_bytes;
     return command;

@@ -154,7 +154,9 @@ PlanAttention attention_kind(const AttentionShape *s) {
                            .group = s->group,
                            .head = s->head,
                            .values = attention_values(s),
-                           .window = s->window};
+                           .window = s->window,
+                           .keys = attention_keys(s),
+                           .documents = s->documents};
 }
 
 bool gemm_device_joins(const PlanDevice *tuned, const GemmCommand *one, const GemmCommand *joined) {

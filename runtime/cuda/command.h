@@ -151,9 +151,12 @@ typedef struct AttentionShape {
     bool documents; /* a position sees its own only */
 } AttentionShape;
 
+static inline int64_t attention_keys(const AttentionShape *shape) {
+    return shape->keys ? shape->keys : shape->seq;
+}
 /* Does the rank have a part of the queries only, and all keys? */
 static inline bool attention_is_part(const AttentionShape *shape) {
-    return shape->keys != 0 && shape->keys != shape->seq;
+    return attention_keys(shape) != shape->seq;
 }
 static inline int64_t attention_values(const AttentionShape *shape) {
     return shape->values ? shape->values : shape->head;
@@ -162,18 +165,15 @@ static inline int64_t attention_values(const AttentionShape *shape) {
 static inline bool attention_is_uneven(const AttentionShape *shape) {
     return attention_values(shape) != shape->head;
 }
-/* Is it what cuDNN, tune and the kernels on wgmma know? */
-static inline bool attention_is_plain(const AttentionShape *shape) {
-    return !attention_is_part(shape) && !shape->documents;
-}
 
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,
  * from those and d_o: dq, dk, dv. By cuDNN: the same bits each time. */
 typedef struct AttentionCommand {
     AttentionShape shape;
     const void *q, *k, *v;
-    void *o;    /* read by backward */
-    float *lse; /* [batch, seq, kv_heads, group]; read by backward */
+    const int32_t *starts; /* of documents: AttentionSizes; or NULL */
+    void *o;               /* read by backward */
+    float *lse;            /* [batch, seq, kv_heads, group]; read by backward */
     const void *d_o;
     void *dq, *dk, *dv;
     void *workspace;

@@ -211,7 +211,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 14' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 15' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json
@@ -264,8 +264,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/14/13/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 13; this program reads 14: make it again' \
+sed '1s/15/14/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 14; this program reads 15: make it again' \
     check "$folder/old.plan"
 small_v=(--pipeline 2 --schedule zb-v)
 fails 'zb-v in four chunks' 2 'schedule zb-v: has two chunks a stage, the way down and the way back; not 4' \

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { GROUP = 128, ROWS = 64, DEPTH = 16, MOST_N = 128, MOST_UNDER_WAY = 64 };
+enum { GROUP = 128, ROWS = 64, DEPTH = 16, MOST_N = 192, MOST_UNDER_WAY = 64 };
 
 struct Operation {
     EmulateWgmma what;

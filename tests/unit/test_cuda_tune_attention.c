@@ -28,6 +28,10 @@ static const ModelSetting WIDE[MOST_SETTINGS] = {{"model", "40"}, {"heads", "1"}
 static const ModelSetting LATENT[LATENT_SETTINGS] = {
     {"model", "32"}, {"heads", "2"}, {"seq", "8"},    {"layers", "1"},
     {"vocab", "31"}, {"ffn", "32"},  {"q_rank", "0"}, {"kv_rank", "16"}};
+/* Within documents, of which c = 2 gives each rank four queries. */
+static const ModelSetting DIVIDED[LATENT_SETTINGS] = {
+    {"model", "40"}, {"heads", "1"}, {"seq", "8"},       {"layers", "1"},
+    {"vocab", "31"}, {"ffn", "32"},  {"documents", "5"}, {"optimizer.eps", "1e-6"}};
 static const Layout ONE = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
 
 /* How those on wgmma are played. */
@@ -97,6 +101,8 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
     } copy;
     memcpy(&copy, args[0], KERNELS[kernel].args_bytes);
     between.n_played++;
+    for (int i = 0; copy.sizes.starts && i < copy.sizes.batch * copy.sizes.seq; i++)
+        CHECK(copy.sizes.starts[i] == 0, "a document of eight begins at %d", copy.sizes.starts[i]);
     if (between.play == PLAY_NOTHING) return cudaSuccess;
     if (between.play == PLAY_BREAKING) between.broken = true;
     if (between.play == PLAY_LATE && between.timed)
@@ -158,11 +164,13 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
 }
 
 static bool make_plan(Run *run, const ModelSetting *settings) {
-    bool latent = settings == LATENT;
+    bool more = settings == LATENT || settings == DIVIDED;
     run_cudnn_backward = true;
+    run_context = settings == DIVIDED ? 2 : 1;
     bool good =
-        run_plan_for(run, latent ? "models/deepseek.lua" : "models/gpt.lua", settings,
-                     latent ? LATENT_SETTINGS : MOST_SETTINGS, &ONE, 4, true, true, DTYPE_BF16);
+        run_plan_for(run, settings == LATENT ? "models/deepseek.lua" : "models/gpt.lua", settings,
+                     more ? LATENT_SETTINGS : MOST_SETTINGS, &ONE, 4, true, true, DTYPE_BF16);
+    run_context = 1;
     CHECK(good, "%s", diag_text(run->diag));
     return good;
 }
@@ -221,7 +229,8 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
     count_attention(fake_cuda_graph(first), counts);
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
         int each = k == ATTENTION_CUDNN ? 2 : 3; /* own gradients are two kernels, and delta */
-        int expected = k == (int)kernels ? each * run->plan->n_micro : 0;
+        int ranks = (int)run->plan->mesh.size[MESH_C];
+        int expected = k == (int)kernels ? each * run->plan->n_micro * ranks : 0;
         CHECK(counts[k] == expected, "%s: %d of %d by %s", what, counts[k], expected,
               attention_kernels_word((AttentionKernels)k));
     }
@@ -397,6 +406,46 @@ static void test_latent(void) {
         }
         if (good)
             check_training(&run, &ON_GPU, chosen, ", 2 of 2 attentions", WITH[chosen], "latent");
+        run_close(&run);
+        end_fake();
+    }
+}
+
+/* Chunks of the queries and documents, on which cuDNN has no say: wrong kernels are found, right
+ * ones that are faster are chosen, written into the plan and found again. */
+static void test_divided(void) {
+    static const EngineOptions VIRTUAL = {.device = DEVICE_CUDA, .virtual_ranks = true};
+    static const struct {
+        const char *name;
+        double wgmma_ms;
+        Play play;
+        AttentionKernels chosen;
+    } CASES[] = {{"wgmma is faster", 0.9, PLAY_RIGHT, ATTENTION_WGMMA},
+                 {"wgmma is faster, and wrong", 0.9, PLAY_WRONG, ATTENTION_MMA}};
+    for (int i = 0; i < 2; i++) {
+        Run run;
+        TuneResult result;
+        char name[100];
+        snprintf(name, sizeof(name), "attention of two chunks, documents: %s", CASES[i].name);
+        check_begin(name);
+        start_fake(CUDNN, 0.1, 1, CASES[i].wgmma_ms);
+        between.play = CASES[i].play;
+        bool good = tune(&run, DIVIDED, &result);
+        CHECK(result.n_attentions == 2, "%d kinds", result.n_attentions);
+        for (int a = 0; good && a < result.n_attentions; a++) {
+            const TunedAttention *tuned = &result.attentions[a];
+            const PlanAttention *kind = &tuned->kind;
+            const char *why = tuned->refused[ATTENTION_WGMMA];
+            CHECK(kind->seq == 4 && kind->keys == 8 && kind->documents &&
+                      kind->kernels == CASES[i].chosen,
+                  "%lld of %lld by %s", (long long)kind->seq, (long long)kind->keys,
+                  attention_kernels_word(kind->kernels));
+            CHECK(tuned->us[ATTENTION_CUDNN] < 0 && (i == 0) == !why, "%g us by cuDNN, '%s'",
+                  tuned->us[ATTENTION_CUDNN], why ? why : "");
+        }
+        if (good)
+            check_training(&run, &VIRTUAL, CASES[i].chosen, ", 2 of 2 attentions",
+                           WITH[CASES[i].chosen], "divided");
         run_close(&run);
         end_fake();
     }
@@ -593,6 +642,7 @@ int main(void) {
     test_choice();
     test_small_device();
     test_latent();
+    test_divided();
     test_other_devices();
     test_other_libraries();
     test_without_cudnn();

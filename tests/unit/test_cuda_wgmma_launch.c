@@ -20,26 +20,32 @@ typedef struct WgmmaShared {
 } WgmmaShared;
 static const WgmmaShared SHARED_64 = {49152, 66560, 65536};
 static const WgmmaShared SHARED_128 = {163840, 132096, 196608};
+/* Of 384 and 256 bytes. */
+static const WgmmaShared SHARED_192 = {212992, 164864, 163840};
 
 typedef struct WgmmaCase {
     const char *dtype;
-    int head;
+    int head, values;
     float scale;
     const char *kernels;       /* "64_wgmma": of attention_forward_64_wgmma_bf16 */
     const WgmmaShared *shared; /* NULL: not one on wgmma */
 } WgmmaCase;
 
 static const WgmmaCase CASES[] = {
-    {"bf16", 40, 0.1f, "64_wgmma", &SHARED_64},
-    {"f16", 64, 0.1f, "64_wgmma", &SHARED_64},
-    {"bf16", 72, 0.1f, "128_wgmma", &SHARED_128},
-    {"f16", 128, 0.1f, "128_wgmma", &SHARED_128},
-    /* short heads, odd heads, long heads (no wgmma), a scale that is not positive, f32 */
-    {"bf16", 32, 0.1f, "32", NULL},
-    {"bf16", 44, 0.1f, "any", NULL},
-    {"bf16", 136, 0.1f, "256", NULL},
-    {"f16", 64, -0.1f, "any", NULL},
-    {"f32", 64, 0.1f, "any", NULL},
+    {"bf16", 40, 40, 0.1f, "64_wgmma", &SHARED_64},
+    {"f16", 64, 64, 0.1f, "64_wgmma", &SHARED_64},
+    {"bf16", 72, 72, 0.1f, "128_wgmma", &SHARED_128},
+    {"f16", 128, 128, 0.1f, "128_wgmma", &SHARED_128},
+    {"bf16", 192, 128, 0.1f, "192_wgmma", &SHARED_192},
+    {"f16", 96, 64, 0.1f, "192_wgmma", &SHARED_192},
+    /* short heads, odd heads, long heads (no wgmma), long values, a scale that is not positive, f32
+     */
+    {"bf16", 32, 32, 0.1f, "32", NULL},
+    {"bf16", 44, 44, 0.1f, "any", NULL},
+    {"bf16", 136, 136, 0.1f, "256", NULL},
+    {"bf16", 64, 136, 0.1f, "256", NULL},
+    {"f16", 64, 64, -0.1f, "any", NULL},
+    {"f32", 64, 64, 0.1f, "any", NULL},
 };
 
 /* attention_PART_64_bf16; but the kernels for any head: attention_any_PART_bf16, forward without
@@ -65,20 +71,23 @@ static void check_launch(const LaunchCommand *launch, const char *name, int shar
 /* Attention of 300 positions, 3 heads, 2 sequences; or its gradient. */
 static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backward) {
     const char *q = arena_printf(arena, "%s[batch=2, seq=300, kv=3, head=%d]", c->dtype, c->head);
+    const char *v =
+        arena_printf(arena, "%s[batch=2, seq=300, kv=3, value=%d]", c->dtype, c->values);
     const char *lse = "f32[batch=2, seq=300, kv=3]";
     const char *attrs =
         arena_printf(arena, "{seq=seq, head=head, causal=1, scale=%g}", (double)c->scale);
     const char *node =
         backward
             ? arena_printf(arena,
-                           "%%2:3 = attention_grad(%%0, %%0, %%0, %%0, %%1, %%0) %s : "
+                           "%%3:3 = attention_grad(%%0, %%0, %%2, %%2, %%1, %%2) %s : "
                            "%s, %s, %s",
-                           attrs, q, q, q)
-            : arena_printf(arena, "%%2:2 = attention(%%0, %%0, %%0) %s : %s, %s", attrs, q, lse);
+                           attrs, q, q, v)
+            : arena_printf(arena, "%%3:2 = attention(%%0, %%0, %%2) %s : %s, %s", attrs, v, lse);
     return arena_printf(arena,
                         "graph \"\" mesh(t=1, d=1, p=1) {\nforward:\n"
-                        "%%0 = input() {name=\"\"} : %s\n%%1 = input() {name=\"\"} : %s\n%s\n}\n",
-                        q, lse, node);
+                        "%%0 = input() {name=\"\"} : %s\n%%1 = input() {name=\"\"} : %s\n"
+                        "%%2 = input() {name=\"\"} : %s\n%s\n}\n",
+                        q, lse, v, node);
 }
 
 static void check_case(const WgmmaCase *c, bool backward) {
@@ -110,8 +119,8 @@ static void check_case(const WgmmaCase *c, bool backward) {
 int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         char name[80];
-        snprintf(name, sizeof(name), "launches on wgmma: %s, heads of %d, scale %g", CASES[i].dtype,
-                 CASES[i].head, (double)CASES[i].scale);
+        snprintf(name, sizeof(name), "launches on wgmma: %s, heads of %d and %d, scale %g",
+                 CASES[i].dtype, CASES[i].head, CASES[i].values, (double)CASES[i].scale);
         check_begin(name);
         check_case(&CASES[i], false);
         check_case(&CASES[i], true);

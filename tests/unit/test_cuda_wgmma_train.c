@@ -22,18 +22,19 @@ int main(void) {
 typedef struct Training {
     Variant variant;
     Layout layout;
+    int c;
 } Training;
 
 /* clang-format off */
 #define SMALL \
     {"optimizer.eps", "1e-6"}, {"seq", "8"}, {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}
 static const Training TRAININGS[] = {
-    {{"gpt, heads of 40", "models/gpt.lua", 2, DTYPE_BF16,
-      {SMALL, {"model", "80"}, {"heads", "2"}}},
-     {2, 1, 1, 8, 1, "1f1b", false, NULL, 0}},
+    {{"gpt, heads of 40, c=2, documents", "models/gpt.lua", 2, DTYPE_BF16,
+      {SMALL, {"model", "40"}, {"heads", "1"}, {"documents", "5"}}},
+     {1, 1, 1, 16, 1, "1f1b", false, NULL, 0}, 2},
     {{"llama, heads of 72 in groups", "models/llama.lua", 1, DTYPE_F16,
       {SMALL, {"model", "144"}, {"heads", "2"}, {"kv_heads", "1"}}},
-     {1, 1, 1, 16, 1, "1f1b", false, NULL, 0}},
+     {1, 1, 1, 16, 1, "1f1b", false, NULL, 0}, 1},
 };
 /* clang-format on */
 /* With AddressSanitizer, ten times slower, the first will do. */
@@ -73,7 +74,7 @@ static void check_counts(const Run *run) {
     const FakeGraph *graph = fake_cuda_graph(0);
     const char *said = engine_attention(run->engine);
     int n = 0, expected = 3 * run->plan->n_blocks * run->plan->n_micro *
-                          run->plan->mesh.size[MESH_T] * run->plan->mesh.size[MESH_D];
+                          run->plan->mesh.size[MESH_T] * run->plan->mesh.size[MESH_C];
     for (int i = 0; i < graph->n_nodes; i++) {
         const FakeFunction *function = graph->nodes[i].launch.function;
         n += graph->nodes[i].kind == FAKE_KERNEL && !function->generated &&
@@ -88,6 +89,7 @@ static void check_training(const Training *t) {
     char name[160], why[512] = "";
     const EngineOptions options = {.device = DEVICE_CUDA, .virtual_ranks = true};
     Run run = {0}, cpu;
+    run_context = t->c;
     check_begin(layout_name(t->variant.name, &t->layout, name, sizeof(name)));
     bool done =
         start_on_cpu(&cpu, &t->variant, &t->layout) && run_steps(&cpu, STEPS, LEARNING_RATE);

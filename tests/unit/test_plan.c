@@ -64,6 +64,8 @@ static void add_device(Arena *arena, Plan *plan) {
                                         .head = 64,
                                         .values = i == 2 ? 48 : 64,
                                         .window = i == 2 ? 256 : 0,
+                                        .keys = i == 2 ? 4096 : 1024,
+                                        .documents = i == 2,
                                         .kernels = (AttentionKernels)i};
     }
     for (int i = 0; i < N_TUNED; i++) {
@@ -112,8 +114,9 @@ static void test_device(Arena *arena, Diag *diag) {
     CHECK(strstr(first.text, "\nattention backward=1 causal=1 dtype=bf16 batch=8 seq=1024 "
                              "kv_heads=25 group=1 head=64 kernels=mma\n"),
           "another form of attention");
-    CHECK(strstr(first.text, " group=2 head=64 values=48 window=256 kernels=wgmma\n"),
-          "another form of attention with a window and values of another size");
+    CHECK(strstr(first.text, " group=2 head=64 values=48 window=256 keys=4096 documents=1 "
+                             "kernels=wgmma\n"),
+          "another form of attention with all that may be said of it");
     Plan *back = plan_parse(arena, "a.plan", first.text, diag);
     CHECK(back && verify_plan(back, diag), "%s", diag_text(diag));
     if (back) {
@@ -233,9 +236,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 14", "perilune plan 15", "x.plan:1: the plan's format is version 15"},
-        {"perilune plan 14", "perilune plan 6",
-         "version 6; this program reads 14: make it again with perilune plan"},
+        {"perilune plan 15", "perilune plan 16", "x.plan:1: the plan's format is version 16"},
+        {"perilune plan 15", "perilune plan 6",
+         "version 6; this program reads 15: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:17: expected what is recomputed: none, selective or full, at 'all'"},
         {"\npath=line", "\npath=zigzag", "expected the path of micro-batches: line, loop or v, at"},

@@ -22,7 +22,6 @@ static bool is_other_library(const AttentionChoice *choice) {
 static bool find_tuned(const AttentionChoice *choice, const AttentionCommand *attention,
                        const PlanAttention *kind, AttentionKernels *out) {
     if (!choice->tuned || is_other_library(choice)) return false;
-    if (!attention_is_plain(&attention->shape)) return false; /* tune leaves these out */
     const PlanAttention *tuned = plan_find_attention(choice->tuned, kind);
     if (!tuned) return false;
     *out = tuned->kernels;

@@ -22,29 +22,32 @@ typedef struct Attention {
 } Attention;
 
 typedef struct OperandBytes {
-    int64_t queries, outs, keys, values, lse; /* with their gradients */
+    int64_t queries, outs, keys, values, lse, starts;
 } OperandBytes;
 
 static OperandBytes measure_operands(const AttentionShape *s) {
     int64_t rows = s->batch * s->seq * s->kv_heads * s->group;
-    int64_t values = attention_values(s), keys = rows / s->group;
+    int64_t values = attention_values(s), keys = s->batch * attention_keys(s) * s->kv_heads;
+    int64_t starts = s->documents ? s->batch * s->seq : 0;
     return (OperandBytes){.queries = tuner_operand_bytes(rows * s->head, s->dtype),
                           .outs = tuner_operand_bytes(rows * values, s->dtype),
                           .keys = tuner_operand_bytes(keys * s->head, s->dtype),
                           .values = tuner_operand_bytes(keys * values, s->dtype),
-                          .lse = tuner_operand_bytes(rows, DTYPE_F32)};
+                          .lse = tuner_operand_bytes(rows, DTYPE_F32),
+                          .starts = tuner_operand_bytes(starts, DTYPE_I32)};
 }
 
 static int64_t set_bytes(const AttentionShape *s) {
     OperandBytes bytes = measure_operands(s);
     int64_t each = bytes.queries + bytes.outs + bytes.keys + bytes.values;
-    return ALIGN_BYTES + each + bytes.lse + (s->backward ? each : 0);
+    return ALIGN_BYTES + bytes.starts + each + bytes.lse + (s->backward ? each : 0);
 }
 
 /* Gives the command operands and results from `at` on. */
 static void lay_out(AttentionCommand *command, unsigned char *at) {
     OperandBytes bytes = measure_operands(&command->shape);
-    command->q = at;
+    command->starts = bytes.starts ? (const int32_t *)at : NULL;
+    command->q = at += bytes.starts;
     command->k = at += bytes.queries;
     command->v = at += bytes.keys;
     command->o = at += bytes.values;
@@ -66,7 +69,6 @@ static Attention *find_attention(const Tuner *tuner, const PlanAttention *kind) 
 /* Without a choice there is nothing to do: own kernels on mma.sync could do all of them. */
 void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const Node *node) {
     const char *why;
-    if (!attention_is_plain(&command->shape)) return;
     PlanAttention kind = attention_kind(&command->shape);
     Attention *known = find_attention(tuner, &kind);
     if (!known) {
@@ -107,6 +109,30 @@ static AttentionCommand place(const Tuner *tuner, const Attention *attention, in
     return command;
 }
 
+/* Where the documents of all sets' queries begin: of each row DOCUMENT positions long, but the
+ * first; longer than tiles, as text is on average, and no multiple of them. c gives a rank, of
+ * those that launches are for the first, a chunk of the beginning and one of the end. */
+static bool fill_documents(const Tuner *tuner, const Attention *attention) {
+    enum { DOCUMENT = 1000, SHIFT = 300 };
+    const AttentionShape *s = &attention->command.shape;
+    int64_t count = s->batch * s->seq, bytes = count * (int64_t)sizeof(int32_t);
+    if (!s->documents) return true;
+    int32_t *starts = ARENA_ARRAY(tuner->arena, int32_t, count);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = i / s->seq, position = i % s->seq;
+        if (attention_is_part(s) && position >= s->seq / 2) position += attention_keys(s) - s->seq;
+        int64_t start = (position + row * SHIFT) / DOCUMENT * DOCUMENT - row * SHIFT;
+        starts[i] = start > 0 ? (int32_t)start : 0;
+    }
+    bool fine = true;
+    for (int64_t i = 0; fine && i < tuner->memory_bytes / attention->set_bytes; i++) {
+        AttentionCommand command = place(tuner, attention, (int)i);
+        fine = cuda_fill_repeated(&tuner->device, (void *)command.starts, bytes, starts, bytes,
+                                  tuner->stream, tuner->diag);
+    }
+    return fine;
+}
+
 /* --- launches --- */
 
 static AttentionKernels as_given(void *user, const AttentionCommand *command) {
@@ -119,7 +145,7 @@ static AttentionKernels as_given(void *user, const AttentionCommand *command) {
  * gradient's node, which has the same attributes, where not `backward`. */
 static bool bind_own(const Tuner *tuner, const Node *node, const AttentionCommand *command,
                      bool backward, AttentionKernels kernels, CommandList *out) {
-    enum { MOST_INPUTS = 6 };
+    enum { MOST_INPUTS = 7 };
     const AttentionCheck check = {as_given, &kernels};
     CudaEmitter emitter = {.list = out, .plan = tuner->plan, .attention = &check};
     void *in[MOST_INPUTS] = {(void *)command->q, (void *)command->k, (void *)command->v,
@@ -136,6 +162,8 @@ static bool bind_own(const Tuner *tuner, const Node *node, const AttentionComman
                  .workspace = tuner->workspace,
                  .workspace_bytes = tuner->workspace_bytes,
                  .backend = &emitter};
+    int documents = attention_documents(node);
+    if (documents >= 0) in[documents] = (void *)command->starts;
     for (int i = 0; i < node->n_inputs && i < MOST_INPUTS; i++) {
         in_local[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
                                  &tuner->plan->mesh);
@@ -187,8 +215,8 @@ enum { MOST_RESULTS = 3 };
 /* dq, dk, dv or o, lse. Returns how many. */
 static int list_results(const AttentionCommand *command, TuneTensor out[MOST_RESULTS]) {
     const AttentionShape *s = &command->shape;
-    int64_t rows = s->batch * s->seq * s->kv_heads * s->group, keys = rows / s->group;
-    int64_t values = attention_values(s);
+    int64_t rows = s->batch * s->seq * s->kv_heads * s->group;
+    int64_t values = attention_values(s), keys = s->batch * attention_keys(s) * s->kv_heads;
     if (s->backward) {
         out[0] = (TuneTensor){"dq", command->dq, s->dtype, rows * s->head, NULL};
         out[1] = (TuneTensor){"dk", command->dk, s->dtype, keys * s->head, NULL};
@@ -242,8 +270,9 @@ static bool keep_results(Trial *trial) {
 /* For a gradient with what attention makes of them. */
 static bool fill_operands(Trial *trial) {
     const Attention *attention = trial->attention;
-    return tune_fill_normal(trial->tuner, (void *)trial->command.q,
-                            attention->set_bytes - ALIGN_BYTES, attention->kind.dtype) &&
+    const AttentionCommand *command = &trial->command;
+    int64_t bytes = attention->set_bytes - ALIGN_BYTES - measure_operands(&command->shape).starts;
+    return tune_fill_normal(trial->tuner, (void *)command->q, bytes, attention->kind.dtype) &&
            (!attention->kind.backward || run(trial, false, ATTENTION_MMA));
 }
 
@@ -330,8 +359,11 @@ static const char *first_line(Arena *arena, const char *text) {
 
 /* What timing reads, whatever was there before. */
 static bool fill_numbers(Tuner *tuner, const Trial *trial) {
-    return cuda_fill_numbers(&tuner->device, (void *)trial->command.q,
-                             trial->attention->set_bytes - ALIGN_BYTES, tuner->stream, tuner->diag);
+    const AttentionCommand *command = &trial->command;
+    int64_t starts = measure_operands(&command->shape).starts;
+    return cuda_fill_numbers(&tuner->device, (void *)command->q,
+                             trial->attention->set_bytes - ALIGN_BYTES - starts, tuner->stream,
+                             tuner->diag);
 }
 
 /* Kernels, if their results are right. What fails here, the device perhaps with it, is not
@@ -346,7 +378,8 @@ static bool time_tried(Tuner *tuner, const Attention *attention, AttentionKernel
     trial.n_results = list_results(&trial.command, trial.results);
     tuner->diag = diag_create();
     tell(tuner, attention, kernels);
-    bool fine = try_kernels(&trial) && fill_numbers(tuner, &trial);
+    bool fine =
+        fill_documents(tuner, attention) && try_kernels(&trial) && fill_numbers(tuner, &trial);
     if (fine && !trial.refused)
         fine = time_kernels(tuner, attention, kernels, out) && out->us[kernels] >= 0 &&
                try_again(&trial);
@@ -370,6 +403,7 @@ static bool time_known(Tuner *tuner, const Attention *attention, TunedAttention 
     *out = (TunedAttention){.kind = attention->kind, .count = attention->count};
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) out->us[k] = -1;
     if (attention->set_bytes > tuner->memory_bytes) return true;
+    if (!fill_documents(tuner, attention)) return false;
     tell(tuner, attention, ATTENTION_MMA);
     if (!time_kernels(tuner, attention, ATTENTION_MMA, out)) return false;
     if (!attention->entry || out->us[ATTENTION_MMA] >= 0) return true;

@@ -102,6 +102,16 @@ template <int HEAD_, int VALUE_> struct AttentionHeads {
     static_assert(EVEN ? VALUE == HEAD : VALUE <= HEAD, "values go out through tiles of keys");
 };
 
+/* How rows of outputs and of values follow each other: as those of queries and keys, where EVEN. */
+template <bool EVEN> struct AttentionRows {
+    typedef QueryRows Outs;
+    typedef KeyRows Values;
+};
+template <> struct AttentionRows<false> {
+    typedef OutRows Outs;
+    typedef ValueRows Values;
+};
+
 /* Where row 0 (key 0) of a head lies, and its output (value): the same where Heads::EVEN. */
 struct AttentionBase {
     int64_t head, value;
@@ -119,35 +129,35 @@ static __device__ __forceinline__ AttentionBase attention_key_base(const Attenti
     return {first, Heads::EVEN ? first : attention_first_value(s, p)};
 }
 
-/* Starts copying rows of q, and behind them as many of d_o, into tiles; */
-template <class Heads, int ROWS, int THREADS>
+/* Starts copying rows of q, and behind them as many of d_o, into tiles of that form; */
+template <class Heads, int ROWS, int THREADS, template <int, int> class Tile = RowTile>
 static __device__ __forceinline__ void
 attention_copy_rows(SharedAddress to, const AttentionSizes &s, const void *q, const void *d_o,
                     const AttentionBase &base, int first) {
-    typedef RowTile<Heads::HEAD> Queries;
+    typedef Tile<Heads::HEAD, ROWS> Queries;
     if constexpr (Heads::EVEN) {
         const void *const both[2] = {q, d_o};
         tile_copy_in<Queries, ROWS, THREADS>(to, both, base.head, QueryRows{s}, first, s.rows);
     } else {
         const void *const one[1] = {q}, *const other[1] = {d_o};
         tile_copy_in<Queries, ROWS, THREADS>(to, one, base.head, QueryRows{s}, first, s.rows);
-        tile_copy_in<RowTile<Heads::VALUE>, ROWS, THREADS>(
+        tile_copy_in<Tile<Heads::VALUE, ROWS>, ROWS, THREADS>(
             to + ROWS * Heads::HEAD * 2, other, base.value, OutRows{s}, first, s.rows);
     }
 }
 /* of keys and values. */
-template <class Heads, int KEYS, int THREADS>
+template <class Heads, int KEYS, int THREADS, template <int, int> class Tile = RowTile>
 static __device__ __forceinline__ void
 attention_copy_keys(SharedAddress to, const AttentionSizes &s, const void *k, const void *v,
                     const AttentionBase &base, int first) {
-    typedef RowTile<Heads::HEAD> Keys;
+    typedef Tile<Heads::HEAD, KEYS> Keys;
     if constexpr (Heads::EVEN) {
         const void *const both[2] = {k, v};
         tile_copy_in<Keys, KEYS, THREADS>(to, both, base.head, KeyRows{s}, first, s.keys);
     } else {
         const void *const one[1] = {k}, *const other[1] = {v};
         tile_copy_in<Keys, KEYS, THREADS>(to, one, base.head, KeyRows{s}, first, s.keys);
-        tile_copy_in<RowTile<Heads::VALUE>, KEYS, THREADS>(
+        tile_copy_in<Tile<Heads::VALUE, KEYS>, KEYS, THREADS>(
             to + KEYS * Heads::HEAD * 2, other, base.value, ValueRows{s}, first, s.keys);
     }
 }

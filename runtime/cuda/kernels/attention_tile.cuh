@@ -15,8 +15,8 @@ static __device__ __forceinline__ int thread_anew(void) {
     return renew((int)threadIdx.x);
 }
 
-/* Rows one after the other. */
-template <int HEAD_> struct RowTile {
+/* Rows one after the other, any number of them. */
+template <int HEAD_, int ROWS_ = 0> struct RowTile {
     static constexpr int HEAD = HEAD_;
     static_assert(HEAD == 32 || HEAD % 64 == 0, "eight rows, permuted, are in different banks");
 

@@ -5,9 +5,6 @@
 #include "runtime/cuda/kernels/attention.cuh"
 #include "runtime/cuda/kernels/wgmma.cuh"
 
-/* For what is shared with kernels that are asked for attention within documents: these are not. */
-static constexpr const int32_t *NO_DOCUMENTS = nullptr;
-
 /* Rows or keys of a warpgroup: two of them do a block's ATTENTION_TILE. */
 enum { GROUP_ROWS = ATTENTION_TILE / 2 };
 
@@ -27,12 +24,12 @@ template <int HEAD_, int ROWS> struct PanelTile {
     }
 };
 
-/* scores [64, 8 N8] = rows of A, this warpgroup's 64 from a_row on, times rows of B, all of them,
- * over HEAD columns. Issued and committed. */
+/* scores [64, 8 N8] = rows of A, this warpgroup's 64 from a_row on, times as many rows of B from
+ * the one at `b` on, over HEAD columns. Issued and committed. */
 template <typename T, class A, class B, int N8>
 static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], SharedAddress a,
                                                     int a_row, SharedAddress b) {
-    static_assert(B::BYTES == N8 * 8 * B::HEAD * 2, "all rows of B");
+    static_assert(B::HEAD == A::HEAD && B::PANEL_BYTES >= N8 * 8 * 128, "rows of B");
     const WgmmaMatrix of_a = wgmma_matrix(a + a_row * 128, 16), of_b = wgmma_matrix(b, 16);
     wgmma_fence();
 #pragma unroll

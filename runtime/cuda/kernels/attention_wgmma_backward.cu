@@ -32,105 +32,123 @@ weights_gradient(const float *delta, const float (&weights)[N8][4], float (&dp)[
     }
 }
 
-template <typename T, int HEAD>
+/* N: rows whose weights are there at a time, which registers decide. */
+template <typename T, class Heads, int N>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
-    typedef PanelTile<HEAD, ATTENTION_TILE> Own;
-    typedef PanelTile<HEAD, ROW_TILE> Rows;
-    static_assert(Rows::BYTES == ATTENTION_WGMMA_KEYS_STEP * HEAD * 2, "as the binder counts");
+    typedef PanelTile<Heads::HEAD, ATTENTION_TILE> OwnKeys;
+    typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnValues;
+    typedef PanelTile<Heads::HEAD, ROW_TILE> Queries;
+    typedef PanelTile<Heads::VALUE, ROW_TILE> Outs;
+    static_assert((int)ROW_TILE == (int)ATTENTION_WGMMA_KEYS_STEP, "as the binder counts");
+    constexpr int OWN_BYTES = OwnKeys::BYTES + OwnValues::BYTES;
+    constexpr int BUFFER_BYTES = Queries::BYTES + Outs::BYTES;
     /* k, v, two of (q, do), two of (lse2, delta) */
     DYNAMIC_SHARED(unsigned char, shared);
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, false);
-    const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + Own::BYTES;
-    const SharedAddress buffers = v_tile + Own::BYTES;
-    constexpr int STATISTICS = 2 * Own::BYTES + 4 * Rows::BYTES;
+    const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + OwnKeys::BYTES;
+    const SharedAddress buffers = k_tile + OWN_BYTES;
+    constexpr int STATISTICS = OWN_BYTES + 2 * BUFFER_BYTES;
     const int tile_key = place.tile * ATTENTION_TILE;
-    const int64_t base = attention_first_query(s, place);
-    const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
+    const AttentionBase base = attention_query_base<Heads>(s, place);
+    const int32_t *const starts = attention_starts(s, place);
     const int group_row = first_group_row();
 
     auto copy_rows = [&](int first_row, int buffer) {
-        tile_copy_in<Rows, ROW_TILE, ATTENTION_WGMMA_THREADS>(
-            buffers + buffer * 2 * Rows::BYTES, rows, base, QueryRows{s}, first_row, s.rows);
-        copy_statistics<ROW_TILE>(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place, first_row);
+        attention_copy_rows<Heads, ROW_TILE, ATTENTION_WGMMA_THREADS, PanelTile>(
+            buffers + buffer * BUFFER_BYTES, s, a.q, a.d_o, base, first_row);
+        copy_statistics<ROW_TILE>(k_tile + STATISTICS + buffer * 2 * ROW_TILE * 4, a, place,
+                                  first_row);
         copy_async_commit();
     };
     int first_row = attention_begin_row(s, tile_key, ROW_TILE);
-    const int end_row = attention_end_row(s, NO_DOCUMENTS, tile_key + ATTENTION_TILE);
-    tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
-        k_tile, kv, attention_first_key(s, place), KeyRows{s}, tile_key, s.keys);
-    copy_rows(first_row, 0);
+    const int end_row = attention_end_row(s, starts, tile_key + ATTENTION_TILE);
+    if (first_row < end_row) { /* of part of the queries none may see these keys */
+        attention_copy_keys<Heads, ATTENTION_TILE, ATTENTION_WGMMA_THREADS, PanelTile>(
+            k_tile, s, a.k, a.v, attention_key_base<Heads>(s, place), tile_key);
+        copy_rows(first_row, 0);
+    }
 
-    float dk[1][HEAD / 8][4], dv[1][HEAD / 8][4];
+    float dk[1][Heads::HEAD / 8][4], dv[1][Heads::VALUE / 8][4];
     clear_fragments(dk);
     clear_fragments(dv);
 #pragma unroll 1
     for (int buffer = 0; first_row < end_row; first_row += ROW_TILE, buffer ^= 1) {
         wait_for_tiles();
-        const SharedAddress q_tile = buffers + buffer * 2 * Rows::BYTES;
-        const SharedAddress do_tile = q_tile + Rows::BYTES;
-        const float *lse2 = (const float *)(shared + STATISTICS) + buffer * 2 * ROW_TILE;
+        const SharedAddress tiles = buffers + buffer * BUFFER_BYTES;
         const int key = tile_key + thread_anew() / 32 * 16; /* this warp's first */
-        float p[1][ROW_TILE / 8][4], ds[1][ROW_TILE / 8][4];
-        uint32_t weights[ROW_TILE / 16][1][4], gradients[ROW_TILE / 16][1][4];
+#pragma unroll 1
+        for (int part = 0; part < ROW_TILE; part += N) {
+            const SharedAddress q_rows = tiles + part * 128;
+            const SharedAddress do_rows = q_rows + Queries::BYTES;
+            const float *lse2 = (const float *)(shared + STATISTICS) + buffer * 2 * ROW_TILE + part;
+            float p[1][N / 8][4], ds[1][N / 8][4];
+            uint32_t weights[N / 16][1][4], gradients[N / 16][1][4];
 
-        issue_scores<T, Own, Rows>(p[0], k_tile, group_row, q_tile);
-        issue_scores<T, Own, Rows>(ds[0], v_tile, group_row, do_tile);
-        if (first_row + ROW_TILE < end_row) copy_rows(first_row + ROW_TILE, buffer ^ 1);
-        wgmma_wait<1>();
-        wgmma_pin(p[0]);
-        mask_transposed<1, ROW_TILE>(s, NO_DOCUMENTS, first_row, key, p);
-        weigh(s, lse2, p[0]);
-        pack_fragments<T>(weights, p);
-        issue_weighted<T, Rows>(dv[0], weights, do_tile);
-        wgmma_wait<1>();
-        wgmma_pin(ds[0]);
-        weights_gradient(lse2 + ROW_TILE, p[0], ds[0]);
-        pack_fragments<T>(gradients, ds);
-        issue_weighted<T, Rows>(dk[0], gradients, q_tile);
-        wgmma_wait<0>();
-        wgmma_pin(dv[0]);
-        wgmma_pin(dk[0]);
-        wgmma_pin(weights);
-        wgmma_pin(gradients);
+            issue_scores<T, OwnKeys, Queries>(p[0], k_tile, group_row, q_rows);
+            issue_scores<T, OwnValues, Outs>(ds[0], v_tile, group_row, do_rows);
+            if (part == 0 && first_row + ROW_TILE < end_row)
+                copy_rows(first_row + ROW_TILE, buffer ^ 1);
+            wgmma_wait<1>();
+            wgmma_pin(p[0]);
+            mask_transposed<1, N>(s, starts, first_row + part, key, p);
+            weigh(s, lse2, p[0]);
+            pack_fragments<T>(weights, p);
+            issue_weighted<T, Outs>(dv[0], weights, do_rows);
+            wgmma_wait<1>();
+            wgmma_pin(ds[0]);
+            weights_gradient(lse2 + ROW_TILE, p[0], ds[0]);
+            pack_fragments<T>(gradients, ds);
+            issue_weighted<T, Queries>(dk[0], gradients, q_rows);
+            wgmma_wait<0>();
+            wgmma_pin(dv[0]);
+            wgmma_pin(dk[0]);
+            wgmma_pin(weights);
+            wgmma_pin(gradients);
+        }
     }
     /* Out through k and v, which nobody reads any more. */
     __syncthreads();
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
     const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
-    const int64_t at = attention_first_key(s, last);
+    const AttentionBase at = attention_key_base<Heads>(s, last);
     const float scale[1][2] = {{s.scale, s.scale}}, one[1][2] = {{1, 1}};
-    tile_put<T, Own>(shared, in_tile, 0, dk, scale);
-    tile_put<T, Own>(shared + Own::BYTES, in_tile, 0, dv, one);
+    tile_put<T, OwnKeys>(shared, in_tile, 0, dk, scale);
+    tile_put<T, OwnValues>(shared + OwnKeys::BYTES, in_tile, 0, dv, one);
     __syncwarp();
-    tile_copy_out<Own, 16>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key, s.keys);
-    tile_copy_out<Own, 16>(shared + Own::BYTES, in_tile, (T *)a.dv + at, KeyRows{s}, key, s.keys);
+    tile_copy_out<OwnKeys, 16>(shared, in_tile, (T *)a.dk + at.head, KeyRows{s}, key, s.keys);
+    tile_copy_out<OwnValues, 16>(shared + OwnKeys::BYTES, in_tile, (T *)a.dv + at.value,
+                                 typename AttentionRows<Heads::EVEN>::Values{s}, key, s.keys);
 }
 
-template <typename T, int HEAD, int KEYS>
+template <typename T, class Heads, int KEYS>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
-    typedef PanelTile<HEAD, ATTENTION_TILE> Own;
+    constexpr int HEAD = Heads::HEAD;
+    typedef PanelTile<HEAD, ATTENTION_TILE> OwnQueries;
+    typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnOuts;
     typedef PanelTile<HEAD, KEYS> Keys;
+    typedef PanelTile<Heads::VALUE, KEYS> Values;
+    constexpr int BUFFER_BYTES = Keys::BYTES + Values::BYTES;
     constexpr int PART = 32;
     DYNAMIC_SHARED(unsigned char, shared); /* q, do, two of (k, v) */
     const AttentionSizes &s = a.sizes;
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
-    const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + Own::BYTES;
-    const SharedAddress buffers = do_tile + Own::BYTES;
+    const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + OwnQueries::BYTES;
+    const SharedAddress buffers = do_tile + OwnOuts::BYTES;
     const int tile_row = place.tile * ATTENTION_TILE;
     const int end_key = attention_end_key(s, tile_row + ATTENTION_TILE);
-    int first_key = attention_begin_key(s, NO_DOCUMENTS, tile_row, KEYS);
-    const int64_t base = attention_first_key(s, place);
-    const void *const kv[2] = {a.k, a.v}, *const rows[2] = {a.q, a.d_o};
+    const int32_t *const starts = attention_starts(s, place);
+    int first_key = attention_begin_key(s, starts, tile_row, KEYS);
+    const AttentionBase base = attention_key_base<Heads>(s, place);
     const int group_row = first_group_row();
 
     auto copy_keys = [&](int first_key, int buffer) {
-        tile_copy_in<Keys, KEYS, ATTENTION_WGMMA_THREADS>(buffers + buffer * 2 * Keys::BYTES, kv,
-                                                          base, KeyRows{s}, first_key, s.keys);
+        attention_copy_keys<Heads, KEYS, ATTENTION_WGMMA_THREADS, PanelTile>(
+            buffers + buffer * BUFFER_BYTES, s, a.k, a.v, base, first_key);
         copy_async_commit();
     };
-    tile_copy_in<Own, ATTENTION_TILE, ATTENTION_WGMMA_THREADS>(
-        q_tile, rows, attention_first_query(s, place), QueryRows{s}, tile_row, s.rows);
+    attention_copy_rows<Heads, ATTENTION_TILE, ATTENTION_WGMMA_THREADS, PanelTile>(
+        q_tile, s, a.q, a.d_o, attention_query_base<Heads>(s, place), tile_row);
     copy_keys(first_key, 0);
 
     float acc[1][HEAD / 8][4], lse2[2], delta[2];
@@ -145,18 +163,18 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
 #pragma unroll 1
     for (int buffer = 0; first_key < end_key; first_key += KEYS, buffer ^= 1) {
         wait_for_tiles();
-        const SharedAddress k_tile = buffers + buffer * 2 * Keys::BYTES;
+        const SharedAddress k_tile = buffers + buffer * BUFFER_BYTES;
         const int thread = thread_anew(), row = tile_row + thread / 32 * 16;
         float ds[1][KEYS / 8][4], dp[1][KEYS / 8][4];
         uint32_t gradients[KEYS / PART][PART / 16][1][4];
 
-        issue_scores<T, Own, Keys>(ds[0], q_tile, group_row, k_tile);
-        issue_scores<T, Own, Keys>(dp[0], do_tile, group_row, k_tile + Keys::BYTES);
+        issue_scores<T, OwnQueries, Keys>(ds[0], q_tile, group_row, k_tile);
+        issue_scores<T, OwnOuts, Values>(dp[0], do_tile, group_row, k_tile + Keys::BYTES);
         if (first_key + KEYS < end_key) copy_keys(first_key + KEYS, buffer ^ 1);
         wgmma_wait<1>();
         wgmma_pin(ds[0]);
         if (wgmma_meanwhile(s.seq)) {
-            attention_mask_scores(s, NO_DOCUMENTS, row, first_key, ds);
+            attention_mask_scores(s, starts, row, first_key, ds);
 #pragma unroll
             for (int n = 0; n < KEYS / 8; n++) {
 #pragma unroll
@@ -189,28 +207,27 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), s.causal);
     const int in_tile = thread_anew() / 32 * 16;
     const float scale[1][2] = {{s.scale, s.scale}};
-    tile_put<T, Own>(shared, in_tile, 0, acc, scale);
+    tile_put<T, OwnQueries>(shared, in_tile, 0, acc, scale);
     __syncwarp();
-    tile_copy_out<Own, 16>(shared, in_tile, (T *)a.dq + attention_first_query(s, last),
-                           QueryRows{s}, last.tile * ATTENTION_TILE + in_tile, s.rows);
+    tile_copy_out<OwnQueries, 16>(shared, in_tile, (T *)a.dq + attention_first_query(s, last),
+                                  QueryRows{s}, last.tile * ATTENTION_TILE + in_tile, s.rows);
 }
 
-#define BACKWARD_KERNELS(T, suffix)                                                                \
+/* blocks: of attention_queries_* on a processor. */
+#define BACKWARD_KERNEL(head, value, rows, blocks, T, suffix)                                      \
     KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
-        attention_keys_64_wgmma_##suffix(AttentionBackwardArgs a) {                                \
-        WGMMA_KERNEL((keys_gradient<T, 64>(a)));                                                   \
+        attention_keys_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                          \
+        WGMMA_KERNEL((keys_gradient<T, AttentionHeads<head, value>, rows>(a)));                    \
     }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
-        attention_keys_128_wgmma_##suffix(AttentionBackwardArgs a) {                               \
-        WGMMA_KERNEL((keys_gradient<T, 128>(a)));                                                  \
-    }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 2)                                  \
-        attention_queries_64_wgmma_##suffix(AttentionBackwardArgs a) {                             \
-        WGMMA_KERNEL((queries_gradient<T, 64, ATTENTION_WGMMA_STEP_64>(a)));                       \
-    }                                                                                              \
-    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, 1)                                  \
-        attention_queries_128_wgmma_##suffix(AttentionBackwardArgs a) {                            \
-        WGMMA_KERNEL((queries_gradient<T, 128, ATTENTION_WGMMA_STEP_128>(a)));                     \
+    KERNEL_FUNCTION __launch_bounds__(ATTENTION_WGMMA_THREADS, blocks)                             \
+        attention_queries_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                       \
+        WGMMA_KERNEL((                                                                             \
+            queries_gradient<T, AttentionHeads<head, value>, ATTENTION_WGMMA_QUERIES_STEP_##head>( \
+                a)));                                                                              \
     }
+#define BACKWARD_KERNELS(T, suffix)                                                                \
+    BACKWARD_KERNEL(64, 64, ROW_TILE, 2, T, suffix)                                                \
+    BACKWARD_KERNEL(128, 128, ROW_TILE, 1, T, suffix)                                              \
+    BACKWARD_KERNEL(192, 128, ROW_TILE / 2, 1, T, suffix)
 BACKWARD_KERNELS(bf16_t, bf16)
 BACKWARD_KERNELS(f16_t, f16)
