@@ -22,17 +22,15 @@ typedef struct Parter {
     ValueMap *maps; /* [n_parts]; the first is everybody's */
 } Parter;
 
-static int64_t run_length(const Parter *p, const Node *route) {
-    int64_t slots = node_int(route, ATTR_slots, 0);
-    return (slots + p->n_parts - 1) / p->n_parts;
+/* Where run k begins: they are as even as they can be. */
+static int64_t run_start(const Parter *p, const Node *route, int k) {
+    return node_int(route, ATTR_slots, 0) * k / p->n_parts;
 }
 
-/* Run k of the route: [k x length, ...), the last one perhaps shorter. */
 static bool add_route_part(Parter *p, const Node *route, int k) {
-    int64_t slots = node_int(route, ATTR_slots, 0), first = k * run_length(p, route);
-    int64_t left = slots - first, length = run_length(p, route);
+    int64_t slots = node_int(route, ATTR_slots, 0), first = run_start(p, route, k);
     const Attr attrs[5] = {*node_attr(route, ATTR_to), *node_attr(route, ATTR_experts),
-                           attr_int(ATTR_slots, left < length ? left : length),
+                           attr_int(ATTR_slots, run_start(p, route, k + 1) - first),
                            attr_int(ATTR_first, first), attr_int(ATTR_count, slots)};
     Value chosen = *value_map_at(&p->maps[0], route->inputs[0]);
     Node *part = pass_build(p->ctx, p->out, OP_ROUTE, route, route->phase, &chosen, 1, attrs, 5);
@@ -79,17 +77,15 @@ static bool find_rows(const Parter *p) {
         p->route_of[n] = -1;
         for (int i = 0; i < node->n_inputs; i++) {
             Value in = node->inputs[i];
-            bool counts = in.node->op == OP_ROUTE && in.output == 2;
-            if (p->route_of[in.node->id] < 0 || counts) continue;
-            p->route_of[n] = p->route_of[in.node->id];
+            bool whole = in.node->op == OP_COMBINE || (in.node->op == OP_ROUTE && in.output == 2);
+            if (p->route_of[in.node->id] >= 0 && !whole) p->route_of[n] = p->route_of[in.node->id];
         }
         if (node->op == OP_ROUTE) {
             p->route_of[n] = n;
             n_routes++;
             if (node_attr(node, ATTR_first))
                 return refuse(p, node, "the route's slots are in parts already");
-            int64_t slots = node_int(node, ATTR_slots, 0);
-            if (slots <= (p->n_parts - 1) * run_length(p, node))
+            if (node_int(node, ATTR_slots, 0) < p->n_parts)
                 return refuse(p, node, "an expert has too few slots for so many parts");
         }
         if (p->route_of[n] < 0 || node->op == OP_ROUTE || node->op == OP_COMBINE) continue;
