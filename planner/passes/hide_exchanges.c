@@ -92,15 +92,23 @@ static double find_ready(const Scheduler *s, const Node *node, int first) {
     return ready;
 }
 
-/* The next node: one that a message needs if there is any to start at `now`, else any that can
- * start, else the one that can soonest. *out_start: when. */
-static int find_next(const Scheduler *s, int first, int end, double now, double *out_start) {
+/* The next node: of those that can start at `now` one that the first message still to come needs,
+ * or else the second and so on; else any that can start, else the one that can soonest. `left`:
+ * messages to come. *out_start: when. */
+static int find_next(const Scheduler *s, int first, int end, uint64_t left, double now,
+                     double *out_start) {
     int needed = -1, other = -1, soonest = -1;
+    uint64_t for_message = 0;
     double soon = 0;
-    for (int n = first; n < end && needed < 0; n++) {
+    for (int n = first; n < end; n++) {
         double ready = s->placed[n] ? -1 : find_ready(s, s->in->nodes[n], first);
         if (ready < 0) continue;
-        if (ready <= now && s->messages[n]) needed = n;
+        uint64_t needs = s->messages[n] & left;
+        needs &= -needs; /* the first alone */
+        if (ready <= now && needs && (needed < 0 || needs < for_message)) {
+            needed = n;
+            for_message = needs;
+        }
         if (ready <= now && other < 0) other = n;
         if (soonest < 0 || ready < soon) soonest = n, soon = ready;
     }
@@ -115,13 +123,15 @@ static int find_next(const Scheduler *s, int first, int end, double now, double 
 /* Nodes [first, end), which are of one block and task. */
 static void schedule_region(Scheduler *s, int first, int end) {
     double now = 0, sent = 0; /* when the work so far, and the messages so far, are done */
-    bool any = find_needs(s, first, end) != 0;
-    for (int left = end - first, n = first; left > 0; left--, n++) {
+    uint64_t left = find_needs(s, first, end);
+    bool any = left != 0;
+    for (int n = first; n < end; n++) {
         double start = now;
-        int next = any ? find_next(s, first, end, now, &start) : n;
+        int next = any ? find_next(s, first, end, left, now, &start) : n;
         const Node *node = s->in->nodes[next];
         double took = any ? estimate_flops(s, node) : 0;
         if (is_message(node)) {
+            left &= ~(s->messages[next] & -s->messages[next]);
             if (start > sent) sent = start;
             s->done[next] = sent += took;
             now = start;
