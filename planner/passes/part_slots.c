@@ -71,7 +71,6 @@ static bool refuse(const Parter *p, const Node *node, const char *what) {
 
 /* Fills route_of. Whatever reads a route's tables or rows has rows itself, but for combine. */
 static bool find_rows(const Parter *p) {
-    int n_routes = 0;
     for (int n = 0; n < p->in->n_nodes; n++) {
         const Node *node = p->in->nodes[n];
         p->route_of[n] = -1;
@@ -82,7 +81,6 @@ static bool find_rows(const Parter *p) {
         }
         if (node->op == OP_ROUTE) {
             p->route_of[n] = n;
-            n_routes++;
             if (node_attr(node, ATTR_first))
                 return refuse(p, node, "the route's slots are in parts already");
             if (node_int(node, ATTR_slots, 0) < p->n_parts)
@@ -100,11 +98,7 @@ static bool find_rows(const Parter *p) {
     for (int n = 0; n < p->in->n_nodes; n++) {
         if (p->in->nodes[n]->op == OP_COMBINE) p->route_of[n] = -1; /* its result is everybody's */
     }
-    if (n_routes > 0) return true;
-    diag_error(p->ctx->diag, NO_LOC,
-               "--expert-parts %d: the model routes no tokens to experts, whose slots it would cut",
-               p->n_parts);
-    return false;
+    return true;
 }
 
 Graph *pass_part_slots(const Graph *in, PassContext *ctx) {
