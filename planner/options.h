@@ -37,9 +37,11 @@ typedef struct PlanOptions {
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
-    const char *dump_after; /* pass name, or NULL */
-    StrBuf *dump;           /* what its graphs are added to */
-    bool priced;            /* never run: a micro-batch of 1 may be half a pair */
+    const char *dump_after;   /* pass name, or NULL */
+    StrBuf *dump;             /* what its graphs are added to */
+    int expert_parts;         /* runs that experts' slots are cut into; 0: 1 */
+    bool waits_for_exchanges; /* all-to-alls stand where their readers are (hide_exchanges) */
+    bool priced;              /* never run: a micro-batch of 1 may be half a pair */
 } PlanOptions;
 
 /* What the model says about its training; the command line may override. */

@@ -45,6 +45,18 @@ static Graph *run_passes(const Graph *graph, const char *first, const char *last
     return (Graph *)graph;
 }
 
+static bool check_parts(const PlanRequest *request, Diag *diag) {
+    int n_parts = request->options.expert_parts;
+    for (int n = 0; n < request->forward->n_nodes; n++) {
+        if (request->forward->nodes[n]->op == OP_ROUTE) return true;
+    }
+    if (n_parts < 2) return true;
+    diag_error(diag, NO_LOC,
+               "--expert-parts %d: the model routes no tokens to experts, whose slots it would cut",
+               n_parts);
+    return false;
+}
+
 static bool check_request(const PlanRequest *request, Diag *diag) {
     const PlanOptions *options = &request->options;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
@@ -80,6 +92,7 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
             e);
         return false;
     }
+    if (!check_parts(request, diag)) return false;
     if (options->n_chunks < 1 || options->n_chunks > MAX_CHUNKS) {
         diag_error(diag, NO_LOC, "--chunks: %d; must be between 1 and %d", options->n_chunks,
                    MAX_CHUNKS);

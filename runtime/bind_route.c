@@ -16,6 +16,7 @@ RoutePlace bind_route_place(const Binding *b) {
         .first = bind_offset(b, whole, sharding, 0),
         .local = tokens->dims[0],
         .valid = bind_valid(b, whole, sharding, 0),
+        .from = routes ? node_int(b->node, ATTR_first, 0) : 0,
         .model = routes ? 0 : rows->dims[rows->rank - 1],
     };
 }

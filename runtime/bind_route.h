@@ -7,7 +7,8 @@
 
 typedef struct RoutePlace {
     int64_t batch, seq, choices;
-    int64_t experts, slots; /* of all ranks; an expert's capacity in a sequence */
+    int64_t experts, slots; /* of all ranks; an expert's capacity in a sequence, or a run of it */
+    int64_t from;           /* of a route: where in the capacity the run begins */
     int64_t first, local,
         valid;     /* experts of this rank: from first on, padding included, without */
     int64_t model; /* numbers of a row; 0 for route */

@@ -251,6 +251,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     bool chunked = schedule >= 0 && schedule_is_chunked(schedule);
     options->n_chunks = (int)cli_int(args, OPT_CHUNKS, chunked ? 2 : 1);
     options->sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL);
+    options->expert_parts = (int)cli_int(args, OPT_EXPERT_PARTS, 1);
     if (!plan_zero_from_args(args, options, diag)) return false;
     DeviceKind device = DEVICE_CPU;
     bool runs = args->command->run != cmd_plan;

@@ -96,6 +96,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     if (!cluster) return NULL;
     PlanOptions *options = &job->plan.options;
     options->cuda = !cluster->is_cpu;
+    options->expert_parts = (int)cli_int(args, OPT_EXPERT_PARTS, 1);
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     if (!plan_precision_from_args(args, options, diag) ||
         !plan_fp8_products_from_args(args, cluster, options, diag) ||

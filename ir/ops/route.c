@@ -3,6 +3,7 @@
  *   scores [batch, seq, routes] -- top --> chosen i32[batch, seq, choice], the best first
  *   chosen -- route --> slots i32[batch, seq, choice]: expert x capacity + place, -1: dropped
  *                       tokens i32[experts, batch, slot]: position x choices + choice, -1: empty
+ *                       slots may be a run of all that an expert has: `first` on, of `count`
  *                       counts f32[batch, routes]: choices that fell on each expert, dropped or not
  *   x [batch, seq, model] -- dispatch --> [experts, batch, slot, model]
  *   h [experts, batch, slot, model], gates [batch, seq, choice] -- combine --> [batch, seq, model]
@@ -196,6 +197,21 @@ void grad_put(GradContext *ctx, const Node *node, const Value *douts, Value *din
     dins[0] = grad_build(ctx, OP_TAKE, (Value[]){douts[0], node->inputs[1]}, 2, &axis, 1);
 }
 
+/* The run of an expert's slots that a route fills: from `first` on, of `count`. */
+static bool check_run(const Node *node, int64_t slots, const Type *chosen, Diag *diag) {
+    int64_t first = node_int(node, ATTR_first, 0), count = node_int(node, ATTR_count, slots);
+    int64_t most = chosen->dims[1] * chosen->dims[2];
+    bool both = (node_attr(node, ATTR_first) != NULL) == (node_attr(node, ATTR_count) != NULL);
+    if (both && first >= 0 && count <= most && first <= count && slots <= count - first) {
+        return true;
+    }
+    diag_error(diag, node->loc,
+               "route: slots from %" PRId64 " on, %" PRId64 " of %" PRId64
+               ": first and count go together, and all lie within an expert's slots",
+               first, slots, count);
+    return false;
+}
+
 /* Numbers of slots are i32; counts of choices are exact in f32. */
 static bool check_sizes(const Node *node, int64_t experts, int64_t slots, const Type *chosen,
                         Diag *diag) {
@@ -231,6 +247,7 @@ bool infer_route(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     if (!check_sizes(node, experts, slots, chosen, diag)) return false;
+    if (!check_run(node, slots, chosen, diag)) return false;
     int batch = chosen->axes[0];
     int64_t n = chosen->dims[0];
     node->types[0] = *chosen;
@@ -383,7 +400,7 @@ double route_active_share(const RouteSet *routes, const Node *product) {
     if (!route) return 1;
     const Type *slots = &route->types[0], *tokens = &route->types[1];
     double share = (double)(slots->dims[1] * slots->dims[2]) /
-                   ((double)tokens->dims[0] * (double)tokens->dims[2]);
+                   ((double)tokens->dims[0] * (double)node_int(route, ATTR_count, tokens->dims[2]));
     return share < 1 ? share : 1;
 }
 

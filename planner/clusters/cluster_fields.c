@@ -118,6 +118,8 @@ const ClusterField CLUSTER_FIELDS[] = {
              "the same, backward"),
     FLAG("software.overlaps_tensor", software.overlaps_tensor, OPTIONAL,
          "so do those of the tensor axis"),
+    FLAG("software.overlaps_exchanges", software.overlaps_exchanges, OPTIONAL,
+         "all-to-alls run beside work of their own block"),
     FRACTION("software.exchange_hidden", software.exchange_hidden, OPTIONAL, 0,
              "of all-to-alls' time, beside another micro-batch"),
     FLAG("software.exchange_once_a_node", software.exchange_once_a_node, OPTIONAL,

@@ -5,6 +5,7 @@
 #include "planner/cost/count_calls.h"
 #include "planner/cost/count_leaves.h"
 #include "planner/cost/device_time.h"
+#include "planner/cost/exchange_clock.h"
 #include "planner/cost/node_cost.h"
 #include "planner/cost/shared_weights.h"
 #include "planner/cost/thin_model.h"
@@ -140,6 +141,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     request.options.split = NULL;
     request.options.dump_after = NULL;
     request.options.priced = true;
+    request.options.waits_for_exchanges = !costs->cluster->software.overlaps_exchanges;
     Diag *diag = diag_create();
     lowered.plan = plan_make(cache->arena, &request, diag);
     if (lowered.plan) {
@@ -313,23 +315,48 @@ static double model_flops(const Node *node, const Mesh *mesh) {
     return OPS[node->op].flops(node, inputs, outputs);
 }
 
+static PhaseCost *phase_of(Pricer *p, const Node *node) {
+    SegmentCost *segment = segment_of(p, node->id);
+    return node->phase == PHASE_FORWARD    ? &segment->forward
+           : node->phase == PHASE_BACKWARD ? &segment->backward
+                                           : &segment->weights;
+}
+
+static double known_us(const PhaseCost *cost) {
+    return cost->product_us + cost->attention_us + cost->memory_us + cost->collective_us;
+}
+
+/* One phase of one part of the model, by its clock. */
+typedef struct PhaseClock {
+    ExchangeClock clock;
+    PhaseCost *phase;
+} PhaseClock;
+
 static void price_nodes(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
+    int n_clocks = (2 + p->costs->n_kinds) * N_PHASES;
+    PhaseClock *clocks = ARENA_ARRAY(work, PhaseClock, n_clocks + 1);
+    ExchangeTimes times = exchange_times_create(graph, work);
     const Cluster *cluster = p->costs->cluster;
     NodePricer pricer = node_pricer_create(cluster, graph, work);
     bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
                  p->out->recompute == RECOMPUTE_SELECTIVE;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        SegmentCost *segment = segment_of(p, n);
         if (node->phase == PHASE_UPDATE) continue;
-        PhaseCost *phase = node->phase == PHASE_FORWARD    ? &segment->forward
-                           : node->phase == PHASE_BACKWARD ? &segment->backward
-                                                           : &segment->weights;
+        PhaseCost *phase = phase_of(p, node);
+        PhaseClock *by = &clocks[(2 + p->lowered->segment[n]) * N_PHASES + (int)node->phase];
+        double before_us = known_us(phase); /* BEFORE is -2 */
         node_cost_add(phase, &pricer, node);
+        exchange_clock_add(&by->clock, &times, node, known_us(phase) - before_us);
+        by->phase = phase;
         if (again && node->op == OP_ATTENTION_GRAD) {
             node_cost_add_attention_again(phase, &pricer, node);
         }
+    }
+    for (int i = 0; cluster->software.overlaps_exchanges && i < n_clocks; i++) {
+        if (clocks[i].clock.exchange_us > 0)
+            clocks[i].phase->within_us = exchange_clock_hidden_us(&clocks[i].clock);
     }
 }
 
@@ -508,6 +535,7 @@ static void add_phase(PhaseCost *sum, const PhaseCost *other) {
     sum->memory_us += other->memory_us;
     sum->collective_us += other->collective_us;
     sum->exchange_us += other->exchange_us;
+    sum->within_us += other->within_us;
     sum->beside_us += other->beside_us;
     sum->host_us += other->host_us;
     sum->flops += other->flops;

@@ -24,6 +24,7 @@ typedef struct PhaseCost {
     double memory_us;     /* everything that is bound by memory */
     double collective_us; /* messages of axes t, c and e that nothing hides */
     double exchange_us;   /* all-to-alls, hidden or not: of these, what is not */
+    double within_us;     /* of exchange_us, what runs beside work of the same phase and part */
     double beside_us;     /* of exchange_us, what costs nothing beside another micro-batch's work */
     double host_us;       /* what the host waits beyond the device */
     double flops;         /* of products and attention, as run (recomputation counted) */

@@ -378,7 +378,7 @@ void phase_cost_close(PhaseCost *cost, const ClusterSoftware *software, int t, b
     double hidden_us = software->exchange_hidden * cost->exchange_us;
     if (hidden_us > device_us) hidden_us = device_us;
     cost->beside_us = (1 - software->overlap_slowdown) * hidden_us;
-    cost->collective_us -= cost->beside_us;
+    cost->collective_us -= cost->beside_us + (1 - software->overlap_slowdown) * cost->within_us;
     cost->us = software_phase_us(software, device_us, cost->collective_us, cost->n_ops,
                                  cost->n_collectives, t, backward);
     cost->host_us = cost->us - device_us - cost->collective_us;

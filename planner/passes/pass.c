@@ -136,6 +136,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .fp8_tensor_cores = info->run == pass_multiply_fp8,
                     .recompute = RECOMPUTE_FULL,
                     .zero = 1 + 2 * (info->run == pass_spread_messages),
+                    .expert_parts = 1 + (info->run == pass_part_slots),
                     .cuda = true}};
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);

@@ -93,6 +93,24 @@ static void keep_outputs(Planner *p) {
     }
 }
 
+/* On a GPU an all-to-all runs beside what follows it (hide_exchanges.c): what it reads has to stay
+ * until its result is waited for, or what is written there meanwhile would wait for it. */
+static void keep_sent(Planner *p) {
+    int *waited = ARENA_ARRAY(p->arena, int, p->graph->n_nodes + 1); /* by id of a message */
+    for (int n = p->graph->n_nodes - 1; n >= 0; n--) {
+        const Node *node = p->graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) waited[node->inputs[i].node->id] = n;
+    }
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        if (node->op != OP_ALL_TO_ALL) continue;
+        const Node *reader = p->graph->nodes[waited[n]];
+        int value = value_index(node->inputs[0]);
+        bool here = waited[n] > n && segment_of(reader) == segment_of(node);
+        if (here && p->last_use[value] < reader->id) p->last_use[value] = reader->id;
+    }
+}
+
 static BufferClass persistent_class(const Node *node) {
     switch (node->op) {
     case OP_PARAM: return CLASS_PARAMETER;
@@ -465,6 +483,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
     keep_outputs(&p);
+    if (cuda) keep_sent(&p);
     make_storages(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);

@@ -18,6 +18,7 @@ typedef struct SearchReport {
     ModelCosts *costs;
     const SearchRequest *request;
     const SearchResult *result; /* n_found > 0 */
+    int expert_parts;           /* runs of experts' slots, of all layouts with e; 0: 1 */
     DType precision;            /* of products, by whose peak utilisation is measured */
     int frozen_bits;            /* as PlanOptions.frozen_bits */
     bool fp8_tensor_cores;      /* its products with fp8 operands run on them */

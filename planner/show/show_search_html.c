@@ -107,6 +107,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
              zero_replicas_text(of->c > 1, of->e > 1));
     html_put_fact(out, "ZeRO", text);
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
+    snprintf(text, sizeof(text), "%d", facts->report->expert_parts);
+    if (of->e > 1) html_put_fact(out, "Runs of experts' slots", text);
     if (facts->best.found->split) {
         StrBuf split = strbuf_create();
         put_split(&split, facts->best.found);

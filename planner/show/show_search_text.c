@@ -57,12 +57,14 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
                   dtype_name(report->precision), how, kept);
 }
 
-static void put_layout(StrBuf *out, const SearchFacts *facts) {
+static void put_layout(StrBuf *out, const SearchFacts *facts, int expert_parts) {
     const Candidate *of = &facts->best.found->candidate;
     put_label(out, "mesh");
     strbuf_printf(out, "t=%d tensor x ", of->t);
     if (of->c > 1) strbuf_printf(out, "c=%d context x ", of->c);
-    if (of->e > 1) strbuf_printf(out, "e=%d expert x ", of->e);
+    if (of->e > 1) strbuf_printf(out, "e=%d expert", of->e);
+    if (of->e > 1 && expert_parts > 1) strbuf_printf(out, " (slots in %d runs)", expert_parts);
+    if (of->e > 1) strbuf_put(out, " x ");
     strbuf_printf(out, "d=%d data x p=%d pipeline%s\n", of->d, of->p,
                   of->sequence_parallel ? ", sequence-parallel" : "");
     put_label(out, "schedule");
@@ -263,7 +265,7 @@ void show_search_text(StrBuf *out, const SearchReport *report) {
     Arena *arena = arena_create();
     const SearchFacts *facts = search_facts_create(arena, report);
     put_head(out, facts);
-    put_layout(out, facts);
+    put_layout(out, facts, report->expert_parts);
     put_predictions(out, facts);
     put_memory(out, facts);
     put_step(out, facts);

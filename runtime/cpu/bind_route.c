@@ -74,6 +74,7 @@ static const RouteArgs *new_route(Binding *b) {
                                .choices = place.choices,
                                .experts = place.experts,
                                .slots = place.slots,
+                               .from = place.from,
                                .first = place.first,
                                .local = place.local,
                                .valid = place.valid,

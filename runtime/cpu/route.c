@@ -110,9 +110,9 @@ static void route_sequence(const RouteShape *s, int64_t b, const int32_t *chosen
         const int64_t expert = chosen[i], own = expert - s->first;
         slots[i] = -1;
         if (expert < 0 || expert >= s->experts) continue;
-        const int64_t place = (int64_t)counts[expert];
+        const int64_t place = (int64_t)counts[expert] - s->from;
         counts[expert] += 1;
-        if (place >= s->slots) continue;
+        if (place < 0 || place >= s->slots) continue;
         slots[i] = (int32_t)(expert * s->slots + place);
         if (own < 0 || own >= s->valid) continue;
         tokens[(own * s->batch + b) * s->slots + place] = (int32_t)i;

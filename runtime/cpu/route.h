@@ -29,6 +29,7 @@ void route_put(int64_t rows, int64_t n, int64_t count, const float *y, const int
 typedef struct RouteShape {
     int64_t batch, seq, choices;
     int64_t experts, slots;      /* of all ranks; an expert's capacity in a sequence */
+    int64_t from;                /* place in an expert's capacity that is slot 0: a run of it */
     int64_t first, local, valid; /* experts of this rank */
     int64_t model;               /* numbers of a row */
     DType dtype;                 /* of rows */

@@ -57,6 +57,7 @@ bool cuda_bind_route(Binding *b) {
                             .choices_each = p.seq * p.choices,
                             .experts = (int32_t)p.experts,
                             .slots = (int32_t)p.slots,
+                            .from = (int32_t)p.from,
                             .first = (int32_t)p.first,
                             .local = (int32_t)p.local,
                             .valid = (int32_t)p.valid,

@@ -1,6 +1,7 @@
 /* Captured steps with e, which divides experts, proved and run without a GPU: see cuda_graph.h.
  * Catches rows packed in another order than they are sent in, an all-to-all that a capture orders
- * before what it sends or after what reads it, a group of other ranks. */
+ * before what it sends or after what reads it, a group of other ranks, work beside a message that
+ * writes what that still sends (hide_exchanges), a run of slots that is another's. */
 #include "tests/unit/check.h"
 
 #ifndef HAVE_CUDA
@@ -29,20 +30,21 @@ static const Variant VARIANTS[] = {
 };
 
 typedef struct Case {
-    int variant, e, zero;
+    int variant, e, zero, parts;
     Layout layout;
 } Case;
 
 static const Case CASES[] = {
-    {0, 2, 0, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}},
-    {0, 2, 1, {1, 1, 2, 2, 1, "1f1b", false, NULL, 0}},
-    {1, 2, 3, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
+    {0, 2, 0, 2, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}},
+    {0, 2, 1, 1, {1, 1, 2, 2, 1, "1f1b", false, NULL, 0}},
+    {1, 2, 3, 4, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
 };
 
 static void run(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         run_experts = CASES[i].e;
         run_zero = CASES[i].zero;
+        run_expert_parts = CASES[i].parts;
         check_layouts(&VARIANTS[CASES[i].variant], &CASES[i].layout, 1);
     }
 }

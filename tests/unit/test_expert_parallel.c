@@ -2,7 +2,7 @@
  * their own, against one rank. Catches rows that come to another rank's expert or back to another
  * token, sequences that two ranks have or none, gradients of experts that are summed over e (or not
  * over d), those of all else that are not, a norm that counts an expert twice, shards of ZeRO that
- * cross experts.
+ * cross experts, slots that two runs of them have or none (--expert-parts).
  *
  * fp32; five steps. train_compare.h says what must agree and how closely. Every plan is made,
  * proved, printed, parsed, printed again, proved again, and run as parsed.
@@ -29,18 +29,21 @@ typedef struct Case {
     int variant, c, e, zero;
     Recompute recompute;
     Layout layout;
+    int parts; /* runs of experts' slots */
 } Case;
 
 static const Case CASES[] = {
-    {0, 1, 2, 0, RECOMPUTE_NONE, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}},
-    {0, 1, 4, 0, RECOMPUTE_NONE, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}},
-    {0, 1, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
-    {0, 1, 2, 3, RECOMPUTE_FULL, {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}},
-    {0, 1, 2, 2, RECOMPUTE_NONE, {2, 1, 2, 2, 1, "1f1b", false, NULL, 0}},
-    {0, 1, 2, 2, RECOMPUTE_NONE, {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}},
-    {0, 1, 2, 0, RECOMPUTE_SELECTIVE, {1, 1, 2, 1, 2, "zb-chunked", false, NULL, 0}},
-    {0, 2, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
-    {1, 1, 2, 1, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
+    {0, 1, 2, 0, RECOMPUTE_NONE, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 1},
+    {0, 1, 4, 0, RECOMPUTE_NONE, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}, 1},
+    {0, 1, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}, 1},
+    {0, 1, 2, 3, RECOMPUTE_FULL, {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1},
+    {0, 1, 2, 2, RECOMPUTE_NONE, {2, 1, 2, 2, 1, "1f1b", false, NULL, 0}, 1},
+    {0, 1, 2, 2, RECOMPUTE_NONE, {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1},
+    {0, 1, 2, 0, RECOMPUTE_SELECTIVE, {1, 1, 2, 1, 2, "zb-chunked", false, NULL, 0}, 1},
+    {0, 2, 2, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}, 1},
+    {1, 1, 2, 1, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", false, NULL, 0}, 1},
+    {0, 1, 1, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 2},
+    {1, 1, 2, 0, RECOMPUTE_SELECTIVE, {2, 1, 2, 1, 2, "zb-chunked", true, NULL, 0}, 3},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
@@ -60,6 +63,7 @@ static void set_case(const Case *of) {
     run_context = of ? of->c : 1;
     run_experts = of ? of->e : 1;
     run_zero = of ? of->zero : 0;
+    run_expert_parts = of ? of->parts : 1;
     run_recompute = of ? of->recompute : RECOMPUTE_NONE;
 }
 

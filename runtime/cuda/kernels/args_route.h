@@ -23,10 +23,11 @@ typedef struct RouteTakeArgs {
     float *out;
 } RouteTakeArgs;
 
-/* Experts `first` on are this rank's: `local` with padding, `valid` without. */
+/* Experts `first` on are this rank's: `local` with padding, `valid` without. An expert's places
+ * `from` on are slots 0 on. */
 typedef struct RouteTablesArgs {
     int64_t batch, choices_each; /* seq x choices */
-    int32_t experts, slots, first, local, valid;
+    int32_t experts, slots, from, first, local, valid;
     const int32_t *chosen;
     int32_t *slots_out, *tokens; /* [batch, seq, choices], [local, batch, slots] */
     float *counts;               /* [batch, experts] */

@@ -130,13 +130,13 @@ KERNEL_FUNCTION __launch_bounds__(ROUTE_THREADS) route_tables(RouteTablesArgs a)
             here[j] = first + j < a.choices_each ? chosen[first + j] : expert + 1;
             count += here[j] == expert;
         }
-        int place = filled + count_before(count, warps, &total);
+        int place = filled - a.from + count_before(count, warps, &total);
 #pragma unroll
         for (int j = 0; j < ROUTE_EACH; j++) {
             const bool nowhere = here[j] < 0 || here[j] >= a.experts;
             if (expert == 0 && nowhere && first + j < a.choices_each) slots[first + j] = -1;
             if (here[j] != expert) continue;
-            const bool fits = place < a.slots;
+            const bool fits = place >= 0 && place < a.slots;
             slots[first + j] = fits ? expert * a.slots + place : -1;
             if (fits && tokens) tokens[place] = (int32_t)(first + j);
             place++;
@@ -146,6 +146,7 @@ KERNEL_FUNCTION __launch_bounds__(ROUTE_THREADS) route_tables(RouteTablesArgs a)
     if (threadIdx.x == 0 && expert < a.experts) {
         a.counts[b * a.experts + expert] = (float)filled;
     }
+    filled = filled > a.from ? filled - a.from : 0;
     for (int i = filled + threadIdx.x; tokens && i < a.slots; i += blockDim.x) tokens[i] = -1;
 }
 
