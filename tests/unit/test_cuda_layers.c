@@ -26,13 +26,13 @@ static void check_nodes(const char *name, CudaCase c) {
         Arena *arena = arena_create();
         const char *text = "", *at = c.nodes, *next;
         for (; (next = strstr(at, "A[")); at = next + 1) {
-            text = arena_printf(arena, "%s%.*s%s", text, (int)(next - at), at, DTYPES[type]);
+            text = arena_printf(arena, "%s%.*s%s", text, (int)(next - at), at, WIDE[type]);
         }
         CudaCase typed = c;
         typed.nodes = arena_printf(arena, "%s%s", text, at);
         typed.tolerance = TOLERANCE;
         typed.launched = launched;
-        check_begin(arena_printf(arena, "%s, %s%s", name, DTYPES[type],
+        check_begin(arena_printf(arena, "%s, %s%s", name, WIDE[type],
                                  c.overwrite  ? ", setting"
                                  : c.in_place ? ", in place"
                                               : ""));
@@ -411,7 +411,6 @@ static void test_quantize(void) {
 }
 
 static void test_blocks(void) {
-    static const char *const DTYPES[] = {"f32", "bf16", "f16"};
     for (int i = 0; i < 6; i++) {
         Arena *arena = arena_create();
         const char *from = i % 2 ? "int8" : "nf4", *to = WIDE[i / 2];
