@@ -1,8 +1,11 @@
 /* group_sums: of a sum's terms, those that are partial over t are added up first, for one message
  * to complete them all: x + attention + mlp of a parallel block (GPT-J, PaLM), and the gradients
- * that come back through several products of one value.
+ * that come back through several products of one value. So are, with --zero 2 and 3, the shares of
+ * one weight's gradient that one block makes (--expert-parts): one message over d brings them home.
  */
 #include "planner/passes/pass.h"
+
+#include "planner/plan/zero.h"
 
 typedef struct Grouper {
     PassContext *ctx;
@@ -12,6 +15,7 @@ typedef struct Grouper {
     const int *uses;
     bool *grouped,
         *dropped; /* of the old graph's nodes: sums that are made anew, and their parts */
+    bool *joined; /* accumulations whose share a later one adds with its own */
 } Grouper;
 
 /* The terms of one sum, in the order they were written, and the sums that are parts of it. */
@@ -96,6 +100,48 @@ static void choose(Grouper *g, const Graph *in, Terms *terms) {
     }
 }
 
+/* The accumulation of another share of the same weight, of the same block and task, or NULL. */
+static const Node *find_earlier(const Node *node) {
+    const Node *before = node->inputs[0].node;
+    bool same = node->op == OP_ACCUMULATE && before->op == OP_ACCUMULATE && node->block >= 0 &&
+                before->block == node->block && before->chunk == node->chunk &&
+                before->phase == node->phase;
+    return same ? before : NULL;
+}
+
+/* Of accumulations of one weight after each other, only the last stays. */
+static void choose_shares(Grouper *g, const Graph *in) {
+    for (int n = in->n_nodes - 1; n >= 0; n--) {
+        const Node *before = find_earlier(in->nodes[n]);
+        if (before && is_used_once(g, node_value((Node *)before, 0))) g->joined[before->id] = true;
+    }
+}
+
+/* accumulate(accumulate(kept, a), b) -> accumulate(kept, a + b), each term added where it is made.
+ */
+static bool add_share(Grouper *g, const Node *node) {
+    const Node *before = find_earlier(node);
+    Value share = *value_map_at(&g->map, node->inputs[1]);
+    bool more = before && g->joined[before->id];
+    if (more) {
+        Value terms[2] = {*value_map_at(&g->map, node_value((Node *)before, 0)), share};
+        Node *sum = pass_build(g->ctx, g->out, OP_ADD, node, node->phase, terms, 2, NULL, 0);
+        if (!sum) return false;
+        share = node_value(sum, 0);
+    }
+    Value *result = value_map_at(&g->map, node_value((Node *)node, 0));
+    *result = share;
+    if (g->joined[node->id]) return true;
+    while (more && find_earlier(before) && g->joined[find_earlier(before)->id]) {
+        before = find_earlier(before);
+    }
+    Value kept = *value_map_at(&g->map, (more ? before : node)->inputs[0]);
+    Node *all = pass_build(g->ctx, g->out, OP_ACCUMULATE, node, node->phase, (Value[]){kept, share},
+                           2, NULL, 0);
+    if (all) *result = node_value(all, 0);
+    return all != NULL;
+}
+
 Graph *pass_group_sums(const Graph *in, PassContext *ctx) {
     Grouper g = {.ctx = ctx,
                  .out = graph_create_like(in, ctx->arena),
@@ -103,19 +149,23 @@ Graph *pass_group_sums(const Graph *in, PassContext *ctx) {
                  .meshed = *in,
                  .uses = graph_count_uses(in, ctx->arena),
                  .grouped = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1),
-                 .dropped = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1)};
+                 .dropped = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1),
+                 .joined = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1)};
     Terms terms = {.values = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 2),
                    .left = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 2),
                    .partial = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 2),
                    .parts = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 2)};
     g.meshed.mesh = ctx->options.mesh;
     if (ctx->options.mesh.size[MESH_T] > 1) choose(&g, in, &terms);
+    if (ctx->options.zero >= ZERO_GRADIENTS) choose_shares(&g, in);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
         if (g.dropped[n]) continue;
         if (g.grouped[n]) collect(&g, node, &terms);
         bool done = g.grouped[n] ? add_up(&g, node, &terms)
-                                 : value_map_copy(&g.map, node, g.out, ctx->diag) != NULL;
+                    : node->op == OP_ACCUMULATE
+                        ? add_share(&g, node)
+                        : value_map_copy(&g.map, node, g.out, ctx->diag) != NULL;
         if (!done) return NULL;
     }
     return g.out;

@@ -312,10 +312,10 @@ static void test_parts(bool wgmma) {
         {"t=2, c=4, d=1, p=1", {1, 72, 2, 1, 20, true, 0, DTYPE_BF16, 0, 5, 0}, 4e-2},
     };
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
-        Arena *arena = arena_create();
         const Shape *s = &PARTS[i].shape;
         bool heads = strncmp(PARTS[i].mesh, "t=2", 3) == 0;
         if (wgmma && !has_wgmma(s)) continue;
+        Arena *arena = arena_create();
         check_begin(arena_printf(arena, "queries divided, %s, seq %d, head %d, %s%s", PARTS[i].mesh,
                                  s->seq, s->head, dtype_name(s->dtype), ON_WGMMA[wgmma]));
         cuda_check(&(CudaCase){.mesh = PARTS[i].mesh,
@@ -377,10 +377,10 @@ static void test_documents(bool wgmma) {
         {"t=1, d=1, p=1", {1, 140, 1, 1, 40, true, 0, DTYPE_BF16, 0, 0, 16}, 30, 4e-2},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        Arena *arena = arena_create();
         const Shape *s = &CASES[i].shape;
         bool divided = strstr(CASES[i].mesh, "c=") != NULL;
         if (wgmma && !has_wgmma(s)) continue;
+        Arena *arena = arena_create();
         check_begin(arena_printf(arena, "within documents, %s, seq %d, head %d, %s%s",
                                  CASES[i].mesh, s->seq, s->head, dtype_name(s->dtype),
                                  ON_WGMMA[wgmma]));
