@@ -40,6 +40,7 @@ typedef struct PlanOptions {
     const char *dump_after;   /* pass name, or NULL */
     StrBuf *dump;             /* what its graphs are added to */
     int expert_parts;         /* runs that experts' slots are cut into; 0: 1 */
+    bool parts_if_divided;    /* only where e divides the experts: else one run */
     bool waits_for_exchanges; /* all-to-alls stand where their readers are (hide_exchanges) */
     bool priced;              /* never run: a micro-batch of 1 may be half a pair */
 } PlanOptions;

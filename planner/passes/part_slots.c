@@ -102,7 +102,8 @@ static bool find_rows(const Parter *p) {
 }
 
 Graph *pass_part_slots(const Graph *in, PassContext *ctx) {
-    if (ctx->options.expert_parts < 2) return (Graph *)in;
+    bool alone = ctx->options.parts_if_divided && ctx->options.mesh.size[MESH_E] == 1;
+    if (ctx->options.expert_parts < 2 || alone) return (Graph *)in;
     Parter p = {.ctx = ctx,
                 .in = in,
                 .out = graph_create_like(in, ctx->arena),

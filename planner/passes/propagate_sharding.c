@@ -164,6 +164,8 @@ static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
     for (int i = type->rank - 1; i >= 0; i--) {
         int mesh = tried.mesh[i], parts = mesh_size(&graph->mesh, mesh);
         if (mesh < 0) continue;
+        int64_t each = (type->dims[i] + parts - 1) / parts;
+        if (each * (parts - 1) >= type->dims[i]) return true; /* check_sizes says that */
         Mesh fewer = graph->mesh;
         int inner = mesh_inner(mesh);
         while (fewer.size[inner] > 1 && !type_keeps_blocks(type, &tried, &fewer)) {

@@ -59,6 +59,8 @@ static void add_layout(Comparison *of) {
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);
+    add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,
+               facts_count_expert_parts(a), facts_count_expert_parts(b));
     add_words(of, "loss_scale", "loss scale", scaling_text(of->arena, a),
               scaling_text(of->arena, b));
     add_words(of, "recompute", "recomputation", recompute_mode_name(a->recompute),

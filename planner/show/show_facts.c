@@ -375,6 +375,19 @@ PackedFacts facts_count_packed(const Plan *plan) {
     return facts;
 }
 
+int facts_count_expert_parts(const Plan *plan) {
+    int n_routes = 0, n_first = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Graph *graph = plan->programs[plan->stages[s].program].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (graph->nodes[n]->op != OP_ROUTE) continue;
+            n_routes++;
+            n_first += node_int(graph->nodes[n], ATTR_first, 0) == 0;
+        }
+    }
+    return n_first > 0 ? n_routes / n_first : 1;
+}
+
 StageFacts facts_of_group(const Facts *facts, StageGroup group) {
     StageFacts most = facts->stages[group.first];
     for (int stage = group.first + 1; stage < group.first + group.count; stage++) {

@@ -10,6 +10,7 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
+ *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
  *   frozen_weights    {bits, parameters}: those of blocks that are kept in 4 or 8 bits; null: none
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
  *                     operands a micro-batch runs on all stages, by what multiplies them; null:
@@ -64,6 +65,10 @@ static void put_packed(json_t *root, const Plan *plan) {
     if (!packed.bits) return;
     json_put_int(object, "bits", packed.bits);
     json_put_int(object, "parameters", packed.n_parameters);
+}
+
+static void put_expert_parts(json_t *root, const Plan *plan) {
+    json_put_int(root, "expert_parts", facts_count_expert_parts(plan));
 }
 
 static void put_fp8(json_t *root, const Plan *plan) {
@@ -123,6 +128,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(root, "precision", dtype_name(plan->precision));
     put_fp8(root, plan);
     put_packed(root, plan);
+    put_expert_parts(root, plan);
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
     json_put_name(root, "recompute", recompute_mode_name(plan->recompute));

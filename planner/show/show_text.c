@@ -118,6 +118,13 @@ static void put_precision(StrBuf *out, const Plan *plan) {
     }
 }
 
+static void put_expert_parts(StrBuf *out, const Plan *plan) {
+    int n_parts = facts_count_expert_parts(plan);
+    if (n_parts < 2) return;
+    put_label(out, "experts");
+    strbuf_printf(out, "slots in %d runs, each with messages and products of its own\n", n_parts);
+}
+
 static void put_packed(StrBuf *out, const Plan *plan) {
     PackedFacts packed = facts_count_packed(plan);
     char n[UNIT_TEXT];
@@ -146,6 +153,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_label(out, "precision");
     put_precision(out, plan);
     put_packed(out, plan);
+    put_expert_parts(out, plan);
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         put_label(out, "scaling");

@@ -131,6 +131,28 @@ static void test_parts(void) {
     check_end();
 }
 
+/* Each rank's shares of an expert's weights leave it once, as search and prices count them. */
+static void test_gradients(void) {
+    const Layout layout = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0};
+    int counts[3] = {0};
+    check_begin("gradients of weights travel over d once, however many runs make shares of them");
+    for (int parts = 1; parts <= 4; parts *= 2) {
+        Run run;
+        run_experts = 2, run_expert_parts = parts, run_zero = ZERO_GRADIENTS;
+        bool made = run_plan_for(&run, "tests/models/experts.lua", SETTINGS, 2, &layout, BATCH,
+                                 true, true, DTYPE_F32);
+        run_experts = run_expert_parts = 1, run_zero = 0;
+        CHECK(made, "%s", diag_text(run.diag));
+        for (int n = 0; made && n < run.plan->programs[0].graph->n_nodes; n++) {
+            counts[parts / 2] += run.plan->programs[0].graph->nodes[n]->op == OP_REDUCE_SCATTER;
+        }
+        run_close(&run);
+    }
+    CHECK(counts[0] > 0 && counts[1] == counts[0] && counts[2] == counts[0],
+          "%d, in two runs %d, in four %d", counts[0], counts[1], counts[2]);
+    check_end();
+}
+
 static void check_refusal(const char *path, int parts, const char *message) {
     Run run;
     check_begin(message);
@@ -230,6 +252,7 @@ int main(void) {
     test_clock();
     test_order();
     test_parts();
+    test_gradients();
     check_refusal("tests/models/experts.lua", 9, "an expert has too few slots for so many parts");
     check_refusal("models/gpt.lua", 2, "the model routes no tokens to experts");
     test_prices();
