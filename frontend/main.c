@@ -197,8 +197,8 @@ const CliCommand CLI_COMMANDS[] = {
      {{"options", IN_COMPARE}},
      "Times are predicted for the device that each plan was made for, or with --cluster for the\n"
      "cluster's, which also tells traffic inside nodes from traffic between them.\n\n"
-     "Given run logs of perilune train instead (2 to 16 .jsonl files): losses, speeds, and whether\n"
-     "each is the first one's curve, or where they part; --html draws their curves together.\n\n"
+     "Given run logs of perilune train instead (2 to 16 .jsonl files): losses, speeds,\n"
+     "and whether each is the first one's curve, or where they part; --html draws them.\n\n"
      "  perilune compare a.plan b.plan\n"
      "  perilune compare a.plan b.plan --cluster selene --json\n"
      "  perilune compare one_rank.jsonl eight_ranks.jsonl\n"

@@ -334,9 +334,9 @@ function ops.put(args) end
 
 ---chosen i32[batch, seq, choice], to = {experts, slot, routes} -> slots i32[batch, seq, choice]
 ---(-1: dropped); its second result tokens i32[experts, batch, slot] (-1: empty), its third counts
----f32[batch, routes] of choices that fell on each expert. With `first` and
----`count`, `slots` is a run of all that an expert has: those from `first` on, of `count`.
----@param args { [1]: perilune.Value, to: string[], experts?: integer, slots?: integer, first?: integer, count?: integer }
+---f32[batch, routes] of choices that fell on each expert. With first and count (integers), slots
+---is a run of all that an expert has: those from first on, of count.
+---@param args { [1]: perilune.Value, to: string[], experts?: integer, slots?: integer }
 ---@return perilune.Value
 function ops.route(args) end
 
