@@ -351,6 +351,14 @@ int main(void) {
         check_begin(o ? "and with LAMB" : "and with Muon");
         for (int i = 0; i < 4; i++) compare(&SHARDED[i], diag);
     }
+    static const Layout UNEVEN[] = {
+        {"models/gpt.lua", "124m", 1, 5, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 3},
+    };
+    optimizer = "muon";
+    check_begin("and where the ranks of ZeRO divide no side of a matrix");
+    for (int i = 0; i < 3; i++) compare(&UNEVEN[i], diag);
     optimizer = NULL;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
