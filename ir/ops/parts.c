@@ -117,7 +117,8 @@ static bool set_length(const Graph *graph, Node *node, bool grows, Diag *diag) {
         out->dims[at] = length;
         return check_own_axis(graph, node, axis, diag);
     }
-    diag_error(diag, node->loc, "%s: 'length' is what the operand's axis 'padded' becomes, in updates: %s",
+    diag_error(diag, node->loc,
+               "%s: 'length' is what the operand's axis 'padded' becomes, in updates: %s",
                OPS[node->op].name, grows ? "no less than it is" : "no more than it is");
     return fail_made_here(node, 0, diag);
 }

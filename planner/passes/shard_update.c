@@ -339,10 +339,7 @@ static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int
 
 /* From where the mesh axis divides the value, -1: nowhere, to where it is to. */
 static Value redivide(Sharder *s, const Node *origin, int mesh, int from, int to, Value value) {
-    const Type *type = value_type(value);
-    int64_t size = mesh_size(&s->in->mesh, mesh);
-    bool equal = from >= 0 && to >= 0 && type->dims[from] % size == 0 && type->dims[to] % size == 0;
-    if (equal) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
+    if (from >= 0 && to >= 0) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
     if (from >= 0) value = move_stack(s, origin, OP_ALL_GATHER, mesh, from, -1, value);
     return to >= 0 ? move_stack(s, origin, OP_SLICE, mesh, to, -1, value) : value;
 }

@@ -354,7 +354,7 @@ int main(void) {
     static const Layout UNEVEN[] = {
         {"models/gpt.lua", "124m", 1, 5, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
         {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
-        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 3},
+        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 2},
     };
     optimizer = "muon";
     check_begin("and where the ranks of ZeRO divide no side of a matrix");
