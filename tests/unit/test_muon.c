@@ -24,7 +24,7 @@ static const double LEARNING_RATE = 2e-3;
 
 typedef struct Variant {
     const char *name, *path;
-    ModelSetting settings[10];
+    ModelSetting settings[12];
 } Variant;
 
 static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
