@@ -205,6 +205,7 @@ function ops.transpose(args) end
 ---A part of an axis: as many elements as axis `to` has, from number `first` (0 and up) on, which
 ---become that axis. Without `to` element `first` alone, and the axis is gone. Not along batch, seq
 ---and what t divides. (PyTorch's narrow.) `count` is the size of `to` and may be left out.
+---Attributes padded and length are for what the planner makes of updates, and refused in models.
 ---@param args { [1]: perilune.Value, axis: string, to?: string, first: integer, count?: integer }
 ---@return perilune.Value
 function ops.narrow(args) end

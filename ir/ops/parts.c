@@ -103,6 +103,26 @@ static bool check_range(const Graph *graph, const Node *node, int axis, int64_t 
     return fail_made_here(node, 0, diag);
 }
 
+/* Zeros that fill up ranks' last parts of an axis become part of it (`grows`), or are so no more.
+ * That parts stay as long as they are is seen where shardings are known: verify_update.c. */
+static bool set_length(const Graph *graph, Node *node, bool grows, Diag *diag) {
+    const Attr *padded = node_attr(node, ATTR_padded);
+    int64_t length = node_int(node, ATTR_length, 0);
+    if (!padded && !node_attr(node, ATTR_length)) return true;
+    Type *out = &node->types[0];
+    int axis = node_axis(node, ATTR_padded), at = axis >= 0 ? type_find_axis(out, axis) : -1;
+    bool own = padded && node->phase == PHASE_UPDATE && at >= 0 &&
+               type_find_axis(value_type(node->inputs[0]), axis) >= 0;
+    if (own && length > 0 && (grows ? length >= out->dims[at] : length <= out->dims[at])) {
+        out->dims[at] = length;
+        return check_own_axis(graph, node, axis, diag);
+    }
+    diag_error(diag, node->loc,
+               "%s: 'length' is what the operand's axis 'padded' becomes, in updates: %s",
+               OPS[node->op].name, grows ? "no less than it is" : "no more than it is");
+    return fail_made_here(node, 0, diag);
+}
+
 bool infer_narrow(Graph *graph, Node *node, Diag *diag) {
     const Type *in = value_type(node->inputs[0]);
     int at = require_float(node, 0, diag) ? find_own_axis(graph, node, diag) : -1;
@@ -122,7 +142,7 @@ bool infer_narrow(Graph *graph, Node *node, Diag *diag) {
         out.dims[out.rank++] = i == at ? count : in->dims[i];
     }
     node->types[0] = out;
-    return true;
+    return set_length(graph, node, false, diag);
 }
 
 /* Adds an axis at position `at`. */
@@ -239,7 +259,7 @@ bool infer_stack(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     node->types[0] = with_axis(first, 0, parts_to(node), count);
-    return true;
+    return set_length(graph, node, true, diag);
 }
 
 bool infer_rename(Graph *graph, Node *node, Diag *diag) {

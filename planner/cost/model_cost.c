@@ -360,6 +360,15 @@ static void price_nodes(Pricer *p, Arena *work) {
     }
 }
 
+/* The type's number among those that were met, from 1 on; the last is for all that do not fit. */
+static int find_shape(const Type **shapes, int *n_shapes, const Type *type) {
+    for (int k = 0; k < *n_shapes; k++) {
+        if (type_equal(shapes[k], type)) return k + 1;
+    }
+    if (*n_shapes < MUON_SHAPES) shapes[(*n_shapes)++] = type;
+    return *n_shapes;
+}
+
 /* What lies between a momentum of Muon's and its step goes with the state, wherever it runs. */
 static void price_muon(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
@@ -384,18 +393,15 @@ static void price_muon(Pricer *p, Arena *work) {
             software_phase_us(&cluster->software, cost.product_us + cost.memory_us,
                               cost.collective_us, cost.n_ops, cost.n_collectives, p->out->t, false);
     }
+    const Type *shapes[MUON_SHAPES + 1];
+    int n_shapes = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *leaf = graph->nodes[n];
-        int n_alike = 0; /* in the block */
-        for (int k = 0; us[n] > 0 && k < graph->n_nodes; k++) {
-            n_alike += us[k] > 0 && graph->nodes[k]->block == leaf->block &&
-                       type_equal(&graph->nodes[k]->types[0], &leaf->types[0]);
-        }
+        if (us[n] <= 0) continue;
+        int shape = leaf->block == NO_BLOCK ? 0 : find_shape(shapes, &n_shapes, &leaf->types[0]);
         int64_t bytes = type_local_bytes(&leaf->types[0], &leaf->shardings[0], &graph->mesh);
         if (dtype_is_low(p->lowered->plan->precision)) bytes /= 2;
-        if (n_alike == 0) continue;
-        muon_cost_note(&segment_of(p, n)->muon, leaf->block == NO_BLOCK ? 0 : n_alike, us[n],
-                       (double)bytes);
+        muon_cost_note(&segment_of(p, n)->muon, shape, us[n], (double)bytes);
     }
 }
 

@@ -2,15 +2,15 @@
 
 #include <math.h>
 
-void muon_cost_note(MuonCost *cost, int n_alike, double us, double bytes) {
-    int k = n_alike < MUON_MOST_ALIKE ? n_alike : MUON_MOST_ALIKE;
+void muon_cost_note(MuonCost *cost, int shape, double us, double bytes) {
+    int k = shape < MUON_SHAPES ? shape : MUON_SHAPES;
     cost->us[k] += us;
     cost->bytes[k] += bytes;
     cost->n[k]++;
 }
 
 void muon_cost_add(MuonCost *sum, const MuonCost *other, int count) {
-    for (int k = 0; k <= MUON_MOST_ALIKE; k++) {
+    for (int k = 0; k <= MUON_SHAPES; k++) {
         sum->us[k] += count * other->us[k];
         sum->bytes[k] += count * other->bytes[k];
         sum->n[k] += count * other->n[k];
@@ -20,7 +20,7 @@ void muon_cost_add(MuonCost *sum, const MuonCost *other, int count) {
 double muon_cost_us(const MuonCost *stage, const Cluster *cluster, const CollectiveGroup *group,
                     bool divided) {
     double us = 0;
-    for (int k = 0; k <= MUON_MOST_ALIKE; k++) {
+    for (int k = 0; k <= MUON_SHAPES; k++) {
         double n = stage->n[k], ranks = group->n_ranks, groups = ceil(n / ranks);
         if (stage->n[k] == 0) continue;
         if (k == 0 || !divided || ranks < 2) {

@@ -7,17 +7,17 @@
 
 #include "planner/cost/collective_time.h"
 
-/* [k]: of matrices of which a block has k of one kind; 0: of no block, which no group has; the
- * last: or more. */
-enum { MUON_MOST_ALIKE = 4 };
+/* [k]: of matrices of the k-th shape, in a model's order; 0: of no block, which no group has; the
+ * last: and of all shapes that follow. */
+enum { MUON_SHAPES = 12 };
 typedef struct MuonCost {
-    double us[MUON_MOST_ALIKE + 1];    /* of all, on one rank */
-    double bytes[MUON_MOST_ALIKE + 1]; /* likewise, as products read them */
-    int n[MUON_MOST_ALIKE + 1];
+    double us[MUON_SHAPES + 1];    /* of all, on one rank */
+    double bytes[MUON_SHAPES + 1]; /* likewise, as products read them */
+    int n[MUON_SHAPES + 1];
 } MuonCost;
 
 /* Adds one matrix. */
-void muon_cost_note(MuonCost *cost, int n_alike, double us, double bytes);
+void muon_cost_note(MuonCost *cost, int shape, double us, double bytes);
 void muon_cost_add(MuonCost *sum, const MuonCost *other, int count);
 
 /* Of a stage, a step. `group`: the ranks that share its weights; divided: with ZeRO. */

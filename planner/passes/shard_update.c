@@ -317,7 +317,9 @@ static Value shard_param(Sharder *s, Update *update) {
  *
  * Of a stack each rank has, first, its shards of all matrices. An all_to_all over who divides them
  * gives it all of some matrices; what is computed of the stack follows, and another brings shards
- * back. Where parts are not equal, or nothing is divided, it is a gather and a slice. */
+ * back. Where the last ranks' shards hold padding, the stack has it as rows of its matrices,
+ * zeros that add nothing to any product, until its parts are taken out again; where nothing is
+ * divided, a slice gives each rank its matrices, and a gather brings back all. */
 
 static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int at, int over,
                         Value value) {
@@ -337,10 +339,7 @@ static Value move_stack(Sharder *s, const Node *origin, OpKind op, int mesh, int
 
 /* From where the mesh axis divides the value, -1: nowhere, to where it is to. */
 static Value redivide(Sharder *s, const Node *origin, int mesh, int from, int to, Value value) {
-    const Type *type = value_type(value);
-    int64_t size = mesh_size(&s->in->mesh, mesh);
-    bool equal = from >= 0 && to >= 0 && type->dims[from] % size == 0 && type->dims[to] % size == 0;
-    if (equal) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
+    if (from >= 0 && to >= 0) return move_stack(s, origin, OP_ALL_TO_ALL, mesh, to, from, value);
     if (from >= 0) value = move_stack(s, origin, OP_ALL_GATHER, mesh, from, -1, value);
     return to >= 0 ? move_stack(s, origin, OP_SLICE, mesh, to, -1, value) : value;
 }
@@ -381,8 +380,33 @@ static void divide_stack(Sharder *s, const Node *stack) {
     if (divides_stack(s, stack, mesh)) *value = redivide(s, stack, mesh, at, 0, *value);
 }
 
+/* Adds to the node of a stack, which has these operands, what it needs where shards are padded. */
+static void pad_stacked(Sharder *s, Node *node, const Value *inputs) {
+    const Node *stack = s->stack_of[node->id];
+    const Type *type = &stack->types[0];
+    bool begins = node->op == OP_STACK, ends = pass_is_part(node, stack);
+    int mesh, at = find_divided(s, stack, &mesh);
+    int64_t size = mesh_size(&s->in->mesh, mesh);
+    if (at < 0 || type->dims[at] % size == 0 || !divides_stack(s, stack, mesh)) return;
+    int64_t length = (type->dims[at] + size - 1) / size * size;
+    Attr *attrs = ARENA_ARRAY(s->ctx->arena, Attr, node->n_attrs + 2);
+    memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)node->n_attrs);
+    if (begins || ends) {
+        attrs[node->n_attrs++] = attr_axis(ATTR_padded, type->axes[at]);
+        attrs[node->n_attrs++] = attr_int(ATTR_length, begins ? length : type->dims[at]);
+    } else if (node->op == OP_NARROW) { /* another name for all of an axis */
+        const Type *in = value_type(inputs[0]);
+        int renamed = type_find_axis(in, node_axis(node, ATTR_axis));
+        for (int i = 0; i < node->n_attrs; i++) {
+            if (attrs[i].key == ATTR_count) attrs[i].i = in->dims[renamed];
+        }
+    }
+    node->attrs = attrs;
+}
+
 /* A node between gradients and optimizers: divided as what it reads is. */
 static bool copy_between(Sharder *s, const Node *node) {
+    Node padded = *node;
     Value *inputs = ARENA_ARRAY(s->ctx->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
@@ -394,7 +418,8 @@ static bool copy_between(Sharder *s, const Node *node) {
                              : *value_map_at(&s->map, input);
     }
     if (pass_is_part(node, s->stack_of[node->id])) inputs[0] = part_from(s, node);
-    Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
+    if (s->stack_of[node->id]) pad_stacked(s, &padded, inputs);
+    Node *copy = graph_copy_node(s->out, &padded, inputs, s->ctx->diag);
     if (!copy) return false;
     value_map_set_node(&s->map, node, copy);
     ShardingRule rule = sharding_rule(s->out, copy, NULL, false, s->ctx->arena);

@@ -689,9 +689,24 @@ static void check_share(UpdateVerifier *uv, const Node *node) {
     }
 }
 
+/* An axis that is given another length keeps ranks' parts as they are: all have one as long. */
+static void check_length(UpdateVerifier *uv, const Node *node) {
+    int axis = node_axis(node, ATTR_padded);
+    if (!node_attr(node, ATTR_padded)) return;
+    const Mesh *mesh = &uv->graph->mesh;
+    const Type *before = value_type(node->inputs[0]), *after = &node->types[0];
+    Type from = type_local(before, value_sharding(node->inputs[0]), mesh);
+    Type to = type_local(after, &node->shardings[0], mesh);
+    int i = type_find_axis(before, axis), k = type_find_axis(after, axis);
+    if (i >= 0 && k >= 0 && from.dims[i] == to.dims[k]) return;
+    DEFECT(uv, node, "%s: ranks' parts of axis '%s' do not stay as long as they are",
+           node_text(uv, node), uv->graph->axes.names[axis]);
+}
+
 static void check_node(UpdateVerifier *uv, const Node *node) {
     bool update = node->phase == PHASE_UPDATE;
     check_leaf_reads(uv, node);
+    check_length(uv, node);
     if (update && !op_is_optimizer(node->op)) note_momentum(uv, node);
     switch (node->op) {
     case OP_ALL_REDUCE:

@@ -24,7 +24,7 @@ static const double LEARNING_RATE = 2e-3;
 
 typedef struct Variant {
     const char *name, *path;
-    ModelSetting settings[10];
+    ModelSetting settings[12];
 } Variant;
 
 static const Layout ALONE = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
@@ -196,6 +196,56 @@ static void test_divided(void) {
     run_close(&whole);
 }
 
+/* No side of a matrix that d=4 divides: 30, 6 heads of 5, 66. */
+static const Variant UNEVEN = {"gpt, sides of 30 and 66",
+                               "models/gpt.lua",
+                               {SIZES, {"model", "30"}, {"heads", "6"}, {"ffn", "66"}}};
+
+/* What reads stacks of matrices is a message that leaves every rank whole ones, of its own alone;
+ * `out_padded`: those that hold padding. */
+static int count_gathered(const Run *run, int *out_padded) {
+    const Graph *graph = run->plan->programs[0].graph;
+    int gathered = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs && node->phase == PHASE_UPDATE; i++) {
+            const Node *from = node->inputs[i].node;
+            if (from->op != OP_STACK || from->types[0].rank < 2) continue;
+            *out_padded += node_attr(from, ATTR_padded) != NULL;
+            gathered += node->op != OP_ALL_TO_ALL;
+        }
+    }
+    return gathered;
+}
+
+static void test_uneven(void) {
+    static const LayoutCase CASES[] = {{{1, 4, 1, 4, 1, "1f1b", false, NULL, 0}, 0, 1},
+                                       {{1, 4, 1, 4, 1, "1f1b", false, NULL, 0}, 0, 2},
+                                       {{2, 4, 1, 2, 1, "1f1b", true, NULL, 0}, 0, 3},
+                                       {{1, 4, 2, 2, 2, "interleaved", false, NULL, 0}, 0, 1}};
+    Run one, run;
+    bool ready = start(&one, &UNEVEN, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+    for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
+        char name[160], full[200];
+        int n_padded = 0, n_gathered = 0;
+        layout_name(UNEVEN.name, &CASES[c].layout, name, sizeof(name));
+        run_zero = CASES[c].zero;
+        snprintf(full, sizeof(full), "%s, zero %d", name, run_zero);
+        check_begin(full);
+        bool done = ready && start(&run, &UNEVEN, &CASES[c].layout) &&
+                    run_steps_keeping(&run, STEPS, LEARNING_RATE);
+        run_zero = 0;
+        CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+        if (done) compare_runs(&run, &one, STEPS);
+        if (done) n_gathered = count_gathered(&run, &n_padded);
+        CHECK(n_padded > 0 && n_gathered == 0, "%d stacks are gathered, %d padded", n_gathered,
+              n_padded);
+        if (ready) run_close(&run);
+        check_end();
+    }
+    run_close(&one);
+}
+
 /* What the optimizer computes is none of the model's work. */
 static void test_flops(void) {
     static const Variant muon = {"gpt", "models/gpt.lua", {SIZES}};
@@ -249,19 +299,23 @@ static void test_low(DType precision) {
     run_close(&wide);
 }
 
-static void test_checkpoint(void) {
-    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
-    static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
+/* From a layout with, or without, ZeRO to one without, or with. */
+static void test_checkpoint(const char *what, const Variant *variant, const Layout *from,
+                            int zero_before, int zero_after) {
+    static const Layout TO = {1, 4, 2, 2, 1, "1f1b", false, NULL, 0};
     const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text", ""};
     TrainingPlace found = {0};
     char path[] = "/tmp/perilune-muon-XXXXXX";
     int file = mkstemp(path);
     Run whole, first, second;
-    check_begin("a checkpoint with Muon's state goes on under another layout");
-    bool fine = start(&whole, &gpt, &ALONE) && run_steps(&whole, 6, LEARNING_RATE);
-    fine = start(&first, &gpt, &TWO) && run_steps(&first, 3, LEARNING_RATE) && fine;
+    check_begin(what);
+    bool fine = start(&whole, variant, &ALONE) && run_steps(&whole, 6, LEARNING_RATE);
+    run_zero = zero_before;
+    fine = start(&first, variant, from) && run_steps(&first, 3, LEARNING_RATE) && fine;
     fine = fine && engine_save_state(first.engine, path, &place, first.diag);
-    fine = start(&second, &gpt, &TO) && fine;
+    run_zero = zero_after;
+    fine = start(&second, variant, &TO) && fine;
+    run_zero = 0;
     fine = fine && engine_load_state(second.engine, path, &found, second.diag) &&
            run_steps_from(&second, 3, 3, LEARNING_RATE);
     CHECK(fine, "%s%s%s", diag_text(whole.diag), diag_text(first.diag), diag_text(second.diag));
@@ -356,6 +410,31 @@ static void shards_for_matrices(Plan *plan) {
     Node *exchange = find_node(plan, OP_ALL_TO_ALL, 0);
     exchange->shardings[0] = *value_sharding(exchange->inputs[0]);
 }
+/* Of all stacks and of what is made of them, each in memory of its own: types agree. */
+static void longer_padding(Plan *plan) {
+    const Graph *graph = plan->programs[0].graph;
+    const Node *stack = find_stack(plan);
+    int64_t length = node_int(stack, ATTR_length, 0);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        Type *type = &node->types[0];
+        for (int i = 0; i < node->n_attrs; i++) {
+            Attr *attr = &node->attrs[i];
+            if (attr->key == ATTR_length && attr->i == length) attr->i += 4;
+        }
+        for (int i = 0; i < type->rank && node->phase == PHASE_UPDATE; i++) {
+            if (type->dims[i] == length) type->dims[i] += 4;
+        }
+        Buffer *buffer = &plan->programs[0].buffers[node->id * MAX_OUTPUTS];
+        int64_t bytes = type_local_bytes(type, &node->shardings[0], &graph->mesh);
+        if (node->phase != PHASE_UPDATE || buffer->bytes >= bytes) continue;
+        buffer->bytes = bytes;
+        buffer->offset_bytes = plan->programs[0].scratch_bytes;
+        plan->programs[0].scratch_bytes += (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    }
+    plan->programs[0].scratch_bytes += 1 << 20; /* for what messages pack */
+    plan->stages[0].arena_bytes += 4 << 20;
+}
 static void size_of_another(Plan *plan) {
     Node *part = find_node(plan, OP_NARROW, 0);
     for (int i = 0; i < part->n_attrs; i++) {
@@ -367,36 +446,38 @@ typedef struct Damage {
     const char *name;
     void (*damage)(Plan *plan);
     const char *message;
-    bool divided; /* of a plan with ZeRO */
+    int divided; /* 1: of a plan with ZeRO, 2: whose stacks are padded */
 } Damage;
 
 static const Damage DAMAGES[] = {
-    {"a step that is another weight's", others_direction, "which is not its gradient", false},
-    {"another weight's gradient", others_gradient, "which is not its gradient", false},
+    {"a step that is another weight's", others_direction, "which is not its gradient", 0},
+    {"another weight's gradient", others_gradient, "which is not its gradient", 0},
     {"a step of more than the momentum", not_of_one_momentum, "is not made of one momentum alone",
-     false},
+     0},
     {"a Gram matrix of one rank's share", gram_of_one_rank,
-     "its sum is not over the ranks that divide what it sums away", false},
-    {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks", false},
-    {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale", false},
-    {"a matrix twice in a stack", stacked_twice, "which is not its gradient", true},
-    {"another matrix of a stack", part_of_another, "which is not its gradient", true},
-    {"matrices of a stack that meet", shared_no_more, "", true},
+     "its sum is not over the ranks that divide what it sums away", 0},
+    {"the size of one rank's share", size_of_one_rank, "its sum is not over the ranks", 0},
+    {"gradients that keep the loss scale", no_factor, "which does not fit their loss scale", 0},
+    {"a matrix twice in a stack", stacked_twice, "which is not its gradient", 1},
+    {"another matrix of a stack", part_of_another, "which is not its gradient", 1},
+    {"matrices of a stack that meet", shared_no_more, "", 1},
     {"shards taken for matrices", shards_for_matrices,
-     "along d this does not lead from its operand's sharding to its own", true},
-    {"the size of another matrix", size_of_another, "is not made of one momentum alone", true},
+     "along d this does not lead from its operand's sharding to its own", 1},
+    {"the size of another matrix", size_of_another, "is not made of one momentum alone", 1},
+    {"padding of more than ranks have", longer_padding, "do not stay as long as they are", 2},
 };
 
 static void test_damage(const Damage *damage) {
     static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
+    const Variant *variant = damage->divided == 2 ? &UNEVEN : &gpt;
     int n = 0;
     Run run;
     check_begin(damage->name);
-    while (gpt.settings[n].key) n++;
+    while (variant->settings[n].key) n++;
     run_loss_scaling = (LossScaling){1024, 100};
-    run_zero = damage->divided;
+    run_zero = damage->divided > 0;
     const Layout *layout = damage->divided ? &FOUR : &TWO;
-    bool ready = run_plan(&run, gpt.path, gpt.settings, n, layout, GLOBAL_BATCH, false);
+    bool ready = run_plan(&run, variant->path, variant->settings, n, layout, GLOBAL_BATCH, false);
     run_zero = 0;
     run_loss_scaling = (LossScaling){0};
     CHECK(ready, "%s", diag_text(run.diag));
@@ -413,11 +494,16 @@ int main(void) {
     test_choice();
     test_flops();
     test_divided();
+    test_uneven();
     test_layouts();
     test_context();
     test_low(DTYPE_BF16);
     test_low(DTYPE_F16);
-    test_checkpoint();
+    static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
+    test_checkpoint("a checkpoint with Muon's state goes on under another layout", &gpt, &TWO, 0,
+                    0);
+    test_checkpoint("one of padded stacks goes on where none are", &UNEVEN, &FOUR, 1, 0);
+    test_checkpoint("and one of none goes on where they are", &UNEVEN, &TWO, 0, 2);
     for (size_t i = 0; i < sizeof(DAMAGES) / sizeof(DAMAGES[0]); i++) test_damage(&DAMAGES[i]);
     compare_print_worst();
     return check_report();

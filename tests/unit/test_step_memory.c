@@ -161,6 +161,25 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     CHECK(error > least && error < most, "%s: priced %+.4f of all", l->settings, error);
 }
 
+/* Groups of matrices that ranks orthogonalise one after the other: each has three products in each
+ * of five steps. */
+static void compare_groups(const Layout *l, const ModelCosts *costs, const LayoutCost *layout,
+                           const Plan *plan) {
+    const Graph *graph = plan->programs[0].graph;
+    MuonCost all = {0};
+    int n_products = 0, n_priced = 0;
+    for (int b = 0; b < costs->n_blocks; b++) {
+        muon_cost_add(&all, &layout->kinds[costs->kind_of_block[b]].muon, 1);
+    }
+    for (int k = 1; k <= MUON_SHAPES; k++) n_priced += (all.n[k] + l->d - 1) / l->d;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        n_products += node->phase == PHASE_UPDATE && node->op == OP_MATMUL;
+    }
+    CHECK(n_products == 15 * n_priced, "%s d=%d: %d groups priced, %g planned", l->settings, l->d,
+          n_priced, n_products / 15.0);
+}
+
 static void compare(const Layout *l, Diag *diag) {
     Arena *arena = arena_create();
     ModelSetting settings[4] = {{"size", l->settings}};
@@ -176,6 +195,8 @@ static void compare(const Layout *l, Diag *diag) {
     Plan *plan = plan_make(arena, &request, diag);
     CHECK(plan, "%s", diag_text(diag));
     if (plan) compare_with_plan(l, &x.cost, plan);
+    bool muon = optimizer && strcmp(optimizer, "muon") == 0;
+    if (plan && muon && l->p == 1) compare_groups(l, x.costs, x.layout, plan);
     arena_destroy(arena);
 }
 
@@ -351,6 +372,14 @@ int main(void) {
         check_begin(o ? "and with LAMB" : "and with Muon");
         for (int i = 0; i < 4; i++) compare(&SHARDED[i], diag);
     }
+    static const Layout UNEVEN[] = {
+        {"models/gpt.lua", "124m", 1, 5, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 2},
+    };
+    optimizer = "muon";
+    check_begin("and where the ranks of ZeRO divide no side of a matrix");
+    for (int i = 0; i < 3; i++) compare(&UNEVEN[i], diag);
     optimizer = NULL;
     test_who_captures(&LAYOUTS[0], diag);
     diag_destroy(diag);
