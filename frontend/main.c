@@ -229,10 +229,11 @@ const CliCommand CLI_COMMANDS[] = {
      "makes a file of weights of a model of Hugging Face's",
      {{"options", IN_IMPORT}},
      "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16\n"
-     "or f16: GPT-2, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2; of mixtures Mixtral, Qwen 2\n"
-     "and 3 MoE, OLMoE, DeepSeekMoE 16B. What is written has the weights in f32 and the\n"
-     "model's settings, which --set-from takes out of it. DIR can be an adapter of PEFT's\n"
-     "(LoRA) for such a model: what is written is then read by --load-trained.\n\n"
+     "or f16: GPT-2, GPT-NeoX, Phi 1 to 3, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2 and 3\n"
+     "(text), OLMo 2, SmolLM 3, Granite, StableLM, StarCoder 2, T5, BERT; of mixtures Mixtral,\n"
+     "Qwen 2 and 3 MoE, OLMoE, DeepSeekMoE, DeepSeek V2 and V3. What is written has the weights\n"
+     "in f32 and the model's settings, which --set-from takes out of it. DIR can be an adapter\n"
+     "of PEFT's (LoRA) for such a model: what is written is then read by --load-trained.\n\n"
      "  perilune import Llama-3.2-1B -o llama.safetensors\n"
      "  perilune import Llama-3.2-1B --set seq=2048 -o llama.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"

@@ -86,7 +86,13 @@ static RunDifference difference_of(const RunFigures *a, const RunFigures *b) {
         double loss = x[S_LOSS].values[i], theirs = y[S_LOSS].values[j];
         i += step <= other;
         j += other <= step;
-        if (step != other || !isfinite(loss) || !isfinite(theirs)) continue;
+        if (step != other || (!isfinite(loss) && !isfinite(theirs))) continue;
+        if (!isfinite(loss) || !isfinite(theirs)) { /* one of them has lost its way */
+            d.n_common++;
+            d.same = false;
+            if (isnan(d.apart_at)) d.apart_at = step, d.apart_a = loss, d.apart_b = theirs;
+            continue;
+        }
         double relative = fabs(theirs - loss) / fmax(fabs(loss), 1e-30);
         d.n_common++;
         d.same = d.same && theirs == loss;
@@ -102,6 +108,13 @@ static RunDifference difference_of(const RunFigures *a, const RunFigures *b) {
     return d;
 }
 
+static void put_loss(StrBuf *out, double loss) {
+    if (isfinite(loss))
+        strbuf_printf(out, "%.6g", loss);
+    else
+        strbuf_put(out, "no number");
+}
+
 static void put_verdict(StrBuf *out, const RunDifference *d) {
     if (d->n_common == 0) {
         strbuf_put(out, "no step in common");
@@ -111,8 +124,13 @@ static void put_verdict(StrBuf *out, const RunDifference *d) {
         strbuf_printf(out, "one curve: losses of %d common steps within %.1e of each other",
                       d->n_common, d->largest);
     } else {
-        strbuf_printf(out, "parts at step %.0f: %.6g, not %.6g; furthest at step %.0f, by %.3g %%",
-                      d->apart_at, d->apart_b, d->apart_a, d->largest_at, d->largest * 100);
+        strbuf_printf(out, "parts at step %.0f: ", d->apart_at);
+        put_loss(out, d->apart_b);
+        strbuf_put(out, ", not ");
+        put_loss(out, d->apart_a);
+        if (d->largest > 0)
+            strbuf_printf(out, "; furthest at step %.0f, by %.3g %%", d->largest_at,
+                          d->largest * 100);
     }
     if (isfinite(d->reaches_at) && isfinite(d->apart_at)) {
         strbuf_printf(out, "; as good in validation after %.0f steps, not %.0f", d->reaches_at,

@@ -80,12 +80,14 @@ static void give(Reader *reader, const char *name, const char *value) {
                setting);
 }
 
-/* "a=b c=d" */
+/* "a=b c=d e=@f": e is as f. */
 static void give_all(Reader *reader, const char *settings) {
     while (*settings) {
         size_t length = strcspn(settings, " "), name = strcspn(settings, "=");
-        give(reader, arena_strndup(reader->arena, settings, name),
-             arena_strndup(reader->arena, settings + name + 1, length - name - 1));
+        if (settings[name + 1] != '@') { /* else keys say so */
+            give(reader, arena_strndup(reader->arena, settings, name),
+                 arena_strndup(reader->arena, settings + name + 1, length - name - 1));
+        }
         settings += length + (settings[length] == ' ');
     }
 }
@@ -356,7 +358,8 @@ static const char *missing_settings(const Model *model, const HfType *type, Aren
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
         const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
-        if (value && strcmp(value, wanted) != 0) {
+        if (wanted[0] == '@') wanted = model_setting(model, wanted + 1, arena);
+        if (value && wanted && strcmp(value, wanted) != 0) {
             missing =
                 arena_printf(arena, "%s%s%.*s", missing, missing[0] ? " " : "", (int)length, at);
         }
@@ -391,13 +394,25 @@ static json_t *first_blocks(const Model *model, int64_t n) {
     return list;
 }
 
+/* A number's setting, or what its 0 stands for. */
+static double number_meant(const HfKey *key, const Setting *setting, const Model *model) {
+    static const char ROOT[] = "1/sqrt ";
+    if (setting->number != 0 || !key->zero) return setting->number;
+    bool root = strncmp(key->zero, ROOT, strlen(ROOT)) == 0;
+    const Setting *of = settings_find(&model->settings, key->zero + (root ? strlen(ROOT) : 0));
+    double value = !of || !of->has_value         ? 0
+                   : of->type == SETTING_INTEGER ? (double)of->integer
+                                                 : of->number;
+    return root && value > 0 ? 1 / sqrt(value) : value;
+}
+
 /* NULL: a word that they do not have. */
-static json_t *value_json(const HfKey *key, const Setting *setting) {
+static json_t *value_json(const HfKey *key, const Setting *setting, const Model *model) {
     switch (key->kind) {
     case HF_INTEGER:
     case HF_COUNT: return json_integer(setting->integer);
     case HF_NUMBER:
-    case HF_AMOUNT: return json_real(setting->number);
+    case HF_AMOUNT: return json_real(number_meant(key, setting, model));
     case HF_FLAG: return json_boolean(setting->boolean);
     default: break;
     }
@@ -479,11 +494,23 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
         return true;
     }
     json_t *before = find_name(json, key->key);
-    json_t *value =
-        key->kind == HF_FIRST ? first_blocks(model, setting->integer) : value_json(key, setting);
+    json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
+                                          : value_json(key, setting, model);
     if (!value) {
         diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
                    key->setting, text, known_words(arena, key->words));
+        return false;
+    }
+    bool is_positive =
+        (key->kind != HF_INTEGER && key->kind != HF_NUMBER) || json_number_value(value) > 0;
+    if (!is_positive) { /* an import would refuse it */
+        json_decref(value);
+        if (key->absent && strcmp(text, key->absent) == 0) {
+            json_object_del(json, key->key);
+            return true;
+        }
+        diag_error(diag, NO_LOC, "%s is %s; transformers has only '%s' above 0 there", key->setting,
+                   text, key->key);
         return false;
     }
     bool longer = key->most && json_is_integer(before) &&

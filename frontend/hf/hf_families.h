@@ -39,6 +39,7 @@ typedef struct HfKey {
      * that this one is missing as well; "": the script's own or derived; NULL: it must be there. */
     const char *absent;
     const char *null;  /* what null alone means; NULL: what a missing key does */
+    const char *zero;  /* what a setting of 0 stands for: another setting, or "1/sqrt SETTING" */
     const char *types; /* model types that have the key; NULL: all */
     const char *when;  /* "setting=value|value": only then; NULL: always */
     int64_t most;      /* an import takes no more, unless told; 0: all of it */

@@ -17,6 +17,8 @@ static const HfKey BERT_KEYS[] = {
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
+     .with = "model"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "gelu_erf",
      .words = HF_ACTIVATIONS},
     {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-12"},

@@ -65,7 +65,8 @@ static const HfTensor STARCODER2_ROWS[] = {
     {NULL, {NULL}, NULL}};
 
 static const HfType NEOX_TYPES[] = {
-    {"gpt_neox", "GPTNeoXForCausalLM", "shared_norm=false window=0 head_bias=false",
+    {"gpt_neox", "GPTNeoXForCausalLM",
+     "shared_norm=false window=0 head_bias=false kv_heads=@heads",
      NULL, NULL, NEOX_ROWS},
     {"phi", "PhiForCausalLM", "parallel=true shared_norm=true window=0 head_bias=true tied=false",
      NULL, NULL, PHI_ROWS},

@@ -8,9 +8,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Half of what both ends have. */
+/* Both ends', which are resident in each of the two processes. */
 static size_t shared_bytes(const TcpLink *link) {
-    return ring_pair_bytes(&link->rings) / 2;
+    return ring_pair_bytes(&link->rings);
 }
 
 size_t comm_tcp_staging_bytes(const CommWorld *base) {

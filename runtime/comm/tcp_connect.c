@@ -18,10 +18,11 @@ enum {
     VERSION = 2,
     LINK_GROUPS = 1, /* of two ranks: for all groups that both are in */
     LINK_CHANNEL = 2,
-    MOST_GUESTS = 64,  /* that have not said hello */
-    GUEST_SECONDS = 5, /* to do so */
-    MOST_TURNS = 50,   /* tries of sockets before sleeping, where ranks have own cores */
-    NEAR_TURN = 4,     /* a turn over rings takes as long as so many of comm_wait.h's tests */
+    MOST_STRANGERS = 64, /* guests that have not said hello */
+    STRANGER_MS = 200,   /* to do so before a later one may have its place */
+    GUEST_SECONDS = 5,   /* at most */
+    MOST_TURNS = 50,     /* tries of sockets before sleeping, where ranks have own cores */
+    NEAR_TURN = 4,       /* a turn over rings takes as long as so many of comm_wait.h's tests */
     OTHER_DESCRIPTORS = 512,
     NEAR_BYTES = 1 << 25, /* for all rings of a rank, unless they are many */
 };
@@ -81,7 +82,8 @@ typedef struct Connecting {
     int listener, local_listener; /* -1: none */
     atomic_int n_missing;         /* that this rank accepts */
     atomic_bool stopping;
-    Guest guests[MOST_GUESTS];
+    Guest *guests;        /* [MOST_STRANGERS + n_wanted]: those that were welcome stay */
+    struct pollfd *polls; /* [MOST_STRANGERS + n_wanted + 2] */
     int n_guests;
 } Connecting;
 
@@ -187,38 +189,58 @@ static void hear_guest(Connecting *c, int i) {
         let_stay(c, i, wanted);
 }
 
+/* The stranger that has been here longest, who counts them; -1: none. */
+static int find_oldest(const Connecting *c, int *out_strangers) {
+    int oldest = -1;
+    *out_strangers = 0;
+    for (int i = 0; i < c->n_guests; i++) {
+        if (c->guests[i].was_welcome) continue;
+        (*out_strangers)++;
+        if (oldest < 0 || c->guests[i].opened < c->guests[oldest].opened) oldest = i;
+    }
+    return oldest;
+}
+
+/* Room for one more? Who has just come may be a rank whose hello is on its way: of too many at
+ * once the others wait in the listener's queue. */
+static bool make_room(Connecting *c) {
+    int n;
+    const int oldest = find_oldest(c, &n);
+    if (c->n_guests == MOST_STRANGERS + c->n_wanted) return false;
+    if (n < MOST_STRANGERS) return true;
+    if (socket_now() - c->guests[oldest].opened < 1e-3 * STRANGER_MS) return false;
+    remove_guest(c, oldest);
+    return true;
+}
+
 static void let_in(Connecting *c, int listener) {
     bool exhausted = false;
-    for (;;) {
+    while (make_room(c)) {
         int fd = socket_accept(listener, &exhausted);
         if (fd < 0) return;
-        if (c->n_guests == MOST_GUESTS) { /* the oldest is the likeliest stranger */
-            int oldest = 0;
-            for (int i = 1; i < c->n_guests; i++) {
-                if (c->guests[i].opened < c->guests[oldest].opened) oldest = i;
-            }
-            remove_guest(c, oldest);
-        }
         c->guests[c->n_guests++] = (Guest){
             .link = {.fd = fd}, .is_local = listener == c->local_listener, .opened = socket_now()};
     }
 }
 
-/* Until all have come or the main thread stops it. */
+/* Until all have come or the main thread stops it. Who was welcome has proved itself and may count
+ * on the connection by now: it goes only when it closes its end. */
 static void *accept_all(void *argument) {
     Connecting *c = argument;
+    struct pollfd *polls = c->polls;
     while (atomic_load(&c->n_missing) > 0 && !atomic_load(&c->stopping)) {
-        struct pollfd polls[MOST_GUESTS + 2] = {{.fd = c->listener, .events = POLLIN},
-                                                {.fd = c->local_listener, .events = POLLIN}};
-        const int n = c->n_guests;
-        for (int i = 0; i < n; i++) {
+        const bool has_room = make_room(c);
+        polls[0] = (struct pollfd){.fd = has_room ? c->listener : -1, .events = POLLIN};
+        polls[1] = (struct pollfd){.fd = has_room ? c->local_listener : -1, .events = POLLIN};
+        for (int i = 0; i < c->n_guests; i++) {
             polls[i + 2] = (struct pollfd){.fd = c->guests[i].link.fd, .events = POLLIN};
         }
-        if (poll(polls, (nfds_t)n + 2, 20) < 0) continue;
-        for (int i = n - 1; i >= 0; i--) { /* those that go are replaced by later ones */
+        if (poll(polls, (nfds_t)c->n_guests + 2, 20) < 0) continue;
+        for (int i = c->n_guests - 1; i >= 0; i--) { /* those that go are replaced by later ones */
+            const Guest *guest = &c->guests[i];
             if (polls[i + 2].revents)
                 hear_guest(c, i);
-            else if (socket_now() - c->guests[i].opened > GUEST_SECONDS)
+            else if (!guest->was_welcome && socket_now() - guest->opened > GUEST_SECONDS)
                 remove_guest(c, i);
         }
         if (polls[0].revents) let_in(c, c->listener);
@@ -319,7 +341,7 @@ static bool try_sharing(Connecting *c, const Wanted *wanted) {
     if (!mine->shares || !theirs->shares || mine->host != theirs->host) {
         /* One machine's containers have one boot id and networks of their own. */
         if (mine->shares && theirs->shares && mine->machine == theirs->machine)
-            say_unshared(c, wanted->peer, "their network namespaces differ");
+            say_unshared(c, wanted->peer, "their host names or network namespaces differ");
         return false;
     }
     TcpLink link = TCP_LINK_NONE;
@@ -393,17 +415,22 @@ static bool share(const Connecting *c, const void *own, size_t n_bytes, void *ou
     return false;
 }
 
-static bool may_share(void) {
+static bool may_share(bool *out, Diag *diag) {
     const char *setting = getenv(COMM_TCP_SHARES);
-    return !setting || strcmp(setting, "0") != 0;
+    *out = !setting || strcmp(setting, "1") == 0;
+    if (*out || strcmp(setting, "0") == 0) return true;
+    diag_error(diag, NO_LOC, "%s is '%.40s'; it must be 0 (all messages over TCP) or 1",
+               COMM_TCP_SHARES, setting);
+    return false;
 }
 
 static bool share_facts(Connecting *c, CommHost *out) {
     const int own_rank = c->world->job.rank;
-    HostFacts own = {.byte_order = BYTE_ORDER_MARK,
-                     .version = VERSION,
-                     .host = tcp_host_id(&own.machine),
-                     .shares = may_share()};
+    HostFacts own = {
+        .byte_order = BYTE_ORDER_MARK, .version = VERSION, .host = tcp_host_id(&own.machine)};
+    bool shares;
+    if (!may_share(&shares, c->diag)) return false;
+    own.shares = shares;
     out->n_cores = wait_own_cores(&own.cores);
     if (!share(c, &own, sizeof own, c->facts)) return false;
     for (int i = 0; i < c->world->job.world; i++) {
@@ -528,6 +555,9 @@ bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     c->endpoints = comm_allocate(n * sizeof(*c->endpoints));
     *out_host = (CommHost){0};
     list_wanted(c);
+    const size_t most_guests = (size_t)(MOST_STRANGERS + c->n_wanted);
+    c->guests = comm_allocate(most_guests * sizeof(*c->guests));
+    c->polls = comm_allocate((most_guests + 2) * sizeof(*c->polls));
     bool fine = connect_among(c, out_host);
     if (c->listener >= 0) close(c->listener);
     if (c->local_listener >= 0) close(c->local_listener);
@@ -536,6 +566,8 @@ bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     free(c->facts);
     free(c->endpoints);
     free(c->wanted);
+    free(c->guests);
+    free(c->polls);
     free(c);
     return fine;
 }

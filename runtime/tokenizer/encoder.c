@@ -72,8 +72,12 @@ static bool lacks_token(Encoder *encoder, const unsigned char *bytes, size_t len
         diag_error(encoder->diag, (SourceLoc){encoder->where, 0},
                    "byte 0x%02x has no token in this vocabulary", bytes[0]);
     } else {
+        enum { MOST_SHOWN = 64 };
+        size_t shown = length < MOST_SHOWN ? length : MOST_SHOWN;
+        while (shown < length && shown > 0 && (bytes[shown] & 0xc0) == 0x80) shown--;
         diag_error(encoder->diag, (SourceLoc){encoder->where, 0},
-                   "'%.*s' has no token in this vocabulary", (int)length, bytes);
+                   "'%.*s%s' has no token in this vocabulary", (int)shown, bytes,
+                   shown < length ? "..." : "");
     }
     return false;
 }
@@ -316,8 +320,10 @@ static bool walk_valid(Walk *walk, const unsigned char *text, size_t length, boo
     walk->continues = is_first && walk->place == TEXT_CONTINUES;
     if (!normalize(&tokenizer->normalizer, text, length, !walk->continues, &walk->encoder->normal,
                    &normal, &normal_length)) {
-        diag_error(walk->diag, (SourceLoc){walk->where, 0},
-                   "a pattern of the tokenizer's normalizer takes too long on this text");
+        diag_error(walk->diag, (SourceLoc){walk->where, 0}, "the tokenizer's normalizer %s",
+                   walk->encoder->normal.grew
+                       ? "makes this text more than 64 times as long: it is broken, or made to be"
+                       : "has a pattern that takes too long on this text");
         return false;
     }
     return walk_added(walk, true, normal, normal_length, walk_words);

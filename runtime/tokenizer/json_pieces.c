@@ -48,6 +48,10 @@ bool json_read_unigram(Tokenizer *tokenizer, const json_t *model, SourceLoc loc,
             diag_error(diag, loc, "model: unk_id is not the number of a piece");
             return false;
         }
+        if (json_string_length(json_array_get(json_array_get(vocab, (size_t)id), 0)) == 0) {
+            diag_error(diag, loc, "model: unk_id is the number of an empty piece");
+            return false;
+        }
         tokenizer->unknown = (uint32_t)id;
     }
     tokenizer->kind = TOKENIZER_UNIGRAM;

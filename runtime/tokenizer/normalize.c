@@ -19,6 +19,10 @@ void normal_text_release(NormalText *room) {
 }
 
 void normal_buffer_put(NormalBuffer *out, const void *bytes, size_t length) {
+    if (out->most && (out->full || length > out->most - out->length)) {
+        out->full = true;
+        return;
+    }
     if (length > out->capacity - out->length) {
         out->capacity = 2 * (out->length + length);
         out->bytes = realloc(out->bytes, out->capacity);
@@ -271,15 +275,19 @@ static bool apply(const NormalStep *step, const unsigned char *text, size_t leng
 
 bool normalize(const Normalizer *normalizer, const unsigned char *text, size_t length, bool begins,
                NormalText *room, const unsigned char **out_text, size_t *out_length) {
+    const size_t most = NORMAL_GROWTH * length + NORMAL_MORE_BYTES;
     int into = 0;
     if (normalizer->count && !room->patterns) room->patterns = pattern_space_create();
     for (int i = 0; i < normalizer->count; i++) {
         NormalBuffer *out = &room->buffers[into];
         bool changed;
         out->length = 0;
-        if (!apply(&normalizer->items[i], text, length, begins, room->patterns, out, &changed)) {
-            return false;
-        }
+        out->most = most;
+        out->full = false;
+        bool fine =
+            apply(&normalizer->items[i], text, length, begins, room->patterns, out, &changed);
+        room->grew = out->full;
+        if (!fine || out->full) return false;
         if (!changed) continue;
         text = out->bytes ? out->bytes : (const unsigned char *)"";
         length = out->length;

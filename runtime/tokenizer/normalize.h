@@ -44,18 +44,24 @@ void normalizer_release(Normalizer *normalizer);
 typedef struct NormalBuffer {
     unsigned char *bytes;
     size_t length, capacity;
+    size_t most; /* bytes; 0: any number */
+    bool full;   /* something did not fit, and is left out */
 } NormalBuffer;
 
 /* Room that is used again; of one thread, zeroed at first. */
 typedef struct NormalText {
     NormalBuffer buffers[2]; /* what a step reads, and what it writes */
     PatternSpace *patterns;
+    bool grew; /* why the last call failed: the text became too long */
 } NormalText;
 void normal_text_release(NormalText *room);
 void normal_buffer_put(NormalBuffer *out, const void *bytes, size_t length);
 
 /* Valid UTF-8 -> *out_text [*out_length]: the text itself, or what `room` holds until the next
- * call. begins: NORMAL_PREPEND counts. False: a pattern gave up. */
+ * call. begins: NORMAL_PREPEND counts. False: a pattern gave up, or the text has grown to more than
+ * NORMAL_GROWTH times its length and NORMAL_MORE_BYTES: no file that was learned from text does so,
+ * and sixteen steps that each write 1 KiB for a byte would take all memory. */
+enum { NORMAL_GROWTH = 64, NORMAL_MORE_BYTES = 1 << 20 };
 bool normalize(const Normalizer *normalizer, const unsigned char *text, size_t length, bool begins,
                NormalText *room, const unsigned char **out_text, size_t *out_length);
 

@@ -428,12 +428,14 @@ for s in 1 2 3; do
     printf '{"step":%d,"loss":%d.000001}\n' $s $((5 - s)) >>"$folder/near.jsonl"
     printf '{"step":%d,"loss":%d,"val_loss":%d}\n' $s $((s == 2 ? 9 : 5 - s)) $s >>"$folder/far.jsonl"
 done
+sed 's/"loss":3}/"loss":null}/' "$folder/one.jsonl" >"$folder/nan.jsonl"
 echo '{"step":9,"loss":1}' >"$folder/later.jsonl"
 echo '{"loss":1' >"$folder/bad.jsonl"
 logs=("$folder/one.jsonl" "$folder/near.jsonl" "$folder/far.jsonl")
 works 'compare: the same run' 'same losses in all 3 common steps' compare "${logs[0]}" "${logs[0]}"
 works 'compare: one curve' 'one curve: losses of 3 common steps within 5.0e-07' compare "${logs[@]}"
 works 'compare: curves that part' 'parts at step 2: 9, not 3; furthest at step 2, by 200 %' compare "${logs[@]}"
+works 'compare: a loss that is no number' 'parts at step 2: no number, not 3' compare "${logs[0]}" "$folder/nan.jsonl"
 works 'compare of runs as JSON' '"best_val_step":1,' compare "${logs[@]}" --json
 works 'compare of runs as a page' '<polyline class="source hue2"' compare "${logs[@]}" --html
 works 'compare: no step in common' 'no step in common' compare "${logs[0]}" "$folder/later.jsonl"

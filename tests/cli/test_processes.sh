@@ -220,7 +220,7 @@ two_hosts() {
     on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 2 --checkpoint "$folder/several"
     [ "$codes" = ' 0 0 0 0' ] || why="exit codes$codes: $(cat "$folder"/rank?)"
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
-    grep -qh 'shares no memory .*(their network namespaces differ): their messages go over TCP' \
+    grep -qh 'shares no memory .*(their host names or network namespaces differ): their messages go over TCP' \
         "$folder"/rank? || why=${why:-nobody says why no memory is shared}
     PERILUNE_INTERFACES=nowhere on_hosts train "$folder/STOP/plan" --data "$folder/text" --steps 1 \
         --timeout 1

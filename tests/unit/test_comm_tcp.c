@@ -186,6 +186,31 @@ static void send_strangers(int rank, const void *endpoint) {
     socket_send(strangers[4], hello, sizeof hello, &n);
 }
 
+/* More than may wait at once, before any rank is there: they are many hosts' ranks, or nobody. */
+enum { N_SILENT = 150 };
+static int silent[N_SILENT];
+
+static void crowd(int rank, const void *endpoint) {
+    char why[SOCKET_WHY_BYTES];
+    for (int i = 0; rank == 1 && i < N_SILENT; i++) {
+        silent[i] = local_socket_connect((const char *)endpoint + 16, why);
+    }
+}
+
+static void test_crowd(void) {
+    check_begin("a crowd that says nothing keeps no rank from shared memory");
+    Team *team = connect_team(4, false, crowd);
+    for (int i = 0; i < team->n; i++) {
+        size_t bytes = comm_tcp_staging_bytes(team->worlds[i]);
+        CHECK(!comm_world_is_aborted(team->worlds[i]), "%s", comm_world_reason(team->worlds[i]));
+        CHECK(bytes > 3 * 1000000, "rank %d has %zu bytes for messages: no rings", i, bytes);
+    }
+    for (int i = 0; i < N_SILENT; i++) {
+        if (silent[i] >= 0) close(silent[i]);
+    }
+    disconnect_team(team);
+}
+
 static void test_strangers(void) {
     check_begin("strangers that connect are dropped, and change nothing");
     Team *team = connect_team(3, false, send_strangers);
@@ -475,6 +500,7 @@ int main(void) {
     }
     setenv(COMM_TCP_SHARES, "1", 1);
     test_strangers();
+    test_crowd();
     test_positions();
     test_handed_over();
     test_no_memory();

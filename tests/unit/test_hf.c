@@ -601,24 +601,46 @@ static void expect_bad_export(const char *name, const ModelSetting *settings, in
     arena_destroy(arena);
 }
 
-/* What a fixture's type cannot say of its script's settings. */
-static void expect_unsaid(const char *name, const ModelSetting *settings, int n_settings,
-                          const char *message) {
-    Arena *arena = arena_create();
-    Diag *diag = diag_create();
+/* The configuration of a fixture with other settings, or NULL. */
+static json_t *say(Arena *arena, const char *name, const ModelSetting *settings, int n_settings,
+                   Diag *diag) {
     HfConfig config;
-    check_begin(arena_printf(arena, "hf %s: no configuration says that %s", name, message));
-    CHECK(hf_config_read(arena, fixture(arena, name), &config, diag), "%s", diag_text(diag));
+    if (!hf_config_read(arena, fixture(arena, name), &config, diag)) return NULL;
     ModelSetting all[64];
     memcpy(all, config.settings, (size_t)config.n_settings * sizeof(all[0]));
     for (int i = 0; i < n_settings; i++) all[config.n_settings + i] = settings[i];
     const Model *model = model_load_shipped(arena, config.family->script, all,
                                             config.n_settings + n_settings, 1, diag);
-    json_t *json =
-        model ? hf_config_write(model, config.family, config.type, NULL, "float32", diag) : NULL;
+    json_decref(config.json);
+    const HfType *type = model ? hf_config_type(model, config.family, NULL, diag) : NULL;
+    return type ? hf_config_write(model, config.family, type, NULL, "float32", diag) : NULL;
+}
+
+/* What a fixture's type cannot say of its script's settings. */
+static void expect_unsaid(const char *name, const ModelSetting *settings, int n_settings,
+                          const char *message) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin(arena_printf(arena, "hf %s: no configuration says that %s", name, message));
+    json_t *json = say(arena, name, settings, n_settings, diag);
     CHECK(!json && strstr(diag_text(diag), message), "%s", diag_text(diag));
     json_decref(json);
-    json_decref(config.json);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* What a script's setting, whose 0 stands for another, is called there. */
+static void expect_said(const char *name, ModelSetting setting, const char *key,
+                        const char *value) {
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin(arena_printf(arena, "hf %s: %s=%s is %s = %s", name, setting.key, setting.value,
+                             key, value));
+    json_t *json = say(arena, name, &setting, 1, diag);
+    CHECK(json, "%s", diag_text(diag));
+    const char *said = json ? hf_config_shown(arena, json_object_get(json, key)) : value;
+    CHECK(strcmp(said, value) == 0, "it is %s", said);
+    json_decref(json);
     diag_destroy(diag);
     arena_destroy(arena);
 }
@@ -630,6 +652,13 @@ static void test_unsaid(void) {
     const ModelSetting only[] = {{"top_k", "1"}, {"normalize", "true"}};
     expect_unsaid("deepseek", only, 2, "'norm_topk_prob' is true; only false is supported where");
     expect_unsaid("olmoe", &head, 1, "head is 8; transformers has model / heads there, 4");
+    const ModelSetting types[] = {{"types", "0"}, {"transform", "true"}};
+    expect_unsaid("bert", types, 2, "types is 0; transformers has only 'type_vocab_size' above 0");
+    expect_unsaid("bert", &(ModelSetting){"head", "16"}, 1, "transformers has model / heads there");
+    expect_said("granite", (ModelSetting){"attention_scale", "0"}, "attention_multiplier", "0.5");
+    expect_said("gemma3", (ModelSetting){"rotary_local_base", "0"}, "rope_local_base_freq",
+                "100.0");
+    expect_said("starcoder2", (ModelSetting){"window", "0"}, "model_type", "\"starcoder2\"");
 }
 
 static void test_bad_exports(void) {

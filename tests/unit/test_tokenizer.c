@@ -351,6 +351,7 @@ static void test_wrong_json(void) {
         {"{" UNIGRAM("[\"a\"]") "}", "vocab[0] is not a piece and its score"},
         {"{" UNIGRAM("[\"a\",0],[\"a\",0]") "}", "vocab[1], 'a', is there twice"},
         {"{\"model\":{\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", "unk_id is not the number of a piece"},
+        {"{\"model\":{\"unk_id\":1,\"vocab\":[[\"a\",0],[\"\",0]]}}", "number of an empty piece"},
         {"{" UNIGRAM("[\"a\",0]") "," LEVEL "}", "ByteLevel with a model of type 'Unigram'"},
         {"{" UNIGRAM("[\"a\",0]") "," CHARSMAP("YQ") "}", "no base64"},
         {"{" UNIGRAM("[\"a\",0]") "," CHARSMAP("/////w==") "}", "the trie does not fit"},
