@@ -283,7 +283,6 @@ static bool find_documents_again(const Node *node, int chunk, ValueMap *map, Gra
 Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
     int n_chunks = ctx->options.mesh.size[MESH_P] * ctx->options.n_chunks;
     bool *after = find_after_blocks(in, ctx->arena);
-    ctx->chunk_of_block = ARENA_ARRAY(ctx->arena, int, ctx->n_blocks + 1);
     if (n_chunks > 1) {
         int *cuts = ARENA_ARRAY(ctx->arena, int, n_chunks + 1);
         if (!find_cuts(in, after, ctx, n_chunks, cuts)) return NULL;
