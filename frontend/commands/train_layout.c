@@ -104,8 +104,7 @@ static const char *describe(Arena *arena, const Cluster *cluster, const Finds *f
     strbuf_printf(&out,
                   "layout  %s: predicted %s a step on %s, the best of %" PRId64 " in %.2f s\n",
                   layout_text(&best->candidate, layout), unit_us(best->cost.step_us, time),
-                  cluster->name,
-                  finds->n_layouts, finds->seconds);
+                  cluster->name, finds->n_layouts, finds->seconds);
     for (int i = 0; i < report->n_refused; i++) {
         strbuf_put(&out, "        left out: ");
         refused_put(&out, report, i, search_memory_limit(&finds->requests[finds->best], cluster));

@@ -27,8 +27,8 @@ struct ProgramMaker {
     int n_pipeline, n_chunks; /* p, v */
     int n_global;             /* p * v */
     int *first_block;         /* of each global chunk, and one past the last */
-    IntList *chunk_nodes; /* [N_PHASES][n_global]: ids of nodes, in order, without local leaves */
-    IntList *crossings;   /* [N_PHASES][n_global]: values that pass the border after the chunk */
+    IntList *chunk_nodes;   /* [N_PHASES][n_global]: ids of nodes, in order, without local leaves */
+    IntList *crossings;     /* [N_PHASES][n_global]: values that pass the border after the chunk */
     IntList *stage_updates; /* [p]: ids of nodes of the update of weights that the stage has */
     IntList updates;        /* and of those that are of no weight: each stage looks for itself */
     Value total;            /* what gradients are clipped by; NO_VALUE: by nothing */
@@ -491,11 +491,11 @@ ProgramMaker *program_maker_create(const Graph *graph, PassContext *ctx, Arena *
     int n_nodes = graph->n_nodes, n_params = 0;
     ProgramMaker *m = ARENA_NEW(arena, ProgramMaker);
     *m = (ProgramMaker){.ctx = ctx,
-                 .kept = kept,
-                 .in = graph,
-                 .n_pipeline = ctx->options.mesh.size[MESH_P],
-                 .n_chunks = ctx->options.n_chunks,
-                 .n_values = n_nodes * MAX_OUTPUTS};
+                        .kept = kept,
+                        .in = graph,
+                        .n_pipeline = ctx->options.mesh.size[MESH_P],
+                        .n_chunks = ctx->options.n_chunks,
+                        .n_values = n_nodes * MAX_OUTPUTS};
     m->path = (Path){schedule_path(schedule_find(ctx->options.schedule)), m->n_pipeline};
     m->n_global = m->n_pipeline * m->n_chunks;
     m->first_block = ARENA_ARRAY(arena, int, m->n_global + 1);
@@ -513,8 +513,7 @@ ProgramMaker *program_maker_create(const Graph *graph, PassContext *ctx, Arena *
     for (int n = 0; n < n_nodes; n++) {
         if (graph->nodes[n]->op == OP_PARAM) m->param_row[n] = n_params++;
     }
-    m->param_stages =
-        ARENA_ARRAY(arena, uint8_t, (size_t)n_params * (size_t)m->n_pipeline + 1);
+    m->param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)n_params * (size_t)m->n_pipeline + 1);
     for (int c = 0, b = 0; c <= m->n_global; c++) {
         while (b < ctx->n_blocks && ctx->chunk_of_block[b] < c) b++;
         m->first_block[c] = b;

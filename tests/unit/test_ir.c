@@ -40,8 +40,8 @@ static void check_round_trip(const Graph *graph, const char *pass) {
     arena_destroy(arena);
 }
 
-/* The pass in an arena that is gone before its graph is read, as plan_make has it: with sanitizers a
- * copy that shares anything with it shows. */
+/* The pass in an arena that is gone before its graph is read, as plan_make has it: with sanitizers
+ * a copy that shares anything with it shows. */
 static Graph *run_apart(Arena *arena, const Graph *graph, const char *pass, Diag *diag) {
     Arena *apart = arena_create();
     const Graph *made = planner_run_pass(apart, graph, pass, diag);
