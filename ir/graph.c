@@ -23,6 +23,47 @@ Graph *graph_create_like(const Graph *graph, Arena *arena) {
     return fresh;
 }
 
+/* Names of files, each once: the nodes of a graph come from few. */
+typedef struct FileNames {
+    int n, capacity;
+    const char **items;
+} FileNames;
+
+static const char *copy_file_name(FileNames *names, const char *file, Arena *arena) {
+    if (!file) return NULL;
+    for (int i = names->n - 1; i >= 0; i--) {
+        if (strcmp(names->items[i], file) == 0) return names->items[i];
+    }
+    ARENA_PUSH(arena, names->items, names->n, names->capacity, arena_strdup(arena, file));
+    return names->items[names->n - 1];
+}
+
+Graph *graph_copy(const Graph *graph, Arena *arena) {
+    Graph *copy = graph_create_like(graph, arena);
+    FileNames names = {0};
+    copy->n_nodes = copy->capacity = graph->n_nodes;
+    copy->nodes = ARENA_ARRAY(arena, Node *, graph->n_nodes + 1);
+    Node *nodes = ARENA_ARRAY(arena, Node, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *from = graph->nodes[n];
+        Node *node = copy->nodes[n] = &nodes[n];
+        *node = *from;
+        node->inputs = ARENA_ARRAY(arena, Value, from->n_inputs + 1);
+        for (int i = 0; i < from->n_inputs; i++) {
+            node->inputs[i] = node_value(&nodes[from->inputs[i].node->id], from->inputs[i].output);
+        }
+        node->attrs = ARENA_ARRAY(arena, Attr, from->n_attrs + 1);
+        for (int i = 0; i < from->n_attrs; i++) {
+            node->attrs[i] = from->attrs[i];
+            if (ATTRS[from->attrs[i].key].kind == ATTR_STRING) {
+                node->attrs[i].s = arena_strdup(arena, from->attrs[i].s);
+            }
+        }
+        node->loc.file = copy_file_name(&names, from->loc.file, arena);
+    }
+    return copy;
+}
+
 int graph_axis(Graph *graph, const char *name, int length) {
     int axis = axis_find(&graph->axes, name, length);
     if (axis >= 0) return axis;

@@ -97,6 +97,9 @@ Graph *graph_create(Arena *arena, const char *name);
 /* An empty graph with the same name, axes and mesh. */
 Graph *graph_create_like(const Graph *graph, Arena *arena);
 
+/* The same graph in `arena`, with names and files, and nothing that was beside it in its own. */
+Graph *graph_copy(const Graph *graph, Arena *arena);
+
 /* Index of the axis, added if new; -1 when the table is full or the name is not an identifier. */
 int graph_axis(Graph *graph, const char *name, int length);
 

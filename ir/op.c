@@ -4,6 +4,7 @@
 #include "ir/ops/route.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
@@ -63,7 +64,11 @@ static void find_attr_use(void) {
 
 bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, find_attr_use);
+    static atomic_bool found; /* asked some forty times for each node: pthread_once takes longer */
+    if (!atomic_load_explicit(&found, memory_order_acquire)) {
+        pthread_once(&once, find_attr_use);
+        atomic_store_explicit(&found, true, memory_order_release);
+    }
     if (attr_use[op][key] == ATTR_UNKNOWN) return false;
     *out_required = attr_use[op][key] == ATTR_REQUIRED;
     return true;

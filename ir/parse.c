@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_TEXT = 4096 };
+
 typedef struct Parser {
     const char *at;
     int line;
@@ -16,9 +18,15 @@ typedef struct Parser {
     Graph *graph;
     Diag *diag;
     bool failed;
+    Arena *work;
+    /* Of one node, which graph_add copies; large plans have hundreds of thousands. */
+    Value *operands;
+    int n_operands, operand_capacity;
+    char (*texts)[MAX_TEXT]; /* [N_ATTRS + 1]: of attributes and of the file */
+    const char *last_file;   /* the name of the last node's, which most share */
 } Parser;
 
-enum { MAX_TEXT = 4096, MAX_NODES = 2000000, MAX_OPERANDS = 1000000 };
+enum { MAX_NODES = 2000000, MAX_OPERANDS = 1000000 };
 
 static SourceLoc here(const Parser *p) {
     return (SourceLoc){p->file, p->line};
@@ -89,8 +97,8 @@ static int hex_digit(char c) {
     return -1;
 }
 
-static const char *parse_quoted(Parser *p) {
-    char text[MAX_TEXT];
+/* NULL: no such text. */
+static const char *parse_quoted(Parser *p, char text[MAX_TEXT]) {
     int length = 0;
     if (!accept(p, "\"")) {
         fail(p, "expected a quoted text");
@@ -113,7 +121,8 @@ static const char *parse_quoted(Parser *p) {
         fail(p, "a quoted text does not end");
         return NULL;
     }
-    return arena_strndup(p->graph ? p->graph->arena : NULL, text, (size_t)length);
+    text[length] = '\0';
+    return text;
 }
 
 static bool parse_axis(Parser *p, int *out) {
@@ -175,7 +184,7 @@ static bool parse_type(Parser *p, Type *type, Sharding *sharding) {
     return !accept(p, "~") || parse_partial(p, sharding);
 }
 
-static bool parse_attr(Parser *p, Attr *attr) {
+static bool parse_attr(Parser *p, Attr *attr, char text[MAX_TEXT]) {
     int length = word_length(p);
     int key = attr_find(p->at, length);
     if (key < 0) return fail(p, "unknown attribute");
@@ -191,7 +200,7 @@ static bool parse_attr(Parser *p, Attr *attr) {
         p->at = end;
         return true;
     }
-    case ATTR_STRING: return (attr->s = parse_quoted(p)) != NULL;
+    case ATTR_STRING: return (attr->s = parse_quoted(p, text)) != NULL;
     case ATTR_AXIS: return parse_axis(p, &attr->axis);
     case ATTR_AXES:
         if (!accept(p, "[")) return fail(p, "expected '['");
@@ -205,17 +214,13 @@ static bool parse_attr(Parser *p, Attr *attr) {
     return false;
 }
 
-typedef struct Operands {
-    Value *items;
-    int count, capacity;
-} Operands;
-
-static bool parse_operands(Parser *p, Operands *operands) {
+static bool parse_operands(Parser *p) {
+    p->n_operands = 0;
     if (!accept(p, "(")) return fail(p, "expected '('");
     while (!accept(p, ")")) {
         int64_t id, output = 0;
-        if (operands->count && !accept(p, ", ")) return fail(p, "expected ', ' or ')'");
-        if (operands->count == MAX_OPERANDS) return fail(p, "too many operands");
+        if (p->n_operands && !accept(p, ", ")) return fail(p, "expected ', ' or ')'");
+        if (p->n_operands == MAX_OPERANDS) return fail(p, "too many operands");
         if (!accept(p, "%")) return fail(p, "expected '%'");
         if (!parse_int(p, 0, INT_MAX, &id)) return false;
         if (accept(p, ".") && !parse_int(p, 0, MAX_OUTPUTS - 1, &output)) return false;
@@ -223,7 +228,7 @@ static bool parse_operands(Parser *p, Operands *operands) {
             return fail(p, "an operand that is not defined above");
         }
         Value value = node_value(p->graph->nodes[id], (int)output);
-        ARENA_PUSH(p->graph->arena, operands->items, operands->count, operands->capacity, value);
+        ARENA_PUSH(p->work, p->operands, p->n_operands, p->operand_capacity, value);
     }
     return true;
 }
@@ -256,8 +261,12 @@ static bool parse_trailer(Parser *p, NodeSpec *spec) {
         skip_blanks(p);
     }
     if (*p->at == '"') {
-        spec->loc.file = parse_quoted(p);
-        if (!spec->loc.file) return false;
+        const char *file = parse_quoted(p, p->texts[N_ATTRS]);
+        if (!file) return false;
+        if (!p->last_file || strcmp(file, p->last_file) != 0) {
+            p->last_file = arena_strdup(p->graph->arena, file);
+        }
+        spec->loc.file = p->last_file;
         if (!accept(p, ":")) return fail(p, "expected ':' and a line number");
         if (!parse_int(p, 0, INT_MAX, &number)) return false;
         spec->loc.line = (int)number;
@@ -269,7 +278,6 @@ static bool parse_trailer(Parser *p, NodeSpec *spec) {
 static bool parse_node(Parser *p, Phase phase) {
     NodeSpec spec = {.phase = phase};
     Attr attrs[N_ATTRS];
-    Operands operands = {0};
     Type types[MAX_OUTPUTS];
     Sharding shardings[MAX_OUTPUTS];
     int n_results;
@@ -278,11 +286,12 @@ static bool parse_node(Parser *p, Phase phase) {
     int length = word_length(p), op = op_find(p->at, length);
     if (op < 0) return fail(p, "unknown op");
     p->at += length;
-    if (!parse_operands(p, &operands)) return false;
+    if (!parse_operands(p)) return false;
     if (accept(p, " {")) {
         do {
             if (spec.n_attrs == N_ATTRS) return fail(p, "too many attributes");
-            if (!parse_attr(p, &attrs[spec.n_attrs++])) return false;
+            if (!parse_attr(p, &attrs[spec.n_attrs], p->texts[spec.n_attrs])) return false;
+            spec.n_attrs++;
         } while (accept(p, ", "));
         if (!accept(p, "}")) return fail(p, "expected ', ' or '}'");
     }
@@ -293,8 +302,8 @@ static bool parse_node(Parser *p, Phase phase) {
     if (!parse_trailer(p, &spec)) return false;
     if ((OPS[op].flags & TYPED) && n_results < 1) return fail(p, "the op needs a result");
     spec.op = (OpKind)op;
-    spec.inputs = operands.items;
-    spec.n_inputs = operands.count;
+    spec.inputs = p->operands;
+    spec.n_inputs = p->n_operands;
     spec.attrs = attrs;
     spec.type = &types[0];
     spec.n_outputs = n_results;
@@ -333,10 +342,13 @@ Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *lin
     Parser p = {.at = *cursor, .line = *line, .file = file, .diag = diag};
     int phase = -1;
     p.graph = graph_create(arena, "");
+    p.work = arena_create();
+    p.texts = arena_alloc(p.work, sizeof(*p.texts) * (N_ATTRS + 1));
     if (expect(&p, "graph")) {
         skip_space(&p);
-        p.graph->name = parse_quoted(&p);
-        if (p.graph->name && parse_mesh(&p)) expect(&p, "{");
+        const char *name = parse_quoted(&p, p.texts[0]);
+        p.graph->name = arena_strdup(arena, name);
+        if (name && parse_mesh(&p)) expect(&p, "{");
     }
     while (!p.failed) {
         skip_space(&p);
@@ -356,6 +368,7 @@ Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *lin
             parse_node(&p, (Phase)phase);
         }
     }
+    arena_destroy(p.work);
     *cursor = p.at;
     *line = p.line;
     return p.failed ? NULL : p.graph;

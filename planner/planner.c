@@ -27,22 +27,33 @@ static void dump(const PassContext *ctx, const char *pass, const Graph *graph) {
     graph_print(ctx->options.dump, graph);
 }
 
-/* Runs the passes from `first` up to the one named `last`, verifying after each. */
-static Graph *run_passes(const Graph *graph, const char *first, const char *last,
-                         PassContext *ctx) {
+/* A graph between two passes, and the arena that has nothing else (NULL: the graph is not ours). */
+typedef struct Stretch {
+    const Graph *graph;
+    Arena *arena;
+} Stretch;
+
+/* Runs the passes from `first` up to the one named `last`, verifying after each. What each made is
+ * freed once the next has read it, as there are some hundred bytes for each of a node's many lives.
+ */
+static bool run_passes(Stretch *at, const char *first, const char *last, PassContext *ctx) {
     bool started = false;
     for (int i = 0; i < (int)N_STEPS; i++) {
         started |= strcmp(STEPS[i].name, first) == 0;
         if (!started) continue;
-        Graph *next = STEPS[i].run(graph, ctx);
-        if (!next) return NULL;
-        if (!graph_verify(next, ctx->diag))
+        ctx->arena = arena_create();
+        Stretch next = {STEPS[i].run(at->graph, ctx), ctx->arena};
+        bool same = next.graph == at->graph; /* the pass had nothing to do */
+        arena_destroy(same ? next.arena : at->arena);
+        if (same) next.arena = at->arena;
+        *at = next;
+        if (!next.graph) return false;
+        if (!graph_verify(next.graph, ctx->diag))
             BUG("pass %s made an ill-formed graph:\n%s", STEPS[i].name, diag_text(ctx->diag));
-        dump(ctx, STEPS[i].name, next);
-        graph = next;
+        dump(ctx, STEPS[i].name, next.graph);
         if (strcmp(STEPS[i].name, last) == 0) break;
     }
-    return (Graph *)graph;
+    return true;
 }
 
 static bool check_parts(const PlanRequest *request, Diag *diag) {
@@ -146,32 +157,74 @@ static void count_model(Plan *plan, const Graph *graph) {
     arena_destroy(arena);
 }
 
-/* Equal stage graphs share a program: the same text, block numbers being relative. */
-static bool make_stage_programs(Plan *plan, const StageGraph *stages, PassContext *ctx) {
-    int p = plan->n_stages;
-    char **texts = ARENA_ARRAY(ctx->arena, char *, p);
-    plan->programs = ARENA_ARRAY(ctx->arena, Program, p);
-    for (int s = 0; s < p; s++) {
-        StrBuf text = strbuf_create();
-        int found = -1;
-        graph_print(&text, stages[s].graph);
-        for (int i = 0; i < plan->n_programs && found < 0; i++) {
-            if (strcmp(texts[i], text.text) == 0) found = i;
-        }
-        if (found < 0) {
-            found = plan->n_programs++;
-            texts[found] = arena_strdup(ctx->arena, text.text);
-            Program *program = &plan->programs[found];
-            program->graph = run_passes(stages[s].graph, "fold_accumulate", "spread_messages", ctx);
-            if (!program->graph) return false;
-            plan_memory(program, plan->n_chunks, plan->cuda, ctx->arena);
-        }
-        strbuf_destroy(&text);
-        plan->stages[s].program = found;
-        memcpy(plan->stages[s].first_block, stages[s].first_block, sizeof(stages[s].first_block));
-        memcpy(plan->stages[s].n_blocks, stages[s].n_blocks, sizeof(stages[s].n_blocks));
+/* The graphs of distinct stages, each with its text, until they are programs. */
+typedef struct StageSet {
+    int n;
+    Stretch *graphs;
+    StrBuf *texts;
+} StageSet;
+
+static void destroy_stages(StageSet *set) {
+    for (int i = 0; i < set->n; i++) {
+        strbuf_destroy(&set->texts[i]);
+        arena_destroy(set->graphs[i].arena);
     }
-    return true;
+}
+
+/* Equal stage graphs share a program: the same text, block numbers being relative. */
+static int add_stage(StageSet *set, Stretch made) {
+    StrBuf text = strbuf_create();
+    graph_print(&text, made.graph);
+    for (int i = 0; i < set->n; i++) {
+        if (strcmp(set->texts[i].text, text.text) != 0) continue;
+        strbuf_destroy(&text);
+        arena_destroy(made.arena);
+        return i;
+    }
+    set->graphs[set->n] = made;
+    set->texts[set->n] = text;
+    return set->n++;
+}
+
+/* The sharded graph, which is freed, in stages. */
+static StageSet cut_stages(Plan *plan, Stretch *sharded, PassContext *ctx, Arena *work) {
+    int p = plan->n_stages;
+    StageSet set = {0, ARENA_ARRAY(work, Stretch, p), ARENA_ARRAY(work, StrBuf, p)};
+    ctx->arena = arena_create();
+    ProgramMaker *maker = program_maker_create(sharded->graph, ctx, plan->arena);
+    for (int s = 0; s < p; s++) {
+        Stage *stage = &plan->stages[s];
+        Stretch made = {.arena = arena_create()};
+        StageGraph of = program_maker_stage(maker, s, made.arena);
+        made.graph = of.graph;
+        stage->program = add_stage(&set, made);
+        memcpy(stage->first_block, of.first_block, sizeof(of.first_block));
+        memcpy(stage->n_blocks, of.n_blocks, sizeof(of.n_blocks));
+    }
+    plan->comms = program_maker_comms(maker, &plan->n_comms);
+    arena_destroy(ctx->arena);
+    arena_destroy(sharded->arena);
+    *sharded = (Stretch){0};
+    return set;
+}
+
+static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx) {
+    Arena *work = arena_create();
+    StageSet set = cut_stages(plan, sharded, ctx, work);
+    bool fine = true;
+    plan->programs = ARENA_ARRAY(plan->arena, Program, set.n);
+    for (int i = 0; i < set.n && fine; i++) {
+        Program *program = &plan->programs[plan->n_programs++];
+        fine = run_passes(&set.graphs[i], "fold_accumulate", "spread_messages", ctx);
+        if (!fine) break;
+        program->graph = graph_copy(set.graphs[i].graph, plan->arena);
+        arena_destroy(set.graphs[i].arena);
+        set.graphs[i].arena = NULL;
+        plan_memory(program, plan->n_chunks, plan->cuda, plan->arena);
+    }
+    destroy_stages(&set);
+    arena_destroy(work);
+    return fine;
 }
 
 static void size_channels(Plan *plan) {
@@ -225,25 +278,21 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
 static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (!check_request(request, diag)) return NULL;
     Plan *plan = new_plan(arena, request);
-    PassContext ctx = {.arena = arena_create(),
-                       .diag = diag,
+    int *chunk_of_block = ARENA_ARRAY(arena, int, request->n_blocks + 1);
+    PassContext ctx = {.diag = diag,
                        .recipe = request->recipe,
                        .options = request->options,
                        .n_blocks = request->n_blocks,
-                       .n_micro = plan->n_micro};
-    StageGraph *stages = ARENA_ARRAY(arena, StageGraph, plan->n_stages);
-    PassContext kept = ctx; /* what the plan keeps is made in its own arena */
-    bool fine = false;
-    Graph *logical = run_passes(request->forward, "simplify", "append_update", &ctx);
-    Graph *graph = logical ? run_passes(logical, "expand", "insert_collectives", &ctx) : NULL;
-    kept.arena = arena;
-    kept.chunk_of_block = ctx.chunk_of_block;
-    if (graph && check_quantized(graph, request->options.precision, "", diag) &&
-        check_packed(graph, request->options.frozen_bits, diag)) {
-        count_model(plan, logical);
-        fine = make_programs(graph, &kept, stages, &plan->comms, &plan->n_comms) &&
-               make_stage_programs(plan, stages, &kept) && schedule_apply(plan, NO_LOC, diag);
-    }
+                       .n_micro = plan->n_micro,
+                       .chunk_of_block = chunk_of_block};
+    Stretch at = {.graph = request->forward};
+    bool fine = run_passes(&at, "simplify", "append_update", &ctx);
+    if (fine) count_model(plan, at.graph);
+    fine = fine && run_passes(&at, "expand", "insert_collectives", &ctx) &&
+           check_quantized(at.graph, request->options.precision, "", diag) &&
+           check_packed(at.graph, request->options.frozen_bits, diag) &&
+           make_stage_programs(plan, &at, &ctx) && schedule_apply(plan, NO_LOC, diag);
+    arena_destroy(at.arena);
     if (fine) {
         size_channels(plan);
         for (int s = 0; s < plan->n_stages; s++) plan_stage_layout(plan, &plan->stages[s]);
@@ -251,7 +300,6 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
         plan->fingerprint = plan_fingerprint(plan);
         fine = verify_plan(plan, diag);
     }
-    arena_destroy(ctx.arena);
     return fine ? plan : NULL;
 }
 

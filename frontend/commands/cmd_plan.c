@@ -203,13 +203,15 @@ int cmd_check(CliArgs *args) {
     Diag *diag = diag_create();
     int status = EXIT_USAGE;
     size_t length;
-    char *text = file_read(args->arena, args->operand, MAX_PLAN_BYTES, &length, diag);
+    Arena *work = arena_create();
+    char *text = file_read(work, args->operand, MAX_PLAN_BYTES, &length, diag);
     Plan *plan = NULL;
     if (text && strlen(text) != length) {
         diag_error(diag, (SourceLoc){args->operand, 0}, "is no plan: it has zero bytes");
     } else if (text) {
         plan = plan_parse(args->arena, args->operand, text, diag);
     }
+    arena_destroy(work);
     if (plan) {
         uint64_t fingerprint = plan_fingerprint(plan);
         if (verify_plan(plan, diag) && fingerprint != plan->fingerprint) {

@@ -103,7 +103,7 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     }
     ARENA_PUSH(o->args->arena, set->list, set->n_list, set->list_capacity,
                arena_printf(o->args->arena, "seq=%" PRId64, wanted));
-    return plan_load_model(o->args, 1, request, o->diag);
+    return plan_load_model(o->args, o->args->arena, 1, request, o->diag);
 }
 
 static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision,
@@ -130,7 +130,7 @@ static Plan *plan_of_model(Opening *o) {
     if (device == DEVICE_CUDA) o->obstacle.what = "on CUDA there are no caches yet";
     if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
-    if (!plan_load_model(o->args, 1, &request, o->diag)) return NULL;
+    if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (!check_causal("generate", o->args->arena, request.forward, o->diag)) return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
     return make_decode_plan(o, &request, request.options.precision, request.options.frozen_bits);

@@ -5,6 +5,7 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine.h"
 
+#include <malloc.h>
 #include <string.h>
 
 enum { DEFAULT_MICRO_BATCH = 4, DEFAULT_GLOBAL_BATCH = 16, MAX_RANKS = 1 << 20 };
@@ -334,12 +335,12 @@ ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *ou
     return list.items;
 }
 
-bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag) {
+bool plan_load_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag) {
     int n_settings = 0;
     const char *from;
     ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
     if (!settings) return false;
-    Model *model = model_load(args->arena, args->operand, settings, n_settings, batch, diag);
+    Model *model = model_load(arena, args->operand, settings, n_settings, batch, diag);
     if (!model && from) {
         diag_note(diag, NO_LOC, "--set-from %s: is of model '%s'", cli_text(args, OPT_SET_FROM, ""),
                   from);
@@ -353,7 +354,7 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
     args->model_noted = true;
     request->model = model->name;
-    request->settings = settings_text(&model->settings, args->arena);
+    request->settings = settings_text(&model->settings, arena);
     request->forward = model->graph;
     request->n_blocks = model->n_blocks;
     request->seq = model->seq;
@@ -363,13 +364,21 @@ bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *d
     return true;
 }
 
+Plan *plan_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag) {
+    Arena *work = arena_create();
+    Plan *plan = NULL;
+    if (plan_load_model(args, work, batch, request, diag)) plan = plan_make(arena, request, diag);
+    arena_destroy(work);
+    malloc_trim(0); /* else what planning took stays resident beside the run */
+    return plan;
+}
+
 Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
     PlanRequest request = {.options.dump = dump};
     if (!options_from_args(args, &request.options, diag)) return NULL;
     int64_t batch =
         (int64_t)request.options.micro_batch * mesh_size(&request.options.mesh, MESH_DE);
-    if (!plan_load_model(args, batch, &request, diag)) return NULL;
-    return plan_make(args->arena, &request, diag);
+    return plan_model(args, args->arena, batch, &request, diag);
 }
 
 bool plan_is_model(const char *path) {

@@ -30,8 +30,11 @@ bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
  * *out_model: the name of the model that the file is of, or NULL. NULL: reported. */
 ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
                                       const char **out_model, Diag *diag);
-/* Runs the script with `batch` sequences and sets everything of the request but its options. */
-bool plan_load_model(CliArgs *args, int64_t batch, PlanRequest *request, Diag *diag);
+/* Runs the script with `batch` sequences and sets everything of the request but its options; the
+ * model is made in `arena`. */
+bool plan_load_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag);
+/* plan_make in `arena` of a model of so many sequences, of which nothing stays. */
+Plan *plan_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag);
 
 /* Is that a model's script? */
 bool plan_is_model(const char *path);

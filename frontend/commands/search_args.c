@@ -113,7 +113,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     for (int axis = 0; axis < N_MESH_AXES; axis++) options->mesh.size[axis] = 1;
     options->micro_batch = options->global_batch = options->n_chunks = 1;
     options->schedule = "1f1b";
-    if (!plan_load_model(args, 1, &job->plan, diag)) return NULL;
+    if (!plan_load_model(args, args->arena, 1, &job->plan, diag)) return NULL;
     job->costs = model_costs_create(args->arena, &job->plan, cluster, diag);
     return job->costs ? job : NULL;
 }

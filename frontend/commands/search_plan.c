@@ -5,8 +5,11 @@
 #include "planner/plan/plan_library.h"
 #include "planner/show/search_facts.h"
 
-/* The plan of a layout that was found. NULL: reported. */
-static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Diag *diag) {
+#include <string.h>
+
+/* The plan of a layout that was found, in `arena`. NULL: reported. */
+static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Arena *arena,
+                     Diag *diag) {
     const Candidate *of = &found->candidate;
     PlanRequest request = job->plan;
     PlanOptions *options = &request.options;
@@ -24,16 +27,24 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Di
     options->zero = of->zero;
     options->split = found->split;
     options->n_split = of->p * of->n_chunks;
-    if (!plan_load_model(args, (int64_t)of->micro_batch * candidate_data(of), &request, diag))
-        return NULL;
-    return plan_make(args->arena, &request, diag);
+    int64_t batch = (int64_t)of->micro_batch * candidate_data(of);
+    return plan_model(args, arena, batch, &request, diag);
 }
 
-/* The first layout whose plan fits to the byte, which nearly always is the first of all: what was
- * priced is off by what shards are padded with. Those before it are noted as refused. NULL: none,
- * with the least that one needs, or reported. */
+/* Why there is no plan, or none that fits. */
+static void refuse(Arena *arena, SearchReport *report, RefusedLayout *refused, int found,
+                   int64_t bytes, const Diag *why) {
+    const char *text = diag_text(why);
+    const char *reason = bytes ? NULL : arena_strndup(arena, text, strcspn(text, "\n"));
+    refused[report->n_refused++] = (RefusedLayout){found, bytes, reason};
+}
+
+/* The first layout that can be planned and whose plan fits to the byte, which nearly always is the
+ * first of all: what was priced is off by what shards are padded with, and a search does not meet
+ * every limit of a plan. Those before it are noted as refused, and nothing of them stays. NULL:
+ * none. */
 static Plan *plan_first_fit(CliArgs *args, const SearchJob *job, double limit, ProgressLine *line,
-                            SearchReport *report, int64_t *out_least, Diag *diag) {
+                            SearchReport *report) {
     const SearchResult *result = report->result;
     RefusedLayout *refused = ARENA_ARRAY(args->arena, RefusedLayout, result->n_found);
     report->refused = refused;
@@ -41,31 +52,49 @@ static Plan *plan_first_fit(CliArgs *args, const SearchJob *job, double limit, P
         char text[LAYOUT_TEXT];
         progress_line_show(line, i, result->n_found,
                            layout_text(&result->found[i].candidate, text));
-        Plan *plan = plan_of(args, job, &result->found[i], diag);
-        if (!plan) return NULL;
-        int64_t bytes = plan_fullest_bytes(plan);
-        if ((double)bytes <= limit) {
+        Arena *arena = arena_create();
+        Diag *why = diag_create();
+        Plan *plan = plan_of(args, job, &result->found[i], arena, why);
+        int64_t bytes = plan ? plan_fullest_bytes(plan) : 0;
+        bool fits = plan && (double)bytes <= limit;
+        if (fits) {
             report->chosen = i;
             report->exact_bytes = bytes;
-            return plan;
+            arena_own(args->arena, arena);
+        } else {
+            refuse(args->arena, report, refused, i, bytes, why);
+            arena_destroy(arena);
         }
-        if (bytes < *out_least) *out_least = bytes;
-        refused[report->n_refused++] = (RefusedLayout){i, bytes};
+        diag_destroy(why);
+        if (fits) return plan;
     }
     return NULL;
 }
 
+/* None of what was found: the least that one needs, or why the best has no plan. */
+static void report_refused(const SearchReport *report, double limit, Diag *diag) {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < report->n_refused; i++) {
+        const RefusedLayout *refused = &report->refused[i];
+        if (!refused->reason && refused->exact_bytes < least) least = refused->exact_bytes;
+    }
+    if (least < INT64_MAX) {
+        diag_error(
+            diag, NO_LOC,
+            "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
+            "of %.2f; --memory-limit makes the search leave more room",
+            report->n_refused, (double)least / (1 << 30), limit / (1 << 30));
+    } else {
+        diag_error(diag, NO_LOC, "none of the %d best layouts can be planned; the first: %s",
+                   report->n_refused, report->refused[0].reason);
+    }
+}
+
 Plan *search_plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
     double limit = search_memory_limit(&job->request, job->cluster);
-    int64_t least = INT64_MAX;
     ProgressLine line = progress_line_start("planned");
-    Plan *plan = plan_first_fit(args, job, limit, &line, report, &least, diag);
+    Plan *plan = plan_first_fit(args, job, limit, &line, report);
     progress_line_end(&line);
-    if (plan || diag_error_count(diag) > 0) return plan;
-    diag_error(
-        diag, NO_LOC,
-        "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
-        "of %.2f; --memory-limit makes the search leave more room",
-        report->result->n_found, (double)least / (1 << 30), limit / (1 << 30));
-    return NULL;
+    if (!plan) report_refused(report, limit, diag);
+    return plan;
 }

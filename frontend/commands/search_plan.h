@@ -4,7 +4,7 @@
 
 #include "frontend/commands/search_args.h"
 
-/* Of report->result, which has found some: the first that fits when planned to the byte.
+/* Of report->result, which has found some: the first that can be planned and then fits to the byte.
  * report->chosen says which, ->refused those before it. NULL: reported. */
 Plan *search_plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag);
 

@@ -95,7 +95,7 @@ static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Dia
     return false;
 }
 
-static const char *describe(Arena *arena, const char *cluster, const Finds *finds,
+static const char *describe(Arena *arena, const Cluster *cluster, const Finds *finds,
                             const SearchReport *report) {
     char layout[LAYOUT_TEXT], time[UNIT_TEXT];
     const Found *best = &report->result->found[report->chosen];
@@ -103,8 +103,13 @@ static const char *describe(Arena *arena, const char *cluster, const Finds *find
     StrBuf out = strbuf_create();
     strbuf_printf(&out,
                   "layout  %s: predicted %s a step on %s, the best of %" PRId64 " in %.2f s\n",
-                  layout_text(&best->candidate, layout), unit_us(best->cost.step_us, time), cluster,
-                  finds->n_layouts, finds->seconds);
+                  layout_text(&best->candidate, layout), unit_us(best->cost.step_us, time),
+                  cluster->name, finds->n_layouts, finds->seconds);
+    for (int i = 0; i < report->n_refused; i++) {
+        strbuf_put(&out, "        left out: ");
+        refused_put(&out, report, i, search_memory_limit(&finds->requests[finds->best], cluster));
+        strbuf_put(&out, "\n");
+    }
     if (n_ranks < world) {
         const SearchResult *all = finds->results[0];
         strbuf_printf(&out, "        %d of %d processes have nothing to do: ", world - n_ranks,
@@ -150,7 +155,7 @@ static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, int *out_stat
     *out_status = EXIT_FAILED;
     SearchReport report = {.result = finds.results[finds.best]};
     Plan *plan = search_plan_best(args, job, &report, diag);
-    if (plan) out->text = describe(args->arena, job->cluster->name, &finds, &report);
+    if (plan) out->text = describe(args->arena, job->cluster, &finds, &report);
     return plan;
 }
 

@@ -13,6 +13,7 @@ typedef struct Block {
 
 struct Arena {
     Block *blocks;
+    Arena *owned, *next; /* the first of those that it owns; the next of its owner's */
 };
 
 /* With AddressSanitizer each allocation is a block of its own: running over its end shows. */
@@ -33,8 +34,17 @@ Arena *arena_create(void) {
     return arena;
 }
 
+void arena_own(Arena *arena, Arena *other) {
+    other->next = arena->owned;
+    arena->owned = other;
+}
+
 void arena_destroy(Arena *arena) {
     if (!arena) return;
+    for (Arena *owned = arena->owned, *next; owned; owned = next) {
+        next = owned->next;
+        arena_destroy(owned);
+    }
     for (Block *block = arena->blocks, *next; block; block = next) {
         next = block->next;
         free(block);

@@ -15,6 +15,9 @@ typedef struct Arena Arena;
 Arena *arena_create(void);
 void arena_destroy(Arena *arena);
 
+/* From here on `other` is destroyed with the arena. */
+void arena_own(Arena *arena, Arena *other);
+
 /* `bytes` zeroed bytes, owned by the arena. */
 void *arena_alloc(Arena *arena, size_t bytes);
 /* A copy of `text` (NULL stays NULL). */

@@ -16,6 +16,7 @@
 #include "planner/plan/schedule.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* Forward and backward: a forward's FLOPs once more for each operand that gets a gradient. Without
@@ -72,32 +73,49 @@ static double chunk_cost(const Split *split, int chunk, int begin, int end) {
            (chunk == split->n_chunks - 1 ? split->after : 0);
 }
 
+/* Where the last of a run of blocks that ends at `end` begins, so that the larger of `most`, which
+ * the chunks before need and never falls, and its own cost, which never rises, is least; of equal
+ * places the first. `at` is one below or at the place where `most` becomes the larger, which moves
+ * with `end` one way only. */
+static int find_begin(const Split *split, int chunk, const double *most, int first, int last,
+                      int end, int *at) {
+    while (*at < last && most[*at] < chunk_cost(split, chunk, *at, end)) ++*at;
+    int begin = *at;
+    double least = chunk_cost(split, chunk, begin, end);
+    if (most[begin] > least) least = most[begin];
+    while (begin > first) {
+        double cost = chunk_cost(split, chunk, begin - 1, end);
+        if (most[begin - 1] > cost) cost = most[begin - 1];
+        if (cost > least) break;
+        least = cost;
+        begin--;
+    }
+    return begin;
+}
+
 /* cuts[c] = first block of chunk c, minimising the largest chunk. */
 static void balance(const Split *split, int *cuts, Arena *arena) {
     int n_blocks = split->n_blocks, n_chunks = split->n_chunks, width = n_blocks + 1;
     int needed = 0,
         needed_after = count_least(split); /* by the chunks so far; by those that follow */
-    double *best = ARENA_ARRAY(arena, double, (size_t)width *(size_t)(n_chunks + 1));
+    double *best = ARENA_ARRAY(arena, double, (size_t)width * 2), *next = best + width;
     int *from = ARENA_ARRAY(arena, int, (size_t)width *(size_t)(n_chunks + 1));
-    for (int i = 0; i < width * (n_chunks + 1); i++) best[i] = 1e300;
-    best[0] = 0;
+    for (int i = 1; i < width; i++) best[i] = 1e300;
     for (int c = 0; c < n_chunks; c++) {
-        int least = least_blocks(split, c), needed_before = needed;
+        int least = least_blocks(split, c), needed_before = needed, at = needed_before;
         needed += least, needed_after -= least;
         for (int end = needed; end <= n_blocks - needed_after; end++) {
-            for (int begin = needed_before; begin <= end - least; begin++) {
-                double cost = chunk_cost(split, c, begin, end);
-                double most = best[c * width + begin];
-                if (cost > most) most = cost;
-                if (most < best[(c + 1) * width + end]) {
-                    best[(c + 1) * width + end] = most;
-                    from[(c + 1) * width + end] = begin;
-                }
-            }
+            int begin = find_begin(split, c, best, needed_before, end - least, end, &at);
+            double cost = chunk_cost(split, c, begin, end);
+            next[end] = best[begin] > cost ? best[begin] : cost;
+            from[(size_t)(c + 1) * (size_t)width + (size_t)end] = begin;
         }
+        double *swap = best;
+        best = next;
+        next = swap;
     }
     for (int c = n_chunks, end = n_blocks; c > 0; c--) {
-        cuts[c - 1] = end = from[c * width + end];
+        cuts[c - 1] = end = from[(size_t)c * (size_t)width + (size_t)end];
     }
 }
 
@@ -132,19 +150,29 @@ static bool is_better(const Badness *a, const Badness *b) {
     return a->chunks < b->chunks * less;
 }
 
-/* Moves one block from one chunk to another, those between passing one on. */
-static bool try_move(const Split *split, int *cuts, int from, int to, int *trial, double *work) {
+/* Can a block more for chunk `to` be no gain at all? Its stage would then cost at least as much as
+ * the chunk, and is_better looks at the costliest stage first. Says so of most pairs, at once. */
+static bool is_too_much(const Split *split, const int *cuts, int from, int to, double most) {
+    int end = to + 1 < split->n_chunks ? cuts[to + 1] : split->n_blocks;
+    int begin = from < to ? cuts[to] - 1 : cuts[to];
+    if (from > to) end++;
+    Badness then = {chunk_cost(split, to, begin, end), 0, 0}, now = {most, INFINITY, INFINITY};
+    return !is_better(&then, &now);
+}
+
+/* Moves one block from one chunk to another, those between passing one on. *bad: of the cuts. */
+static bool try_move(const Split *split, int *cuts, int from, int to, Badness *bad, int *trial,
+                     double *work) {
     int first = from < to ? from + 1 : to + 1, last = from < to ? to : from;
-    Badness now = rate(split, cuts, work), then;
+    int end = from + 1 < split->n_chunks ? cuts[from + 1] : split->n_blocks;
+    if (end - cuts[from] <= least_blocks(split, from)) return false;
+    if (is_too_much(split, cuts, from, to, bad->most)) return false;
     memcpy(trial, cuts, sizeof(int) * (size_t)split->n_chunks);
     for (int c = first; c <= last; c++) trial[c] += from < to ? -1 : 1;
-    for (int c = 0; c < split->n_chunks; c++) {
-        int end = c + 1 < split->n_chunks ? trial[c + 1] : split->n_blocks;
-        if (end - trial[c] < least_blocks(split, c)) return false;
-    }
-    then = rate(split, trial, work);
-    if (!is_better(&then, &now)) return false;
+    Badness then = rate(split, trial, work);
+    if (!is_better(&then, bad)) return false;
     memcpy(cuts, trial, sizeof(int) * (size_t)split->n_chunks);
+    *bad = then;
     return true;
 }
 
@@ -152,12 +180,13 @@ static void even_out(const Split *split, int *cuts, Arena *arena) {
     enum { MOST_ROUNDS = 1000 };
     int *trial = ARENA_ARRAY(arena, int, split->n_chunks);
     double *work = ARENA_ARRAY(arena, double, split->path.p);
+    Badness bad = rate(split, cuts, work);
     bool moved = true;
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
         for (int from = 0; from < split->n_chunks; from++) {
             for (int to = 0; to < split->n_chunks; to++) {
-                if (from != to) moved |= try_move(split, cuts, from, to, trial, work);
+                if (from != to) moved |= try_move(split, cuts, from, to, &bad, trial, work);
             }
         }
     }
@@ -254,7 +283,6 @@ static bool find_documents_again(const Node *node, int chunk, ValueMap *map, Gra
 Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
     int n_chunks = ctx->options.mesh.size[MESH_P] * ctx->options.n_chunks;
     bool *after = find_after_blocks(in, ctx->arena);
-    ctx->chunk_of_block = ARENA_ARRAY(ctx->arena, int, ctx->n_blocks + 1);
     if (n_chunks > 1) {
         int *cuts = ARENA_ARRAY(ctx->arena, int, n_chunks + 1);
         if (!find_cuts(in, after, ctx, n_chunks, cuts)) return NULL;

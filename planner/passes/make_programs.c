@@ -19,34 +19,53 @@ typedef struct IntList {
     int count, capacity;
 } IntList;
 
-typedef struct Maker {
+struct ProgramMaker {
     PassContext *ctx;
+    Arena *kept; /* of comms */
     const Graph *in;
     Path path;
     int n_pipeline, n_chunks; /* p, v */
     int n_global;             /* p * v */
     int *first_block;         /* of each global chunk, and one past the last */
-    IntList *chunk_nodes; /* [N_PHASES][n_global]: ids of nodes, in order, without local leaves */
-    IntList *crossings;   /* [N_PHASES][n_global]: values that pass the border after the chunk */
-    IntList update_nodes;
+    IntList *chunk_nodes;   /* [N_PHASES][n_global]: ids of nodes, in order, without local leaves */
+    IntList *crossings;     /* [N_PHASES][n_global]: values that pass the border after the chunk */
+    IntList *stage_updates; /* [p]: ids of nodes of the update of weights that the stage has */
+    IntList updates;        /* and of those that are of no weight: each stage looks for itself */
+    Value total;            /* what gradients are clipped by; NO_VALUE: by nothing */
     int n_values;
     const Node **chain_leaf; /* by id, NULL: of no accumulator */
-    uint8_t *param_stages;   /* [n_nodes][p]: stage reads this parameter */
+    int *param_row;          /* by parameter's id */
+    uint8_t *param_stages;   /* [row][p]: stage reads this parameter */
     int *first_stage;        /* by parameter's id; p: no stage reads it */
     int *n_stages;           /* by parameter's id: how many read it */
     const Node **param_of;   /* of accumulators, states and what is computed from them */
     StageComm *comms;
     int n_comms, comm_capacity;
-} Maker;
+    /* Of the stage that is made, none between stages: */
+    Value *local;    /* [v][n_values]: where an old value is in this stage, per local chunk */
+    Value *chains;   /* by old accumulator leaf id: the newest value of its chain here */
+    Value *tied;     /* by old value: after the reduction over the stages of a tied weight */
+    Value **touched; /* what was set of these */
+    int n_touched, touched_capacity;
+};
 
 typedef struct StageMaker {
-    Maker *maker;
+    ProgramMaker *maker;
     int stage;
     Graph *out;
-    Value *local;  /* [v][n_values]: where an old value is in this stage, per local chunk */
-    Value *chains; /* by old accumulator leaf id: the newest value of its chain here */
-    Value *tied;   /* by old value: after the reduction over the stages of a tied weight */
 } StageMaker;
+
+/* `at`: of local, chains or tied. */
+static void set_value(StageMaker *s, Value *at, Value value) {
+    ProgramMaker *m = s->maker;
+    *at = value;
+    ARENA_PUSH(m->ctx->arena, m->touched, m->n_touched, m->touched_capacity, at);
+}
+
+static void forget_stage(ProgramMaker *m) {
+    for (int i = 0; i < m->n_touched; i++) *m->touched[i] = NO_VALUE;
+    m->n_touched = 0;
+}
 
 static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
@@ -57,27 +76,24 @@ static bool is_local_leaf(const Node *node) {
     return OPS[node->op].flags & LEAF || op_is_number(node->op);
 }
 
-static IntList *list_of(IntList *lists, const Maker *m, Phase phase, int chunk) {
+static IntList *list_of(IntList *lists, const ProgramMaker *m, Phase phase, int chunk) {
     return &lists[(int)phase * m->n_global + chunk];
 }
 
-static void list_push(const Maker *m, IntList *list, int item) {
+static void list_push(const ProgramMaker *m, IntList *list, int item) {
     ARENA_PUSH(m->ctx->arena, list->items, list->count, list->capacity, item);
 }
 
-static void list_nodes(Maker *m) {
+static void list_nodes(ProgramMaker *m) {
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n];
-        if (node->phase == PHASE_UPDATE) {
-            list_push(m, &m->update_nodes, n);
-        } else if (!is_local_leaf(node)) {
-            list_push(m, list_of(m->chunk_nodes, m, node->phase, node->chunk), n);
-        }
+        if (node->phase == PHASE_UPDATE || is_local_leaf(node)) continue;
+        list_push(m, list_of(m->chunk_nodes, m, node->phase, node->chunk), n);
     }
 }
 
 /* Notes the accumulator leaf that each value of a chain stands for. */
-static void find_chain_leaves(Maker *m) {
+static void find_chain_leaves(ProgramMaker *m) {
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n];
         if (node->op == OP_ACCUMULATOR) m->chain_leaf[n] = node;
@@ -86,7 +102,7 @@ static void find_chain_leaves(Maker *m) {
 }
 
 /* A value passes all borders from its own chunk to the farthest that reads it, either way. */
-static void find_crossings(Maker *m) {
+static void find_crossings(ProgramMaker *m) {
     Arena *arena = arena_create();
     int *first = ARENA_ARRAY(arena, int, m->n_values), *last = ARENA_ARRAY(arena, int, m->n_values);
     for (int v = 0; v < m->n_values; v++) {
@@ -113,7 +129,7 @@ static void find_crossings(Maker *m) {
 }
 
 /* Which parameter a node of the update belongs to; NULL: to none (global scalars). */
-static void find_params(Maker *m) {
+static void find_params(ProgramMaker *m) {
     const Graph *in = m->in;
     ParamIndex params = param_index_create(in, m->ctx->arena);
     const Node **stack_of = pass_find_stacks(in, m->ctx->arena);
@@ -133,7 +149,8 @@ static void find_params(Maker *m) {
             const Node *param = from->op == OP_PARAM ? from : NULL;
             if (node_is_copy(from)) param = m->param_of[from->id];
             if (param && node->phase != PHASE_UPDATE) {
-                m->param_stages[param->id * p + path_stage(m->path, node->chunk)] = 1;
+                int stage = path_stage(m->path, node->chunk);
+                m->param_stages[(size_t)m->param_row[param->id] * (size_t)p + (size_t)stage] = 1;
             }
             if ((node->phase == PHASE_UPDATE || node->op == OP_ACCUMULATE) &&
                 node->op != OP_ADD_N && !m->param_of[n]) {
@@ -143,11 +160,12 @@ static void find_params(Maker *m) {
     }
 }
 
-static bool on_stage(const Maker *m, const Node *param, int stage) {
-    return m->param_stages[param->id * m->n_pipeline + stage];
+static bool on_stage(const ProgramMaker *m, const Node *param, int stage) {
+    size_t row = (size_t)m->param_row[param->id];
+    return m->param_stages[row * (size_t)m->n_pipeline + (size_t)stage];
 }
 
-static void find_stages(Maker *m) {
+static void find_stages(ProgramMaker *m) {
     for (int n = 0; n < m->in->n_nodes; n++) {
         m->first_stage[n] = m->n_pipeline;
         if (m->in->nodes[n]->op != OP_PARAM) continue;
@@ -159,16 +177,36 @@ static void find_stages(Maker *m) {
     }
 }
 
-static const char *tied_comm(Maker *m, const Node *param) {
-    const char *name = arena_printf(m->ctx->arena, "tied/%s", node_string(param, ATTR_name));
+/* Of a thousand stages each would otherwise look at the update of all. */
+static void list_updates(ProgramMaker *m) {
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n];
+        if (node->phase == PHASE_UPDATE && node->op == OP_CLIP_SCALE) m->total = node->inputs[0];
+    }
+    for (int n = 0; n < m->in->n_nodes; n++) {
+        const Node *node = m->in->nodes[n], *param = m->param_of[n];
+        if (node->phase != PHASE_UPDATE) continue;
+        if (!param || node->op == OP_ADD_N || node == m->total.node) {
+            list_push(m, &m->updates, n);
+            continue;
+        }
+        for (int stage = m->first_stage[param->id]; stage < m->n_pipeline; stage++) {
+            if (on_stage(m, param, stage)) list_push(m, &m->stage_updates[stage], n);
+            if (m->n_stages[param->id] == 1) break;
+        }
+    }
+}
+
+static const char *tied_comm(ProgramMaker *m, const Node *param) {
+    const char *name = arena_printf(m->kept, "tied/%s", node_string(param, ATTR_name));
     for (int i = 0; i < m->n_comms; i++) {
         if (strcmp(m->comms[i].name, name) == 0) return m->comms[i].name;
     }
-    StageComm comm = {.name = name, .stages = ARENA_ARRAY(m->ctx->arena, int, m->n_pipeline)};
+    StageComm comm = {.name = name, .stages = ARENA_ARRAY(m->kept, int, m->n_pipeline)};
     for (int s = 0; s < m->n_pipeline; s++) {
         if (on_stage(m, param, s)) comm.stages[comm.n_stages++] = s;
     }
-    ARENA_PUSH(m->ctx->arena, m->comms, m->n_comms, m->comm_capacity, comm);
+    ARENA_PUSH(m->kept, m->comms, m->n_comms, m->comm_capacity, comm);
     return name;
 }
 
@@ -192,7 +230,7 @@ static Node *add(StageMaker *s, OpKind op, const Value *inputs, int n_inputs, co
 
 /* A constant made where it is read may be another chunk's block's: here it is of none. */
 static void relocate(StageMaker *s, Node *node, int local_chunk) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     node->chunk = local_chunk;
     if (node->block == NO_BLOCK) return;
     int global = path_global(m->path, s->stage, local_chunk);
@@ -207,13 +245,18 @@ static void relocate(StageMaker *s, Node *node, int local_chunk) {
     }
 }
 
+static Value *local_at(const StageMaker *s, int chunk, Value old) {
+    const ProgramMaker *m = s->maker;
+    return &m->local[(size_t)chunk * (size_t)m->n_values + (size_t)value_index(old)];
+}
+
 /* Persistent leaves exist once per stage, in the chunk of their block or else of their first use;
  * inputs and constants once per chunk. */
 static Value leaf_value(StageMaker *s, Value old, int chunk) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     bool shared = OPS[old.node->op].flags & PERSISTENT;
     for (int c = 0; c < m->n_chunks; c++) {
-        Value known = s->local[(size_t)c * (size_t)m->n_values + (size_t)value_index(old)];
+        Value known = *local_at(s, c, old);
         if (known.node && (shared || c == chunk)) return known;
     }
     if (node_is_copy(old.node)) { /* the parameter goes where its copy does, and first */
@@ -223,21 +266,18 @@ static Value leaf_value(StageMaker *s, Value old, int chunk) {
     if (!copy) BUG("make_programs: cannot copy a leaf");
     relocate(s, copy, chunk);
     Value value = node_value(copy, 0);
-    s->local[(size_t)chunk * (size_t)m->n_values + (size_t)value_index(old)] = value;
+    set_value(s, local_at(s, chunk, old), value);
     return value;
-}
-
-static Value *local_at(StageMaker *s, int chunk, Value old) {
-    return &s->local[(size_t)chunk * (size_t)s->maker->n_values + (size_t)value_index(old)];
 }
 
 static Value find_input(StageMaker *s, Value old, int chunk) {
     const Node *leaf = s->maker->chain_leaf[old.node->id];
     if (leaf) {
-        if (!s->chains[leaf->id].node) {
-            s->chains[leaf->id] = leaf_value(s, node_value((Node *)leaf, 0), chunk);
+        Value *newest = &s->maker->chains[leaf->id];
+        if (!newest->node) {
+            set_value(s, newest, leaf_value(s, node_value((Node *)leaf, 0), chunk));
         }
-        return s->chains[leaf->id];
+        return *newest;
     }
     if (is_local_leaf(old.node)) return leaf_value(s, old, chunk);
     Value value = *local_at(s, chunk, old);
@@ -248,17 +288,21 @@ static Value find_input(StageMaker *s, Value old, int chunk) {
     return value;
 }
 
+static void set_results(StageMaker *s, const Node *node, Node *copy, int chunk) {
+    for (int i = 0; i < node->n_outputs; i++) {
+        set_value(s, local_at(s, chunk, node_value((Node *)node, i)), node_value(copy, i));
+    }
+}
+
 static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
     Value *inputs = ARENA_ARRAY(s->out->arena, Value, node->n_inputs + 1);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = find_input(s, node->inputs[i], chunk);
     Node *copy = graph_copy_node(s->out, node, inputs, s->maker->ctx->diag);
     if (!copy) BUG("make_programs: cannot copy %s", OPS[node->op].name);
     relocate(s, copy, chunk);
-    for (int i = 0; i < node->n_outputs; i++) {
-        *local_at(s, chunk, node_value((Node *)node, i)) = node_value(copy, i);
-    }
+    set_results(s, node, copy, chunk);
     const Node *leaf = node->op == OP_ACCUMULATE ? s->maker->chain_leaf[node->id] : NULL;
-    if (leaf) s->chains[leaf->id] = node_value(copy, 0);
+    if (leaf) set_value(s, &s->maker->chains[leaf->id], node_value(copy, 0));
     return copy;
 }
 
@@ -267,13 +311,13 @@ static void hand_over(StageMaker *s, const IntList *crossings, int from_chunk, i
     for (int i = 0; i < crossings->count; i++) {
         Node *old = s->maker->in->nodes[crossings->items[i] / MAX_OUTPUTS];
         Value value = node_value(old, crossings->items[i] % MAX_OUTPUTS);
-        *local_at(s, chunk, value) = find_input(s, value, from_chunk);
+        set_value(s, local_at(s, chunk, value), find_input(s, value, from_chunk));
     }
 }
 
 /* Receives or sends all values of one phase that pass border k, in order of their definition. */
 static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool receive) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     if (k < 0 || k >= m->n_global - 1) return;
     const IntList *crossings = list_of(m->crossings, m, phase, k);
     if (path_turns(m->path, k)) {
@@ -288,7 +332,7 @@ static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool rece
         if (receive) {
             Node *recv = add(s, OP_RECV, NULL, 0, &source, 1, old, value_type(value), phase, chunk);
             recv->shardings[0] = *value_sharding(value);
-            *local_at(s, chunk, value) = node_value(recv, 0);
+            set_value(s, local_at(s, chunk, value), node_value(recv, 0));
         } else {
             Value input = find_input(s, value, chunk);
             add(s, OP_SEND, &input, 1, &source, 1, old, NULL, phase, chunk);
@@ -297,7 +341,7 @@ static void cross_border(StageMaker *s, int k, Phase phase, int chunk, bool rece
 }
 
 static void make_chunk(StageMaker *s, int chunk, Phase phase) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     int global = path_global(m->path, s->stage, chunk);
     bool forward = phase == PHASE_FORWARD;
     const IntList *nodes = list_of(m->chunk_nodes, m, phase, global);
@@ -308,24 +352,24 @@ static void make_chunk(StageMaker *s, int chunk, Phase phase) {
 
 /* The gradient of a tied weight, summed over its stages once it is complete within each. */
 static Value tied_gradient(StageMaker *s, Value old, int chunk) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     const Node *param = m->param_of[old.node->id];
     Value value = find_input(s, old, chunk);
     if (!param || m->n_stages[param->id] < 2) return value;
-    Value *known = &s->tied[value_index(old)];
+    Value *known = &m->tied[value_index(old)];
     if (!known->node) {
         Attr comm = attr_string(ATTR_comm, tied_comm(m, param));
         Node *sum =
             add(s, OP_STAGE_REDUCE, &value, 1, &comm, 1, old.node, NULL, PHASE_UPDATE, chunk);
         sum->shardings[0] = *value_sharding(value);
-        *known = node_value(sum, 0);
+        set_value(s, known, node_value(sum, 0));
     }
     return *known;
 }
 
 /* Sums over parameters: what is on this stage, each weight counted on its first stage only. */
 static void make_sum(StageMaker *s, const Node *node) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     Value *inputs = ARENA_ARRAY(s->out->arena, Value, node->n_inputs + 1);
     int n_inputs = 0;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -341,7 +385,7 @@ static void make_sum(StageMaker *s, const Node *node) {
     if (n_inputs == 0) return;
     Node *sum = add(s, OP_ADD_N, inputs, n_inputs, NULL, 0, node, NULL, PHASE_UPDATE, 0);
     sum->shardings[0] = node->shardings[0];
-    *local_at(s, 0, node_value((Node *)node, 0)) = node_value(sum, 0);
+    set_results(s, node, sum, 0);
 }
 
 /* The last sum before clipping covers this stage only: add up the pipeline. */
@@ -350,19 +394,18 @@ static void make_total(StageMaker *s, Value old) {
     const Node *like = old.node;
     if (!value->node) {
         Attr zero = attr_float(ATTR_value, 0);
-        *value = node_value(add(s, OP_CONST, NULL, 0, &zero, 1, like, NULL, PHASE_UPDATE, 0), 0);
+        Node *none = add(s, OP_CONST, NULL, 0, &zero, 1, like, NULL, PHASE_UPDATE, 0);
+        set_value(s, value, node_value(none, 0));
     }
     if (s->maker->n_pipeline == 1) return;
     Attr mesh = attr_string(ATTR_mesh, mesh_axis_name(MESH_P));
     Node *total = add(s, OP_ALL_REDUCE, value, 1, &mesh, 1, like, NULL, PHASE_UPDATE, 0);
-    *value = node_value(total, 0);
+    set_value(s, value, node_value(total, 0));
 }
 
 static int chunk_on_stage(const StageMaker *s, const Node *param) {
-    const Maker *m = s->maker;
-    for (int c = 0; c < m->n_chunks; c++) {
-        Value old = node_value((Node *)param, 0);
-        if (s->local[(size_t)c * (size_t)m->n_values + (size_t)value_index(old)].node) return c;
+    for (int c = 0; c < s->maker->n_chunks; c++) {
+        if (local_at(s, c, node_value((Node *)param, 0))->node) return c;
     }
     return 0;
 }
@@ -373,7 +416,7 @@ static bool is_norm_part(const Node *node) {
 }
 
 static void make_update_node(StageMaker *s, const Node *node) {
-    Maker *m = s->maker;
+    ProgramMaker *m = s->maker;
     const Node *param = m->param_of[node->id];
     int chunk = 0;
     if (is_local_leaf(node)) return;
@@ -413,39 +456,22 @@ static void make_update_node(StageMaker *s, const Node *node) {
         Node *copy = graph_copy_node(s->out, node, inputs, m->ctx->diag);
         if (!copy) BUG("make_programs: cannot copy an update");
         relocate(s, copy, chunk);
-        for (int i = 0; i < node->n_outputs; i++) {
-            *local_at(s, chunk, node_value((Node *)node, i)) = node_value(copy, i);
-        }
+        set_results(s, node, copy, chunk);
         return;
     }
     copy_node(s, node, chunk);
 }
 
+/* The stage's own nodes and those of no weight, in the order in which they are in the graph. */
 static void make_update(StageMaker *s) {
-    Maker *m = s->maker;
-    const Node *clip = NULL;
-    for (int i = 0; i < m->update_nodes.count; i++) {
-        const Node *node = m->in->nodes[m->update_nodes.items[i]];
-        if (node->op == OP_CLIP_SCALE) clip = node;
+    ProgramMaker *m = s->maker;
+    const IntList *own = &m->stage_updates[s->stage], *all = &m->updates;
+    for (int i = 0, k = 0; i < own->count || k < all->count;) {
+        bool is_own = k == all->count || (i < own->count && own->items[i] < all->items[k]);
+        int n = is_own ? own->items[i++] : all->items[k++];
+        make_update_node(s, m->in->nodes[n]);
+        if (m->in->nodes[n] == m->total.node) make_total(s, m->total);
     }
-    for (int i = 0; i < m->update_nodes.count; i++) {
-        const Node *node = m->in->nodes[m->update_nodes.items[i]];
-        make_update_node(s, node);
-        if (clip && node == clip->inputs[0].node) make_total(s, clip->inputs[0]);
-    }
-}
-
-static Graph *make_stage(Maker *m, int stage) {
-    Arena *arena = arena_create();
-    StageMaker s = {.maker = m, .stage = stage, .out = graph_create_like(m->in, m->ctx->arena)};
-    s.local = ARENA_ARRAY(arena, Value, (size_t)m->n_chunks * (size_t)m->n_values);
-    s.chains = ARENA_ARRAY(arena, Value, m->in->n_nodes + 1);
-    s.tied = ARENA_ARRAY(arena, Value, m->n_values);
-    for (int c = 0; c < m->n_chunks; c++) make_chunk(&s, c, PHASE_FORWARD);
-    for (int c = m->n_chunks - 1; c >= 0; c--) make_chunk(&s, c, PHASE_BACKWARD);
-    make_update(&s);
-    arena_destroy(arena);
-    return s.out;
 }
 
 /* Leaves take the phase of their first reader, so that phases stay in order. */
@@ -460,43 +486,64 @@ static void settle_phases(Graph *graph) {
     }
 }
 
-bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
-                   StageComm **out_comms, int *out_n_comms) {
+ProgramMaker *program_maker_create(const Graph *graph, PassContext *ctx, Arena *kept) {
     Arena *arena = ctx->arena;
-    Maker m = {.ctx = ctx,
-               .in = graph,
-               .n_pipeline = ctx->options.mesh.size[MESH_P],
-               .n_chunks = ctx->options.n_chunks,
-               .n_values = graph->n_nodes * MAX_OUTPUTS};
-    m.path = (Path){schedule_path(schedule_find(ctx->options.schedule)), m.n_pipeline};
-    m.n_global = m.n_pipeline * m.n_chunks;
-    m.first_block = ARENA_ARRAY(arena, int, m.n_global + 1);
-    m.chunk_nodes = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
-    m.crossings = ARENA_ARRAY(arena, IntList, N_PHASES * m.n_global);
-    m.chain_leaf = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
-    m.first_stage = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
-    m.n_stages = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
-    m.param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)graph->n_nodes * (size_t)m.n_pipeline);
-    m.param_of = ARENA_ARRAY(arena, const Node *, graph->n_nodes + 1);
-    for (int c = 0, b = 0; c <= m.n_global; c++) {
+    int n_nodes = graph->n_nodes, n_params = 0;
+    ProgramMaker *m = ARENA_NEW(arena, ProgramMaker);
+    *m = (ProgramMaker){.ctx = ctx,
+                        .kept = kept,
+                        .in = graph,
+                        .n_pipeline = ctx->options.mesh.size[MESH_P],
+                        .n_chunks = ctx->options.n_chunks,
+                        .n_values = n_nodes * MAX_OUTPUTS};
+    m->path = (Path){schedule_path(schedule_find(ctx->options.schedule)), m->n_pipeline};
+    m->n_global = m->n_pipeline * m->n_chunks;
+    m->first_block = ARENA_ARRAY(arena, int, m->n_global + 1);
+    m->chunk_nodes = ARENA_ARRAY(arena, IntList, N_PHASES * m->n_global);
+    m->crossings = ARENA_ARRAY(arena, IntList, N_PHASES * m->n_global);
+    m->stage_updates = ARENA_ARRAY(arena, IntList, m->n_pipeline);
+    m->chain_leaf = ARENA_ARRAY(arena, const Node *, n_nodes + 1);
+    m->first_stage = ARENA_ARRAY(arena, int, n_nodes + 1);
+    m->n_stages = ARENA_ARRAY(arena, int, n_nodes + 1);
+    m->param_row = ARENA_ARRAY(arena, int, n_nodes + 1);
+    m->param_of = ARENA_ARRAY(arena, const Node *, n_nodes + 1);
+    m->local = ARENA_ARRAY(arena, Value, (size_t)m->n_chunks * (size_t)m->n_values + 1);
+    m->chains = ARENA_ARRAY(arena, Value, n_nodes + 1);
+    m->tied = ARENA_ARRAY(arena, Value, m->n_values + 1);
+    for (int n = 0; n < n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_PARAM) m->param_row[n] = n_params++;
+    }
+    m->param_stages = ARENA_ARRAY(arena, uint8_t, (size_t)n_params * (size_t)m->n_pipeline + 1);
+    for (int c = 0, b = 0; c <= m->n_global; c++) {
         while (b < ctx->n_blocks && ctx->chunk_of_block[b] < c) b++;
-        m.first_block[c] = b;
+        m->first_block[c] = b;
     }
-    list_nodes(&m);
-    find_chain_leaves(&m);
-    find_crossings(&m);
-    find_params(&m);
-    find_stages(&m);
-    for (int stage = 0; stage < m.n_pipeline; stage++) {
-        out_stages[stage].graph = make_stage(&m, stage);
-        settle_phases(out_stages[stage].graph);
-        for (int c = 0; c < m.n_chunks; c++) {
-            int global = path_global(m.path, stage, c);
-            out_stages[stage].first_block[c] = m.first_block[global];
-            out_stages[stage].n_blocks[c] = m.first_block[global + 1] - m.first_block[global];
-        }
+    list_nodes(m);
+    find_chain_leaves(m);
+    find_crossings(m);
+    find_params(m);
+    find_stages(m);
+    list_updates(m);
+    return m;
+}
+
+StageGraph program_maker_stage(ProgramMaker *m, int stage, Arena *arena) {
+    StageMaker s = {.maker = m, .stage = stage, .out = graph_create_like(m->in, arena)};
+    StageGraph made = {.graph = s.out};
+    for (int c = 0; c < m->n_chunks; c++) make_chunk(&s, c, PHASE_FORWARD);
+    for (int c = m->n_chunks - 1; c >= 0; c--) make_chunk(&s, c, PHASE_BACKWARD);
+    make_update(&s);
+    forget_stage(m);
+    settle_phases(s.out);
+    for (int c = 0; c < m->n_chunks; c++) {
+        int global = path_global(m->path, stage, c);
+        made.first_block[c] = m->first_block[global];
+        made.n_blocks[c] = m->first_block[global + 1] - m->first_block[global];
     }
-    *out_comms = m.comms;
-    *out_n_comms = m.n_comms;
-    return true;
+    return made;
+}
+
+StageComm *program_maker_comms(const ProgramMaker *m, int *out_count) {
+    *out_count = m->n_comms;
+    return m->comms;
 }

@@ -138,6 +138,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .zero = 1 + 2 * (info->run == pass_spread_messages),
                     .expert_parts = 1 + (info->run == pass_part_slots),
                     .cuda = true}};
+    ctx.chunk_of_block = ARENA_ARRAY(arena, int, ctx.n_blocks + 1);
     if (!graph_verify(graph, diag)) return NULL;
     Graph *out = info->run(graph, &ctx);
     return out && graph_verify(out, diag) ? out : NULL;

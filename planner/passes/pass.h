@@ -1,5 +1,8 @@
 /* Passes: each takes a graph and builds the next one in ctx->arena. Order, reasons and what is
  * legal afterwards: passes.def. The driver verifies after each pass and dumps on request.
+ *
+ * The driver gives each pass an arena of its own and frees the graph that the pass read: whatever a
+ * pass makes and a later one needs is in its graph. Names of files (SourceLoc) are the model's.
  */
 #ifndef PLANNER_PASSES_PASS_H
 #define PLANNER_PASSES_PASS_H
@@ -14,7 +17,7 @@ typedef struct PassContext {
     TrainingRecipe recipe;
     PlanOptions options;
     int n_blocks, n_micro;
-    int *chunk_of_block; /* filled by assign_chunks: [n_blocks] */
+    int *chunk_of_block; /* filled by assign_chunks: [n_blocks + 1], of whoever runs the passes */
 } PassContext;
 
 typedef Graph *(*PassFunction)(const Graph *in, PassContext *ctx);
@@ -76,13 +79,16 @@ bool check_quantized(const Graph *graph, DType precision, const char *here, Diag
 /* After pack_frozen: the same of a model of which nothing would be in so many bits. */
 bool check_packed(const Graph *graph, int bits, Diag *diag);
 
-/* Stage programs from the sharded graph (make_programs.c). */
+/* Stage programs from the sharded graph, one by one in order (make_programs.c). The maker works in
+ * ctx->arena; `kept` is for the communicators, which all stages together come to. */
 typedef struct StageGraph {
     Graph *graph;
     int first_block[MAX_CHUNKS], n_blocks[MAX_CHUNKS];
 } StageGraph;
-bool make_programs(const Graph *graph, PassContext *ctx, StageGraph *out_stages,
-                   StageComm **out_comms, int *out_n_comms);
+typedef struct ProgramMaker ProgramMaker;
+ProgramMaker *program_maker_create(const Graph *graph, PassContext *ctx, Arena *kept);
+StageGraph program_maker_stage(ProgramMaker *maker, int stage, Arena *arena);
+StageComm *program_maker_comms(const ProgramMaker *maker, int *out_count);
 
 /* Regions and offsets of every value (plan_memory.c). */
 void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);

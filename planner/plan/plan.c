@@ -204,8 +204,7 @@ static void put_stage(StrBuf *out, const Plan *plan, int index) {
     strbuf_put(out, "  }\n}\n");
 }
 
-/* All but the first two lines. */
-static void put_body(StrBuf *out, const Plan *plan) {
+static void put_head(StrBuf *out, const Plan *plan) {
     for (int i = 0; i < N_PLAN_FIELDS; i++) put_field(out, plan, &PLAN_FIELDS[i]);
     plan_put_device(out, &plan->device);
     for (int c = 0; c < plan->n_channels; c++) {
@@ -220,16 +219,31 @@ static void put_body(StrBuf *out, const Plan *plan) {
         put_ints(out, " stages", plan->comms[c].stages, plan->comms[c].n_stages);
         strbuf_put(out, "\n");
     }
-    for (int i = 0; i < plan->n_programs; i++) put_program(out, plan, i);
-    for (int s = 0; s < plan->n_stages; s++) put_stage(out, plan, s);
-    strbuf_put(out, "end\n");
+}
+
+/* All but the first two lines, in pieces: what comes before programs and stages, each of these, and
+ * the end. False: there is none of this number. */
+static bool put_piece(StrBuf *out, const Plan *plan, int piece) {
+    int program = piece - 1, stage = program - plan->n_programs;
+    if (piece == 0) {
+        put_head(out, plan);
+    } else if (program < plan->n_programs) {
+        put_program(out, plan, program);
+    } else if (stage < plan->n_stages) {
+        put_stage(out, plan, stage);
+    } else if (stage == plan->n_stages) {
+        strbuf_put(out, "end\n");
+    } else {
+        return false;
+    }
+    return true;
 }
 
 /* FNV-1a: notices edits and mix-ups; it is no defence against forgery, verify_plan is. */
-static uint64_t hash(const StrBuf *text) {
-    uint64_t value = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < text->length; i++) {
-        value = (value ^ (unsigned char)text->text[i]) * UINT64_C(1099511628211);
+#define NO_HASH UINT64_C(14695981039346656037)
+static uint64_t hash_on(uint64_t value, const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        value = (value ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
     }
     return value;
 }
@@ -246,20 +260,26 @@ LossScaling plan_loss_scaling(const Plan *plan) {
 }
 
 uint64_t plan_fingerprint(const Plan *plan) {
-    StrBuf body = strbuf_create();
-    put_body(&body, plan);
-    uint64_t value = hash(&body);
-    strbuf_destroy(&body);
+    StrBuf text = strbuf_create();
+    uint64_t value = NO_HASH;
+    for (int i = 0; put_piece(&text, plan, i); i++) { /* the whole may have tens of megabytes */
+        value = hash_on(value, text.text, text.length);
+        text.length = 0;
+    }
+    strbuf_destroy(&text);
     return value;
 }
 
 void plan_print(StrBuf *out, const Plan *plan) {
-    StrBuf body = strbuf_create();
-    put_body(&body, plan);
-    strbuf_printf(out, "perilune plan %d\nfingerprint=%016" PRIx64 "\n", PLAN_FORMAT_VERSION,
-                  hash(&body));
-    strbuf_put_bytes(out, body.text, body.length);
-    strbuf_destroy(&body);
+    enum { DIGITS = 16 };
+    char fingerprint[DIGITS + 1];
+    strbuf_printf(out, "perilune plan %d\nfingerprint=", PLAN_FORMAT_VERSION);
+    size_t at = out->length, body = at + DIGITS + 1;
+    strbuf_printf(out, "%*s\n", DIGITS, ""); /* known once the rest is there */
+    for (int i = 0; put_piece(out, plan, i); i++) continue;
+    snprintf(fingerprint, sizeof(fingerprint), "%016" PRIx64,
+             hash_on(NO_HASH, out->text + body, out->length - body));
+    memcpy(out->text + at, fingerprint, DIGITS);
 }
 
 int64_t plan_source(const Plan *plan) {
@@ -274,29 +294,35 @@ int64_t plan_row(const Plan *plan) {
     return plan_source(plan) + plan->seq;
 }
 
+/* Of a plan that was parsed: is it sound, and as it was written? */
+static bool check_read(const Plan *plan, const char *file, Diag *diag) {
+    if (!verify_plan(plan, diag)) return false;
+    uint64_t fingerprint = plan_fingerprint(plan);
+    if (fingerprint == plan->fingerprint) return true;
+    diag_error(diag, (SourceLoc){file, 0},
+               "was edited: its fingerprint says %016" PRIx64 ", its text gives %016" PRIx64,
+               plan->fingerprint, fingerprint);
+    return false;
+}
+
 Plan *plan_read(Arena *arena, const char *path, Diag *diag) {
     size_t length;
-    const char *text = file_read(arena, path, MAX_PLAN_BYTES, &length, diag);
-    if (!text) return NULL;
+    Arena *work = arena_create();
+    const char *text = file_read(work, path, MAX_PLAN_BYTES, &length, diag);
     const char *file = arena_strdup(arena, path);
-    if (strlen(text) != length) {
+    Plan *plan = NULL;
+    if (text && strlen(text) != length) {
         diag_error(diag, (SourceLoc){file, 0}, "is no plan: it has zero bytes");
-        return NULL;
+    } else if (text) {
+        plan = plan_parse(arena, file, text, diag);
     }
-    return plan_from_text(arena, file, text, diag);
+    arena_destroy(work);
+    return plan && check_read(plan, file, diag) ? plan : NULL;
 }
 
 Plan *plan_from_text(Arena *arena, const char *file, const char *text, Diag *diag) {
     Plan *plan = plan_parse(arena, file, text, diag);
-    if (!plan || !verify_plan(plan, diag)) return NULL;
-    uint64_t fingerprint = plan_fingerprint(plan);
-    if (fingerprint != plan->fingerprint) {
-        diag_error(diag, (SourceLoc){file, 0},
-                   "was edited: its fingerprint says %016" PRIx64 ", its text gives %016" PRIx64,
-                   plan->fingerprint, fingerprint);
-        return NULL;
-    }
-    return plan;
+    return plan && check_read(plan, file, diag) ? plan : NULL;
 }
 
 bool plan_write(const Plan *plan, const char *path, Diag *diag) {

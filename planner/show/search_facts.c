@@ -74,6 +74,22 @@ const char *layout_text(const Candidate *candidate, char *text) {
     return text;
 }
 
+void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_bytes) {
+    const RefusedLayout *refused = &report->refused[i];
+    const Found *found = &report->result->found[refused->found];
+    char a[UNIT_TEXT], b[UNIT_TEXT], text[LAYOUT_TEXT];
+    strbuf_printf(out, "%s (%s): ", layout_text(&found->candidate, text),
+                  unit_us(found->cost.step_us, a));
+    if (refused->reason) {
+        strbuf_printf(out, "cannot be planned: %s", refused->reason);
+        return;
+    }
+    strbuf_printf(out, "its plan needs %s of %s", unit_bytes((double)refused->exact_bytes, a),
+                  unit_bytes(limit_bytes, b));
+    strbuf_printf(out, ", though %s were predicted",
+                  unit_bytes((double)found->cost.memory_bytes, a));
+}
+
 const char *days_text(double days, char *text) {
     if (days >= 1e5) return unit_count(days, text);
     snprintf(text, UNIT_TEXT, "%.*f", days < 0.995 ? 3 : days < 99.95 ? 1 : 0, days);

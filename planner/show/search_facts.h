@@ -75,6 +75,10 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 enum { LAYOUT_TEXT = 160 };
 const char *layout_text(const Candidate *candidate, char *text);
 
+/* "t=8 d=6 p=64 (2.10 s): its plan needs 75 GiB of 70 GiB, though 69 GiB were predicted":
+ * refused[i] of the report. */
+void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_bytes);
+
 /* "34.1" or "128"; the text holds UNIT_TEXT. */
 const char *days_text(double days, char *text);
 

@@ -8,10 +8,12 @@
 #include "planner/search/search.h"
 #include "planner/simulate/pipeline_sim.h"
 
-/* A layout that was predicted to fit and whose plan, made to the byte, does not. */
+/* A layout that was predicted to fit and whose plan, made to the byte, does not; or that cannot be
+ * planned. */
 typedef struct RefusedLayout {
-    int found; /* index in result->found */
-    int64_t exact_bytes;
+    int found;           /* index in result->found */
+    int64_t exact_bytes; /* 0: there is no plan */
+    const char *reason;  /* then why; else NULL */
 } RefusedLayout;
 
 typedef struct SearchReport {

@@ -31,7 +31,8 @@
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
  *   currency, price_per_device_hour, days_tokens
  *   bottleneck         a sentence
- *   refused[]          layouts, with exact_bytes: faster, but their plans do not fit
+ *   refused[]          layouts, with exact_bytes: faster, but their plans do not fit; or null and
+ *                      reason: cannot be planned
  *   candidates_total, candidates_fit, search_seconds, candidates_per_second
  *   candidates_open    could be faster than the best by their estimates, but were not simulated
  *   runners_up[], pareto[] (the best, then what needs less memory than all that is faster)
@@ -136,7 +137,10 @@ static void put_search(json_t *root, const SearchFacts *facts) {
         json_t *json = json_object();
         json_array_append_new(refused, json);
         json_put_candidate(json, &result->found[report->refused[i].found].candidate);
-        json_put_int(json, "exact_bytes", report->refused[i].exact_bytes);
+        const char *reason = report->refused[i].reason;
+        json_object_set_new(json, "exact_bytes",
+                            reason ? json_null() : json_integer(report->refused[i].exact_bytes));
+        json_put_name(json, "reason", reason);
     }
     json_put_int(root, "candidates_total", result->n_candidates);
     json_put_int(root, "candidates_fit", result->n_fit);

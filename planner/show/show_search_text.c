@@ -233,7 +233,7 @@ static void put_alternatives(StrBuf *out, const SearchFacts *facts) {
 static void put_foot(StrBuf *out, const SearchFacts *facts) {
     const SearchReport *report = facts->report;
     const SearchResult *result = report->result;
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], text[LAYOUT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT];
     strbuf_put(out, "\n");
     put_label(out, "searched");
     strbuf_printf(
@@ -241,13 +241,8 @@ static void put_foot(StrBuf *out, const SearchFacts *facts) {
         result->n_candidates, result->n_fit, unit_us(result->seconds * 1e6, a),
         unit_count(result->seconds > 0 ? (double)result->n_candidates / result->seconds : 0, b));
     for (int i = 0; i < report->n_refused; i++) {
-        const Found *found = &result->found[report->refused[i].found];
         StrBuf line = strbuf_create();
-        strbuf_printf(&line, "%s (%s): its plan needs %s", layout_text(&found->candidate, text),
-                      unit_us(found->cost.step_us, a),
-                      unit_bytes((double)report->refused[i].exact_bytes, b));
-        strbuf_printf(&line, " of %s, though %s were predicted", unit_bytes(facts->limit_bytes, b),
-                      unit_bytes((double)found->cost.memory_bytes, c));
+        refused_put(&line, report, i, facts->limit_bytes);
         put_wrapped(out, "refused", line.text);
         strbuf_destroy(&line);
     }

@@ -36,6 +36,16 @@ within 'one rank' models/gpt.lua --set model=512 --set heads=8
 within 'four ranks' models/llama.lua --set model=512 --set heads=8 --mesh t=2,p=2
 within 'many micro-batches' models/gpt.lua --micro-batch 1 --global-batch 64
 
+# Planning: each pass' graph is freed behind the next. 600 blocks took
+# 450 MB of addresses when all were kept, 160 since.
+deep=(--set layers=600 --set model=16 --set heads=2 --set ffn=16 --set vocab=64 --set seq=16)
+if (ulimit -v 300000; "$perilune" plan models/llama.lua "${deep[@]}" --mesh p=8 --global-batch 32 >"$folder/out" 2>"$folder/err"); then
+    echo 'ok resident memory: a plan of 600 blocks'
+else
+    echo "FAIL resident memory: a plan of 600 blocks: $(cat "$folder/err")"
+    n_failed=$((n_failed + 1))
+fi
+
 # A log's page: 33 series of 3 million empty lines would be 800 MB.
 for i in $(seq 32); do values+="${values:+,}\"v$i\":1"; done
 { echo "{\"step\":1,\"values\":{$values}}" && head -c 3000000 /dev/zero | tr '\0' '\n'; } >"$folder/log.jsonl"

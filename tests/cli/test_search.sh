@@ -103,6 +103,25 @@ run plan tests/models/no_blocks.lua --cluster h100-dgx --ranks 8 --global-batch 
     -o "$folder/bigram.plan" --json
 result 'a model without blocks' "$([ "$(key p)" = 1 ] && [ "$(key d)" = 8 ] || echo "$err ${out:0:200}")"
 
+# Scripts that take some batches only: a search, which runs them with one sequence, cannot know.
+odd() { sed "s/^  loss = .*/&\n    if tokens:dim('batch') $1 then error('too odd') end/" tests/models/no_blocks.lua; }
+odd '== 16' >"$folder/odd.lua"
+odd '> 1' >"$folder/odder.lua"
+search=(--cluster h100-dgx --ranks 8 --global-batch 16)
+run plan "$folder/odd.lua" "${search[@]}" -o "$folder/odd.plan"
+said=$(grep -c '^refused  .*: cannot be planned: ' "$folder/out")
+run check "$folder/odd.plan"
+result 'the search goes on behind a layout that cannot be planned' \
+    "$([ "$status" -eq 0 ] && [ "$said" -ge 1 ] || echo "status $status, said $said times: $err")"
+run plan "$folder/odd.lua" "${search[@]}" -o "$folder/odd.plan" --json
+result 'and says so in JSON, with the reason' \
+    "$([ "$status" -eq 0 ] && grep -q '"reason": ".*odd.lua:7: too odd"' "$folder/out" &&
+        [ "$(key micro_batch)" != 2 ] || echo "status $status: $err ${out:0:200}")"
+run plan "$folder/odder.lua" "${search[@]}" --mesh d=8 -o "$folder/none.plan"
+result 'no layout can be planned' \
+    "$([[ $status -eq 1 && $err == 'perilune: none of the '*' best layouts can be planned; the first: '*'odder.lua:7: too odd' && ! -e $folder/none.plan ]] ||
+        echo "status $status: $err")"
+
 # 24 blocks on 16 stages: uneven.
 run "${plan[@]}" --ranks 16 --mesh p=16 --schedule 1f1b -o "$folder/uneven.plan" --json
 searched=$(key bubble_fraction)

@@ -120,11 +120,11 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
     report.warnings = warnings;
     report.n_warnings = 1;
     report.exact_bytes = 70LL << 30;
-    const RefusedLayout refused = {0, 75LL << 30};
+    const RefusedLayout refused[] = {{0, 75LL << 30, NULL}, {2, 0, "x.lua:7: too odd"}};
     report.chosen = 1;
     report.explain = true;
-    report.n_refused = 1;
-    report.refused = &refused;
+    report.n_refused = 2;
+    report.refused = refused;
     StrBuf out = strbuf_create();
     show_search_text(&out, &report);
     int n_lines = 0, n_columns = 0;
@@ -150,7 +150,8 @@ static void test_text(Arena *arena, const char *name, int n_lines_most) {
                                          "warning",
                                          "cut short  7 layouts",
                                          "ranks      global batch",
-                                         "refused",
+                                         "its plan needs 75.0 GiB of",
+                                         "cannot be planned: x.lua:7:",
                                          "device-hours",
                                          "to the byte"};
     for (size_t i = 0; i < sizeof(WANTED) / sizeof(*WANTED); i++) {
