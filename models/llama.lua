@@ -25,8 +25,12 @@ return model {
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
   -- For contexts beyond those of the first training: rotary frequencies are divided by the factor,
   -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1).
+  -- Or each pair's is divided by a number of its own (longrope, as in Phi 3), those of rotary_long
+  -- where seq is more than rotary_context, else those of rotary_short, "1,1.05" and so on; sines
+  -- and cosines are times rotary_mscale.
   rotary_scaling = "none",
   rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
+  rotary_short = "", rotary_long = "", rotary_mscale = 1.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
@@ -119,10 +123,16 @@ return model {
     local rotary = { base = m.rotary_base, share = m.rotary_share }
     if m.rotary_scaling == "llama3" then
       rotary.few, rotary.many, rotary.context = m.rotary_few, m.rotary_many, m.rotary_context
+    elseif m.rotary_scaling == "longrope" then
+      rotary.factors = m.seq > m.rotary_context and m.rotary_long or m.rotary_short
+      rotary.scale = m.rotary_mscale
     elseif m.rotary_scaling ~= "linear" and m.rotary_scaling ~= "none" then
-      error("rotary_scaling is '" .. m.rotary_scaling .. "'; it can be none, linear or llama3")
+      error("rotary_scaling is '" .. m.rotary_scaling
+        .. "'; it can be none, linear, llama3 or longrope")
     end
-    if m.rotary_scaling ~= "none" then rotary.factor = m.rotary_factor end
+    if m.rotary_scaling == "linear" or m.rotary_scaling == "llama3" then
+      rotary.factor = m.rotary_factor
+    end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local function attention(x, i)

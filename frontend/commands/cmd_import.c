@@ -6,6 +6,18 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* transformers goes by how long a text is when it runs, which a compiled graph cannot. */
+static void print_positions(const SettingTable *settings) {
+    const Setting *scaling = settings_find(settings, "rotary_scaling");
+    const Setting *seq = settings_find(settings, "seq");
+    const Setting *context = settings_find(settings, "rotary_context");
+    if (!scaling || !seq || !context || strcmp(scaling->text, "longrope") != 0) return;
+    const bool is_long = seq->integer > context->integer;
+    printf("note     longrope: texts of any length have the factors of %s ones, as seq is %s "
+           "than %" PRId64 ": --set seq=N\n",
+           is_long ? "long" : "short", is_long ? "more" : "no more", context->integer);
+}
+
 static void print_import(CliArgs *args, const HfImport *import, const char *path) {
     const HfConfig *config = &import->config;
     const char *shipped = arena_printf(args->arena, "models/%s.lua", config->family->script);
@@ -24,6 +36,7 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
         printf("note     %s is %s, and could be %" PRId64 " by its configuration: --set %s=N\n",
                config->cut, value, config->cut_from, config->cut);
     }
+    print_positions(&import->model->settings);
     printf("wrote    %s\n", path);
     printf("next     perilune train %s --set-from %s --load %s --data FILE\n", script, path, path);
 }

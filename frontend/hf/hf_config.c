@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG_LIMIT_BYTES = 4 << 20, MOST_SHOWN = 60 };
+enum { CONFIG_LIMIT_BYTES = 4 << 20, MOST_SHOWN = 60, MOST_NUMBERS = 512 };
 static const int64_t MOST_INTEGER = INT64_C(1) << 31;
 
 typedef struct Reader {
@@ -145,6 +145,26 @@ static const char *number_text(Reader *reader, const HfKey *key, const json_t *v
     return setting_text(&number, reader->arena);
 }
 
+/* "1,1.05": what a list of numbers is as a setting. */
+static const char *numbers_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *text = "", *shown = hf_config_shown(reader->arena, value);
+    size_t i;
+    const json_t *item;
+    bool fine = json_is_array(value) && json_array_size(value) > 0 &&
+                json_array_size(value) <= (size_t)MOST_NUMBERS;
+    json_array_foreach(value, i, item) {
+        Setting number = {.type = SETTING_NUMBER, .number = json_number_value(item)};
+        fine = fine && json_is_number(item) && isfinite(number.number) && number.number > 0;
+        if (!fine) break;
+        text = arena_printf(reader->arena, "%s%s%s", text, i ? "," : "",
+                            setting_text(&number, reader->arena));
+    }
+    if (fine) return text;
+    fail(reader, "'%s' is %s; it must be a list of 1 to %d numbers more than 0", key->key, shown,
+         MOST_NUMBERS);
+    return NULL;
+}
+
 static const char *known_words(Arena *arena, const HfWord *words) {
     const char *names = "";
     for (; words->theirs; words++) {
@@ -194,6 +214,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_QUOTIENT: return integer_text(reader, key, value);
     case HF_NUMBER:
     case HF_AMOUNT: return number_text(reader, key, value);
+    case HF_NUMBERS: return numbers_text(reader, key, value);
     case HF_FIRST: return first_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
     case HF_WORD: return word_text(reader, key, value);
@@ -406,6 +427,17 @@ static double number_meant(const HfKey *key, const Setting *setting, const Model
     return root && value > 0 ? 1 / sqrt(value) : value;
 }
 
+/* Of "1,1.05"; the model that has the text could be made, so that it is one. */
+static json_t *numbers_json(const char *text) {
+    json_t *list = json_array();
+    for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+        double number = strtod(text, &end);
+        if (end == text) break;
+        json_array_append_new(list, json_real(number));
+    }
+    return list;
+}
+
 /* NULL: a word that they do not have. */
 static json_t *value_json(const HfKey *key, const Setting *setting, const Model *model) {
     switch (key->kind) {
@@ -414,6 +446,7 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     case HF_NUMBER:
     case HF_AMOUNT: return json_real(number_meant(key, setting, model));
     case HF_FLAG: return json_boolean(setting->boolean);
+    case HF_NUMBERS: return numbers_json(setting->text);
     default: break;
     }
     for (const HfWord *word = key->words; word->theirs; word++) {
@@ -567,5 +600,6 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
             return NULL;
         }
     }
+    hf_rope_finish(json);
     return json;
 }

@@ -21,6 +21,7 @@ typedef enum HfKind {
     HF_COUNT,   /* the same, or 0 */
     HF_NUMBER,  /* more than 0, or 0 where `absent` is */
     HF_AMOUNT,  /* 0 or more */
+    HF_NUMBERS, /* a list of numbers more than 0; the setting is a text with commas between */
     HF_FLAG,
     HF_FIRST,    /* a list 0, 1, ... that the setting is the length of */
     HF_TIMES,    /* so many times the setting `of`; where it is missing, the flag `with` is false */

@@ -5,6 +5,7 @@
 /* clang-format off */
 static const HfWord SCALINGS[] = {{"linear", "linear"}, {"llama3", "llama3"}, {NULL, NULL}};
 static const HfWord NOT_THE_FOURTH[] = {{"1", ""}, {"1", ""}, {"1", ""}, {"0", ""}, {NULL, NULL}};
+static const HfWord LONGROPE[] = {{"longrope", "longrope"}, {"su", "longrope"}, {NULL, NULL}};
 static const HfWord LINEAR[] = {{"linear", "linear"}, {NULL, NULL}};
 static const HfWord FIVE_AND_ONE[] = {
     {"sliding_attention", ""}, {"sliding_attention", ""}, {"sliding_attention", ""},
@@ -41,7 +42,8 @@ static const HfTensor PHI3_JOINED[] = {
 
 #define SEPARATE NULL, NULL, LLAMA_EACH
 #define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
-#define EVERY_ROTARY " rotary_share=1 rotary_skip=0"
+#define NO_LONGROPE " rotary_short= rotary_long="
+#define EVERY_ROTARY " rotary_share=1 rotary_skip=0" NO_LONGROPE
 #define NORMS_BEFORE " norm=rmsnorm norms=before"
 #define LLAMA_LIKE NORMS_BEFORE EVERY_ROTARY UNSCALED
 
@@ -52,19 +54,21 @@ static const HfType LLAMA_TYPES[] = {
     {"qwen3", "Qwen3ForCausalLM",
      "qkv_bias=false qk_norm=true qk_norm_over=head window=0" LLAMA_LIKE, SEPARATE},
     {"phi3", "Phi3ForCausalLM",
-     "qkv_bias=false qk_norm=false rotary_skip=0 rotary_scaling=none" NORMS_BEFORE UNSCALED,
+     "qkv_bias=false qk_norm=false rotary_skip=0" NORMS_BEFORE UNSCALED,
      NULL, NULL, PHI3_JOINED},
     {"olmo2", "Olmo2ForCausalLM",
      "qkv_bias=false qk_norm=true qk_norm_over=all window=0 norm=rmsnorm norms=after"
      EVERY_ROTARY UNSCALED, SEPARATE},
     {"smollm3", "SmolLM3ForCausalLM",
-     "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NORMS_BEFORE UNSCALED,
+     "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NO_LONGROPE NORMS_BEFORE UNSCALED,
      SEPARATE},
     {"granite", "GraniteForCausalLM",
      "qkv_bias=false qk_norm=false window=0" NORMS_BEFORE EVERY_ROTARY, SEPARATE},
     {"stablelm", "StableLmForCausalLM",
-     "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" UNSCALED, SEPARATE},
+     "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" NO_LONGROPE UNSCALED, SEPARATE},
     {NULL, NULL, NULL, NO_EXPERTS}};
+
+#define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -131,9 +135,15 @@ static const HfKey LLAMA_KEYS[] = {
      .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "2e6",
      .types = "smollm3"},
-    /* longrope is not. */
-    {.key = "rope_scaling.rope_type", .kind = HF_FIXED, .absent = "\"default\"",
-     .types = "phi3"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = LONGROPE, .types = "phi3"},
+    {.key = "rope_scaling.short_factor", .setting = "rotary_short", .kind = HF_NUMBERS,
+     OF_LONGROPE},
+    {.key = "rope_scaling.long_factor", .setting = "rotary_long", .kind = HF_NUMBERS, OF_LONGROPE},
+    {.key = "original_max_position_embeddings", .setting = "rotary_context", .kind = HF_INTEGER,
+     .absent = "4096", .alias = "rope_scaling.original_max_position_embeddings", OF_LONGROPE},
+    {.key = "rope_scaling.attention_factor", .setting = "rotary_mscale", .kind = HF_NUMBER,
+     OF_LONGROPE},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
      .absent = "none", .words = SCALINGS,
      .types = "llama mistral qwen2 qwen3 olmo2 smollm3 granite stablelm"},

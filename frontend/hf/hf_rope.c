@@ -3,6 +3,7 @@
 #include "frontend/hf/hf_config.h"
 #include "ir/base/diag.h"
 
+#include <math.h>
 #include <string.h>
 
 static void put(json_t *json, const char *key, json_t *value) {
@@ -63,6 +64,60 @@ static const char *split_layers(Arena *arena, json_t *json, json_t **rope) {
     return why;
 }
 
+static bool is_longrope(const json_t *kind) {
+    const char *name = json_is_string(kind) ? json_string_value(kind) : "";
+    return strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0;
+}
+
+/* What sines and cosines are multiplied by where a context of `from` positions grew so many times. */
+static double attention_factor(double growth, double from) {
+    return growth > 1 ? sqrt(1 + log(growth) / log(from)) : 1;
+}
+
+static double original_context(const json_t *json, const json_t *scaling) {
+    static const char NAME[] = "original_max_position_embeddings";
+    const json_t *value = json_object_get(json, NAME);
+    if (!value) value = json_object_get(scaling, NAME);
+    return value && !json_is_null(value) ? json_number_value(value) : 4096; /* Phi3Config's */
+}
+
+static const char *add_attention_factor(Arena *arena, const json_t *json, json_t *scaling) {
+    const json_t *given = json_object_get(scaling, "attention_factor");
+    const json_t *growth = json_object_get(scaling, "factor");
+    if (given && !json_is_null(given)) return NULL;
+    const double from = original_context(json, scaling);
+    double times = json_number_value(json_object_get(json, "max_position_embeddings")) / from;
+    if (growth && !json_is_null(growth)) times = json_number_value(growth);
+    const double factor = attention_factor(times, from);
+    if (!(from >= 2 && times > 0 && isfinite(factor))) {
+        return arena_printf(arena, "says that %g positions became %g times as many, by 'factor' or "
+                            "'max_position_embeddings'; longrope cannot be of those", from, times);
+    }
+    put(scaling, "attention_factor", json_real(factor));
+    return NULL;
+}
+
+void hf_rope_finish(json_t *json) {
+    static const double CLOSE = 1e-12; /* relative */
+    json_t *scaling = json_object_get(json, "rope_scaling");
+    if (!is_longrope(json_object_get(scaling, "rope_type"))) return;
+    json_object_set_new(scaling, "type", json_string("longrope"));
+    json_object_del(scaling, "rope_type");
+    const double from = original_context(json, scaling);
+    const double factor = json_number_value(json_object_get(scaling, "attention_factor"));
+    const double seq = json_number_value(json_object_get(json, "max_position_embeddings"));
+    double longest = seq; /* of `like`, or what the model is made for */
+    if (fabs(attention_factor(longest / from, from) - factor) > CLOSE * factor) {
+        longest = round(from * exp((factor * factor - 1) * log(from)));
+    }
+    if (fabs(attention_factor(longest / from, from) - factor) > CLOSE * factor || longest < seq ||
+        longest > 2147483648.0) {
+        return;
+    }
+    json_object_del(scaling, "attention_factor");
+    put(json, "max_position_embeddings", json_integer((json_int_t)longest));
+}
+
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     json_t *rope = json_object_get(json, "rope_parameters");
     const bool newer = rope && !json_is_null(rope);
@@ -93,6 +148,7 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
         put(scaling, "rope_type", kind ? json_incref((json_t *)kind) : json_string(""));
     }
     put(json, "rope_scaling", scaling);
+    if (!why && is_longrope(kind)) why = add_attention_factor(arena, json, scaling);
     json_object_del(json, "rope_parameters");
     return why;
 }

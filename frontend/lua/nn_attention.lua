@@ -20,17 +20,31 @@ local function rmsnorm_over(m, x, axes, name, eps)
   return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
 end
 
+-- A list of numbers as the text that ops.rotary takes.
+local function joined(factors)
+  if type(factors) == "string" then return factors end
+  if type(factors) ~= "table" then fail("rotary: 'factors' must be a list of numbers, or a text") end
+  local texts = {}
+  for i, factor in ipairs(factors) do
+    if type(factor) ~= "number" then fail("rotary: factor %d of 'factors' is no number", i) end
+    texts[i] = string.format("%.17g", factor)
+  end
+  return table.concat(texts, ",")
+end
+
 -- Rotary positions (Su et al. 2021): pairs (i, i + head/2) turned by pos * base^(-2i/head).
 -- x [batch, seq, ..., head] -> like x
 -- options: base, seq, head, factor (frequencies are divided by it, for longer contexts: Chen et al.
 -- 2023), and with few, many and context by how often a pair turns in `context` positions, as in
 -- Llama 3.1: divided below `few` times, as it is above `many`, mixed between them; by the logarithm
 -- of how often with ramp = true, as in YaRN; share (of a head's numbers, the first ones, turn, as
--- if the head had no more; the others stay: Black et al. 2022, GPT-NeoX-20B, section 2.1)
+-- if the head had no more; the others stay: Black et al. 2022, GPT-NeoX-20B, section 2.1); factors
+-- (in place of factor: a number for each pair, as a list or a text "1,1.05", by which its frequency
+-- is divided: Ding et al. 2024, LongRoPE); scale (what has turned is multiplied by it)
 function nn.rotary(x, options)
   local o = read_options("rotary", options,
     { base = 10000.0, seq = "seq", head = "head", factor = NONE, few = NONE, many = NONE,
-      context = NONE, ramp = false, share = 1.0 })
+      context = NONE, ramp = false, share = 1.0, factors = NONE, scale = NONE })
   if not (o.share > 0 and o.share <= 1) then
     fail("rotary: 'share', of a head's numbers that turn, must be more than 0 and at most 1")
   end
@@ -41,7 +55,8 @@ function nn.rotary(x, options)
   end
   return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
                      many = o.many, context = o.context, direction = 1,
-                     ramp = o.ramp and 1 or nil, turned = o.share < 1 and turned or nil }
+                     ramp = o.ramp and 1 or nil, turned = o.share < 1 and turned or nil,
+                     factors = o.factors and joined(o.factors) or nil, scale = o.scale or nil }
 end
 
 -- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where

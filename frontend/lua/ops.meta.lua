@@ -265,9 +265,11 @@ function ops.rmsnorm(args) end
 ---@field direction integer
 ---@field ramp? 0|1
 ---@field turned? integer
+---@field factors? string numbers with commas between, one for each pair
+---@field scale? number of what has turned
 
----Rotary positions: seq, head and base; perhaps factor, few, many, context, ramp, turned; direction
----is 1.
+---Rotary positions: seq, head and base; perhaps factor, few, many, context, ramp, turned,
+--- factors, scale; direction is 1.
 ---@param args perilune.RotaryAttributes
 ---@return perilune.Value
 function ops.rotary(args) end

@@ -195,6 +195,8 @@ function model(description) end
 ---@field context? number of the training without factor
 ---@field ramp? boolean mixed by logarithms, as in YaRN
 ---@field share? number of a head's numbers, the first ones, turn; 1 if absent
+---@field factors? number[]|string of each pair, in place of factor: "1,1.05"
+---@field scale? number what has turned is multiplied by it; 1 if absent
 
 ---@class perilune.AttentionOptions: perilune.BranchOptions
 ---@field bias? boolean

@@ -7,17 +7,27 @@
  * published): fewer than `few` turns: divided; more than `many`: as it is; between them the two are
  * mixed, (1 - s) f / factor + s f with s = (turns - few) / (many - few); with `ramp` s is that of
  * the logarithms, and so linear in the pair's number ("yarn": Peng et al. 2023, arXiv 2309.00071,
- * section 3.2).
+ * section 3.2). Or each pair has a factor of its own, by which its frequency is divided
+ * ("longrope": Ding et al. 2024, arXiv 2402.13753, section 3; as Phi 3 was published), in place of
+ * all that. With `scale` what has turned is multiplied by it, forward and in the gradient: scores
+ * of queries and keys that do so are its square times as large.
  */
 #ifndef IR_OPS_ROTARY_H
 #define IR_OPS_ROTARY_H
 
 #include "ir/graph.h"
 
+/* Most pairs that have factors of their own: a text of 128 numbers fits a line of a plan, and 1 KiB
+ * of a kernel's arguments. */
+enum { ROTARY_MOST_FACTORS = 128 };
+
 typedef struct RotaryScaling {
     double factor;             /* 1: none */
     double few, many, context; /* context 0: all pairs alike */
     bool ramp;
+    int n_factors; /* 0, or one for each pair that turns */
+    double factors[ROTARY_MOST_FACTORS];
+    double scale; /* of what turns; 0: as 1 */
 } RotaryScaling;
 
 /* How many of the numbers along its last axis a rotary op turns, from the first on: pairs (i, i +
@@ -28,6 +38,6 @@ int64_t rotary_turned(const Node *node, int64_t head);
 RotaryScaling rotary_scaling(const Node *node);
 
 /* The stretched frequency of a pair that would turn `frequency` radians a position. */
-double rotary_stretch(const RotaryScaling *scaling, double frequency);
+double rotary_stretch(const RotaryScaling *scaling, int64_t pair, double frequency);
 
 #endif

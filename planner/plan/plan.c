@@ -1,7 +1,7 @@
 /* The plan as text. Laid out to be read and compared: one fact per line, task lists as runs
  * (plan_tasks.c), graphs as ir prints them. plan_parse.c is the inverse.
  *
- *   perilune plan 16
+ *   perilune plan 17
  *   fingerprint=91b0fb94eb4d7cd1
  *   model="gpt"
  *   p=4 ...                                  one field per line: PLAN_FIELDS

@@ -14,16 +14,17 @@ typedef struct RotaryTable {
 
 /* The fraction of a turn is taken in f64, where position * frequency is exact enough. */
 static void fill_table(int n_pairs, const double *turns_per_position, int64_t position,
-                       int direction, RotaryTable *table) {
+                       int direction, double scale, RotaryTable *table) {
     float turns[PAIRS];
     for (int i = 0; i < n_pairs; i++) {
         const double t = (double)position * turns_per_position[i];
         turns[i] = (float)(t - floor(t));
     }
-    const float sign = direction < 0 ? -1.0f : 1.0f;
+    const float by = scale > 0 ? (float)scale : 1.0f, sign = direction < 0 ? -by : by;
     for (int i = 0; i < n_pairs; i++) {
         vmath_sincos_turns(turns[i], &table->sine[i], &table->cosine[i]);
         table->sine[i] *= sign;
+        table->cosine[i] *= by;
     }
 }
 
@@ -52,7 +53,7 @@ static void fill_turns(int64_t first, int n_pairs, int64_t head, double base,
                        const RotaryScaling *scaling, double *turns_per_position) {
     for (int i = 0; i < n_pairs; i++) {
         double frequency = pow(base, -2.0 * (double)(first + i) / (double)head);
-        if (scaling) frequency = rotary_stretch(scaling, frequency);
+        if (scaling) frequency = rotary_stretch(scaling, first + i, frequency);
         turns_per_position[i] = frequency / 6.283185307179586477;
     }
 }
@@ -83,6 +84,7 @@ void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int
                      int64_t stride, const int32_t *places, double base,
                      const RotaryScaling *scaling, int direction, const void *x, void *y) {
     const int64_t half = head / 2;
+    const double scale = scaling ? scaling->scale : 1;
     copy_rest(dtype, batch * seq * inner, head, stride, x, y);
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
@@ -91,7 +93,7 @@ void rotary_apply_at(DType dtype, int64_t batch, int64_t seq, int64_t inner, int
 #pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
         for (int64_t row = 0; row < batch * seq; row++) {
             RotaryTable table;
-            fill_table(n_pairs, turns_per_position, places[row], direction, &table);
+            fill_table(n_pairs, turns_per_position, places[row], direction, scale, &table);
             for (int64_t j = 0; j < inner; j++) {
                 const int64_t at = (row * inner + j) * stride + first;
                 rotate(dtype, n_pairs, half, &table, vec_at(x, dtype, at),
@@ -105,6 +107,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
                   int64_t stride, const DimSpan *place, double base, const RotaryScaling *scaling,
                   int direction, const void *x, void *y) {
     const int64_t half = head / 2;
+    const double scale = scaling ? scaling->scale : 1;
     copy_rest(dtype, batch * seq * inner, head, stride, x, y);
     for (int64_t first = 0; first < half; first += PAIRS) {
         const int n_pairs = half - first < PAIRS ? (int)(half - first) : PAIRS;
@@ -113,7 +116,7 @@ void rotary_apply(DType dtype, int64_t batch, int64_t seq, int64_t inner, int64_
 #pragma omp parallel for schedule(static) if (batch * seq * inner * head > 16384)
         for (int64_t s = 0; s < seq; s++) {
             RotaryTable table;
-            fill_table(n_pairs, turns_per_position, span_at(place, s), direction, &table);
+            fill_table(n_pairs, turns_per_position, span_at(place, s), direction, scale, &table);
             for (int64_t b = 0; b < batch; b++)
                 for (int64_t j = 0; j < inner; j++) {
                     const int64_t at = ((b * seq + s) * inner + j) * stride + first;

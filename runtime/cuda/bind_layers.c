@@ -5,7 +5,9 @@
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
+#include <assert.h>
 #include <math.h>
+#include <string.h>
 
 static int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;
@@ -268,6 +270,10 @@ bool cuda_bind_rotary(Binding *b) {
     args.many = scaling.many;
     args.context = scaling.context;
     args.ramp = scaling.ramp;
+    args.scale = (float)scaling.scale;
+    args.n_factors = scaling.n_factors;
+    static_assert(sizeof(args.factors) == sizeof(scaling.factors), "as many in both");
+    memcpy(args.factors, scaling.factors, sizeof(args.factors));
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
     int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
     const int64_t pack = vector_elements(x);

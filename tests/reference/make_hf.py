@@ -53,6 +53,10 @@ T5 = dict(vocab_size=VOCAB, n_positions=SEQ, d_model=16, d_kv=6, d_ff=24, num_la
           relative_attention_num_buckets=8, relative_attention_max_distance=12)
 LOCAL = {"full_attention": LINEAR | {"rope_theta": 100.0},
          "sliding_attention": dict(rope_type="default", rope_theta=10.0)}
+# The list that counts turns on how many positions there are: SEQ, more than 16 or not.
+LONGROPE = dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75,
+                short_factor=[1.0, 1.3, 2.1], long_factor=[1.2, 3.7, 9.01],
+                original_max_position_embeddings=16)
 PARTIAL = dict(rope_type="default", rope_theta=100.0)
 BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
@@ -182,6 +186,16 @@ MODELS = {
     "bert": (config(hf.BertConfig, BERT), torch.float32),
     "bert_older": (config(hf.BertConfig, BERT, hidden_act="relu", layer_norm_eps=1e-3),
                    torch.float16),
+    # Published: in the older form.
+    "phi3_long": (config(hf.Phi3Config, LLAMA, head_dim="absent", hidden_size=32,
+                         original_max_position_embeddings=16,
+                         rope_parameters=LONGROPE), torch.float32),
+    # As transformers 5 writes it, with a factor of its own; all SEQ positions are few.
+    "phi3_short": (config(hf.Phi3Config, LLAMA, head_dim="absent", hidden_size=32,
+                          original_max_position_embeddings=24,
+                          rope_parameters=LONGROPE | {"attention_factor": 1.7,
+                                                      "original_max_position_embeddings": 24}),
+                   torch.bfloat16),
 }
 FUSED = "mixtral_fused"
 WITH_GRADIENTS = ("gemma3", "gpt_neox")  # beside T5
@@ -279,8 +293,12 @@ def make_older(name, folder):
         kind = rope.pop("rope_type")
         data["rope_scaling"] = None if kind == "default" else {**rope, "type": kind}
 
-    if name in ("llama", "llama_linear", "deepseek"):
+    if name in ("llama", "llama_linear", "deepseek", "phi3_long"):
         edit_json(path, older_rope)
+    if name == "phi3_long":
+        edit_json(path, lambda data: data.update(
+            partial_rotary_factor=data["rope_scaling"].pop("partial_rotary_factor")))
+        edit_json(path, lambda data: data["rope_scaling"].pop("original_max_position_embeddings"))
     if name == "gpt_neox_serial":
         edit_json(path, older_rope)
         edit_json(path, lambda data: data.update(rotary_pct=0.5, rotary_emb_base=100.0))

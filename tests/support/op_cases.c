@@ -245,6 +245,8 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=-1"),
     CASE(ROTARY, "batch=2 seq=40 kv=1 head=16",
          "seq=seq head=head base=100 factor=8 few=0.5 many=2 context=64 direction=1 ramp=1"),
+    CASE(ROTARY, "batch=2 seq=9 heads=2 head=8",
+         "seq=seq head=head base=100 direction=-1 turned=6 factors=1,2.5,7 scale=1.5"),
     CASE(EMBEDDING, "#7 batch=2 seq=5; vocab=7 model=3", "axis=vocab"),
     CASE(EMBEDDING, "#4 seq=9; vocab=4 model=19", "axis=vocab"),
     CASE(EMBEDDING_GRAD, "#7 seq=5; seq=5 model=3; vocab=7 model=3; vocab=7 model=3", "axis=vocab"),

@@ -196,6 +196,12 @@ void reference_rmsnorm_grad(const RefCall *call) {
  * and _compute_yarn_parameters, by the pair's number. */
 static double rotary_frequency(const Node *node, int64_t pair, int64_t half) {
     double f = pow(node_float(node, ATTR_base, 0), -2.0 * (double)pair / (2.0 * (double)half));
+    const Attr *factors = node_attr(node, ATTR_factors);
+    if (factors) { /* _compute_longrope_parameters */
+        const char *at = factors->s;
+        for (int64_t i = 0; i < pair; i++) at = strchr(at, ',') + 1;
+        return f / strtod(at, NULL);
+    }
     double factor = node_float(node, ATTR_factor, 1), context = node_float(node, ATTR_context, 0);
     double few = node_float(node, ATTR_few, 0), many = node_float(node, ATTR_many, 0);
     double wavelength = 2 * acos(-1) / f;
@@ -231,9 +237,9 @@ void reference_rotary(const RefCall *call) {
         other.at[head] = pair + (first ? half : 0);
         double place = call->node->n_inputs > 1 ? ref_read(call, 1, &p) : (double)p.at[seq];
         double angle = direction * place * rotary_frequency(call->node, pair, half);
-        call->out[0][point_offset(&p, x)] =
-            ref_read(call, 0, &p) * cos(angle) +
-            ref_read(call, 0, &other) * sin(angle) * (first ? -1 : 1);
+        double turned_to = ref_read(call, 0, &p) * cos(angle) +
+                           ref_read(call, 0, &other) * sin(angle) * (first ? -1 : 1);
+        call->out[0][point_offset(&p, x)] = turned_to * node_float(call->node, ATTR_scale, 1);
     } while (point_next(&p, x));
 }
 

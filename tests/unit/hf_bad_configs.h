@@ -4,6 +4,10 @@
 #ifndef TESTS_UNIT_HF_BAD_CONFIGS_H
 #define TESTS_UNIT_HF_BAD_CONFIGS_H
 
+/* Of eight numbers of a head that turn. */
+#define BAD_LONGROPE(short_factor)                                                                 \
+    "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor "}"
+
 typedef struct BadConfig {
     const char *name, *key, *value, *message; /* value: JSON; NULL: without the key */
 } BadConfig;
@@ -84,9 +88,21 @@ static const BadConfig BAD[] = {
     {"gemma3", "sliding_window_pattern", "2", "'sliding_window_pattern' is 2"},
     {"gemma3", "attn_logit_softcapping", "50.0", "'attn_logit_softcapping' is 50.0"},
     {"gemma3", "use_bidirectional_attention", "true", "'use_bidirectional_attention' is true"},
-    {"phi3", "rope_parameters",
-     "{\"rope_type\": \"longrope\", \"long_factor\": [1], \"short_factor\": [1]}",
-     "'rope_scaling.rope_type' is \"longrope\", which is not supported; only \"default\" is"},
+    {"phi3", "rope_parameters", "{\"rope_type\": \"yarn\"}",
+     "'rope_scaling.rope_type' is \"yarn\", which is not supported; supported: longrope, su"},
+    {"phi3", "rope_parameters", "{\"rope_type\": \"longrope\", \"short_factor\": [1]}",
+     "has no 'rope_scaling.long_factor', which a phi3 has"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("[1, 2, 3]"), "there are 3 factors; 8 numbers that"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("[1, 2, 0, 1]"),
+     "'rope_scaling.short_factor' is [1,2,0,1]; it must be a list of 1 to 512 numbers more than 0"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("[1, 2, \"3\", 1]"), "'rope_scaling.short_factor' is"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("[]"), "'rope_scaling.short_factor' is []"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("{}"), "'rope_parameters.short_factor' is an object"},
+    {"phi3", "rope_parameters", BAD_LONGROPE("[1, 1e10, 1, 1]"), "rotary: factors are '1,1e+10,1"},
+    {"phi3_long", "original_max_position_embeddings", "1", "says that 1 positions became 20 times"},
+    {"phi3_long", "original_max_position_embeddings", "\"x\"", "says that 0 positions became"},
+    {"phi3_short", "original_max_position_embeddings", "25",
+     "has 'original_max_position_embeddings' and 'rope_scaling.original_max_position_embeddings'"},
     {"phi3", "rope_parameters", "{\"rope_type\": \"default\", \"partial_rotary_factor\": 0.4}",
      "0.4 of the 8 numbers along 'head' are 3; they must be an even number"},
     {"phi3", "num_key_value_heads", "4", "qkv_proj.weight' is [64, 32]; by the configuration"},

@@ -306,6 +306,16 @@ static void test_rotary(void) {
                                               "A[batch=2, seq=$, heads=3, head=&]\n";
     check_sizes("rotary, a part of each head", PARTIAL, 5, 6, (CudaCase){0});
     check_sizes("rotary, a part of each head", PARTIAL, 9, 40, (CudaCase){0});
+    static const char FACTORS[] = INPUT(
+        0, "",
+        "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
+                                              "direction=1, turned=6, factors=\"1,2.5,7e0\", "
+                                              "scale=1.25} : A[batch=2, seq=$, heads=3, head=&]\n"
+                                              "%2 = rotary(%0) {seq=seq, head=head, base=50, "
+                                              "direction=-1, turned=4, factors=\"3,0.5\", "
+                                              "scale=0.5} : A[batch=2, seq=$, heads=3, head=&]\n";
+    check_sizes("rotary, factors of each pair", FACTORS, 9, 6, (CudaCase){0});
+    check_sizes("rotary, factors of each pair", FACTORS, 70, 24, (CudaCase){0});
     static const char QUARTER[] = INPUT(
         0, "",
         "A[batch=2, seq=$, heads=3, head=&]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "

@@ -32,6 +32,7 @@ static const Fixture FIXTURES[] = {
     {"llama31", DTYPE_F32},      {"llama_linear", DTYPE_F16}, {"mistral", DTYPE_F32},
     {"qwen2", DTYPE_F32},        {"qwen3", DTYPE_F32},       {"gemma2", DTYPE_F32},
     {"gemma3", DTYPE_F32},       {"phi3", DTYPE_BF16},       {"olmo2", DTYPE_F32},
+    {"phi3_long", DTYPE_F32},    {"phi3_short", DTYPE_BF16},
     {"smollm3", DTYPE_F32},      {"granite", DTYPE_F32},     {"stablelm", DTYPE_F32},
     {"gpt_neox", DTYPE_F16},     {"gpt_neox_serial", DTYPE_F32},
     {"phi", DTYPE_F32},          {"starcoder2", DTYPE_F32},
@@ -677,7 +678,10 @@ static void test_bad_exports(void) {
     const ModelSetting skip = {"rotary_skip", "2"}, factor = {"rotary_scaling", "linear"};
     const ModelSetting after = {"norms", "after"}, every = {"full_every", "3"};
     expect_bad_export("smollm3", &skip, 1, NULL, DTYPE_F32, "has no model of these settings");
-    expect_bad_export("phi3", &factor, 1, "phi3", DTYPE_F32, "has no model of these settings");
+    expect_bad_export("phi3", &factor, 1, "phi3", DTYPE_F32,
+                      "'rotary_scaling' is 'linear', which transformers does not have");
+    expect_bad_export("phi3_long", NULL, 0, "llama", DTYPE_F32,
+                      "llama with rotary_share=1 rotary_short= rotary_long=");
     expect_bad_export("gemma3", &every, 1, NULL, DTYPE_F32, "has no model of these settings");
     expect_bad_export("granite", &after, 1, NULL, DTYPE_F32,
                       "; granite with norms=before; stablelm");

@@ -136,7 +136,8 @@ typedef struct RelativeArgs {
 
 /* rotary.cu: x, y [batch, seq, inner, head]; position of row s is first + s, from split on second +
  * s; pair i turns by 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may
- * be x. */
+ * be x. The sines and cosines are times `scale`. */
+enum { ROTARY_FACTORS = 128 };
 typedef struct RotaryArgs {
     int64_t batch, seq, inner, split, first, second;
     int32_t head, turned, ramp; /* the first `turned` of a head turn, the others stay */
@@ -145,6 +146,9 @@ typedef struct RotaryArgs {
     double factor, few, many, context; /* context 0: all pairs alike */
     const void *x;
     void *y;
+    float scale;
+    int32_t n_factors; /* 0, or of each pair, in place of the four above */
+    double factors[ROTARY_FACTORS];
 } RotaryArgs;
 
 #endif

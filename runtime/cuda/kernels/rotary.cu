@@ -4,7 +4,9 @@
 #include "runtime/cuda/kernels/vector.cuh"
 
 /* As rotary_stretch (ir/ops/rotary.c): per_position is in turns. */
-static __device__ __forceinline__ double stretch(const RotaryArgs &a, double per_position) {
+static __device__ __forceinline__ double stretch(const RotaryArgs &a, int pair,
+                                                     double per_position) {
+    if (a.n_factors) return per_position / a.factors[pair];
     const double divided = per_position / a.factor, turns = per_position * a.context;
     if (a.context == 0 || turns < a.few) return divided;
     if (turns > a.many) return per_position;
@@ -51,10 +53,10 @@ template <typename T> static __device__ __forceinline__ void rotary_position(con
     const int64_t position = blockIdx.x + (blockIdx.x < a.split ? a.first : a.second);
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         const double one = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
-        const double turns = (double)position * stretch(a, one);
+        const double turns = (double)position * stretch(a, i, one);
         float sine, cosine;
         sincospif((float)(2.0 * (turns - floor(turns))), &sine, &cosine);
-        table[i] = make_float2(cosine, sine * a.direction);
+        table[i] = make_float2(cosine * a.scale, sine * a.direction * a.scale);
     }
     __syncthreads();
     if (half % V == 0 && a.head % V == 0) {
