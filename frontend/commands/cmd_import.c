@@ -36,6 +36,10 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
         printf("note     %s is %s, and could be %" PRId64 " by its configuration: --set %s=N\n",
                config->cut, value, config->cut_from, config->cut);
     }
+    if (config->part) {
+        printf("note     the text part of a %s: %d tensors of its vision part are left out\n",
+               config->part->type, import->n_left_out);
+    }
     print_positions(&import->model->settings);
     printf("wrote    %s\n", path);
     printf("next     perilune train %s --set-from %s --load %s --data FILE\n", script, path, path);

@@ -31,6 +31,8 @@ const char *hf_type_names(Arena *arena) {
             names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", type->name);
         }
     }
+    for (const HfTextPart *part = HF_TEXT_PARTS; part->type; part++)
+        names = arena_printf(arena, "%s, %s", names, part->type);
     return names;
 }
 
@@ -331,6 +333,12 @@ static bool knows(const HfConfig *config, const char *name) {
     return false;
 }
 
+static bool take_text_part(Reader *reader) {
+    HfConfig *config = reader->config;
+    const char *why = hf_text_part_take(reader->arena, &config->json, &config->part);
+    return !why || fail(reader, "%s", why);
+}
+
 static bool normalise_rope(Reader *reader) {
     HfConfig *config = reader->config;
     const char *why =
@@ -356,7 +364,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && find_type(&reader) && normalise_rope(&reader) && read_keys(&reader);
+    fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) && read_keys(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

@@ -8,6 +8,7 @@
 #define FRONTEND_HF_HF_CONFIG_H
 
 #include "frontend/hf/hf_families.h"
+#include "frontend/hf/hf_text_part.h"
 #include "frontend/lua/model.h"
 
 #include <jansson.h>
@@ -16,6 +17,7 @@ typedef struct HfConfig {
     const char *path; /* of the file */
     const HfFamily *family;
     const HfType *type;
+    const HfTextPart *part; /* NULL: the folder is a text model's */
     int n_settings, settings_capacity;
     ModelSetting *settings; /* of the family's script */
     /* Where a setting is less than the file says, because nothing larger was asked for: NULL, or

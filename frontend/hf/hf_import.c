@@ -92,6 +92,13 @@ static HfFound *find_name(const HfImport *import, const char *name) {
     size_t length = strlen(import->config.family->prefix);
     HfFound *found = hf_files_find(&import->files, name);
     bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
+    const char *within;
+    for (int i = 0; !found && import->config.part; i++) {
+        within = hf_text_part_name(import->arena, import->config.part,
+                                   import->config.family->prefix, name, i);
+        if (!within) break;
+        found = hf_files_find(&import->files, within);
+    }
     return found || !prefixed ? found : hf_files_find(&import->files, name + length);
 }
 
@@ -187,13 +194,23 @@ static void skip_ignored(const HfImport *import) {
     }
 }
 
-static bool check_tensors(const HfImport *import, Diag *diag) {
+static void leave_parts(HfImport *import) {
+    for (int i = 0; import->config.part && i < import->files.n_tensors; i++) {
+        HfFound *found = &import->files.tensors[i];
+        if (found->used || !hf_text_part_leaves(import->config.part, found->info->name)) continue;
+        found->used = true;
+        import->n_left_out++;
+    }
+}
+
+static bool check_tensors(HfImport *import, Diag *diag) {
     for (int i = 0; i < import->layout.n_items; i++) {
         if (!check_tensor(import, &import->layout.items[i], diag)) return false;
     }
     HfFound *output = find_tensor(import, import->config.family->output);
     if (output && !output->used && !check_output(import, output, diag)) return false;
     skip_ignored(import);
+    leave_parts(import);
     for (int i = 0; i < import->files.n_tensors; i++) {
         const HfFound *found = &import->files.tensors[i];
         if (found->used) continue;

@@ -55,6 +55,25 @@ works 'a long context is cut, and said' \
     import "$copy" -o "$folder/long.safetensors"
 works 'unless asked for' ' seq=16384 ' import "$copy" --set seq=16384 -o "$folder/long.safetensors"
 result 'and then is not said' "$([[ $out != *'could be'* ]] || echo "$out")"
+works 'which of the two lists counts is said' \
+    'note     longrope: texts of any length have the factors of long ones, as seq is more than 16' \
+    import $fixtures/phi3_long -o "$folder/long.safetensors"
+works 'a text for either' 'of short ones, as seq is no more than 16' \
+    import $fixtures/phi3_long --set seq=16 -o "$folder/long.safetensors"
+works 'pictures are left out, and said' \
+    'note     the text part of a gemma3: 23 tensors of its vision part are left out' \
+    import $fixtures/gemma3_pictures -o "$folder/text.safetensors"
+copy gemma3_pictures # names as transformers 5 has them in memory: as many letters
+sed -i -e 's/language_model\.model\./model.language_model./g' -e 's/"vision_tower\./"model.vision_/g' \
+    "$copy/model.safetensors"
+fails 'but for what is known' 2 'tensor "model.vision_embeddings' import "$copy" -o "$folder/x"
+copy gemma3_pictures
+sed -i 's/language_model\.model\./model.language_model./g' "$copy/model.safetensors"
+works 'under newer names, too' 'are left out' import "$copy" -o "$folder/newer.safetensors"
+result 'the same weights' "$(cmp "$folder/text.safetensors" "$folder/newer.safetensors" 2>&1)"
+works 'exported as a text model' 'model    gemma3_text (Gemma3ForCausalLM): 80 tensors' \
+    export "$folder/text.safetensors" --like $fixtures/gemma3_pictures -o "$folder/text"
+result 'without a word of pictures' "$(grep -n 'vision\|image' "$folder/text/config.json")"
 result 'no output of what failed' "$([ ! -e "$folder/x" ] || echo 'there is one')"
 
 # --- from import to export ---

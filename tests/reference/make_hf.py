@@ -57,6 +57,8 @@ LOCAL = {"full_attention": LINEAR | {"rope_theta": 100.0},
 LONGROPE = dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.75,
                 short_factor=[1.0, 1.3, 2.1], long_factor=[1.2, 3.7, 9.01],
                 original_max_position_embeddings=16)
+VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+              image_size=8, patch_size=4, vision_use_head=False, model_type="siglip_vision_model")
 PARTIAL = dict(rope_type="default", rope_theta=100.0)
 BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
@@ -114,6 +116,9 @@ def config(kind, base, **more):
     settings = {**base, **more}
     return kind(**{k: v for k, v in settings.items() if v != "absent"})
 
+
+MODELS_TEXT = config(hf.Gemma3TextConfig, LLAMA, num_hidden_layers=6, query_pre_attn_scalar=12,
+                     sliding_window=5, rope_parameters=LOCAL).to_dict()
 
 # name -> configuration, dtype
 MODELS = {
@@ -196,6 +201,10 @@ MODELS = {
                           rope_parameters=LONGROPE | {"attention_factor": 1.7,
                                                       "original_max_position_embeddings": 24}),
                    torch.bfloat16),
+    # With pictures, as published; compared is what it makes of text.
+    "gemma3_pictures": (hf.Gemma3Config(text_config=MODELS_TEXT, vision_config=VISION,
+                                        mm_tokens_per_image=4, image_token_index=37,
+                                        boi_token_index=38, eoi_token_index=39, **NO_TOKENS), torch.bfloat16),
 }
 FUSED = "mixtral_fused"
 WITH_GRADIENTS = ("gemma3", "gpt_neox")  # beside T5
@@ -373,6 +382,8 @@ def all_tensors(folder):
             tensors.update(load_file(os.path.join(folder, file)))
     tensors = {k.replace(".gamma", ".weight").replace(".beta", ".bias"): v
                for k, v in tensors.items() if "pooler" not in k and "seq_relationship" not in k}
+    tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
+               if not k.startswith(("vision_tower.", "multi_modal_projector."))}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

@@ -33,6 +33,7 @@ static const Fixture FIXTURES[] = {
     {"qwen2", DTYPE_F32},        {"qwen3", DTYPE_F32},       {"gemma2", DTYPE_F32},
     {"gemma3", DTYPE_F32},       {"phi3", DTYPE_BF16},       {"olmo2", DTYPE_F32},
     {"phi3_long", DTYPE_F32},    {"phi3_short", DTYPE_BF16},
+    {"gemma3_pictures", DTYPE_BF16},
     {"smollm3", DTYPE_F32},      {"granite", DTYPE_F32},     {"stablelm", DTYPE_F32},
     {"gpt_neox", DTYPE_F16},     {"gpt_neox_serial", DTYPE_F32},
     {"phi", DTYPE_F32},          {"starcoder2", DTYPE_F32},
@@ -295,6 +296,7 @@ static void compare_tensors(const HfImport *imported, Arena *arena, const char *
             const HfFound *b = hf_files_find(&theirs, a->name);
             if (!b) b = hf_files_find(&theirs, a->name + strlen("transformer."));
             if (!b) b = hf_files_find(&theirs, older_norm(arena, a->name));
+            if (!b) b = hf_files_find(&theirs, arena_printf(arena, "language_model.%s", a->name));
             CHECK(b && a->n_bytes == b->info->n_bytes && a->dtype == b->info->dtype &&
                       memcmp(a->data, b->info->data, a->n_bytes) == 0,
                   "%s differs", a->name);
@@ -718,6 +720,8 @@ int main(void) {
     test_mutations("deepseek", "config.json", 4096);
     test_mutations("gemma3", "config.json", 4096);
     test_mutations("gpt_neox", "config.json", 4096);
+    test_mutations("phi3_long", "config.json", 4096);
+    test_mutations("gemma3_pictures", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     Arena *arena = arena_create();
