@@ -13,6 +13,8 @@ return model {
   mask_rate = 0.15,   -- share of the tokens that are to be said
   mask_token = 256,   -- the token that hides one; a tokenizer's must be special
   types = 0,          -- of tokens, as of the sentences of a pair; 0: no embeddings of them
+  -- RoBERTa's (1): at a text's end, with a position of its own, and seen like others. -1: none.
+  pad_token = -1,
   transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
@@ -29,9 +31,11 @@ return model {
               types = 2, transform = true },
     -- RoBERTa (Liu et al. 2019, table 9), whose vocabulary is byte-level BPE
     ["roberta-base"] = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 50265,
-                         mask_token = 50264, norm_eps = 1e-5, types = 1, transform = true },
+                         mask_token = 50264, norm_eps = 1e-5, types = 1, pad_token = 1,
+                         transform = true },
     ["roberta-large"] = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 50265,
-                          mask_token = 50264, norm_eps = 1e-5, types = 1, transform = true },
+                          mask_token = 50264, norm_eps = 1e-5, types = 1, pad_token = 1,
+                          transform = true },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-6, weight_decay = 0.01,
@@ -47,8 +51,14 @@ return model {
       if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
-    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
-      + nn.position(m, "wpe", "seq", "model")
+    local positions = nn.position(m, "wpe", "seq", "model")
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model") + positions
+    if m.pad_token >= 0 then -- whose position is the last row before the first one's
+      m:axis("before", m.pad_token + 1)
+      local before = m:param("wpe_before", { "before", "model" }, { init = "zeros", frozen = 1 })
+      local none = ops.narrow{ before, axis = "before", first = m.pad_token }
+      x = x + ops.equal{ tokens, m.pad_token } * (none - positions)
+    end
     if m.types > 0 then
       m:axis("types", m.types)
       x = x + ops.narrow{ m:param("types", { "types", "model" }), axis = "types", first = 0 }

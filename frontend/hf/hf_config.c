@@ -127,6 +127,16 @@ static const char *integer_text(Reader *reader, const HfKey *key, const json_t *
              hf_config_shown(reader->arena, value), least, MOST_INTEGER);
         return NULL;
     }
+    const char *beyond = key->beyond ? setting_given(reader->config, key->beyond) : NULL;
+    if (beyond) {
+        const int64_t first = strtoll(beyond, NULL, 10) + 1;
+        if (number <= first) {
+            fail(reader, "'%s' is %" PRId64 "; its positions begin at %" PRId64 ", by '%s'",
+                 key->key, number, first, key->beyond);
+            return NULL;
+        }
+        number -= first;
+    }
     if (key->most && number > key->most) {
         reader->config->cut = key->setting;
         reader->config->cut_from = number;
@@ -435,6 +445,11 @@ static double number_meant(const HfKey *key, const Setting *setting, const Model
     return root && value > 0 ? 1 / sqrt(value) : value;
 }
 
+static int64_t integer_setting(const Model *model, const char *name) {
+    const Setting *setting = settings_find(&model->settings, name);
+    return setting && setting->has_value ? setting->integer : 0;
+}
+
 /* Of "1,1.05"; the model that has the text could be made, so that it is one. */
 static json_t *numbers_json(const char *text) {
     json_t *list = json_array();
@@ -450,7 +465,9 @@ static json_t *numbers_json(const char *text) {
 static json_t *value_json(const HfKey *key, const Setting *setting, const Model *model) {
     switch (key->kind) {
     case HF_INTEGER:
-    case HF_COUNT: return json_integer(setting->integer);
+    case HF_COUNT:
+        if (!key->beyond) return json_integer(setting->integer);
+        return json_integer(setting->integer + integer_setting(model, key->beyond) + 1);
     case HF_NUMBER:
     case HF_AMOUNT: return json_real(number_meant(key, setting, model));
     case HF_FLAG: return json_boolean(setting->boolean);
@@ -483,11 +500,6 @@ static void put_key(json_t *json, const char *name, json_t *value) {
 static void write_constant(json_t *json, const HfKey *key) {
     if (key->kind != HF_WRITTEN || json_object_get(json, key->key)) return;
     put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
-}
-
-static int64_t integer_setting(const Model *model, const char *name) {
-    const Setting *setting = settings_find(&model->settings, name);
-    return setting && setting->has_value ? setting->integer : 0;
 }
 
 /* n where the setting is n x `of`; null where there is none. */
@@ -543,7 +555,8 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
         return false;
     }
     bool is_positive =
-        (key->kind != HF_INTEGER && key->kind != HF_NUMBER) || json_number_value(value) > 0;
+        json_number_value(value) > 0 || (key->kind != HF_INTEGER && key->kind != HF_NUMBER);
+    is_positive = is_positive && !(key->kind == HF_COUNT && setting->integer < 0);
     if (!is_positive) { /* an import would refuse it */
         json_decref(value);
         if (key->absent && strcmp(text, key->absent) == 0) {

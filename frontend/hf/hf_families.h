@@ -47,6 +47,9 @@ typedef struct HfKey {
     const HfWord *words;
     const char *of, *with; /* settings */
     const char *alias;     /* the key's other name; never written */
+    /* A setting p: theirs is more by p + 1 (RoBERTa's rows of positions, the first of which is that
+     * of the padding token's number + 1). Of an integer alone. */
+    const char *beyond;
 } HfKey;
 
 typedef struct HfTensor {
@@ -74,7 +77,7 @@ typedef struct HfType {
 typedef struct HfFamily {
     const char *script; /* name of the model */
     const char *prefix; /* of their names, that a file may leave out */
-    const char *output; /* their name of the output's table, not there where it is tied */
+    const char *output; /* their names of the output's table, not there where it is tied */
     const HfType *types;
     const HfKey *keys;
     const HfTensor *tensors;

@@ -3,15 +3,65 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- BERT for masked language models --- */
+/* --- BERT and RoBERTa for masked language models --- */
+
+#define PAIR(theirs, weight, bias, dims, bias_dims)                                                \
+    {theirs ".weight", {weight}, dims}, {theirs ".bias", {bias}, bias_dims}
+#define LAYER(of, theirs, weight, bias, dims, bias_dims)                                           \
+    PAIR(of "encoder.layer.#." theirs, "blocks.#." weight, "blocks.#." bias, dims, bias_dims)
+#define ENCODER(of)                                                                                \
+    {of "embeddings.token_type_embeddings.weight", {"types"}, "types, model"},                     \
+    PAIR(of "embeddings.LayerNorm", "ln_e.gain", "ln_e.bias", "model", "model"),                   \
+    LAYER(of, "attention.self.query", "attn.wq", "attn.bq", "kv_heads group head, model",          \
+          "kv_heads group head"),                                                                  \
+    LAYER(of, "attention.self.key", "attn.wk", "attn.bk", "kv_heads head, model",                  \
+          "kv_heads head"),                                                                        \
+    LAYER(of, "attention.self.value", "attn.wv", "attn.bv", "kv_heads head, model",                \
+          "kv_heads head"),                                                                        \
+    LAYER(of, "attention.output.dense", "attn.wo", "attn.bo", "model, kv_heads group head",        \
+          "model"),                                                                                \
+    LAYER(of, "attention.output.LayerNorm", "ln1.gain", "ln1.bias", "model", "model"),             \
+    LAYER(of, "intermediate.dense", "mlp.w1", "mlp.b1", "ffn, model", "ffn"),                      \
+    LAYER(of, "output.dense", "mlp.w2", "mlp.b2", "model, ffn", "model"),                          \
+    LAYER(of, "output.LayerNorm", "ln2.gain", "ln2.bias", "model", "model")
+
+static const HfTensor BERT_TENSORS[] = {
+    {"bert.embeddings.word_embeddings.weight", {"wte"}, "vocab, model"},
+    {"bert.embeddings.position_embeddings.weight", {"wpe"}, "seq, model"},
+    ENCODER("bert."),
+    PAIR("cls.predictions.transform.dense", "head.w", "head.b", "transformed, model",
+         "transformed"),
+    PAIR("cls.predictions.transform.LayerNorm", "ln_h.gain", "ln_h.bias", "model", "model"),
+    {"cls.predictions.bias", {"bias"}, "vocab"},
+    {NULL, {NULL}, NULL}};
+
+/* Rows of positions before the first one's are no one's (models/bert.lua). */
+static const HfTensor ROBERTA_TENSORS[] = {
+    {"roberta.embeddings.word_embeddings.weight", {"wte"}, "vocab, model"},
+    {"roberta.embeddings.position_embeddings.weight", {"wpe_before", "wpe"}, "+before seq, model"},
+    ENCODER("roberta."),
+    PAIR("lm_head.dense", "head.w", "head.b", "transformed, model", "transformed"),
+    PAIR("lm_head.layer_norm", "ln_h.gain", "ln_h.bias", "model", "model"),
+    {"lm_head.bias", {"bias"}, "vocab"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor EACH_HAS_ITS_OWN[] = {{NULL, {NULL}, NULL}};
+
+#define OF_THEM "norm=layernorm pre_norm=false transform=true"
 
 static const HfType BERT_TYPES[] = {
-    {"bert", "BertForMaskedLM", "norm=layernorm pre_norm=false transform=true", NO_EXPERTS},
+    {"bert", "BertForMaskedLM", OF_THEM " pad_token=-1", NULL, NULL, BERT_TENSORS},
+    {"roberta", "RobertaForMaskedLM", OF_THEM, NULL, NULL, ROBERTA_TENSORS},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", OF_THEM, NULL, NULL, ROBERTA_TENSORS},
     {NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey BERT_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
-    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER},
+    {.key = "pad_token_id", .setting = "pad_token", .kind = HF_COUNT, .absent = "1",
+     .types = "roberta xlm-roberta"},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .types = "bert"},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .beyond = "pad_token",
+     .types = "roberta xlm-roberta"},
     {.key = "type_vocab_size", .setting = "types", .kind = HF_INTEGER, .absent = "2"},
     {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
@@ -23,7 +73,12 @@ static const HfKey BERT_KEYS[] = {
      .words = HF_ACTIVATIONS},
     {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-12"},
     /* No key of theirs: [MASK] in all of the vocabularies that were published with BERT. */
-    {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "103"},
+    {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "103",
+     .types = "bert"},
+    {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "50264",
+     .types = "roberta"},
+    {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "250001",
+     .types = "xlm-roberta"},
     {.key = "position_embedding_type", .kind = HF_FIXED, .absent = "\"absolute\""},
     {.key = "is_decoder", .kind = HF_FIXED, .absent = "false"},
     {.key = "add_cross_attention", .kind = HF_FIXED, .absent = "false"},
@@ -33,42 +88,13 @@ static const HfKey BERT_KEYS[] = {
     COMMON_KEYS,
     {.key = NULL}};
 
-#define BERT_PAIR(theirs, weight, bias, dims, bias_dims)                                           \
-    {"bert." theirs ".weight", {weight}, dims},                                                    \
-    {"bert." theirs ".bias", {bias}, bias_dims}
-#define BERT_LAYER(theirs, weight, bias, dims, bias_dims)                                          \
-    BERT_PAIR("encoder.layer.#." theirs, "blocks.#." weight, "blocks.#." bias, dims, bias_dims)
-
-static const HfTensor BERT_TENSORS[] = {
-    {"bert.embeddings.word_embeddings.weight", {"wte"}, "vocab, model"},
-    {"bert.embeddings.position_embeddings.weight", {"wpe"}, "seq, model"},
-    {"bert.embeddings.token_type_embeddings.weight", {"types"}, "types, model"},
-    BERT_PAIR("embeddings.LayerNorm", "ln_e.gain", "ln_e.bias", "model", "model"),
-    BERT_LAYER("attention.self.query", "attn.wq", "attn.bq", "kv_heads group head, model",
-               "kv_heads group head"),
-    BERT_LAYER("attention.self.key", "attn.wk", "attn.bk", "kv_heads head, model",
-               "kv_heads head"),
-    BERT_LAYER("attention.self.value", "attn.wv", "attn.bv", "kv_heads head, model",
-               "kv_heads head"),
-    BERT_LAYER("attention.output.dense", "attn.wo", "attn.bo", "model, kv_heads group head",
-               "model"),
-    BERT_LAYER("attention.output.LayerNorm", "ln1.gain", "ln1.bias", "model", "model"),
-    BERT_LAYER("intermediate.dense", "mlp.w1", "mlp.b1", "ffn, model", "ffn"),
-    BERT_LAYER("output.dense", "mlp.w2", "mlp.b2", "model, ffn", "model"),
-    BERT_LAYER("output.LayerNorm", "ln2.gain", "ln2.bias", "model", "model"),
-    {"cls.predictions.transform.dense.weight", {"head.w"}, "transformed, model"},
-    {"cls.predictions.transform.dense.bias", {"head.b"}, "transformed"},
-    {"cls.predictions.transform.LayerNorm.weight", {"ln_h.gain"}, "model"},
-    {"cls.predictions.transform.LayerNorm.bias", {"ln_h.bias"}, "model"},
-    {"cls.predictions.bias", {"bias"}, "vocab"},
-    {NULL, {NULL}, NULL}};
-
 /* Which sentence is next, and the bias once more, which newer versions do not write. */
 static const char *const BERT_IGNORED[] = {
     "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
     "cls.seq_relationship.weight", "cls.seq_relationship.bias", "cls.predictions.decoder.bias",
-    NULL};
+    "roberta.embeddings.position_ids", "roberta.pooler.dense.weight", "roberta.pooler.dense.bias",
+    "lm_head.decoder.bias", NULL};
 
-const HfFamily HF_BERT = {"bert", "bert.", "cls.predictions.decoder.weight", BERT_TYPES, BERT_KEYS,
-                          BERT_TENSORS, BERT_IGNORED, NULL, NULL};
+const HfFamily HF_BERT = {"bert", "bert.", "cls.predictions.decoder.weight lm_head.decoder.weight", BERT_TYPES, BERT_KEYS,
+                          EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL};
 /* clang-format on */

@@ -122,10 +122,13 @@ static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag)
                    item->theirs, safetensors_dtype_name(info->dtype));
         return false;
     }
+    /* Of all positions, and of rows before the first one's. */
+    const int64_t whole =
+        configured(&import->config, "seq") + item->shape[0] - import->model->seq;
     bool fits = info->n_dims == item->n_dims;
     for (int i = 0; fits && i < item->n_dims; i++) {
         bool cut = i == 0 && item->by_position && item->shape[0] < info->shape[0];
-        fits = info->shape[i] == (cut ? configured(&import->config, "seq") : item->shape[i]);
+        fits = info->shape[i] == (cut ? whole : item->shape[i]);
     }
     if (fits) return true;
     const char *has = "", *wants = "";
@@ -207,8 +210,12 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     for (int i = 0; i < import->layout.n_items; i++) {
         if (!check_tensor(import, &import->layout.items[i], diag)) return false;
     }
-    HfFound *output = find_tensor(import, import->config.family->output);
-    if (output && !output->used && !check_output(import, output, diag)) return false;
+    for (const char *at = import->config.family->output; *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        HfFound *output = find_tensor(import, arena_strndup(import->arena, at, length));
+        if (output && !output->used && !check_output(import, output, diag)) return false;
+        at += length;
+    }
     skip_ignored(import);
     leave_parts(import);
     for (int i = 0; i < import->files.n_tensors; i++) {

@@ -205,6 +205,8 @@ MODELS = {
     "gemma3_pictures": (hf.Gemma3Config(text_config=MODELS_TEXT, vision_config=VISION,
                                         mm_tokens_per_image=4, image_token_index=37,
                                         boi_token_index=38, eoi_token_index=39, **NO_TOKENS), torch.bfloat16),
+    "roberta": (config(hf.RobertaConfig, BERT, pad_token_id=2, max_position_embeddings=SEQ + 3),
+                torch.float32),
 }
 FUSED = "mixtral_fused"
 WITH_GRADIENTS = ("gemma3", "gpt_neox")  # beside T5
@@ -229,7 +231,7 @@ def is_t5(name):
 
 
 def is_bert(name):
-    return name.startswith("bert")
+    return name.startswith(("bert", "roberta", "xlm-roberta"))
 
 
 def auto_class(name):
@@ -357,6 +359,9 @@ def make(name):
         os.remove(os.path.join(folder, "generation_config.json"))
     make_older(name, folder)
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    if name == "roberta":  # padding has a position of its own, and is at a text's end alone
+        tokens[tokens == cfg.pad_token_id] = 7
+        tokens[1, -4:] = cfg.pad_token_id
     expect = {"tokens": tokens}
     if is_t5(name):  # 0 is padding: behind one of the texts, and where it happens to be
         expect["source"] = torch.randint(VOCAB, (BATCH, SEQ), generator=generator,
