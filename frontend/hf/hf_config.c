@@ -374,7 +374,8 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) && read_keys(&reader);
+    fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) &&
+           read_keys(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

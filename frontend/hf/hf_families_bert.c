@@ -95,6 +95,7 @@ static const char *const BERT_IGNORED[] = {
     "roberta.embeddings.position_ids", "roberta.pooler.dense.weight", "roberta.pooler.dense.bias",
     "lm_head.decoder.bias", NULL};
 
-const HfFamily HF_BERT = {"bert", "bert.", "cls.predictions.decoder.weight lm_head.decoder.weight", BERT_TYPES, BERT_KEYS,
-                          EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL};
+const HfFamily HF_BERT = {"bert", "bert.",
+                          "cls.predictions.decoder.weight lm_head.decoder.weight", BERT_TYPES,
+                          BERT_KEYS, EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL};
 /* clang-format on */

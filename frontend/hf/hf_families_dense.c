@@ -60,12 +60,13 @@ static const HfType LLAMA_TYPES[] = {
      "qkv_bias=false qk_norm=true qk_norm_over=all window=0 norm=rmsnorm norms=after"
      EVERY_ROTARY UNSCALED, SEPARATE},
     {"smollm3", "SmolLM3ForCausalLM",
-     "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NO_LONGROPE NORMS_BEFORE UNSCALED,
-     SEPARATE},
+     "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NO_LONGROPE NORMS_BEFORE
+     UNSCALED, SEPARATE},
     {"granite", "GraniteForCausalLM",
      "qkv_bias=false qk_norm=false window=0" NORMS_BEFORE EVERY_ROTARY, SEPARATE},
     {"stablelm", "StableLmForCausalLM",
-     "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" NO_LONGROPE UNSCALED, SEPARATE},
+     "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" NO_LONGROPE UNSCALED,
+     SEPARATE},
     {NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"

@@ -123,8 +123,7 @@ static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag)
         return false;
     }
     /* Of all positions, and of rows before the first one's. */
-    const int64_t whole =
-        configured(&import->config, "seq") + item->shape[0] - import->model->seq;
+    const int64_t whole = configured(&import->config, "seq") + item->shape[0] - import->model->seq;
     bool fits = info->n_dims == item->n_dims;
     for (int i = 0; fits && i < item->n_dims; i++) {
         bool cut = i == 0 && item->by_position && item->shape[0] < info->shape[0];

@@ -182,9 +182,9 @@ static bool place_parts(const Builder *b, const HfTensor *row, HfItem *item) {
     for (int p = 0; p < item->n_parts; p++) {
         if (!split_pairs(b, item, row->dims, &item->parts[p])) return false;
     }
-    item->by_position =
-        item->n_dims > 1 && ((words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0) ||
-                             (words[0].length == 10 && strncmp(words[0].at, "before seq", 10) == 0));
+    item->by_position = item->n_dims > 1 &&
+                        ((words[0].length == 3 && strncmp(words[0].at, "seq", 3) == 0) ||
+                         (words[0].length == 10 && strncmp(words[0].at, "before seq", 10) == 0));
     if (!measure_parts(b, item, words, side)) return false;
     for (int p = 0; p < item->n_parts; p++) {
         HfPart *part = &item->parts[p];

@@ -69,7 +69,8 @@ static bool is_longrope(const json_t *kind) {
     return strcmp(name, "longrope") == 0 || strcmp(name, "su") == 0;
 }
 
-/* What sines and cosines are multiplied by where a context of `from` positions grew so many times. */
+/* What sines and cosines are multiplied by where a context of `from` positions grew so many times.
+ */
 static double attention_factor(double growth, double from) {
     return growth > 1 ? sqrt(1 + log(growth) / log(from)) : 1;
 }
@@ -90,8 +91,10 @@ static const char *add_attention_factor(Arena *arena, const json_t *json, json_t
     if (growth && !json_is_null(growth)) times = json_number_value(growth);
     const double factor = attention_factor(times, from);
     if (!(from >= 2 && times > 0 && isfinite(factor))) {
-        return arena_printf(arena, "says that %g positions became %g times as many, by 'factor' or "
-                            "'max_position_embeddings'; longrope cannot be of those", from, times);
+        return arena_printf(arena,
+                            "says that %g positions became %g times as many, by 'factor' or "
+                            "'max_position_embeddings'; longrope cannot be of those",
+                            from, times);
     }
     put(scaling, "attention_factor", json_real(factor));
     return NULL;

@@ -30,8 +30,9 @@ static const HfTextPart *find_part(const json_t *json) {
 
 const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **out) {
     /* What the whole says for its parts. */
-    static const char *const OF_ALL[] = {"quantization_config", "auto_map",     "bos_token_id",
-                                         "eos_token_id",        "pad_token_id", "tie_word_embeddings"};
+    static const char *const OF_ALL[] = {"quantization_config", "auto_map",
+                                         "bos_token_id",        "eos_token_id",
+                                         "pad_token_id",        "tie_word_embeddings"};
     const HfTextPart *part = *out = find_part(*json);
     if (!part) return NULL;
     json_t *given = json_object_get(*json, "text_config");
@@ -52,8 +53,7 @@ const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **ou
     }
     for (size_t i = 0; i < sizeof(OF_ALL) / sizeof(OF_ALL[0]); i++) {
         json_t *value = json_object_get(*json, OF_ALL[i]);
-        if (value && !json_object_get(text, OF_ALL[i]))
-            json_object_set(text, OF_ALL[i], value);
+        if (value && !json_object_get(text, OF_ALL[i])) json_object_set(text, OF_ALL[i], value);
     }
     json_decref(defaults);
     json_decref(*json);

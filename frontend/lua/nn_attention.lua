@@ -23,7 +23,9 @@ end
 -- A list of numbers as the text that ops.rotary takes.
 local function joined(factors)
   if type(factors) == "string" then return factors end
-  if type(factors) ~= "table" then fail("rotary: 'factors' must be a list of numbers, or a text") end
+  if type(factors) ~= "table" then
+    fail("rotary: 'factors' must be a list of numbers, or a text")
+  end
   local texts = {}
   for i, factor in ipairs(factors) do
     if type(factor) ~= "number" then fail("rotary: factor %d of 'factors' is no number", i) end

@@ -69,10 +69,11 @@ static bool check_factors(const Node *node, const RotaryScaling *s, int64_t turn
         return false;
     }
     if (s->n_factors < 1) {
-        diag_error(diag, node->loc,
-                   "rotary: factors are '%.60s'; they must be a text of 1 to %d numbers more than 0 "
-                   "with commas between, as \"1,1.05\"",
-                   node_attr(node, ATTR_factors)->s, ROTARY_MOST_FACTORS);
+        diag_error(
+            diag, node->loc,
+            "rotary: factors are '%.60s'; they must be a text of 1 to %d numbers more than 0 "
+            "with commas between, as \"1,1.05\"",
+            node_attr(node, ATTR_factors)->s, ROTARY_MOST_FACTORS);
         return false;
     }
     if (s->n_factors != pairs) {

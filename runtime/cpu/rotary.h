@@ -2,10 +2,10 @@
  *
  * x and y [batch, seq, inner, head], f32, bf16 or f16; position of row s is where `place`
  * has it; pair i turns by position base^(-2i / head) radians, stretched as ir/ops/rotary.h says
- * (scaling NULL: not), times direction; what turns is scaled as that says. Of longer rows (`stride` > head) the numbers behind `head`
- * are copied. direction +1 rotates, -1 rotates back, which is also the
- * gradient. y may be x. head is even. Angles are reduced in f64, so far positions lose nothing;
- * sine and cosine are good to 1e-7. Results do not depend on the number of threads.
+ * (scaling NULL: not), times direction; what turns is scaled as that says. Of longer rows (`stride`
+ * > head) the numbers behind `head` are copied. direction +1 rotates, -1 rotates back, which is
+ * also the gradient. y may be x. head is even. Angles are reduced in f64, so far positions lose
+ * nothing; sine and cosine are good to 1e-7. Results do not depend on the number of threads.
  */
 #ifndef RUNTIME_CPU_ROTARY_H
 #define RUNTIME_CPU_ROTARY_H

@@ -6,7 +6,8 @@
 
 /* Of eight numbers of a head that turn. */
 #define BAD_LONGROPE(short_factor)                                                                 \
-    "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor "}"
+    "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor \
+    "}"
 
 typedef struct BadConfig {
     const char *name, *key, *value, *message; /* value: JSON; NULL: without the key */
