@@ -74,6 +74,7 @@ static const HfWord T5_ACTIVATIONS[] = {
 
 static const HfType T5_TYPES[] = {
     {"t5", "T5ForConditionalGeneration", "", NO_EXPERTS},
+    {"mt5", "MT5ForConditionalGeneration", "scaled=false", NO_EXPERTS},
     {NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey T5_KEYS[] = {
@@ -93,18 +94,25 @@ static const HfKey T5_KEYS[] = {
     {.key = "relative_attention_max_distance", .setting = "distance", .kind = HF_INTEGER,
      .absent = "128"},
     {.key = "feed_forward_proj", .setting = "act", .kind = HF_WORD, .absent = "relu",
-     .words = T5_ACTIVATIONS},
+     .words = T5_ACTIVATIONS, .types = "t5"},
+    {.key = "feed_forward_proj", .setting = "act", .kind = HF_WORD, .absent = "gated_gelu",
+     .words = T5_ACTIVATIONS, .types = "mt5"},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
-    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
+     .types = "t5"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
+     .types = "mt5"},
     /* From transformers 5 on; before, logits were scaled where tables were tied. */
     {.key = "scale_decoder_outputs", .setting = "scaled", .kind = HF_FLAG,
-     .absent = "=tie_word_embeddings"},
+     .absent = "=tie_word_embeddings", .types = "t5"},
     {.key = "decoder_start_token_id", .setting = "start", .kind = HF_COUNT, .absent = "0"},
     {.key = "pad_token_id", .setting = "pad", .kind = HF_COUNT, .absent = "0"},
     {.key = "eos_token_id", .setting = "eos", .kind = HF_COUNT, .absent = "1"},
     /* No key of theirs: behind the last of their tokenizer's hundred, rows are spare. */
     {.key = "sentinel_token_id", .setting = "sentinel", .kind = HF_COUNT, .absent = "32099",
      .when = "vocab=32128"},
+    {.key = "sentinel_token_id", .setting = "sentinel", .kind = HF_COUNT, .absent = "250099",
+     .when = "vocab=250112"},
     {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "true"},
     {.key = "is_encoder_decoder", .kind = HF_WRITTEN, .absent = "true"},
     {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},
