@@ -333,8 +333,8 @@ static void test_round_trip(const char *name, DType dtype, bool with_like, size_
     CHECK(fine && same_files(arena, path, again, diag), "imported again, the file differs");
     /* By its settings alone, an mT5 is a T5 1.1. */
     const char *type = !with_like && strcmp(name, "mt5") == 0 ? "t5" : first.config.type->name;
-    CHECK(fine && strcmp(type, second.config.type->name) == 0,
-          "the type became %s", second.config.type->name);
+    CHECK(fine && strcmp(type, second.config.type->name) == 0, "the type became %s",
+          second.config.type->name);
     remove_folder(arena, out);
     diag_destroy(diag);
     arena_destroy(arena);
