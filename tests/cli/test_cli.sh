@@ -264,8 +264,8 @@ works 'plan --recompute' 'recompute full: with what is computed again' plan $mod
     --recompute full -o "$folder/again.plan"
 works 'show --json of recomputation' '"recompute": "full"' show "$folder/again.plan" --json
 works 'check of recomputation' 'is sound' check "$folder/again.plan"
-sed '1s/16/15/' "$folder/again.plan" >"$folder/old.plan"
-fails 'plan of an older format' 2 'version 15; this program reads 16: make it again' \
+sed '1s/[0-9][0-9]*/15/' "$folder/again.plan" >"$folder/old.plan"
+fails 'plan of an older format' 2 'version 15; this program reads' \
     check "$folder/old.plan"
 small_v=(--pipeline 2 --schedule zb-v)
 fails 'zb-v in four chunks' 2 'schedule zb-v: has two chunks a stage, the way down and the way back; not 4' \

@@ -80,7 +80,7 @@ works 'empty lines are none' '"questions": 2' "${of[@]}" --choices "$folder/q.js
 
 fails 'no weights' 2 'evaluate: which weights?' evaluate models/gpt.lua --data "$text"
 fails 'on nothing' 2 'evaluate: on what?' "${of[@]}"
-fails 'a model that looks ahead' 2 'bert.lua:61: evaluate: this attention is not causal' evaluate models/bert.lua \
+fails 'a model that looks ahead' 2 'evaluate: this attention is not causal' evaluate models/bert.lua \
     --load "$w" --choices "$folder/q.jsonl"
 bad() { # NAME TEXT LINE
     echo "$3" >"$folder/bad.jsonl"
