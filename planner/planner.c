@@ -104,6 +104,13 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
         return false;
     }
     if (!check_parts(request, diag)) return false;
+    if (request->settings && strlen(request->settings) >= PLAN_MAX_QUOTED) {
+        diag_error(diag, NO_LOC,
+                   "the model's settings are %zu bytes of text; a plan, which keeps them for those "
+                   "who read its weights, has room for %d",
+                   strlen(request->settings), PLAN_MAX_QUOTED - 1);
+        return false;
+    }
     if (options->n_chunks < 1 || options->n_chunks > MAX_CHUNKS) {
         diag_error(diag, NO_LOC, "--chunks: %d; must be between 1 and %d", options->n_chunks,
                    MAX_CHUNKS);
@@ -247,8 +254,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
     plan->model = arena_strdup(arena, request->model);
-    bool known = request->settings && strlen(request->settings) < PLAN_MAX_QUOTED;
-    plan->settings = arena_strdup(arena, known ? request->settings : "");
+    plan->settings = arena_strdup(arena, request->settings ? request->settings : "");
     plan->mesh = options->mesh;
     plan->n_chunks = options->n_chunks;
     plan->micro_batch = options->micro_batch;

@@ -11,7 +11,10 @@ static void print_positions(const SettingTable *settings) {
     const Setting *scaling = settings_find(settings, "rotary_scaling");
     const Setting *seq = settings_find(settings, "seq");
     const Setting *context = settings_find(settings, "rotary_context");
-    if (!scaling || !seq || !context || strcmp(scaling->text, "longrope") != 0) return;
+    if (!scaling || scaling->type != SETTING_STRING || strcmp(scaling->text, "longrope") != 0 ||
+        !seq || seq->type != SETTING_INTEGER || !context || context->type != SETTING_INTEGER) {
+        return;
+    }
     const bool is_long = seq->integer > context->integer;
     printf("note     longrope: texts of any length have the factors of %s ones, as seq is %s "
            "than %" PRId64 ": --set seq=N\n",

@@ -74,20 +74,25 @@ static Plan *plan_first_fit(CliArgs *args, const SearchJob *job, double limit, P
 /* None of what was found: the least that one needs, or why the best has no plan. */
 static void report_refused(const SearchReport *report, double limit, Diag *diag) {
     int64_t least = INT64_MAX;
+    const char *reason = NULL; /* the first one's */
+    int n_unplanned = 0;
     for (int i = 0; i < report->n_refused; i++) {
         const RefusedLayout *refused = &report->refused[i];
+        if (refused->reason && !reason) reason = refused->reason;
+        n_unplanned += refused->reason != NULL;
         if (!refused->reason && refused->exact_bytes < least) least = refused->exact_bytes;
     }
-    if (least < INT64_MAX) {
-        diag_error(
-            diag, NO_LOC,
-            "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
-            "of %.2f; --memory-limit makes the search leave more room",
-            report->n_refused, (double)least / (1 << 30), limit / (1 << 30));
-    } else {
+    if (n_unplanned == report->n_refused) {
         diag_error(diag, NO_LOC, "none of the %d best layouts can be planned; the first: %s",
-                   report->n_refused, report->refused[0].reason);
+                   n_unplanned, reason);
+        return;
     }
+    diag_error(
+        diag, NO_LOC,
+        "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
+        "of %.2f; --memory-limit makes the search leave more room",
+        report->n_refused - n_unplanned, (double)least / (1 << 30), limit / (1 << 30));
+    if (reason) diag_note(diag, NO_LOC, "%d more cannot be planned; the first: %s", n_unplanned, reason);
 }
 
 Plan *search_plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {

@@ -3,6 +3,7 @@
 #include "frontend/hf/hf_rope.h"
 #include "ir/base/json.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -297,10 +298,11 @@ static bool read_key(Reader *reader, const HfKey *key) {
     if (key->kind == HF_WRITTEN) return true;
     if (key->kind == HF_FIXED) return check_fixed(reader, key, value);
     if (key->kind == HF_CYCLE) return check_cycle(reader, key, value);
-    if (json_is_null(value) && key->null) {
+    if (json_is_null(value) && key->null && key->null[0] != '=') {
         give(reader, key->setting, key->null);
         return true;
     }
+    if (json_is_null(value) && key->null) absent = key->null;
     bool missing = !value || json_is_null(value);
     if (missing && absent && absent[0] == '=') {
         value = find_name(config->json, absent + 1);
@@ -451,15 +453,18 @@ static int64_t integer_setting(const Model *model, const char *name) {
     return setting && setting->has_value ? setting->integer : 0;
 }
 
-/* Of "1,1.05"; the model that has the text could be made, so that it is one. */
+/* Of "1,1.05"; NULL: the text is no such list. The graph reads one of two lists only, so the other
+ * can be anything. */
 static json_t *numbers_json(const char *text) {
     json_t *list = json_array();
-    for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+    for (char *end;; text = end + 1) {
         double number = strtod(text, &end);
-        if (end == text) break;
+        if (end == text || !(number > 0 && number <= DBL_MAX) || (*end && *end != ',')) break;
         json_array_append_new(list, json_real(number));
+        if (!*end) return list;
     }
-    return list;
+    json_decref(list);
+    return NULL;
 }
 
 /* NULL: a word that they do not have. */
@@ -550,6 +555,11 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     json_t *before = find_name(json, key->key);
     json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
                                           : value_json(key, setting, model);
+    if (!value && key->kind == HF_NUMBERS) {
+        diag_error(diag, NO_LOC, "'%s' is '%.40s', which is no list of numbers above 0, \"1,1.05\"",
+                   key->setting, text);
+        return false;
+    }
     if (!value) {
         diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
                    key->setting, text, known_words(arena, key->words));

@@ -83,7 +83,7 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .types = "mistral qwen2 qwen3 stablelm"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "4",
-     .null = "4", .types = "smollm3"},
+     .null = "=num_attention_heads", .types = "smollm3"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
      .types = "llama mistral qwen2 phi3 olmo2 smollm3 granite"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .types = "qwen3"},

@@ -170,16 +170,18 @@ static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
     return false;
 }
 
+static bool same_bytes(const HfFound *a, const HfFound *b) {
+    return a->info->dtype == b->info->dtype && a->info->n_bytes == b->info->n_bytes &&
+           memcmp(a->info->data, b->info->data, a->info->n_bytes) == 0;
+}
+
 /* A tied output's table may be in the file once more. */
 static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
     const HfTensor *rows = import->config.family->tensors;
     if (!rows->theirs) rows = import->config.type->others;
     const HfFound *table = find_tensor(import, rows[0].theirs);
-    bool same = table && table->info->dtype == output->info->dtype &&
-                table->info->n_bytes == output->info->n_bytes &&
-                memcmp(table->info->data, output->info->data, output->info->n_bytes) == 0;
     output->used = true;
-    if (same) return true;
+    if (table && same_bytes(table, output)) return true;
     diag_error(diag, (SourceLoc){output->path, 0},
                "'%s' is another table than the embeddings', but the configuration ties the two",
                output->info->name);
@@ -228,9 +230,24 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     return true;
 }
 
+/* Configurations of T5s that transformers 5 saved say `tied` of all of them, and its reader ties
+ * none whose output has a table of its own. */
+static void untie(const HfImport *import) {
+    const HfFamily *family = import->config.family;
+    if (strcmp(family->script, "t5") != 0) return;
+    const HfFound *output = hf_files_find(&import->files, family->output);
+    const HfFound *table = find_tensor(import, family->tensors[0].theirs);
+    if (!output || !table || same_bytes(output, table)) return;
+    for (int i = 0; i < import->config.n_settings; i++) {
+        ModelSetting *setting = &import->config.settings[i];
+        if (strcmp(setting->key, "tied") == 0) setting->value = "false";
+    }
+}
+
 static bool read_all(HfImport *import, const char *script, const ModelSetting *given, int n_given,
                      Diag *diag) {
     const HfConfig *config = &import->config;
+    untie(import);
     if (!check_layers(import, diag) || !load_model(import, script, given, n_given, diag)) {
         return false;
     }

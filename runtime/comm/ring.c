@@ -12,6 +12,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef MFD_NOEXEC_SEAL /* in headers since glibc 2.38 */
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
 enum {
     HEAD_BYTES = 4096,       /* of both rings' positions */
     PUBLISH_BYTES = 1 << 15, /* told to the other side at a time: it copies while this one does */
@@ -57,7 +61,10 @@ static bool is_size(size_t size) {
 int ring_pair_create(size_t size, RingPair *out, char why[RING_WHY_BYTES]) {
     *out = (RingPair){0};
     if (!is_size(size)) BUG("rings of %zu bytes", size);
-    int descriptor = memfd_create("perilune-messages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    /* Some systems refuse memory that could be executed; kernels before 6.3 know no such flag. */
+    int descriptor = memfd_create("perilune-messages", flags | MFD_NOEXEC_SEAL);
+    if (descriptor < 0 && errno == EINVAL) descriptor = memfd_create("perilune-messages", flags);
     if (descriptor < 0) {
         explain(why, "memfd_create");
         return -1;

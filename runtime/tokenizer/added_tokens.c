@@ -40,33 +40,41 @@ static int find_child(const AddedTokens *tokens, int node, unsigned char byte) {
     return child;
 }
 
-bool added_tokens_add(AddedTokens *tokens, const AddedToken *token) {
-    if (token->length == 0 || token->length > ADDED_TOKEN_MOST_BYTES) return false;
-    int set = token->normalized;
+/* The node of text [length], made where there is none yet. */
+static int reach_node(AddedTokens *tokens, int set, const unsigned char *text, size_t length) {
     if (tokens->roots[set] < 0) tokens->roots[set] = add_node(tokens, 0);
     int node = tokens->roots[set];
-    for (size_t i = 0; i < token->length; i++) {
-        unsigned char byte = (unsigned char)token->text[i];
-        int child = find_child(tokens, node, byte);
+    for (size_t i = 0; i < length; i++) {
+        int child = find_child(tokens, node, text[i]);
         if (child < 0) {
-            child = add_node(tokens, byte);
+            child = add_node(tokens, text[i]);
             tokens->nodes[child].sibling = tokens->nodes[node].child;
             tokens->nodes[node].child = child;
         }
         node = child;
     }
-    if (tokens->nodes[node].item >= 0) return false;
+    return node;
+}
+
+bool added_tokens_add(AddedTokens *tokens, const AddedToken *token, const void *found,
+                      size_t n_found) {
+    if (token->length == 0 || token->length > ADDED_TOKEN_MOST_BYTES) return false;
+    if (n_found > ADDED_TOKEN_MOST_BYTES) return false;
+    int set = token->normalized, node = reach_node(tokens, set, found, n_found);
+    int other = tokens->nodes[node].item;
+    if (other >= 0 && strcmp(tokens->items[other].text, token->text) == 0) return false;
     if (tokens->count == tokens->capacity) {
         tokens->capacity = 2 * tokens->capacity + 16;
         tokens->items = realloc(tokens->items, (size_t)tokens->capacity * sizeof(*tokens->items));
         if (!tokens->items) BUG("out of memory");
     }
-    AddedToken *item = &tokens->items[tokens->count];
+    AddedToken *item = &tokens->items[tokens->count++];
     *item = *token;
     item->text = strndup(token->text, token->length);
     if (!item->text) BUG("out of memory");
-    tokens->nodes[node].item = tokens->count++;
-    tokens->begins[set][(unsigned char)token->text[0]] = true;
+    if (other >= 0 || n_found == 0) return true;
+    tokens->nodes[node].item = tokens->count - 1;
+    tokens->begins[set][*(const unsigned char *)found] = true;
     tokens->any_plain[set] |= !token->special;
     return true;
 }

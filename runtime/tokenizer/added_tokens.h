@@ -32,8 +32,11 @@ enum { ADDED_TOKEN_MOST_BYTES = 1024 }; /* so that a search of n bytes takes at 
 
 void added_tokens_init(AddedTokens *tokens);
 void added_tokens_release(AddedTokens *tokens);
-/* Copies the text. False: it is empty, too long, or there already. */
-bool added_tokens_add(AddedTokens *tokens, const AddedToken *token);
+/* Copies the text. found [n_found]: what it is found by, its text or what a normalizer makes of it;
+ * of several that are found by the same the first one is, and none by nothing. False: either is too
+ * long, or the text is empty or there already. */
+bool added_tokens_add(AddedTokens *tokens, const AddedToken *token, const void *found,
+                      size_t n_found);
 const AddedToken *added_tokens_by_id(const AddedTokens *tokens, uint32_t id);
 const AddedToken *added_tokens_by_text(const AddedTokens *tokens, const char *text);
 

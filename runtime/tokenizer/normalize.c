@@ -78,18 +78,63 @@ static size_t inert_bytes(const unsigned char *text, size_t length, NormalForm f
     return at;
 }
 
+/* Marks [n] by their combining classes; those of one class stay in order (UAX #15, canonical
+ * ordering). A run of them can be a whole text, so by counting. */
+static void order_marks(utf8proc_int32_t *marks, size_t n) {
+    enum { N_CLASSES = 256 };
+    size_t first[N_CLASSES + 1] = {0};
+    utf8proc_int32_t *before = malloc(n * sizeof(*before));
+    if (!before) BUG("out of memory");
+    memcpy(before, marks, n * sizeof(*before));
+    for (size_t i = 0; i < n; i++) first[utf8proc_get_property(before[i])->combining_class + 1]++;
+    for (int c = 0; c < N_CLASSES; c++) first[c + 1] += first[c];
+    for (size_t i = 0; i < n; i++) {
+        marks[first[utf8proc_get_property(before[i])->combining_class]++] = before[i];
+    }
+    free(before);
+}
+
+static void order_characters(utf8proc_int32_t *characters, size_t n) {
+    for (size_t at = 0, begin; at < n; at++) {
+        int last = 0;
+        bool ordered = true;
+        for (begin = at; at < n; at++) {
+            int class = utf8proc_get_property(characters[at])->combining_class;
+            if (class == 0) break;
+            ordered &= class >= last;
+            last = class;
+        }
+        if (!ordered) order_marks(characters + begin, at - begin);
+    }
+}
+
 /* One run from an ASCII character, or the text's beginning, up to the next: nothing combines across
- * its ends. */
+ * its ends. utf8proc_map does the same, but in a time that is quadratic in a run of marks. */
 static void put_form(NormalBuffer *out, const unsigned char *run, size_t length, NormalForm form) {
+    enum { MOST_OF_ONE = 18 }; /* characters that one decomposes to: U+FDFA */
     static const int OPTIONS[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
                                   UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
                                   UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
-    utf8proc_uint8_t *changed = NULL;
-    utf8proc_ssize_t n = utf8proc_map(run, (utf8proc_ssize_t)length, &changed,
-                                      (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[form]));
-    if (n < 0) BUG("utf8proc: %s", utf8proc_errmsg(n));
-    normal_buffer_put(out, changed, (size_t)n);
-    free(changed);
+    const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[form]);
+    size_t n = 0, capacity = 2 * length + MOST_OF_ONE + 1; /* one: utf8proc_reencode's zero */
+    utf8proc_int32_t *characters = malloc(capacity * sizeof(*characters)), character;
+    for (size_t at = 0; characters && at < length;) {
+        at += (size_t)utf8proc_iterate(run + at, (utf8proc_ssize_t)(length - at), &character);
+        if (capacity - n <= MOST_OF_ONE) {
+            capacity *= 2;
+            characters = realloc(characters, capacity * sizeof(*characters));
+            if (!characters) break;
+        }
+        int boundary = 0;
+        n += (size_t)utf8proc_decompose_char(character, characters + n, MOST_OF_ONE, options,
+                                             &boundary);
+    }
+    if (!characters) BUG("out of memory");
+    order_characters(characters, n);
+    utf8proc_ssize_t bytes = utf8proc_reencode(characters, (utf8proc_ssize_t)n, options);
+    if (bytes < 0) BUG("utf8proc: %s", utf8proc_errmsg(bytes));
+    normal_buffer_put(out, characters, (size_t)bytes);
+    free(characters);
 }
 
 static bool apply_form(const NormalStep *step, const unsigned char *text, size_t length,

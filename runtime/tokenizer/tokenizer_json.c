@@ -195,6 +195,18 @@ static bool check_added(Reader *reader, const AddedToken *token) {
     return false;
 }
 
+/* One that is found in normalized text is so by what normalizing makes of its own. */
+static bool add_token(Tokenizer *tokenizer, const AddedToken *token) {
+    NormalText room = {.patterns = NULL};
+    const unsigned char *found = (const unsigned char *)token->text;
+    size_t n_found = token->length;
+    bool good = (!token->normalized || normalize(&tokenizer->normalizer, found, n_found, true,
+                                                 &room, &found, &n_found)) &&
+                added_tokens_add(&tokenizer->added, token, found, n_found);
+    normal_text_release(&room);
+    return good;
+}
+
 static bool read_added_token(Reader *reader, const json_t *object, size_t index) {
     const char *text = json_string_value(json_object_get(object, "content"));
     AddedToken token = {.text = (char *)(uintptr_t)text};
@@ -217,7 +229,7 @@ static bool read_added_token(Reader *reader, const json_t *object, size_t index)
         return false;
     }
     if (!check_added(reader, &token)) return false;
-    if (added_tokens_add(&reader->tokenizer->added, &token)) return true;
+    if (add_token(reader->tokenizer, &token)) return true;
     diag_error(diag, loc, "%s: '%.60s' is empty, longer than %d bytes or there twice", where, text,
                ADDED_TOKEN_MOST_BYTES);
     return false;

@@ -133,7 +133,7 @@ static void add_specials(Tokenizer *tokenizer, const char *pattern) {
                             .text = (char *)(uintptr_t)special->text,
                             .length = strlen(special->text),
                             .special = true};
-        added_tokens_add(&tokenizer->added, &token);
+        added_tokens_add(&tokenizer->added, &token, token.text, token.length);
     }
 }
 

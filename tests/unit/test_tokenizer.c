@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
 #define DATA "tests/data/tokenizers/"
 
@@ -559,6 +560,63 @@ static void test_fuzz(const char *file, const char *pattern) {
     diag_destroy(diag);
 }
 
+/* One step of a form, by this program and by utf8proc. */
+static void check_form(NormalForm form, const unsigned char *text, size_t length,
+                       const void *expected, size_t n_expected) {
+    const Normalizer one = {.items = {{.kind = NORMAL_FORM, .form = form}}, .count = 1};
+    NormalText room = {.patterns = NULL};
+    const unsigned char *normal;
+    size_t n;
+    bool good = normalize(&one, text, length, true, &room, &normal, &n);
+    CHECK(good && n == n_expected && memcmp(normal, expected, n) == 0,
+          "form %d of %zu bytes beginning with '%.12s'", (int)form, length, (const char *)text);
+    normal_text_release(&room);
+}
+
+/* Marks whose classes alternate: sorting them by neighbours takes minutes. */
+static void test_long_marks(void) {
+    enum { PAIRS = 200000 };
+    unsigned char *text = malloc(1 + 4 * PAIRS), *expected = malloc(1 + 4 * PAIRS);
+    if (!text || !expected) BUG("out of memory");
+    text[0] = expected[0] = 'a';
+    for (int i = 0; i < PAIRS; i++) {
+        memcpy(text + 1 + 4 * (size_t)i, "\xcc\x81\xcc\xa3", 4); /* above, 230, and below, 220 */
+        memcpy(expected + 1 + 2 * (size_t)i, "\xcc\xa3", 2);
+        memcpy(expected + 1 + 2 * ((size_t)i + PAIRS), "\xcc\x81", 2);
+    }
+    check_form(NORMAL_FORM_D, text, 1 + 4 * PAIRS, expected, 1 + 4 * PAIRS);
+    free(text);
+    free(expected);
+}
+
+static void test_forms(void) {
+    static const utf8proc_int32_t SOME[] = {
+        'a',    'e',    0xe9,   0x300,  0x301,  0x323,  0x327,  0x345,  0x5b0,  0x5b4,  0x1100, 0x1161,
+        0x11a8, 0xac00, 0xac01, 0x1e69, 0xfdfa, 0xfb01, 0x212b, 0x3099, 0x304b, 0x9cb,  0x9be,  0x9c7,
+        0x958,  0x2126, 0x1d15e, 0x2f800, 0xff21, 0x4e00};
+    static const int OPTIONS[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
+                                  UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
+                                  UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
+    check_begin("forms of Unicode: as utf8proc_map has them, and long runs of marks");
+    for (int i = 0; i < 4000; i++) {
+        unsigned char text[64];
+        size_t length = 0;
+        for (uint32_t n = 1 + random_below(12); n > 0; n--) {
+            uint32_t which = random_below(sizeof(SOME) / sizeof(SOME[0]));
+            length += (size_t)utf8proc_encode_char(SOME[which], text + length);
+        }
+        utf8proc_uint8_t *expected = NULL;
+        utf8proc_ssize_t n =
+            utf8proc_map(text, (utf8proc_ssize_t)length, &expected,
+                         (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[i % 4]));
+        CHECK(n >= 0, "utf8proc_map");
+        if (n >= 0) check_form((NormalForm)(i % 4), text, length, expected, (size_t)n);
+        free(expected);
+    }
+    test_long_marks();
+    check_end();
+}
+
 int main(void) {
     arena = arena_create();
     if (!mkdtemp(folder)) return 1;
@@ -579,6 +637,7 @@ int main(void) {
     test_round_trip("small.tiktoken", "o200k", true);
     test_round_trip("qwen2.json", NULL, false);  /* NFC changes text */
     test_round_trip("llama2.json", NULL, false); /* so do spaces that are put in front */
+    test_forms();
     test_merge();
     test_long_word();
     test_threads("gpt2.json", NULL, "UTF-8");

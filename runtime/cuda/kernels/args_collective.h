@@ -1,4 +1,4 @@
-/* Arguments of collectives.cu; see args.h. Shapes as in runtime/comm.h. */
+/* Arguments of collectives.cu; see args.h. Shapes as in runtime/comm/comm.h. */
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_COLLECTIVE_H
 #define RUNTIME_CUDA_KERNELS_ARGS_COLLECTIVE_H
 
