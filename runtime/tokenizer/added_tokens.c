@@ -153,15 +153,17 @@ static size_t strip_right(const unsigned char *text, size_t length, size_t end) 
     return end;
 }
 
-/* The longest at this place, or NULL. */
+/* The longest at this place and the bytes that it is found by, or NULL. */
 static const AddedToken *match_at(const AddedTokens *tokens, int root, const unsigned char *text,
-                                  size_t length) {
+                                  size_t length, size_t *out_length) {
     const AddedToken *longest = NULL;
     int node = root;
     for (size_t i = 0; i < length; i++) {
         node = find_child(tokens, node, text[i]);
         if (node < 0) break;
-        if (tokens->nodes[node].item >= 0) longest = &tokens->items[tokens->nodes[node].item];
+        if (tokens->nodes[node].item < 0) continue;
+        longest = &tokens->items[tokens->nodes[node].item];
+        *out_length = i + 1;
     }
     return longest;
 }
@@ -174,10 +176,11 @@ const AddedToken *added_tokens_find(const AddedTokens *tokens, bool normalized, 
     if (!added_tokens_any(tokens, normalized, with_special)) return NULL;
     for (size_t at = from; at < length; at++) {
         if (!begins[text[at]]) continue;
+        size_t n_found = 0;
         const AddedToken *token =
-            match_at(tokens, tokens->roots[normalized], text + at, length - at);
+            match_at(tokens, tokens->roots[normalized], text + at, length - at, &n_found);
         if (!token) continue;
-        size_t end = at + token->length;
+        size_t end = at + n_found;
         bool counts = (with_special || !token->special) &&
                       (!token->single_word || stands_alone(text, length, at, end));
         if (!counts) { /* it hides what lies within, as in Hugging Face's */
