@@ -161,7 +161,7 @@ static bool parse_type(Parser *p, Type *type, Sharding *sharding) {
     int dtype = dtype_find(p->at, length);
     *type = (Type){0};
     *sharding = sharding_none();
-    if (dtype < 0) return fail(p, "expected a type (f32, i32, bf16, f16, fp8)");
+    if (dtype < 0) return fail(p, "expected a type (f32, i32, bf16, f16, fp8, nf4, int8)");
     type->dtype = (DType)dtype;
     p->at += length;
     if (!accept(p, "[")) return fail(p, "expected '['");

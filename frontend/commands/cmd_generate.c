@@ -133,7 +133,8 @@ static bool show(Generation *gen, GenerateText *text, bool all) {
     return false;
 }
 
-/* Tokens per second, 0 where nothing was measured. */
+/* Tokens per second, 0 where nothing was measured. With caches, what follows the prompt comes of
+ * reading it: the first token is written in no time. */
 typedef struct Speed {
     int64_t n_read, n_written;
     double read, written;
@@ -141,16 +142,16 @@ typedef struct Speed {
 
 static Speed measure(const Generation *gen) {
     const Decoder *decoder = gen->writer.engine.decoder;
-    Speed speed = {.n_written = gen->writer.engine.n_windows};
+    const GenerateEngine *engine = &gen->writer.engine;
+    Speed speed = {.n_written = gen->writer.n_written};
     if (!decoder) {
-        if (gen->writer.engine.seconds > 0)
-            speed.written = (double)speed.n_written / gen->writer.engine.seconds;
+        if (engine->seconds > 0) speed.written = (double)engine->n_windows / engine->seconds;
         return speed;
     }
-    speed = (Speed){.n_read = decoder->n_read, .n_written = decoder->n_written};
+    speed.n_read = decoder->n_read;
     if (decoder->read_seconds > 0) speed.read = (double)speed.n_read / decoder->read_seconds;
     if (decoder->write_seconds > 0) {
-        speed.written = (double)speed.n_written / decoder->write_seconds;
+        speed.written = (double)decoder->n_written / decoder->write_seconds;
     }
     return speed;
 }
@@ -175,7 +176,10 @@ static void say_speed(const Generation *gen) {
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
     }
-    fprintf(stderr, "wrote   %" PRId64 " tokens, %.1f tokens/s\n", speed.n_written, speed.written);
+    fprintf(stderr, "wrote   %" PRId64 " token%s", speed.n_written,
+            speed.n_written == 1 ? "" : "s");
+    if (speed.written > 0) fprintf(stderr, ", %.1f tokens/s", speed.written);
+    fputc('\n', stderr);
 }
 
 static void put_json(const Generation *gen, StrBuf *out) {

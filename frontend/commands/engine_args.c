@@ -1,6 +1,7 @@
 #include "frontend/commands/engine_args.h"
 
 #include "frontend/commands/train_layout.h"
+#include "runtime/comm/comm_tcp.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,6 +51,8 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
                    out->virtual_ranks ? "; --virtual-ranks is for one process" : "");
         return EXIT_USAGE;
     }
+    bool shares;
+    if (!comm_tcp_may_share(&shares, diag)) return EXIT_USAGE;
     ControlOptions options = control_default_options(&launch, plan->fingerprint);
     if (cli_given(args, OPT_TIMEOUT)) {
         out->timeout_seconds = (double)cli_int(args, OPT_TIMEOUT, 0);

@@ -28,6 +28,7 @@ bool generate_writer_add(GenerateWriter *w, Diag *diag) {
             return false;
         }
         w->live[i] = generate_text_add(&w->texts[i], token);
+        w->n_written++;
     }
     return true;
 }

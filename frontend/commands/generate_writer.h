@@ -13,6 +13,7 @@ typedef struct GenerateWriter {
     uint64_t *states;    /* [n_texts]: of the texts' random numbers */
     bool *live;          /* [n_texts]: has not ended */
     float *logits;       /* [n_texts, vocab] */
+    int64_t n_written;   /* tokens, of all texts */
 } GenerateWriter;
 
 /* Of an engine that was started: all texts begin as `from`, which is released after them. */

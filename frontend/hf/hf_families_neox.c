@@ -140,6 +140,6 @@ static const char *const NEOX_IGNORED[] = {
     "gpt_neox.layers.#.attention.rotary_emb.inv_freq",
     "model.layers.#.self_attn.rotary_emb.inv_freq", NULL};
 
-const HfFamily HF_NEOX = {"neox", "", "lm_head.weight", NEOX_TYPES, NEOX_KEYS, NEOX_TENSORS,
-                          NEOX_IGNORED, NULL, NULL};
+const HfFamily HF_NEOX = {"neox", "", "lm_head.weight embed_out.weight", NEOX_TYPES, NEOX_KEYS,
+                          NEOX_TENSORS, NEOX_IGNORED, NULL, NULL};
 /* clang-format on */

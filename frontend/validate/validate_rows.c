@@ -158,6 +158,17 @@ static bool read_precision(const RowReader *row, Run *run) {
                 run->precision);
 }
 
+/* Rounded figures agree within some percent. */
+static bool check_measured(const RowReader *row, const Run *run) {
+    double step = (double)run->global_batch * (double)run->seq;
+    double tokens = step / (run->seconds * (double)run->num_gpus);
+    if (!(run->seconds > 0 && run->tokens > 0) || fabs(tokens / run->tokens - 1) < 0.1) return true;
+    return fail(row,
+                "measured_tokens_s_gpu is %.6g, but measured_iter_s %.6g is %.6g: leave the wrong "
+                "one empty",
+                run->tokens, run->seconds, tokens);
+}
+
 /* How the row counts FLOPs: by its own column, else by its family. */
 static bool read_convention(const RowReader *row, Run *run) {
     if (!run->flops) run->convention = run->facts->convention;
@@ -281,7 +292,7 @@ static bool read_run(Arena *arena, const CsvTable *csv, const int *places, int r
     if (!as_stated) override_layout(run);
     complete_layout(run);
     return check_run(&row, run) && check_schedule(&row, run) && read_precision(&row, run) &&
-           read_convention(&row, run);
+           check_measured(&row, run) && read_convention(&row, run);
 }
 
 /* Statistics are made for one after the other: a table where all differ is no use, and slow. */

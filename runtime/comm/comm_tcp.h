@@ -63,6 +63,9 @@ CommGroup *comm_tcp_group_create(CommWorld *base, const int *ranks, int n_member
 /* This rank is one of its ends. */
 CommChannel *comm_tcp_channel_create(CommWorld *base, int from, int to, uint32_t tag, int n_slots,
                                      const char *name);
+/* Whether messages within a host may go through shared memory, as the environment says. False:
+ * reported. */
+bool comm_tcp_may_share(bool *out, Diag *diag);
 /* False: reported. */
 bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag);
 /* What connections keep of messages: 128 KiB for each rank that this one shares a group with, and

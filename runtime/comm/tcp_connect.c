@@ -415,7 +415,7 @@ static bool share(const Connecting *c, const void *own, size_t n_bytes, void *ou
     return false;
 }
 
-static bool may_share(bool *out, Diag *diag) {
+bool comm_tcp_may_share(bool *out, Diag *diag) {
     const char *setting = getenv(COMM_TCP_SHARES);
     *out = !setting || strcmp(setting, "1") == 0;
     if (*out || strcmp(setting, "0") == 0) return true;
@@ -429,7 +429,7 @@ static bool share_facts(Connecting *c, CommHost *out) {
     HostFacts own = {
         .byte_order = BYTE_ORDER_MARK, .version = VERSION, .host = tcp_host_id(&own.machine)};
     bool shares;
-    if (!may_share(&shares, c->diag)) return false;
+    if (!comm_tcp_may_share(&shares, c->diag)) return false;
     own.shares = shares;
     out->n_cores = wait_own_cores(&own.cores);
     if (!share(c, &own, sizeof own, c->facts)) return false;

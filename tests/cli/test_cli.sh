@@ -436,6 +436,8 @@ works 'compare: the same run' 'same losses in all 3 common steps' compare "${log
 works 'compare: one curve' 'one curve: losses of 3 common steps within 5.0e-07' compare "${logs[@]}"
 works 'compare: curves that part' 'parts at step 2: 9, not 3; furthest at step 2, by 200 %' compare "${logs[@]}"
 works 'compare: a loss that is no number' 'parts at step 2: no number, not 3' compare "${logs[0]}" "$folder/nan.jsonl"
+cat "${logs[@]}" >"$folder/joined.jsonl"
+fails 'compare: logs of several runs' 2 "joined.jsonl:4: step 1 comes after step 3" compare "${logs[0]}" "$folder/joined.jsonl"
 works 'compare of runs as JSON' '"best_val_step":1,' compare "${logs[@]}" --json
 works 'compare of runs as a page' '<polyline class="source hue2"' compare "${logs[@]}" --html
 works 'compare: no step in common' 'no step in common' compare "${logs[0]}" "$folder/later.jsonl"
@@ -503,7 +505,10 @@ works 'without caches: the same text' "$cached" "${writes[@]}" --seed 3 --no-cac
 works 'side by side: the same texts' "$(printf '%s\n%s\n--- 2 ---\n%s' '--- 1 ---' "$cached" \
     "$("$perilune" "${writes[@]}" --seed 4 2>/dev/null)")" "${writes[@]}" --seed 3 --samples 2
 result 'memory and speed are told' "$(grep -q '^memory  .* caches .* for 2 x 16 positions' \
-    "$folder/err" && grep -q '^wrote   22 tokens' "$folder/err" || echo "$err")"
+    "$folder/err" && grep -q '^wrote   24 tokens' "$folder/err" || echo "$err")"
+works 'the first token comes of the prompt' '' "${writes[@]}" --length 1
+result 'and counts' "$(grep -qx 'wrote   1 token' "$folder/err" || echo "$err")"
+fails 'generate: parts of no experts' 2 'the model routes no tokens to experts' "${writes[@]}" --expert-parts 2
 works 'as JSON' '"prompt_tokens": 3, "context": 16, "cached": true' "${writes[@]}" --json --samples 2
 result 'which is JSON' "$(python3 -m json.tool <"$folder/out" >/dev/null 2>&1 ||
     command -v python3 >/dev/null && ! python3 -m json.tool <"$folder/out" >/dev/null && echo no)"

@@ -74,6 +74,28 @@ result 'the same weights' "$(cmp "$folder/text.safetensors" "$folder/newer.safet
 works 'exported as a text model' 'model    gemma3_text (Gemma3ForCausalLM): 80 tensors' \
     export "$folder/text.safetensors" --like $fixtures/gemma3_pictures -o "$folder/text"
 result 'without a word of pictures' "$(grep -n 'vision\|image' "$folder/text/config.json")"
+copy t5_v1_1 # as transformers 5 saves it
+sed -i 's/"tie_word_embeddings": false/"scale_decoder_outputs": false, "tie_word_embeddings": true/' "$copy/config.json"
+works 'a T5 said to be tied whose output is another table' ' tied=false ' import "$copy" \
+    -o "$folder/tied.safetensors"
+copy gpt_neox
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$copy/config.json"
+fails 'a GPT-NeoX likewise' 2 "'embed_out.weight' is another table than the embeddings'" import "$copy" \
+    -o "$folder/x"
+copy smollm3
+sed -i 's/"num_key_value_heads": 2/"num_key_value_heads": null/' "$copy/config.json"
+fails 'SmolLM3: null is as many as there are' 2 'is [8, 16]; by the configuration it is [16, 16]' \
+    import "$copy" -o "$folder/x"
+run import $fixtures/phi3_long --set rotary_short=abc -o "$folder/words.safetensors"
+fails 'a list of words' 2 "'rotary_short' is 'abc', which is no list of numbers above 0" \
+    export "$folder/words.safetensors" -o "$folder/y"
+run import $fixtures/phi3_long --set seq=some -o "$folder/x"
+result 'positions in words' "$([ "$status" -eq 2 ] || echo "$status: $err")"
+many=1.$(printf '1,1.%.0s' $(seq 2000))1
+works 'settings of 8 KB' 'parameters' import $fixtures/phi3_long --set "rotary_short=$many" \
+    -o "$folder/many.safetensors"
+fails 'of 24 KB' 2 'settings are 2' plan models/llama.lua --set size=tiny \
+    --set "rotary_short=$many,$many,$many"
 result 'no output of what failed' "$([ ! -e "$folder/x" ] || echo 'there is one')"
 
 # --- from import to export ---

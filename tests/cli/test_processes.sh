@@ -133,6 +133,14 @@ why=
 grep -q '2 processes were started for a plan of 4 ranks' "$folder/rank1" || why=$(cat "$folder/rank1")
 result 'another number of processes is refused' "$why"
 
+export PERILUNE_SHARED_MEMORY=yes
+# shellcheck disable=SC2086
+job 2 train $gpt $small --global-batch 8 --mesh d=2 $steps
+finish
+unset PERILUNE_SHARED_MEMORY
+result 'shared memory: 0 or 1' "$([ "$codes" = ' 2 2' ] && grep -q "PERILUNE_SHARED_MEMORY is 'yes'" "$folder/rank1" ||
+    echo "exit codes$codes: $(cat "$folder/rank1")")"
+
 # Rank 1 is started otherwise than rank 0: nothing is trained, and nobody waits.
 # differs NAME TEXT OPTIONS-OF-RANK-1
 head -c 9000 "$folder/text" >"$folder/other"

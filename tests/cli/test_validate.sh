@@ -57,6 +57,9 @@ file=$(changed measured '12s/,138,44,/,,,/')
 fails 'nothing measured' 2 \
     "$file:12: nothing is measured: fill in measured_iter_s, measured_tokens_s_gpu, measured_tflops_per_gpu or peak_pct" \
     "$file"
+file=$(changed twice '1s/measured_iter_s,/measured_iter_s,measured_tokens_s_gpu,/; 2s/,1.42,/,1.42,900,/; 3,$d')
+fails 'two measures that differ' 2 \
+    "$file:2: measured_tokens_s_gpu is 900, but measured_iter_s 1.42 is 721.127: leave the wrong one empty" "$file"
 file=$(changed family '12s/,sc21,/,mine,/')
 fails 'TFLOP/s of an unknown kind' 2 \
     "$file:12: which FLOPs measured_tflops_per_gpu counts is not known: fill in measured_iter_s, or a column flops with model, causal or hardware" \

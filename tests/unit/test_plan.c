@@ -261,7 +261,7 @@ static void test_mistakes(Arena *arena, Diag *diag) {
          "expected a precision, f32, bf16, f16 or fp8, at 'i32'"},
         {"\nprecision=f32", "\nprecision=", "expected a precision, f32, bf16, f16 or fp8"},
         {"\nprecision=f32", "\nprecision=f32x", "expected a precision, f32, bf16, f16 or fp8"},
-        {" : f32[", " : f64[", "expected a type (f32, i32, bf16, f16, fp8), at 'f64["},
+        {" : f32[", " : f64[", "expected a type (f32, i32, bf16, f16, fp8, nf4, int8), at 'f64["},
         {"model=\"fixture\"", "model=\"fixture", "a quoted text does not end"},
         {"model=\"fixture\"", "model=\"fi\\zz\"", "bad escape in a quoted text"},
         {"channel forward 0->1", "channel forward 0->7", "the number must lie in 0 to 1"},

@@ -388,6 +388,35 @@ static void test_wrong_json(void) {
     }
 }
 
+/* Found by what the normalizer makes of their text, which here is another number of bytes. */
+static void test_normalized_added(void) {
+    static const char FILE_TEXT[] =
+        "{" MODEL "," LEVEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":["
+        "{\"type\":\"NFKD\"},{\"type\":\"Lowercase\"}]},\"added_tokens\":["
+        "{\"id\":3,\"content\":\"\u00c5\",\"normalized\":true},"
+        "{\"id\":4,\"content\":\"\uff21\uff22\",\"normalized\":true},"
+        "{\"id\":5,\"content\":\"BA\",\"normalized\":false}]}";
+    static const uint32_t EXPECTED[] = {0, 3, 1, 4, 1, 5, 1, 0, 3};
+    const char *text = "a\xc3\x85"
+                       "bABbBAba"
+                       "a\xcc\x8a";
+    const char *path = arena_printf(arena, "%s/added.json", folder);
+    Diag *diag = diag_create();
+    CHECK(file_write(path, FILE_TEXT, strlen(FILE_TEXT), diag), "%s", diag_text(diag));
+    diag_destroy(diag);
+    check_begin("tokens that are found in normalized text");
+    Tokenizer *tokenizer = load(path, NULL);
+    Encoder *encoder = tokenizer ? encoder_create(tokenizer) : NULL;
+    TokenList tokens = {0};
+    CHECK(encoder && encode(encoder, text, strlen(text), false, &tokens), "not encoded");
+    CHECK(tokens.count == 9 && memcmp(tokens.items, EXPECTED, sizeof(EXPECTED)) == 0, "%zu tokens",
+          tokens.count);
+    token_list_release(&tokens);
+    encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+    check_end();
+}
+
 static void test_wrong_tiktoken(void) {
     check_begin("what is wrong in a tiktoken file is said in a line");
     refuses_text("wrong.tiktoken", "YQ== 0\n", NULL, "give --pattern");
@@ -591,9 +620,9 @@ static void test_long_marks(void) {
 
 static void test_forms(void) {
     static const utf8proc_int32_t SOME[] = {
-        'a',    'e',    0xe9,   0x300,  0x301,  0x323,  0x327,  0x345,  0x5b0,  0x5b4,  0x1100, 0x1161,
-        0x11a8, 0xac00, 0xac01, 0x1e69, 0xfdfa, 0xfb01, 0x212b, 0x3099, 0x304b, 0x9cb,  0x9be,  0x9c7,
-        0x958,  0x2126, 0x1d15e, 0x2f800, 0xff21, 0x4e00};
+        'a',    'e',    0xe9,   0x300,  0x301,  0x323,  0x327,   0x345,   0x5b0,  0x5b4,
+        0x1100, 0x1161, 0x11a8, 0xac00, 0xac01, 0x1e69, 0xfdfa,  0xfb01,  0x212b, 0x3099,
+        0x304b, 0x9cb,  0x9be,  0x9c7,  0x958,  0x2126, 0x1d15e, 0x2f800, 0xff21, 0x4e00};
     static const int OPTIONS[] = {UTF8PROC_COMPOSE, UTF8PROC_DECOMPOSE,
                                   UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
                                   UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
@@ -606,9 +635,8 @@ static void test_forms(void) {
             length += (size_t)utf8proc_encode_char(SOME[which], text + length);
         }
         utf8proc_uint8_t *expected = NULL;
-        utf8proc_ssize_t n =
-            utf8proc_map(text, (utf8proc_ssize_t)length, &expected,
-                         (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[i % 4]));
+        utf8proc_ssize_t n = utf8proc_map(text, (utf8proc_ssize_t)length, &expected,
+                                          (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[i % 4]));
         CHECK(n >= 0, "utf8proc_map");
         if (n >= 0) check_form((NormalForm)(i % 4), text, length, expected, (size_t)n);
         free(expected);
@@ -645,6 +673,7 @@ int main(void) {
     test_threads("small.tiktoken", "cl100k", "UTF-8");
     test_threads("deepseek.json", NULL, "UTF-8");
     test_threads("uncased.json", NULL, "any bytes");
+    test_normalized_added();
     test_wrong_json();
     test_wrong_tiktoken();
     test_patterns();
