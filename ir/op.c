@@ -130,14 +130,14 @@ static int64_t norm_workspace_bytes(const Type *inputs) {
     return groups * 2 * width * dtype_bytes(DTYPE_F32);
 }
 
-/* Sums, largest scores and results of each block of keys; or a log-sum-exp for each query. */
+/* Sums, largest scores and results of each block of keys; of many queries, nothing. */
 static int64_t cache_workspace_bytes(const Type *inputs) {
     const Type *q = &inputs[0], *v = &inputs[2];
     int64_t rows = type_elements(q) / q->dims[q->rank - 1], values = v->dims[v->rank - 1];
     int64_t blocks = (inputs[1].dims[1] + CACHE_BLOCK_KEYS - 1) / CACHE_BLOCK_KEYS;
     int64_t group = inputs[1].rank == 3 ? q->dims[2] : q->rank == 5 ? q->dims[3] : 1;
     if (q->dims[1] * group > CACHE_MOST_ROWS) blocks = 0;
-    return rows * (blocks * (values + 2) + 1) * dtype_bytes(DTYPE_F32);
+    return rows * blocks * (values + 2) * dtype_bytes(DTYPE_F32);
 }
 
 OperandPrecision op_operand_precision(OpKind op, int input) {
@@ -148,7 +148,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_RMSNORM: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_RMSNORM_GRAD: return input == 0 || input == 3 ? OPERAND_FOLLOWS : OPERAND_F32;
-    case OP_ATTENTION: return input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
+    case OP_ATTENTION: return input >= 3 ? OPERAND_F32 : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_SELECT_ROW:

@@ -83,6 +83,9 @@ int attention_value_axis(const Node *node);
 double attention_grad_model_flops(const Node *node, const Type *inputs);
 /* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
 int attention_documents(const Node *node);
+/* Likewise of attention's sinks (Xiao et al. 2023, arXiv 2309.17453; a number for each head, as in
+ * gpt-oss), which its denominators have beside the keys. */
+int attention_sinks(const Node *node);
 
 /* What an operand of floating point may be. Operands that FOLLOW have one dtype, and
  * floating results that are not statistics have it too. */

@@ -227,7 +227,7 @@ static int read_attrs(lua_State *lua, OpKind op, Attr *attrs) {
 enum { MAX_MODEL_OPERANDS = 8 };
 
 /* Operands beyond the fewest are accumulators, which only backward graphs have, but for concat, the
- * gates of experts' rows and attention's documents. */
+ * gates of experts' rows and attention's documents and sinks. */
 static void check_operand_count(lua_State *lua, OpKind op, lua_Unsigned count) {
     bool more = op == OP_CONCAT || op == OP_DISPATCH || op == OP_COMBINE || op == OP_ATTENTION;
     int least = OPS[op].min_inputs, most = more ? OPS[op].max_inputs : least;

@@ -110,7 +110,7 @@ static void check_starts(lua_State *lua, const Node *node) {
     if (at < 0) return;
     Value starts = node->inputs[at];
     if (starts.node->op == OP_DOCUMENTS && starts.output == 0) return;
-    script_error(lua, "attention: operand 4 must be the first result of ops.documents");
+    script_error(lua, "attention: operand %d must be the first result of ops.documents", at + 1);
 }
 
 void script_check_parts(lua_State *lua, const Node *node) {

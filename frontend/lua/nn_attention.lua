@@ -104,7 +104,8 @@ end
 -- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
 -- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
 -- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
--- knorm.gain [head], as in Qwen 3), qk_norm_over (head, or all: of all heads' together, gains
+-- knorm.gain [head], as in Qwen 3), sinks (each head has a parameter, attn.sinks [kv_heads, group],
+-- that is one more score in its softmax, of a key without a value, as in gpt-oss), qk_norm_over (head, or all: of all heads' together, gains
 -- [kv_heads, group, head] and [kv_heads, head], as in OLMo), qk_norm_plus_one (of head: the
 -- parameters are what gains are more than 1, as in Gemma 3), norm_eps (of it), documents
 -- (nn.documents' first value: a position sees its own only; causal), std, out_std (of wo), decay,
@@ -114,8 +115,8 @@ function nn.attention(m, x, options)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, std = STD, out_std = NONE,
-      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, sinks = false, std = STD,
+      out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -155,7 +156,12 @@ function nn.attention(m, x, options)
   if o.documents and type(o.documents) ~= "userdata" then
     fail("attention: 'documents' must be nn.documents' first value")
   end
-  local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
+  local more = { o.documents or nil }
+  if o.sinks then
+    more[#more + 1] = m:param(o.name .. ".sinks", { "kv_heads", "group" },
+      { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
+  end
+  local y = ops.attention{ q, k, v, more[1], more[2], seq = "seq", head = "head",
                            causal = o.causal, window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))

@@ -96,6 +96,9 @@ bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     node->types[0] = *q;
     node->types[0].axes[q->rank - 1] = v->axes[v->rank - 1];
     node->types[0].dims[q->rank - 1] = v->dims[v->rank - 1];
+    node->types[1] = *q;
+    node->types[1].rank--;
+    node->types[1].dtype = DTYPE_F32;
     return true;
 }
 

@@ -258,7 +258,14 @@ static bool check_softcap(const Node *node, Diag *diag) {
 
 int attention_documents(const Node *node) {
     int at = node->op == OP_ATTENTION ? 3 : node->op == OP_ATTENTION_GRAD ? 6 : -1;
-    return at >= 0 && at < node->n_inputs ? at : -1;
+    bool any = at >= 0 && at < node->n_inputs;
+    return any && !dtype_is_float(value_type(node->inputs[at])->dtype) ? at : -1;
+}
+
+int attention_sinks(const Node *node) {
+    int last = node->n_inputs - 1;
+    if (node->op != OP_ATTENTION || last < 3) return -1;
+    return dtype_is_float(value_type(node->inputs[last])->dtype) ? last : -1;
 }
 
 /* Keys behind a position are another's to see, so it takes one number per query only if causal. */
@@ -283,9 +290,27 @@ static bool check_documents(const Graph *graph, const Node *node, Diag *diag) {
     return false;
 }
 
+/* [kv_heads, group] of the queries, or without group. */
+static bool check_sinks(Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[0]);
+    int at = attention_sinks(node), most = attention_documents(node) >= 0 ? 5 : 4;
+    if (node->op == OP_ATTENTION && node->n_inputs > (at >= 0 ? most : most - 1)) {
+        return fail_operand(node, 3, diag, "is neither where documents begin nor the heads' sinks");
+    }
+    if (at < 0) return true;
+    Type want = {.dtype = DTYPE_F32, .rank = q->rank - 3};
+    for (int i = 0; i < want.rank; i++) {
+        want.axes[i] = q->axes[i + 2];
+        want.dims[i] = q->dims[i + 2];
+    }
+    if (type_equal(value_type(node->inputs[at]), &want)) return true;
+    return fail_operand(node, at, diag,
+                        "must be sinks, an f32 number for each head of the queries");
+}
+
 static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
     return check_window(node, diag) && check_softcap(node, diag) &&
-           check_documents(graph, node, diag);
+           check_documents(graph, node, diag) && check_sinks(node, diag);
 }
 
 /* tokens i32[rows..., axis] -> where documents begin, and places within them, both alike */
@@ -330,6 +355,20 @@ bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
+/* A sink's share of a row, p = exp(sink - lse), takes from all others: its score's gradient is
+ * p (0 - sum of do o), as that of any key without a value. */
+static Value grad_sinks(GradContext *ctx, const Node *node, Value dout, Value sinks) {
+    Node *self = (Node *)node;
+    Value out = node_value(self, 0), lse = node_value(self, 1);
+    int value = attention_value_axis(node);
+    Attr over[2] = {attr_axes(ATTR_over, &value, 1), attr_string(ATTR_dtype, dtype_name(DTYPE_F32))};
+    Value along = GRAD_NODE(ctx, OP_MUL, dout, out);
+    Value taken = along.node ? grad_build(ctx, OP_REDUCE_SUM, &along, 1, over, 2) : NO_VALUE;
+    Value share = GRAD_NODE(ctx, OP_EXP, GRAD_NODE(ctx, OP_SUB, sinks, lse));
+    Value lost = GRAD_NODE(ctx, OP_MUL, share, taken);
+    return GRAD_NODE(ctx, OP_NEG, grad_reduce_to(ctx, lost, value_type(sinks)));
+}
+
 void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Node *self = (Node *)node;
     int documents = attention_documents(node);
@@ -339,6 +378,8 @@ void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Valu
     Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, documents >= 0 ? 7 : 6, node->attrs,
                             node->n_attrs);
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
+    int sinks = attention_sinks(node);
+    if (sinks >= 0) dins[sinks] = grad_sinks(ctx, node, douts[0], node->inputs[sinks]);
 }
 
 /* seq - n positions are n or more before another. Without a window, causal is half of all. */

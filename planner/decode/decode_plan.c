@@ -20,7 +20,8 @@ static const Graph *prepare_forward(const DecodeRequest *request, PassContext *c
     }
     const Graph *simple = pass_simplify(out, ctx);
     if (!simple || lowered) return simple;
-    const Graph *low = pass_lower_precision(simple, ctx);
+    const Graph *expanded = pass_expand(simple, ctx);
+    const Graph *low = expanded ? pass_lower_precision(expanded, ctx) : NULL;
     const Graph *quantized = low ? pass_quantize_products(low, ctx) : NULL;
     return quantized ? pass_pack_frozen(quantized, ctx) : NULL;
 }

@@ -1,6 +1,11 @@
 /* expand: cross_entropy becomes logsumexp - pick, whose shards over the vocabulary can be combined
  * by one log-sum-exp and one sum over numbers per token (its gradient is one op already). Where
- * labels may be below 0 the difference is multiplied by 0 there. */
+ * labels may be below 0 the difference is multiplied by 0 there.
+ *
+ * attention with sinks becomes one without, whose rows are then scaled: with l the logarithm of a
+ * row's denominator, a sink s makes it l' = log(e^l + e^s), and the result e^(l - l') =
+ * sigmoid(l - s) times what it was. The gradient reads both as they are then, and so needs to know
+ * of no sinks: any attention kernel will do. */
 #include "ir/op.h"
 #include "planner/passes/pass.h"
 
@@ -34,15 +39,51 @@ static bool expand_cross_entropy(const Node *node, ValueMap *map, Graph *out, Pa
     return true;
 }
 
+/* One elementwise op of one or two operands; NO_VALUE: reported, here or before. */
+static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Value a, Value b) {
+    const int n = b.node ? 2 : 1;
+    if (!a.node) return NO_VALUE;
+    Node *made = pass_build(ctx, out, op, node, node->phase, (Value[]){a, b}, n, NULL, 0);
+    return made ? node_value(made, 0) : NO_VALUE;
+}
+
+static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+    Value inputs[5];
+    const int at = attention_sinks(node);
+    for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(map, node->inputs[i]);
+    Node *made = pass_build(ctx, out, OP_ATTENTION, node, node->phase, inputs, at, node->attrs,
+                            node->n_attrs);
+    if (!made) return false;
+    Value sinks = inputs[at], lse = node_value(made, 1);
+    Value above = apply(ctx, out, node, OP_SUB, lse, sinks);
+    Value kept = apply(ctx, out, node, OP_SIGMOID, above, NO_VALUE);
+    Value result = node_value(made, 0);
+    const DType dtype = value_type(result)->dtype;
+    if (dtype != DTYPE_F32) result = apply(ctx, out, node, OP_TO_F32, result, NO_VALUE);
+    result = kept.node ? apply(ctx, out, node, OP_MUL, result, kept) : NO_VALUE;
+    if (dtype != DTYPE_F32) result = apply(ctx, out, node, op_cast_to(dtype), result, NO_VALUE);
+    /* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all */
+    Value apart = apply(ctx, out, node, OP_ABS, above, NO_VALUE);
+    Value share = apply(ctx, out, node, OP_SIGMOID, apart, NO_VALUE);
+    Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
+    Value most = apply(ctx, out, node, OP_MAXIMUM, lse, sinks);
+    Value both = less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
+    *value_map_at(map, node_value((Node *)node, 0)) = result;
+    *value_map_at(map, node_value((Node *)node, 1)) = both;
+    return result.node && both.node;
+}
+
+static bool expand_node(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+    if (node->op == OP_CROSS_ENTROPY) return expand_cross_entropy(node, map, out, ctx);
+    if (attention_sinks(node) >= 0) return expand_sinks(node, map, out, ctx);
+    return value_map_copy(map, node, out, ctx->diag) != NULL;
+}
+
 Graph *pass_expand(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
-        const Node *node = in->nodes[n];
-        bool done = node->op == OP_CROSS_ENTROPY
-                        ? expand_cross_entropy(node, &map, out, ctx)
-                        : value_map_copy(&map, node, out, ctx->diag) != NULL;
-        if (!done) return NULL;
+        if (!expand_node(in->nodes[n], &map, out, ctx)) return NULL;
     }
     return out;
 }

@@ -104,6 +104,10 @@ static void check_node(ProgramVerifier *pv, const Node *node) {
     if (!(op->flags & (KERNEL | LEAF)) && node->op != OP_OUTPUT && node->op != OP_SEND) {
         DEFECT(pv, node, "%s: no kernel does this op", text(pv, value));
     }
+    if (attention_sinks(node) >= 0) {
+        DEFECT(pv, node, "%s: no kernel knows sinks, which planning makes other ops of",
+               text(pv, value));
+    }
     if (op_decodes(node->op) && pv->v->plan->context == 0) {
         DEFECT(pv, node, "%s: training has no cache", text(pv, value));
     }

@@ -63,6 +63,7 @@ bool cpu_bind_cache_attention(Binding *b, CpuCall *out) {
                              .places = b->in[4],
                              .starts = b->node->n_inputs > 5 ? b->in[5] : NULL,
                              .o = b->out[0],
+                             .lse = b->out[1],
                              .workspace = b->workspace};
     *out = (CpuCall){run_attention, args};
     return true;

@@ -239,6 +239,7 @@ static void join_blocks(const CacheAttention *a, int64_t b, int64_t h) {
                 sums[d] += factor * part.values[r * a->values + d];
         }
         for (int64_t d = 0; d < a->values; d++) sums[d] = total == 0 ? 0 : sums[d] / total;
+        a->lse[row_number(a, b, h, r)] = total == 0 ? 0 : most + vmath_log(total);
         const int64_t at = row_number(a, b, h, r) * a->values;
         float *to = vec_out_tile(a->o, a->shape.dtype, at, sums);
         if (to != sums) memcpy(to, sums, (size_t)a->values * sizeof(float));
@@ -277,13 +278,17 @@ static bool attend_tiles(const CacheAttention *a) {
         const int64_t row = a->rows[b], place = a->places[b * s->seq];
         void *o = (void *)(uintptr_t)vec_at(a->o, s->dtype, b * queries * a->values);
         shape.seq = row < 0 || row >= s->sequences ? 0 : count_following(a, b);
-        if (shape.seq < s->seq) memset(o, 0, (size_t)(queries * a->values) * vec_bytes(s->dtype));
+        if (shape.seq < s->seq) {
+            memset(o, 0, (size_t)(queries * a->values) * vec_bytes(s->dtype));
+            memset(a->lse + b * queries, 0, (size_t)queries * sizeof(float));
+        }
         if (shape.seq == 0) continue;
         shape.place = (DimSpan){.second = place};
         shape.starts = a->starts ? a->starts + b * s->seq : NULL;
         if (!attention_forward(&shape, vec_at(a->q, s->dtype, b * queries * a->head),
                                vec_at(a->k, s->dtype, row * keys * a->head),
-                               vec_at(a->v, s->dtype, row * keys * a->values), o, a->workspace))
+                               vec_at(a->v, s->dtype, row * keys * a->values), o,
+                               a->lse + b * queries))
             return false;
     }
     return true;

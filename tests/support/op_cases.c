@@ -300,6 +300,15 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=11 kv=1 head=3; batch=1 seq=11 kv=1 head=3; "
          "batch=1 seq=11 kv=1 head=3; #4 batch=1 seq=11",
          "seq=seq head=head causal=1 window=3 scale=0.6 softcap=0.75"),
+    /* With sinks, beside documents, too */
+    CASE(ATTENTION,
+         "batch=2 seq=6 kv=2 group=2 head=3; batch=2 seq=6 kv=2 head=3; "
+         "batch=2 seq=6 kv=2 head=3; kv=2 group=2",
+         "seq=seq head=head causal=1 window=3 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=7 kv=2 head=3; batch=1 seq=7 kv=2 head=3; "
+         "batch=1 seq=7 kv=2 value=2; #3 batch=1 seq=7; kv=2",
+         "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
     CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4; #9 batch=2 seq=3",
          "seq=seq head=head base=100 direction=1"),
     /* Caches: rows and places lie within them, and beyond. */
@@ -554,7 +563,8 @@ static bool route_choices(Graph *graph, const char **operands, Value *inputs, in
 
 /* Puts the search for documents between attention's tokens, if it has some, and attention. */
 static bool find_documents(Graph *graph, const OpCase *op_case, Value *inputs, int n, Diag *diag) {
-    if (op_case->op != OP_ATTENTION || n < 4) return true;
+    bool has_some = n > 3 && !dtype_is_float(value_type(inputs[3])->dtype);
+    if (op_case->op != OP_ATTENTION || !has_some) return true;
     Attr attrs[2] = {{.key = ATTR_axis, .axis = value_type(inputs[3])->axes[1]},
                      attr_int(ATTR_separator, 0)};
     Node *documents = graph_add(graph,

@@ -54,6 +54,7 @@ static void attend(const RefCall *call, const Point *p, const Type *row, const T
         most = fmax(most, scores[s]);
     }
     for (int64_t s = first; s <= place; s++) sum += scores[s] = exp(scores[s] - most);
+    call->out[1][point_offset(p, &call->node->types[1])] = known ? most + log(sum) : 0;
     do {
         double value = 0;
         for (int64_t s = first; s <= place; s++) {

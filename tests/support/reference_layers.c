@@ -303,7 +303,7 @@ static double attention_row(const RefCall *call, const Point *query, double *out
     bool causal = node_int(call->node, ATTR_causal, 1);
     double cap = node_float(call->node, ATTR_softcap, 0);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
-    int documents = attention_documents(call->node);
+    int documents = attention_documents(call->node), sinks = attention_sinks(call->node);
     double begin = documents < 0 ? 0 : ref_read(call, documents, query);
     Point first = *query;
     first.at[head] = 0;
@@ -321,6 +321,7 @@ static double attention_row(const RefCall *call, const Point *query, double *out
         out_probability[s] = score;
         if (score > most) most = score;
     }
+    if (sinks >= 0) sum = exp(ref_read(call, sinks, query) - most);
     for (int64_t s = 0; s < n; s++) sum += exp(out_probability[s] - most);
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = exp(out_probability[s] - most) / sum;
@@ -361,8 +362,8 @@ static Line line_of(const double *value, const Type *type, const Point *point, i
     return (Line){(double *)value + point_offset(point, type), stride_along(type, axis)};
 }
 
-/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself; o and lse are not
- * needed here. */
+/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself, whose denominators
+ * are as lse says; o is not needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     int value = attention_value_axis(call->node);
@@ -382,7 +383,9 @@ void reference_attention_grad(const RefCall *call) {
         Point at = p;
         Line own_q = line_of(call->in[0], q, &p, head), dq = line_of(call->out[0], q, &p, head);
         Line dy = line_of(call->in[5], ref_type(call, 5), &p, value);
-        attention_row(call, &p, probability, left);
+        double own = attention_row(call, &p, probability, left);
+        double all = exp(own - ref_read(call, 4, &p));
+        for (int64_t s = 0; s < n; s++) probability[s] *= all;
         for (at.at[seq] = 0; at.at[seq] < n; at.at[seq]++) {
             int64_t s = at.at[seq];
             slope[s] = 0;

@@ -26,6 +26,7 @@ static const Variant VARIANTS[] = {
      {SIZES, {"vocab", "61"}, {"ffn", "64"}, {"dropout", "0.1"}}},
     {"llama window", "models/llama.lua", DTYPE_F32,
      {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "64"}, {"window", "9"}}},
+    {"sinks", "tests/models/sinks.lua", DTYPE_F32, {SIZES}},
     {"llama, two tokens ahead", "tests/models/context.lua", DTYPE_F32, {SIZES}},
 };
 /* clang-format on */

@@ -47,6 +47,7 @@ static const Variant VARIANTS[] = {
      {LLAMA, {"norms", "after"}, {"qk_norm", "true"}, {"qk_norm_over", "all"},
       {"rotary_skip", "2"}, {"residual_scale", "0.5"}, {"embedding_scale", "3"},
       {"attention_scale", "0.2"}, {"logit_divisor", "2"}}},
+    {"sinks", "tests/models/sinks.lua", {LLAMA, {"separator", "5"}}},
     {"neox", "models/neox.lua", {SIZES, {"ffn", "48"}}},
     {"neox as phi, as starcoder", "models/neox.lua",
      {SIZES, {"ffn", "48"}, {"shared_norm", "true"}, {"rotary_share", "0.8"}, {"window", "5"},

@@ -11,7 +11,8 @@ enum { GLOBAL_BATCH = 12 };
 static const char *const MODELS[] = {"tests/models/shared.lua",  "tests/models/penalties.lua",
                                      "tests/models/skips.lua",   "tests/models/parallel.lua",
                                      "tests/models/parts.lua",   "tests/models/gemma.lua",
-                                     "tests/models/experts.lua", "models/bert.lua"};
+                                     "tests/models/experts.lua", "models/bert.lua",
+                                     "tests/models/sinks.lua"};
 
 static const int ONE_THREE[] = {1, 3}, THREE_ONE[] = {3, 1};
 static const LayoutCase CASES[] = {
