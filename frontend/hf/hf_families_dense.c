@@ -10,7 +10,7 @@ static const HfWord LINEAR[] = {{"linear", "linear"}, {NULL, NULL}};
 static const HfWord FIVE_AND_ONE[] = {
     {"sliding_attention", ""}, {"sliding_attention", ""}, {"sliding_attention", ""},
     {"sliding_attention", ""}, {"sliding_attention", ""}, {"full_attention", ""}, {NULL, NULL}};
-static const HfWord EVERY_OTHER[] = {
+const HfWord HF_EVERY_OTHER[] = {
     {"sliding_attention", ""}, {"full_attention", ""}, {NULL, NULL}};
 
 /* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary --- */
@@ -228,7 +228,7 @@ static const HfKey GEMMA_KEYS[] = {
      .absent = "none", .words = LINEAR, OF_GEMMA3},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
      .when = "rotary_scaling=linear", OF_GEMMA3},
-    {.key = "layer_types", .kind = HF_CYCLE, .words = EVERY_OTHER, OF_GEMMA2},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = HF_EVERY_OTHER, OF_GEMMA2},
     {.key = "layer_types", .kind = HF_CYCLE, .words = FIVE_AND_ONE, OF_GEMMA3},
     {.key = "sliding_window_pattern", .kind = HF_FIXED, .absent = "6", OF_GEMMA3},
     {.key = "tie_word_embeddings", .kind = HF_FIXED, .absent = "true"},

@@ -281,10 +281,85 @@ static const HfTensor DEEPSEEK_TENSORS[] = {
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
+/* --- gpt-oss: gates and ups of an expert by turns along its inner axis --- */
+
+static const HfType GPTOSS_TYPES[] = {
+    {"gpt_oss", "GptOssForCausalLM", "", NO_EXPERTS}, {NULL, NULL, NULL, NO_EXPERTS}};
+
+static const HfKey GPTOSS_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "64"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_experts"},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
+     .alias = "experts_per_token"},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001"},
+    {.key = "swiglu_limit", .setting = "swiglu_limit", .kind = HF_NUMBER, .absent = "7"},
+    {.key = "swiglu_alpha", .setting = "swiglu_alpha", .kind = HF_NUMBER, .absent = "1.702"},
+    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "128"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = HF_EVERY_OTHER},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "true"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = YARN},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, WITH_YARN},
+    {.key = "rope_scaling.beta_fast", .setting = "rotary_many", .kind = HF_NUMBER,
+     .absent = "32", WITH_YARN},
+    {.key = "rope_scaling.beta_slow", .setting = "rotary_few", .kind = HF_NUMBER, .absent = "1",
+     WITH_YARN},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, WITH_YARN},
+    {.key = "rope_scaling.truncate", .setting = "rotary_truncate", .kind = HF_FLAG,
+     .absent = "true", WITH_YARN},
+    {.key = "rope_scaling.attention_factor", .kind = HF_FIXED, .absent = "null"},
+    {.key = "rope_scaling.mscale", .kind = HF_FIXED, .absent = "null"},
+    {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null"},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {.key = NULL}};
+
+#define OF_EXPERTS(theirs, dims, ...) {"model.layers.#.mlp." theirs, {__VA_ARGS__}, dims}
+
+static const HfTensor GPTOSS_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    ATTENTION("q_proj", "wq", "kv_heads group head, model"),
+    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
+    ATTENTION("k_proj", "wk", "kv_heads head, model"),
+    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
+    ATTENTION("v_proj", "wv", "kv_heads head, model"),
+    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
+    ATTENTION("o_proj", "wo", "model, kv_heads group head"),
+    {"model.layers.#.self_attn.o_proj.bias", {"blocks.#.attn.bo"}, "model"},
+    {"model.layers.#.self_attn.sinks", {"blocks.#.attn.sinks"}, "kv_heads group"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    OF_EXPERTS("router.weight", "routes, model", "blocks.#.moe.router"),
+    OF_EXPERTS("router.bias", "routes", "blocks.#.moe.router_b"),
+    OF_EXPERTS("experts.gate_up_proj", "experts, model, expert_ffn *+1", "blocks.#.moe.wgate",
+               "blocks.#.moe.wup"),
+    OF_EXPERTS("experts.gate_up_proj_bias", "experts, expert_ffn *+1", "blocks.#.moe.bgate",
+               "blocks.#.moe.bup"),
+    OF_EXPERTS("experts.down_proj", "experts, expert_ffn, model", "blocks.#.moe.wdown"),
+    OF_EXPERTS("experts.down_proj_bias", "experts, model", "blocks.#.moe.bdown"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 #define DROPPED "there, experts take all tokens that choose them"
 
 const HfFamily HF_MOE = {"moe", "model.", "lm_head.weight", MOE_TYPES, MOE_KEYS, MOE_TENSORS,
                          HF_NO_FREQUENCIES, "capacity=0", DROPPED};
 const HfFamily HF_DEEPSEEK = {"deepseek", "model.", "lm_head.weight", DEEPSEEK_TYPES, DEEPSEEK_KEYS,
                               DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+const HfFamily HF_GPTOSS = {"gptoss", "model.", "lm_head.weight", GPTOSS_TYPES, GPTOSS_KEYS,
+                            GPTOSS_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED};
 /* clang-format on */

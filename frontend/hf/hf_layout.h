@@ -9,7 +9,7 @@
 #include "frontend/hf/hf_families.h"
 #include "frontend/lua/model.h"
 
-enum { HF_MAX_DIMS = 3 };
+enum { HF_MAX_DIMS = 4 };
 
 /* A parameter, or an expert's part of one, within their tensor. Strides are in elements, one for
  * each axis of `type`. */

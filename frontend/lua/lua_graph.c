@@ -244,13 +244,18 @@ static Value constant(lua_State *lua, double number) {
     return node_value(node, 0);
 }
 
+/* As Lua's own operators do, which these are none of. */
+static bool takes_numbers(OpKind op) {
+    return op_compares(op) || op == OP_MAXIMUM || op == OP_MINIMUM;
+}
+
 /* The list part of the table at 1. */
 static int read_operands(lua_State *lua, OpKind op, Value *inputs) {
     lua_Unsigned count = lua_rawlen(lua, 1);
     check_operand_count(lua, op, count);
     for (int i = 0; i < (int)count; i++) {
         lua_rawgeti(lua, 1, i + 1);
-        inputs[i] = op_compares(op) && lua_type(lua, -1) == LUA_TNUMBER
+        inputs[i] = takes_numbers(op) && lua_type(lua, -1) == LUA_TNUMBER
                         ? constant(lua, check_number(lua, -1, OPS[op].name))
                         : script_to_value(lua, -1);
         if (!inputs[i].node) {

@@ -63,10 +63,14 @@ end
 
 -- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where
 -- rotary_scaling is "yarn" (none: positions as they are): rotary_factor, rotary_few and rotary_many
--- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale. -> options of
--- nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
-function nn.yarn(m)
+-- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale (1 where the model has
+-- none). -> options of nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+-- options: axis (rope), truncate (the ramp begins and ends at whole numbers of pairs, as published;
+-- not so in gpt-oss)
+function nn.yarn(m, options)
   check_model("yarn", m)
+  local o = read_options("yarn", options, { axis = "rope", truncate = true })
+  local width = m[o.axis]
   local rotary = { base = m.rotary_base }
   if m.rotary_scaling == "none" then return rotary, 1.0 end
   if m.rotary_scaling ~= "yarn" then
@@ -78,20 +82,20 @@ function nn.yarn(m)
   if not (m.rotary_factor >= 1 and m.rotary_base > 1) then
     fail("yarn: rotary_factor must be at least 1, and rotary_base more than 1")
   end
-  -- As published, the ramp is between whole numbers of pairs.
   local log_base = math.log(m.rotary_base)
   local function pair(turns)
-    return m.rope * math.log(m.rotary_context / (turns * 2 * math.pi)) / (2 * log_base)
+    return width * math.log(m.rotary_context / (turns * 2 * math.pi)) / (2 * log_base)
   end
   local function turns(pair_number)
-    return m.rotary_context * math.exp(-2 * pair_number / m.rope * log_base) / (2 * math.pi)
+    return m.rotary_context * math.exp(-2 * pair_number / width * log_base) / (2 * math.pi)
   end
-  local low = math.max(0, math.floor(pair(m.rotary_many)))
-  local high = math.min(m.rope - 1, math.ceil(pair(m.rotary_few)))
+  local low, high = pair(m.rotary_many), pair(m.rotary_few)
+  if o.truncate then low, high = math.floor(low), math.ceil(high) end
+  low, high = math.max(0, low), math.min(width - 1, high)
   if high <= low then high = low + 0.001 end
   rotary.factor, rotary.context, rotary.ramp = m.rotary_factor, m.rotary_context, true
   rotary.few, rotary.many = turns(high), turns(low)
-  local stretch = 0.1 * m.rotary_mscale * math.log(m.rotary_factor) + 1
+  local stretch = 0.1 * (rawget(m, "rotary_mscale") or 1.0) * math.log(m.rotary_factor) + 1
   return rotary, stretch * stretch
 end
 
@@ -102,14 +106,15 @@ end
 -- options: name, bias, out_bias (is there bo? as bias if absent), causal, window (positions that
 -- each one attends to, itself included; where not causal, as many on the other side; all if
 -- absent), rotary (base of rotary positions, or options of nn.rotary; none if absent), scale (of
--- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2; none
--- if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain and
--- knorm.gain [head], as in Qwen 3), sinks (each head has a parameter, attn.sinks [kv_heads, group],
--- that is one more score in its softmax, of a key without a value, as in gpt-oss), qk_norm_over (head, or all: of all heads' together, gains
--- [kv_heads, group, head] and [kv_heads, head], as in OLMo), qk_norm_plus_one (of head: the
--- parameters are what gains are more than 1, as in Gemma 3), norm_eps (of it), documents
--- (nn.documents' first value: a position sees its own only; causal), std, out_std (of wo), decay,
--- lr_scale, muon, frozen, lora (its targets: q, k, v, o)
+-- scores; 1 / sqrt(head) if absent), softcap (c: scores x become c tanh(x / c), as in Gemma 2;
+-- none if absent), qk_norm (rmsnorm of each head's q and k before positions, with gains qnorm.gain
+-- and knorm.gain [head], as in Qwen 3), sinks (each head has a parameter, attn.sinks [kv_heads,
+-- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
+-- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
+-- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
+-- in Gemma 3), norm_eps (of it), documents (nn.documents' first value: a position sees its own
+-- only; causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v,
+-- o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,

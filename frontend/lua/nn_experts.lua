@@ -66,37 +66,47 @@ local function choose(m, o, scores, logits)
                   best = grouped and o.group_best or nil }, bias
 end
 
--- A sparse mixture of experts (Shazeer et al. 2017; Fedus et al. 2022), each a nn.swiglu without
--- biases. Every token goes to the `top_k` experts with the greatest scores; their results, times
--- the scores (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens
--- of each sequence, first come first served; who comes later is passed by, here as in generating.
+-- gpt-oss's SwiGLU (OpenAI 2025, arXiv 2508.10925): what is large is cut off, and `up` is about 1.
+local function clamped(gate, up, o)
+  gate = ops.minimum{ gate, o.limit }
+  up = ops.maximum{ ops.minimum{ up, o.limit }, -o.limit }
+  return (up + 1) * gate * ops.sigmoid{ gate * o.alpha }
+end
+
+-- A sparse mixture of experts (Shazeer et al. 2017; Fedus et al. 2022), each a nn.swiglu. Every
+-- token goes to the `top_k` experts with the greatest scores; their results, times the scores
+-- (gates), are summed. An expert takes at most `capacity` x seq x top_k / experts tokens of each
+-- sequence, first come first served; who comes later is passed by, here as in generating.
 -- x [batch, seq, model] -> like x, a loss of each sequence, [batch] (nil without balance and z):
 -- sums of these go to nn.cross_entropy's `beside`; and the share of each sequence's choices that
 -- found no room, [batch], for m:output.
 -- Parameters: router [model, routes], wgate and wup [experts, model, expert_ffn], wdown [experts,
--- expert_ffn, model]; with `bias_rate` bias [routes]; with `shared` also shared.wgate, .wup [model,
+-- expert_ffn, model]; with `biases` router_b [routes], bgate and bup [experts, expert_ffn], bdown
+-- [experts, model]; with `bias_rate` bias [routes]; with `shared` also shared.wgate, .wup [model,
 -- shared_ffn], .wdown, and with `shared_gate` shared.gate [model].
 -- Axes `experts` and `expert_ffn` (and shared_ffn) are the model's; routes, choice and slot are
 -- made.
 -- options: name, top_k, capacity (0: nothing is dropped), scores (softmax over all experts, as in
 -- Mixtral, or sigmoid of each, as in DeepSeek V3), groups, kept_groups, group_best (experts lie in
--- so many groups, and a token's are in those of them whose greatest, or two greatest, scores sum to
--- most: DeepSeek V2's and V3's device and node limits), bias_rate (a bias of each expert is added
--- to scores where experts are chosen, not to gates; a step adds this to the biases of those chosen
--- less often than the mean, in the whole global batch, and takes it from the others: Wang et al.
--- 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to 1, over
--- those chosen), scale (of gates), act, shared (is there an expert that all tokens meet?),
--- shared_gate (is its result times a sigmoid of x, as in Qwen 2's?), balance (weight of each
--- sequence's load-balancing loss: DeepSeek V3's, section 2.1.2; 1 where all are equal), z (weight
--- of the mean square of the router's log-sum-exp: Zoph et al. 2022), std, out_std (of wdown),
--- decay, lr_scale, frozen, muon (of experts; AdamW updates them if absent, and always the router)
+-- so many groups, and a token's are in those of them whose greatest, or two greatest, scores sum
+-- to most: DeepSeek V2's and V3's device and node limits), bias_rate (a bias of each expert is
+-- added to scores where experts are chosen, not to gates; a step adds this to the biases of those
+-- chosen less often than the mean, in the whole global batch, and takes it from the others: Wang
+-- et al. 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to
+-- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
+-- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
+-- shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid of
+-- x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
+-- section 2.1.2; 1 where all are equal), z (weight of the mean square of the router's log-sum-exp:
+-- Zoph et al. 2022), std, out_std (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW
+-- updates them if absent, and always the router)
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", groups = 1, kept_groups = 1, group_best = 1, bias_rate = NONE,
-      shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD,
-      out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
+      act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
+      group_best = 1, bias_rate = NONE, shared = false, shared_gate = false, balance = 0.0,
+      z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -112,23 +122,34 @@ function nn.moe(m, x, options)
     return m:param(o.name .. "." .. name, axes,
       { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = muon })
   end
+  local function bias(y, name, axes)
+    if not o.biases then return y end
+    return y + m:param(o.name .. "." .. name, axes,
+      { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
+  end
   local function gated(rows, prefix, from, ffn, muon, scale)
     local list = { joined(from, "model"), joined(from, ffn) }
     local gate = weight(prefix .. "wgate", joined(list[1], ffn), o.std, muon)
     local up = weight(prefix .. "wup", joined(list[1], ffn), o.std, muon)
     local down = weight(prefix .. "wdown", joined(list[2], "model"), residual_std(m, o), muon)
-    local h = activate("moe", o.act, ops.matmul{ rows, gate, over = "model" })
-      * ops.matmul{ rows, up, over = "model" }
+    local routed = prefix == ""
+    gate, up = ops.matmul{ rows, gate, over = "model" }, ops.matmul{ rows, up, over = "model" }
+    if routed then
+      gate = bias(gate, "bgate", { "experts", ffn })
+      up = bias(up, "bup", { "experts", ffn })
+    end
+    local h = o.act == "clamped" and clamped(gate, up, o) or activate("moe", o.act, gate) * up
     if scale then h = h * scale end
-    return ops.matmul{ h, down, over = ffn }
+    h = ops.matmul{ h, down, over = ffn }
+    return routed and bias(h, "bdown", { "experts", "model" }) or h
   end
 
   -- The router is in f32 from its product's sums on.
   local router = weight("router", { "model", "routes" }, o.std, 0)
-  local logits = ops.matmul{ x, router, over = "model", dtype = "f32" }
+  local logits = bias(ops.matmul{ x, router, over = "model", dtype = "f32" }, "router_b", "routes")
   local lse = ops.logsumexp{ logits, axis = "routes" }
   local scores = o.scores == "softmax" and ops.exp{ logits - lse } or ops.sigmoid{ logits }
-  local chosen, bias = choose(m, o, scores, logits)
+  local chosen, balanced = choose(m, o, scores, logits)
   -- Against a sum of nothing: scores of each expert may all be 0.
   if o.scores == "sigmoid" then scores = scores + 1e-20 end
   local gates = ops.take{ scores, chosen, axis = "routes" }
@@ -137,7 +158,7 @@ function nn.moe(m, x, options)
 
   local slots = ops.route{ chosen, to = { "experts", "slot", "routes" } }
   local tokens, counts = slots:result(2), slots:result(3)
-  if bias then m:tally(bias, counts) end
+  if balanced then m:tally(balanced, counts) end
   local rows = ops.dispatch{ x, slots, tokens }
   local y = ops.combine{ gated(rows, "", "experts", "expert_ffn", o.muon), slots, tokens, gates }
   if o.shared then
@@ -171,8 +192,8 @@ local function norm(m, x, name)
 end
 
 -- One block of a decoder: o.attention(x), then nn.moe, or nn.swiglu where it is `dense`.
-local function expert_block(m, x, o, dense)
-  local h = nn.residual(x, o.attention(norm(m, x, "norm1")), m.dropout)
+local function expert_block(m, x, o, dense, i)
+  local h = nn.residual(x, o.attention(norm(m, x, "norm1"), i), m.dropout)
   local y, loss, dropped
   if dense then
     y = nn.swiglu(m, norm(m, h, "norm2"), { act = m.act, lora = o.lora })
@@ -196,7 +217,8 @@ local function predict_second(m, x, tokens, labels, o)
                           count = 2 * m.model }
       + ops.pad{ norm(m, x, "mtp.norm_h"), axis = "model", to = "both", first = m.model,
                  count = 2 * m.model }
-    local h, loss = expert_block(m, nn.linear(m, both, "both", "model", { weight = "mtp.w" }), o)
+    local h, loss = expert_block(m, nn.linear(m, both, "both", "model", { weight = "mtp.w" }), o,
+      false, m.layers + 1)
     return norm(m, h, "mtp.norm_f"), loss
   end)
   local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
@@ -208,8 +230,8 @@ end
 -- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied,
 -- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
--- options: attention (a function of the normed x), moe (options of nn.moe), lora (of the dense
--- layers), mtp (weight of the loss of the second next token; none if absent)
+-- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
+-- lora (of the dense layers), mtp (weight of the loss of the second next token; none if absent)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,
@@ -232,7 +254,7 @@ function nn.expert_decoder(m, tokens, labels, options)
   local beside, dropped = routed and zeros(0) or nil, m.log_dropped and zeros(-1) or nil
   for i = 1, m.layers do
     x, beside, dropped = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-      local y, loss, share = expert_block(m, x, o, i <= m.dense_layers)
+      local y, loss, share = expert_block(m, x, o, i <= m.dense_layers, i)
       return y, loss and beside + loss or beside, dropped and share and dropped + share or dropped
     end)
   end

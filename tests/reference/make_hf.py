@@ -208,11 +208,15 @@ MODELS = {
     "roberta": (config(hf.RobertaConfig, BERT, pad_token_id=2, max_position_embeddings=SEQ + 3),
                 torch.float32),
     "mt5": (config(hf.MT5Config, T5), torch.float32),
+    "gpt_oss": (config(hf.GptOssConfig, LLAMA, num_local_experts=4, num_experts_per_tok=3,
+                       intermediate_size=12, sliding_window=5, swiglu_limit=0.5, router_aux_loss_coef=0.0,
+                       rope_parameters=YARN | {"mscale": None, "mscale_all_dim": None,
+                                               "truncate": False}), torch.float32),
 }
 FUSED = "mixtral_fused"
 # With the weights it would have, transformers itself in f32 is 7.5e-6 from itself in f64.
 SEEDS = {"mt5": 100}  # 1.9e-6
-WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox")
+WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss")
 
 
 def fill(model, generator):
@@ -265,6 +269,8 @@ def add_gradients(name, folder, expect, generator):
         labels[0, -7:] = -1
     model = auto_class(name).from_pretrained(folder, attn_implementation="eager",
                                              dtype=torch.float32).double().eval()
+    if hasattr(model.config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # others know no float64
     inputs = dict(input_ids=expect["tokens"].long())
     if is_t5(name):
         inputs = dict(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,

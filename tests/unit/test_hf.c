@@ -42,7 +42,8 @@ static const Fixture FIXTURES[] = {
     {"deepseek_v2_grouped", DTYPE_F32}, {"deepseek_v3", DTYPE_F32},
     {"t5", DTYPE_F32},           {"t5_v1_1", DTYPE_BF16},
     {"bert", DTYPE_F32},         {"bert_older", DTYPE_F16},
-    {"roberta", DTYPE_F32},      {"mt5", DTYPE_F32}};
+    {"roberta", DTYPE_F32},      {"mt5", DTYPE_F32},
+    {"gpt_oss", DTYPE_F32}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -708,6 +709,7 @@ int main(void) {
     test_gradients("t5_v1_1");
     test_gradients("gemma3");
     test_gradients("gpt_neox");
+    test_gradients("gpt_oss");
     test_round_trips();
     test_fused();
     test_bad_configs();
