@@ -86,12 +86,13 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         diag_error(diag, loc, "the run log has too many lines for so many losses and values");
         return false;
     }
-    const double *step = &curve->series[S_STEP].values[curve->n_steps++];
-    if (!isfinite(*step)) {
+    const int at = curve->n_steps++;
+    const double *steps = curve->series[S_STEP].values;
+    if (!isfinite(steps[at])) {
         diag_error(diag, loc, "no line of a run log: it has no \"step\"");
-    } else if (curve->n_steps > 1 && *step <= step[-1]) {
+    } else if (at > 0 && steps[at] <= steps[at - 1]) {
         diag_error(diag, loc, "step %.17g comes after step %.17g: are these several runs' logs?",
-                   *step, step[-1]);
+                   steps[at], steps[at - 1]);
     } else {
         return true;
     }

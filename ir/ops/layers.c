@@ -361,7 +361,8 @@ static Value grad_sinks(GradContext *ctx, const Node *node, Value dout, Value si
     Node *self = (Node *)node;
     Value out = node_value(self, 0), lse = node_value(self, 1);
     int value = attention_value_axis(node);
-    Attr over[2] = {attr_axes(ATTR_over, &value, 1), attr_string(ATTR_dtype, dtype_name(DTYPE_F32))};
+    Attr over[2] = {attr_axes(ATTR_over, &value, 1),
+                    attr_string(ATTR_dtype, dtype_name(DTYPE_F32))};
     Value along = GRAD_NODE(ctx, OP_MUL, dout, out);
     Value taken = along.node ? grad_build(ctx, OP_REDUCE_SUM, &along, 1, over, 2) : NO_VALUE;
     Value share = GRAD_NODE(ctx, OP_EXP, GRAD_NODE(ctx, OP_SUB, sinks, lse));

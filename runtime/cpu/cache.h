@@ -23,8 +23,8 @@ void cache_append(const CacheShape *shape, int64_t width, const void *x, const i
 
 /* o = softmax(scale q k^T + mask) v: a query at place p sees the positions up to p, with a window
  * of n the n last of them, with documents those from starts[b][...] on. q [batch, seq, kv_heads,
- * group, head], o likewise with `values` last; lse [batch, seq, kv_heads, group] is the logarithm of
- * each row's denominator; both are 0 where nothing is seen. workspace: op_workspace_bytes of the
+ * group, head], o likewise with `values` last; lse [batch, seq, kv_heads, group] is the logarithm
+ * of each row's denominator; both are 0 where nothing is seen. workspace: op_workspace_bytes of the
  * node. False: a head is longer than ATTENTION_MAX_READ_HEAD. */
 typedef struct CacheAttention {
     CacheShape shape;

@@ -118,18 +118,19 @@ static void put_form(NormalBuffer *out, const unsigned char *run, size_t length,
     const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[form]);
     size_t n = 0, capacity = 2 * length + MOST_OF_ONE + 1; /* one: utf8proc_reencode's zero */
     utf8proc_int32_t *characters = malloc(capacity * sizeof(*characters)), character;
-    for (size_t at = 0; characters && at < length;) {
+    if (!characters) BUG("out of memory");
+    for (size_t at = 0; at < length;) {
         at += (size_t)utf8proc_iterate(run + at, (utf8proc_ssize_t)(length - at), &character);
         if (capacity - n <= MOST_OF_ONE) {
             capacity *= 2;
-            characters = realloc(characters, capacity * sizeof(*characters));
-            if (!characters) break;
+            utf8proc_int32_t *more = realloc(characters, capacity * sizeof(*characters));
+            if (!more) BUG("out of memory");
+            characters = more;
         }
         int boundary = 0;
         n += (size_t)utf8proc_decompose_char(character, characters + n, MOST_OF_ONE, options,
                                              &boundary);
     }
-    if (!characters) BUG("out of memory");
     order_characters(characters, n);
     utf8proc_ssize_t bytes = utf8proc_reencode(characters, (utf8proc_ssize_t)n, options);
     if (bytes < 0) BUG("utf8proc: %s", utf8proc_errmsg(bytes));
