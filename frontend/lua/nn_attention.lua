@@ -64,7 +64,7 @@ end
 -- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where
 -- rotary_scaling is "yarn" (none: positions as they are): rotary_factor, rotary_few and rotary_many
 -- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale (1 where the model
--- has none). -> options of nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+-- has none). -> options of nn.rotary for an axis of `rope` numbers, and what multiplies scores.
 -- options: axis (rope), truncate (the ramp begins and ends at whole numbers of pairs, as published;
 -- not so in gpt-oss)
 function nn.yarn(m, options)
