@@ -604,12 +604,13 @@ static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, 
 
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag) {
-    static const char *const REPLACED[] = {"rope_scaling", "layer_types", "no_rope_layers", "dtype",
-                                           "transformers_version"};
+    static const char *const REPLACED[] = {"rope_scaling",         "layer_types",
+                                           "no_rope_layers",       "dtype",
+                                           "transformers_version", "quantization_config"};
     Arena *arena = model->graph->arena;
     json_t *json = like ? json_deep_copy(like) : json_object();
     if (!json) BUG("out of memory");
-    for (int i = 0; i < 5; i++) json_object_del(json, REPLACED[i]);
+    for (int i = 0; i < 6; i++) json_object_del(json, REPLACED[i]);
     put_key(json, "architectures", json_pack("[s]", type->architecture));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));

@@ -324,7 +324,9 @@ static const HfKey GPTOSS_KEYS[] = {
     {.key = "rope_scaling.mscale", .kind = HF_FIXED, .absent = "null"},
     {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
-    COMMON_KEYS,
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},
+    {.key = "quantization_config.quant_method", .kind = HF_FIXED, .absent = "\"mxfp4\""},
+    KEYS_OF_QUANTIZED,
     {.key = NULL}};
 
 #define OF_EXPERTS(theirs, dims, ...) {"model.layers.#.mlp." theirs, {__VA_ARGS__}, dims}

@@ -1,5 +1,6 @@
 #include "frontend/hf/hf_import.h"
 
+#include "frontend/hf/hf_mxfp4.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/engine.h"
@@ -108,9 +109,20 @@ static HfFound *find_tensor(const HfImport *import, const char *name) {
     return older ? find_name(import, older) : found;
 }
 
+/* Only where the configuration says so are weights looked for in blocks. */
+static bool find_packed(const HfImport *import, const HfItem *item, HfMxfp4 *out, Diag *diag) {
+    const json_t *quantized = json_object_get(import->config.json, "quantization_config");
+    *out = (HfMxfp4){.blocks = NULL};
+    if (!json_object_get(quantized, "quant_method")) return true;
+    return hf_mxfp4_find(import->arena, &import->files, item, out, diag);
+}
+
 static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag) {
     HfFound *found = find_tensor(import, item->theirs);
+    HfMxfp4 packed;
     if (!found) {
+        if (!find_packed(import, item, &packed, diag)) return false;
+        if (packed.blocks) return true;
         diag_error(diag, (SourceLoc){import->files.dir, 0}, "has no tensor '%s'", item->theirs);
         return false;
     }
@@ -285,22 +297,45 @@ void hf_import_close(HfImport *import) {
 
 /* --- writing --- */
 
+/* Rows of the part's first axis in blocks, experts, each widened by itself. */
+static bool read_experts(const HfMxfp4 *packed, const HfPart *part, TensorCopy copy, int64_t row,
+                         int64_t n_rows, Diag *diag) {
+    const TensorCopy one = copy;
+    float *wide = malloc((size_t)(packed->rows * packed->columns) * sizeof(float)), *to = copy.to;
+    bool fine = wide != NULL;
+    if (!fine) diag_error(diag, NO_LOC, "not enough memory for an expert of '%s'", part->ours);
+    for (int64_t i = 0; fine && i < n_rows; i++) {
+        hf_mxfp4_widen(packed, row + i, wide);
+        copy = one;
+        copy.size[0] = 1;
+        copy.to = to + i * part->ours_stride[0];
+        hf_mxfp4_turn(packed, part->theirs_first, &copy, wide);
+        tensor_copy(&copy);
+    }
+    free(wide);
+    return fine;
+}
+
 /* Rows of the part's first axis, from `row` on. */
-static void read_rows(const HfImport *import, const HfItem *item, const HfPart *part, int64_t row,
-                      int64_t n_rows, float *out) {
-    const SafetensorsInfo *info = find_tensor(import, item->theirs)->info;
-    TensorCopy copy = {.rank = part->type.rank,
-                       .from_dtype = (DType)float_dtype(info->dtype),
-                       .to_dtype = DTYPE_F32,
-                       .to = out};
-    int64_t first = part->theirs_first + row * part->theirs_stride[0];
-    copy.from = (const char *)info->data + first * dtype_bytes(copy.from_dtype);
+static bool read_rows(const HfImport *import, const HfItem *item, const HfPart *part, int64_t row,
+                      int64_t n_rows, float *out, Diag *diag) {
+    const HfFound *found = find_tensor(import, item->theirs);
+    TensorCopy copy = {.rank = part->type.rank, .to_dtype = DTYPE_F32, .to = out};
+    HfMxfp4 packed;
     for (int i = 0; i < copy.rank; i++) {
         copy.size[i] = i ? part->type.dims[i] : n_rows;
         copy.from_stride[i] = part->theirs_stride[i];
         copy.to_stride[i] = part->ours_stride[i];
     }
+    if (!found) {
+        return find_packed(import, item, &packed, diag) &&
+               read_experts(&packed, part, copy, row, n_rows, diag);
+    }
+    int64_t first = part->theirs_first + row * part->theirs_stride[0];
+    copy.from_dtype = (DType)float_dtype(found->info->dtype);
+    copy.from = (const char *)found->info->data + first * dtype_bytes(copy.from_dtype);
     tensor_copy(&copy);
+    return true;
 }
 
 /* As many rows as fit in a piece, one at least. */
@@ -316,8 +351,8 @@ static bool put_part(const HfImport *import, SafetensorsWriter *writer, const Hf
     bool fine = true;
     for (int64_t row = 0; fine && row < rows; row += step) {
         int64_t n = row + step < rows ? step : rows - row;
-        read_rows(import, item, part, row, n, room);
-        fine = safetensors_writer_put(writer, part->ours, room,
+        fine = read_rows(import, item, part, row, n, room, diag) &&
+               safetensors_writer_put(writer, part->ours, room,
                                       (size_t)(n * part->ours_stride[0]) * sizeof(float), diag);
     }
     return fine;

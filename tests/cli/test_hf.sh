@@ -74,6 +74,36 @@ result 'the same weights' "$(cmp "$folder/text.safetensors" "$folder/newer.safet
 works 'exported as a text model' 'model    gemma3_text (Gemma3ForCausalLM): 80 tensors' \
     export "$folder/text.safetensors" --like $fixtures/gemma3_pictures -o "$folder/text"
 result 'without a word of pictures' "$(grep -n 'vision\|image' "$folder/text/config.json")"
+works 'experts in MXFP4' 'model    gpt_oss (GptOssForCausalLM) as models/gptoss.lua: 15239 parameters' \
+    import $fixtures/gpt_oss_mxfp4 -o "$folder/packed.safetensors"
+run import $fixtures/gpt_oss_wide -o "$folder/wide.safetensors"
+result 'are what transformers makes of them' "$(cmp "$folder/packed.safetensors" "$folder/wide.safetensors" 2>&1)"
+works 'exported wide' '20 tensors' export "$folder/packed.safetensors" --like $fixtures/gpt_oss_mxfp4 \
+    -o "$folder/wide"
+result 'and said to be so' "$(grep -n quant "$folder/wide/config.json")"
+copy gpt_oss_mxfp4
+sed -i 's/down_proj_scales/down_proj_scaled/' "$copy/model.safetensors"
+fails 'blocks without scales' 2 "down_proj_blocks', but no 'model.layers.0.mlp.experts.down_proj_scales'" \
+    import "$copy" -o "$folder/x"
+copy gpt_oss_mxfp4
+sed -i 's/"shape":\[3,64,1\]/"shape":[3,1,64]/' "$copy/model.safetensors"
+fails 'scales of another shape' 2 "gate_up_proj_scales' must be U8 [3, 64, 1]" import "$copy" -o "$folder/x"
+copy gpt_oss_mxfp4
+sed -i 's/"intermediate_size": 32/"intermediate_size": 33/' "$copy/config.json"
+fails 'parts of blocks' 2 "_proj" import "$copy" -o "$folder/x"
+sed -i 's/"mxfp4"/"fp8"/' "$copy/config.json"
+fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"fp8\", which is not supported" \
+    import "$copy" -o "$folder/x"
+copy gpt_oss_mxfp4
+python3 - "$copy/model.safetensors" <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + size])
+data[8 + size + header["model.layers.0.mlp.experts.down_proj_scales"]["data_offsets"][0] + 5] = 255
+open(sys.argv[1], "wb").write(data)
+END
+fails 'a scale that is no number' 2 "down_proj_scales' has a scale that is no number" import "$copy" -o "$folder/x"
 copy t5_v1_1 # as transformers 5 saves it
 sed -i 's/"tie_word_embeddings": false/"scale_decoder_outputs": false, "tie_word_embeddings": true/' "$copy/config.json"
 works 'a T5 said to be tied whose output is another table' ' tied=false ' import "$copy" \

@@ -214,6 +214,7 @@ MODELS = {
                                                "truncate": False}), torch.float32),
 }
 FUSED = "mixtral_fused"
+PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights it would have, transformers itself in f32 is 7.5e-6 from itself in f64.
 SEEDS = {"mt5": 100}  # 1.9e-6
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss")
@@ -380,7 +381,37 @@ def make(name):
     if name in WITH_GRADIENTS:
         add_gradients(name, folder, expect, generator)
     save_file(expect, os.path.join(folder, "expect.safetensors"))
+    if name == "gpt_oss":
+        make_packed(generator)
     print(f"{name}: {sorted(os.listdir(folder))}")
+
+
+def make_packed(generator):
+    """PACKED: random bytes as gpt-oss is published, and WIDE: what transformers makes of them."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    model = hf.AutoModelForCausalLM.from_config(config(
+        hf.GptOssConfig, LLAMA, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+        num_local_experts=3, num_experts_per_tok=2, sliding_window=5)).bfloat16()
+    wide = {k: torch.randn(v.shape, generator=generator).mul(0.1).bfloat16()
+            for k, v in model.state_dict().items()}
+    packed = dict(wide)
+    for name in [k for k in wide if k.endswith(("gate_up_proj", "down_proj"))]:
+        experts, columns, rows = wide[name].shape
+        shape = (experts, rows, columns // 32)
+        blocks = torch.randint(256, (*shape, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(115, 130, shape, generator=generator, dtype=torch.uint8)
+        wide[name] = convert_moe_packed_tensors(blocks, scales).contiguous()
+        packed.pop(name)
+        packed.update({name + "_blocks": blocks, name + "_scales": scales})
+    for name, tensors in ((PACKED, packed), (WIDE, wide)):
+        folder = os.path.join(HERE, name)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        model.config.save_pretrained(folder)
+        save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    edit_json(os.path.join(HERE, PACKED, "config.json"), lambda data: data.update(
+        quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}))
 
 
 def run(*command):
