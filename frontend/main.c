@@ -232,7 +232,7 @@ const CliCommand CLI_COMMANDS[] = {
      "or f16: GPT-2, GPT-NeoX, Phi 1 to 3, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2 and 3\n"
      "(of those with pictures the text part), OLMo 2, SmolLM 3, Granite, StableLM, StarCoder 2,\n"
      "T5, mT5, BERT, RoBERTa; of mixtures Mixtral, Qwen 2 and 3 MoE, OLMoE, DeepSeekMoE,\n"
-     "DeepSeek V2 and V3. What is written has the weights in f32 and the model's settings, which\n"
+     "DeepSeek V2 and V3, gpt-oss (also in MXFP4). What is written has the weights in f32 and the model's settings, which\n"
      "--set-from takes out of it. DIR can be an adapter of PEFT's (LoRA) for such a model: what\n"
      "is written is then read by --load-trained.\n\n"
      "  perilune import Llama-3.2-1B -o llama.safetensors\n"
