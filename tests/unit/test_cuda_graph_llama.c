@@ -98,7 +98,19 @@ static const Variant EXPERTS[] = {
       {"experts", "2"},
       {"expert_ffn", "24"},
       {"capacity", "0"},
-      {"shared", "true"}}}};
+      {"shared", "true"}}},
+    {"gpt-oss, all experts, bf16",
+     "models/gptoss.lua",
+     2,
+     DTYPE_BF16,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"experts", "2"},
+      {"top_k", "2"},
+      {"expert_ffn", "24"},
+      {"capacity", "0"},
+      {"window", "3"}}}};
 static const Variant HALF = {
     "gpt f16", "models/gpt.lua", 4, DTYPE_F16, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Layout OTHER_LAYOUTS[] = {
@@ -156,7 +168,7 @@ static void run(void) {
     for (int i = 0; i < 2; i++) {
         if (cpu_has(&T5[i])) check_layouts(&T5[i], &OTHER_LAYOUTS[2], 1);
     }
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(EXPERTS) / sizeof(EXPERTS[0]); i++) {
         if (cpu_has(&EXPERTS[i])) check_layouts(&EXPERTS[i], &OTHER_LAYOUTS[2], 1);
     }
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
