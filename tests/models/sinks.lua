@@ -3,7 +3,8 @@
 local nn = require "nn"
 return model {
   name = "sinks",
-  axes = { seq = 16, model = 16, heads = 4, kv_heads = 2, vocab = 61, experts = 4, expert_ffn = 12 },
+  axes = { seq = 16, model = 16, heads = 4, kv_heads = 2, vocab = 61, experts = 4,
+           expert_ffn = 12 },
   layers = 4,
   separator = 7,
   capacity = 1.25,
