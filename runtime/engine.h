@@ -76,6 +76,8 @@ typedef struct TrainingPlace {
     int64_t step, samples; /* done */
     char data[96];         /* the caller's name of what was trained on; UTF-8 */
     char reference[24];    /* and of the model that it compares with; "": none */
+    int n_left;            /* weights that the file has and the plan's model has not, */
+    char left[64];         /* and the first one's name */
 } TrainingPlace;
 /* As load and save, with the optimizer's state and the place. Refused: weights alone, another seed
  * than the plan's. Of several processes all have it, or none. */

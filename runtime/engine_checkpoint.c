@@ -257,6 +257,15 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     return true;
 }
 
+/* A model of fewer weights (bias=false) may go on from one of more, but not in silence. */
+static void count_left(const Safetensors *file, const LogicalList *list, TrainingPlace *out) {
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        if (strchr(name, '/') || is_listed(list, name)) continue;
+        if (out->n_left++ == 0) snprintf(out->left, sizeof(out->left), "%s", name);
+    }
+}
+
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag) {
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
@@ -265,6 +274,7 @@ bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Dia
     bool fine = file && load_place(engine, file, path, out, diag) &&
                 check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag) &&
                 load_leaves(engine, &from, out, diag);
+    if (fine) count_left(file, &list, out);
     if (file) safetensors_close(file);
     arena_destroy(arena);
     return fine;

@@ -48,6 +48,13 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
         fprintf(stderr, "note: %s was trained on other data (%s): goes on with this (%s)\n",
                 checkpoint->from, place.data, checkpoint->place.data);
     }
+    if (!quiet && place.n_left) {
+        fprintf(stderr,
+                "note: %s has %d weight%s that the plan's model has not, and that stay behind: "
+                "'%s'%s\n",
+                checkpoint->from, place.n_left, place.n_left == 1 ? "" : "s", place.left,
+                place.n_left == 1 ? "" : " and so on");
+    }
     checkpoint->place.step = place.step;
     memcpy(checkpoint->place.reference, place.reference, sizeof(place.reference));
     checkpoint->place.samples = place.samples;

@@ -694,6 +694,10 @@ fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data 
     --resume "$folder/c.st"
 works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
+works 'a model of fewer weights goes on' 'done' train $model "${small[@]}" --set tied=true --set norm=rmsnorm \
+    --data "$text" --steps 13 --resume "$folder/c.st"
+result 'and says what it leaves' "$(grep -q "weights that the plan's model has not, and that stay behind: '.*bias' and so on" \
+    "$folder/err" || cat "$folder/err")"
 works 'a checkpoint is gone on from and replaced' 'wrote' train "$plan" --data "$text" --steps 13 \
     --resume "$folder/c.st" --checkpoint "$folder/c.st"
 fails 'the last one behind training' 2 'give --checkpoint-every N' train "$plan" --data "$text" \
