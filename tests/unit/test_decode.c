@@ -48,7 +48,7 @@ static const Variant VARIANTS[] = {
       {"rotary_skip", "2"}, {"residual_scale", "0.5"}, {"embedding_scale", "3"},
       {"attention_scale", "0.2"}, {"logit_divisor", "2"}}},
     {"sinks", "tests/models/sinks.lua",
-     {SIZES, {"kv_heads", "2"}, {"separator", "5"}, {"capacity", "0"}}},
+     {SIZES, {"kv_heads", "2"}, {"separator", "5"}}},
     {"gpt-oss", "models/gptoss.lua",
      {SIZES, {"kv_heads", "2"}, {"experts", "6"}, {"expert_ffn", "24"}, {"capacity", "0"},
       {"window", "7"}, {"rotary_scaling", "yarn"}, {"rotary_context", "16"}}},
