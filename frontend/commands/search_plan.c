@@ -93,7 +93,8 @@ static void report_refused(const SearchReport *report, double limit, Diag *diag)
         "none of the %d best layouts fits once it is planned to the byte: %.2f GiB at least, "
         "of %.2f; --memory-limit makes the search leave more room",
         report->n_refused - n_unplanned, (double)least / (1 << 30), limit / (1 << 30));
-    if (reason) diag_note(diag, NO_LOC, "%d more cannot be planned; the first: %s", n_unplanned, reason);
+    if (reason)
+        diag_note(diag, NO_LOC, "%d more cannot be planned; the first: %s", n_unplanned, reason);
 }
 
 Plan *search_plan_best(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {

@@ -113,22 +113,21 @@ ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) 
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
- * beside them, so many and one more of those in blocks; where a block's are one, two blocks'. */
+ * beside them, so many and one more of those in blocks; where a block's are one, a block beside it
+ * or another. */
 static int64_t moving_parameters(const StageWeights *stage, const Cluster *cluster, bool joins) {
-    int64_t n = stage->largest;
-    if (!cluster->is_cpu) {
-        n += joins ? 2 * stage->largest_block : (ZERO_LEAD + 1) * stage->largest_in_block;
-    }
+    int64_t n = stage->largest, block = stage->largest_block;
+    if (!cluster->is_cpu)
+        n = joins ? larger(n, block) + block : n + (ZERO_LEAD + 1) * stage->largest_in_block;
     return n < stage->n_parameters ? n : stage->n_parameters;
 }
 
 /* Likewise, of frozen ones. */
 static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *cluster, bool joins) {
-    int64_t bytes = stage->largest_frozen;
-    if (!cluster->is_cpu) {
-        bytes += joins ? 2 * stage->largest_frozen_block
-                       : (ZERO_LEAD + 1) * stage->largest_frozen_in_block;
-    }
+    int64_t bytes = stage->largest_frozen, block = stage->largest_frozen_block;
+    if (!cluster->is_cpu)
+        bytes = joins ? larger(bytes, block) + block
+                      : bytes + (ZERO_LEAD + 1) * stage->largest_frozen_in_block;
     return bytes < stage->frozen_bytes ? bytes : stage->frozen_bytes;
 }
 
@@ -154,7 +153,8 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
     bytes.optimizer += more.optimizer;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
     if (replicas.others == 1 || zero.stage < ZERO_GRADIENTS) return bytes;
-    double moving = (double)moving_parameters(moves, cluster, zero.joins), n = (double)moves->n_parameters;
+    double moving = (double)moving_parameters(moves, cluster, zero.joins),
+           n = (double)moves->n_parameters;
     double share = moving > 0 ? moving / n : 0;
     bytes.moving = (int64_t)(share * (double)moves->gradient_bytes);
     if (zero.joins && n > 0) {
@@ -192,9 +192,9 @@ static void price_messages(const Cluster *cluster, const CollectiveGroup *group,
     if (of.n > 0) *out_all_us = of.n * collective_us(cluster, kind, of.bytes / of.n, group);
     if (of.n_blocks > 0) {
         int n_joined = (int)ceil(of.n_joined / of.n_blocks);
-        *out_all_us += of.n_blocks * collective_group_us(cluster, kind,
-                                                         of.block_bytes / of.n_blocks, n_joined,
-                                                         group);
+        *out_all_us +=
+            of.n_blocks *
+            collective_group_us(cluster, kind, of.block_bytes / of.n_blocks, n_joined, group);
     }
     if (n_units > 0) *out_one_us = *out_all_us / n_units;
 }
@@ -209,10 +209,10 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     Messages gathered = {part->n_weights + part->n_frozen,
                          (double)(part->parameter_bytes + part->frozen_bytes), 0, 0, 0};
     if (joins && part->n_in_blocks > 0) {
-        reduced = (Messages){part->n_weights - part->n_in_blocks,
-                             (double)(part->n_parameters - part->block_parameters) * bytes,
-                             part->n_blocks, part->n_in_blocks,
-                             (double)part->block_parameters * bytes};
+        reduced =
+            (Messages){part->n_weights - part->n_in_blocks,
+                       (double)(part->n_parameters - part->block_parameters) * bytes,
+                       part->n_blocks, part->n_in_blocks, (double)part->block_parameters * bytes};
     }
     int n_in_blocks = part->n_in_blocks + part->n_frozen_in_blocks;
     if (joins && n_in_blocks > 0) {

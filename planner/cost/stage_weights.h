@@ -43,7 +43,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other);
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
     int64_t workspace; /* that packs a block's messages, where they are one */
-    int64_t moving; /* whole weights and gradients between their messages and the work on them */
+    int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
 WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
                                Replicas replicas);

@@ -17,7 +17,7 @@ typedef struct Candidate {
     Recompute recompute;
     int zero; /* ZeroStage */
     bool sequence_parallel;
-    int c, e; /* context and expert degree; 0: 1 */
+    int c, e;            /* context and expert degree; 0: 1 */
     bool joins_messages; /* of a block, with ZeRO-2 and 3 */
 } Candidate;
 static inline ZeroChoice candidate_zero(const Candidate *candidate) {

@@ -38,12 +38,12 @@ typedef struct Planner {
     Arena *arena;
     Storage *storages;
     int n_storages;
-    int *storage_of; /* by value index, -1: none */
-    int *last_use;   /* by value index */
-    bool *keep;      /* by value index: read in a later part, by another chunk or by the host */
-    int *frame;      /* by value index: the chunk in whose frame it is kept */
+    int *storage_of;  /* by value index, -1: none */
+    int *last_use;    /* by value index */
+    bool *keep;       /* by value index: read in a later part, by another chunk or by the host */
+    int *frame;       /* by value index: the chunk in whose frame it is kept */
     int *group_first; /* by id of a message in a group: the group's first node */
-    bool splits;     /* there are nodes of phase weights, for which frames keep values, too */
+    bool splits;      /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 

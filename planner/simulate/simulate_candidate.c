@@ -159,8 +159,8 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     DataGroups groups = data_groups(&of->placement);
     TaskData data =
-        task_data_us(of->costs->cluster, groups.of, candidate_zero(of->candidate),
-                     &share->weights, chunk->forward_us, chunk->backward_us, chunk->weights_us);
+        task_data_us(of->costs->cluster, groups.of, candidate_zero(of->candidate), &share->weights,
+                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;

@@ -11,7 +11,8 @@
  *
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
  * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2. Of a
- * group of messages all results are there from the first one's time, all operands to the last one's.
+ * group of messages all results are there from the first one's time, all operands to the last
+ * one's.
  */
 #include "ir/message_group.h"
 #include "planner/verify/verify.h"

@@ -34,8 +34,8 @@ enum { MAX_COLLECTIVE_STEPS = 4 };
 
 /* What the steps need at command->workspace, aligned to 16 bytes. */
 int64_t cuda_collective_workspace_bytes(const CollectiveCommand *command);
-/* The steps of the command by itself, in order; returns how many, 0 when the command is too large for launches or its
- * workspace too small. */
+/* The steps of the command by itself, in order; returns how many, 0 when the command is too large
+ * for launches or its workspace too small. */
 int cuda_collective_steps(const CollectiveCommand *command, Arena *arena,
                           CollectiveStep out[MAX_COLLECTIVE_STEPS]);
 /* Those of the command and what is joined to it, into `arena`: launches that pack, NCCL's calls one

@@ -67,8 +67,7 @@ static bool run_one(const FakeMessage *const *members) {
     unsigned char *whole = malloc(first->kind == FAKE_ALL_REDUCE ? bytes : bytes * (size_t)n);
     if (!whole) BUG("out of memory for a message");
     if (first->kind == FAKE_ALL_GATHER) {
-        for (int k = 0; k < n; k++)
-            memcpy(whole + (size_t)k * bytes, members[k]->in, bytes);
+        for (int k = 0; k < n; k++) memcpy(whole + (size_t)k * bytes, members[k]->in, bytes);
     } else {
         for (size_t i = 0; i < first->count * parts; i++) {
             vec_put(whole, dtype_of(first), (int64_t)i, reduce(members, i));
