@@ -344,18 +344,18 @@ static bool z_allows(const SearchSpace *space, const Candidate *candidate, int v
 static int m_get(const Candidate *candidate) {
     return candidate->joins_messages;
 }
+static bool m_joins(const SearchSpace *space, const Candidate *candidate) {
+    return space->costs->cluster->software.joins_messages && space->costs->n_blocks > 0 &&
+           candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
+}
 static void m_set(const SearchSpace *space, Candidate *candidate, int value) {
-    bool can = space->costs->cluster->software.joins_messages;
-    bool sends = candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
-    candidate->joins_messages = value != 0 && can && sends;
+    candidate->joins_messages = value != 0 && m_joins(space, candidate);
 }
 static int m_fixed(const SearchSpace *space) {
     return space->request->messages == ANY ? -1 : space->request->messages - 1;
 }
 static int m_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    bool can = space->costs->cluster->software.joins_messages;
-    bool sends = candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
-    return two_values(can && sends ? 2 : 1, out);
+    return two_values(m_joins(space, candidate) ? 2 : 1, out);
 }
 static const char *m_name(int value) {
     return value ? "block" : "weight";
