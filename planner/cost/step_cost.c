@@ -231,7 +231,7 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
     if (!candidate->joins_messages || weights->n_blocks == 0) return calls;
     int n_read = gathered->n_in_blocks + gathered->n_frozen_in_blocks;
     calls -= summed->n_in_blocks - summed->n_blocks;
-    return calls - (gathers ? 2 * (n_read - gathered->n_blocks) : 0);
+    return calls - (gathers ? (FORWARD_EMISSIONS + 1) * (n_read - gathered->n_blocks) : 0);
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */
