@@ -114,6 +114,7 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
                   of->sequence_parallel ? "sp" : "");
     if (of->c > 1) strbuf_printf(out, " c%d", of->c);
     if (of->e > 1) strbuf_printf(out, " e%d", of->e);
+    if (of->joins_messages) strbuf_put(out, " blk");
 }
 
 void layout_put_heads(StrBuf *out) {

@@ -407,3 +407,13 @@ StageFacts facts_of_group(const Facts *facts, StageGroup group) {
     }
     return most;
 }
+
+bool facts_joins_messages(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (node_is_joined(graph->nodes[n])) return true;
+        }
+    }
+    return false;
+}
