@@ -108,13 +108,12 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
     } else {
         snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
     }
-    if (of->zero) snprintf(zero, sizeof(zero), "Z%d", of->zero);
-    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-2s %-2s", of->t, of->d, of->p, schedule,
+    if (of->zero) snprintf(zero, sizeof(zero), "Z%d%s", of->zero, of->joins_messages ? "b" : "");
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-3s%-2s", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
                   of->sequence_parallel ? "sp" : "");
     if (of->c > 1) strbuf_printf(out, " c%d", of->c);
     if (of->e > 1) strbuf_printf(out, " e%d", of->e);
-    if (of->joins_messages) strbuf_put(out, " blk");
 }
 
 void layout_put_heads(StrBuf *out) {
