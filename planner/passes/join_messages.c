@@ -137,8 +137,10 @@ static void place_sums(Joiner *j) {
         Unit *unit = &j->sums[k];
         unit->turn = -1;
         for (int i = 0; i < unit->count; i++) {
-            int made = message_of(j->in->nodes[unit->ids[i]])->inputs[0].node->id;
-            if (made > unit->turn) unit->turn = made;
+            const Node *reduce = message_of(j->in->nodes[unit->ids[i]]);
+            const Node *made = reduce->inputs[0].node;
+            if (!data_same_task(made, reduce)) made = reduce; /* kept from the backward before */
+            if (made->id > unit->turn) unit->turn = made->id;
         }
     }
     qsort(j->sums, (size_t)j->n_sums, sizeof(*j->sums), by_turn);
