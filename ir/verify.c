@@ -1,4 +1,5 @@
 /* The graph's invariants, checked again by inference: what every pass must leave true. */
+#include "ir/message_group.h"
 #include "ir/op.h"
 
 #include <string.h>
@@ -145,6 +146,8 @@ static bool check_node(const Graph *graph, Graph *scratch, const Node *node, Dia
     for (int i = 0; i < node->n_outputs; i++) {
         if (!check_sharding(graph, node, i, diag)) return false;
     }
+    const char *group = message_group_defect(graph, node);
+    if (group) return fail(node, group, diag);
     return check_blocked(graph, node, diag);
 }
 

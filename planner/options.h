@@ -27,7 +27,8 @@ typedef struct PlanOptions {
     const char *schedule; /* a row of schedules.def */
     bool cuda;            /* plan for CUDA devices; else for CPU cores */
     bool sequence_parallel;
-    int zero; /* ZeroStage */
+    int zero;           /* ZeroStage */
+    bool join_messages; /* on CUDA, of ZeRO-2 and 3: a block's weights, and gradients, at once */
     uint64_t seed;
     DType precision; /* of activations and products: dtype_is_precision */
     int frozen_bits; /* of frozen weights of blocks: 4 or 8 (pack_frozen); 0: as precision says */

@@ -1,5 +1,7 @@
 #include "runtime/describe_call.h"
 
+#include "ir/message_group.h"
+
 #include <stdio.h>
 
 /* What people call the tensor that a message carries: the parameter, or what is summed for it; ""
@@ -25,7 +27,10 @@ void describe_call(const RankContext *rank, const Node *node, TaskKind task, int
         return;
     }
     Arena *arena = arena_create();
-    snprintf(out, size, "%s%d.%d %s%s, %s:%d", word, node->chunk, micro, OPS[node->op].name,
-             tensor_name(rank, node, arena), node->loc.file ? node->loc.file : "?", node->loc.line);
+    int n_more = message_group_end(rank->program->graph, node->id) - node->id - 1;
+    const char *more = n_more > 0 ? arena_printf(arena, " and %d more", n_more) : "";
+    snprintf(out, size, "%s%d.%d %s%s%s, %s:%d", word, node->chunk, micro, OPS[node->op].name,
+             tensor_name(rank, node, arena), more, node->loc.file ? node->loc.file : "?",
+             node->loc.line);
     arena_destroy(arena);
 }

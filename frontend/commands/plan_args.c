@@ -213,10 +213,23 @@ bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag
     return false;
 }
 
+static bool messages_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *text = cli_text(args, OPT_ZERO_MESSAGES, "block");
+    options->join_messages = strcmp(text, "block") == 0;
+    if (options->join_messages || strcmp(text, "weight") == 0) return true;
+    diag_error(diag, NO_LOC,
+               "--zero-messages: '%s' is not block (one message for all weights of a block, one "
+               "for all gradients) or weight (one for each)",
+               text);
+    return false;
+}
+
 bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_ZERO, "0");
     options->zero = text[0] - '0';
-    if (strlen(text) == 1 && options->zero >= 0 && options->zero < N_ZERO_STAGES) return true;
+    if (strlen(text) == 1 && options->zero >= 0 && options->zero < N_ZERO_STAGES) {
+        return messages_from_args(args, options, diag);
+    }
     diag_error(diag, NO_LOC,
                "--zero: '%s' is not 0 (every rank has everything), 1 (the optimizer's state is "
                "divided over d), 2 (gradients, too) or 3 (weights, too)",

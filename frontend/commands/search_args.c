@@ -84,6 +84,10 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
         if (!plan_zero_from_args(args, &options, diag)) return false;
         request->zero = options.zero;
     }
+    if (cli_given(args, OPT_ZERO_MESSAGES)) {
+        if (!plan_zero_from_args(args, &options, diag)) return false;
+        request->messages = options.join_messages ? 2 : 1;
+    }
     double limit_gib = cli_real(args, OPT_MEMORY_LIMIT, 0);
     request->memory_limit_bytes = limit_gib * 1024 * 1024 * 1024;
     return true;

@@ -25,6 +25,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Ar
     options->sequence_parallel = of->sequence_parallel;
     options->recompute = of->recompute;
     options->zero = of->zero;
+    options->join_messages = of->joins_messages;
     options->split = found->split;
     options->n_split = of->p * of->n_chunks;
     int64_t batch = (int64_t)of->micro_batch * candidate_data(of);

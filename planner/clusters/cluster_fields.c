@@ -136,6 +136,8 @@ const ClusterField CLUSTER_FIELDS[] = {
          "products of one operand are one product"),
     FLAG("software.batches_products", software.batches_products, OPTIONAL,
          "alike products of one operand run at once"),
+    FLAG("software.joins_messages", software.joins_messages, OPTIONAL,
+         "ZeRO-2 and 3 may have a message for a block"),
     FLAG("software.joins_updates", software.joins_updates, OPTIONAL,
          "one kernel updates many parameters"),
     FLAG("software.folds_epilogues", software.folds_epilogues, OPTIONAL,

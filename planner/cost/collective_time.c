@@ -111,6 +111,14 @@ double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
     return choose(cluster, kind, bytes, group).us;
 }
 
+double collective_group_us(const Cluster *cluster, CollectiveKind kind, double bytes, int n_joined,
+                           const CollectiveGroup *group) {
+    double us = collective_us(cluster, kind, bytes, group);
+    if (n_joined < 2 || group->n_ranks < 2) return us;
+    double steps_us = collective_us(cluster, kind, 0, group) - cluster->node.collective_base_us;
+    return us + (steps_us > 0 ? steps_us : 0);
+}
+
 const char *collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
                                  const CollectiveGroup *group) {
     return choose(cluster, kind, bytes, group).algorithm;

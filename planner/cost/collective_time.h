@@ -28,6 +28,10 @@ typedef struct CollectiveGroup {
  * all-gather; of an all-to-all what one member has. 0 for a group of one. */
 double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group);
+/* Several in one of NCCL's groups, of so many bytes in all: one launch. Its channels are divided
+ * among them by bytes, so that one has parts of two, one behind the other: a second latency. */
+double collective_group_us(const Cluster *cluster, CollectiveKind kind, double bytes, int n_joined,
+                           const CollectiveGroup *group);
 const char *
 collective_algorithm(const Cluster *cluster, CollectiveKind kind, double bytes,
                      const CollectiveGroup *group); /* "ring", "tree", "nvls", "pairs" */

@@ -1,5 +1,6 @@
 #include "planner/cost/cost.h"
 
+#include "ir/message_group.h"
 #include "ir/op.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/exchange_clock.h"
@@ -100,7 +101,7 @@ static void shapes_of(const Plan *plan, const Node *node, Arena *arena, Shapes *
 }
 
 static double cluster_collective_us(const Device *device, const Plan *plan, const Node *node,
-                                    const CollectiveCost *message) {
+                                    const CollectiveCost *message, int n_joined) {
     Placement placement = placement_of(device, plan);
     CollectiveGroup group = {message->n_ranks, message->n_ranks, 1};
     if (message->mesh_axis >= 0) {
@@ -110,15 +111,15 @@ static double cluster_collective_us(const Device *device, const Plan *plan, cons
     }
     CollectiveKind kind = collective_kind(node->op);
     double bytes = message->bytes / message->n_steps * message->n_ranks; /* the whole tensor */
-    return collective_us(device->cluster, kind, bytes, &group);
+    return collective_group_us(device->cluster, kind, bytes, n_joined, &group);
 }
 
-static double ring_us(const Device *device, const CollectiveCost *message) {
+static double ring_us(const Device *device, const CollectiveCost *message, int n_joined) {
     double latency_us =
         device->step_latency_us > 0 ? device->step_latency_us : device->link_latency_us;
     double rate = device->step_bytes_per_second > 0 ? device->step_bytes_per_second
                                                     : device->link_bytes_per_second;
-    return message->n_steps * latency_us + message->bytes / rate * 1e6;
+    return (n_joined > 1 ? 2 : 1) * message->n_steps * latency_us + message->bytes / rate * 1e6;
 }
 
 /* What has a curve of its own is measured whole: reading its operands is part of it. */
@@ -136,19 +137,26 @@ static double flops_rate(const Device *device, const Node *node, const Type *inp
 /* One program while its nodes are priced. */
 typedef struct Pricing {
     const Plan *plan;
+    const Graph *graph;
     const Device *device;
     Arena *arena;
     Shapes shapes;
     NodePricer pricer; /* with a cluster */
 } Pricing;
 
+/* All messages of a group are priced with its first. */
 static void price_collective(const Pricing *p, const Node *node, Cost *cost) {
-    CollectiveCost message;
-    if (!cost_collective(p->plan, node, &message)) return;
+    CollectiveCost message, other;
+    if (!cost_collective(p->plan, node, &message) || node_is_joined(node)) return;
+    int end = message_group_end(p->graph, node->id), n_joined = end - node->id;
+    for (int k = node->id + 1; k < end; k++) {
+        if (cost_collective(p->plan, p->graph->nodes[k], &other)) message.bytes += other.bytes;
+    }
     if (p->device->cluster) {
-        cost->us = cost->collective_us = cluster_collective_us(p->device, p->plan, node, &message);
+        cost->us = cost->collective_us =
+            cluster_collective_us(p->device, p->plan, node, &message, n_joined);
     } else {
-        cost->collective_us = ring_us(p->device, &message);
+        cost->collective_us = ring_us(p->device, &message, n_joined);
         cost->us = p->device->call_us + cost->collective_us;
     }
 }
@@ -231,6 +239,7 @@ static bool add_task_message(TaskMessages *messages, const Plan *plan, const Nod
     CollectiveCost message;
     if (!cost_collective(plan, node, &message)) return false;
     if (!mesh_is_replicas(message.mesh_axis)) return false;
+    if (node_is_joined(node)) return true; /* the first of its group has all their time */
     bool gather = node->op == OP_ALL_GATHER;
     if (gather && messages->first_us == 0) messages->first_us = cost->us;
     if (!gather) messages->last_us = cost->us;
@@ -257,9 +266,10 @@ static void close_task(Cost *task, const TaskMessages *messages, const ExchangeC
 }
 
 static Pricing start_pricing(const Plan *plan, int program, const Device *device, Arena *arena) {
-    Pricing p = {.plan = plan, .device = device, .arena = arena};
+    const Graph *graph = plan->programs[program].graph;
+    Pricing p = {.plan = plan, .graph = graph, .device = device, .arena = arena};
     if (!device->cluster) return p;
-    p.pricer = node_pricer_create(device->cluster, plan->programs[program].graph, arena);
+    p.pricer = node_pricer_create(device->cluster, graph, arena);
     return p;
 }
 

@@ -2,6 +2,8 @@
 
 #include "planner/plan/zero.h"
 
+#include <math.h>
+
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -28,8 +30,20 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .largest = stage->largest,
                          .largest_in_block = stage->largest_in_block,
                          .largest_frozen = stage->largest_frozen,
-                         .largest_frozen_in_block = stage->largest_frozen_in_block};
+                         .largest_frozen_in_block = stage->largest_frozen_in_block,
+                         .n_blocks = of->n_weights + of->n_frozen > 0 ? stage->n_blocks : 0,
+                         .n_in_blocks = of->n_weights,
+                         .n_frozen_in_blocks = of->n_frozen,
+                         .block_parameters = of->n_parameters,
+                         .block_bytes = of->parameter_bytes + of->frozen_bytes,
+                         .largest_block = stage->largest_block,
+                         .largest_frozen_block = stage->largest_frozen_block};
     if (experts) return part;
+    part.n_blocks = stage->n_blocks;
+    part.n_in_blocks = stage->n_in_blocks - part.n_in_blocks;
+    part.n_frozen_in_blocks = stage->n_frozen_in_blocks - part.n_frozen_in_blocks;
+    part.block_parameters = stage->block_parameters - part.block_parameters;
+    part.block_bytes = stage->block_bytes - part.block_bytes;
     part.n_weights = stage->n_weights - part.n_weights;
     part.n_frozen = stage->n_frozen - part.n_frozen;
     part.frozen_bytes = stage->frozen_bytes - part.frozen_bytes;
@@ -49,12 +63,21 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->gradient_bytes += count * segment->gradient_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
     add_experts(&sum->experts, &segment->experts, count);
+    if (is_block) {
+        sum->n_blocks += count;
+        sum->n_in_blocks += count * segment->n_weights;
+        sum->n_frozen_in_blocks += count * segment->n_frozen;
+        sum->block_parameters += count * segment->n_parameters;
+        sum->block_bytes += count * (segment->parameter_bytes + segment->frozen_bytes);
+    }
     if (count <= 0) return;
     sum->largest = larger(sum->largest, segment->largest_weight);
     sum->largest_frozen = larger(sum->largest_frozen, segment->largest_frozen);
     if (!is_block) return;
     sum->largest_frozen_in_block = larger(sum->largest_frozen_in_block, segment->largest_frozen);
     sum->largest_in_block = larger(sum->largest_in_block, segment->largest_weight);
+    sum->largest_block = larger(sum->largest_block, segment->n_parameters);
+    sum->largest_frozen_block = larger(sum->largest_frozen_block, segment->frozen_bytes);
 }
 
 void stage_weights_join(StageWeights *sum, const StageWeights *other) {
@@ -71,6 +94,13 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->largest_frozen = larger(sum->largest_frozen, other->largest_frozen);
     sum->largest_frozen_in_block =
         larger(sum->largest_frozen_in_block, other->largest_frozen_in_block);
+    sum->n_blocks += other->n_blocks;
+    sum->n_in_blocks += other->n_in_blocks;
+    sum->n_frozen_in_blocks += other->n_frozen_in_blocks;
+    sum->block_parameters += other->block_parameters;
+    sum->block_bytes += other->block_bytes;
+    sum->largest_block = larger(sum->largest_block, other->largest_block);
+    sum->largest_frozen_block = larger(sum->largest_frozen_block, other->largest_frozen_block);
 }
 
 static int64_t part_of(int64_t bytes, bool divided, int d) {
@@ -83,17 +113,21 @@ ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) 
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
- * beside them, so many and one more of those in blocks. */
-static int64_t moving_parameters(const StageWeights *stage, const Cluster *cluster) {
-    int64_t n = stage->largest;
-    if (!cluster->is_cpu) n += (ZERO_LEAD + 1) * stage->largest_in_block;
+ * beside them, so many and one more of those in blocks; where a block's are one, a block beside it
+ * or another. */
+static int64_t moving_parameters(const StageWeights *stage, const Cluster *cluster, bool joins) {
+    int64_t n = stage->largest, block = stage->largest_block;
+    if (!cluster->is_cpu)
+        n = joins ? larger(n, block) + block : n + (ZERO_LEAD + 1) * stage->largest_in_block;
     return n < stage->n_parameters ? n : stage->n_parameters;
 }
 
 /* Likewise, of frozen ones. */
-static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *cluster) {
-    int64_t bytes = stage->largest_frozen;
-    if (!cluster->is_cpu) bytes += (ZERO_LEAD + 1) * stage->largest_frozen_in_block;
+static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *cluster, bool joins) {
+    int64_t bytes = stage->largest_frozen, block = stage->largest_frozen_block;
+    if (!cluster->is_cpu)
+        bytes = joins ? larger(bytes, block) + block
+                      : bytes + (ZERO_LEAD + 1) * stage->largest_frozen_in_block;
     return bytes < stage->frozen_bytes ? bytes : stage->frozen_bytes;
 }
 
@@ -108,23 +142,29 @@ static WeightBytes kept_bytes(const StageWeights *part, int zero, int d) {
     };
 }
 
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero,
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
                                Replicas replicas) {
     const StageWeights experts = stage_weights_part(stage, true);
     const StageWeights others = stage_weights_part(stage, false);
-    WeightBytes bytes = kept_bytes(&others, zero, replicas.others);
-    WeightBytes more = kept_bytes(&experts, zero, replicas.experts);
+    WeightBytes bytes = kept_bytes(&others, zero.stage, replicas.others);
+    WeightBytes more = kept_bytes(&experts, zero.stage, replicas.experts);
     bytes.parameter += more.parameter;
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
-    if (replicas.others == 1 || zero < ZERO_GRADIENTS) return bytes;
-    double moving = (double)moving_parameters(moves, cluster), n = (double)moves->n_parameters;
+    if (replicas.others == 1 || zero.stage < ZERO_GRADIENTS) return bytes;
+    double moving = (double)moving_parameters(moves, cluster, zero.joins),
+           n = (double)moves->n_parameters;
     double share = moving > 0 ? moving / n : 0;
     bytes.moving = (int64_t)(share * (double)moves->gradient_bytes);
-    if (zero < ZERO_PARAMETERS) return bytes;
+    if (zero.joins && n > 0) {
+        double part = (double)moves->largest_block / n;
+        bytes.workspace = larger((int64_t)(part * (double)moves->gradient_bytes),
+                                 zero.stage < ZERO_PARAMETERS ? 0 : moves->largest_frozen_block);
+    }
+    if (zero.stage < ZERO_PARAMETERS) return bytes;
     int64_t trained = (int64_t)(share * (double)moves->parameter_bytes);
-    bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster));
+    bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster, zero.joins));
     return bytes;
 }
 
@@ -140,39 +180,69 @@ typedef struct WeightTimes {
     double gather_us, reduce_us, all_gather_us, all_reduce_us;
 } WeightTimes;
 
-static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group, int zero,
-                                const StageWeights *part) {
-    WeightTimes times = {0};
-    double n = part->n_weights, n_all = part->n_weights + part->n_frozen;
-    if (group->n_ranks < 2 || n_all == 0) return times;
-    if (n > 0) {
-        double bytes = (double)part->n_parameters * cluster->software.gradient_bytes / n;
-        times.reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes, group);
-        times.all_reduce_us = n * times.reduce_us;
+/* `n` messages of so many bytes together, and `n_blocks` groups of them, n_joined in all. */
+typedef struct Messages {
+    double n, bytes, n_blocks, n_joined, block_bytes;
+} Messages;
+
+static void price_messages(const Cluster *cluster, const CollectiveGroup *group,
+                           CollectiveKind kind, Messages of, double *out_one_us,
+                           double *out_all_us) {
+    double n_units = of.n + of.n_blocks;
+    if (of.n > 0) *out_all_us = of.n * collective_us(cluster, kind, of.bytes / of.n, group);
+    if (of.n_blocks > 0) {
+        int n_joined = (int)ceil(of.n_joined / of.n_blocks);
+        *out_all_us +=
+            of.n_blocks *
+            collective_group_us(cluster, kind, of.block_bytes / of.n_blocks, n_joined, group);
     }
-    if (zero < ZERO_PARAMETERS) return times;
-    double bytes = (double)(part->parameter_bytes + part->frozen_bytes);
-    times.gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes / n_all, group);
-    times.all_gather_us = n_all * times.gather_us;
+    if (n_units > 0) *out_one_us = *out_all_us / n_units;
+}
+
+static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group,
+                                ZeroChoice zero, const StageWeights *part) {
+    WeightTimes times = {0};
+    if (group->n_ranks < 2) return times;
+    bool joins = zero.joins && part->n_blocks > 0;
+    double bytes = cluster->software.gradient_bytes;
+    Messages reduced = {part->n_weights, (double)part->n_parameters * bytes, 0, 0, 0};
+    Messages gathered = {part->n_weights + part->n_frozen,
+                         (double)(part->parameter_bytes + part->frozen_bytes), 0, 0, 0};
+    if (joins && part->n_in_blocks > 0) {
+        reduced =
+            (Messages){part->n_weights - part->n_in_blocks,
+                       (double)(part->n_parameters - part->block_parameters) * bytes,
+                       part->n_blocks, part->n_in_blocks, (double)part->block_parameters * bytes};
+    }
+    int n_in_blocks = part->n_in_blocks + part->n_frozen_in_blocks;
+    if (joins && n_in_blocks > 0) {
+        gathered = (Messages){gathered.n - n_in_blocks, gathered.bytes - (double)part->block_bytes,
+                              part->n_blocks, n_in_blocks, (double)part->block_bytes};
+    }
+    price_messages(cluster, group, COLLECTIVE_REDUCE_SCATTER, reduced, &times.reduce_us,
+                   &times.all_reduce_us);
+    if (zero.stage < ZERO_PARAMETERS) return times;
+    price_messages(cluster, group, COLLECTIVE_ALL_GATHER, gathered, &times.gather_us,
+                   &times.all_gather_us);
     return times;
 }
 
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], bool sums_experts,
-                      int zero, const StageWeights *chunk, double forward_us, double backward_us,
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], ZeroChoice zero,
+                      const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us) {
     TaskData data = {0, 0, 0};
-    if (zero < ZERO_GRADIENTS) return data;
+    if (zero.stage < ZERO_GRADIENTS) return data;
     const ClusterSoftware *software = &cluster->software;
     const StageWeights others = stage_weights_part(chunk, false);
     const StageWeights experts = stage_weights_part(chunk, true);
     WeightTimes times = weight_times(cluster, &groups[0], zero, &others);
     WeightTimes more = weight_times(cluster, &groups[1], zero, &experts);
-    if (!sums_experts) more.reduce_us = more.all_reduce_us = 0;
+    if (!zero.sums_experts) more.reduce_us = more.all_reduce_us = 0;
     double gathers_us = times.all_gather_us + more.all_gather_us;
     double reduces_us = times.all_reduce_us + more.all_reduce_us;
     double gather_us = times.gather_us > 0 ? times.gather_us : more.gather_us;
     double reduce_us = times.reduce_us > 0 ? times.reduce_us : more.reduce_us;
-    if (zero >= ZERO_PARAMETERS) {
+    if (zero.stage >= ZERO_PARAMETERS) {
         data.forward_us = exposed_us(software, gathers_us, gather_us, forward_us);
     }
     if (weights_us > 0) {

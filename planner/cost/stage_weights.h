@@ -18,7 +18,17 @@ typedef struct StageWeights {
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */
+    int n_blocks, n_in_blocks, n_frozen_in_blocks;   /* of these, what is in blocks */
+    int64_t block_parameters, block_bytes;           /* bytes: parameter and frozen ones */
+    int64_t largest_block, largest_frozen_block;     /* parameters, and frozen bytes, of one */
 } StageWeights;
+
+/* ZeRO's stage; joins: a block has one message for its weights, and one for its gradients;
+ * sums_experts: those of experts are summed over replicas, which c alone does not. */
+typedef struct ZeroChoice {
+    int stage;
+    bool joins, sums_experts;
+} ZeroChoice;
 
 /* Ranks that have the same of a parameter: of those that e divides, and of all others. */
 typedef struct Replicas {
@@ -32,9 +42,10 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other);
 /* What one of them keeps. */
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
-    int64_t moving; /* whole weights and gradients between their messages and the work on them */
+    int64_t workspace; /* that packs a block's messages, where they are one */
+    int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, int zero,
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
                                Replicas replicas);
 /* Those of them that e divides, or the others. */
 StageWeights stage_weights_part(const StageWeights *stage, bool experts);
@@ -53,10 +64,9 @@ typedef struct TaskData {
 
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
  * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0).
- * groups: replicas of others, and of experts, whose gradients c alone does not sum; times are the
- * tasks' without these messages. */
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], bool sums_experts,
-                      int zero, const StageWeights *chunk, double forward_us, double backward_us,
+ * groups: replicas of others, and of experts; times are the tasks' without these messages. */
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], ZeroChoice zero,
+                      const StageWeights *chunk, double forward_us, double backward_us,
                       double weights_us);
 
 /* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first

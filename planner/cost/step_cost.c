@@ -140,7 +140,7 @@ static void add_task_data(Pricing *x) {
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
         if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
-            data = task_data_us(x->costs->cluster, groups.of, candidate->d > 1, candidate->zero,
+            data = task_data_us(x->costs->cluster, groups.of, candidate_zero(candidate),
                                 &chunk->weights, chunk->forward_us, chunk->backward_us,
                                 chunk->weights_us);
             before = *chunk;
@@ -221,14 +221,17 @@ UpdateKind candidate_update(const Candidate *candidate) {
 
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights) {
     if (candidate_replicas(candidate) == 1 || candidate->zero < ZERO_GRADIENTS) return 0;
-    int n_experts = weights->experts.n_weights, n_summed = weights->n_weights;
-    int n_gathered =
-        candidate_replicas_by_kind(candidate).experts > 1 ? n_summed : n_summed - n_experts;
-    if (candidate->d == 1) n_summed -= n_experts;
-    int n_frozen = weights->n_frozen;
-    if (candidate_replicas_by_kind(candidate).experts == 1) n_frozen -= weights->experts.n_frozen;
-    return 2 *
-           (n_summed + (candidate->zero < ZERO_PARAMETERS ? 0 : (int64_t)n_gathered + n_frozen));
+    bool all_gathered = candidate_replicas_by_kind(candidate).experts > 1;
+    bool all_summed = candidate->d > 1, gathers = candidate->zero >= ZERO_PARAMETERS;
+    const StageWeights others = stage_weights_part(weights, false);
+    const StageWeights *summed = all_summed ? weights : &others;
+    const StageWeights *gathered = all_gathered ? weights : &others;
+    int64_t calls = 2 * summed->n_weights; /* messages, and what adds them up */
+    if (gathers) calls += 2 * (gathered->n_weights + gathered->n_frozen); /* forward, backward */
+    if (!candidate->joins_messages || weights->n_blocks == 0) return calls;
+    int n_read = gathered->n_in_blocks + gathered->n_frozen_in_blocks;
+    calls -= summed->n_in_blocks - summed->n_blocks;
+    return calls - (gathers ? (FORWARD_EMISSIONS + 1) * (n_read - gathered->n_blocks) : 0);
 }
 
 /* Messages between stages: of each value that crosses a border, forward and backward. */
@@ -271,11 +274,14 @@ static void price_memory(const Pricing *x, StepCost *out) {
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
         WeightBytes weights =
-            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate->zero,
+            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate_zero(candidate),
                                candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
-        if (candidate->zero && candidate_replicas(candidate) > 1) scratch += x->layout->zero_bytes;
+        if (candidate->zero && candidate_replicas(candidate) > 1) {
+            scratch += weights.workspace > x->layout->zero_bytes ? weights.workspace
+                                                                 : x->layout->zero_bytes;
+        }
         int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
         int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;

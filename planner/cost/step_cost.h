@@ -17,8 +17,12 @@ typedef struct Candidate {
     Recompute recompute;
     int zero; /* ZeroStage */
     bool sequence_parallel;
-    int c, e; /* context and expert degree; 0: 1 */
+    int c, e;            /* context and expert degree; 0: 1 */
+    bool joins_messages; /* of a block, with ZeRO-2 and 3 */
 } Candidate;
+static inline ZeroChoice candidate_zero(const Candidate *candidate) {
+    return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1};
+}
 static inline int candidate_c(const Candidate *candidate) {
     return candidate->c > 1 ? candidate->c : 1;
 }

@@ -117,6 +117,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
         strbuf_destroy(&known);
         return NULL;
     }
+    bool moves_messages = info->run == pass_spread_messages || info->run == pass_join_messages;
     PassContext ctx = {
         .arena = arena,
         .diag = diag,
@@ -135,7 +136,8 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .frozen_bits = info->run == pass_pack_frozen ? 4 : 0,
                     .fp8_tensor_cores = info->run == pass_multiply_fp8,
                     .recompute = RECOMPUTE_FULL,
-                    .zero = 1 + 2 * (info->run == pass_spread_messages),
+                    .zero = moves_messages ? ZERO_PARAMETERS : ZERO_OPTIMIZER,
+                    .join_messages = info->run == pass_join_messages,
                     .expert_parts = 1 + (info->run == pass_part_slots),
                     .cuda = true}};
     ctx.chunk_of_block = ARENA_ARRAY(arena, int, ctx.n_blocks + 1);

@@ -16,6 +16,7 @@
  * the last time before, and memory of its own where there is none yet. What else the update makes
  * of shards goes there, too.
  */
+#include "ir/message_group.h"
 #include "planner/passes/pass.h"
 
 #include <limits.h>
@@ -37,11 +38,12 @@ typedef struct Planner {
     Arena *arena;
     Storage *storages;
     int n_storages;
-    int *storage_of; /* by value index, -1: none */
-    int *last_use;   /* by value index */
-    bool *keep;      /* by value index: read in a later part, by another chunk or by the host */
-    int *frame;      /* by value index: the chunk in whose frame it is kept */
-    bool splits;     /* there are nodes of phase weights, for which frames keep values, too */
+    int *storage_of;  /* by value index, -1: none */
+    int *last_use;    /* by value index */
+    bool *keep;       /* by value index: read in a later part, by another chunk or by the host */
+    int *frame;       /* by value index: the chunk in whose frame it is kept */
+    int *group_first; /* by id of a message in a group: the group's first node */
+    bool splits;      /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
 
@@ -108,6 +110,19 @@ static void keep_sent(Planner *p) {
         int value = value_index(node->inputs[0]);
         bool here = waited[n] > n && segment_of(reader) == segment_of(node);
         if (here && p->last_use[value] < reader->id) p->last_use[value] = reader->id;
+    }
+}
+
+/* Messages of a group run at the same time: all operands stay to the last one. */
+static void keep_groups(Planner *p) {
+    const Graph *graph = p->graph;
+    for (int n = 0, end; n < graph->n_nodes; n = end) {
+        end = message_group_end(graph, n);
+        for (int k = n; k < end && end > n + 1; k++) {
+            int value = value_index(graph->nodes[k]->inputs[0]);
+            p->group_first[k] = n;
+            if (p->last_use[value] < end - 1) p->last_use[value] = end - 1;
+        }
     }
 }
 
@@ -178,6 +193,7 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
     storage.segment = segment_of(node);
     storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
+    if (node_is_joined(node)) storage.first = p->group_first[node->id];
     storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
     if (OPS[node->op].flags & PERSISTENT) {
         storage.region = REGION_PERSISTENT;
@@ -480,10 +496,12 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.last_use = ARENA_ARRAY(work, int, n_values + 1);
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);
     p.frame = ARENA_ARRAY(work, int, n_values + 1);
+    p.group_first = ARENA_ARRAY(work, int, graph->n_nodes + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
     keep_outputs(&p);
     if (cuda) keep_sent(&p);
+    keep_groups(&p);
     make_storages(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);

@@ -15,7 +15,7 @@
  * first gather is waited for, and the last sum.
  * In a process on CPUs nothing overlaps, and no memory is spent.
  */
-#include "planner/passes/pass.h"
+#include "planner/passes/data_messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,27 +36,6 @@ typedef struct Spreader {
     int n_gathers, n_sums;
 } Spreader;
 
-static bool is_over_data(const Node *node) {
-    const char *name = node_string(node, ATTR_mesh);
-    int mesh = mesh_axis_find(name, (int)strlen(name));
-    return node->phase != PHASE_UPDATE && mesh_is_replicas(mesh);
-}
-
-static bool is_gather(const Node *node) {
-    return node->op == OP_ALL_GATHER && is_over_data(node) &&
-           OPS[node->inputs[0].node->op].flags & PERSISTENT;
-}
-
-/* A gradient's share on its way to its sum: reduce_scatter and accumulate. */
-static bool is_sum(const Node *node) {
-    return node->op == OP_ACCUMULATE && node->inputs[1].node->op == OP_REDUCE_SCATTER &&
-           node->inputs[1].node->phase == node->phase && is_over_data(node->inputs[1].node);
-}
-
-static bool same_task(const Node *a, const Node *b) {
-    return a->phase == b->phase && a->chunk == b->chunk;
-}
-
 static int64_t message_bytes(const Spreader *s, int id) {
     const Node *node = s->in->nodes[id];
     return type_local_bytes(&node->types[0], &node->shardings[0], &s->in->mesh);
@@ -66,11 +45,11 @@ static int64_t message_bytes(const Spreader *s, int id) {
 static void merge_gathers(Spreader *s) {
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
-        for (int k = n - 1; is_gather(node) && k >= 0; k--) {
+        for (int k = n - 1; data_is_gather(node) && k >= 0; k--) {
             Node *other = s->in->nodes[k];
-            if (!same_task(other, node) && !(OPS[other->op].flags & LEAF)) break;
-            if (!is_gather(other) || s->merged[k] || other->block != node->block ||
-                !same_task(other, node) || !value_equal(other->inputs[0], node->inputs[0])) {
+            if (!data_same_task(other, node) && !(OPS[other->op].flags & LEAF)) break;
+            if (!data_is_gather(other) || s->merged[k] || other->block != node->block ||
+                !data_same_task(other, node) || !value_equal(other->inputs[0], node->inputs[0])) {
                 continue;
             }
             s->merged[n] = other;
@@ -115,14 +94,14 @@ static void find_fixed(Spreader *s) {
     int *uses = graph_count_uses(s->in, s->ctx->arena);
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
-        if (is_sum(node)) s->fixed[n] = uses[node->inputs[1].node->id * MAX_OUTPUTS] > 1;
+        if (data_is_sum(node)) s->fixed[n] = uses[node->inputs[1].node->id * MAX_OUTPUTS] > 1;
     }
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *sum = node->inputs[i].node;
-            bool moves = is_sum(node) && node->inputs[0].node == sum;
-            if (is_sum(sum) && same_task(node, sum) && !moves) s->fixed[sum->id] = true;
+            bool moves = data_is_sum(node) && node->inputs[0].node == sum;
+            if (data_is_sum(sum) && data_same_task(node, sum) && !moves) s->fixed[sum->id] = true;
         }
     }
 }
@@ -156,9 +135,9 @@ static void spread(Spreader *s) {
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         if (OPS[node->op].flags & LEAF && node->op != OP_RECV) continue;
-        if (last && !same_task(node, last)) spread_task(s);
-        if (is_gather(node) && !s->merged[n]) s->gathers[s->n_gathers++] = n;
-        if (is_sum(node)) s->sums[s->n_sums++] = n;
+        if (last && !data_same_task(node, last)) spread_task(s);
+        if (data_is_gather(node) && !s->merged[n]) s->gathers[s->n_gathers++] = n;
+        if (data_is_sum(node)) s->sums[s->n_sums++] = n;
         last = node;
     }
     spread_task(s);

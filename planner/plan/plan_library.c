@@ -9,6 +9,8 @@
  */
 #include "planner/plan/plan_library.h"
 
+#include "ir/message_group.h"
+
 enum {
     PROGRAM_BYTES = 16 << 20, /* text and data touched of the program, oneDNN, libc, libgomp */
     RANK_BYTES = 384 << 10,   /* thread stack, mostly attention's tiles, and tables */
@@ -63,7 +65,7 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t byte
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (!node_is_called(node)) continue;
+        if (!node_is_called(node) || node_is_joined(node)) continue;
         per_task[node->phase][node->chunk] += is_elementwise(node) ? elementwise_bytes : bytes;
     }
     for (int t = 0; t < stage->n_tasks; t++) {

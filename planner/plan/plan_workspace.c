@@ -1,4 +1,5 @@
 /* Memory that kernels use within one call, beside values: at the end of a rank's scratch. */
+#include "ir/message_group.h"
 #include "ir/op.h"
 #include "planner/plan/plan.h"
 
@@ -82,11 +83,13 @@ static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
 
 Workspace program_workspace(const Graph *graph, bool cuda) {
     Workspace workspace = {0};
+    int64_t group = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         WorkspacePart part = node_workspace_part(node);
         int64_t bytes = align(node_bytes(graph, node, cuda));
-        if (bytes > workspace.bytes[part]) workspace.bytes[part] = bytes;
+        group = node_is_joined(node) ? group + bytes : bytes; /* all of a group's at once */
+        if (group > workspace.bytes[part]) workspace.bytes[part] = group;
     }
     for (int part = 0; part < N_WORKSPACE_PARTS; part++) {
         workspace.offset[part] = workspace.total;

@@ -22,6 +22,7 @@ typedef struct SearchRequest {
     const char *schedule;
     int recompute;             /* Recompute, or -1 */
     int zero;                  /* ZeroStage, or -1 */
+    int messages;              /* with ZeRO-2 and 3, of 1: each weight, 2: a block; or ANY */
     int sequence_parallel;     /* 0, 1, or -1 */
     double memory_limit_bytes; /* per device; 0: the cluster's */
     int n_top;                 /* how many to return; 0: 10 */

@@ -340,6 +340,27 @@ static bool z_allows(const SearchSpace *space, const Candidate *candidate, int v
     return value >= 0 && value < N_ZERO_STAGES;
 }
 
+/* messages of ZeRO-2 and 3: of each weight, or of a block's together, which takes more memory */
+static int m_get(const Candidate *candidate) {
+    return candidate->joins_messages;
+}
+static bool m_joins(const SearchSpace *space, const Candidate *candidate) {
+    return space->costs->cluster->software.joins_messages && space->costs->n_blocks > 0 &&
+           candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
+}
+static void m_set(const SearchSpace *space, Candidate *candidate, int value) {
+    candidate->joins_messages = value != 0 && m_joins(space, candidate);
+}
+static int m_fixed(const SearchSpace *space) {
+    return space->request->messages == ANY ? -1 : space->request->messages - 1;
+}
+static int m_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    return two_values(m_joins(space, candidate) ? 2 : 1, out);
+}
+static const char *m_name(int value) {
+    return value ? "block" : "weight";
+}
+
 const SearchAxis SEARCH_AXES[] = {
     {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
     {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get,
@@ -368,6 +389,8 @@ const SearchAxis SEARCH_AXES[] = {
      v_fixed, v_values, v_allows, NULL},
     {"zero", "--zero", false, "it is 0, 1, 2 or 3", z_get, z_set, z_fixed, z_values, z_allows,
      NULL},
+    {"zero-messages", "--zero-messages", false, "it is block or weight", m_get, m_set, m_fixed,
+     m_values, is_flag, m_name},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
 const int SEARCH_LAYOUT_AXES = 8;

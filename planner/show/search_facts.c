@@ -59,7 +59,7 @@ void memory_put_parts(StrBuf *out, const StepCost *cost) {
 }
 
 const char *layout_text(const Candidate *candidate, char *text) {
-    char chunks[16] = "", recompute[32] = "", zero[16] = "", context[16] = "";
+    char chunks[16] = "", recompute[32] = "", zero[32] = "", context[16] = "";
     char experts[16] = "";
     if (candidate->c > 1) snprintf(context, sizeof(context), " c=%d", candidate->c);
     if (candidate->e > 1) snprintf(experts, sizeof(experts), " e=%d", candidate->e);
@@ -67,7 +67,10 @@ const char *layout_text(const Candidate *candidate, char *text) {
     if (candidate->recompute != RECOMPUTE_NONE) {
         snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
     }
-    if (candidate->zero) snprintf(zero, sizeof(zero), ", ZeRO-%d", candidate->zero);
+    if (candidate->zero) {
+        snprintf(zero, sizeof(zero), ", ZeRO-%d%s", candidate->zero,
+                 candidate->joins_messages ? " by block" : "");
+    }
     snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
              experts, candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
              candidate->micro_batch, recompute, zero, candidate->sequence_parallel ? ", sp" : "");
@@ -105,8 +108,8 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
     } else {
         snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
     }
-    if (of->zero) snprintf(zero, sizeof(zero), "Z%d", of->zero);
-    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-2s %-2s", of->t, of->d, of->p, schedule,
+    if (of->zero) snprintf(zero, sizeof(zero), "Z%d%s", of->zero, of->joins_messages ? "b" : "");
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-3s%-2s", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
                   of->sequence_parallel ? "sp" : "");
     if (of->c > 1) strbuf_printf(out, " c%d", of->c);

@@ -1,5 +1,6 @@
 #include "planner/show/show_facts.h"
 
+#include "ir/message_group.h"
 #include "ir/op.h"
 #include "ir/ops/route.h"
 
@@ -216,9 +217,10 @@ static Tally tally_program(const Plan *plan, int program, int mesh_axis, int sta
         if (!cost_collective(plan, node, &one)) continue;
         if (one.mesh_axis != mesh_axis || one.stage_comm != stage_comm) continue;
         int64_t n_times = node->phase == PHASE_UPDATE ? 1 : plan->n_micro;
+        tally.bytes += one.bytes * (double)n_times;
+        if (node_is_joined(node)) continue; /* goes with the one before it */
         tally.n_calls += n_times;
         tally.n_calls_of[node->op] += n_times;
-        tally.bytes += one.bytes * (double)n_times;
     }
     return tally;
 }
@@ -404,4 +406,14 @@ StageFacts facts_of_group(const Facts *facts, StageGroup group) {
         if (one->idle_us > most.idle_us) most.idle_us = one->idle_us;
     }
     return most;
+}
+
+bool facts_joins_messages(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (node_is_joined(graph->nodes[n])) return true;
+        }
+    }
+    return false;
 }

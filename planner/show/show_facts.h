@@ -79,6 +79,9 @@ PackedFacts facts_count_packed(const Plan *plan);
 /* How many runs the slots of a mixture's experts are cut into; 1 without experts. */
 int facts_count_expert_parts(const Plan *plan);
 
+/* Have blocks one message for all their weights, or gradients (ir/message_group.h)? */
+bool facts_joins_messages(const Plan *plan);
+
 /* Neighbouring stages that are alike; beyond `n_most` stages also those that are alike but for
  * frames. Returns how many; *out_groups is owned by the facts' arena. */
 int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups);

@@ -15,6 +15,7 @@
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
  *                     operands a micro-batch runs on all stages, by what multiplies them; null:
  * none zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
+ *   zero_messages     block: a block's weights, and gradients, are one message; else absent
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
  *   seed, learning_rate
@@ -131,6 +132,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_expert_parts(root, plan);
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
+    if (facts_joins_messages(plan)) json_put_name(root, "zero_messages", "block");
     json_put_name(root, "recompute", recompute_mode_name(plan->recompute));
     json_put_int(root, "seed", (int64_t)plan->seed);
     json_put_real(root, "learning_rate", plan->learning_rate);

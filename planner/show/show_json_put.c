@@ -47,6 +47,9 @@ void json_put_candidate(json_t *object, const Candidate *candidate) {
     json_put_int(object, "micro_batches", candidate->n_micro);
     json_put_name(object, "recompute", recompute_mode_name(candidate->recompute));
     json_put_int(object, "zero", candidate->zero);
+    if (candidate->zero >= ZERO_GRADIENTS) {
+        json_put_name(object, "zero_messages", candidate->joins_messages ? "block" : "weight");
+    }
     json_object_set_new(object, "sequence_parallel", json_boolean(candidate->sequence_parallel));
 }
 

@@ -76,8 +76,8 @@ static void put_layout(StrBuf *out, const SearchFacts *facts, int expert_parts) 
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
     if (!of->zero) return;
     put_label(out, "zero");
-    strbuf_printf(out, "%d: %s divided over d%s\n", of->zero, zero_stage_text(of->zero),
-                  zero_replicas_text(of->c > 1, of->e > 1));
+    strbuf_printf(out, "%d: %s divided over d%s%s\n", of->zero, zero_stage_text(of->zero),
+                  zero_replicas_text(of->c > 1, of->e > 1), of->joins_messages ? "; by block" : "");
 }
 
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {

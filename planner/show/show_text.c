@@ -82,8 +82,9 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     put_undivided(out, facts);
     if (plan->zero) {
         put_label(out, "zero");
-        strbuf_printf(out, "%d: %s divided over d%s\n", plan->zero, zero_stage_text(plan->zero),
-                      zero_replicas_text(size[MESH_C] > 1, size[MESH_E] > 1));
+        strbuf_printf(out, "%d: %s divided over d%s%s\n", plan->zero, zero_stage_text(plan->zero),
+                      zero_replicas_text(size[MESH_C] > 1, size[MESH_E] > 1),
+                      facts_joins_messages(plan) ? "; by block" : "");
     }
 }
 

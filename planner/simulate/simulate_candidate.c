@@ -159,8 +159,8 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     DataGroups groups = data_groups(&of->placement);
     TaskData data =
-        task_data_us(of->costs->cluster, groups.of, of->candidate->d > 1, of->candidate->zero,
-                     &share->weights, chunk->forward_us, chunk->backward_us, chunk->weights_us);
+        task_data_us(of->costs->cluster, groups.of, candidate_zero(of->candidate), &share->weights,
+                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;
@@ -344,7 +344,7 @@ static void price_update(CandidateLoad *of) {
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
         WeightBytes weights =
-            stage_weight_bytes(&share->weights, of->costs->cluster, candidate->zero,
+            stage_weight_bytes(&share->weights, of->costs->cluster, candidate_zero(candidate),
                                candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +

@@ -10,8 +10,11 @@
  * overwritten and has to stay the zero that it was at the start.
  *
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
- * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2.
+ * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2. Of a
+ * group of messages all results are there from the first one's time, all operands to the last
+ * one's.
  */
+#include "ir/message_group.h"
 #include "planner/verify/verify.h"
 
 #include <limits.h>
@@ -65,7 +68,7 @@ static bool same_place(const Storage *storage, const Buffer *buffer, const Node 
 static void read_operand(Lifetimes *l, const Node *node, int operand) {
     Value value = node->inputs[operand];
     Storage *storage = &l->storages[l->storage_of[value_index(value)]];
-    int segment = verify_segment(node), time = 2 * node->id + 1;
+    int segment = verify_segment(node), time = 2 * (message_group_end(l->graph, node->id) - 1) + 1;
     if (!value_equal(storage->current, value)) {
         verify_defect(l->v, node->loc, "%s: %s reads %s, which %s has overwritten in place",
                       where(l), text(l, (Value){(Node *)node, 0}), text(l, value),
@@ -144,6 +147,7 @@ static void write_output(Lifetimes *l, const Node *node, int output) {
                        .first_value = value,
                        .current = value,
                        .pinned = -1};
+    for (int n = node->id; node_is_joined(l->graph->nodes[n]); n--) storage.first = 2 * n - 1;
     if (node->op == OP_RECV) storage.first = 2 * l->segment_first[segment];
     if (node->op == OP_INPUT) {
         storage.first = buffer->region == REGION_SCRATCH ? 2 * l->segment_first[segment] : -1;

@@ -172,3 +172,37 @@ int cuda_collective_steps(const CollectiveCommand *c, Arena *arena,
     out[0] = nccl_step(c, c->kind, c->in, c->out, c->outer * c->axis_local * c->inner);
     return 1;
 }
+
+static const CollectiveCommand *member_at(const CollectiveCommand *command, int k) {
+    return k == 0 ? command : &command->more[k - 1];
+}
+
+int cuda_group_steps(const CollectiveCommand *command, Arena *arena, CollectiveStep **out) {
+    enum { PACK, SEND, UNPACK, N_PARTS };
+    int n_members = command->n_more + 1, count = 0;
+    CollectiveStep(*steps)[MAX_COLLECTIVE_STEPS] =
+        arena_alloc(arena, (size_t)n_members * sizeof(*steps));
+    int *n_steps = ARENA_ARRAY(arena, int, n_members);
+    *out = ARENA_ARRAY(arena, CollectiveStep, n_members * MAX_COLLECTIVE_STEPS);
+    for (int k = 0; k < n_members; k++) {
+        n_steps[k] = cuda_collective_steps(member_at(command, k), arena, steps[k]);
+        if (n_steps[k] == 0) return 0;
+    }
+    for (int part = PACK; part < N_PARTS; part++) {
+        for (int k = 0; k < n_members; k++) {
+            for (int i = 0, now = PACK; i < n_steps[k]; i++) {
+                now = !steps[k][i].is_launch ? SEND : now == PACK ? PACK : UNPACK;
+                if (now == part) (*out)[count++] = steps[k][i];
+            }
+        }
+    }
+    return count;
+}
+
+int cuda_group_nodes(const CollectiveStep *steps, int n_steps) {
+    int count = 0;
+    for (int i = 0; i < n_steps; i++) {
+        count += steps[i].is_launch || i == 0 || steps[i - 1].is_launch;
+    }
+    return count;
+}

@@ -34,9 +34,14 @@ enum { MAX_COLLECTIVE_STEPS = 4 };
 
 /* What the steps need at command->workspace, aligned to 16 bytes. */
 int64_t cuda_collective_workspace_bytes(const CollectiveCommand *command);
-/* The steps, in order; returns how many, 0 when the command is too large for launches or its
- * workspace too small. */
+/* The steps of the command by itself, in order; returns how many, 0 when the command is too large
+ * for launches or its workspace too small. */
 int cuda_collective_steps(const CollectiveCommand *command, Arena *arena,
                           CollectiveStep out[MAX_COLLECTIVE_STEPS]);
+/* Those of the command and what is joined to it, into `arena`: launches that pack, NCCL's calls one
+ * after the other (a group's are one node of a graph), launches that unpack. 0: as above. */
+int cuda_group_steps(const CollectiveCommand *command, Arena *arena, CollectiveStep **out);
+/* Nodes that these steps are in a graph. */
+int cuda_group_nodes(const CollectiveStep *steps, int n_steps);
 
 #endif

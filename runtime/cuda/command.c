@@ -184,10 +184,11 @@ int64_t command_count_nodes(const CommandList *list) {
     int64_t count = 0;
     for (int i = 0; i < list->count; i++) {
         const Command *command = &list->items[i];
-        CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+        CollectiveStep *steps;
         int n = 1;
         if (command->kind == COMMAND_COLLECTIVE) {
-            n = cuda_collective_steps(&command->collective, arena, steps);
+            int n_steps = cuda_group_steps(&command->collective, arena, &steps);
+            n = cuda_group_nodes(steps, n_steps);
         }
         count += n ? n : 1; /* too large: issuing it reports */
     }

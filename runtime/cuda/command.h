@@ -212,6 +212,8 @@ typedef struct CollectiveCommand {
     bool to_strips;  /* all_to_all */
     void *workspace; /* what NCCL needs to pack and unpack, NULL where it does not */
     int64_t workspace_bytes;
+    const struct CollectiveCommand *more; /* [n_more]: the others of a group (join_messages.h) */
+    int n_more;
 } CollectiveCommand;
 
 /* One pipeline message between this rank and `peer`. A sender's message first goes to a slot of its

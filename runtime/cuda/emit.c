@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/accumulation.h"
 #include "runtime/cuda/bias_grad.h"
+#include "runtime/cuda/join_messages.h"
 #include "runtime/cuda/join_products.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
@@ -255,6 +256,7 @@ bool emit_rank(const RankContext *rank, const EmitMemory *memory, EmitJob job,
     CommandList raw = {0};
     uint32_t n_done[N_STREAM_KINDS] = {0};
     bool fine = emit_walk(rank, memory, job, true, generated, &raw, diag);
+    if (fine) cuda_join_messages(&raw, rank->arena);
     for (int i = 0; fine && i < raw.count; i++) {
         const Command *command = &raw.items[i];
         if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) {

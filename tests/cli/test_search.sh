@@ -157,12 +157,20 @@ while read -r layout; do
         "$(awk "BEGIN { ratio = ${shown:-0} / 1e6 / ${searched:-1}; exit !(ratio > 0.975 && ratio < 1.025) }" ||
             echo "$shown us, not $searched s")"
 done <<'END'
-d=8 --zero 3
-d=8 --zero 2 --recompute selective
+d=8 --zero 3 --zero-messages weight
+d=8 --zero 3 --zero-messages block
+d=8 --zero 2 --recompute selective --zero-messages block
 d=4,t=2 --zero 3 --recompute full --sequence-parallel
 d=2,t=2,p=2 --zero 2 --recompute full --schedule 1f1b
 d=4,p=2 --zero 3 --recompute selective --schedule interleaved --chunks 4
 END
+
+# On many ranks latencies of single weights are what messages take.
+run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 512 --global-batch 512 --mesh d=512 --zero 3
+result "a block's messages are one on many ranks" \
+    "$(grep -q "^zero .*; by block" "$folder/out" || echo "$err")"
+fails 2 "--zero-messages: 'all' is not block (one message for all weights of a block, one for all gradients) or weight (one for each)" \
+    plan models/gpt.lua --zero 3 --mesh d=2 --zero-messages all
 
 run plan models/gpt.lua --ranks 2 --global-batch 16 -o "$folder/cpu.plan"
 result 'without --cluster: processor cores' \

@@ -272,7 +272,10 @@ static void add_message(Sequence *sequence, const FakeMessage *message) {
 }
 
 static bool meet(const FakeMessage *a, const FakeMessage *b) {
-    if (a->count != b->count || a->dtype != b->dtype) return false;
+    if (a->count != b->count || a->dtype != b->dtype || a->n_more != b->n_more) return false;
+    for (int i = 0; i < a->n_more; i++) {
+        if (!meet(&a->more[i], &b->more[i])) return false;
+    }
     if (a->kind == FAKE_SEND || a->kind == FAKE_RECV) {
         return a->kind + b->kind == FAKE_SEND + FAKE_RECV && a->peer == b->rank &&
                b->peer == a->rank;

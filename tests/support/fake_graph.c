@@ -38,6 +38,7 @@ int fake_graph_push_node(FakeGraph *graph, const FakeNode *node) {
 void fake_graph_free(FakeGraph *graph) {
     for (int i = 0; i < graph->n_nodes; i++) {
         if (graph->nodes[i].kind == FAKE_KERNEL) free(graph->nodes[i].launch.args);
+        if (graph->nodes[i].kind == FAKE_NCCL) free(graph->nodes[i].message.more);
     }
     free(graph->nodes);
     free(graph->entries);

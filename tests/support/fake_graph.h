@@ -95,6 +95,8 @@ typedef struct FakeMessage {
     ncclDataType_t dtype;
     ncclRedOp_t op;
     int peer;
+    struct FakeMessage *more; /* [n_more]: the others of a group of collectives, of this node */
+    int n_more;
 } FakeMessage;
 
 typedef struct FakeNode {

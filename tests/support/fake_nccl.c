@@ -172,10 +172,33 @@ static ncclResult_t issue_apart(int count) {
     return ncclSuccess;
 }
 
+/* Collectives of one communicator and stream: one kernel. */
+static bool is_fused(int count) {
+    for (int i = 0; i < count; i++) {
+        if (fake->grouped[i].peer >= 0 || fake->grouped[i].comm != fake->grouped[0].comm ||
+            fake->grouped_streams[i] != fake->grouped_streams[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static ncclResult_t issue_fused(int count) {
+    FakeNode node = {.kind = FAKE_NCCL, .message = fake->grouped[0]};
+    FakeMessage *more = malloc((size_t)count * sizeof(*more));
+    if (!more) BUG("out of memory for a group of messages");
+    for (int i = 1; i < count; i++) more[i - 1] = fake->grouped[i];
+    node.message.more = more;
+    node.message.n_more = count - 1;
+    return fake_issue(&node, fake->grouped_streams[0], "ncclGroupEnd") ? ncclUnhandledCudaError
+                                                                       : ncclSuccess;
+}
+
 static ncclResult_t issue_group(void) {
     int count = fake->n_grouped;
     FakeMessage m = fake->grouped[0];
     fake->n_grouped = 0;
+    if (is_fused(count)) return issue_fused(count);
     if (!is_all_to_all(fake->grouped, count)) return issue_apart(count);
     m.kind = FAKE_ALL_TO_ALL;
     m.out = fake->grouped[1].out;
@@ -235,7 +258,7 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
         fake_defect("%s: operands that overlap otherwise than in place", function);
         return ncclInvalidArgument;
     }
-    bool grouped = fake->group_depth > 0 && message.peer >= 0;
+    bool grouped = fake->group_depth > 0;
     if (message.peer >= c->n_members || (message.peer == c->rank && !grouped)) {
         fake_defect("%s: rank %d of %d has no peer %d", function, c->rank, c->n_members,
                     message.peer);

@@ -73,6 +73,7 @@ cudaError_t fake_issue(FakeNode *node, cudaStream_t stream, const char *function
         if (!fake_cuda_run_node(node)) status = cudaErrorLaunchFailure;
     }
     if (node->kind == FAKE_KERNEL) free(node->launch.args);
+    if (node->kind == FAKE_NCCL) free(node->message.more);
     return status;
 }
 

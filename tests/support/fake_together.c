@@ -31,33 +31,33 @@ static bool match(const FakeMessage *first, const FakeMessage *other) {
 }
 
 /* Element i of the reduction over all members, in their order. */
-static float reduce(const FakeNode *const *members, size_t i) {
-    const FakeMessage *first = &members[0]->message;
+static float reduce(const FakeMessage *const *members, size_t i) {
+    const FakeMessage *first = members[0];
     float sum = vec_get(first->in, dtype_of(first), (int64_t)i);
     for (int k = 1; k < first->n_members; k++) {
-        float x = vec_get(members[k]->message.in, dtype_of(first), (int64_t)i);
+        float x = vec_get(members[k]->in, dtype_of(first), (int64_t)i);
         sum = first->op == ncclSum ? sum + x : isnan(x) || x > sum ? x : sum;
     }
     return sum;
 }
 
-/* members[n]: the nodes of rank 0, 1, .. */
-bool fake_run_messages(const FakeNode *const *members) {
-    const FakeMessage *first = &members[0]->message;
+/* members[n]: the messages of rank 0, 1, .. */
+static bool run_one(const FakeMessage *const *members) {
+    const FakeMessage *first = members[0];
     int n = first->n_members;
     size_t bytes = bytes_of(first), parts = first->kind == FAKE_REDUCE_SCATTER ? (size_t)n : 1;
     for (int k = 1; k < n; k++) {
-        if (!match(first, &members[k]->message)) return false;
+        if (!match(first, members[k])) return false;
     }
     if (first->kind == FAKE_SEND || first->kind == FAKE_RECV) {
-        const FakeMessage *send = first->kind == FAKE_SEND ? first : &members[1]->message;
-        const FakeMessage *recv = first->kind == FAKE_SEND ? &members[1]->message : first;
+        const FakeMessage *send = first->kind == FAKE_SEND ? first : members[1];
+        const FakeMessage *recv = first->kind == FAKE_SEND ? members[1] : first;
         memmove(recv->out, send->in, bytes);
         return true;
     }
     if (first->kind == FAKE_ALL_TO_ALL) {
         for (int k = 0; k < n * n; k++) { /* operands and results lie apart */
-            const FakeMessage *from = &members[k / n]->message, *to = &members[k % n]->message;
+            const FakeMessage *from = members[k / n], *to = members[k % n];
             memmove((char *)to->out + (size_t)(k / n) * bytes,
                     (const char *)from->in + (size_t)(k % n) * bytes, bytes);
         }
@@ -67,8 +67,7 @@ bool fake_run_messages(const FakeNode *const *members) {
     unsigned char *whole = malloc(first->kind == FAKE_ALL_REDUCE ? bytes : bytes * (size_t)n);
     if (!whole) BUG("out of memory for a message");
     if (first->kind == FAKE_ALL_GATHER) {
-        for (int k = 0; k < n; k++)
-            memcpy(whole + (size_t)k * bytes, members[k]->message.in, bytes);
+        for (int k = 0; k < n; k++) memcpy(whole + (size_t)k * bytes, members[k]->in, bytes);
     } else {
         for (size_t i = 0; i < first->count * parts; i++) {
             vec_put(whole, dtype_of(first), (int64_t)i, reduce(members, i));
@@ -77,10 +76,31 @@ bool fake_run_messages(const FakeNode *const *members) {
     for (int k = 0; k < n; k++) {
         size_t from = first->kind == FAKE_REDUCE_SCATTER ? (size_t)k * bytes : 0;
         size_t length = first->kind == FAKE_ALL_GATHER ? bytes * (size_t)n : bytes;
-        memcpy(members[k]->message.out, whole + from, length);
+        memcpy(members[k]->out, whole + from, length);
     }
     free(whole);
     return true;
+}
+
+/* Of a group, in the opposite order: nothing may depend on it. members[n]: nodes of rank 0, 1, ..
+ */
+bool fake_run_messages(const FakeNode *const *members) {
+    const FakeMessage *first = &members[0]->message;
+    int n = first->n_members;
+    const FakeMessage **of = malloc((size_t)n * sizeof(*of));
+    bool good = true;
+    if (!of) BUG("out of memory for a message");
+    for (int i = first->n_more; i >= 0 && good; i--) {
+        for (int k = 0; k < n && good; k++) {
+            const FakeMessage *message = &members[k]->message;
+            good = message->n_more == first->n_more;
+            if (!good) fake_defect("communicator %d: groups of other sizes meet", first->group);
+            of[k] = i == 0 || !good ? message : &message->more[i - 1];
+        }
+        good = good && run_one(of);
+    }
+    free(of);
+    return good;
 }
 
 /* One rank's graph while all run: nodes in a random order that it allows; one whose message waits

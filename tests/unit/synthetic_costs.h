@@ -49,6 +49,12 @@ double collective_us(const Cluster *cluster, CollectiveKind kind, double bytes,
     return passes * (latency * 2 + bytes * (n - 1) / n / rate * 1e6);
 }
 
+double collective_group_us(const Cluster *cluster, CollectiveKind kind, double bytes, int n_joined,
+                           const CollectiveGroup *group) {
+    double us = collective_us(cluster, kind, bytes, group);
+    return n_joined > 1 ? us + collective_us(cluster, kind, 0, group) : us;
+}
+
 CollectiveGroup placement_group(const Placement *placement, int axis) {
     const int sizes[N_MESH_GROUPS] = {[MESH_T] = placement->t,
                                       [MESH_C] = 1,

@@ -204,12 +204,22 @@ static void compare_parameters(const Process *p, const RankContext *virtual) {
     }
 }
 
+/* With ZeRO-2 and 3 blocks' messages are nodes of several. */
+static void check_groups(const FakeGraph *graph) {
+    int n_groups = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        n_groups += graph->nodes[i].kind == FAKE_NCCL && graph->nodes[i].message.n_more > 0;
+    }
+    CHECK((n_groups > 0) == (run_zero >= ZERO_GRADIENTS), "%d groups of messages", n_groups);
+}
+
 static void check_ranks(Process *processes, int n_ranks, const Run *run) {
     char why[512] = "";
     const FakeGraph *graphs[MOST_RANKS];
     for (int r = 0; r < n_ranks; r++) {
         graphs[r] = processes[r].graph;
         CHECK(dag_check(graphs[r], why, sizeof(why)), "rank %d: %s", r, why);
+        check_groups(graphs[r]);
     }
     CHECK(dag_check_messages(graphs, n_ranks, why, sizeof(why)), "%s", why);
     CHECK(fake_cuda_launch_together(graphs, n_ranks, 5), "launch: %s", fake_cuda_defect(0));
@@ -304,6 +314,7 @@ int main(void) {
     check_plan(&GPT, &layouts[3]);
     run_zero = 3;
     check_plan(&GPT, &layouts[3]);
+    check_plan(&LLAMA, &layouts[3]);
     if (EACH == 1) check_plan(&GPT, &layouts[0]);
     run_zero = 1;
     run_experts = 2;

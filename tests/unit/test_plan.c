@@ -236,9 +236,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 17", "perilune plan 18", "x.plan:1: the plan's format is version 18"},
-        {"perilune plan 17", "perilune plan 6",
-         "version 6; this program reads 17: make it again with perilune plan"},
+        {"perilune plan 18", "perilune plan 19", "x.plan:1: the plan's format is version 19"},
+        {"perilune plan 18", "perilune plan 6",
+         "version 6; this program reads 18: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:17: expected what is recomputed: none, selective or full, at 'all'"},
         {"\npath=line", "\npath=zigzag", "expected the path of micro-batches: line, loop or v, at"},

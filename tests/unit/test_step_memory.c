@@ -23,6 +23,7 @@ static const char *documents = NULL;       /* the separator */
 static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
 static int frozen_bits = 0;
 static const char *optimizer = NULL;
+static bool joins = false; /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
     return (PlanRequest){.model = model->name,
@@ -45,6 +46,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
+                                     .join_messages = joins,
                                      .cuda = true,
                                      .split = split,
                                      .n_split = split ? l->p * l->v : 0,
@@ -93,6 +95,7 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .schedule = schedule_find(l->schedule),
                               .recompute = l->recompute,
                               .zero = l->zero,
+                              .joins_messages = joins && l->zero >= ZERO_GRADIENTS,
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
                               .e = experts};
@@ -139,7 +142,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.04 : l->zero ? 0.01 : 0.001;
     double calls = 0.003;
     if (schedule_splits(schedule_find(l->schedule))) most = plan->path == PATH_V ? 0.01 : 0.005;
-    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = 0.12;
+    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = joins ? 0.15 : 0.12;
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
     if (frozen.key && l->p > 1) most = 0.02, calls = 0.01;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
@@ -300,6 +303,12 @@ int main(void) {
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
         compare(&LAYOUTS[i], diag);
     }
+    check_begin("so it is where a block's messages are one, with ZeRO-2 and 3");
+    joins = true;
+    for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) {
+        if (LAYOUTS[i].zero >= ZERO_GRADIENTS) compare(&LAYOUTS[i], diag);
+    }
+    joins = false;
     static const Layout DIVIDED[] = {
         {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 0},
         {"models/llama.lua", "405b", 8, 1, 16, 1, 1, 16, "1f1b", true, false, RECOMPUTE_NONE, 0},

@@ -25,8 +25,9 @@ typedef struct Layout {
 static DType run_precision = DTYPE_F32;
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
-static int run_context = 1; /* c */
-static int run_experts = 1; /* e */
+static bool run_join_messages = true; /* of ZeRO-2 and 3 on CUDA */
+static int run_context = 1;           /* c */
+static int run_experts = 1;           /* e */
 static int run_expert_parts = 1;
 static Recompute run_recompute = RECOMPUTE_NONE;
 static int run_frozen_bits = 0;
@@ -83,6 +84,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .schedule = l->schedule,
                                        .sequence_parallel = l->sequence_parallel,
                                        .zero = run_zero,
+                                       .join_messages = run_join_messages,
                                        .expert_parts = run_expert_parts,
                                        .seed = 7,
                                        .cuda = cuda,

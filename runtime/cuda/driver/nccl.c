@@ -369,6 +369,19 @@ static ncclResult_t call(const CuApi *api, const NcclCall *c, ncclComm_t comm,
     return ncclInvalidArgument;
 }
 
+/* Several as a group: NCCL's collectives of one communicator and stream are then one kernel. */
+static ncclResult_t call_all(const CuApi *api, const CollectiveStep *steps, int count,
+                             ncclComm_t comm, cudaStream_t stream) {
+    if (count == 1) return call(api, &steps[0].nccl, comm, stream);
+    ncclResult_t status = api->ncclGroupStart(), end;
+    if (status != ncclSuccess) return status;
+    for (int i = 0; i < count && (status == ncclSuccess || status == ncclInProgress); i++) {
+        status = call(api, &steps[i].nccl, comm, stream);
+    }
+    end = api->ncclGroupEnd();
+    return status != ncclSuccess && status != ncclInProgress ? status : end;
+}
+
 static bool issue_launch(const NcclWorld *world, const LaunchCommand *launch, cudaStream_t stream,
                          Diag *diag) {
     const CudaDevice *device = world->device;
@@ -380,22 +393,24 @@ static bool issue_launch(const NcclWorld *world, const LaunchCommand *launch, cu
 static bool issue_collective(void *user, const CollectiveCommand *command, int rank,
                              cudaStream_t stream, Diag *diag) {
     NcclWorld *world = user;
-    CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+    CollectiveStep *steps;
     const NcclComm *comm = &world->comms[world->of_group[command->group]];
     (void)rank;
-    int n_steps = cuda_collective_steps(command, world->arena, steps);
+    int n_steps = cuda_group_steps(command, world->arena, &steps);
     if (n_steps == 0) {
         diag_error(diag, NO_LOC, "rank %d: a message of communicator '%s' is too large",
                    world->rank, comm->name);
         return false;
     }
-    for (int i = 0; i < n_steps; i++) {
+    for (int i = 0, count; i < n_steps; i += count) {
+        count = 1;
         if (steps[i].is_launch) {
             if (!issue_launch(world, &steps[i].launch, stream, diag)) return false;
-        } else {
-            ncclResult_t status = call(world->device->api, &steps[i].nccl, comm->comm, stream);
-            if (!settle(world, comm, status, "a message", diag)) return false;
+            continue;
         }
+        while (i + count < n_steps && !steps[i + count].is_launch) count++;
+        ncclResult_t status = call_all(world->device->api, &steps[i], count, comm->comm, stream);
+        if (!settle(world, comm, status, "a message", diag)) return false;
     }
     return true;
 }

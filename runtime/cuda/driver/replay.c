@@ -114,9 +114,9 @@ static bool prepare_kernel(Replay *replay, const LaunchCommand *launch, Diag *di
 
 /* What packs and unpacks a message. */
 static bool prepare_collective(Replay *replay, const CollectiveCommand *command, Diag *diag) {
-    CollectiveStep steps[MAX_COLLECTIVE_STEPS];
+    CollectiveStep *steps;
     Arena *arena = arena_create();
-    int n_steps = cuda_collective_steps(command, arena, steps);
+    int n_steps = cuda_group_steps(command, arena, &steps);
     bool fine = true;
     for (int i = 0; fine && i < n_steps; i++) {
         fine = !steps[i].is_launch || prepare_kernel(replay, &steps[i].launch, diag);
