@@ -294,7 +294,8 @@ function ops.embedding(args) end
 function ops.documents(args) end
 
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
----of ops.documents: a position sees its own only -> like q
+---of ops.documents: a position sees its own only; perhaps sinks [kv_heads, group]: each softmax has
+---its head's as one more score, of no value -> like q
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

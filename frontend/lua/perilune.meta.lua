@@ -206,6 +206,7 @@ function model(description) end
 ---@field rotary? number|perilune.RotaryOptions base of rotary positions; none if absent
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field softcap? number c: scaled scores x become c tanh(x / c); none if absent
+---@field sinks? boolean each head's softmax has one more score, learned, of no value
 ---@field qk_norm? boolean rmsnorm of q and k, with learned gains
 ---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
 ---@field qk_norm_plus_one? boolean of each head: the parameters are what gains are more than 1
@@ -303,11 +304,13 @@ function nn.norm(m, x, axis, options) end
 function nn.rotary(x, options) end
 
 ---YaRN as the model's settings rotary_scaling, _factor, _few, _many, _context, _mscale say: options
----of nn.rotary for an axis of `rope` numbers, and what scores are multiplied by.
+---of nn.rotary for an axis of `rope` numbers, and what scores are multiplied by. options: axis, in
+---place of rope; truncate = false: the ramp is not between whole numbers of pairs
 ---@param m perilune.Model
+---@param options? table
 ---@return perilune.RotaryOptions
 ---@return number
-function nn.yarn(m) end
+function nn.yarn(m, options) end
 
 ---@class perilune.MlaOptions: perilune.BranchOptions
 ---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x
@@ -390,7 +393,10 @@ function nn.swiglu(m, x, options) end
 ---@field bias_rate? number biases for choosing change by it in a step, to balance; none if absent
 ---@field normalize? boolean do gates of a token sum to 1? true
 ---@field scale? number of gates; 1
----@field act? perilune.Activation
+---@field act? perilune.Activation|"clamped" clamped: gpt-oss's SwiGLU
+---@field limit? number of clamped: what halves are cut off at; 7
+---@field alpha? number of clamped: what gates are multiplied by in the sigmoid; 1.702
+---@field biases? boolean of the router and of each expert
 ---@field shared? boolean one more expert, of axis shared_ffn, that all tokens meet
 ---@field shared_gate? boolean its result is times a sigmoid of the token
 ---@field balance? number weight of the load-balancing loss of each sequence; 0
@@ -408,7 +414,7 @@ function nn.swiglu(m, x, options) end
 function nn.moe(m, x, options) end
 
 ---@class perilune.ExpertDecoderOptions
----@field attention fun(x: perilune.Value): perilune.Value
+---@field attention fun(x: perilune.Value, layer: integer): perilune.Value
 ---@field moe perilune.MoeOptions
 ---@field lora? table of the dense layers
 ---@field mtp? number weight of the loss of the second next token; none if absent

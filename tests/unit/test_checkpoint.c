@@ -51,7 +51,7 @@ static bool start(Run *run, const Case *c) {
     return fine && run_start(run);
 }
 
-static const TrainingPlace PLACE = {FIRST_STEPS, 16 * FIRST_STEPS, "a text", ""};
+static const TrainingPlace PLACE = {FIRST_STEPS, 16 * FIRST_STEPS, "a text", "", 0, ""};
 
 static bool save_early(const Case *c) {
     Run run;

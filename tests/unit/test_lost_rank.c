@@ -60,7 +60,7 @@ static bool act(Engine *engine, Diag *diag) {
     }
     if (death == DIES_IN_EVALUATION) return engine_evaluate(engine, tokens, tokens, &loss, diag);
     if (is_victim) see_no_files();
-    return engine_save_state(engine, path, &(TrainingPlace){1, 1, "a text", ""}, diag);
+    return engine_save_state(engine, path, &(TrainingPlace){1, 1, "a text", "", 0, ""}, diag);
 }
 
 /* True: what the engine did failed, as it should. */
