@@ -18,7 +18,7 @@ return model {
   balance = 0.001,    -- weight of the load-balancing loss of each sequence
   router_z = 0.0,     -- weight of the router's z-loss
   norm_eps = 1e-5,
-  window = 32,        -- positions that each one attends to, in blocks 1, 3, 5, ...
+  window = 32,        -- positions that each one attends to, in blocks 1, 3, 5, ...; 0: all
   rotary_base = 150000.0,
   rotary_scaling = "none", -- of frequencies, for longer contexts: yarn
   rotary_factor = 32.0, rotary_few = 1.0, rotary_many = 32.0, rotary_context = 4096,
@@ -55,9 +55,10 @@ return model {
     local rotary, stretch = nn.yarn(m, { axis = "head", truncate = m.rotary_truncate })
     return nn.expert_decoder(m, tokens, labels, {
       attention = function(x, i)
+        local within = i % 2 == 1 and m.window > 0
         return nn.attention(m, x,
           { bias = true, sinks = true, rotary = rotary, scale = stretch / math.sqrt(m.head),
-            window = i % 2 == 1 and m.window or nil, documents = documents, lora = lora })
+            window = within and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,
       moe = { top_k = m.top_k, capacity = m.capacity, act = "clamped", limit = m.swiglu_limit,
