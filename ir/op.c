@@ -140,6 +140,15 @@ static int64_t cache_workspace_bytes(const Type *inputs) {
     return rows * blocks * (values + 2) * dtype_bytes(DTYPE_F32);
 }
 
+/* Of each run of heads the gradients of queries and keys, and a double for each position. */
+static int64_t linear_attention_workspace_bytes(const Type *inputs) {
+    const Type *q = &inputs[0], *v = &inputs[2];
+    int64_t keys = q->dims[q->rank - 1], rows = type_elements(q) / keys;
+    int64_t runs = type_elements(v) / v->dims[v->rank - 1] / rows;
+    if (runs > LINEAR_ATTENTION_MOST_RUNS) runs = LINEAR_ATTENTION_MOST_RUNS;
+    return rows * runs * (2 * keys * dtype_bytes(DTYPE_F32) + (int64_t)sizeof(double));
+}
+
 OperandPrecision op_operand_precision(OpKind op, int input) {
     switch (op) {
     case OP_ACCUMULATE: return input == 0 ? OPERAND_F32 : OPERAND_EITHER;
@@ -149,6 +158,12 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_RMSNORM_GRAD: return input == 0 || input == 3 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_ATTENTION: return input >= 3 ? OPERAND_F32 : OPERAND_FOLLOWS;
+    case OP_LINEAR_ATTENTION:
+    case OP_LINEAR_ATTENTION_GRAD:
+        return input >= linear_attention_decay(op) ? OPERAND_F32 : OPERAND_FOLLOWS;
+    case OP_CONVOLVE: return input == 0 ? OPERAND_FOLLOWS : input == 1 ? OPERAND_F32 : OPERAND_EITHER;
+    case OP_CONVOLVE_GRAD:
+        return input == 1 ? OPERAND_F32 : input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_SELECT_ROW:
@@ -224,6 +239,20 @@ bool output_is_reported(const Node *node) {
 
 bool op_is_number(OpKind op) {
     return op == OP_CONST || op == OP_LABEL_SHARE;
+}
+
+bool op_multiplies(OpKind op) {
+    return op == OP_MATMUL || op == OP_ATTENTION || op == OP_ATTENTION_GRAD ||
+           op == OP_LINEAR_ATTENTION || op == OP_LINEAR_ATTENTION_GRAD;
+}
+
+/* A gradient counts as twice its forward, whose operands are among its own. */
+double op_model_flops(const Node *node, const Type *inputs, const Type *outputs) {
+    switch (node->op) {
+    case OP_ATTENTION_GRAD: return 2 * OPS[OP_ATTENTION].flops(node, inputs, outputs);
+    case OP_LINEAR_ATTENTION_GRAD: return 2 * OPS[OP_LINEAR_ATTENTION].flops(node, inputs, outputs);
+    default: return op_multiplies(node->op) ? OPS[node->op].flops(node, inputs, outputs) : 0;
+    }
 }
 
 bool op_compares(OpKind op) {
@@ -305,6 +334,7 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
     case OP_CACHE_ATTENTION: return cache_workspace_bytes(inputs);
+    case OP_LINEAR_ATTENTION_GRAD: return linear_attention_workspace_bytes(inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
         if (!dtype_is_low(inputs[1].dtype)) return 0;
         return (type_elements(&inputs[1]) + type_elements(&inputs[2])) * dtype_bytes(DTYPE_F32);
@@ -340,6 +370,13 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
+    case OP_LINEAR_ATTENTION:
+    case OP_LINEAR_ATTENTION_GRAD:
+        return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq) ||
+               axis == attention_value_axis(node);
+    case OP_CONVOLVE:
+    case OP_CONVOLVE_GRAD:
+        return axis == node_axis(node, ATTR_axis) || axis == node_axis(node, ATTR_seq);
     case OP_RELATIVE_BIAS:
     case OP_RELATIVE_BIAS_GRAD: return axis == node_axis(node, ATTR_keys);
     case OP_ATTENTION:

@@ -77,15 +77,28 @@ double attention_mean_keys(bool causal, int64_t seq, int64_t window);
 
 /* Numbers of a head, of queries or of values, at most; and of a cached one that all heads share. */
 enum { ATTENTION_LONGEST_HEAD = 256, ATTENTION_LONGEST_SHARED = 640 };
-/* The last axis of attention's values and result: its attribute `head`, or another. */
+/* The last axis of attention's, or linear attention's, values and result: its attribute `head`, or
+ * another. */
 int attention_value_axis(const Node *node);
-/* Model FLOPs of the gradient: scores, which it makes again, do not count. */
-double attention_grad_model_flops(const Node *node, const Type *inputs);
 /* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
 int attention_documents(const Node *node);
 /* Likewise of attention's sinks (Xiao et al. 2023, arXiv 2309.17453; a number for each head, as in
  * gpt-oss), which its denominators have beside the keys. */
 int attention_sinks(const Node *node);
+
+/* The operand of linear attention or its gradient that decays are, -1 of other ops; and that which
+ * says how much of a value is written, or -1. Of convolutions the operand of places, or -1. */
+int linear_attention_decay(OpKind op);
+/* On a CPU the heads of a group are so many runs at most, whose shares of the gradients of queries
+ * and keys are added up apart, so that sums do not depend on the number of threads. */
+enum { LINEAR_ATTENTION_MOST_RUNS = 8 };
+int linear_attention_write(const Node *node);
+int convolve_places(const Node *node);
+/* Model FLOPs of products and attention of either kind, 0 of others: what a gradient computes again
+ * does not count. */
+double op_model_flops(const Node *node, const Type *inputs, const Type *outputs);
+/* Does the op do products: those, and what computes them again? */
+bool op_multiplies(OpKind op);
 
 /* What an operand of floating point may be. Operands that FOLLOW have one dtype, and
  * floating results that are not statistics have it too. */

@@ -150,14 +150,9 @@ static void count_model(Plan *plan, const Graph *graph) {
             if (!node_is_frozen(node)) plan->n_trained += elements;
         }
         if (node->phase == PHASE_UPDATE) continue;
-        if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
-            continue;
-        }
+        if (!op_multiplies(node->op)) continue;
         for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
-        double flops = node->op == OP_ATTENTION_GRAD
-                           ? attention_grad_model_flops(node, inputs)
-                           : OPS[node->op].flops(node, inputs, node->types);
-        flops *= route_active_share(&routes, node);
+        double flops = op_model_flops(node, inputs, node->types) * route_active_share(&routes, node);
         plan->model_flops += flops * plan->global_batch /
                              ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
     }

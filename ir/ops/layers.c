@@ -409,10 +409,6 @@ double flops_attention(const Node *node, const Type *inputs, const Type *outputs
            (last_dim(&inputs[0]) + last_dim(&inputs[2]));
 }
 
-double attention_grad_model_flops(const Node *node, const Type *inputs) {
-    return 2 * flops_attention(node, inputs, NULL);
-}
-
 /* Five products: scores again, dq and dk along head, dv and dp along the values'. */
 double flops_attention_grad(const Node *node, const Type *inputs, const Type *outputs) {
     (void)outputs;

@@ -301,18 +301,14 @@ static void count_parameters(Pricer *p, Arena *work) {
 /* FLOPs of forward and backward as the model has them: recomputation is not counted. */
 static double model_flops(const Node *node, const Mesh *mesh) {
     Type inputs[8], outputs[MAX_OUTPUTS];
-    if (node->n_inputs > 8 ||
-        (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD)) {
-        return 0;
-    }
+    if (node->n_inputs > 8 || !op_multiplies(node->op)) return 0;
     for (int i = 0; i < node->n_inputs; i++) {
         inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]), mesh);
     }
     for (int o = 0; o < node->n_outputs; o++) {
         outputs[o] = type_local(&node->types[o], &node->shardings[o], mesh);
     }
-    if (node->op == OP_ATTENTION_GRAD) return attention_grad_model_flops(node, inputs);
-    return OPS[node->op].flops(node, inputs, outputs);
+    return op_model_flops(node, inputs, outputs);
 }
 
 static PhaseCost *phase_of(Pricer *p, const Node *node) {

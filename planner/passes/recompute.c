@@ -75,7 +75,7 @@ static bool may_compute_again(const Node *node, Recompute mode) {
     for (int o = 0; o < node->n_outputs; o++) {
         if (op_alias(node, o) >= 0) return false; /* would update twice */
     }
-    return mode == RECOMPUTE_FULL || (node->op != OP_MATMUL && node->op != OP_ATTENTION);
+    return mode == RECOMPUTE_FULL || !op_multiplies(node->op);
 }
 
 /* What leaves its block is kept: it enters another one, or is read outside of blocks. A message to

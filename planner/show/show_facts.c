@@ -143,9 +143,7 @@ static double count_product_flops(const Plan *plan, const Graph *graph) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Type inputs[8], outputs[MAX_OUTPUTS];
-        if (node->op != OP_MATMUL && node->op != OP_ATTENTION && node->op != OP_ATTENTION_GRAD) {
-            continue;
-        }
+        if (!op_multiplies(node->op)) continue;
         for (int i = 0; i < node->n_inputs; i++) {
             Value input = node->inputs[i];
             inputs[i] = type_local(value_type(input), value_sharding(input), &graph->mesh);

@@ -316,6 +316,35 @@ const OpCase OP_CASES[] = {
          "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
          "#9 batch=2 seq=4",
          ""),
+    /* A group of heads shares queries and keys; without groups; values of one head. */
+    CASE(LINEAR_ATTENTION,
+         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+         "batch=2 seq=7 kv=2 group=3",
+         "seq=seq head=head scale=0.5"),
+    CASE(LINEAR_ATTENTION,
+         "batch=2 seq=5 head=3; batch=2 seq=5 head=3; batch=2 seq=5 heads=11 value=2; "
+         "batch=2 seq=5 heads=11",
+         "seq=seq head=head scale=1"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=4 kv=3 head=19; batch=1 seq=4 kv=3 head=19; batch=1 seq=4 kv=3 value=37; "
+         "batch=1 seq=4 kv=3",
+         "seq=seq head=head scale=0.25"),
+    /* The delta rule; a decay to nothing begins anew. */
+    CASE(LINEAR_ATTENTION,
+         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+         "batch=2 seq=7 kv=2 group=3; batch=2 seq=7 kv=2 group=3",
+         "seq=seq head=head scale=0.5"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; batch=1 seq=5; "
+         "+ batch=1 seq=5",
+         "seq=seq head=head scale=1"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=5; "
+         ":-200 batch=1 seq=4 kv=2; batch=1 seq=4 kv=2",
+         "seq=seq head=head scale=1"),
+    CASE(CONVOLVE, "batch=2 seq=7 kv=2 head=5; taps=4 kv=2 head=5", "seq=seq axis=taps"),
+    CASE(CONVOLVE, "batch=2 seq=3 rows=300; taps=5 rows=300", "seq=seq axis=taps"),
+    CASE(CONVOLVE, "batch=3 seq=6 cols=5; taps=3 cols=5; #4 batch=3 seq=6", "seq=seq axis=taps"),
     CASE(CACHE_ATTENTION,
          "batch=3 seq=1 kv=2 group=3 head=5; sequences=2 context=9 kv=2 head=5; "
          "sequences=2 context=9 kv=2 head=5; #2 batch=3; #9 batch=3 seq=1",

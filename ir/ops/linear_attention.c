@@ -1,0 +1,157 @@
+/* Attention without a softmax, as a state that each position changes and reads.
+ *
+ * Of each head the state S is [keys, values], zero before a sequence. A position with decay
+ * g = exp(its logarithm), key k and value v does
+ *
+ *     S <- g S + k u'      u = v            (Katharopoulos et al. 2020; with g Mamba-2's state space
+ *                                            duality: Dao & Gu 2024, arXiv 2405.21060, section 4)
+ *                          u = b (v - S' k) with a share b of v that is written: the delta rule
+ *                                           (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet,
+ *                                            arXiv 2412.06464, equation 10), S as it has decayed
+ *     o  = scale S' q
+ *
+ * Queries and keys have the axes [batch, seq, (groups,) head], values [batch, seq, (groups,) (heads,)
+ * values]: the heads of a group share queries and keys, as B and C of Mamba-2, or key heads of
+ * Gated DeltaNet. v - S' k, the error, is kept for the gradient, which then needs no state: u is
+ * b times it.
+ */
+#include "ir/op.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { QUERIES, KEYS, VALUES, GRADIENT };
+
+static bool fail_operand(const Node *node, int input, Diag *diag, const char *what) {
+    diag_error(diag, node->loc, "%s: operand %d %s", OPS[node->op].name, input + 1, what);
+    diag_note(diag, node->inputs[input].node->loc, "made here");
+    return false;
+}
+
+int linear_attention_decay(OpKind op) {
+    return op == OP_LINEAR_ATTENTION ? VALUES + 1 : op == OP_LINEAR_ATTENTION_GRAD ? GRADIENT + 1 : -1;
+}
+
+int linear_attention_write(const Node *node) {
+    int decay = linear_attention_decay(node->op);
+    return decay >= 0 && node->n_inputs > decay + 1 ? decay + 1 : -1;
+}
+
+/* [batch, seq, (groups,) head] */
+static bool check_queries(const Graph *graph, const Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[QUERIES]);
+    int seq = node_axis(node, ATTR_seq), head = node_axis(node, ATTR_head), last = q->rank - 1;
+    if (dtype_is_float(q->dtype) && (q->rank == 3 || q->rank == 4) && q->axes[1] == seq &&
+        q->axes[last] == head && q->dims[last] <= ATTENTION_LONGEST_HEAD) {
+        return true;
+    }
+    const char *seq_name = seq >= 0 ? graph->axes.names[seq] : "?";
+    const char *head_name = head >= 0 ? graph->axes.names[head] : "?";
+    diag_error(diag, node->loc,
+               "%s: queries must be f32, bf16 or f16[batch, %s, groups, %s] or without groups, and "
+               "'%s' at most %d",
+               OPS[node->op].name, seq_name, head_name, head_name, ATTENTION_LONGEST_HEAD);
+    diag_note(diag, node->inputs[QUERIES].node->loc, "queries made here");
+    return false;
+}
+
+/* [batch, seq, (groups,) (heads,) values], the first of which are the queries' and the last is none
+ * of theirs. */
+static bool check_values(const Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[QUERIES]);
+    const Type *v = value_type(node->inputs[VALUES]);
+    bool fits = v->dtype == q->dtype && (v->rank == q->rank || v->rank == q->rank + 1);
+    for (int i = 0; fits && i < q->rank - 1; i++) {
+        fits = v->axes[i] == q->axes[i] && v->dims[i] == q->dims[i];
+    }
+    for (int i = q->rank - 1; fits && i < v->rank; i++) fits = type_find_axis(q, v->axes[i]) < 0;
+    if (fits && v->dims[v->rank - 1] <= ATTENTION_LONGEST_HEAD) return true;
+    return fail_operand(node, VALUES, diag,
+                        "must be values, with the queries' dtype and axes but for the last, perhaps "
+                        "heads, and an axis of their own of at most 256");
+}
+
+/* Numbers for each position and head. */
+static Type heads_of(const Type *values) {
+    Type heads = type_with_dtype(values, DTYPE_F32);
+    heads.rank--;
+    return heads;
+}
+
+static bool check_all(const Graph *graph, const Node *node, Diag *diag) {
+    int decay = linear_attention_decay(node->op);
+    if (!check_queries(graph, node, diag) || !check_values(node, diag)) return false;
+    if (!type_equal(value_type(node->inputs[KEYS]), value_type(node->inputs[QUERIES]))) {
+        return fail_operand(node, KEYS, diag, "must be keys, as the queries are");
+    }
+    Type heads = heads_of(value_type(node->inputs[VALUES]));
+    for (int i = decay; i < node->n_inputs; i++) {
+        if (type_equal(value_type(node->inputs[i]), &heads)) continue;
+        return fail_operand(node, i, diag,
+                            i == decay ? "must be logarithms of decays, f32 with the values' axes "
+                                         "but for the last"
+                                       : "must say how much is written, as the decays are");
+    }
+    return true;
+}
+
+/* q, k, v, decay, perhaps what is written -> o, and with the latter the errors */
+bool infer_linear_attention(Graph *graph, Node *node, Diag *diag) {
+    if (!check_all(graph, node, diag)) return false;
+    node->n_outputs = linear_attention_write(node) >= 0 ? 2 : 1;
+    for (int i = 0; i < node->n_outputs; i++) node->types[i] = *value_type(node->inputs[VALUES]);
+    return true;
+}
+
+/* q, k, v or the errors, do, decay, perhaps what is written -> dq, dk, du, ddecay; du is the values'
+ * gradient, or times what is written it is */
+bool infer_linear_attention_grad(Graph *graph, Node *node, Diag *diag) {
+    if (!check_all(graph, node, diag)) return false;
+    if (!type_equal(value_type(node->inputs[GRADIENT]), value_type(node->inputs[VALUES]))) {
+        return fail_operand(node, GRADIENT, diag, "must be the result's gradient");
+    }
+    for (int i = 0; i <= VALUES; i++) node->types[i] = *value_type(node->inputs[i]);
+    node->types[GRADIENT] = *value_type(node->inputs[linear_attention_decay(node->op)]);
+    return true;
+}
+
+void grad_linear_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    Node *self = (Node *)node;
+    int decay = linear_attention_decay(node->op), write = linear_attention_write(node);
+    Value inputs[6] = {node->inputs[QUERIES], node->inputs[KEYS],
+                       write >= 0 ? node_value(self, 1) : node->inputs[VALUES], douts[0],
+                       node->inputs[decay]};
+    if (write >= 0) inputs[5] = node->inputs[write];
+    Value grad = grad_build(ctx, OP_LINEAR_ATTENTION_GRAD, inputs, write >= 0 ? 6 : 5, node->attrs,
+                            node->n_attrs);
+    for (int i = 0; i <= VALUES; i++) dins[i] = node_value(grad.node, i);
+    dins[decay] = node_value(grad.node, GRADIENT);
+    if (write < 0 || !grad.node) return;
+    Value du = dins[VALUES], errors = inputs[VALUES], share = node->inputs[write];
+    int last = value_type(du)->axes[value_type(du)->rank - 1];
+    Attr over[2] = {attr_axes(ATTR_over, &last, 1), attr_string(ATTR_dtype, dtype_name(DTYPE_F32))};
+    Value along = GRAD_NODE(ctx, OP_MUL, du, errors);
+    dins[write] = along.node ? grad_build(ctx, OP_REDUCE_SUM, &along, 1, over, 2) : NO_VALUE;
+    dins[VALUES] = GRAD_NODE(ctx, OP_MUL, du, grad_to_dtype(ctx, share, value_type(du)->dtype));
+}
+
+/* A state's multiplications and additions, once. */
+static double count_states(const Type *inputs) {
+    const Type *q = &inputs[QUERIES];
+    return 2 * (double)type_elements(&inputs[VALUES]) *
+           (double)q->dims[q->rank - 1];
+}
+
+/* What is written and what is read; with the delta rule also what was there. Decays do not count, as
+ * in the papers. */
+double flops_linear_attention(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)outputs;
+    return (linear_attention_write(node) >= 0 ? 3 : 2) * count_states(inputs);
+}
+
+/* The state again, and the gradients of states, queries, keys and values; with the delta rule of
+ * states and keys twice. */
+double flops_linear_attention_grad(const Node *node, const Type *inputs, const Type *outputs) {
+    (void)outputs;
+    return (linear_attention_write(node) >= 0 ? 7 : 5) * count_states(inputs);
+}

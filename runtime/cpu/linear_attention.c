@@ -1,0 +1,411 @@
+/* Values are columns of a state that know nothing of each other, but for the sums over them that
+ * gradients of queries and keys are. So a head's state is worked on in tiles of columns that stay in
+ * L1, position by position: each row of it is loaded and stored once for some five operations on it,
+ * which is near what the processor can do, and takes no more of them than chunks of products would.
+ */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/linear_attention.h"
+
+#include "ir/op.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_KEYS = LINEAR_ATTENTION_MAX_KEYS, MOST_VECS = 4, MOST_COLUMNS = MOST_VECS * VEC_LANES };
+
+/* Columns of one head's values. */
+typedef struct Tile {
+    const LinearAttentionShape *s;
+    const LinearAttentionInputs *in;
+    int64_t batch, group, head; /* head: of its group */
+    int64_t first;
+    int n; /* the rest, up to whole vectors, is zero */
+} Tile;
+
+/* One position's operands, f32. */
+typedef struct Position {
+    const float *q, *k;
+    float decay, write;
+    float rows[2][MAX_KEYS]; /* where q and k are widened */
+} Position;
+
+typedef struct State {
+    float row[MAX_KEYS][MOST_COLUMNS] __attribute__((aligned(64)));
+} State;
+
+static int64_t row_of(const Tile *tile, int64_t t) {
+    return (tile->batch * tile->s->seq + t) * tile->s->groups + tile->group;
+}
+
+static int64_t head_of(const Tile *tile, int64_t t) {
+    return row_of(tile, t) * tile->s->heads + tile->head;
+}
+
+static void read_position(const Tile *tile, int64_t t, Position *out) {
+    const LinearAttentionShape *s = tile->s;
+    int64_t at = row_of(tile, t) * s->keys, head = head_of(tile, t);
+    out->q = vec_tile(tile->in->q, s->dtype, at, s->keys, out->rows[0]);
+    out->k = vec_tile(tile->in->k, s->dtype, at, s->keys, out->rows[1]);
+    out->decay = expf(tile->in->decay[head]);
+    out->write = tile->in->write ? tile->in->write[head] : 1;
+}
+
+/* The tile's columns of x at a position. */
+VEC_INLINE void load_columns(const int vecs, const Tile *tile, const void *x, int64_t t, Vec *out) {
+    float widened[MOST_COLUMNS], row[MOST_COLUMNS] = {0};
+    int64_t at = head_of(tile, t) * tile->s->values + tile->first;
+    const float *from = vec_tile(x, tile->s->dtype, at, tile->n, widened);
+    memcpy(row, from, sizeof(float) * (size_t)tile->n);
+    for (int w = 0; w < vecs; w++) out[w] = vec_load(row + w * VEC_LANES);
+}
+
+VEC_INLINE void store_columns(const int vecs, const Tile *tile, void *x, int64_t t, const Vec *in) {
+    float row[MOST_COLUMNS];
+    int64_t at = head_of(tile, t) * tile->s->values + tile->first;
+    for (int w = 0; w < vecs; w++) vec_store(row + w * VEC_LANES, in[w]);
+    if (dtype_is_low(tile->s->dtype)) {
+        vec_low_store(tile->s->dtype, row, (uint16_t *)x + at, tile->n);
+    } else {
+        memcpy((float *)x + at, row, sizeof(float) * (size_t)tile->n);
+    }
+}
+
+/* S *= decay; returns S' k. */
+VEC_INLINE void decay_and_read(const int vecs, State *state, int64_t keys, float decay,
+                               const float *k, Vec *out) {
+    for (int w = 0; w < vecs; w++) out[w] = (Vec){0};
+    for (int64_t i = 0; i < keys; i++) {
+        float *row = state->row[i];
+        for (int w = 0; w < vecs; w++) {
+            Vec x = vec_load(row + w * VEC_LANES) * decay;
+            vec_store(row + w * VEC_LANES, x);
+            out[w] += x * k[i];
+        }
+    }
+}
+
+/* S = decay S + k u'; returns S' q. */
+VEC_INLINE void write_and_read(const int vecs, State *state, int64_t keys, float decay,
+                               const float *k, const Vec *u, const float *q, Vec *out) {
+    for (int w = 0; w < vecs; w++) out[w] = (Vec){0};
+    for (int64_t i = 0; i < keys; i++) {
+        float *row = state->row[i];
+        for (int w = 0; w < vecs; w++) {
+            Vec x = vec_load(row + w * VEC_LANES) * decay + k[i] * u[w];
+            vec_store(row + w * VEC_LANES, x);
+            out[w] += x * q[i];
+        }
+    }
+}
+
+VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *errors) {
+    State state;
+    Position p;
+    Vec u[MOST_VECS], out[MOST_VECS];
+    const int64_t keys = tile->s->keys;
+    memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
+    for (int64_t t = 0; t < tile->s->seq; t++) {
+        read_position(tile, t, &p);
+        load_columns(vecs, tile, tile->in->v, t, u);
+        if (tile->in->write) {
+            decay_and_read(vecs, &state, keys, p.decay, p.k, out);
+            for (int w = 0; w < vecs; w++) u[w] -= out[w];
+            /* What is written are the errors as they are kept, so that the gradient has the same. */
+            store_columns(vecs, tile, errors, t, u);
+            load_columns(vecs, tile, errors, t, u);
+            for (int w = 0; w < vecs; w++) u[w] *= p.write;
+            p.decay = 1;
+        }
+        write_and_read(vecs, &state, keys, p.decay, p.k, u, p.q, out);
+        for (int w = 0; w < vecs; w++) out[w] *= tile->s->scale;
+        store_columns(vecs, tile, o, t, out);
+    }
+}
+
+/* Sums of neighbours: of a's in the first half, of b's in the second. */
+VEC_INLINE Vec sum_neighbours(Vec a, Vec b) {
+#if defined(__clang__)
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+    typedef int32_t Places __attribute__((vector_size(VEC_LANES * 4)));
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
+#endif
+#if VEC_LANES == 16
+    return PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+           PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+#elif VEC_LANES == 8
+    return PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+#else
+    return PICK(a, b, 0, 2, 4, 6) + PICK(a, b, 1, 3, 5, 7);
+#endif
+#undef PICK
+}
+
+/* The lanes' sum of each of n vectors, n a multiple of VEC_LANES: a tree of sums of neighbours. */
+static void sum_lanes(const Vec *in, int64_t n, float *out) {
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        Vec sums[VEC_LANES];
+        memcpy(sums, in + i, sizeof(sums));
+        for (int width = VEC_LANES / 2; width > 0; width /= 2) {
+            for (int m = 0; m < width; m++) sums[m] = sum_neighbours(sums[2 * m], sums[2 * m + 1]);
+        }
+        vec_store(out + i, sums[0]);
+    }
+}
+
+/* Sums over columns of each row of the state, in f32, and where they go. */
+typedef struct RowSums {
+    Vec parts[MAX_KEYS];
+    float sums[MAX_KEYS];
+} RowSums;
+
+/* to += factor sums; returns the sums' product with `along`, times factor. */
+static double add_rows(RowSums *rows, int64_t keys, float factor, const float *along, float *to) {
+    float product = 0;
+    int64_t padded = (keys + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    for (int64_t i = keys; i < padded; i++) rows->parts[i] = (Vec){0};
+    sum_lanes(rows->parts, padded, rows->sums);
+#pragma omp simd reduction(+ : product)
+    for (int64_t i = 0; i < keys; i++) {
+        float sum = factor * rows->sums[i];
+        to[i] += sum;
+        product += sum * along[i];
+    }
+    return (double)product;
+}
+
+/* D += q do' is the gradient of the state behind a position; du = D' k, and rows are D u. Then
+ * D *= decay, but with the delta rule only after the errors' gradient is taken out. */
+VEC_INLINE void reverse_position(const int vecs, State *state, int64_t keys, float decay,
+                                 float scale, const Position *p, const Vec *d_o, const Vec *u,
+                                 Vec *du, Vec *rows) {
+    for (int w = 0; w < vecs; w++) du[w] = (Vec){0};
+    for (int64_t i = 0; i < keys; i++) {
+        float *row = state->row[i], q = p->q[i] * scale, k = p->k[i];
+        Vec sum = {0};
+        for (int w = 0; w < vecs; w++) {
+            Vec x = vec_load(row + w * VEC_LANES) + q * d_o[w];
+            du[w] += k * x;
+            sum += x * u[w];
+            vec_store(row + w * VEC_LANES, x * decay);
+        }
+        rows[i] = sum;
+    }
+}
+
+/* D = decay (D - k de') */
+VEC_INLINE void take_out(const int vecs, State *state, int64_t keys, float decay, const float *k,
+                         const Vec *de) {
+    for (int64_t i = 0; i < keys; i++) {
+        float *row = state->row[i];
+        for (int w = 0; w < vecs; w++) {
+            Vec x = vec_load(row + w * VEC_LANES) - k[i] * de[w];
+            vec_store(row + w * VEC_LANES, x * decay);
+        }
+    }
+}
+
+/* What a run of heads adds up: gradients of its group's queries and keys [seq, keys], and of the
+ * head at hand what decays' gradients are sums of [seq]. */
+typedef struct RunSums {
+    float *dq, *dk;
+    double *decay;
+} RunSums;
+
+VEC_INLINE void reverse_tile(const int vecs, const Tile *tile, const void *d_o, void *du,
+                             const RunSums *out) {
+    State state;
+    Position p;
+    RowSums rows;
+    Vec dout[MOST_VECS], u[MOST_VECS], d[MOST_VECS];
+    const int64_t keys = tile->s->keys;
+    const bool write = tile->in->write != NULL;
+    memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
+    for (int64_t t = tile->s->seq - 1; t >= 0; t--) {
+        read_position(tile, t, &p);
+        load_columns(vecs, tile, d_o, t, dout);
+        load_columns(vecs, tile, tile->in->v, t, u);
+        for (int w = 0; w < vecs; w++) u[w] *= p.write;
+        reverse_position(vecs, &state, keys, write ? 1 : p.decay, tile->s->scale, &p, dout, u, d,
+                         rows.parts);
+        store_columns(vecs, tile, du, t, d);
+        out->decay[t] -= add_rows(&rows, keys, 1, p.k, out->dk + t * keys);
+        if (!write) continue;
+        load_columns(vecs, tile, du, t, d); /* as stored, as it is found by the second pass */
+        for (int w = 0; w < vecs; w++) d[w] *= p.write;
+        take_out(vecs, &state, keys, p.decay, p.k, d);
+    }
+}
+
+/* The state again, with what was written: rows are S do, of the state that has decayed, S de. */
+VEC_INLINE void again_tile(const int vecs, const Tile *tile, const void *d_o, const void *du,
+                           const RunSums *out) {
+    State state;
+    Position p;
+    RowSums read, taken;
+    Vec dout[MOST_VECS], u[MOST_VECS], de[MOST_VECS] = {{0}};
+    const int64_t keys = tile->s->keys;
+    const bool write = tile->in->write != NULL;
+    memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
+    for (int64_t t = 0; t < tile->s->seq; t++) {
+        read_position(tile, t, &p);
+        load_columns(vecs, tile, d_o, t, dout);
+        load_columns(vecs, tile, tile->in->v, t, u);
+        if (write) load_columns(vecs, tile, du, t, de);
+        for (int w = 0; w < vecs; w++) u[w] *= p.write, de[w] *= p.write;
+        for (int64_t i = 0; i < keys; i++) {
+            float *row = state.row[i];
+            Vec sum = {0}, lost = {0};
+            for (int w = 0; w < vecs; w++) {
+                Vec x = vec_load(row + w * VEC_LANES) * p.decay;
+                if (write) lost += x * de[w];
+                x += p.k[i] * u[w];
+                vec_store(row + w * VEC_LANES, x);
+                sum += x * dout[w];
+            }
+            read.parts[i] = sum;
+            taken.parts[i] = lost;
+        }
+        out->decay[t] += add_rows(&read, keys, tile->s->scale, p.q, out->dq + t * keys);
+        if (write) out->decay[t] += add_rows(&taken, keys, -1, p.k, out->dk + t * keys);
+    }
+}
+
+/* The decay of a position acts on the product of the state before it with its gradient: what later
+ * positions read of it, less what they wrote. Behind a decay to nothing there is neither. */
+static void sum_decays(const Tile *tile, const double *parts, float *ddecay) {
+    double sum = 0;
+    for (int64_t t = tile->s->seq - 1; t >= 0; t--) {
+        int64_t at = head_of(tile, t);
+        sum += parts[t];
+        if (expf(tile->in->decay[at]) == 0) sum = 0;
+        ddecay[at] = (float)sum;
+    }
+}
+
+/* A tile's vectors are a constant of its loops. */
+#define FOR_VECS(n, call)                                                                          \
+    do {                                                                                           \
+        if ((n) > 2 * VEC_LANES) {                                                                 \
+            enum { VECS = 4 };                                                                     \
+            call;                                                                                  \
+        } else if ((n) > VEC_LANES) {                                                              \
+            enum { VECS = 2 };                                                                     \
+            call;                                                                                  \
+        } else {                                                                                   \
+            enum { VECS = 1 };                                                                     \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+static void forward_any(const Tile *tile, void *o, void *errors) {
+    FOR_VECS(tile->n, forward_tile(VECS, tile, o, errors));
+}
+
+static void reverse_any(const Tile *tile, const void *d_o, void *du, const RunSums *out) {
+    FOR_VECS(tile->n, reverse_tile(VECS, tile, d_o, du, out));
+}
+
+static void again_any(const Tile *tile, const void *d_o, const void *du, const RunSums *out) {
+    FOR_VECS(tile->n, again_tile(VECS, tile, d_o, du, out));
+}
+
+/* The next columns of the head, or false. */
+static bool next_tile(Tile *tile) {
+    int64_t left = tile->s->values - tile->first - tile->n;
+    tile->first += tile->n;
+    tile->n = (int)(left < MOST_COLUMNS ? left : MOST_COLUMNS);
+    return left > 0;
+}
+
+void linear_attention_forward(const LinearAttentionShape *s, const LinearAttentionInputs *in,
+                              void *o, void *errors) {
+    const int64_t tiles = (s->values + MOST_COLUMNS - 1) / MOST_COLUMNS;
+    const int64_t n_tasks = s->batch * s->groups * s->heads * tiles;
+#pragma omp parallel for schedule(dynamic, 1) if (n_tasks > 1)
+    for (int64_t task = 0; task < n_tasks; task++) {
+        int64_t stream = task / tiles, first = task % tiles * MOST_COLUMNS;
+        int64_t left = s->values - first;
+        Tile tile = {.s = s,
+                     .in = in,
+                     .batch = stream / s->heads / s->groups,
+                     .group = stream / s->heads % s->groups,
+                     .head = stream % s->heads,
+                     .first = first,
+                     .n = (int)(left < MOST_COLUMNS ? left : MOST_COLUMNS)};
+        forward_any(&tile, o, errors);
+    }
+}
+
+static int64_t count_runs(const LinearAttentionShape *s) {
+    return s->heads < LINEAR_ATTENTION_MOST_RUNS ? s->heads : LINEAR_ATTENTION_MOST_RUNS;
+}
+
+size_t linear_attention_workspace_bytes(const LinearAttentionShape *s) {
+    int64_t rows = s->batch * s->groups * count_runs(s) * s->seq;
+    return (size_t)rows * (sizeof(double) + 2 * sizeof(float) * (size_t)s->keys);
+}
+
+/* A run's part of the workspace: doubles first, where they are aligned. */
+static RunSums run_sums(const LinearAttentionShape *s, int64_t run, void *workspace) {
+    int64_t n = s->batch * s->groups * count_runs(s), size = s->seq * s->keys;
+    double *decays = workspace;
+    float *sums = (float *)(decays + n * s->seq);
+    return (RunSums){
+        .dq = sums + run * size, .dk = sums + (n + run) * size, .decay = decays + run * s->seq};
+}
+
+static void backward_run(const LinearAttentionShape *s, const LinearAttentionInputs *in,
+                         int64_t run, const void *d_o, void *du, float *ddecay, void *workspace) {
+    const int64_t runs = count_runs(s), group = run / runs, part = run % runs;
+    RunSums sums = run_sums(s, run, workspace);
+    memset(sums.dq, 0, sizeof(float) * (size_t)(s->seq * s->keys));
+    memset(sums.dk, 0, sizeof(float) * (size_t)(s->seq * s->keys));
+    for (int64_t head = part * s->heads / runs; head < (part + 1) * s->heads / runs; head++) {
+        Tile tile = {.s = s,
+                     .in = in,
+                     .batch = group / s->groups,
+                     .group = group % s->groups,
+                     .head = head};
+        memset(sums.decay, 0, sizeof(double) * (size_t)s->seq);
+        while (next_tile(&tile)) {
+            reverse_any(&tile, d_o, du, &sums);
+            again_any(&tile, d_o, du, &sums);
+        }
+        sum_decays(&tile, sums.decay, ddecay);
+    }
+}
+
+/* One row of queries' or keys' gradients, run by run. */
+static void join_runs(const LinearAttentionShape *s, int64_t row, const float *sums, void *out) {
+    const int64_t runs = count_runs(s), group = row % s->groups, at = row / s->groups;
+    float joined[MAX_KEYS] = {0};
+    for (int64_t run = 0; run < runs; run++) {
+        int64_t of = (at / s->seq * s->groups + group) * runs + run;
+        const float *from = sums + (of * s->seq + at % s->seq) * s->keys;
+        for (int64_t i = 0; i < s->keys; i++) joined[i] += from[i];
+    }
+    if (dtype_is_low(s->dtype)) {
+        vec_low_store(s->dtype, joined, (uint16_t *)out + row * s->keys, s->keys);
+    } else {
+        memcpy((float *)out + row * s->keys, joined, sizeof(float) * (size_t)s->keys);
+    }
+}
+
+void linear_attention_backward(const LinearAttentionShape *s, const LinearAttentionInputs *in,
+                               const void *d_o, void *dq, void *dk, void *du, float *ddecay,
+                               void *workspace) {
+    const int64_t n_runs = s->batch * s->groups * count_runs(s);
+    const int64_t rows = s->batch * s->seq * s->groups;
+    const RunSums first = run_sums(s, 0, workspace);
+#pragma omp parallel for schedule(dynamic, 1) if (n_runs > 1)
+    for (int64_t run = 0; run < n_runs; run++) {
+        backward_run(s, in, run, d_o, du, ddecay, workspace);
+    }
+#pragma omp parallel for schedule(static) if (n_runs > 1)
+    for (int64_t row = 0; row < rows; row++) {
+        join_runs(s, row, first.dq, dq);
+        join_runs(s, row, first.dk, dk);
+    }
+}
