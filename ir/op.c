@@ -161,7 +161,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LINEAR_ATTENTION:
     case OP_LINEAR_ATTENTION_GRAD:
         return input >= linear_attention_decay(op) ? OPERAND_F32 : OPERAND_FOLLOWS;
-    case OP_CONVOLVE: return input == 0 ? OPERAND_FOLLOWS : input == 1 ? OPERAND_F32 : OPERAND_EITHER;
+    case OP_CONVOLVE:
+        return input == 0 ? OPERAND_FOLLOWS : input == 1 ? OPERAND_F32 : OPERAND_EITHER;
     case OP_CONVOLVE_GRAD:
         return input == 1 ? OPERAND_F32 : input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;

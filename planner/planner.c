@@ -152,7 +152,8 @@ static void count_model(Plan *plan, const Graph *graph) {
         if (node->phase == PHASE_UPDATE) continue;
         if (!op_multiplies(node->op)) continue;
         for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_type(node->inputs[i]);
-        double flops = op_model_flops(node, inputs, node->types) * route_active_share(&routes, node);
+        double flops =
+            op_model_flops(node, inputs, node->types) * route_active_share(&routes, node);
         plan->model_flops += flops * plan->global_batch /
                              ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
     }

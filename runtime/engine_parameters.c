@@ -30,7 +30,7 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     if (whole) {
         memset(out, 0, (size_t)count * sizeof(float));
         shard_scatter(shard, whole, out);
-    } else if (strcmp(init, "normal") == 0) {
+    } else if (strcmp(init, "normal") == 0 || strcmp(init, "uniform") == 0) {
         PhiloxSpace space = {0};
         PhiloxStream stream = {.seed = rank->plan->seed,
                                .key = name_key(engine_logical_name(rank, param, arena))};
@@ -45,7 +45,12 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
                 space.stride[space.n_dims] = stride * (uint64_t)dims.step[k];
             }
         }
-        philox_fill_normal(&stream, &space, 0, (float)node_float(param, ATTR_std, 0.02), out);
+        if (strcmp(init, "normal") == 0) {
+            philox_fill_normal(&stream, &space, 0, (float)node_float(param, ATTR_std, 0.02), out);
+        } else {
+            philox_fill_uniform(&stream, &space, (float)node_float(param, ATTR_low, 0),
+                                (float)node_float(param, ATTR_high, 0), out);
+        }
     } else {
         float value = strcmp(init, "ones") == 0 ? 1 : 0;
         for (int64_t i = 0; i < count; i++) out[i] = value;

@@ -22,7 +22,7 @@ static const char *const GRADS[N_OPS] = {
 };
 
 bool script_op_is_callable(OpKind op) {
-    const int internal = LEAF | TYPED | PERSISTENT | EFFECT | COLLECTIVE | VARIADIC_OUT;
+    const int internal = LEAF | TYPED | PERSISTENT | EFFECT | COLLECTIVE;
     bool cast = strcmp(GRADS[op], "cast") == 0; /* precision is the plan's, not the model's */
     return !(OPS[op].flags & internal) && strcmp(GRADS[op], "never") != 0 && !cast;
 }
@@ -227,9 +227,11 @@ static int read_attrs(lua_State *lua, OpKind op, Attr *attrs) {
 enum { MAX_MODEL_OPERANDS = 8 };
 
 /* Operands beyond the fewest are accumulators, which only backward graphs have, but for concat, the
- * gates of experts' rows and attention's documents and sinks. */
+ * gates of experts' rows, attention's documents and sinks, what linear attention writes and
+ * convolutions' documents. */
 static void check_operand_count(lua_State *lua, OpKind op, lua_Unsigned count) {
-    bool more = op == OP_CONCAT || op == OP_DISPATCH || op == OP_COMBINE || op == OP_ATTENTION;
+    bool more = op == OP_CONCAT || op == OP_DISPATCH || op == OP_COMBINE || op == OP_ATTENTION ||
+                op == OP_LINEAR_ATTENTION || op == OP_CONVOLVE;
     int least = OPS[op].min_inputs, most = more ? OPS[op].max_inputs : least;
     if (count >= (lua_Unsigned)least && count <= (lua_Unsigned)most) return;
     const char *wanted =

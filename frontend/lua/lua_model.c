@@ -38,7 +38,7 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
 
 typedef struct ParamOptions {
     const char *init;
-    double std;
+    double std, low, high;
     bool decay, muon, frozen;
     double lr_scale, balance;
     /* Said, not left to the defaults. */
@@ -55,12 +55,33 @@ static double check_std(lua_State *lua, const char *name) {
 }
 
 static const char *check_init(lua_State *lua, const char *name) {
-    static const char *const INITS[] = {"normal", "zeros", "ones"};
+    static const char *const INITS[] = {"normal", "uniform", "zeros", "ones"};
     const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (strcmp(INITS[i], text) == 0) return INITS[i];
     }
-    script_error(lua, "parameter '%s': 'init' must be normal, zeros or ones", name);
+    script_error(lua, "parameter '%s': 'init' must be normal, uniform, zeros or ones", name);
+}
+
+/* Of a uniform init, which has both, the lesser first. */
+static void read_bounds(lua_State *lua, int index, const char *name, ParamOptions *out) {
+    bool low = lua_getfield(lua, index, "low") != LUA_TNIL;
+    bool high = lua_getfield(lua, index, "high") != LUA_TNIL, any = low || high;
+    bool numbers = lua_type(lua, -1) == LUA_TNUMBER && lua_type(lua, -2) == LUA_TNUMBER;
+    out->high = numbers ? lua_tonumber(lua, -1) : NAN;
+    out->low = numbers ? lua_tonumber(lua, -2) : NAN;
+    lua_pop(lua, 2);
+    bool uniform = strcmp(out->init, "uniform") == 0;
+    if (!uniform && any) {
+        script_error(lua, "parameter '%s': 'low' and 'high' go with init = \"uniform\", not \"%s\"",
+                     name, out->init);
+    }
+    if (uniform && !(fabs(out->low) <= 1e6 && fabs(out->high) <= 1e6 && out->low <= out->high)) {
+        script_error(lua,
+                     "parameter '%s': a uniform init needs 'low' and 'high', numbers from -1e6 to "
+                     "1e6, the lesser first",
+                     name);
+    }
 }
 
 static bool check_flag(lua_State *lua, const char *option, const char *name) {
@@ -89,8 +110,8 @@ static double check_balance(lua_State *lua, const char *name) {
 }
 
 static bool is_option(const char *key) {
-    static const char *const KNOWN[] = {"balance",  "decay", "frozen", "init",
-                                        "lr_scale", "muon",  "std"};
+    static const char *const KNOWN[] = {"balance", "decay",    "frozen", "high", "init",
+                                        "low",     "lr_scale", "muon",   "std"};
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
         if (strcmp(KNOWN[i], key) == 0) return true;
     }
@@ -108,8 +129,8 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     }
     if (!lua_istable(lua, index)) {
         script_error(lua,
-                     "parameter '%s': options must be a table: {init, std, decay, frozen, "
-                     "lr_scale, muon, balance}",
+                     "parameter '%s': options must be a table: {init, std, low, high, decay, "
+                     "frozen, lr_scale, muon, balance}",
                      name);
     }
     lua_pushnil(lua);
@@ -121,13 +142,14 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     if (unknown) {
         script_error(lua,
                      "parameter '%s': unknown option '%.64s'; known: balance, decay, frozen, "
-                     "init, lr_scale, muon, std",
+                     "high, init, low, lr_scale, muon, std",
                      name, unknown);
     }
     options.gives_init = lua_getfield(lua, index, "init") != LUA_TNIL;
     if (options.gives_init) options.init = check_init(lua, name);
     options.gives_std = lua_getfield(lua, index, "std") != LUA_TNIL;
     if (options.gives_std) options.std = check_std(lua, name);
+    read_bounds(lua, index, name, &options);
     bool normal = strcmp(options.init, "normal") == 0;
     options.gives_decay = lua_getfield(lua, index, "decay") != LUA_TNIL;
     options.decay = options.gives_decay ? check_flag(lua, "decay", name) : normal;
@@ -175,6 +197,10 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
                                const ParamOptions *options) {
     bool normal = strcmp(node_string(made, ATTR_init), "normal") == 0;
     bool init = !options->gives_init || strcmp(options->init, node_string(made, ATTR_init)) == 0;
+    if (options->gives_init && init && strcmp(options->init, "uniform") == 0) {
+        init = options->low == node_float(made, ATTR_low, 0) &&
+               options->high == node_float(made, ATTR_high, 0);
+    }
     bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
     bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
     bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
@@ -195,10 +221,14 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
 
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
-    Attr attrs[8] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
+    Attr attrs[9] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
                      attr_int(ATTR_decay, options->decay)};
     int n_attrs = 3;
     if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
+    if (strcmp(options->init, "uniform") == 0) {
+        attrs[n_attrs++] = attr_float(ATTR_low, options->low);
+        attrs[n_attrs++] = attr_float(ATTR_high, options->high);
+    }
     if (options->gives_muon) attrs[n_attrs++] = attr_int(ATTR_muon, options->muon);
     if (options->lr_scale != 1) {
         attrs[n_attrs++] = attr_float(ATTR_lr_scale, options->lr_scale);

@@ -271,6 +271,18 @@ function nn.rmsnorm(m, x, axis, options)
   return ops.rmsnorm{ x, gain, axis = axis, eps = o.eps }
 end
 
+-- rmsnorm over several axes together, of which a mesh may divide some: of sums, not in one op, so
+-- that ranks add up their squares. over: `axes`, which the gain has, unless it is some of them.
+local function rmsnorm_over(m, x, axes, over, name, eps)
+  local count = 1
+  over = over or axes
+  for _, axis in ipairs(over) do count = count * x:dim(axis) end
+  local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
+  -- In f32 from the start: in f16 a square would overflow from 256 on.
+  local squares = ops.matmul{ x, x, over = over, dtype = "f32" }
+  return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
+end
+
 -- One of the two, by options.kind.
 function nn.norm(m, x, axis, options)
   local o = read_options("norm", options, { kind = "layernorm", name = "norm", eps = EPS })
@@ -293,6 +305,11 @@ local function activate(layer, act, x)
     fail("%s: act is '%s'; it can be gelu, gelu_erf, relu, relu2 or silu", layer, tostring(act))
   end
   return f{ x }
+end
+
+-- log(1 + exp(x)), which does not overflow.
+function nn.softplus(x)
+  return ops.maximum{ x, ops.const{ value = 0 } } + ops.log{ ops.exp{ -ops.abs{ x } } + 1 }
 end
 
 -- act(x), by the name that layers' options have.
@@ -483,7 +500,10 @@ end
 
 require "nn_attention".add(nn, { fail = fail, read_options = read_options, joined = joined,
   STD = STD, NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
-  residual_std = residual_std, read_lora = read_lora })
+  residual_std = residual_std, read_lora = read_lora, rmsnorm_over = rmsnorm_over })
+require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
+  NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
+  residual_std = residual_std, activate = activate, rmsnorm_over = rmsnorm_over })
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
   activate = activate })

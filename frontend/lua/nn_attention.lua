@@ -8,17 +8,7 @@ local ops = ops
 local fail, read_options, read_lora = tools.fail, tools.read_options, tools.read_lora
 local check_model, check_arguments = tools.check_model, tools.check_arguments
 local residual_std, NONE, STD, EPS = tools.residual_std, tools.NONE, tools.STD, tools.EPS
-
--- The same over several axes together, of which a mesh may divide some: of sums, not in one op, so
--- that ranks add up their squares.
-local function rmsnorm_over(m, x, axes, name, eps)
-  local count = 1
-  for _, axis in ipairs(axes) do count = count * x:dim(axis) end
-  local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
-  -- In f32 from the start: in f16 a square would overflow from 256 on.
-  local squares = ops.matmul{ x, x, over = axes, dtype = "f32" }
-  return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
-end
+local rmsnorm_over = tools.rmsnorm_over
 
 -- A list of numbers as the text that ops.rotary takes.
 local function joined(factors)
@@ -112,7 +102,8 @@ end
 -- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
--- in Gemma 3), norm_eps (of it), documents (nn.documents' first value: a position sees its own
+-- in Gemma 3), norm_eps (of it), gate (results are times a sigmoid of x wgate, of which there is one
+-- number for each, as in Qwen3-Next), documents (nn.documents' first value: a position sees its own
 -- only; causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v,
 -- o)
 function nn.attention(m, x, options)
@@ -121,7 +112,8 @@ function nn.attention(m, x, options)
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
       qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, sinks = false, std = STD,
-      out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+      gate = false, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE,
+      lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -133,14 +125,15 @@ function nn.attention(m, x, options)
     local bias = has_bias and o.name .. ".b" .. letter or nil
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. letter, bias = bias, std = std, decay = o.decay,
-        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, letter) })
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
+        lora = letter ~= "gate" and read_lora(o.lora, letter) or nil })
   end
   local q = project("q", x, "model", { "kv_heads", "group", "head" }, o.std)
   local k = project("k", x, "model", { "kv_heads", "head" }, o.std)
   local v = project("v", x, "model", { "kv_heads", "head" }, o.std)
   if o.qk_norm and o.qk_norm_over == "all" then
-    q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, o.name .. ".qnorm", o.norm_eps)
-    k = rmsnorm_over(m, k, { "kv_heads", "head" }, o.name .. ".knorm", o.norm_eps)
+    q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, nil, o.name .. ".qnorm", o.norm_eps)
+    k = rmsnorm_over(m, k, { "kv_heads", "head" }, nil, o.name .. ".knorm", o.norm_eps)
   elseif o.qk_norm then
     local function norm(y, name)
       return nn.rmsnorm(m, y, "head",
@@ -169,6 +162,9 @@ function nn.attention(m, x, options)
   local y = ops.attention{ q, k, v, more[1], more[2], seq = "seq", head = "head",
                            causal = o.causal, window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
+  if o.gate then
+    y = y * ops.sigmoid{ project("gate", x, "model", { "kv_heads", "group", "head" }, o.std) }
+  end
   return project("o", y, { "kv_heads", "group", "head" }, "model", residual_std(m, o))
 end
 

@@ -300,6 +300,21 @@ function ops.documents(args) end
 ---@return perilune.Value
 function ops.attention(args) end
 
+---q, k [batch, seq, groups, head], v [batch, seq, groups, heads, values], logarithms of decays f32
+---[batch, seq, groups, heads], perhaps how much of a value is written (the delta rule), alike -> like
+---v. Of each head a state S [head, values], zero at first: S = decay S + k v', result scale S' q; with
+---the delta rule v less S' k, times what is written, in place of v. groups or heads may be absent.
+---@param args { [integer]: perilune.Value, seq: string, head: string, scale: number }
+---@return perilune.Value
+function ops.linear_attention(args) end
+
+---x [batch, seq, channels...], w [axis, channels...], perhaps the second result of ops.documents: a
+---document sees nothing before it -> like x: at each position the sum of w's last row times it, the
+---row before times the position before, and so on
+---@param args { [integer]: perilune.Value, seq: string, axis: string }
+---@return perilune.Value
+function ops.convolve(args) end
+
 ---logits, labels -> -log softmax(logits)[label] of each row; 0, without a gradient, where the label
 ---is below 0
 ---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string }

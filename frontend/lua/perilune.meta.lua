@@ -43,7 +43,9 @@ function Value:result(k) end
 local Model = {}
 
 ---@class perilune.ParamOptions
----@field init? "normal"|"zeros"|"ones"
+---@field init? "normal"|"uniform"|"zeros"|"ones"
+---@field low? number the least of a uniform init
+---@field high? number what all of it is below
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
 ---@field lr_scale? number factor on its learning rate

@@ -1,7 +1,8 @@
-/* Short convolutions along a sequence, each channel by itself (Fu et al. 2023, H3; Mamba's and Gated
- * DeltaNet's): y[t] = sum over n of w[last - n] x[t - n], the last weight being the position's own, as
- * PyTorch's conv1d has them, with zeros before the sequence. Where an operand says how far each
- * position is from the beginning of its document, what comes before that counts as zeros, too. */
+/* Short convolutions along a sequence, each channel by itself (Fu et al. 2023, H3; Mamba's and
+ * Gated DeltaNet's): y[t] = sum over n of w[last - n] x[t - n], the last weight being the
+ * position's own, as PyTorch's conv1d has them, with zeros before the sequence. Where an operand
+ * says how far each position is from the beginning of its document, what comes before that counts
+ * as zeros, too. */
 #include "ir/op.h"
 
 enum { INPUT, WEIGHTS, GRADIENT };
@@ -70,8 +71,8 @@ void grad_convolve(GradContext *ctx, const Node *node, const Value *douts, Value
     int places = convolve_places(node);
     Value inputs[4] = {node->inputs[INPUT], node->inputs[WEIGHTS], douts[0]};
     if (places >= 0) inputs[3] = node->inputs[places];
-    Value grad = grad_build(ctx, OP_CONVOLVE_GRAD, inputs, places >= 0 ? 4 : 3, node->attrs,
-                            node->n_attrs);
+    Value grad =
+        grad_build(ctx, OP_CONVOLVE_GRAD, inputs, places >= 0 ? 4 : 3, node->attrs, node->n_attrs);
     for (int i = 0; i < 2; i++) dins[i] = node_value(grad.node, i);
 }
 

@@ -3,17 +3,15 @@
  * Of each head the state S is [keys, values], zero before a sequence. A position with decay
  * g = exp(its logarithm), key k and value v does
  *
- *     S <- g S + k u'      u = v            (Katharopoulos et al. 2020; with g Mamba-2's state space
- *                                            duality: Dao & Gu 2024, arXiv 2405.21060, section 4)
- *                          u = b (v - S' k) with a share b of v that is written: the delta rule
- *                                           (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet,
- *                                            arXiv 2412.06464, equation 10), S as it has decayed
- *     o  = scale S' q
+ *     S <- g S + k u'      u = v            (Katharopoulos et al. 2020; with g Mamba-2's state
+ * space duality: Dao & Gu 2024, arXiv 2405.21060, section 4) u = b (v - S' k) with a share b of v
+ * that is written: the delta rule (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet, arXiv
+ * 2412.06464, equation 10), S as it has decayed o  = scale S' q
  *
- * Queries and keys have the axes [batch, seq, (groups,) head], values [batch, seq, (groups,) (heads,)
- * values]: the heads of a group share queries and keys, as B and C of Mamba-2, or key heads of
- * Gated DeltaNet. v - S' k, the error, is kept for the gradient, which then needs no state: u is
- * b times it.
+ * Queries and keys have the axes [batch, seq, (groups,) head], values [batch, seq, (groups,)
+ * (heads,) values]: the heads of a group share queries and keys, as B and C of Mamba-2, or key
+ * heads of Gated DeltaNet. v - S' k, the error, is kept for the gradient, which then needs no
+ * state: u is b times it.
  */
 #include "ir/op.h"
 
@@ -29,7 +27,9 @@ static bool fail_operand(const Node *node, int input, Diag *diag, const char *wh
 }
 
 int linear_attention_decay(OpKind op) {
-    return op == OP_LINEAR_ATTENTION ? VALUES + 1 : op == OP_LINEAR_ATTENTION_GRAD ? GRADIENT + 1 : -1;
+    return op == OP_LINEAR_ATTENTION        ? VALUES + 1
+           : op == OP_LINEAR_ATTENTION_GRAD ? GRADIENT + 1
+                                            : -1;
 }
 
 int linear_attention_write(const Node *node) {
@@ -66,9 +66,10 @@ static bool check_values(const Node *node, Diag *diag) {
     }
     for (int i = q->rank - 1; fits && i < v->rank; i++) fits = type_find_axis(q, v->axes[i]) < 0;
     if (fits && v->dims[v->rank - 1] <= ATTENTION_LONGEST_HEAD) return true;
-    return fail_operand(node, VALUES, diag,
-                        "must be values, with the queries' dtype and axes but for the last, perhaps "
-                        "heads, and an axis of their own of at most 256");
+    return fail_operand(
+        node, VALUES, diag,
+        "must be values, with the queries' dtype and axes but for the last, perhaps "
+        "heads, and an axis of their own of at most 256");
 }
 
 /* Numbers for each position and head. */
@@ -103,8 +104,8 @@ bool infer_linear_attention(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* q, k, v or the errors, do, decay, perhaps what is written -> dq, dk, du, ddecay; du is the values'
- * gradient, or times what is written it is */
+/* q, k, v or the errors, do, decay, perhaps what is written -> dq, dk, du, ddecay; du is the
+ * values' gradient, or times what is written it is */
 bool infer_linear_attention_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_all(graph, node, diag)) return false;
     if (!type_equal(value_type(node->inputs[GRADIENT]), value_type(node->inputs[VALUES]))) {
@@ -138,12 +139,11 @@ void grad_linear_attention(GradContext *ctx, const Node *node, const Value *dout
 /* A state's multiplications and additions, once. */
 static double count_states(const Type *inputs) {
     const Type *q = &inputs[QUERIES];
-    return 2 * (double)type_elements(&inputs[VALUES]) *
-           (double)q->dims[q->rank - 1];
+    return 2 * (double)type_elements(&inputs[VALUES]) * (double)q->dims[q->rank - 1];
 }
 
-/* What is written and what is read; with the delta rule also what was there. Decays do not count, as
- * in the papers. */
+/* What is written and what is read; with the delta rule also what was there. Decays do not count,
+ * as in the papers. */
 double flops_linear_attention(const Node *node, const Type *inputs, const Type *outputs) {
     (void)outputs;
     return (linear_attention_write(node) >= 0 ? 3 : 2) * count_states(inputs);

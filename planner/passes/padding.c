@@ -73,7 +73,8 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     for (int i = 0; i < node->n_inputs; i++) {
         /* These come after the last that is multiplied. */
         if (i == attention_documents(node) || i == convolve_places(node)) continue;
-        if (linear_attention_decay(node->op) >= 0 && i >= linear_attention_decay(node->op)) continue;
+        if (linear_attention_decay(node->op) >= 0 && i >= linear_attention_decay(node->op))
+            continue;
         last_zero = is_zero(taint, node->inputs[i], axis);
         any_zero |= last_zero;
         all_zero &= last_zero;

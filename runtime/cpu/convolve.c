@@ -25,16 +25,16 @@ static int reach_back(const ConvolveShape *s, int64_t row) {
 }
 
 /* sum += w x of another row */
-static void add_row(const ConvolveShape *s, Channels span, const void *x, int64_t row, const float *w,
-                    float *sum) {
+static void add_row(const ConvolveShape *s, Channels span, const void *x, int64_t row,
+                    const float *w, float *sum) {
     float widened[CHANNELS];
-    const float *from =
-        vec_tile(x, s->dtype, row * s->channels + span.first, span.n, widened);
+    const float *from = vec_tile(x, s->dtype, row * s->channels + span.first, span.n, widened);
 #pragma omp simd
     for (int c = 0; c < span.n; c++) sum[c] += w[span.first + c] * from[c];
 }
 
-static void store_row(const ConvolveShape *s, Channels span, const float *sum, int64_t row, void *out) {
+static void store_row(const ConvolveShape *s, Channels span, const float *sum, int64_t row,
+                      void *out) {
     int64_t at = row * s->channels + span.first;
     if (dtype_is_low(s->dtype)) {
         vec_low_store(s->dtype, sum, (uint16_t *)out + at, span.n);

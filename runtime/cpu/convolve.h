@@ -1,9 +1,9 @@
 /* y[t] = sum over n of w[taps - 1 - n] x[t - n], for each channel by itself (ir/ops/convolve.c).
  *
- * x and y [batch, seq, channels] of f32, bf16 or f16; w [taps, channels] and its gradient f32; places
- * i32 [batch, seq], how far a position is from the beginning of its document, or NULL: all is one.
- * Sums are f32, weights' gradients of more than CONVOLVE_ROWS positions f64; they do not depend on the
- * number of threads.
+ * x and y [batch, seq, channels] of f32, bf16 or f16; w [taps, channels] and its gradient f32;
+ * places i32 [batch, seq], how far a position is from the beginning of its document, or NULL: all
+ * is one. Sums are f32, weights' gradients of more than CONVOLVE_ROWS positions f64; they do not
+ * depend on the number of threads.
  */
 #ifndef RUNTIME_CPU_CONVOLVE_H
 #define RUNTIME_CPU_CONVOLVE_H

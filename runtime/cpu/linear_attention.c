@@ -1,7 +1,8 @@
 /* Values are columns of a state that know nothing of each other, but for the sums over them that
- * gradients of queries and keys are. So a head's state is worked on in tiles of columns that stay in
- * L1, position by position: each row of it is loaded and stored once for some five operations on it,
- * which is near what the processor can do, and takes no more of them than chunks of products would.
+ * gradients of queries and keys are. So a head's state is worked on in tiles of columns that stay
+ * in L1, position by position: each row of it is loaded and stored once for some five operations on
+ * it, which is near what the processor can do, and takes no more of them than chunks of products
+ * would.
  */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
@@ -111,7 +112,8 @@ VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *er
         if (tile->in->write) {
             decay_and_read(vecs, &state, keys, p.decay, p.k, out);
             for (int w = 0; w < vecs; w++) u[w] -= out[w];
-            /* What is written are the errors as they are kept, so that the gradient has the same. */
+            /* What is written are the errors as they are kept, so that the gradient has the same.
+             */
             store_columns(vecs, tile, errors, t, u);
             load_columns(vecs, tile, errors, t, u);
             for (int w = 0; w < vecs; w++) u[w] *= p.write;
@@ -363,11 +365,8 @@ static void backward_run(const LinearAttentionShape *s, const LinearAttentionInp
     memset(sums.dq, 0, sizeof(float) * (size_t)(s->seq * s->keys));
     memset(sums.dk, 0, sizeof(float) * (size_t)(s->seq * s->keys));
     for (int64_t head = part * s->heads / runs; head < (part + 1) * s->heads / runs; head++) {
-        Tile tile = {.s = s,
-                     .in = in,
-                     .batch = group / s->groups,
-                     .group = group % s->groups,
-                     .head = head};
+        Tile tile = {
+            .s = s, .in = in, .batch = group / s->groups, .group = group % s->groups, .head = head};
         memset(sums.decay, 0, sizeof(double) * (size_t)s->seq);
         while (next_tile(&tile)) {
             reverse_any(&tile, d_o, du, &sums);

@@ -2,9 +2,10 @@
  * (ir/ops/linear_attention.c has the equations and papers).
  *
  * q, k [batch, seq, groups, keys]; v, o, errors and their gradients [batch, seq, groups, heads,
- * values]; decay (logarithms), write and their gradients [batch, seq, groups, heads], always f32. Of
- * f32, bf16 or f16 (`dtype`); states and sums are f32. keys <= LINEAR_ATTENTION_MAX_KEYS. Results do
- * not depend on the number of threads. A thread's stack holds a state of up to 64 values: 64 KiB.
+ * values]; decay (logarithms), write and their gradients [batch, seq, groups, heads], always f32.
+ * Of f32, bf16 or f16 (`dtype`); states and sums are f32. keys <= LINEAR_ATTENTION_MAX_KEYS.
+ * Results do not depend on the number of threads. A thread's stack holds a state of up to 64
+ * values: 64 KiB.
  */
 #ifndef RUNTIME_CPU_LINEAR_ATTENTION_H
 #define RUNTIME_CPU_LINEAR_ATTENTION_H
@@ -34,8 +35,8 @@ void linear_attention_forward(const LinearAttentionShape *shape, const LinearAtt
                               void *o, void *errors);
 
 /* du: the gradient of what is written, v or write times the errors. The state runs twice, backwards
- * for du and forwards for dq; both have their part of dk, and the decays' gradients follow from sums
- * of q dq and k dk (Yang et al. 2024, arXiv 2312.06635, section 4.4). */
+ * for du and forwards for dq; both have their part of dk, and the decays' gradients follow from
+ * sums of q dq and k dk (Yang et al. 2024, arXiv 2312.06635, section 4.4). */
 void linear_attention_backward(const LinearAttentionShape *shape, const LinearAttentionInputs *in,
                                const void *d_o, void *dq, void *dk, void *du, float *ddecay,
                                void *workspace);

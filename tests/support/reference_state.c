@@ -1,5 +1,6 @@
-/* Linear attention and convolutions in float64, as the papers' recurrences have them. The gradient is
- * that of the recurrence, step by step, with all states kept: not the sums that the kernels use. */
+/* Linear attention and convolutions in float64, as the papers' recurrences have them. The gradient
+ * is that of the recurrence, step by step, with all states kept: not the sums that the kernels use.
+ */
 #include "tests/support/reference_eval.h"
 
 #include <math.h>

@@ -1,0 +1,174 @@
+-- nn_state: layers that carry a state along the sequence, a part of nn. `nn` is what it adds to,
+-- `tools` what layers of nn share.
+--
+-- Their axes: state_groups, whose members share queries and keys; state_heads, the heads of each
+-- group; state_keys and state_values, the two sides of a head's state.
+local state = {}
+
+function state.add(nn, tools)
+
+local ops = ops
+local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
+local check_arguments, residual_std = tools.check_arguments, tools.residual_std
+local activate, rmsnorm_over = tools.activate, tools.rmsnorm_over
+local NONE, STD, EPS = tools.NONE, tools.STD, tools.EPS
+
+local HEADS = { "state_groups", "state_heads" }
+local KEYS = { "state_groups", "state_keys" }
+local VALUES = { "state_groups", "state_heads", "state_values" }
+
+-- A short causal convolution of each channel by itself. x [batch, seq, channels...] -> like x; a
+-- parameter `weight` [taps, channels...], of which the last tap is the position's own, and with
+-- `bias` one [channels...], both drawn as PyTorch's conv1d draws them.
+-- options: weight, bias (names), taps, act (none if absent), places (nn.documents' second value:
+-- nothing of another document is seen)
+function nn.convolve(m, x, options)
+  check_arguments("convolve", m, x)
+  local o = read_options("convolve", options,
+    { weight = "conv.w", bias = NONE, taps = 4, act = NONE, places = NONE })
+  if math.type(o.taps) ~= "integer" or o.taps < 1 or o.taps > 8 then
+    fail("convolve: 'taps' must be a whole number from 1 to 8")
+  end
+  if o.places and type(o.places) ~= "userdata" then
+    fail("convolve: 'places' must be nn.documents' second value")
+  end
+  local channels, bound = {}, 1 / math.sqrt(o.taps)
+  for i = 3, #x.axes do channels[#channels + 1] = x.axes[i] end
+  m:axis("taps", o.taps)
+  local drawn = { init = "uniform", low = -bound, high = bound, decay = 0 }
+  local w = m:param(o.weight, joined("taps", channels), drawn)
+  local y = ops.convolve{ x, w, o.places, seq = "seq", axis = "taps" }
+  if o.bias then y = y + m:param(o.bias, channels, drawn) end
+  return o.act and activate("convolve", o.act, y) or y
+end
+
+local function check_axes(layer, m)
+  for _, axis in ipairs{ "state_groups", "state_heads", "state_keys", "state_values" } do
+    if math.type(rawget(m, axis)) ~= "integer" then
+      fail("%s: the model's axes need '%s'; they are state_groups (that share queries and keys), "
+        .. "state_heads (of each group), state_keys and state_values (of a head)", layer, axis)
+    end
+  end
+end
+
+local COMMON = { name = NONE, taps = 4, conv_bias = NONE, dt_least = 0.001, dt_most = 0.1,
+                 decay_most = 16.0, norm_eps = EPS, places = NONE, std = STD, out_std = NONE,
+                 decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE }
+
+local function read_common(layer, m, x, given, more)
+  check_arguments(layer, m, x)
+  check_axes(layer, m)
+  local defaults = {}
+  for key, value in pairs(COMMON) do defaults[key] = value end
+  for key, value in pairs(more) do defaults[key] = value end
+  local o = read_options(layer, given, defaults)
+  if not (o.dt_least > 0 and o.dt_least <= o.dt_most and o.dt_most < 1) then
+    fail("%s: 'dt_least' and 'dt_most' must be steps between 0 and 1, the lesser first", layer)
+  end
+  if not (o.decay_most >= 1) then fail("%s: 'decay_most' must be at least 1", layer) end
+  return o
+end
+
+-- What a layer makes of x [batch, seq, model]: products, products with a convolution behind them,
+-- and numbers for each head, in f32, as what decays is a power of them.
+local function projections(m, x, o)
+  local made = {}
+  local function options(std)
+    return { std = std or o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon,
+             frozen = o.frozen }
+  end
+  function made.linear(letter, y, from, to, std)
+    local all = options(std)
+    all.weight = o.name .. ".w" .. letter
+    return nn.linear(m, y, from, to, all)
+  end
+  function made.convolved(letter, to)
+    return nn.convolve(m, made.linear(letter, x, "model", to),
+      { weight = o.name .. ".conv." .. letter, taps = o.taps, act = "silu", places = o.places,
+        bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
+  end
+  function made.heads(letter)
+    local all = options()
+    all.muon = 0
+    local w = m:param(o.name .. ".w" .. letter, joined("model", HEADS), all)
+    return ops.matmul{ x, w, over = "model", dtype = "f32" }
+  end
+  return made
+end
+
+-- Steps dt = softplus(of + dt_bias) and logarithms of decays -exp(a_log) dt. At first steps lie
+-- between dt_least and dt_most (softplus of a small number's logarithm is that number, nearly) and
+-- rates between 1 and decay_most, evenly by their logarithms. At the beginning of a document the
+-- state decays to nothing.
+local function decays(m, of, o)
+  local bias = m:param(o.name .. ".dt_bias", HEADS,
+    { init = "uniform", low = math.log(o.dt_least), high = math.log(o.dt_most), decay = 0 })
+  local rate = m:param(o.name .. ".a_log", HEADS,
+    { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0 })
+  local dt = nn.softplus(of + bias)
+  local log_decay = -(dt * ops.exp{ rate })
+  if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
+  return dt, log_decay
+end
+
+-- Mamba-2's layer, a selective state space as linear attention (Dao & Gu 2024, arXiv 2405.21060,
+-- section 7). x [batch, seq, model] -> like x. B, C and x of the paper are keys, queries and values:
+--   y = linear_attention(q, k, dt v, -exp(a_log) dt) + d v,   out = rmsnorm(y silu(z)) wo
+-- Parameters: wz and wx [model, state_groups, state_heads, state_values], wb and wc [model,
+-- state_groups, state_keys], wdt [model, state_groups, state_heads], convolutions of x, b and c,
+-- dt_bias, a_log and d [state_groups, state_heads], norm.gain [state_groups, state_heads,
+-- state_values], wo.
+-- options: name, taps, conv_bias, norm_over (all, or group: of each group's values), norm_eps,
+-- places (nn.documents' second value: nothing passes from a document to the next), dt_least,
+-- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay,
+-- lr_scale, muon, frozen
+function nn.state_space(m, x, options)
+  local o = read_common("state_space", m, x, options,
+    { name = "ssm", conv_bias = true, norm_over = "all" })
+  if o.norm_over ~= "all" and o.norm_over ~= "group" then
+    fail("state_space: norm_over is '%s'; it can be all or group", o.norm_over)
+  end
+  local made = projections(m, x, o)
+  local z = made.linear("z", x, "model", VALUES)
+  local v = made.convolved("x", VALUES)
+  local k, q = made.convolved("b", KEYS), made.convolved("c", KEYS)
+  local dt, log_decay = decays(m, made.heads("dt"), o)
+  local y = ops.linear_attention{ q, k, v * dt, log_decay, seq = "seq", head = "state_keys",
+                                  scale = 1.0 }
+  y = y + v * m:param(o.name .. ".d", HEADS, { init = "ones", decay = 0 })
+  local over = o.norm_over == "group" and { "state_heads", "state_values" } or nil
+  y = rmsnorm_over(m, y * ops.silu{ z }, VALUES, over, o.name .. ".norm", o.norm_eps)
+  return made.linear("o", y, VALUES, "model", residual_std(m, o))
+end
+
+-- x / sqrt(sum of squares + 1e-6) along the keys, as Gated DeltaNet's queries and keys are.
+local function unit(x)
+  local squares = ops.matmul{ x, x, over = "state_keys", dtype = "f32" }
+  return x * ops.rsqrt{ squares + 1e-6 }
+end
+
+-- Gated DeltaNet's layer (Yang et al. 2024, arXiv 2412.06464; as in Qwen3-Next): the state forgets
+-- what it had for a key before it takes up the key's new value, by a share sigmoid(x wbeta).
+-- x [batch, seq, model] -> like x:
+--   y = linear_attention(unit q, unit k, v, -exp(a_log) softplus(x wa + dt_bias), sigmoid(x wbeta))
+--   out = (rmsnorm(y) silu(z)) wo, the norm of each head
+-- Parameters: wq and wk [model, state_groups, state_keys], wv and wz [model, state_groups,
+-- state_heads, state_values], wa and wbeta [model, state_groups, state_heads], convolutions of q, k
+-- and v, dt_bias and a_log [state_groups, state_heads], norm.gain [state_values], wo.
+-- options: those of nn.state_space but norm_over
+function nn.delta_net(m, x, options)
+  local o = read_common("delta_net", m, x, options, { name = "delta", conv_bias = false })
+  local made = projections(m, x, o)
+  local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
+  local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
+  local _, log_decay = decays(m, made.heads("a"), o)
+  local beta = ops.sigmoid{ made.heads("beta") }
+  local y = ops.linear_attention{ q, k, v, log_decay, beta, seq = "seq", head = "state_keys",
+                                  scale = 1 / math.sqrt(m.state_keys) }
+  y = nn.rmsnorm(m, y, "state_values", { name = o.name .. ".norm", eps = o.norm_eps })
+  return made.linear("o", y * ops.silu{ z }, VALUES, "model", residual_std(m, o))
+end
+
+end
+
+return state

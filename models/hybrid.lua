@@ -1,0 +1,141 @@
+-- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
+-- delta rules (D, Gated DeltaNet's) and attention (A), with or without a feed-forward layer behind
+-- each. With other settings it is Mamba-2, Bamba, Granite 4 and Qwen3-Next.
+--
+--   perilune plan models/hybrid.lua --set size=mamba2-130m ...
+local nn = require "nn"
+
+local function mamba2(settings)
+  settings.pattern, settings.feed, settings.tied = "M", "none", settings.tied ~= false
+  settings.state_keys, settings.state_values = 128, 64
+  settings.vocab, settings.seq = settings.vocab or 50288, 2048
+  return settings
+end
+
+return model {
+  name = "hybrid",
+  axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 344, vocab = 256,
+           state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
+           experts = 8, expert_ffn = 64, shared_ffn = 64 },
+  layers = 4,
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D or A
+  feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
+  norm_eps = 1e-5,
+  norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
+  act = "silu",
+  taps = 4,           -- positions that the convolutions of M and D see
+  state_norm = "all", -- M's norm is over all values, or over each group's
+  qk_norm = false,    -- of attention: rmsnorm of each head's q and k
+  attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
+  rotary = true,      -- positions of attention; false: none, as in Granite 4
+  rotary_base = 10000.0,
+  rotary_share = 1.0, -- of a head's numbers turn, the first ones
+  -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
+  -- logits are divided by.
+  embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
+  -- Of nn.moe
+  top_k = 2, capacity = 1.25, normalize = true, shared = false, shared_gate = false,
+  balance = 0.01, router_z = 0.0,
+  tied = false,       -- the output shares the embedding's table
+  dropout = 0.0,      -- of the embeddings and of each residual branch
+  documents = -1,     -- the token that ends one: nothing passes on to the next; -1: none
+  masked = false,     -- the data say which labels count; else all do
+  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
+  size = "tiny",
+  sizes = {
+    tiny = {},
+    -- Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), as published; Codestral Mamba
+    ["mamba2-130m"] = mamba2{ layers = 24, model = 768, state_heads = 24 },
+    ["mamba2-370m"] = mamba2{ layers = 48, model = 1024, state_heads = 32 },
+    ["mamba2-780m"] = mamba2{ layers = 48, model = 1536, state_heads = 48 },
+    ["mamba2-1.3b"] = mamba2{ layers = 48, model = 2048, state_heads = 64 },
+    ["mamba2-2.7b"] = mamba2{ layers = 64, model = 2560, state_heads = 80 },
+    ["codestral-mamba-7b"] = mamba2{ layers = 64, model = 4096, state_groups = 8, state_heads = 16,
+                                     vocab = 32768, tied = false },
+    -- From the models' configurations
+    ["bamba-9b"] = { pattern = "MMMMMMMMMAMMMMMMMMAMMMMMMMMAMMMM", layers = 32, model = 4096,
+                     heads = 32, kv_heads = 8, ffn = 14336, state_heads = 128, state_keys = 128,
+                     state_values = 64, rotary_share = 0.5, seq = 4096, vocab = 128256 },
+    ["granite4-h-tiny"] = { pattern = "MMMMMAMMMM", feed = "moe", layers = 40, model = 1536,
+                            heads = 12, kv_heads = 4, state_heads = 48, state_keys = 128,
+                            state_values = 64, experts = 64, expert_ffn = 512, shared_ffn = 1024,
+                            top_k = 6, shared = true, rotary = false, embedding_scale = 12.0,
+                            attention_scale = 0.0078125, residual_scale = 0.22,
+                            logit_divisor = 6.0, tied = true, seq = 4096, vocab = 100352 },
+    ["qwen3-next-80b-a3b"] = { pattern = "DDDA", feed = "moe", layers = 48, model = 2048,
+                               heads = 16, kv_heads = 2, head = 256, state_groups = 16,
+                               state_heads = 2, state_keys = 128, state_values = 128,
+                               experts = 512, expert_ffn = 512, shared_ffn = 512, top_k = 10,
+                               shared = true, shared_gate = true, qk_norm = true,
+                               attention_gate = true, norm_plus_one = true, norm_eps = 1e-6,
+                               rotary_base = 1e7, rotary_share = 0.25, balance = 0.001,
+                               seq = 4096, vocab = 151936 },
+  },
+  optimizer = {
+    kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
+    max_norm = 1.0,
+  },
+
+  loss = function(m, tokens, labels)
+    if not m.pattern:match("^[MDA]+$") then
+      error("pattern is '" .. m.pattern .. "'; it is letters for layers: M, D or A", 0)
+    end
+    if m.feed ~= "swiglu" and m.feed ~= "moe" and m.feed ~= "none" then
+      error("feed is '" .. m.feed .. "'; it can be swiglu, moe or none", 0)
+    end
+    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
+      if not (m[name] > 0) then error(name .. " must be more than 0", 0) end
+    end
+    if not (m.attention_scale >= 0) then error("attention_scale must be more than 0, or 0", 0) end
+    local documents, places = nn.documents(m, tokens, m.documents)
+    local function norm(x, name)
+      return nn.rmsnorm(m, x, "model",
+        { name = name, eps = m.norm_eps, plus_one = m.norm_plus_one })
+    end
+    local function scaled(x, by) return by ~= 1 and x * by or x end
+    local mix = {
+      M = function(x)
+        return nn.state_space(m, x,
+          { taps = m.taps, norm_over = m.state_norm, norm_eps = m.norm_eps, places = places })
+      end,
+      D = function(x)
+        return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+      end,
+      A = function(x)
+        return nn.attention(m, x,
+          { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
+            scale = m.attention_scale > 0 and m.attention_scale or nil, qk_norm = m.qk_norm,
+            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate,
+            documents = documents })
+      end,
+    }
+    local function feed(x)
+      if m.feed == "swiglu" then return nn.swiglu(m, x, { act = m.act }) end
+      return nn.moe(m, x,
+        { top_k = m.top_k, capacity = m.capacity, normalize = m.normalize, act = m.act,
+          shared = m.shared, shared_gate = m.shared_gate, balance = m.balance, z = m.router_z })
+    end
+    local x = scaled(nn.embedding(m, "wte", tokens, "vocab", "model"), m.embedding_scale)
+    x = nn.dropout(x, m.dropout)
+    -- What routers add to the loss of each sequence; zeros at first (no token is below 0).
+    local routed = m.feed == "moe" and (m.balance > 0 or m.router_z > 0)
+    local beside = routed and ops.reduce_sum{ ops.less{ tokens, 0 }, over = "seq" } or nil
+    for i = 1, m.layers do
+      local at = (i - 1) % #m.pattern + 1
+      local kind = m.pattern:sub(at, at)
+      x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
+        local y = mix[kind](norm(x, "norm1"))
+        local h = nn.residual(x, scaled(y, m.residual_scale), m.dropout)
+        if m.feed == "none" then return h, beside end
+        local z, loss = feed(norm(h, "norm2"))
+        return nn.residual(h, scaled(z, m.residual_scale), m.dropout),
+          loss and beside + loss or beside
+      end)
+    end
+    local y = norm(x, "norm_f")
+    local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+    logits = scaled(logits, 1 / m.logit_divisor)
+    return nn.decoder_loss(m, logits, labels, "vocab", { beside = beside })
+  end,
+}
