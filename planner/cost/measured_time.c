@@ -95,8 +95,13 @@ static double elementwise_us(const Device *device, const Node *node, const Type 
     return us;
 }
 
-/* The elements by which an op was measured. */
+/* The elements by which an op was measured; linear attention was without the delta rule, with as
+ * many keys as MEASURED_KEYS. */
 static double kernel_elements(const Node *node, const Type *inputs, const Type *outputs) {
+    if (linear_attention_decay(node->op) >= 0) {
+        double forward = 4 * MEASURED_KEYS, plain = node->op == OP_LINEAR_ATTENTION ? 1 : 2.5;
+        return OPS[node->op].flops(node, inputs, outputs) / (forward * plain);
+    }
     if (node->op == OP_EMBEDDING) return (double)type_elements(&outputs[0]);
     if (node->op == OP_EMBEDDING_GRAD) return (double)type_elements(&inputs[1]);
     double most = 0;

@@ -18,4 +18,7 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
 /* FLOP/s near a shape; 0: nothing was measured. */
 double shape_rates_at(const ShapeRates *rates, const ShapeRate *like);
 
+/* Keys of the linear attention that a profile measures. */
+enum { MEASURED_KEYS = 64 };
+
 #endif

@@ -235,6 +235,33 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     cost->n_ops += n_ops;
 }
 
+/* A state lies in registers, or a CPU's first cache, and changes position by position, by ordinary
+ * arithmetic in f32: of its rate STATE_SHARE is assumed, where there are enough columns of states
+ * to keep every unit of the device busy while others wait. */
+static void add_linear_attention(PhaseCost *cost, const Cluster *cluster, const Node *node,
+                                 const Mesh *mesh) {
+    static const double STATE_SHARE = 0.4;
+    enum { COLUMNS = 32, GROUPS_A_UNIT = 4 };
+    Type operands[6], *v = &operands[2];
+    double bytes = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        operands[i] = local_type(node->inputs[i], mesh);
+        bytes += (double)type_bytes(&operands[i]);
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        Type type = local_type(node_value((Node *)node, o), mesh);
+        bytes += (double)type_bytes(&type);
+    }
+    double columns = (double)type_elements(v) / (double)v->dims[1];
+    double busy = columns / (COLUMNS * GROUPS_A_UNIT * (double)cluster->device.n_units);
+    double rate = STATE_SHARE * cluster->device.peak_flops[MATH_F32] * (busy < 1 ? busy : 1);
+    double flops = OPS[node->op].flops(node, operands, NULL);
+    double memory_us = device_memory_us(&cluster->device, bytes), us = flops / rate * 1e6;
+    cost->attention_us += us > memory_us ? us : memory_us;
+    cost->flops += flops;
+    cost->n_ops++;
+}
+
 CollectiveKind collective_kind(OpKind op) {
     switch (op) {
     case OP_ALL_GATHER: return COLLECTIVE_ALL_GATHER;
@@ -353,6 +380,8 @@ void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) 
     } else if (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) {
         add_attention(cost, pricer->cluster, node, &pricer->graph->mesh,
                       node->op == OP_ATTENTION_GRAD);
+    } else if (linear_attention_decay(node->op) >= 0) {
+        add_linear_attention(cost, pricer->cluster, node, &pricer->graph->mesh);
     } else if (pricer->folded[node->id]) {
         double us =
             device_memory_us(device, folded_bytes(pricer, node)) - device_memory_us(device, 0);

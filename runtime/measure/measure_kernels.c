@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+enum { N_KEYS = 64, /* MEASURED_KEYS of planner/cost/measured_time.h */ N_VALUES = 64 };
 enum { N_COLUMNS = 256, N_VOCAB = 512, MOST_SETS = 16, MOST_OPERANDS = 8 };
 
 /* Operands that together are beyond the second-level cache. */
@@ -12,7 +13,8 @@ static const int64_t FOOTPRINT_FLOATS = 2 << 20;
 
 /* What an op's operands are, a letter each: x [rows, cols] of the row's dtype, f the same in f32,
  * c [cols], r [rows], s a scalar, all f32; C [cols], y [cols, rows] and a table t [vocab, cols] of
- * the row's dtype, T the table in f32; i labels [rows]. */
+ * the row's dtype, T the table in f32; i labels [rows]. Of states q [1, rows, keys] and v [1, rows,
+ * heads, values] are of the row's dtype, d [1, rows, heads] and w [taps, heads, values] f32. */
 typedef struct KernelCase {
     OpKind op;
     bool only_f32;
@@ -44,6 +46,10 @@ static const KernelCase CASES[] = {
     {OP_ROTARY, false, "x", "x", "{seq=rows, head=cols, base=10000, direction=1}"},
     {OP_EMBEDDING, false, "it", "x", "{axis=vocab}"},
     {OP_EMBEDDING_GRAD, false, "ixT", "T", "{axis=vocab}"},
+    {OP_LINEAR_ATTENTION, false, "qqvd", "v", "{seq=rows, head=keys, scale=1}"},
+    {OP_LINEAR_ATTENTION_GRAD, false, "qqvvd", "qqvd", "{seq=rows, head=keys, scale=1}"},
+    {OP_CONVOLVE, false, "vw", "v", "{seq=rows, axis=taps}"},
+    {OP_CONVOLVE_GRAD, false, "vwv", "vw", "{seq=rows, axis=taps}"},
     {OP_CROSS_ENTROPY_GRAD, false, "xirr", "x", "{axis=cols}"},
     {OP_LOGSUMEXP, false, "x", "r", "{axis=cols}"},
     {OP_PICK, false, "xi", "r", "{axis=cols}"},
@@ -90,9 +96,9 @@ static const KernelCase *find_case(OpKind op) {
 
 /* "f32[rows=64, cols=256]" */
 static const char *type_text(const ProfileKernel *row, char letter, Arena *arena) {
-    const char *dtype = strchr("xtyC", letter) && row->bf16 ? "bf16"
-                        : letter == 'i'                     ? "i32"
-                                                            : "f32";
+    const char *dtype = strchr("xtyCqv", letter) && row->bf16 ? "bf16"
+                        : letter == 'i'                       ? "i32"
+                                                              : "f32";
     long long rows = (long long)(row->elements / N_COLUMNS);
     switch (letter) {
     case 'x':
@@ -102,6 +108,16 @@ static const char *type_text(const ProfileKernel *row, char letter, Arena *arena
     case 'T': return arena_printf(arena, "%s[vocab=%d, cols=%d]", dtype, N_VOCAB, N_COLUMNS);
     case 'c':
     case 'C': return arena_printf(arena, "%s[cols=%d]", dtype, N_COLUMNS);
+    case 'q': return arena_printf(arena, "%s[batch=1, rows=%lld, keys=%d]", dtype, rows, N_KEYS);
+    case 'v':
+        return arena_printf(arena, "%s[batch=1, rows=%lld, heads=%d, values=%d]", dtype, rows,
+                            N_COLUMNS / N_VALUES, N_VALUES);
+    case 'd':
+        return arena_printf(arena, "%s[batch=1, rows=%lld, heads=%d]", dtype, rows,
+                            N_COLUMNS / N_VALUES);
+    case 'w':
+        return arena_printf(arena, "%s[taps=4, heads=%d, values=%d]", dtype, N_COLUMNS / N_VALUES,
+                            N_VALUES);
     case 's': return "f32[]";
     default: return arena_printf(arena, "%s[rows=%lld]", dtype, rows);
     }
