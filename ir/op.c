@@ -78,6 +78,8 @@ int op_alias(const Node *node, int output) {
     switch (node->op) {
     case OP_ACCUMULATE:
     case OP_CACHE_APPEND: return 0;
+    case OP_CACHE_LINEAR_ATTENTION: return output == 1 ? 3 : -1; /* states */
+    case OP_CACHE_CONVOLVE: return output == 1 ? 1 : -1;
     case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
     case OP_MATMUL: return matmul_accumulator(node);
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
@@ -167,6 +169,12 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
         return input == 1 ? OPERAND_F32 : input == 3 ? OPERAND_EITHER : OPERAND_FOLLOWS;
     case OP_CACHE_APPEND: return input < 2 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_CACHE_ATTENTION: return input < 3 ? OPERAND_FOLLOWS : OPERAND_EITHER;
+    case OP_CACHE_LINEAR_ATTENTION:
+        return input < 3                  ? OPERAND_FOLLOWS
+               : input == 4 || input == 5 ? OPERAND_EITHER
+                                          : OPERAND_F32;
+    case OP_CACHE_CONVOLVE:
+        return input < 2 ? OPERAND_FOLLOWS : input == 2 ? OPERAND_F32 : OPERAND_EITHER;
     case OP_SELECT_ROW:
     case OP_ROTARY: return input == 0 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_ATTENTION_GRAD:
@@ -266,7 +274,8 @@ bool op_moves_parts(OpKind op) {
 }
 
 bool op_decodes(OpKind op) {
-    return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW;
+    return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW ||
+           op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;
 }
 
 bool op_is_optimizer(OpKind op) {

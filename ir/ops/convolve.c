@@ -3,7 +3,7 @@
  * position's own, as PyTorch's conv1d has them, with zeros before the sequence. Where an operand
  * says how far each position is from the beginning of its document, what comes before that counts
  * as zeros, too. */
-#include "ir/op.h"
+#include "ir/ops/decode.h"
 
 enum { INPUT, WEIGHTS, GRADIENT };
 
@@ -14,7 +14,10 @@ static bool fail_operand(const Node *node, int input, Diag *diag, const char *wh
 }
 
 int convolve_places(const Node *node) {
-    int fewest = node->op == OP_CONVOLVE ? 2 : node->op == OP_CONVOLVE_GRAD ? 3 : node->n_inputs;
+    int fewest = node->op == OP_CONVOLVE         ? 2
+                 : node->op == OP_CONVOLVE_GRAD  ? 3
+                 : node->op == OP_CACHE_CONVOLVE ? 5
+                                                 : node->n_inputs;
     return node->n_inputs > fewest ? fewest : -1;
 }
 
@@ -31,7 +34,8 @@ static bool check_places(const Node *node, Diag *diag) {
 /* x [batch, seq, channels...], w [axis, channels...] */
 static bool check_convolve(const Node *node, Diag *diag) {
     enum { MOST_TAPS = 8 };
-    const Type *x = value_type(node->inputs[INPUT]), *w = value_type(node->inputs[WEIGHTS]);
+    const int weights = node->op == OP_CACHE_CONVOLVE ? WEIGHTS + 1 : WEIGHTS;
+    const Type *x = value_type(node->inputs[INPUT]), *w = value_type(node->inputs[weights]);
     if (!dtype_is_float(x->dtype) || x->rank < 3 || x->axes[1] != node_axis(node, ATTR_seq)) {
         return fail_operand(node, INPUT, diag, "must be f32, bf16 or f16[batch, seq, channels...]");
     }
@@ -41,7 +45,7 @@ static bool check_convolve(const Node *node, Diag *diag) {
         fits = w->axes[i] == x->axes[i + 1] && w->dims[i] == x->dims[i + 1];
     }
     if (!fits) {
-        return fail_operand(node, WEIGHTS, diag,
+        return fail_operand(node, weights, diag,
                             "must be f32[axis, channels...], with the channels of operand 1 and an "
                             "axis of at most 8");
     }
@@ -52,6 +56,30 @@ bool infer_convolve(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     if (!check_convolve(node, diag)) return false;
     node->types[0] = *value_type(node->inputs[INPUT]);
+    return true;
+}
+
+/* x, [sequences, before, channels...], w, rows, places, perhaps places in documents -> like x, and
+ * the last positions, one less than taps */
+bool infer_cache_convolve(Graph *graph, Node *node, Diag *diag) {
+    enum { CACHE = 1, CACHED_WEIGHTS, ROWS, PLACES };
+    (void)graph;
+    if (!check_convolve(node, diag)) return false;
+    const Type *x = value_type(node->inputs[INPUT]), *cache = value_type(node->inputs[CACHE]);
+    int64_t taps = value_type(node->inputs[CACHED_WEIGHTS])->dims[0];
+    bool fits = cache->dtype == x->dtype && cache->rank == x->rank && cache->dims[1] == taps - 1;
+    for (int i = 2; fits && i < x->rank; i++) {
+        fits = cache->axes[i] == x->axes[i] && cache->dims[i] == x->dims[i];
+    }
+    if (!fits) {
+        return fail_operand(
+            node, CACHE, diag,
+            "must be [sequences, before, channels...], one position less than taps");
+    }
+    if (!decode_check_numbers(node, ROWS, x, 1, diag)) return false;
+    if (!decode_check_numbers(node, PLACES, x, 2, diag)) return false;
+    node->types[0] = *x;
+    node->types[1] = *cache;
     return true;
 }
 
@@ -76,16 +104,17 @@ void grad_convolve(GradContext *ctx, const Node *node, const Value *douts, Value
     for (int i = 0; i < 2; i++) dins[i] = node_value(grad.node, i);
 }
 
-static double count_taps(const Type *inputs) {
-    return 2 * (double)type_elements(&inputs[INPUT]) * (double)inputs[WEIGHTS].dims[0];
+static double count_taps(const Type *x, const Type *weights) {
+    return 2 * (double)type_elements(x) * (double)weights->dims[0];
 }
 
 double flops_convolve(const Node *node, const Type *inputs, const Type *outputs) {
-    (void)node, (void)outputs;
-    return count_taps(inputs);
+    (void)outputs;
+    int weights = node->op == OP_CACHE_CONVOLVE ? WEIGHTS + 1 : WEIGHTS;
+    return count_taps(&inputs[INPUT], &inputs[weights]);
 }
 
 double flops_convolve_grad(const Node *node, const Type *inputs, const Type *outputs) {
     (void)node, (void)outputs;
-    return 2 * count_taps(inputs);
+    return 2 * count_taps(&inputs[INPUT], &inputs[WEIGHTS]);
 }

@@ -4,7 +4,7 @@
  * i32[batch, seq] where its new positions are, ascending. Kernels take whatever numbers come: what
  * lies outside of the cache is written nowhere and sees nothing.
  */
-#include "ir/op.h"
+#include "ir/ops/decode.h"
 
 static bool fail_operand(const Node *node, int input, Diag *diag, const char *what) {
     diag_error(diag, node->loc, "%s: operand %d %s", OPS[node->op].name, input + 1, what);
@@ -12,8 +12,7 @@ static bool fail_operand(const Node *node, int input, Diag *diag, const char *wh
     return false;
 }
 
-/* Is operand `input` i32, of the first n axes that `like` has? */
-static bool check_numbers(const Node *node, int input, const Type *like, int n, Diag *diag) {
+bool decode_check_numbers(const Node *node, int input, const Type *like, int n, Diag *diag) {
     const Type *type = value_type(node->inputs[input]);
     bool fits = type->dtype == DTYPE_I32 && type->rank == n && like->rank >= n;
     for (int i = 0; fits && i < n; i++) {
@@ -39,8 +38,8 @@ bool infer_cache_append(Graph *graph, Node *node, Diag *diag) {
     const Type *x = value_type(node->inputs[1]);
     (void)graph;
     if (x->rank < 2) return fail_operand(node, 1, diag, "must be [batch, seq, ...]");
-    if (!check_cache(node, 0, x, 2, diag) || !check_numbers(node, 2, x, 1, diag) ||
-        !check_numbers(node, 3, x, 2, diag)) {
+    if (!check_cache(node, 0, x, 2, diag) || !decode_check_numbers(node, 2, x, 1, diag) ||
+        !decode_check_numbers(node, 3, x, 2, diag)) {
         return false;
     }
     node->types[0] = *value_type(node->inputs[0]);
@@ -85,8 +84,9 @@ bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_cache(node, 1, &keys, 2, diag) || !check_cached_values(node, &keys, longest, diag)) {
         return false;
     }
-    if (!check_numbers(node, 3, q, 1, diag) || !check_numbers(node, 4, q, 2, diag)) return false;
-    if (node->n_inputs == 6 && !check_numbers(node, 5, q, 2, diag)) return false;
+    if (!decode_check_numbers(node, 3, q, 1, diag) || !decode_check_numbers(node, 4, q, 2, diag))
+        return false;
+    if (node->n_inputs == 6 && !decode_check_numbers(node, 5, q, 2, diag)) return false;
     if (window < 1 || !(softcap >= 1e-3 && softcap <= 1e6)) {
         diag_error(diag, node->loc, "cache_attention: a window of %lld, a soft cap of %g",
                    (long long)window, softcap);
@@ -109,7 +109,7 @@ bool infer_select_row(Graph *graph, Node *node, Diag *diag) {
     if (x->rank < 2 || x->axes[1] != node_axis(node, ATTR_seq)) {
         return fail_operand(node, 0, diag, "must be [batch, seq, ...]");
     }
-    if (!check_numbers(node, 1, x, 1, diag)) return false;
+    if (!decode_check_numbers(node, 1, x, 1, diag)) return false;
     node->types[0] = *x;
     node->types[0].dims[1] = 1;
     return true;

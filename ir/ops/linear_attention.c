@@ -15,10 +15,12 @@
  */
 #include "ir/op.h"
 
+#include "ir/ops/decode.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-enum { QUERIES, KEYS, VALUES, GRADIENT };
+enum { QUERIES, KEYS, VALUES, GRADIENT, STATES = GRADIENT, ROWS, PLACES };
 
 static bool fail_operand(const Node *node, int input, Diag *diag, const char *what) {
     diag_error(diag, node->loc, "%s: operand %d %s", OPS[node->op].name, input + 1, what);
@@ -27,6 +29,7 @@ static bool fail_operand(const Node *node, int input, Diag *diag, const char *wh
 }
 
 int linear_attention_decay(OpKind op) {
+    if (op == OP_CACHE_LINEAR_ATTENTION) return PLACES + 1;
     return op == OP_LINEAR_ATTENTION        ? VALUES + 1
            : op == OP_LINEAR_ATTENTION_GRAD ? GRADIENT + 1
                                             : -1;
@@ -101,6 +104,33 @@ bool infer_linear_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_all(graph, node, diag)) return false;
     node->n_outputs = linear_attention_write(node) >= 0 ? 2 : 1;
     for (int i = 0; i < node->n_outputs; i++) node->types[i] = *value_type(node->inputs[VALUES]);
+    return true;
+}
+
+/* f32[sequences, (groups,) (heads,) head, values] */
+static bool check_states(const Node *node, Diag *diag) {
+    const Type *q = value_type(node->inputs[QUERIES]), *v = value_type(node->inputs[VALUES]);
+    const Type *states = value_type(node->inputs[STATES]);
+    const int last = v->rank - 1;
+    bool fits = states->dtype == DTYPE_F32 && states->rank == v->rank &&
+                states->axes[last - 1] == q->axes[q->rank - 1] &&
+                states->dims[last - 1] == q->dims[q->rank - 1] &&
+                states->axes[last] == v->axes[last] && states->dims[last] == v->dims[last];
+    for (int i = 2; fits && i < last; i++) {
+        fits = states->axes[i - 1] == v->axes[i] && states->dims[i - 1] == v->dims[i];
+    }
+    return fits || fail_operand(node, STATES, diag,
+                                "must be states, f32[sequences, heads, head, "
+                                "values] as the operands are");
+}
+
+bool infer_cache_linear_attention(Graph *graph, Node *node, Diag *diag) {
+    if (!check_all(graph, node, diag) || !check_states(node, diag)) return false;
+    const Type *v = value_type(node->inputs[VALUES]);
+    if (!decode_check_numbers(node, ROWS, v, 1, diag)) return false;
+    if (!decode_check_numbers(node, PLACES, v, 2, diag)) return false;
+    node->types[0] = *v;
+    node->types[1] = *value_type(node->inputs[STATES]);
     return true;
 }
 

@@ -99,7 +99,7 @@ static double elementwise_us(const Device *device, const Node *node, const Type 
  * many keys as MEASURED_KEYS. */
 static double kernel_elements(const Node *node, const Type *inputs, const Type *outputs) {
     if (linear_attention_decay(node->op) >= 0) {
-        double forward = 4 * MEASURED_KEYS, plain = node->op == OP_LINEAR_ATTENTION ? 1 : 2.5;
+        double forward = 4 * MEASURED_KEYS, plain = node->op == OP_LINEAR_ATTENTION_GRAD ? 2.5 : 1;
         return OPS[node->op].flops(node, inputs, outputs) / (forward * plain);
     }
     if (node->op == OP_EMBEDDING) return (double)type_elements(&outputs[0]);

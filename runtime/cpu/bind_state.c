@@ -61,20 +61,44 @@ bool cpu_bind_linear_attention_grad(Binding *b, CpuCall *out) {
     return true;
 }
 
+typedef struct CachedStateArgs {
+    LinearAttentionArgs of;
+    LinearAttentionStates states;
+} CachedStateArgs;
+
+static bool run_cache_linear_attention(const void *args) {
+    const CachedStateArgs *a = args;
+    linear_attention_forward(&a->of.shape, &a->of.in, a->of.out[0], NULL);
+    return true;
+}
+
+bool cpu_bind_cache_linear_attention(Binding *b, CpuCall *out) {
+    enum { STATES = 3, ROWS, PLACES };
+    CachedStateArgs *args = ARENA_NEW(b->arena, CachedStateArgs);
+    args->of = *new_linear_attention(b);
+    args->states = (LinearAttentionStates){.states = b->out[1],
+                                           .sequences = b->in_local[STATES].dims[0],
+                                           .rows = b->in[ROWS],
+                                           .places = b->in[PLACES]};
+    args->of.in.states = &args->states;
+    *out = (CpuCall){run_cache_linear_attention, args};
+    return true;
+}
+
 typedef struct ConvolveArgs {
     ConvolveShape shape;
     const void *in[3];
     void *out[2];
 } ConvolveArgs;
 
-static ConvolveArgs *new_convolve(Binding *b) {
+static ConvolveArgs *new_convolve(Binding *b, int weights) {
     ConvolveArgs *args = ARENA_NEW(b->arena, ConvolveArgs);
     const Type *x = &b->in_local[0];
     int places = convolve_places(b->node);
     args->shape = (ConvolveShape){.batch = x->dims[0],
                                   .seq = x->dims[1],
                                   .channels = type_elements(x) / (x->dims[0] * x->dims[1]),
-                                  .taps = (int)b->in_local[1].dims[0],
+                                  .taps = (int)b->in_local[weights].dims[0],
                                   .dtype = x->dtype,
                                   .places = places >= 0 ? b->in[places] : NULL};
     for (int i = 0; i < 3 && i < b->node->n_inputs; i++) args->in[i] = b->in[i];
@@ -89,7 +113,7 @@ static bool run_convolve(const void *args) {
 }
 
 bool cpu_bind_convolve(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_convolve, new_convolve(b)};
+    *out = (CpuCall){run_convolve, new_convolve(b, 1)};
     return true;
 }
 
@@ -100,6 +124,36 @@ static bool run_convolve_grad(const void *args) {
 }
 
 bool cpu_bind_convolve_grad(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_convolve_grad, new_convolve(b)};
+    *out = (CpuCall){run_convolve_grad, new_convolve(b, 1)};
+    return true;
+}
+
+typedef struct CachedConvolveArgs {
+    ConvolveShape shape;
+    const void *x;
+    const float *w;
+    int64_t sequences;
+    const int32_t *rows, *positions;
+    void *cache, *y;
+} CachedConvolveArgs;
+
+static bool run_cache_convolve(const void *args) {
+    const CachedConvolveArgs *a = args;
+    convolve_cached(&a->shape, a->x, a->w, a->sequences, a->rows, a->positions, a->cache, a->y);
+    return true;
+}
+
+bool cpu_bind_cache_convolve(Binding *b, CpuCall *out) {
+    enum { X, CACHE, WEIGHTS, ROWS, PLACES };
+    CachedConvolveArgs *args = ARENA_NEW(b->arena, CachedConvolveArgs);
+    *args = (CachedConvolveArgs){.shape = new_convolve(b, WEIGHTS)->shape,
+                                 .x = b->in[X],
+                                 .w = b->in[WEIGHTS],
+                                 .sequences = b->in_local[CACHE].dims[0],
+                                 .rows = b->in[ROWS],
+                                 .positions = b->in[PLACES],
+                                 .cache = b->out[1],
+                                 .y = b->out[0]};
+    *out = (CpuCall){run_cache_convolve, args};
     return true;
 }

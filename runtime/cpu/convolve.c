@@ -59,6 +59,70 @@ void convolve_forward(const ConvolveShape *s, const void *x, const float *w, voi
     }
 }
 
+/* A row of the batch while it goes on: its last positions and the new ones. */
+typedef struct Stream {
+    const ConvolveShape *s;
+    const void *x;
+    int64_t first, kept; /* rows of x, and of the cache, at which they begin */
+    const int32_t *positions;
+    int64_t n; /* new positions */
+} Stream;
+
+/* sum += w x of the position `back` before new position t */
+static void add_position(const Stream *of, Channels span, const void *cache, int64_t t, int back,
+                         const float *w, float *sum) {
+    const int64_t at = t - back, taps = of->s->taps;
+    if (at >= 0) {
+        add_row(of->s, span, of->x, of->first + at, w, sum);
+    } else {
+        add_row(of->s, span, cache, of->kept + taps - 1 + at, w, sum);
+    }
+}
+
+static int cached_reach(const Stream *of, int64_t t) {
+    int64_t before = of->positions[t], most = of->s->taps - 1;
+    const int32_t *places = of->s->places;
+    if (places && places[of->first + t] < before) before = places[of->first + t];
+    return (int)(before < 0 ? 0 : before < most ? before : most);
+}
+
+/* The cache's rows become the last of those that it had and the new ones. */
+static void keep_last(const Stream *of, void *cache) {
+    const int64_t taps = of->s->taps, bytes = of->s->channels * (int64_t)vec_bytes(of->s->dtype);
+    char *rows = (char *)cache + of->kept * bytes;
+    for (int64_t i = 0; i < taps - 1; i++) {
+        int64_t at = of->n - (taps - 1) + i;
+        const char *from = at >= 0 ? (const char *)of->x + (of->first + at) * bytes
+                                   : rows + (at + taps - 1) * bytes;
+        if (from != rows + i * bytes) memcpy(rows + i * bytes, from, (size_t)bytes);
+    }
+}
+
+void convolve_cached(const ConvolveShape *s, const void *x, const float *w, int64_t sequences,
+                     const int32_t *rows, const int32_t *positions, void *cache, void *y) {
+    for (int64_t b = 0; b < s->batch; b++) {
+        Stream of = {.s = s,
+                     .x = x,
+                     .first = b * s->seq,
+                     .kept = rows[b] * (int64_t)(s->taps - 1),
+                     .positions = positions + b * s->seq};
+        const bool known = rows[b] >= 0 && rows[b] < sequences;
+        while (known && of.n < s->seq && of.positions[of.n] >= 0) of.n++;
+        for (int64_t t = 0; t < s->seq; t++) {
+            const int reach = t < of.n ? cached_reach(&of, t) : -1;
+            for (int64_t first = 0; first < s->channels; first += CHANNELS) {
+                float sum[CHANNELS] = {0};
+                Channels span = channels_at(s, first);
+                for (int n = 0; n <= reach; n++) {
+                    add_position(&of, span, cache, t, n, w + (s->taps - 1 - n) * s->channels, sum);
+                }
+                store_row(s, span, sum, of.first + t, y);
+            }
+        }
+        if (known) keep_last(&of, cache);
+    }
+}
+
 /* What later positions read of a row. */
 static void spread_back(const ConvolveShape *s, Channels span, int64_t row, const float *w,
                         const void *dy, void *dx) {

@@ -22,6 +22,12 @@ typedef struct ConvolveShape {
 } ConvolveShape;
 
 void convolve_forward(const ConvolveShape *shape, const void *x, const float *w, void *y);
+
+/* Of sequences that go on: cache [sequences, taps - 1, channels] has their last positions, of those
+ * of rows [batch], and has them again after; positions [batch, seq] that are negative are none, nor
+ * are those behind them. */
+void convolve_cached(const ConvolveShape *shape, const void *x, const float *w, int64_t sequences,
+                     const int32_t *rows, const int32_t *positions, void *cache, void *y);
 void convolve_backward(const ConvolveShape *shape, const void *x, const float *w, const void *dy,
                        void *dx, float *dw);
 

@@ -100,22 +100,66 @@ VEC_INLINE void write_and_read(const int vecs, State *state, int64_t keys, float
     }
 }
 
+/* The tile's columns of its row's state, or NULL: there is none. */
+static float *kept_state(const Tile *tile) {
+    const LinearAttentionStates *kept = tile->in->states;
+    const LinearAttentionShape *s = tile->s;
+    int64_t row = kept ? kept->rows[tile->batch] : -1;
+    if (row < 0 || row >= (kept ? kept->sequences : 0)) return NULL;
+    int64_t head = (row * s->groups + tile->group) * s->heads + tile->head;
+    return kept->states + head * s->keys * s->values + tile->first;
+}
+
+static void load_state(const Tile *tile, State *out) {
+    const float *from = kept_state(tile);
+    memset(out, 0, sizeof(out->row[0]) * (size_t)tile->s->keys);
+    for (int64_t i = 0; from && i < tile->s->keys; i++) {
+        memcpy(out->row[i], from + i * tile->s->values, sizeof(float) * (size_t)tile->n);
+    }
+}
+
+static void store_state(const Tile *tile, const State *state) {
+    float *to = kept_state(tile);
+    for (int64_t i = 0; to && i < tile->s->keys; i++) {
+        memcpy(to + i * tile->s->values, state->row[i], sizeof(float) * (size_t)tile->n);
+    }
+}
+
+/* False: the row has no more positions. At the first one of a sequence the state is zero. */
+static bool take_place(const Tile *tile, int64_t t, State *state) {
+    if (!tile->in->states) return true;
+    int32_t place = tile->in->states->places[tile->batch * tile->s->seq + t];
+    if (place == 0) memset(state, 0, sizeof(state->row[0]) * (size_t)tile->s->keys);
+    return place >= 0 && kept_state(tile);
+}
+
+/* To what is stored of them. */
+VEC_INLINE void round_columns(const int vecs, const DType dtype, Vec *x) {
+    uint16_t low[MOST_COLUMNS];
+    float row[MOST_COLUMNS];
+    if (!dtype_is_low(dtype)) return;
+    for (int w = 0; w < vecs; w++) vec_store(row + w * VEC_LANES, x[w]);
+    vec_low_store(dtype, row, low, vecs * VEC_LANES);
+    vec_low_load(dtype, low, row, vecs * VEC_LANES);
+    for (int w = 0; w < vecs; w++) x[w] = vec_load(row + w * VEC_LANES);
+}
+
 VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *errors) {
     State state;
     Position p;
     Vec u[MOST_VECS], out[MOST_VECS];
     const int64_t keys = tile->s->keys;
-    memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
-    for (int64_t t = 0; t < tile->s->seq; t++) {
+    int64_t t = 0;
+    load_state(tile, &state);
+    for (; t < tile->s->seq && take_place(tile, t, &state); t++) {
         read_position(tile, t, &p);
         load_columns(vecs, tile, tile->in->v, t, u);
         if (tile->in->write) {
             decay_and_read(vecs, &state, keys, p.decay, p.k, out);
             for (int w = 0; w < vecs; w++) u[w] -= out[w];
-            /* What is written are the errors as they are kept, so that the gradient has the same.
-             */
-            store_columns(vecs, tile, errors, t, u);
-            load_columns(vecs, tile, errors, t, u);
+            /* What is written are the errors as they are kept, as the gradient has them. */
+            round_columns(vecs, tile->s->dtype, u);
+            if (errors) store_columns(vecs, tile, errors, t, u);
             for (int w = 0; w < vecs; w++) u[w] *= p.write;
             p.decay = 1;
         }
@@ -123,6 +167,9 @@ VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *er
         for (int w = 0; w < vecs; w++) out[w] *= tile->s->scale;
         store_columns(vecs, tile, o, t, out);
     }
+    store_state(tile, &state);
+    for (int w = 0; w < vecs; w++) out[w] = (Vec){0};
+    for (; t < tile->s->seq; t++) store_columns(vecs, tile, o, t, out);
 }
 
 /* Sums of neighbours: of a's in the first half, of b's in the second. */

@@ -23,14 +23,26 @@ typedef struct LinearAttentionShape {
     DType dtype;
 } LinearAttentionShape;
 
+/* States that last from call to call: [sequences, groups, heads, keys, values]; rows [batch] says
+ * which of them each row of the batch goes on with, places [batch, seq] where its positions are.
+ * The first, 0, begins with a state of zero; from one that is negative on a row has no more of
+ * them. */
+typedef struct LinearAttentionStates {
+    float *states;
+    int64_t sequences;
+    const int32_t *rows, *places;
+} LinearAttentionStates;
+
 typedef struct LinearAttentionInputs {
     const void *q, *k;
     const void *v; /* for the gradient with `write`: the errors that the forward gave */
     const float *decay;
-    const float *write; /* NULL: values are added as they are */
+    const float *write;                  /* NULL: values are added as they are */
+    const LinearAttentionStates *states; /* NULL: zero at first, of no use after; forward alone */
 } LinearAttentionInputs;
 
-/* `errors` with in->write only: v - S' k, as stored, which is what is then written. */
+/* `errors` with in->write only: v - S' k, as stored, which is what is then written; NULL: not kept.
+ */
 void linear_attention_forward(const LinearAttentionShape *shape, const LinearAttentionInputs *in,
                               void *o, void *errors);
 

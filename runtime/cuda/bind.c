@@ -25,6 +25,14 @@ bool cuda_bind_cache_attention(Binding *binding) {
     return cuda_bind_none(binding);
 }
 
+bool cuda_bind_cache_linear_attention(Binding *binding) {
+    return cuda_bind_none(binding);
+}
+
+bool cuda_bind_cache_convolve(Binding *binding) {
+    return cuda_bind_none(binding);
+}
+
 bool cuda_bind_select_row(Binding *binding) {
     return cuda_bind_none(binding);
 }

@@ -312,6 +312,24 @@ const OpCase OP_CASES[] = {
     CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4; #9 batch=2 seq=3",
          "seq=seq head=head base=100 direction=1"),
     /* Caches: rows and places lie within them, and beyond. */
+    /* Rows are others than those of the batch, places begin anew at 0. */
+    CASE(CACHE_LINEAR_ATTENTION,
+         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+         "sequences=4 kv=2 group=3 head=5 value=4; #9 batch=2; #5 batch=2 seq=7; "
+         "batch=2 seq=7 kv=2 group=3",
+         "seq=seq head=head scale=0.5"),
+    CASE(CACHE_LINEAR_ATTENTION,
+         "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; "
+         "sequences=2 head=3 value=70; #2 batch=1; #9 batch=1 seq=5; batch=1 seq=5; batch=1 seq=5",
+         "seq=seq head=head scale=1"),
+    CASE(CACHE_CONVOLVE,
+         "batch=1 seq=5 kv=2 head=5; sequences=4 before=3 kv=2 head=5; taps=4 kv=2 head=5; "
+         "#4 batch=1; #9 batch=1 seq=5",
+         "seq=seq axis=taps"),
+    CASE(CACHE_CONVOLVE,
+         "batch=1 seq=2 cols=300; sequences=3 before=4 cols=300; taps=5 cols=300; #3 batch=1; "
+         "#9 batch=1 seq=2; #4 batch=1 seq=2",
+         "seq=seq axis=taps"),
     CASE(CACHE_APPEND,
          "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
          "#9 batch=2 seq=4",

@@ -57,10 +57,14 @@ static double decay_at(const Head *h, int64_t t) {
     return exp(read_at(h, linear_attention_decay(h->call->node->op), t, -1, 0));
 }
 
-static void run_head(const Head *h, double *state) {
+/* From the state at hand on, at the positions of a sequence that goes on if there are `places`. */
+static void run_head(const Head *h, double *state, int places) {
     bool delta = linear_attention_write(h->call->node) >= 0;
-    memset(state, 0, sizeof(double) * (size_t)(h->keys * h->values));
+    bool keeps = delta && h->call->node->op == OP_LINEAR_ATTENTION;
     for (int64_t t = 0; t < h->n; t++) {
+        double place = places < 0 ? 1 : read_at(h, places, t, -1, 0);
+        if (place < 0) break;
+        if (place == 0) memset(state, 0, sizeof(double) * (size_t)(h->keys * h->values));
         for (int64_t i = 0; i < h->keys * h->values; i++) state[i] *= decay_at(h, t);
         for (int64_t j = 0; j < h->values; j++) {
             double error = read_at(h, 2, t, h->value, j), sum = 0;
@@ -68,8 +72,8 @@ static void run_head(const Head *h, double *state) {
                 error -= read_at(h, 1, t, h->head, i) * state[i * h->values + j];
             }
             if (delta) {
-                error = reference_rounded(h->call->node->types[1].dtype, error);
-                *out_at(h, 1, t, h->value, j) = error;
+                error = reference_rounded(h->call->node->types[0].dtype, error);
+                if (keeps) *out_at(h, 1, t, h->value, j) = error;
             }
             for (int64_t i = 0; i < h->keys; i++) {
                 state[i * h->values + j] += read_at(h, 1, t, h->head, i) * write_at(h, t) * error;
@@ -84,8 +88,26 @@ void reference_linear_attention(const RefCall *call) {
     Head h = head_of(call);
     Type heads = heads_type(call);
     double *state = ARENA_ARRAY(call->ref->arena, double, h.keys *h.values);
-    do run_head(&h, state);
-    while (point_next(&h.at, &heads));
+    do {
+        memset(state, 0, sizeof(double) * (size_t)(h.keys * h.values));
+        run_head(&h, state, -1);
+    } while (point_next(&h.at, &heads));
+}
+
+void reference_cache_linear_attention(const RefCall *call) {
+    enum { STATES = 3, ROWS, PLACES };
+    Head h = head_of(call);
+    Type heads = heads_type(call);
+    const Type *states = ref_type(call, STATES);
+    memset(call->out[0], 0, sizeof(double) * (size_t)type_elements(&call->node->types[0]));
+    memcpy(call->out[1], call->in[STATES], sizeof(double) * (size_t)type_elements(states));
+    do {
+        Point at = h.at;
+        double row = ref_read(call, ROWS, &h.at);
+        if (row < 0 || row >= (double)states->dims[0]) continue;
+        at.at[states->axes[0]] = (int64_t)row;
+        run_head(&h, &call->out[1][point_offset(&at, states)], PLACES);
+    } while (point_next(&h.at, &heads));
 }
 
 /* States after their decay, of all positions. */
@@ -188,6 +210,56 @@ void reference_convolve_grad(const RefCall *call) {
             double dy = ref_read(call, 2, &p);
             call->out[0][point_offset(&from, x)] += dy * ref_read(call, 1, &from);
             call->out[1][point_offset(&from, w)] += dy * ref_read(call, 0, &from);
+        }
+    } while (point_next(&p, x));
+}
+
+/* The new position t of a row, or before them, of what its cache has. */
+static double read_stream(const RefCall *call, Point p, int64_t t, double row) {
+    const Type *cache = ref_type(call, 1);
+    p.at[node_axis(call->node, ATTR_seq)] = t;
+    if (t >= 0) return ref_read(call, 0, &p);
+    p.at[cache->axes[0]] = (int64_t)row;
+    p.at[cache->axes[1]] = cache->dims[1] + t;
+    return ref_read(call, 1, &p);
+}
+
+/* How many of a row's positions are some. */
+static int64_t count_positions(const RefCall *call, Point p) {
+    int seq = node_axis(call->node, ATTR_seq);
+    int64_t n = ref_type(call, 0)->dims[1], t = 0;
+    for (; t < n; t++) {
+        p.at[seq] = t;
+        if (ref_read(call, 4, &p) < 0) break;
+    }
+    return t;
+}
+
+void reference_cache_convolve(const RefCall *call) {
+    enum { WEIGHTS = 2, ROWS, PLACES };
+    int seq = node_axis(call->node, ATTR_seq), axis = node_axis(call->node, ATTR_axis);
+    int documents = convolve_places(call->node);
+    const Type *x = ref_type(call, 0), *cache = ref_type(call, 1);
+    int64_t last = cache->dims[1];
+    Point p = {{0}};
+    memcpy(call->out[1], call->in[1], sizeof(double) * (size_t)type_elements(cache));
+    do {
+        double row = ref_read(call, ROWS, &p), sum = 0;
+        int64_t t = p.at[seq], n = count_positions(call, p);
+        bool known = row >= 0 && row < (double)cache->dims[0];
+        double reach = known && t < n ? fmin((double)last, ref_read(call, PLACES, &p)) : -1;
+        if (documents >= 0) reach = fmin(reach, ref_read(call, documents, &p));
+        for (int64_t back = 0; (double)back <= reach; back++) {
+            Point w = p;
+            w.at[axis] = last - back;
+            sum += ref_read(call, WEIGHTS, &w) * read_stream(call, p, t - back, row);
+        }
+        call->out[0][point_offset(&p, x)] = sum;
+        for (int64_t i = 0; known && t == 0 && i < last; i++) {
+            Point to = p;
+            to.at[cache->axes[0]] = (int64_t)row;
+            to.at[cache->axes[1]] = i;
+            call->out[1][point_offset(&to, cache)] = read_stream(call, p, n - last + i, row);
         }
     } while (point_next(&p, x));
 }
