@@ -91,7 +91,8 @@ void decoder_clear(Decoder *d, int64_t sequence) {
 }
 
 int64_t decoder_cut(Decoder *d, int64_t sequence, int64_t length) {
-    if (d->starts[sequence] > 0) decoder_clear(d, sequence);
+    bool behind = length < d->lengths[sequence] && engine_keeps_states(d->engine);
+    if (d->starts[sequence] > 0 || behind) decoder_clear(d, sequence);
     if (length < d->lengths[sequence]) d->lengths[sequence] = length;
     return d->lengths[sequence];
 }

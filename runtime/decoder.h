@@ -38,7 +38,8 @@ static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
 void decoder_copy(Decoder *decoder, int64_t from, int64_t to);
 void decoder_clear(Decoder *decoder, int64_t sequence);
 /* Forgets what is behind the first `length` positions; all, where documents are told apart: where
- * the last of them begins is not kept. Returns how many are left. */
+ * the last of them begins is not kept, or where layers carry a state, which has them all in it.
+ * Returns how many are left. */
 int64_t decoder_cut(Decoder *decoder, int64_t sequence, int64_t length);
 
 #endif

@@ -146,7 +146,9 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);
 int64_t engine_sequences(const Engine *engine); /* that its caches have */
-/* The first `count` positions of a sequence of the caches become another's. */
+/* Do layers carry a state from position to position, which cannot be taken back? */
+bool engine_keeps_states(const Engine *engine);
+/* The first `count` positions of a sequence of the caches, and its states, become another's. */
 void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t count);
 
 /* Bytes really allocated for the arenas of this process's ranks (the plan's figure, or it is a

@@ -30,6 +30,20 @@ static bool is_cache(const Node *node) {
     return node->op == OP_STATE && !node_is_copy(node);
 }
 
+/* [sequences, context, ...]: each position has a place of its own. */
+static bool keeps_positions(const Graph *graph, const Node *cache) {
+    const Type *type = &cache->types[0];
+    return type->rank > 1 && strcmp(graph->axes.names[type->axes[1]], "context") == 0;
+}
+
+bool engine_keeps_states(const Engine *engine) {
+    const Graph *graph = engine->ranks[0].program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (is_cache(graph->nodes[n]) && !keeps_positions(graph, graph->nodes[n])) return true;
+    }
+    return false;
+}
+
 int64_t engine_sequences(const Engine *engine) {
     const RankContext *rank = &engine->ranks[0];
     return value_type(find_logits(rank, DECODE_WRITE)->inputs[0])->dims[0];
@@ -44,8 +58,9 @@ void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t coun
         const Type *type = &node->types[0];
         size_t all = (size_t)(type_elements(type) / type->dims[0] * dtype_bytes(type->dtype));
         unsigned char *cache = engine_edit(engine, rank, node_value((Node *)node, 0));
+        bool positions = keeps_positions(graph, node);
         memcpy(cache + (size_t)to * all, cache + (size_t)from * all,
-               all / (size_t)type->dims[1] * (size_t)count);
+               positions ? all / (size_t)type->dims[1] * (size_t)count : all);
         engine->backend->commit(engine);
     }
 }

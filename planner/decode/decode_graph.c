@@ -50,6 +50,11 @@ static bool has_axis(const Node *node, int axis) {
     return false;
 }
 
+/* Does it go through all positions, each of which changes what the next one finds? */
+static bool carries_state(const Node *node) {
+    return node->op == OP_LINEAR_ATTENTION || node->op == OP_CONVOLVE;
+}
+
 static void find_moving(Facts *f) {
     for (int n = 0; n < f->graph->n_nodes; n++) {
         const Node *node = f->graph->nodes[n];
@@ -60,7 +65,8 @@ static void find_moving(Facts *f) {
         const Node *node = f->graph->nodes[n];
         for (int i = 0; f->needed[n] && i < node->n_inputs; i++) {
             bool cached = node->op == OP_ATTENTION && (i == 1 || i == 2);
-            if (cached || f->feeds[n]) f->feeds[node->inputs[i].node->id] = true;
+            if (cached || carries_state(node) || f->feeds[n])
+                f->feeds[node->inputs[i].node->id] = true;
         }
     }
 }
@@ -107,6 +113,12 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
     switch (node->op) {
     case OP_ATTENTION:
         if (node_int(node, ATTR_causal, 1) == 0) refuse(out, node, "is not causal", arena);
+        return;
+    case OP_LINEAR_ATTENTION:
+    case OP_CONVOLVE:
+        if (!begins(in, f->batch, f->seq)) {
+            refuse(out, node, "its operand is not [batch, seq, ...]", arena);
+        }
         return;
     case OP_ROTARY:
         if (node->n_inputs != 1 || !begins(in, f->batch, f->seq)) {
@@ -295,24 +307,30 @@ static bool add_leaf(Deriver *d, const Node *node) {
     return rows != NULL;
 }
 
+/* Makes the cache [sequences, ...] if it is not there; `type` has its other axes. */
+static bool make_cache(Deriver *d, const Node *of, Type type, Value *cache) {
+    if (cache->node) return true;
+    type.axes[0] = graph_axis(d->out, "sequences", 9);
+    type.dims[0] = d->request->sequences;
+    for (int i = 0; i < type.rank; i++) {
+        if (type.axes[i] < 0) return false;
+    }
+    Attr attrs[2] = {attr_string(ATTR_name, arena_printf(d->arena, "cache.%d", d->n_caches++)),
+                     attr_string(ATTR_of, "")};
+    const Node like = {.block = NO_BLOCK, .loc = of->loc};
+    Node *made = add(d, &like, OP_STATE, NULL, 0, attrs, 2, &type);
+    if (made) *cache = node_value(made, 0);
+    return made != NULL;
+}
+
 /* The cache of an attention's keys (0) or values (1), with the new positions' `rows` in it. */
 static Value append(Deriver *d, const Node *attention, int which, Value rows) {
     Value *cache = value_map_at(&d->caches, node_value((Node *)attention, which));
     if (!rows.node) return NO_VALUE;
-    if (!cache->node) {
-        Type type = *value_type(rows);
-        type.axes[0] = graph_axis(d->out, "sequences", 9);
-        type.axes[1] = graph_axis(d->out, "context", 7);
-        type.dims[0] = d->request->sequences;
-        type.dims[1] = d->request->context;
-        if (type.axes[0] < 0 || type.axes[1] < 0) return NO_VALUE;
-        Attr attrs[2] = {attr_string(ATTR_name, arena_printf(d->arena, "cache.%d", d->n_caches++)),
-                         attr_string(ATTR_of, "")};
-        const Node like = {.block = NO_BLOCK, .loc = attention->loc};
-        Node *made = add(d, &like, OP_STATE, NULL, 0, attrs, 2, &type);
-        if (!made) return NO_VALUE;
-        *cache = node_value(made, 0);
-    }
+    Type type = *value_type(rows);
+    type.axes[1] = graph_axis(d->out, "context", 7);
+    type.dims[1] = d->request->context;
+    if (!make_cache(d, attention, type, cache)) return NO_VALUE;
     Value node = add_value(
         d, attention, OP_CACHE_APPEND,
         (Value[]){*cache, rows, d->inputs[DECODE_ROWS], d->inputs[DECODE_PLACES]}, 4, NULL, 0);
@@ -419,8 +437,62 @@ static Node *add_like(Deriver *d, const Node *node, bool last) {
     return add(d, node, node->op, inputs, n_inputs, attrs, node->n_attrs, &type);
 }
 
+/* The layer with what its cache has, which is then what it leaves there. */
+static Node *go_on(Deriver *d, const Node *node, OpKind op, const Value *inputs, int n_inputs,
+                   Value *cache) {
+    for (int i = 0; i < n_inputs; i++) {
+        if (!inputs[i].node) return NULL;
+    }
+    const Node two = {.block = node->block, .loc = node->loc, .n_outputs = 2};
+    Node *made = add(d, &two, op, inputs, n_inputs, node->attrs, node->n_attrs, NULL);
+    if (made) *cache = node_value(made, 1);
+    return made;
+}
+
+static Node *add_linear_attention(Deriver *d, const Node *node) {
+    enum { VALUES = 2, PLACES = 5 };
+    Value *states = value_map_at(&d->caches, node_value((Node *)node, 0)), inputs[8];
+    const Type *q = value_type(node->inputs[0]), *v = value_type(node->inputs[VALUES]);
+    Type type = *v; /* [sequences, (groups,) (heads,) keys, values] */
+    for (int i = 1; i < v->rank - 2; i++) {
+        type.axes[i] = v->axes[i + 1];
+        type.dims[i] = v->dims[i + 1];
+    }
+    type.axes[v->rank - 2] = q->axes[q->rank - 1];
+    type.dims[v->rank - 2] = q->dims[q->rank - 1];
+    if (!make_cache(d, node, type_with_dtype(&type, DTYPE_F32), states)) return NULL;
+    for (int i = 0; i < node->n_inputs; i++) {
+        inputs[i <= VALUES ? i : i + PLACES - VALUES] = find_value(d, node->inputs[i], false);
+    }
+    inputs[VALUES + 1] = *states;
+    inputs[PLACES - 1] = d->inputs[DECODE_ROWS];
+    inputs[PLACES] = d->inputs[DECODE_PLACES];
+    return go_on(d, node, OP_CACHE_LINEAR_ATTENTION, inputs, node->n_inputs + 3, states);
+}
+
+static Node *add_convolve(Deriver *d, const Node *node) {
+    Value *last = value_map_at(&d->caches, node_value((Node *)node, 0));
+    Value x = find_value(d, node->inputs[0], false);
+    Value inputs[6] = {x, NO_VALUE, find_value(d, node->inputs[1], false), d->inputs[DECODE_ROWS],
+                       d->inputs[DECODE_PLACES]};
+    int places = convolve_places(node);
+    if (places >= 0) inputs[5] = find_value(d, node->inputs[places], false);
+    if (!x.node) return NULL;
+    Type type = *value_type(x);
+    int64_t taps = value_type(node->inputs[1])->dims[0];
+    /* Of one tap nothing is kept; a cache of nothing is none. */
+    if (taps == 1) return add_like(d, node, false);
+    const char *before = arena_printf(d->arena, "before_%d", (int)taps);
+    type.axes[1] = graph_axis(d->out, before, (int)strlen(before));
+    type.dims[1] = taps - 1;
+    if (!make_cache(d, node, type, last)) return NULL;
+    inputs[1] = *last;
+    return go_on(d, node, OP_CACHE_CONVOLVE, inputs, places >= 0 ? 6 : 5, last);
+}
+
 static bool add_node(Deriver *d, const Node *node) {
-    const bool last = d->facts->moves[node->id] && !d->facts->feeds[node->id];
+    const bool last =
+        d->facts->moves[node->id] && !d->facts->feeds[node->id] && !carries_state(node);
     ValueMap *map = last && d->seq > 1 ? &d->last : &d->full;
     Value self = node_value((Node *)node, 0);
     Node *made;
@@ -437,6 +509,8 @@ static bool add_node(Deriver *d, const Node *node) {
     case OP_PARAM:
     case OP_STATE: return add_leaf(d, node);
     case OP_ATTENTION: made = add_attention(d, node, last); break;
+    case OP_LINEAR_ATTENTION: made = add_linear_attention(d, node); break;
+    case OP_CONVOLVE: made = add_convolve(d, node); break;
     case OP_OUTPUT: {
         Value logits = find_value(d, node->inputs[0], true);
         if (!logits.node) return false;
@@ -444,7 +518,7 @@ static bool add_node(Deriver *d, const Node *node) {
     }
     default: made = add_like(d, node, last);
     }
-    for (int o = 0; made && o < made->n_outputs; o++) {
+    for (int o = 0; made && o < made->n_outputs && o < node->n_outputs; o++) {
         *value_map_at(map, node_value((Node *)node, o)) = node_value(made, o);
     }
     return made != NULL;
