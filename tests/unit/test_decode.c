@@ -17,13 +17,15 @@ enum { BATCH = 2, SEQ = 24, VOCAB = 61, SEPARATOR = 5 };
 
 typedef struct Variant {
     const char *name, *path;
-    ModelSetting settings[16]; /* up to the first without a key */
+    ModelSetting settings[20]; /* up to the first without a key */
 } Variant;
 
 /* clang-format off */
 #define SIZES {"model", "32"}, {"heads", "4"}, {"layers", "2"}
 #define LLAMA SIZES, {"kv_heads", "2"}, {"ffn", "48"}
 #define MOE LLAMA, {"experts", "6"}, {"expert_ffn", "24"}, {"shared_ffn", "16"}, {"capacity", "0"}
+#define STATES LLAMA, {"state_groups", "2"}, {"state_heads", "3"}, {"state_keys", "10"}, \
+    {"state_values", "6"}
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {SIZES}},
     {"gpt, own head, rmsnorm, dropout", "models/gpt.lua",
@@ -60,6 +62,12 @@ static const Variant VARIANTS[] = {
     {"moe, shared, sigmoid", "models/moe.lua",
      {MOE, {"shared", "true"}, {"shared_gate", "true"}, {"scores", "sigmoid"},
       {"dense_layers", "1"}}},
+    {"hybrid", "models/hybrid.lua", {STATES, {"layers", "3"}, {"pattern", "MDA"}}},
+    {"hybrid, documents, shared experts", "models/hybrid.lua",
+     {STATES, {"pattern", "DM"}, {"feed", "moe"}, {"shared", "true"}, {"documents", "5"},
+      {"experts", "6"}, {"capacity", "0"}, {"state_norm", "group"}}},
+    {"state spaces alone", "models/hybrid.lua",
+     {STATES, {"pattern", "M"}, {"feed", "none"}, {"taps", "1"}, {"tied", "true"}}},
     {"deepseek", "models/deepseek.lua",
      {SIZES, {"ffn", "48"}, {"experts", "6"}, {"expert_ffn", "24"}, {"shared_ffn", "16"},
       {"capacity", "0"}, {"groups", "3"}, {"top_k", "3"}, {"mtp", "1"}, {"documents", "5"},
@@ -99,7 +107,7 @@ typedef struct Expected {
 
 static bool expect(Expected *e, const Variant *variant, DType precision) {
     const Layout one = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
-    ModelSetting settings[18];
+    ModelSetting settings[22];
     int n = fill_settings(variant, settings);
     run_precision = precision;
     bool done = run_plan(&e->run, variant->path, settings, n, &one, BATCH, true) &&
@@ -152,7 +160,7 @@ static Decoding decoding_create(void) {
 
 static bool decoding_from_model(Decoding *d, const Variant *variant, DType precision, int sequences,
                                 int chunk) {
-    ModelSetting settings[18];
+    ModelSetting settings[22];
     int n = fill_settings(variant, settings);
     *d = decoding_create();
     Model *model = model_load(d->arena, variant->path, settings, n, 1, d->diag);
@@ -267,11 +275,38 @@ static void test_unusual(const Unusual *unusual) {
     check_end();
 }
 
+/* A state has all positions in it: copied whole, never cut, and forgotten when its sequence is. */
+static void test_states(const Variant *variant) {
+    Expected e;
+    Decoding d;
+    float logits[BATCH * VOCAB];
+    check_begin("states of sequences that are copied, cut and cleared");
+    bool done =
+        expect(&e, variant, DTYPE_F32) && decoding_from_model(&d, variant, DTYPE_F32, BATCH, 5);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    if (done) {
+        decoder_read(d.decoder, 0, e.tokens, 11, logits, d.diag);
+        decoder_copy(d.decoder, 0, 1);
+        CHECK(decoder_cut(d.decoder, 0, 11) == 11, "nothing is behind");
+        CHECK(decoder_cut(d.decoder, 0, 10) == 0, "a position was taken out of a state");
+        decoder_read(d.decoder, 1, e.tokens + 11, 3, logits, d.diag);
+        compare(&e, 0, 13, logits, DTYPE_F32, "a copy read on");
+        decoder_read(d.decoder, 0, e.tokens, 6, logits, d.diag);
+        compare(&e, 0, 5, logits, DTYPE_F32, "read again");
+        decoder_clear(d.decoder, 1);
+        decoder_read(d.decoder, 1, e.tokens + SEQ, 7, logits, d.diag);
+        compare(&e, 1, 6, logits, DTYPE_F32, "another sequence in its place");
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
 /* A plan says its vocabulary, and may lie: nobody may write more logits than that. */
 static void test_other_vocabulary(void) {
     check_begin("a graph with more logits than the vocabulary is an obstacle");
     Run run = {.arena = arena_create(), .diag = diag_create()};
-    ModelSetting settings[18];
+    ModelSetting settings[22];
     int n = fill_settings(&VARIANTS[0], settings);
     run.model = model_load(run.arena, VARIANTS[0].path, settings, n, 1, run.diag);
     CHECK(run.model, "%s", diag_text(run.diag));
@@ -342,7 +377,7 @@ static void test_latents(void) {
         Arena *arena = arena_create();
         Diag *diag = diag_create();
         DecodeObstacle obstacle;
-        ModelSetting settings[18];
+        ModelSetting settings[22];
         check_begin(arena_printf(arena, "caches of latents of %s for %d", CASES[i].rank,
                                  (int)CASES[i].context));
         Model *model =
@@ -376,6 +411,7 @@ int main(void) {
     for (int i = 0; i < N_VARIANTS; i++) {
         test_variant(&VARIANTS[i], DTYPE_F32);
         test_variant(&VARIANTS[i], DTYPE_BF16);
+        if (strncmp(VARIANTS[i].name, "hybrid", 6) == 0) test_states(&VARIANTS[i]);
     }
     test_proofs();
     test_latents();
