@@ -411,7 +411,7 @@ int main(void) {
     for (int i = 0; i < N_VARIANTS; i++) {
         test_variant(&VARIANTS[i], DTYPE_F32);
         test_variant(&VARIANTS[i], DTYPE_BF16);
-        if (strncmp(VARIANTS[i].name, "hybrid", 6) == 0) test_states(&VARIANTS[i]);
+        if (strcmp(VARIANTS[i].name, "hybrid") == 0) test_states(&VARIANTS[i]);
     }
     test_proofs();
     test_latents();

@@ -24,6 +24,9 @@ static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {SIZES, {"ffn", "64"}}},
     {"llama window", "models/llama.lua", {SIZES, LLAMA, {"window", "5"}}},
     {"gemma", "models/gemma.lua", {SIZES, LLAMA, {"window", "4"}}},
+    {"hybrid", "models/hybrid.lua",
+     {SIZES, LLAMA, {"pattern", "MDA"}, {"state_groups", "2"}, {"state_heads", "2"},
+      {"state_keys", "8"}, {"state_values", "10"}}},
 };
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
