@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Of the step time, as fractions; what the README promises. */
+/* Of the step time, as fractions; what planner/search/README.md promises. */
 static const struct {
     const char *family;
     int n_rows;
@@ -124,8 +124,8 @@ static void test_page(const Validation *result) {
     strbuf_destroy(&svg);
 }
 
-/* Of runs that no constant was fitted on: what the README says, and a little. The others of the
- * table are searched, or are far off. */
+/* Of runs that no constant was fitted on: what planner/search/README.md says, and a little. The
+ * others of the table are searched, or are far off. */
 static const struct {
     const char *family;
     int n_rows;
