@@ -2,6 +2,6 @@ local nn = require "nn"
 return model {
   name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
   loss = function(m, tokens, labels)
-    return m:param("w", "model", { init = "uniform" })
+    return m:param("w", "model", { init = "gaussian" })
   end,
 }
