@@ -107,6 +107,7 @@ typedef struct Steps {
     int n_side, n_other;
     int side[MAX_RANK], other[MAX_RANK], twin[MAX_RANK]; /* twin: the side's axes, named anew */
     int n_stacked, stacked;                              /* 1: X is many, along that axis; or 0 */
+    bool shares_keys;                                    /* sharding_rule_shares_keys */
     bool side_first;                                     /* X is [(stacked,) side, other] */
     bool failed;
 } Steps;
@@ -198,7 +199,7 @@ static int new_axis(Steps *s, int axis, const char *ending) {
 
 static bool is_divided(const Steps *s, int axis) {
     const char *name = s->out->axes.names[axis];
-    return sharding_rule_divides(name, MESH_T);
+    return sharding_rule_divides(name, MESH_T, s->shares_keys);
 }
 
 static bool has_divided(const Steps *s, const int *axes, int n_axes) {
@@ -268,8 +269,12 @@ static void order_axes(Steps *s, const Type *type) {
 
 static Steps begin(PassContext *ctx, Graph *out, const Node *param) {
     bool low = ctx->options.precision != DTYPE_F32; /* bf16 has the range that f16 lacks */
-    return (Steps){
-        .ctx = ctx, .out = out, .param = param, .low = low ? DTYPE_BF16 : DTYPE_F32, .stacked = -1};
+    return (Steps){.ctx = ctx,
+                   .out = out,
+                   .param = param,
+                   .low = low ? DTYPE_BF16 : DTYPE_F32,
+                   .shares_keys = sharding_rule_shares_keys(out, &ctx->options.mesh),
+                   .stacked = -1};
 }
 
 Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value direction,
