@@ -120,6 +120,25 @@ static int rule_within(const Graph *graph, ExpertWork work, int axis) {
     return mesh;
 }
 
+/* Key/value heads that all ranks of t have. */
+static bool is_shared(const Graph *graph, const Type *type) {
+    int kv_heads = axis_find(&graph->axes, "kv_heads", 8);
+    int group = axis_find(&graph->axes, "group", 5);
+    return graph->shares_keys && type_find_axis(type, kv_heads) >= 0 &&
+           type_find_axis(type, group) < 0;
+}
+
+/* Sequence parallelism leaves these alone: x is gathered for the queries in any case, and so needs
+ * no messages of keys and values. */
+static bool has_shared_heads(const Graph *graph, const Node *node) {
+    bool has = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        has |= is_shared(graph, value_type(node->inputs[i]));
+    }
+    for (int o = 0; o < node->n_outputs; o++) has |= is_shared(graph, &node->types[o]);
+    return has;
+}
+
 /* The mesh axis that divides each axis within one op. */
 typedef struct AxisMap {
     int mesh[MAX_AXES];
@@ -201,14 +220,6 @@ static bool passes_partial(const Node *node, const int *uses) {
     return true;
 }
 
-/* Key/value heads that all ranks of t have. */
-static bool has_shared_heads(const Graph *graph, const Type *type) {
-    int kv_heads = axis_find(&graph->axes, "kv_heads", 8);
-    int group = axis_find(&graph->axes, "group", 5);
-    return graph->shares_keys && type_find_axis(type, kv_heads) >= 0 &&
-           type_find_axis(type, group) < 0;
-}
-
 /* The operand in which the op is linear, others being whole. */
 static bool is_linear_in(const Node *node, int operand) {
     switch (node->op) {
@@ -229,7 +240,7 @@ static void pass_shares(const Graph *graph, const Node *node, unsigned taken, Sh
     for (int i = 0; i < node->n_inputs; i++) {
         if (!(value_sharding(node->inputs[i])->partial & t)) continue;
         n_partial++;
-        if (has_shared_heads(graph, value_type(node->inputs[i]))) shared = i;
+        if (is_shared(graph, value_type(node->inputs[i]))) shared = i;
     }
     if (shared < 0 || n_partial > 1 || !is_linear_in(node, shared)) return;
     rule->inputs[shared].partial = t;
@@ -289,7 +300,8 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         map_type(&map, graph, node, &node->types[i]);
         wide |= has_wide_rows(graph, node, &node->types[i]);
     }
-    if (sequence_parallel && wide && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
+    bool divides = sequence_parallel && wide && !has_shared_heads(graph, node);
+    if (divides && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
         map_sequence(&map, graph, node);
     }
     unsigned used = 0;

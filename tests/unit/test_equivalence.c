@@ -20,8 +20,10 @@ typedef struct Variant {
 /* eps is above the rounding of a gradient (train_compare.h): with 1e-8 one bias of "gpt dropout" is
  * 1.5e-4 of its norm apart after five steps, though its gradients agree to 1e-6. */
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}
+#define SIZES_OF(heads) {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", heads}, {"seq", "16"}
+#define SIZES SIZES_OF("4")
 #define COMMON SIZES, {"layers", "5"}
+#define EIGHT_HEADS SIZES_OF("8"), {"layers", "5"}
 /* clang-format on */
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", 4, {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
@@ -44,8 +46,8 @@ static const Variant VARIANTS[] = {
      {COMMON, {"vocab", "61"}, {"optimizer", "muon"}, {"ffn", "70"}, {"tied", "false"}}},
     {"llama muon, keys of a quarter",
      "models/llama.lua",
-     2,
-     {COMMON,
+     4,
+     {EIGHT_HEADS,
       {"vocab", "64"},
       {"kv_heads", "2"},
       {"head", "4"},
@@ -53,8 +55,8 @@ static const Variant VARIANTS[] = {
       {"optimizer", "muon"}}},
     {"llama gqa qk_norm biases",
      "models/llama.lua",
-     2,
-     {COMMON,
+     4,
+     {EIGHT_HEADS,
       {"vocab", "61"},
       {"kv_heads", "2"},
       {"ffn", "88"},
@@ -66,10 +68,10 @@ static const Variant VARIANTS[] = {
       {"rotary_base", "100"}}},
     {"gemma",
      "models/gemma.lua",
-     2,
+     4,
      {COMMON,
       {"vocab", "61"},
-      {"kv_heads", "2"},
+      {"kv_heads", "1"},
       {"ffn", "64"},
       {"attention_scale", "8"},
       {"softcap", "2"},
@@ -277,9 +279,11 @@ typedef struct Refusal {
 } Refusal;
 
 static const Refusal REFUSALS[] = {
-    {"llama gqa qk_norm biases",
+    {"gemma 3",
      {4, 1, 1, 2, 1, "1f1b", false, NULL, 0},
-     "axis 'kv_heads' is 2: divided over t=4, the last rank would have none; t=2 would do"},
+     "axis 'kv_heads' is 2 and 'group' 2: divided over t=4, the last rank would have none of "
+     "either; "
+     "t=2 would do"},
     {"gpt",
      {3, 1, 1, 2, 1, "1f1b", false, NULL, 0},
      "axis 'kv_heads' is 4: divided over t=3, the last rank would have none; t=2 would do"},
