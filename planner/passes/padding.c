@@ -65,6 +65,10 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
         return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }
     if (node->op == OP_DISPATCH && axis == node->types[0].axes[0]) return true;
+    /* Heads of queries alone are padded: the binders of attention write zeros there. */
+    if (node->op == OP_ATTENTION && type_find_axis(value_type(node->inputs[1]), axis) < 0) {
+        return true;
+    }
     if (node->op == OP_TAKE || node->op == OP_PUT || node->op == OP_DISPATCH ||
         node->op == OP_COMBINE) { /* tables say from where, gates are finite */
         return is_zero(taint, node->inputs[0], axis) && !is_nonfinite(taint, node, axis);
