@@ -67,7 +67,13 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     if (node->op == OP_DISPATCH && axis == node->types[0].axes[0]) return true;
     /* Heads of queries alone are padded: the binders of attention write zeros there. */
     if (node->op == OP_ATTENTION && type_find_axis(value_type(node->inputs[1]), axis) < 0) {
-        return true;
+        return is_zero(taint, node->inputs[0], axis);
+    }
+    /* Zeros, whatever the other operands; inv_rms is for the gradient alone, which has two. */
+    if (node->op == OP_RMSNORM || node->op == OP_RMSNORM_GRAD || node->op == OP_ROTARY) {
+        int last = node->op == OP_RMSNORM_GRAD ? node->n_inputs - 1 : 0;
+        return is_zero(taint, node->inputs[0], axis) && is_zero(taint, node->inputs[last], axis) &&
+               !is_nonfinite(taint, node, axis);
     }
     if (node->op == OP_TAKE || node->op == OP_PUT || node->op == OP_DISPATCH ||
         node->op == OP_COMBINE) { /* tables say from where, gates are finite */
