@@ -1,6 +1,6 @@
 /* The layouts under which models are trained by test_equivalence and test_cuda_graph. For models of
- * five blocks with 4 heads, some with 2 key heads: t = 4 is not for these; and for eight blocks.
- * The global batch is 16. */
+ * five blocks with 4 heads or more, and for eight blocks: t = 4 is not for those that have two key
+ * heads, each of two query heads. The global batch is 16. */
 #ifndef TESTS_UNIT_EQUIVALENCE_LAYOUTS_H
 #define TESTS_UNIT_EQUIVALENCE_LAYOUTS_H
 

@@ -330,6 +330,43 @@ static void check_refusal(const Refusal *refusal) {
     check_end();
 }
 
+/* Messages over t: of each micro-batch, and of the update. */
+static void count_messages(const Variant *variant, const char *kv_heads, bool sequence_parallel,
+                           int out[2]) {
+    const Layout layout = {4, 1, 1, 4, 1, "1f1b", sequence_parallel, NULL, 0};
+    Variant other = *variant;
+    Run run;
+    for (int i = 0; other.settings[i].key; i++) {
+        if (strcmp(other.settings[i].key, "kv_heads") == 0) other.settings[i].value = kv_heads;
+    }
+    out[0] = out[1] = 0;
+    CHECK(plan(&run, &other, &layout, false), "%s", diag_text(run.diag));
+    const Graph *graph = run.plan ? run.plan->programs[0].graph : NULL;
+    for (int n = 0; graph && n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & COLLECTIVE) out[node->phase == PHASE_UPDATE]++;
+    }
+    run_close(&run);
+}
+
+/* Catches gradients of keys and values that are completed in each micro-batch, and keys that
+ * sequence parallelism has to gather: four ranks that share two heads send what they send with a
+ * head each, and once a step the sums of wk, wv, bk and bv. */
+static void check_messages(const Variant *variant) {
+    enum { BLOCKS = 5, SUMS = 4 };
+    for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++) {
+        int own[2], shared[2];
+        check_begin(sequence_parallel ? "messages of shared key heads, sequence-parallel"
+                                      : "messages of shared key heads");
+        count_messages(variant, "4", sequence_parallel, own);
+        count_messages(variant, "2", sequence_parallel, shared);
+        CHECK(shared[0] == own[0], "%d a micro-batch, %d without sharing", shared[0], own[0]);
+        CHECK(shared[1] == own[1] + SUMS * BLOCKS, "%d in the update, %d without sharing",
+              shared[1], own[1]);
+    }
+    check_end();
+}
+
 int main(void) {
     /* GPT on all layouts: what a layout breaks, it mostly breaks for every model. */
     for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
@@ -346,6 +383,7 @@ int main(void) {
         check_zero_bits(&VARIANTS[v], DTYPE_F32);
         check_zero_bits(&VARIANTS[v], DTYPE_BF16);
     }
+    check_messages(&VARIANTS[7]);
     for (size_t r = 0; r < sizeof(REFUSALS) / sizeof(REFUSALS[0]); r++) {
         check_refusal(&REFUSALS[r]);
     }
