@@ -197,14 +197,10 @@ static int new_axis(Steps *s, int axis, const char *ending) {
     return axis;
 }
 
-static bool is_divided(const Steps *s, int axis) {
-    const char *name = s->out->axes.names[axis];
-    return sharding_rule_divides(name, MESH_T, s->shares_keys);
-}
-
+/* By some t or other. */
 static bool has_divided(const Steps *s, const int *axes, int n_axes) {
     for (int i = 0; i < n_axes; i++) {
-        if (is_divided(s, axes[i])) return true;
+        if (sharding_rule_divides(s->out->axes.names[axes[i]], MESH_T, false)) return true;
     }
     return false;
 }
@@ -288,7 +284,9 @@ Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value 
 static Value gather_side(Steps *s, Value x) {
     for (int i = 0; i < s->n_side; i++) {
         int from = s->side[i];
-        if (s->ctx->options.mesh.size[MESH_T] < 2 || !is_divided(s, from)) continue;
+        const char *name = s->out->axes.names[from];
+        if (s->ctx->options.mesh.size[MESH_T] < 2) continue;
+        if (!sharding_rule_divides(name, MESH_T, s->shares_keys)) continue;
         s->side[i] = new_axis(s, from, "all");
         if (!s->failed) x = rename_axis(s, x, from, s->side[i]);
     }

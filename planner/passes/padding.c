@@ -56,6 +56,17 @@ static bool mixes(const Node *node, int axis) {
     return false;
 }
 
+/* Rows of zeros, whatever gain and positions are. What is told of inv_rms, which only the gradient
+ * reads, is that it is finite there. */
+static bool rows_stay_zero(const Taint *taint, const Node *node, int axis) {
+    enum { GAIN = 1 };
+    if (node->op == OP_RMSNORM && node_float(node, ATTR_eps, 0) == 0) return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (i != GAIN && !is_zero(taint, node->inputs[i], axis)) return false;
+    }
+    return !is_nonfinite(taint, node, axis);
+}
+
 /* Is the result's padding along `axis` zero, given the operands'? */
 static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     unsigned flags = OPS[node->op].flags;
@@ -69,11 +80,8 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     if (node->op == OP_ATTENTION && type_find_axis(value_type(node->inputs[1]), axis) < 0) {
         return is_zero(taint, node->inputs[0], axis);
     }
-    /* Zeros, whatever the other operands; inv_rms is for the gradient alone, which has two. */
     if (node->op == OP_RMSNORM || node->op == OP_RMSNORM_GRAD || node->op == OP_ROTARY) {
-        int last = node->op == OP_RMSNORM_GRAD ? node->n_inputs - 1 : 0;
-        return is_zero(taint, node->inputs[0], axis) && is_zero(taint, node->inputs[last], axis) &&
-               !is_nonfinite(taint, node, axis);
+        return rows_stay_zero(taint, node, axis);
     }
     if (node->op == OP_TAKE || node->op == OP_PUT || node->op == OP_DISPATCH ||
         node->op == OP_COMBINE) { /* tables say from where, gates are finite */
