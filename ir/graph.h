@@ -74,7 +74,8 @@ typedef struct Graph {
     Arena *arena; /* not owned */
     const char *name;
     AxisTable axes;
-    Mesh mesh; /* all sizes 1 until sharding is known */
+    Mesh mesh;        /* all sizes 1 until sharding is known */
+    bool shares_keys; /* each rank of t has all key/value heads: planner/passes/pass.h */
     int n_nodes, capacity;
     Node **nodes;
 } Graph;

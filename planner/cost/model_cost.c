@@ -419,7 +419,6 @@ static bool is_over_t(const Node *node, const Mesh *mesh) {
         bool input = i < node->n_inputs;
         Value value = input ? node->inputs[i] : node_value((Node *)node, i - node->n_inputs);
         const Sharding *sharding = value_sharding(value);
-        if (sharding->partial >> MESH_T & 1) return true;
         for (int k = 0; k < value_type(value)->rank; k++) {
             if (mesh_axes(mesh, sharding->mesh[k]) >> MESH_T & 1) return true;
         }

@@ -107,6 +107,7 @@ typedef struct Steps {
     int n_side, n_other;
     int side[MAX_RANK], other[MAX_RANK], twin[MAX_RANK]; /* twin: the side's axes, named anew */
     int n_stacked, stacked;                              /* 1: X is many, along that axis; or 0 */
+    bool shares_keys;                                    /* sharding_rule_shares_keys */
     bool side_first;                                     /* X is [(stacked,) side, other] */
     bool failed;
 } Steps;
@@ -196,14 +197,10 @@ static int new_axis(Steps *s, int axis, const char *ending) {
     return axis;
 }
 
-static bool is_divided(const Steps *s, int axis) {
-    const char *name = s->out->axes.names[axis];
-    return sharding_rule_divides(name, MESH_T);
-}
-
+/* By some t or other. */
 static bool has_divided(const Steps *s, const int *axes, int n_axes) {
     for (int i = 0; i < n_axes; i++) {
-        if (is_divided(s, axes[i])) return true;
+        if (sharding_rule_divides(s->out->axes.names[axes[i]], MESH_T, false)) return true;
     }
     return false;
 }
@@ -268,8 +265,12 @@ static void order_axes(Steps *s, const Type *type) {
 
 static Steps begin(PassContext *ctx, Graph *out, const Node *param) {
     bool low = ctx->options.precision != DTYPE_F32; /* bf16 has the range that f16 lacks */
-    return (Steps){
-        .ctx = ctx, .out = out, .param = param, .low = low ? DTYPE_BF16 : DTYPE_F32, .stacked = -1};
+    return (Steps){.ctx = ctx,
+                   .out = out,
+                   .param = param,
+                   .low = low ? DTYPE_BF16 : DTYPE_F32,
+                   .shares_keys = sharding_rule_shares_keys(out, &ctx->options.mesh),
+                   .stacked = -1};
 }
 
 Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value direction,
@@ -283,7 +284,9 @@ Value muon_append_scaled(PassContext *ctx, Graph *out, const Node *param, Value 
 static Value gather_side(Steps *s, Value x) {
     for (int i = 0; i < s->n_side; i++) {
         int from = s->side[i];
-        if (s->ctx->options.mesh.size[MESH_T] < 2 || !is_divided(s, from)) continue;
+        const char *name = s->out->axes.names[from];
+        if (s->ctx->options.mesh.size[MESH_T] < 2) continue;
+        if (!sharding_rule_divides(name, MESH_T, s->shares_keys)) continue;
         s->side[i] = new_axis(s, from, "all");
         if (!s->failed) x = rename_axis(s, x, from, s->side[i]);
     }

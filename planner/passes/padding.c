@@ -56,6 +56,17 @@ static bool mixes(const Node *node, int axis) {
     return false;
 }
 
+/* Rows of zeros, whatever gain and positions are. What is told of inv_rms, which only the gradient
+ * reads, is that it is finite there. */
+static bool rows_stay_zero(const Taint *taint, const Node *node, int axis) {
+    enum { GAIN = 1 };
+    if (node->op == OP_RMSNORM && node_float(node, ATTR_eps, 0) == 0) return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (i != GAIN && !is_zero(taint, node->inputs[i], axis)) return false;
+    }
+    return !is_nonfinite(taint, node, axis);
+}
+
 /* Is the result's padding along `axis` zero, given the operands'? */
 static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     unsigned flags = OPS[node->op].flags;
@@ -65,6 +76,13 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
         return axis == node_axis(node, ATTR_axis) || is_zero(taint, node->inputs[1], axis);
     }
     if (node->op == OP_DISPATCH && axis == node->types[0].axes[0]) return true;
+    /* Heads of queries alone are padded: the binders of attention write zeros there. */
+    if (node->op == OP_ATTENTION && type_find_axis(value_type(node->inputs[1]), axis) < 0) {
+        return is_zero(taint, node->inputs[0], axis);
+    }
+    if (node->op == OP_RMSNORM || node->op == OP_RMSNORM_GRAD || node->op == OP_ROTARY) {
+        return rows_stay_zero(taint, node, axis);
+    }
     if (node->op == OP_TAKE || node->op == OP_PUT || node->op == OP_DISPATCH ||
         node->op == OP_COMBINE) { /* tables say from where, gates are finite */
         return is_zero(taint, node->inputs[0], axis) && !is_nonfinite(taint, node, axis);

@@ -28,9 +28,25 @@ static Sharding leaf_sharding(const Graph *graph, const Type *type) {
 /* The most shards, fewer than `parts`, of which none is empty. */
 static int64_t most_shards(int64_t size, int parts) {
     for (int64_t n = parts - 1; n > 1; n--) {
-        if ((size + n - 1) / n * (n - 1) < size) return n;
+        if (sharding_fills(size, (int)n)) return n;
     }
     return 1;
+}
+
+/* t divides key/value heads, or the query heads that each has. */
+static bool check_heads(const Graph *in, const Mesh *sizes, Diag *diag) {
+    int64_t kv_heads, group;
+    int t = sizes->size[MESH_T];
+    const Node *param = sharding_find_heads(in, &kv_heads, &group);
+    if (!param || group == 1 || sharding_fills(kv_heads, t) || sharding_fills(group, t))
+        return true;
+    int64_t heads = most_shards(kv_heads, t), queries = most_shards(group, t);
+    diag_error(diag, param->loc,
+               "axis 'kv_heads' is %" PRId64 " and 'group' %" PRId64
+               ": divided over t=%d, the last rank would have none of either; t=%" PRId64
+               " would do",
+               kv_heads, group, t, heads > queries ? heads : queries);
+    return false;
 }
 
 /* c deals out two chunks a rank, of which t has equal parts. */
@@ -230,6 +246,8 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
+    out->shares_keys = sharding_rule_shares_keys(in, &out->mesh);
+    if (!check_heads(in, &out->mesh, ctx->diag)) return NULL;
     bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = value_map_copy(&map, in->nodes[n], out, ctx->diag);

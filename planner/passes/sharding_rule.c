@@ -9,6 +9,11 @@
  * result leaves a partial result over that mesh axis. With sequence parallelism (Korthikanti et al.
  * 2022, section 4.2.2) an op that leaves t idle divides 'seq' over it, within what c leaves it.
  *
+ * Where t has more ranks than there are key/value heads, each has all of these and some query heads
+ * of each: `group` is divided in place of kv_heads (as Megatron-LM and vLLM copy such heads). The
+ * gradients of keys and values are partial sums then, and what is made of them is, until x's
+ * gradient is completed with the queries' share of it and a weight's at the end of the step.
+ *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
  */
@@ -26,11 +31,45 @@ static const struct {
     {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
 };
 
-bool sharding_rule_divides(const char *axis, MeshAxis mesh) {
+/* The name whose rule the axis has. */
+static const char *ruling_name(const char *axis, bool shares_keys) {
+    if (shares_keys && strcmp(axis, "kv_heads") == 0) return "group";
+    return shares_keys && strcmp(axis, "group") == 0 ? "kv_heads" : axis;
+}
+
+bool sharding_rule_divides(const char *axis, MeshAxis mesh, bool shares_keys) {
+    const char *name = ruling_name(axis, shares_keys);
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
-        if (strcmp(AXIS_RULES[i].axis, axis) == 0) return AXIS_RULES[i].mesh == mesh;
+        if (strcmp(AXIS_RULES[i].axis, name) == 0) return AXIS_RULES[i].mesh == mesh;
     }
     return false;
+}
+
+bool sharding_fills(int64_t size, int parts) {
+    return (size + parts - 1) / parts * (parts - 1) < size;
+}
+
+const Node *sharding_find_heads(const Graph *whole, int64_t *out_kv_heads, int64_t *out_group) {
+    int kv_heads = axis_find(&whole->axes, "kv_heads", 8);
+    int group = axis_find(&whole->axes, "group", 5);
+    for (int n = 0; kv_heads >= 0 && group >= 0 && n < whole->n_nodes; n++) {
+        const Node *node = whole->nodes[n];
+        const Type *type = &node->types[0];
+        if (node->op != OP_PARAM) continue;
+        int heads = type_find_axis(type, kv_heads), queries = type_find_axis(type, group);
+        if (heads < 0 || queries < 0) continue;
+        *out_kv_heads = type->dims[heads];
+        *out_group = type->dims[queries];
+        return node;
+    }
+    return NULL;
+}
+
+bool sharding_rule_shares_keys(const Graph *whole, const Mesh *mesh) {
+    int64_t kv_heads, group;
+    int t = mesh->size[MESH_T];
+    if (t == 1 || !sharding_find_heads(whole, &kv_heads, &group)) return false;
+    return !sharding_fills(kv_heads, t) && sharding_fills(group, t);
 }
 
 static int where_divides(const Mesh *sizes, int mesh) {
@@ -38,7 +77,7 @@ static int where_divides(const Mesh *sizes, int mesh) {
 }
 
 int sharding_rule_mesh(const Graph *graph, int axis) {
-    const char *name = graph->axes.names[axis];
+    const char *name = ruling_name(graph->axes.names[axis], graph->shares_keys);
     const Mesh *sizes = &graph->mesh;
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
         if (strcmp(AXIS_RULES[i].axis, name) != 0) continue;
@@ -79,6 +118,25 @@ static int rule_within(const Graph *graph, ExpertWork work, int axis) {
         return where_divides(&graph->mesh, MESH_T);
     }
     return mesh;
+}
+
+/* Key/value heads that all ranks of t have. */
+static bool is_shared(const Graph *graph, const Type *type) {
+    int kv_heads = axis_find(&graph->axes, "kv_heads", 8);
+    int group = axis_find(&graph->axes, "group", 5);
+    return graph->shares_keys && type_find_axis(type, kv_heads) >= 0 &&
+           type_find_axis(type, group) < 0;
+}
+
+/* Sequence parallelism leaves these alone: x is gathered for the queries in any case, and so needs
+ * no messages of keys and values. */
+static bool has_shared_heads(const Graph *graph, const Node *node) {
+    bool has = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        has |= is_shared(graph, value_type(node->inputs[i]));
+    }
+    for (int o = 0; o < node->n_outputs; o++) has |= is_shared(graph, &node->types[o]);
+    return has;
 }
 
 /* The mesh axis that divides each axis within one op. */
@@ -162,6 +220,33 @@ static bool passes_partial(const Node *node, const int *uses) {
     return true;
 }
 
+/* The operand in which the op is linear, others being whole. */
+static bool is_linear_in(const Node *node, int operand) {
+    switch (node->op) {
+    case OP_MATMUL: return node->n_inputs == 2;
+    case OP_RMSNORM_GRAD:
+    case OP_LAYERNORM_GRAD: return operand == node->n_inputs - 1;
+    case OP_REDUCE_SUM:
+    case OP_ROTARY: return operand == 0;
+    default: return op_is_cast(node->op);
+    }
+}
+
+/* Of gradients of shared heads an op that leaves t idle makes a share from a share. */
+static void pass_shares(const Graph *graph, const Node *node, unsigned taken, ShardingRule *rule) {
+    const unsigned t = 1u << MESH_T;
+    int shared = -1, n_partial = 0;
+    if (!graph->shares_keys || node->phase != PHASE_BACKWARD || taken & t) return;
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!(value_sharding(node->inputs[i])->partial & t)) continue;
+        n_partial++;
+        if (is_shared(graph, value_type(node->inputs[i]))) shared = i;
+    }
+    if (shared < 0 || n_partial > 1 || !is_linear_in(node, shared)) return;
+    rule->inputs[shared].partial = t;
+    for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].partial |= t;
+}
+
 /* What lies like the queries has c's part of the positions; gradients of keys and values are sums
  * over all of them. */
 static void divide_queries(const Graph *graph, const Node *node, ShardingRule *rule) {
@@ -215,7 +300,8 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         map_type(&map, graph, node, &node->types[i]);
         wide |= has_wide_rows(graph, node, &node->types[i]);
     }
-    if (sequence_parallel && wide && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
+    bool divides = sequence_parallel && wide && !has_shared_heads(graph, node);
+    if (divides && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
         map_sequence(&map, graph, node);
     }
     unsigned used = 0;
@@ -234,6 +320,7 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         rule.outputs[i].partial = (uint8_t)(used & ~kept);
         rule.outputs[i].reduce = (uint8_t)op_partial_kind(node);
     }
+    pass_shares(graph, node, map.taken, &rule);
     divide_queries(graph, node, &rule);
     divide_documents(graph, node, &rule);
     return rule;

@@ -445,6 +445,7 @@ typedef struct AttentionArgs {
     AttentionShape shape;
     const void *in[7];
     void *out[3], *workspace;
+    int64_t heads; /* of the group, that are no padding */
 } AttentionArgs;
 
 static AttentionArgs *new_attention(Binding *b) {
@@ -465,14 +466,31 @@ static AttentionArgs *new_attention(Binding *b) {
                          .softcap = (float)node_float(b->node, ATTR_softcap, 0),
                          .values = b->in_local[2].dims[3]};
     args->workspace = b->workspace;
+    args->heads =
+        q->rank == 5 ? bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 3) : 1;
     for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) args->out[i] = b->out[i];
     return args;
 }
 
+/* x [batch, seq, kv_heads, group, ..], of so many bytes a head: what padding's queries, which are
+ * zero, see of keys that are not. */
+static void zero_padding(const AttentionArgs *a, void *x, int64_t head_bytes) {
+    const AttentionShape *s = &a->shape;
+    const int64_t width = s->group * head_bytes, kept = a->heads * head_bytes;
+    for (int64_t i = 0; kept < width && i < s->batch * s->seq * s->kv_heads; i++) {
+        memset((char *)x + i * width + kept, 0, (size_t)(width - kept));
+    }
+}
+
 static bool run_attention(const void *args) {
     const AttentionArgs *a = args;
-    return attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1]);
+    if (!attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1])) {
+        return false;
+    }
+    zero_padding(a, a->out[0], a->shape.values * dtype_bytes(a->shape.dtype));
+    zero_padding(a, a->out[1], (int64_t)sizeof(float));
+    return true;
 }
 
 bool cpu_bind_attention(Binding *b, CpuCall *out) {

@@ -8,6 +8,7 @@
 
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/kernels/state.h"
+#include "runtime/cuda/move.h"
 
 /* Which kernels do an attention in 16 bits here (driver/attention_choice.h): ATTENTION_WGMMA only
  * where there are some for its shape. */
@@ -51,6 +52,8 @@ bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective)
 /* Fills group, member and n_members: of the mesh axis (>= 0), or of the communicator named. */
 bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,
                      CollectiveCommand *out);
+/* Nothing is pushed for rows of no bytes. False: reported, too large. */
+bool cuda_push_rows(Binding *binding, const MoveRows *rows);
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes);
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes);
 

@@ -306,19 +306,39 @@ static AttentionKernels ask(const Binding *b, const AttentionCommand *command) {
     return check->choose(check->user, command);
 }
 
+/* x [batch, seq, kv_heads, group, ..], of so many bytes a head: what padding's queries, which are
+ * zero, see of keys that are not. */
+static bool push_zero_padding(Binding *b, const AttentionSizes *s, void *x, int64_t head_bytes) {
+    if (b->in_local[0].rank < 5) return true;
+    int64_t heads = bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 3);
+    MoveRows zeros = {.in = x,
+                      .out = (char *)x + heads * head_bytes,
+                      .n_parts = 1,
+                      .n_rows = (int64_t)s->batch * s->seq * s->kv_heads,
+                      .width = (s->group - heads) * head_bytes,
+                      .out_row = s->group * head_bytes};
+    return cuda_push_rows(b, &zeros);
+}
+
+static bool push_forward(Binding *b, const AttentionCommand *command, AttentionForwardArgs *args) {
+    AttentionSizes *s = &args->sizes;
+    AttentionKernels kernels = ask(b, command);
+    if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, command);
+    AttentionLaunches l = choose_launches(&command->shape, kernels);
+    int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(command->shape.dtype);
+    Grid grid = cut(s, s->rows, l.tile, bytes * s->keys);
+    return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, args, sizeof(*args));
+}
+
 bool cuda_bind_attention(Binding *b) {
-    DType dtype = b->in_local[0].dtype;
     AttentionForwardArgs args = {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
-    AttentionSizes *s = &args.sizes;
-    if (!make_sizes(b, s)) return false;
+    const AttentionSizes *s = &args.sizes;
+    if (!make_sizes(b, &args.sizes)) return false;
     AttentionCommand command = make_command(b, s, (AttentionCommand){.o = args.o, .lse = args.lse});
-    AttentionKernels kernels = ask(b, &command);
-    if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    AttentionLaunches l = choose_launches(&command.shape, kernels);
-    int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
-    Grid grid = cut(s, s->rows, l.tile, bytes * s->keys);
-    return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, &args, sizeof(args));
+    return push_forward(b, &command, &args) &&
+           push_zero_padding(b, s, b->out[0], s->values * dtype_bytes(b->in_local[0].dtype)) &&
+           push_zero_padding(b, s, b->out[1], (int64_t)sizeof(float));
 }
 
 /* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'

@@ -229,12 +229,7 @@ bool cuda_bind_slice(Binding *b) {
                          .limit = runs[r].count * inner,
                          .in_row = in->dims[at] * inner,
                          .out_row = out->dims[at] * inner};
-        LaunchCommand launch;
-        if (!move_rows_launch(&move, b->arena, &launch)) return bind_fail(b, "is too large");
-        if (!cuda_push_launch(b, launch.kernel, launch.grid, launch.threads, 0, launch.args,
-                              launch.args_bytes)) {
-            return false;
-        }
+        if (!cuda_push_rows(b, &move)) return false;
     }
     return true;
 }

@@ -3,9 +3,8 @@
 #include "ir/ops/parts.h"
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/kernels/args.h"
-#include "runtime/cuda/move.h"
 
-static bool push_rows(Binding *b, const MoveRows *rows) {
+bool cuda_push_rows(Binding *b, const MoveRows *rows) {
     LaunchCommand launch;
     if (rows->width == 0) return true;
     if (!move_rows_launch(rows, b->arena, &launch)) return bind_fail(b, "is too large");
@@ -32,7 +31,7 @@ static bool push_move(Binding *b, const PartMove *m, const void *in, void *out) 
     before.out = out;
     before.width = m->fills ? m->to * unit : 0;
     before.limit = 0;
-    return push_rows(b, &before) && push_rows(b, &copy);
+    return cuda_push_rows(b, &before) && cuda_push_rows(b, &copy);
 }
 
 static bool bind_parts(Binding *b) {

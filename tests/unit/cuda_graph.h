@@ -44,7 +44,8 @@ typedef struct Variant {
 } Variant;
 
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "8"}
+#define SIZES_OF(heads) {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", heads}, {"seq", "8"}
+#define SIZES SIZES_OF("4")
 #define COMMON SIZES, {"layers", "5"}
 /* clang-format on */
 static LossScaling f16_scaling = {1024, 1}; /* of plans made from now on in f16 */

@@ -24,11 +24,11 @@ static const Variant GPT = {
     "gpt", "models/gpt.lua", 4, DTYPE_F32, {COMMON, {"vocab", "61"}, {"ffn", "64"}}};
 static const Variant EXPERTS = {
     "experts bf16", "tests/models/experts.lua", 4, DTYPE_BF16, {{"experts", "8"}, {"layers", "1"}}};
-static const Variant LLAMA = {"llama gqa bf16",
+static const Variant LLAMA = {"llama, a shared key head, bf16",
                               "models/llama.lua",
                               2,
                               DTYPE_BF16,
-                              {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+                              {COMMON, {"vocab", "61"}, {"kv_heads", "1"}, {"ffn", "88"}}};
 
 static const Variant LLAMA_F16 = {"llama gqa f16",
                                   "models/llama.lua",

@@ -20,8 +20,10 @@ typedef struct Variant {
 /* eps is above the rounding of a gradient (train_compare.h): with 1e-8 one bias of "gpt dropout" is
  * 1.5e-4 of its norm apart after five steps, though its gradients agree to 1e-6. */
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}
+#define SIZES_OF(heads) {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", heads}, {"seq", "16"}
+#define SIZES SIZES_OF("4")
 #define COMMON SIZES, {"layers", "5"}
+#define EIGHT_HEADS SIZES_OF("8"), {"layers", "5"}
 /* clang-format on */
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", 4, {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
@@ -44,8 +46,8 @@ static const Variant VARIANTS[] = {
      {COMMON, {"vocab", "61"}, {"optimizer", "muon"}, {"ffn", "70"}, {"tied", "false"}}},
     {"llama muon, keys of a quarter",
      "models/llama.lua",
-     2,
-     {COMMON,
+     4,
+     {EIGHT_HEADS,
       {"vocab", "64"},
       {"kv_heads", "2"},
       {"head", "4"},
@@ -53,8 +55,8 @@ static const Variant VARIANTS[] = {
       {"optimizer", "muon"}}},
     {"llama gqa qk_norm biases",
      "models/llama.lua",
-     2,
-     {COMMON,
+     4,
+     {EIGHT_HEADS,
       {"vocab", "61"},
       {"kv_heads", "2"},
       {"ffn", "88"},
@@ -66,10 +68,10 @@ static const Variant VARIANTS[] = {
       {"rotary_base", "100"}}},
     {"gemma",
      "models/gemma.lua",
-     2,
+     4,
      {COMMON,
       {"vocab", "61"},
-      {"kv_heads", "2"},
+      {"kv_heads", "1"},
       {"ffn", "64"},
       {"attention_scale", "8"},
       {"softcap", "2"},
@@ -277,9 +279,11 @@ typedef struct Refusal {
 } Refusal;
 
 static const Refusal REFUSALS[] = {
-    {"llama gqa qk_norm biases",
+    {"gemma 3",
      {4, 1, 1, 2, 1, "1f1b", false, NULL, 0},
-     "axis 'kv_heads' is 2: divided over t=4, the last rank would have none; t=2 would do"},
+     "axis 'kv_heads' is 2 and 'group' 2: divided over t=4, the last rank would have none of "
+     "either; "
+     "t=2 would do"},
     {"gpt",
      {3, 1, 1, 2, 1, "1f1b", false, NULL, 0},
      "axis 'kv_heads' is 4: divided over t=3, the last rank would have none; t=2 would do"},
@@ -326,6 +330,43 @@ static void check_refusal(const Refusal *refusal) {
     check_end();
 }
 
+/* Messages over t: of each micro-batch, and of the update. */
+static void count_messages(const Variant *variant, const char *kv_heads, bool sequence_parallel,
+                           int out[2]) {
+    const Layout layout = {4, 1, 1, 4, 1, "1f1b", sequence_parallel, NULL, 0};
+    Variant other = *variant;
+    Run run;
+    for (int i = 0; other.settings[i].key; i++) {
+        if (strcmp(other.settings[i].key, "kv_heads") == 0) other.settings[i].value = kv_heads;
+    }
+    out[0] = out[1] = 0;
+    CHECK(plan(&run, &other, &layout, false), "%s", diag_text(run.diag));
+    const Graph *graph = run.plan ? run.plan->programs[0].graph : NULL;
+    for (int n = 0; graph && n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (OPS[node->op].flags & COLLECTIVE) out[node->phase == PHASE_UPDATE]++;
+    }
+    run_close(&run);
+}
+
+/* Catches gradients of keys and values that are completed in each micro-batch, and keys that
+ * sequence parallelism has to gather: four ranks that share two heads send what they send with a
+ * head each, and once a step the sums of wk, wv, bk and bv. */
+static void check_messages(const Variant *variant) {
+    enum { BLOCKS = 5, SUMS = 4 };
+    for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++) {
+        int own[2], shared[2];
+        check_begin(sequence_parallel ? "messages of shared key heads, sequence-parallel"
+                                      : "messages of shared key heads");
+        count_messages(variant, "4", sequence_parallel, own);
+        count_messages(variant, "2", sequence_parallel, shared);
+        CHECK(shared[0] == own[0], "%d a micro-batch, %d without sharing", shared[0], own[0]);
+        CHECK(shared[1] == own[1] + SUMS * BLOCKS, "%d in the update, %d without sharing",
+              shared[1], own[1]);
+    }
+    check_end();
+}
+
 int main(void) {
     /* GPT on all layouts: what a layout breaks, it mostly breaks for every model. */
     for (int v = 0; v < N_VARIANTS; v += VARIANT_STEP) {
@@ -342,6 +383,7 @@ int main(void) {
         check_zero_bits(&VARIANTS[v], DTYPE_F32);
         check_zero_bits(&VARIANTS[v], DTYPE_BF16);
     }
+    check_messages(&VARIANTS[7]);
     for (size_t r = 0; r < sizeof(REFUSALS) / sizeof(REFUSALS[0]); r++) {
         check_refusal(&REFUSALS[r]);
     }

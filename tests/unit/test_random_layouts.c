@@ -21,7 +21,7 @@ typedef struct Pair {
     int n_settings;
     ModelSetting settings[MAX_SETTINGS];
     char values[MAX_SETTINGS][16], name[512];
-    int n_layers, kv_heads, global_batch, split[MAX_CHUNKS * MOST_RANKS];
+    int n_layers, most_t, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
     Recompute recompute;
     int zero;
@@ -79,7 +79,7 @@ static void pick_model(Pair *pair) {
         set(pair, "norm", pick(pair, 0, 1) ? "layernorm" : "rmsnorm");
         set(pair, "act", ACTS[pick(pair, 0, 2)]);
     }
-    pair->kv_heads = kv_heads;
+    pair->most_t = kv_heads > heads / kv_heads ? kv_heads : heads / kv_heads;
 }
 
 static void pick_split(Pair *pair) {
@@ -99,7 +99,7 @@ static void pick_layout(Pair *pair) {
     do {
         l->t = pick(pair, 1, 4), l->d = pick(pair, 1, 4), l->p = pick(pair, 1, 8);
         fits = l->t * l->d * l->p <= MOST_RANKS && l->p <= pair->n_layers;
-        if (l->t > pair->kv_heads && pick(pair, 0, 9) > 0) fits = false; /* few to be refused */
+        if (l->t > pair->most_t && pick(pair, 0, 9) > 0) fits = false; /* few to be refused */
     } while (!fits);
     int n_micro = pick(pair, 1, 7);
     l->micro_batch = pick(pair, 1, 3);

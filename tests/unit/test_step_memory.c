@@ -287,6 +287,8 @@ int main(void) {
          1},
         {"models/moe.lua", "qwen3-30b-a3b", 4, 8, 1, 1, 1, 4, "1f1b", true, false,
          RECOMPUTE_SELECTIVE, 3},
+        /* one key/value head, which four ranks share */
+        {"models/gemma.lua", "3-1b", 4, 2, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
         /* blocks that share weights: three stages hold some, two of them others */
         {"tests/models/shared.lua", "wide", 1, 1, 1, 1, 2, 4, "1f1b", false, false, RECOMPUTE_NONE,
          0},
