@@ -20,7 +20,7 @@ Graph *graph_create_like(const Graph *graph, Arena *arena) {
         fresh->axes.names[i] = arena_strdup(arena, graph->axes.names[i]);
     }
     fresh->mesh = graph->mesh;
-    fresh->shares_keys = graph->shares_keys;
+    fresh->shared_heads = graph->shared_heads;
     return fresh;
 }
 

@@ -74,8 +74,9 @@ typedef struct Graph {
     Arena *arena; /* not owned */
     const char *name;
     AxisTable axes;
-    Mesh mesh;        /* all sizes 1 until sharding is known */
-    bool shares_keys; /* each rank of t has all key/value heads: planner/passes/pass.h */
+    Mesh mesh; /* all sizes 1 until sharding is known */
+    unsigned
+        shared_heads; /* kinds of heads of which each rank of t has all: planner/passes/pass.h */
     int n_nodes, capacity;
     Node **nodes;
 } Graph;

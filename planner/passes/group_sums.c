@@ -156,7 +156,7 @@ Graph *pass_group_sums(const Graph *in, PassContext *ctx) {
                    .partial = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 2),
                    .parts = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 2)};
     g.meshed.mesh = ctx->options.mesh;
-    g.meshed.shares_keys = sharding_rule_shares_keys(in, &ctx->options.mesh);
+    g.meshed.shared_heads = sharding_rule_shared_heads(in, &ctx->options.mesh);
     if (ctx->options.mesh.size[MESH_T] > 1) choose(&g, in, &terms);
     if (ctx->options.zero >= ZERO_GRADIENTS) choose_shares(&g, in);
     for (int n = 0; n < in->n_nodes; n++) {

@@ -107,7 +107,7 @@ typedef struct Steps {
     int n_side, n_other;
     int side[MAX_RANK], other[MAX_RANK], twin[MAX_RANK]; /* twin: the side's axes, named anew */
     int n_stacked, stacked;                              /* 1: X is many, along that axis; or 0 */
-    bool shares_keys;                                    /* sharding_rule_shares_keys */
+    unsigned shared_heads;                               /* sharding_rule_shared_heads */
     bool side_first;                                     /* X is [(stacked,) side, other] */
     bool failed;
 } Steps;
@@ -200,7 +200,7 @@ static int new_axis(Steps *s, int axis, const char *ending) {
 /* By some t or other. */
 static bool has_divided(const Steps *s, const int *axes, int n_axes) {
     for (int i = 0; i < n_axes; i++) {
-        if (sharding_rule_divides(s->out->axes.names[axes[i]], MESH_T, false)) return true;
+        if (sharding_rule_divides(s->out->axes.names[axes[i]], MESH_T, 0)) return true;
     }
     return false;
 }
@@ -269,7 +269,7 @@ static Steps begin(PassContext *ctx, Graph *out, const Node *param) {
                    .out = out,
                    .param = param,
                    .low = low ? DTYPE_BF16 : DTYPE_F32,
-                   .shares_keys = sharding_rule_shares_keys(out, &ctx->options.mesh),
+                   .shared_heads = sharding_rule_shared_heads(out, &ctx->options.mesh),
                    .stacked = -1};
 }
 
@@ -286,7 +286,7 @@ static Value gather_side(Steps *s, Value x) {
         int from = s->side[i];
         const char *name = s->out->axes.names[from];
         if (s->ctx->options.mesh.size[MESH_T] < 2) continue;
-        if (!sharding_rule_divides(name, MESH_T, s->shares_keys)) continue;
+        if (!sharding_rule_divides(name, MESH_T, s->shared_heads)) continue;
         s->side[i] = new_axis(s, from, "all");
         if (!s->failed) x = rename_axis(s, x, from, s->side[i]);
     }

@@ -61,18 +61,26 @@ Node *pass_add_fused(Graph *out, const Expr *expr, const Value *inputs, const No
 int sharding_rule_mesh(const Graph *graph, int axis);
 
 /* Does the mesh axis divide axes of this name, where it has more than one rank? */
-bool sharding_rule_divides(const char *axis, MeshAxis mesh, bool shares_keys);
+bool sharding_rule_divides(const char *axis, MeshAxis mesh, unsigned shared_heads);
 
 /* Has each of so many parts of an axis, all as long but the last, an element? */
 bool sharding_fills(int64_t size, int parts);
 
-/* A parameter of query heads, and how many each of so many key/value heads has; NULL: none is
- * [.., kv_heads, group, ..]. */
-const Node *sharding_find_heads(const Graph *whole, int64_t *out_kv_heads, int64_t *out_group);
+/* Kinds of heads: what several heads share has the first axis, each of these heads both. */
+enum { N_HEAD_KINDS = 2 };
+typedef struct HeadKind {
+    const char *shared, *each;
+} HeadKind;
+extern const HeadKind HEAD_KINDS[N_HEAD_KINDS];
 
-/* Has the model too few key/value heads for t, but query heads of each for all its ranks? `whole`
- * has all of its parameters. Whoever gives a graph its mesh says so in graph->shares_keys. */
-bool sharding_rule_shares_keys(const Graph *whole, const Mesh *mesh);
+/* A parameter of such heads, and how many of each axis there are; NULL: none has both axes. */
+const Node *sharding_find_heads(const Graph *whole, const HeadKind *kind, int64_t *out_shared,
+                                int64_t *out_each);
+
+/* Bit k: has the model too little that heads of kind k share for t, but heads of each for all its
+ * ranks? `whole` has all of its parameters. Whoever gives a graph its mesh says so in
+ * graph->shared_heads. */
+unsigned sharding_rule_shared_heads(const Graph *whole, const Mesh *mesh);
 
 /* What a node asks of its operands' shardings and gives for its results. */
 typedef struct ShardingRule {

@@ -33,20 +33,23 @@ static int64_t most_shards(int64_t size, int parts) {
     return 1;
 }
 
-/* t divides key/value heads, or the query heads that each has. */
+/* t divides what heads share, or the heads that each of these has. */
 static bool check_heads(const Graph *in, const Mesh *sizes, Diag *diag) {
-    int64_t kv_heads, group;
     int t = sizes->size[MESH_T];
-    const Node *param = sharding_find_heads(in, &kv_heads, &group);
-    if (!param || group == 1 || sharding_fills(kv_heads, t) || sharding_fills(group, t))
-        return true;
-    int64_t heads = most_shards(kv_heads, t), queries = most_shards(group, t);
-    diag_error(diag, param->loc,
-               "axis 'kv_heads' is %" PRId64 " and 'group' %" PRId64
-               ": divided over t=%d, the last rank would have none of either; t=%" PRId64
-               " would do",
-               kv_heads, group, t, heads > queries ? heads : queries);
-    return false;
+    for (int k = 0; k < N_HEAD_KINDS; k++) {
+        int64_t shared, each;
+        const Node *param = sharding_find_heads(in, &HEAD_KINDS[k], &shared, &each);
+        if (!param || each == 1 || sharding_fills(shared, t) || sharding_fills(each, t)) continue;
+        int64_t most_shared = most_shards(shared, t), most_each = most_shards(each, t);
+        diag_error(diag, param->loc,
+                   "axis '%s' is %" PRId64 " and '%s' %" PRId64
+                   ": divided over t=%d, the last rank would have none of either; t=%" PRId64
+                   " would do",
+                   HEAD_KINDS[k].shared, shared, HEAD_KINDS[k].each, each, t,
+                   most_shared > most_each ? most_shared : most_each);
+        return false;
+    }
+    return true;
 }
 
 /* c deals out two chunks a rank, of which t has equal parts. */
@@ -246,7 +249,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
-    out->shares_keys = sharding_rule_shares_keys(in, &out->mesh);
+    out->shared_heads = sharding_rule_shared_heads(in, &out->mesh);
     if (!check_heads(in, &out->mesh, ctx->diag)) return NULL;
     bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {

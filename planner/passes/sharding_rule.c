@@ -12,7 +12,8 @@
  * Where t has more ranks than there are key/value heads, each has all of these and some query heads
  * of each: `group` is divided in place of kv_heads (as Megatron-LM and vLLM copy such heads). The
  * gradients of keys and values are partial sums then, and what is made of them is, until x's
- * gradient is completed with the queries' share of it and a weight's at the end of the step.
+ * gradient is completed with the queries' share of it and a weight's at the end of the step. So are
+ * states' heads and the groups of them that share queries and keys (HEAD_KINDS).
  *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
  * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
@@ -26,19 +27,26 @@ static const struct {
     const char *axis;
     MeshAxis mesh;
 } AXIS_RULES[] = {
-    {"batch", MESH_D}, {"seq", MESH_C},        {"source", MESH_C},
-    {"heads", MESH_T}, {"kv_heads", MESH_T},   {"ffn", MESH_T},
-    {"vocab", MESH_T}, {"shared_ffn", MESH_T}, {"experts", MESH_T},
+    {"batch", MESH_D},    {"seq", MESH_C},          {"source", MESH_C}, {"heads", MESH_T},
+    {"kv_heads", MESH_T}, {"ffn", MESH_T},          {"vocab", MESH_T},  {"shared_ffn", MESH_T},
+    {"experts", MESH_T},  {"state_groups", MESH_T},
 };
 
+const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {{"kv_heads", "group"}, {"state_groups", "state_heads"}};
+
 /* The name whose rule the axis has. */
-static const char *ruling_name(const char *axis, bool shares_keys) {
-    if (shares_keys && strcmp(axis, "kv_heads") == 0) return "group";
-    return shares_keys && strcmp(axis, "group") == 0 ? "kv_heads" : axis;
+static const char *ruling_name(const char *axis, unsigned shared_heads) {
+    for (int k = 0; k < N_HEAD_KINDS; k++) {
+        const HeadKind *kind = &HEAD_KINDS[k];
+        if (!(shared_heads >> k & 1)) continue;
+        if (strcmp(axis, kind->shared) == 0) return kind->each;
+        if (strcmp(axis, kind->each) == 0) return kind->shared;
+    }
+    return axis;
 }
 
-bool sharding_rule_divides(const char *axis, MeshAxis mesh, bool shares_keys) {
-    const char *name = ruling_name(axis, shares_keys);
+bool sharding_rule_divides(const char *axis, MeshAxis mesh, unsigned shared_heads) {
+    const char *name = ruling_name(axis, shared_heads);
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
         if (strcmp(AXIS_RULES[i].axis, name) == 0) return AXIS_RULES[i].mesh == mesh;
     }
@@ -49,27 +57,35 @@ bool sharding_fills(int64_t size, int parts) {
     return (size + parts - 1) / parts * (parts - 1) < size;
 }
 
-const Node *sharding_find_heads(const Graph *whole, int64_t *out_kv_heads, int64_t *out_group) {
-    int kv_heads = axis_find(&whole->axes, "kv_heads", 8);
-    int group = axis_find(&whole->axes, "group", 5);
-    for (int n = 0; kv_heads >= 0 && group >= 0 && n < whole->n_nodes; n++) {
+static int find_axis(const Graph *graph, const char *name) {
+    return axis_find(&graph->axes, name, (int)strlen(name));
+}
+
+const Node *sharding_find_heads(const Graph *whole, const HeadKind *kind, int64_t *out_shared,
+                                int64_t *out_each) {
+    int shared = find_axis(whole, kind->shared), each = find_axis(whole, kind->each);
+    for (int n = 0; shared >= 0 && each >= 0 && n < whole->n_nodes; n++) {
         const Node *node = whole->nodes[n];
         const Type *type = &node->types[0];
         if (node->op != OP_PARAM) continue;
-        int heads = type_find_axis(type, kv_heads), queries = type_find_axis(type, group);
-        if (heads < 0 || queries < 0) continue;
-        *out_kv_heads = type->dims[heads];
-        *out_group = type->dims[queries];
+        int at = type_find_axis(type, shared), each_at = type_find_axis(type, each);
+        if (at < 0 || each_at < 0) continue;
+        *out_shared = type->dims[at];
+        *out_each = type->dims[each_at];
         return node;
     }
     return NULL;
 }
 
-bool sharding_rule_shares_keys(const Graph *whole, const Mesh *mesh) {
-    int64_t kv_heads, group;
+unsigned sharding_rule_shared_heads(const Graph *whole, const Mesh *mesh) {
     int t = mesh->size[MESH_T];
-    if (t == 1 || !sharding_find_heads(whole, &kv_heads, &group)) return false;
-    return !sharding_fills(kv_heads, t) && sharding_fills(group, t);
+    unsigned kinds = 0;
+    for (int k = 0; t > 1 && k < N_HEAD_KINDS; k++) {
+        int64_t shared, each;
+        if (!sharding_find_heads(whole, &HEAD_KINDS[k], &shared, &each)) continue;
+        if (!sharding_fills(shared, t) && sharding_fills(each, t)) kinds |= 1u << k;
+    }
+    return kinds;
 }
 
 static int where_divides(const Mesh *sizes, int mesh) {
@@ -77,7 +93,7 @@ static int where_divides(const Mesh *sizes, int mesh) {
 }
 
 int sharding_rule_mesh(const Graph *graph, int axis) {
-    const char *name = ruling_name(graph->axes.names[axis], graph->shares_keys);
+    const char *name = ruling_name(graph->axes.names[axis], graph->shared_heads);
     const Mesh *sizes = &graph->mesh;
     for (size_t i = 0; i < sizeof(AXIS_RULES) / sizeof(AXIS_RULES[0]); i++) {
         if (strcmp(AXIS_RULES[i].axis, name) != 0) continue;
@@ -120,16 +136,19 @@ static int rule_within(const Graph *graph, ExpertWork work, int axis) {
     return mesh;
 }
 
-/* Key/value heads that all ranks of t have. */
+/* What heads share and all ranks of t have, such as key/value heads. */
 static bool is_shared(const Graph *graph, const Type *type) {
-    int kv_heads = axis_find(&graph->axes, "kv_heads", 8);
-    int group = axis_find(&graph->axes, "group", 5);
-    return graph->shares_keys && type_find_axis(type, kv_heads) >= 0 &&
-           type_find_axis(type, group) < 0;
+    for (int k = 0; k < N_HEAD_KINDS; k++) {
+        if (!(graph->shared_heads >> k & 1)) continue;
+        int shared = find_axis(graph, HEAD_KINDS[k].shared);
+        int each = find_axis(graph, HEAD_KINDS[k].each);
+        if (type_find_axis(type, shared) >= 0 && type_find_axis(type, each) < 0) return true;
+    }
+    return false;
 }
 
-/* Sequence parallelism leaves these alone: x is gathered for the queries in any case, and so needs
- * no messages of keys and values. */
+/* Sequence parallelism leaves these alone: x is gathered for the heads in any case, and so needs no
+ * messages of what they share. */
 static bool has_shared_heads(const Graph *graph, const Node *node) {
     bool has = false;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -228,6 +247,11 @@ static bool is_linear_in(const Node *node, int operand) {
     case OP_LAYERNORM_GRAD: return operand == node->n_inputs - 1;
     case OP_REDUCE_SUM:
     case OP_ROTARY: return operand == 0;
+    case OP_CONVOLVE_GRAD: return operand == 2;
+    case OP_MUL:
+    case OP_SCALE:
+    case OP_NEG: return true;
+    case OP_SILU_GRAD: return operand == node->n_inputs - 1;
     default: return op_is_cast(node->op);
     }
 }
@@ -236,7 +260,7 @@ static bool is_linear_in(const Node *node, int operand) {
 static void pass_shares(const Graph *graph, const Node *node, unsigned taken, ShardingRule *rule) {
     const unsigned t = 1u << MESH_T;
     int shared = -1, n_partial = 0;
-    if (!graph->shares_keys || node->phase != PHASE_BACKWARD || taken & t) return;
+    if (!graph->shared_heads || node->phase != PHASE_BACKWARD || taken & t) return;
     for (int i = 0; i < node->n_inputs; i++) {
         if (!(value_sharding(node->inputs[i])->partial & t)) continue;
         n_partial++;
