@@ -307,11 +307,6 @@ local function activate(layer, act, x)
   return f{ x }
 end
 
--- log(1 + exp(x)), which does not overflow.
-function nn.softplus(x)
-  return ops.maximum{ x, ops.const{ value = 0 } } + ops.log{ ops.exp{ -ops.abs{ x } } + 1 }
-end
-
 -- act(x), by the name that layers' options have.
 function nn.activation(x, act) return activate("activation", act, x) end
 

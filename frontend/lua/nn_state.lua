@@ -105,7 +105,7 @@ local function decays(m, of, o)
     { init = "uniform", low = math.log(o.dt_least), high = math.log(o.dt_most), decay = 0 })
   local rate = m:param(o.name .. ".a_log", HEADS,
     { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0 })
-  local dt = nn.softplus(of + bias)
+  local dt = ops.softplus{ of + bias }
   local log_decay = -(dt * ops.exp{ rate })
   if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
   return dt, log_decay

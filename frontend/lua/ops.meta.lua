@@ -117,6 +117,11 @@ function ops.gelu(args) end
 ---@return perilune.Value
 function ops.gelu_erf(args) end
 
+---log(1 + exp(x))
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.softplus(args) end
+
 ---x * sigmoid(x)
 ---@param args { [1]: perilune.Value }
 ---@return perilune.Value

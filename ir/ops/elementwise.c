@@ -261,6 +261,10 @@ void grad_sigmoid(GradContext *ctx, const Node *node, const Value *douts, Value 
     dins[0] = GRAD_NODE(ctx, OP_MUL, douts[0], slope);
 }
 
+void grad_softplus(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
+    dins[0] = GRAD_NODE(ctx, OP_MUL, douts[0], GRAD_NODE(ctx, OP_SIGMOID, node->inputs[0]));
+}
+
 void grad_gelu(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     dins[0] = GRAD_NODE(ctx, OP_GELU_GRAD, node->inputs[0], douts[0]);
 }

@@ -32,8 +32,9 @@
 /* X(NAME, name, number of operands, value of operands x, y, z and immediate imm).
  * The gradients take the forward's operands, then dy. gelu is the tanh approximation, gelu_erf the
  * exact one. maximum hands NaN on; its gradient (of x, given x, y, dy) is halved where x = y.
- * sign of 0 is 0 and of NaN NaN; round takes halves to the even number.
- * dropout, imm = p: keeps x / (1 - p) where the element's uniform is >= p, else 0; while training.
+ * softplus is log(1 + exp(x)). sign of 0 is 0 and of NaN NaN; round takes halves to the even
+ * number. dropout, imm = p: keeps x / (1 - p) where the element's uniform is >= p, else 0; while
+ * training.
  */
 #define ELEMENTWISE_OPS(X)                                                                         \
     X(ADD, add, 2, x + y)                                                                          \
@@ -52,6 +53,7 @@
     X(LOG, log, 1, vmath_log(x))                                                                   \
     X(TANH, tanh, 1, vmath_tanh(x))                                                                \
     X(SIGMOID, sigmoid, 1, vmath_sigmoid(x))                                                       \
+    X(SOFTPLUS, softplus, 1, vmath_softplus(x))                                                    \
     X(GELU, gelu, 1, vmath_gelu(x))                                                                \
     X(GELU_GRAD, gelu_grad, 2, vmath_gelu_grad(x) * y)                                             \
     X(GELU_ERF, gelu_erf, 1, vmath_gelu_erf(x))                                                    \

@@ -63,6 +63,13 @@ VEC_INLINE float vmath_sigmoid(float x) {
     return 1.0f / (1.0f + vmath_exp(-x));
 }
 
+/* log(1 + exp(x)). What the sum in the logarithm loses of exp(x) is a factor (Kahan). */
+VEC_INLINE float vmath_softplus(float x) {
+    float e = vmath_exp(-fabsf(x)), sum = 1.0f + e, kept = sum - 1.0f;
+    float log = vmath_log(sum) * (e / kept);
+    return (x > 0.0f ? x : 0.0f) + (kept > 0.0f ? log : e);
+}
+
 VEC_INLINE float vmath_tanh(float x) {
     float a = __builtin_fabsf(x);
     float z = x * x;

@@ -46,6 +46,7 @@ const OpCase OP_CASES[] = {
     CASE(LOG, "+ rows=3 cols=5", ""),
     CASE(TANH, "rows=3 cols=5", ""),
     CASE(SIGMOID, "rows=3 cols=5", ""),
+    CASE(SOFTPLUS, "rows=3 cols=17", ""),
     CASE(GELU, "rows=3 cols=17", ""),
     CASE(GELU_ERF, "rows=3 cols=17", ""),
     CASE(SILU, "rows=3 cols=17", ""),

@@ -238,6 +238,7 @@ static double normal_density(double x) {
     X(gelu_grad, y *reference_gelu_slope(x))                                                       \
     X(gelu_erf, x *normal_cdf(x))                                                                  \
     X(gelu_erf_grad, y *(normal_cdf(x) + x * normal_density(x)))                                   \
+    X(softplus, log1p(exp(x)))                                                                     \
     X(silu, x *sigmoid(x))                                                                         \
     X(silu_grad, y *sigmoid(x) * (1 + x * (1 - sigmoid(x))))                                       \
     X(relu, x > 0 ? x : 0)                                                                         \

@@ -44,6 +44,7 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_GELU_GRAD: return gelu_grad64(x) * y;
     case EW_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
     case EW_GELU_ERF_GRAD: return gelu_erf_grad64(x) * y;
+    case EW_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
     case EW_SILU: return x * sigmoid64(x);
     case EW_SILU_GRAD: return y * sigmoid64(x) * (1 + x * (1 - sigmoid64(x)));
     case EW_RELU: return x < 0 ? 0 : x;

@@ -228,6 +228,9 @@ INLINE float op_gelu_erf_grad(float x, float dy) {
     float density = 0.39894228040143268f * expf(-0.5f * y * y);
     return (0.5f * (1.0f + erff(y * 0.70710678118654752f)) + y * density) * dy;
 }
+INLINE float op_softplus(float x) {
+    return (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x)));
+}
 INLINE float op_silu(float x) {
     return __fdividef(x, 1.0f + expf(-x));
 }
