@@ -28,7 +28,7 @@ static void *new_elements(DType dtype, int64_t n) {
 static bool is_exact(const Expr *expr) {
     static const OpKind INEXACT[] = {OP_EXP,  OP_LOG,       OP_TANH,     OP_SIGMOID,
                                      OP_GELU, OP_GELU_GRAD, OP_GELU_ERF, OP_GELU_ERF_GRAD,
-                                     OP_SILU, OP_SILU_GRAD, OP_RSQRT};
+                                     OP_SILU, OP_SILU_GRAD, OP_RSQRT,    OP_SOFTPLUS};
     for (int n = 0; n < expr->n_instructions; n++) {
         for (size_t i = 0; i < sizeof(INEXACT) / sizeof(INEXACT[0]); i++) {
             if (expr->instructions[n].op == INEXACT[i]) return false;
