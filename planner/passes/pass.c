@@ -120,7 +120,6 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
     Graph *meshed = ARENA_NEW(arena, Graph); /* a text says the mesh, and not what follows of it */
     *meshed = *graph;
     meshed->shared_heads = sharding_rule_shared_heads(graph, &graph->mesh);
-    graph = meshed;
     bool moves_messages = info->run == pass_spread_messages || info->run == pass_join_messages;
     PassContext ctx = {
         .arena = arena,
@@ -146,7 +145,8 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .cuda = true}};
     ctx.chunk_of_block = ARENA_ARRAY(arena, int, ctx.n_blocks + 1);
     if (!graph_verify(graph, diag)) return NULL;
-    Graph *out = info->run(graph, &ctx);
+    Graph *out = info->run(meshed, &ctx);
+    if (out == meshed) out = (Graph *)graph; /* nothing to do */
     return out && graph_verify(out, diag) ? out : NULL;
 }
 

@@ -434,6 +434,55 @@ static const ShardedCase CASES[] = {
                                               ": f32[buckets=8, heads=4/t]~sum(c)\n"
                                               "%6 = all_reduce(%5) {mesh=\"c\"} : "
                                               "f32[buckets=8, heads=4/t]\n"},
+    {"linear attention, groups divided, and batch", "t=2, d=2, p=1", false,
+     PARAM(0, "", "batch=3/d, seq=5, groups=3/t, head=4]")
+         PARAM(1, "", "batch=3/d, seq=5, groups=3/t, head=4]") PARAM(
+             2, "", "batch=3/d, seq=5, groups=3/t, heads=2, value=3]")
+             PARAM(3, "", "batch=3/d, seq=5, groups=3/t, heads=2]") PARAM(
+                 4, "",
+                 "batch=3/d, seq=5, groups=3/t, heads=2]") "%5:2 = linear_attention(%0, %1, %2, "
+                                                           "%3, %4) {seq=seq, head=head, "
+                                                           "scale=0.5} : f32[batch=3/d, seq=5, "
+                                                           "groups=3/t, heads=2, value=3], "
+                                                           "f32[batch=3/d, seq=5, groups=3/t, "
+                                                           "heads=2, value=3]\n"
+                                                           "%6:4 = linear_attention_grad(%0, %1, "
+                                                           "%5.1, %2, %3, %4) {seq=seq, "
+                                                           "head=head, scale=0.5} : f32[batch=3/d, "
+                                                           "seq=5, groups=3/t, head=4], "
+                                                           "f32[batch=3/d, seq=5, groups=3/t, "
+                                                           "head=4], f32[batch=3/d, seq=5, "
+                                                           "groups=3/t, heads=2, value=3], "
+                                                           "f32[batch=3/d, seq=5, groups=3/t, "
+                                                           "heads=2]\n"},
+    {"linear attention, heads of each group divided", "t=3, d=1, p=1", false,
+     PARAM(0, "", "batch=2, seq=5, head=4]") PARAM(1, "", "batch=2, seq=5, head=4]")
+         PARAM(2, "", "batch=2, seq=5, heads=7/t, value=3]")
+             PARAM(3, "", "batch=2, seq=5, heads=7/t]") "%4 = linear_attention(%0, %1, %2, %3) "
+                                                        "{seq=seq, head=head, scale=1} : "
+                                                        "f32[batch=2, seq=5, heads=7/t, value=3]\n"
+                                                        "%5:4 = linear_attention_grad(%0, %1, %2, "
+                                                        "%4, %3) {seq=seq, head=head, scale=1} "
+                                                        ": f32[batch=2, seq=5, head=4]~sum(t), "
+                                                        "f32[batch=2, seq=5, head=4]~sum(t), "
+                                                        "f32[batch=2, seq=5, heads=7/t, value=3], "
+                                                        "f32[batch=2, seq=5, heads=7/t]\n"
+                                                        "%6 = all_reduce(%5) {mesh=\"t\"} : "
+                                                        "f32[batch=2, seq=5, head=4]\n"
+                                                        "%7 = all_reduce(%5.1) {mesh=\"t\"} : "
+                                                        "f32[batch=2, seq=5, head=4]\n"},
+    {"convolutions, channels divided, and batch", "t=2, d=2, p=1", false,
+     PARAM(0, "", "batch=3/d, seq=5, heads=3/t, value=4]") PARAM(1, "",
+                                                                 "taps=3, heads=3/t, value=4]")
+         TOKENS(2, "#4",
+                "batch=3/d, seq=5]") "%3 = convolve(%0, %1, %2) {seq=seq, axis=taps} : "
+                                     "f32[batch=3/d, seq=5, heads=3/t, "
+                                     "value=4]\n"
+                                     "%4:2 = convolve_grad(%0, %1, %3, %2) {seq=seq, axis=taps} : "
+                                     "f32[batch=3/d, seq=5, "
+                                     "heads=3/t, value=4], f32[taps=3, heads=3/t, value=4]~sum(d)\n"
+                                     "%5 = all_reduce(%4.1) {mesh=\"d\"} : f32[taps=3, heads=3/t, "
+                                     "value=4]\n"},
     {"blocks of fp8, divided, dealt out and gathered", "t=2, c=2, d=1, p=1", false,
      PARAM(0, "",
            "batch=1, seq=512/c, ffn=256/t]") "%1:2 = quantize(%0) {over=[ffn]} : fp8[batch=1, "
