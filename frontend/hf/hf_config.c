@@ -1,6 +1,8 @@
 #include "frontend/hf/hf_config.h"
 
+#include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
+#include "ir/base/file.h"
 #include "ir/base/json.h"
 
 #include <float.h>
@@ -10,7 +12,7 @@
 #include <string.h>
 
 enum { CONFIG_LIMIT_BYTES = 4 << 20, MOST_SHOWN = 60, MOST_NUMBERS = 512 };
-static const int64_t MOST_INTEGER = INT64_C(1) << 31;
+static const int64_t MOST_INTEGER = INT64_C(1) << 31, MOST_PRODUCT = INT64_C(1) << 56;
 
 typedef struct Reader {
     Arena *arena;
@@ -122,7 +124,7 @@ static json_t *find_key(const json_t *json, const HfKey *key) {
 
 static const char *integer_text(Reader *reader, const HfKey *key, const json_t *value) {
     int64_t number = json_is_integer(value) ? json_integer_value(value) : -1;
-    int64_t least = key->kind == HF_COUNT ? 0 : 1;
+    int64_t least = key->kind == HF_COUNT || key->kind == HF_SOME ? 0 : 1;
     if (number < least || number > MOST_INTEGER) {
         fail(reader, "'%s' is %s; it must be a whole number from %" PRId64 " to %" PRId64, key->key,
              hf_config_shown(reader->arena, value), least, MOST_INTEGER);
@@ -219,6 +221,66 @@ static const char *times_text(Reader *reader, const HfKey *key, const json_t *va
     return arena_printf(reader->arena, "%lld", strtoll(count, NULL, 10) * strtoll(each, NULL, 10));
 }
 
+/* The product of settings, "a b"; -1: one is missing, or it is no number of elements. */
+static int64_t product_of(const HfConfig *config, const char *names, Arena *arena) {
+    int64_t product = 1;
+    for (const char *at = names; *at && product > 0; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        const char *text = setting_given(config, arena_strndup(arena, at, length));
+        const int64_t value = text ? strtoll(text, NULL, 10) : 0;
+        product = value > 0 && value <= MOST_PRODUCT / product ? product * value : -1;
+        at += length;
+    }
+    return product;
+}
+
+/* What `of` has to be multiplied by. */
+static const char *product_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *all = integer_text(reader, key, value),
+               *each = setting_given(reader->config, key->of);
+    if (!all || !each) return NULL;
+    const int64_t n = strtoll(all, NULL, 10), of = strtoll(each, NULL, 10);
+    if (n % of == 0) return arena_printf(reader->arena, "%" PRId64, n / of);
+    fail(reader, "'%s' is %s; it must be a multiple of %s, %s", key->key, all, key->of, each);
+    return NULL;
+}
+
+/* Does it agree with what other keys say? */
+static bool check_ratio(Reader *reader, const HfKey *key, const json_t *value) {
+    const HfConfig *config = reader->config;
+    const char *names = arena_printf(reader->arena, "%s %s", key->of, key->setting);
+    const int64_t all = product_of(config, names, reader->arena);
+    const int64_t each = product_of(config, key->with, reader->arena);
+    if (!value || json_is_null(value)) return true;
+    if (!integer_text(reader, key, value)) return false;
+    if (all > 0 && each > 0 && all % each == 0 && json_integer_value(value) == all / each)
+        return true;
+    return fail(reader, "'%s' is %s; by other keys it is %" PRId64 " / %" PRId64, key->key,
+                hf_config_shown(reader->arena, value), all, each);
+}
+
+/* A count, and what it means that it is 0 or not. */
+static bool read_some(Reader *reader, const HfKey *key, const json_t *value) {
+    const bool missing = !value || json_is_null(value);
+    const char *text = missing ? key->absent : integer_text(reader, key, value);
+    if (!text) return false;
+    const bool none = strcmp(text, "0") == 0;
+    give_all(reader, none ? key->of : key->with);
+    if (!none) give(reader, key->setting, text);
+    return true;
+}
+
+static bool read_pattern(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *layers = setting_given(reader->config, "layers"), *why = NULL;
+    const char *text = key->absent;
+    if (value && !json_is_null(value)) {
+        text = hf_pattern_read(reader->arena, key, value, strtoll(layers, NULL, 10), &why);
+    }
+    if (!text) return fail(reader, "'%s' %s", key->key, why);
+    if (text[0]) give(reader, key->setting, text);
+    return true;
+}
+
 /* NULL: reported. */
 static const char *value_text(Reader *reader, const HfKey *key, const json_t *value) {
     switch (key->kind) {
@@ -230,6 +292,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_NUMBERS: return numbers_text(reader, key, value);
     case HF_FIRST: return first_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
+    case HF_PRODUCT: return product_text(reader, key, value);
     case HF_WORD: return word_text(reader, key, value);
     default: break;
     }
@@ -291,13 +354,9 @@ static const char *absent_of(const HfFamily *family, const char *name) {
     return NULL;
 }
 
-static bool read_key(Reader *reader, const HfKey *key) {
+static bool read_setting(Reader *reader, const HfKey *key, const json_t *value) {
     const HfConfig *config = reader->config;
-    const json_t *value = find_key(config->json, key);
     const char *absent = key->absent, *text;
-    if (key->kind == HF_WRITTEN) return true;
-    if (key->kind == HF_FIXED) return check_fixed(reader, key, value);
-    if (key->kind == HF_CYCLE) return check_cycle(reader, key, value);
     if (json_is_null(value) && key->null && key->null[0] != '=') {
         give(reader, key->setting, key->null);
         return true;
@@ -317,6 +376,21 @@ static bool read_key(Reader *reader, const HfKey *key) {
     text = missing ? absent : value_text(reader, key, value);
     if (text) give(reader, key->setting, text);
     return text != NULL;
+}
+
+static bool read_key(Reader *reader, const HfKey *key) {
+    const json_t *value = find_key(reader->config->json, key);
+    switch (key->kind) {
+    case HF_WRITTEN: return true;
+    case HF_FIXED: return check_fixed(reader, key, value);
+    case HF_CYCLE: return check_cycle(reader, key, value);
+    case HF_RATIO: return check_ratio(reader, key, value);
+    case HF_SOME: return read_some(reader, key, value);
+    case HF_LAYERS:
+    case HF_PLACES:
+    case HF_EVERY: return read_pattern(reader, key, value);
+    default: return read_setting(reader, key, value);
+    }
 }
 
 static bool find_type(Reader *reader) {
@@ -370,10 +444,33 @@ static bool read_keys(Reader *reader) {
     return true;
 }
 
+/* JSON as Python writes it, where a number may be Infinity: that is as transformers 5 has it,
+ * {"__float__": "Infinity"}. NULL: reported. */
+static json_t *parse_file(Arena *arena, const char *path, Diag *diag) {
+    static const char WORD[] = "Infinity";
+    size_t length;
+    const char *text = file_read(arena, path, CONFIG_LIMIT_BYTES, &length, diag);
+    if (!text) return NULL;
+    StrBuf plain = strbuf_create();
+    bool within = false; /* a string */
+    for (const char *at = text, *end = text + length; at < end; at++) {
+        const bool escaped = within && *at == '\\' && at + 1 < end;
+        const bool infinite = !within && (size_t)(end - at) >= strlen(WORD) &&
+                              memcmp(at, WORD, strlen(WORD)) == 0;
+        if (infinite) strbuf_put(&plain, "{\"__float__\": \"Infinity\"}");
+        if (!infinite) strbuf_put_bytes(&plain, at, 1 + escaped);
+        within ^= *at == '"';
+        at += infinite ? strlen(WORD) - 1 : escaped;
+    }
+    json_t *json = json_parse_bytes(path, plain.text, plain.length, diag);
+    strbuf_destroy(&plain);
+    return json;
+}
+
 bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     Reader reader = {arena, out, diag};
     *out = (HfConfig){.path = arena_printf(arena, "%s/config.json", dir)};
-    out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
+    out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) &&
@@ -394,9 +491,9 @@ static const char *model_setting(const Model *model, const char *name, Arena *ar
 
 /* What of "a=b c=d" the model does not have; "" if it has all. A setting that its script does not
  * have is as good as any. */
-static const char *missing_settings(const Model *model, const HfType *type, Arena *arena) {
+static const char *missing_settings(const Model *model, const char *settings, Arena *arena) {
     const char *missing = "";
-    for (const char *at = type->settings; *at;) {
+    for (const char *at = settings; *at;) {
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
         const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
@@ -415,13 +512,13 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
         bool counts = !wanted || type == wanted;
-        if (counts && !missing_settings(model, type, arena)[0]) return type;
+        if (counts && !missing_settings(model, type->settings, arena)[0]) return type;
     }
     const char *kinds = "";
     for (const HfType *type = family->types; type->name; type++) {
         if (wanted && type != wanted) continue;
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             missing_settings(model, type, arena));
+                             missing_settings(model, type->settings, arena));
     }
     diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
                family->script, kinds);
@@ -480,8 +577,9 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     case HF_NUMBERS: return numbers_json(setting->text);
     default: break;
     }
+    const char *text = setting_text(setting, model->graph->arena); /* of a flag, too */
     for (const HfWord *word = key->words; word->theirs; word++) {
-        if (strcmp(word->ours, setting->text) == 0) return json_string(word->theirs);
+        if (strcmp(word->ours, text) == 0) return json_string(word->theirs);
     }
     return NULL;
 }
@@ -531,20 +629,55 @@ static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
     return false;
 }
 
-static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+/* `setting` x `of`, and / `with` where there is one. */
+static bool write_product(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
     Arena *arena = model->graph->arena;
-    const Setting *setting = settings_find(&model->settings, key->setting);
-    if (!setting || !setting->has_value) {
-        diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
-                   key->setting, key->key);
+    const int64_t each = key->with ? integer_setting(model, key->with) : 1;
+    int64_t all = integer_setting(model, key->setting);
+    for (const char *at = key->of; *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        all *= integer_setting(model, arena_strndup(arena, at, length));
+        at += length;
+    }
+    if (each < 1 || all % each != 0) {
+        diag_error(diag, NO_LOC,
+                   "%s x %s is %" PRId64 "; transformers has multiples of %s, %" PRId64, key->of,
+                   key->setting, all, key->with, each);
         return false;
     }
-    if (key->kind == HF_TIMES) return write_times(json, key, model, diag);
-    if (key->kind == HF_QUOTIENT) {
-        json_object_del(json, key->key); /* another model's, of `like` */
-        return check_quotient(key, model, diag);
+    put_key(json, key->key, json_integer(all / each));
+    return true;
+}
+
+static bool write_some(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+    Arena *arena = model->graph->arena;
+    const char *with = missing_settings(model, key->with, arena);
+    const bool none = !missing_settings(model, key->of, arena)[0];
+    if (!none && with[0]) {
+        diag_error(diag, NO_LOC, "transformers has no model of these settings; a %s with %s has %s",
+                   key->key, key->of, with);
+        return false;
     }
-    if (key->alias) json_object_del(json, key->alias);
+    put_key(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
+    return true;
+}
+
+static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+    char missing;
+    json_t *list = hf_pattern_write(key, settings_find(&model->settings, key->setting)->text,
+                                    integer_setting(model, "layers"), &missing);
+    if (list) {
+        put_key(json, key->key, list);
+        return true;
+    }
+    diag_error(diag, NO_LOC, "'%s' has layers '%c', which transformers does not have there",
+               key->setting, missing);
+    return false;
+}
+
+static bool write_setting(json_t *json, const HfKey *key, const Setting *setting,
+                          const Model *model, Diag *diag) {
+    Arena *arena = model->graph->arena;
     const char *text = setting_text(setting, arena);
     bool is_object = strchr(key->key, '.') != NULL;
     if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
@@ -588,6 +721,29 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     return true;
 }
 
+static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+    const Setting *setting = settings_find(&model->settings, key->setting);
+    if (!setting || !setting->has_value) {
+        diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
+                   key->setting, key->key);
+        return false;
+    }
+    if (key->alias) json_object_del(json, key->alias);
+    switch (key->kind) {
+    case HF_TIMES: return write_times(json, key, model, diag);
+    case HF_PRODUCT:
+    case HF_RATIO: return write_product(json, key, model, diag);
+    case HF_SOME: return write_some(json, key, model, diag);
+    case HF_LAYERS:
+    case HF_PLACES: return write_pattern(json, key, model, diag);
+    case HF_EVERY: json_object_del(json, key->key); return true;
+    case HF_QUOTIENT:
+        json_object_del(json, key->key); /* another model's, of `like` */
+        return check_quotient(key, model, diag);
+    default: return write_setting(json, key, setting, model, diag);
+    }
+}
+
 /* What an import would refuse is not written. */
 static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, Diag *diag) {
     json_t *value = find_name(json, key->key);
@@ -604,13 +760,14 @@ static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, 
 
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag) {
-    static const char *const REPLACED[] = {"rope_scaling",         "layer_types",
-                                           "no_rope_layers",       "dtype",
-                                           "transformers_version", "quantization_config"};
+    /* The last is as transformers 4 would not understand it. */
+    static const char *const REPLACED[] = {
+        "rope_scaling",         "layer_types",         "no_rope_layers", "dtype",
+        "transformers_version", "quantization_config", "time_step_limit"};
     Arena *arena = model->graph->arena;
     json_t *json = like ? json_deep_copy(like) : json_object();
     if (!json) BUG("out of memory");
-    for (int i = 0; i < 6; i++) json_object_del(json, REPLACED[i]);
+    for (int i = 0; i < 7; i++) json_object_del(json, REPLACED[i]);
     put_key(json, "architectures", json_pack("[s]", type->architecture));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));
