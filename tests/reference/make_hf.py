@@ -21,6 +21,7 @@ heads or a norm's missing offset shows.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -74,7 +75,7 @@ MAMBA = dict(mamba_n_heads=6, mamba_d_head=8, mamba_expand=3, mamba_n_groups=2, 
 GRANITE4 = dict(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.6,
                 logits_scaling=1.7, shared_intermediate_size=20)
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=5,
-             linear_value_head_dim=4, linear_conv_kernel_dim=3)
+             linear_value_head_dim=7, linear_conv_kernel_dim=3)
 
 
 class DeepseekConfig(hf.LlamaConfig):
@@ -235,16 +236,18 @@ MODELS = {
                               num_hidden_layers=2, layer_types=["attention", "mamba"],
                               num_local_experts=0, position_embedding_type="rope",
                               rope_parameters=PARTIAL, tie_word_embeddings=True), torch.bfloat16),
-    "qwen3_next": (config(hf.Qwen3NextConfig, HYBRID, **MOE, **DELTA, num_hidden_layers=4,
-                          head_dim=8, moe_intermediate_size=12, shared_expert_intermediate_size=20,
-                          router_aux_loss_coef=0.0,
+    "qwen3_next": (config(hf.Qwen3NextConfig, HYBRID, **MOE, **DELTA, num_hidden_layers=3,
+                          head_dim=8, full_attention_interval=2, moe_intermediate_size=12,
+                          shared_expert_intermediate_size=20, router_aux_loss_coef=0.0,
+                          rms_norm_eps=1e-3,  # of little, a norm with less is all rounding
                           rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
                    torch.float32),
 }
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
-# With the weights it would have, transformers itself in f32 is 7.5e-6 from itself in f64.
-SEEDS = {"mt5": 100}  # 1.9e-6
+# With the weights they would have, transformers itself in f32 is 7.5e-6 and more from itself in f64.
+SEEDS = {"mt5": 100, "qwen3_next": 53}  # 1.9e-6, 1.8e-6
+HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next")
 
 
@@ -278,9 +281,35 @@ def auto_class(name):
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
 
+@contextlib.contextmanager
+def wholly_double(kind):
+    """Casts of hybrids to f32, of states and norms, are to f64: else transformers' gradients would
+    be as far off as ours."""
+    if kind not in HYBRIDS:
+        yield
+        return
+    functions = torch.nn.functional
+    saved = torch.Tensor.float, torch.Tensor.to, functions.softmax
+
+    def wide(value):
+        return torch.float64 if value is torch.float32 else value
+
+    def widened(function):
+        return lambda *args, **more: function(*map(wide, args),
+                                              **{k: wide(v) for k, v in more.items()})
+
+    torch.Tensor.float = torch.Tensor.double
+    torch.Tensor.to, functions.softmax = widened(saved[1]), widened(saved[2])
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.Tensor.to, functions.softmax = saved
+
+
 def logits(folder, tokens, source=None):
     with open(os.path.join(folder, "config.json")) as file:
-        kind = auto_class(json.load(file)["model_type"])
+        model_type = json.load(file)["model_type"]
+    kind = auto_class(model_type)
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     if source is not None:
         with torch.no_grad():
@@ -289,7 +318,7 @@ def logits(folder, tokens, source=None):
     fused = hasattr(model, "set_experts_implementation")  # in transformers 5
     if fused and hasattr(model.config, "num_experts_per_tok") and not is_own(model):
         model.set_experts_implementation("eager")  # others know no float64
-    with torch.no_grad():
+    with torch.no_grad(), wholly_double(model_type):
         return model.double().eval()(tokens.long()).logits
 
 
@@ -306,8 +335,10 @@ def add_gradients(name, folder, expect, generator):
     if is_t5(name):
         inputs = dict(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
                       decoder_input_ids=expect["tokens"].long())
-    loss = torch.nn.functional.cross_entropy(model(**inputs).logits.flatten(0, 1),
-                                             labels.long().flatten(), ignore_index=-1)
+    with wholly_double(model.config.model_type):
+        logits_of_all = model(**inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits_of_all.flatten(0, 1), labels.long().flatten(),
+                                             ignore_index=-1)
     loss.backward()
     expect.update(labels=labels, loss=loss.detach())
     to = os.path.join(HERE, name + "_gradients")
@@ -379,7 +410,7 @@ def make_older(name, folder):
     if name == "granite4":
         edit_json(path, lambda data: data.update(layer_types=["mamba", "attention", "mamba"]))
     if name == "qwen3_next":
-        edit_json(path, lambda data: data.update(full_attention_interval=4,
+        edit_json(path, lambda data: data.update(full_attention_interval=2,
                                                  partial_rotary_factor=0.5))
         edit_json(path, lambda data: data.pop("layer_types"))
     if name == "qwen3_moe":
