@@ -223,6 +223,8 @@ static const BadConfig BAD[] = {
     {"granite4", "num_local_experts", "0", "block_sparse_moe.input_linear.weight\" is none that"},
     {"granite4", "num_local_experts", "-1", "'num_local_experts' is -1; it must be a whole number"},
     {"granite4", "num_local_experts", "4", "router.layer.weight' is [5, 16]; by the configuration"},
+    {"granite4", "num_local_experts", "2000000", "by the configuration it is [2000000, 16]"},
+    {"gpt_oss", "num_local_experts", "2000000", "by the configuration it is [2000000, 16]"},
     {"granite4_dense", "num_local_experts", "2", "router.layer.weight'"},
     {"granite4_dense", "shared_intermediate_size", "21",
      "input_linear.weight' is [40, 16]; by the configuration it is [42, 16]"},
