@@ -90,8 +90,9 @@ typedef struct HfFamily {
     /* Tensors of files that are no parameters; "a.*": all whose names begin so, which is said. */
     const char *const *ignored;
     /* NULL, or one "key=value" that their models have, though none of their keys says so, and in
-     * words what it means. An export of another value is not refused, but says this. */
-    const char *implied, *implied_means;
+     * words what it means. An export of another value is not refused, but says this, where the
+     * model has the setting of `implied_when`, "key=value", if that is not NULL. */
+    const char *implied, *implied_means, *implied_when;
 } HfFamily;
 
 /* Ends with NULL; the lists of a family with a row that has NULL in place of a name. */

@@ -274,5 +274,5 @@ static const char *const HYBRID_IGNORED[] = {"model.layers.#.self_attn.rotary_em
 
 const HfFamily HF_HYBRID = {"hybrid", "", "lm_head.weight", HYBRID_TYPES, HYBRID_KEYS,
                             HYBRID_TENSORS, HYBRID_IGNORED, "capacity=0",
-                            "there, experts take all tokens that choose them"};
+                            "there, experts take all tokens that choose them", "feed=moe"};
 /* clang-format on */

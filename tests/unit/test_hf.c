@@ -757,6 +757,8 @@ int main(void) {
     test_mutations("gpt_neox", "config.json", 4096);
     test_mutations("phi3_long", "config.json", 4096);
     test_mutations("gemma3_pictures", "config.json", 4096);
+    test_mutations("bamba", "config.json", 4096);
+    test_mutations("granite4", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     Arena *arena = arena_create();
