@@ -7,10 +7,11 @@
 Each folder is what save_pretrained wrote (config.json, model.safetensors or shards with their
 index), in places put into the form of older versions, and expect.safetensors: tokens
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
-does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
-and their mean loss, and in a folder NAME_gradients (of two others, too) its gradients, in the form of weights. --check
-imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
-AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every tensor bit for bit and the logits.
+does, of hybrids wholly; of T5 also source I32 [batch, source], what the encoder reads, in which 0
+is hidden, labels and their mean loss, and in a folder NAME_gradients (of some others, too) its
+gradients, in the form of weights. --check imports and exports each by the program, loads what came
+out with AutoModelForCausalLM (or AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every
+tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
 published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
@@ -245,7 +246,8 @@ MODELS = {
 }
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
-# With the weights they would have, transformers itself in f32 is 7.5e-6 and more from itself in f64.
+# With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
+# f64.
 SEEDS = {"mt5": 100, "qwen3_next": 53}  # 1.9e-6, 1.8e-6
 HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next")
