@@ -24,7 +24,8 @@ return model {
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
   act = "silu",
   taps = 4,           -- positions that the convolutions of M and D see
-  state_norm = "all", -- M's norm is over all values, or over each group's
+  conv_bias = true,   -- M's convolutions have biases
+  state_norm = "group", -- M's norm is over each group's values, or over all
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
@@ -97,7 +98,8 @@ return model {
     local mix = {
       M = function(x)
         return nn.state_space(m, x,
-          { taps = m.taps, norm_over = m.state_norm, norm_eps = m.norm_eps, places = places })
+          { taps = m.taps, conv_bias = m.conv_bias, norm_over = m.state_norm, norm_eps = m.norm_eps,
+            places = places })
       end,
       D = function(x)
         return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })

@@ -80,18 +80,27 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
     return NULL;
 }
 
+/* The model's value of the setting of "key=value"; NULL: it has none. */
+static const char *value_of(const HfExport *export, const char *pair) {
+    const char *name = arena_strndup(export->arena, pair, strcspn(pair, "="));
+    const Setting *setting = settings_find(&export->model->settings, name);
+    return setting && setting->has_value ? setting_text(setting, export->arena) : NULL;
+}
+
+static bool has(const HfExport *export, const char *pair) {
+    const char *value = value_of(export, pair);
+    return value && strcmp(value, strchr(pair, '=') + 1) == 0;
+}
+
 /* What the model does otherwise than the exported one will. */
 static void print_implied(const HfExport *export) {
-    const char *implied = export->family->implied;
-    if (!implied) return;
-    size_t length = strcspn(implied, "=");
-    const char *name = arena_strndup(export->arena, implied, length);
-    const Setting *setting = settings_find(&export->model->settings, name);
-    if (!setting || !setting->has_value) return;
-    const char *value = setting_text(setting, export->arena);
-    if (strcmp(value, implied + length + 1) == 0) return;
-    printf("note     %s is %s here; %s (%s)\n", name, value, export->family->implied_means,
-           implied);
+    const HfFamily *family = export->family;
+    if (!family->implied || has(export, family->implied)) return;
+    if (!value_of(export, family->implied)) return;
+    if (family->implied_when && !has(export, family->implied_when)) return;
+    printf("note     %.*s is %s here; %s (%s)\n", (int)strcspn(family->implied, "="),
+           family->implied, value_of(export, family->implied), family->implied_means,
+           family->implied);
 }
 
 static void print_export(const HfExport *export, const char *dir) {

@@ -42,6 +42,9 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
     if (config->part) {
         printf("note     the text part of a %s: %d tensors of its vision part are left out\n",
                config->part->type, import->n_left_out);
+    } else if (import->n_left_out) {
+        printf("note     %d tensors are left out, of what predicts tokens beyond the next (mtp.)\n",
+               import->n_left_out);
     }
     print_positions(&import->model->settings);
     printf("wrote    %s\n", path);

@@ -1,16 +1,18 @@
 #include "frontend/hf/hf_config.h"
 
+#include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
+#include "ir/base/file.h"
 #include "ir/base/json.h"
 
-#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_LIMIT_BYTES = 4 << 20, MOST_SHOWN = 60, MOST_NUMBERS = 512 };
-static const int64_t MOST_INTEGER = INT64_C(1) << 31;
+static const int64_t MOST_INTEGER = INT64_C(1) << 31, MOST_PRODUCT = INT64_C(1) << 56;
 
 typedef struct Reader {
     Arena *arena;
@@ -95,18 +97,16 @@ static void give_all(Reader *reader, const char *settings) {
     }
 }
 
-/* Does the row count for the type, under the settings that `value_of` has? */
-static bool row_counts(const HfKey *key, const HfType *type, const char *value) {
+bool hf_config_row_counts(const HfKey *key, const HfType *type, const char *value) {
     if (key->types && !has_word(key->types, " ", type->name)) return false;
     return !key->when || (value && has_word(strchr(key->when, '=') + 1, "|", value));
 }
 
-static const char *when_setting(const HfKey *key, Arena *arena) {
+const char *hf_config_when(const HfKey *key, Arena *arena) {
     return key->when ? arena_strndup(arena, key->when, strcspn(key->when, "=")) : NULL;
 }
 
-/* What is there by that name; NULL where it is missing. */
-static json_t *find_name(const json_t *json, const char *name) {
+json_t *hf_config_find(const json_t *json, const char *name) {
     const char *dot = strchr(name, '.');
     if (!dot) return json_object_get(json, name);
     char object[64];
@@ -116,13 +116,13 @@ static json_t *find_name(const json_t *json, const char *name) {
 
 /* The key's value, by either of its names; NULL where it is missing. */
 static json_t *find_key(const json_t *json, const HfKey *key) {
-    json_t *value = find_name(json, key->key);
-    return value || !key->alias ? value : find_name(json, key->alias);
+    json_t *value = hf_config_find(json, key->key);
+    return value || !key->alias ? value : hf_config_find(json, key->alias);
 }
 
 static const char *integer_text(Reader *reader, const HfKey *key, const json_t *value) {
     int64_t number = json_is_integer(value) ? json_integer_value(value) : -1;
-    int64_t least = key->kind == HF_COUNT ? 0 : 1;
+    int64_t least = key->kind == HF_COUNT || key->kind == HF_SOME ? 0 : 1;
     if (number < least || number > MOST_INTEGER) {
         fail(reader, "'%s' is %s; it must be a whole number from %" PRId64 " to %" PRId64, key->key,
              hf_config_shown(reader->arena, value), least, MOST_INTEGER);
@@ -178,7 +178,7 @@ static const char *numbers_text(Reader *reader, const HfKey *key, const json_t *
     return NULL;
 }
 
-static const char *known_words(Arena *arena, const HfWord *words) {
+const char *hf_config_known_words(Arena *arena, const HfWord *words) {
     const char *names = "";
     for (; words->theirs; words++) {
         names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", words->theirs);
@@ -192,7 +192,7 @@ static const char *word_text(Reader *reader, const HfKey *key, const json_t *val
         if (strcmp(word->theirs, text) == 0) return word->ours;
     }
     fail(reader, "'%s' is %s, which is not supported; supported: %s", key->key,
-         hf_config_shown(reader->arena, value), known_words(reader->arena, key->words));
+         hf_config_shown(reader->arena, value), hf_config_known_words(reader->arena, key->words));
     return NULL;
 }
 
@@ -219,6 +219,66 @@ static const char *times_text(Reader *reader, const HfKey *key, const json_t *va
     return arena_printf(reader->arena, "%lld", strtoll(count, NULL, 10) * strtoll(each, NULL, 10));
 }
 
+/* The product of settings, "a b"; -1: one is missing, or it is no number of elements. */
+static int64_t product_of(const HfConfig *config, const char *names, Arena *arena) {
+    int64_t product = 1;
+    for (const char *at = names; *at && product > 0; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        const char *text = setting_given(config, arena_strndup(arena, at, length));
+        const int64_t value = text ? strtoll(text, NULL, 10) : 0;
+        product = value > 0 && value <= MOST_PRODUCT / product ? product * value : -1;
+        at += length;
+    }
+    return product;
+}
+
+/* What `of` has to be multiplied by. */
+static const char *product_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *all = integer_text(reader, key, value),
+               *each = setting_given(reader->config, key->of);
+    if (!all || !each) return NULL;
+    const int64_t n = strtoll(all, NULL, 10), of = strtoll(each, NULL, 10);
+    if (n % of == 0) return arena_printf(reader->arena, "%" PRId64, n / of);
+    fail(reader, "'%s' is %s; it must be a multiple of %s, %s", key->key, all, key->of, each);
+    return NULL;
+}
+
+/* Does it agree with what other keys say? */
+static bool check_ratio(Reader *reader, const HfKey *key, const json_t *value) {
+    const HfConfig *config = reader->config;
+    const char *names = arena_printf(reader->arena, "%s %s", key->of, key->setting);
+    const int64_t all = product_of(config, names, reader->arena);
+    const int64_t each = product_of(config, key->with, reader->arena);
+    if (!value || json_is_null(value)) return true;
+    if (!integer_text(reader, key, value)) return false;
+    if (all > 0 && each > 0 && all % each == 0 && json_integer_value(value) == all / each)
+        return true;
+    return fail(reader, "'%s' is %s; by other keys it is %" PRId64 " / %" PRId64, key->key,
+                hf_config_shown(reader->arena, value), all, each);
+}
+
+/* A count, and what it means that it is 0 or not. */
+static bool read_some(Reader *reader, const HfKey *key, const json_t *value) {
+    const bool missing = !value || json_is_null(value);
+    const char *text = missing ? key->absent : integer_text(reader, key, value);
+    if (!text) return false;
+    const bool none = strcmp(text, "0") == 0;
+    give_all(reader, none ? key->of : key->with);
+    if (!none) give(reader, key->setting, text);
+    return true;
+}
+
+static bool read_pattern(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *layers = setting_given(reader->config, "layers"), *why = NULL;
+    const char *text = key->absent;
+    if (value && !json_is_null(value)) {
+        text = hf_pattern_read(reader->arena, key, value, strtoll(layers, NULL, 10), &why);
+    }
+    if (!text) return fail(reader, "'%s' %s", key->key, why);
+    if (text[0]) give(reader, key->setting, text);
+    return true;
+}
+
 /* NULL: reported. */
 static const char *value_text(Reader *reader, const HfKey *key, const json_t *value) {
     switch (key->kind) {
@@ -230,6 +290,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_NUMBERS: return numbers_text(reader, key, value);
     case HF_FIRST: return first_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
+    case HF_PRODUCT: return product_text(reader, key, value);
     case HF_WORD: return word_text(reader, key, value);
     default: break;
     }
@@ -239,8 +300,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     return NULL;
 }
 
-/* 1 and 1.0 are the same. */
-static bool is_same(const json_t *a, const json_t *b) {
+bool hf_config_is_same(const json_t *a, const json_t *b) {
     if (json_is_number(a) && json_is_number(b)) return json_number_value(a) == json_number_value(b);
     return json_equal(a, b);
 }
@@ -248,7 +308,7 @@ static bool is_same(const json_t *a, const json_t *b) {
 static bool check_fixed(Reader *reader, const HfKey *key, const json_t *value) {
     if (!value || json_is_null(value)) return true;
     json_t *only = json_loads(key->absent, JSON_DECODE_ANY, NULL);
-    bool same = is_same(value, only);
+    bool same = hf_config_is_same(value, only);
     json_decref(only);
     if (same) return true;
     return fail(reader, "'%s' is %s, which is not supported; only %s is", key->key,
@@ -277,9 +337,9 @@ static bool check_cycle(Reader *reader, const HfKey *key, const json_t *value) {
 
 static bool check_alias(Reader *reader, const HfKey *key) {
     const json_t *json = reader->config->json;
-    const json_t *value = find_name(json, key->key);
-    const json_t *other = key->alias ? find_name(json, key->alias) : NULL;
-    if (!value || !other || is_same(value, other)) return true;
+    const json_t *value = hf_config_find(json, key->key);
+    const json_t *other = key->alias ? hf_config_find(json, key->alias) : NULL;
+    if (!value || !other || hf_config_is_same(value, other)) return true;
     return fail(reader, "has '%s' and '%s', and they differ", key->key, key->alias);
 }
 
@@ -291,13 +351,9 @@ static const char *absent_of(const HfFamily *family, const char *name) {
     return NULL;
 }
 
-static bool read_key(Reader *reader, const HfKey *key) {
+static bool read_setting(Reader *reader, const HfKey *key, const json_t *value) {
     const HfConfig *config = reader->config;
-    const json_t *value = find_key(config->json, key);
     const char *absent = key->absent, *text;
-    if (key->kind == HF_WRITTEN) return true;
-    if (key->kind == HF_FIXED) return check_fixed(reader, key, value);
-    if (key->kind == HF_CYCLE) return check_cycle(reader, key, value);
     if (json_is_null(value) && key->null && key->null[0] != '=') {
         give(reader, key->setting, key->null);
         return true;
@@ -305,7 +361,7 @@ static bool read_key(Reader *reader, const HfKey *key) {
     if (json_is_null(value) && key->null) absent = key->null;
     bool missing = !value || json_is_null(value);
     if (missing && absent && absent[0] == '=') {
-        value = find_name(config->json, absent + 1);
+        value = hf_config_find(config->json, absent + 1);
         missing = !value;
         if (missing) absent = absent_of(config->family, absent + 1);
     }
@@ -317,6 +373,21 @@ static bool read_key(Reader *reader, const HfKey *key) {
     text = missing ? absent : value_text(reader, key, value);
     if (text) give(reader, key->setting, text);
     return text != NULL;
+}
+
+static bool read_key(Reader *reader, const HfKey *key) {
+    const json_t *value = find_key(reader->config->json, key);
+    switch (key->kind) {
+    case HF_WRITTEN: return true;
+    case HF_FIXED: return check_fixed(reader, key, value);
+    case HF_CYCLE: return check_cycle(reader, key, value);
+    case HF_RATIO: return check_ratio(reader, key, value);
+    case HF_SOME: return read_some(reader, key, value);
+    case HF_LAYERS:
+    case HF_PLACES:
+    case HF_EVERY: return read_pattern(reader, key, value);
+    default: return read_setting(reader, key, value);
+    }
 }
 
 static bool find_type(Reader *reader) {
@@ -362,18 +433,41 @@ static bool read_keys(Reader *reader) {
     give_all(reader, reader->config->type->settings);
     if (reader->config->family->implied) give_all(reader, reader->config->family->implied);
     for (const HfKey *key = reader->config->family->keys; key->key; key++) {
-        const char *when = when_setting(key, reader->arena);
+        const char *when = hf_config_when(key, reader->arena);
         const char *value = when ? setting_given(reader->config, when) : NULL;
-        if (!row_counts(key, reader->config->type, value)) continue;
+        if (!hf_config_row_counts(key, reader->config->type, value)) continue;
         if (!check_alias(reader, key) || !read_key(reader, key)) return false;
     }
     return true;
 }
 
+/* JSON as Python writes it, where a number may be Infinity: that is as transformers 5 has it,
+ * {"__float__": "Infinity"}. NULL: reported. */
+static json_t *parse_file(Arena *arena, const char *path, Diag *diag) {
+    static const char WORD[] = "Infinity";
+    size_t length;
+    const char *text = file_read(arena, path, CONFIG_LIMIT_BYTES, &length, diag);
+    if (!text) return NULL;
+    StrBuf plain = strbuf_create();
+    bool within = false; /* a string */
+    for (const char *at = text, *end = text + length; at < end; at++) {
+        const bool escaped = within && *at == '\\' && at + 1 < end;
+        const bool infinite =
+            !within && (size_t)(end - at) >= strlen(WORD) && memcmp(at, WORD, strlen(WORD)) == 0;
+        if (infinite) strbuf_put(&plain, "{\"__float__\": \"Infinity\"}");
+        if (!infinite) strbuf_put_bytes(&plain, at, 1 + escaped);
+        within ^= *at == '"';
+        at += infinite ? strlen(WORD) - 1 : escaped;
+    }
+    json_t *json = json_parse_bytes(path, plain.text, plain.length, diag);
+    strbuf_destroy(&plain);
+    return json;
+}
+
 bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     Reader reader = {arena, out, diag};
     *out = (HfConfig){.path = arena_printf(arena, "%s/config.json", dir)};
-    out->json = json_parse_file(out->path, CONFIG_LIMIT_BYTES, diag);
+    out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) &&
@@ -383,256 +477,4 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
         out->json = NULL;
     }
     return fine;
-}
-
-/* --- writing --- */
-
-static const char *model_setting(const Model *model, const char *name, Arena *arena) {
-    const Setting *setting = settings_find(&model->settings, name);
-    return setting && setting->has_value ? setting_text(setting, arena) : NULL;
-}
-
-/* What of "a=b c=d" the model does not have; "" if it has all. A setting that its script does not
- * have is as good as any. */
-static const char *missing_settings(const Model *model, const HfType *type, Arena *arena) {
-    const char *missing = "";
-    for (const char *at = type->settings; *at;) {
-        size_t length = strcspn(at, " "), name = strcspn(at, "=");
-        const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
-        const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
-        if (wanted[0] == '@') wanted = model_setting(model, wanted + 1, arena);
-        if (value && wanted && strcmp(value, wanted) != 0) {
-            missing =
-                arena_printf(arena, "%s%s%.*s", missing, missing[0] ? " " : "", (int)length, at);
-        }
-        at += length + (at[length] == ' ');
-    }
-    return missing;
-}
-
-const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
-                             Diag *diag) {
-    Arena *arena = model->graph->arena;
-    for (const HfType *type = family->types; type->name; type++) {
-        bool counts = !wanted || type == wanted;
-        if (counts && !missing_settings(model, type, arena)[0]) return type;
-    }
-    const char *kinds = "";
-    for (const HfType *type = family->types; type->name; type++) {
-        if (wanted && type != wanted) continue;
-        kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             missing_settings(model, type, arena));
-    }
-    diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
-               family->script, kinds);
-    return NULL;
-}
-
-/* Of a model's first n blocks. */
-static json_t *first_blocks(const Model *model, int64_t n) {
-    json_t *list = json_array();
-    for (int64_t i = 0; i < n && i < model->n_blocks; i++)
-        json_array_append_new(list, json_integer(i));
-    return list;
-}
-
-/* A number's setting, or what its 0 stands for. */
-static double number_meant(const HfKey *key, const Setting *setting, const Model *model) {
-    static const char ROOT[] = "1/sqrt ";
-    if (setting->number != 0 || !key->zero) return setting->number;
-    bool root = strncmp(key->zero, ROOT, strlen(ROOT)) == 0;
-    const Setting *of = settings_find(&model->settings, key->zero + (root ? strlen(ROOT) : 0));
-    double value = !of || !of->has_value         ? 0
-                   : of->type == SETTING_INTEGER ? (double)of->integer
-                                                 : of->number;
-    return root && value > 0 ? 1 / sqrt(value) : value;
-}
-
-static int64_t integer_setting(const Model *model, const char *name) {
-    const Setting *setting = settings_find(&model->settings, name);
-    return setting && setting->has_value ? setting->integer : 0;
-}
-
-/* Of "1,1.05"; NULL: the text is no such list. The graph reads one of two lists only, so the other
- * can be anything. */
-static json_t *numbers_json(const char *text) {
-    json_t *list = json_array();
-    for (char *end;; text = end + 1) {
-        double number = strtod(text, &end);
-        if (end == text || !(number > 0 && number <= DBL_MAX) || (*end && *end != ',')) break;
-        json_array_append_new(list, json_real(number));
-        if (!*end) return list;
-    }
-    json_decref(list);
-    return NULL;
-}
-
-/* NULL: a word that they do not have. */
-static json_t *value_json(const HfKey *key, const Setting *setting, const Model *model) {
-    switch (key->kind) {
-    case HF_INTEGER:
-    case HF_COUNT:
-        if (!key->beyond) return json_integer(setting->integer);
-        return json_integer(setting->integer + integer_setting(model, key->beyond) + 1);
-    case HF_NUMBER:
-    case HF_AMOUNT: return json_real(number_meant(key, setting, model));
-    case HF_FLAG: return json_boolean(setting->boolean);
-    case HF_NUMBERS: return numbers_json(setting->text);
-    default: break;
-    }
-    for (const HfWord *word = key->words; word->theirs; word++) {
-        if (strcmp(word->ours, setting->text) == 0) return json_string(word->theirs);
-    }
-    return NULL;
-}
-
-static void put_key(json_t *json, const char *name, json_t *value) {
-    const char *dot = strchr(name, '.');
-    int failed;
-    if (dot) {
-        char object[64];
-        snprintf(object, sizeof(object), "%.*s", (int)(dot - name), name);
-        if (!json_is_object(json_object_get(json, object))) {
-            json_object_set_new(json, object, json_object());
-        }
-        failed = json_object_set_new(json_object_get(json, object), dot + 1, value);
-    } else {
-        failed = json_object_set_new(json, name, value);
-    }
-    if (failed) BUG("out of memory");
-}
-
-/* A row that has no setting. What is fixed is what transformers takes where nothing is said. */
-static void write_constant(json_t *json, const HfKey *key) {
-    if (key->kind != HF_WRITTEN || json_object_get(json, key->key)) return;
-    put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
-}
-
-/* n where the setting is n x `of`; null where there is none. */
-static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
-    const char *with = model_setting(model, key->with, model->graph->arena);
-    int64_t all = integer_setting(model, key->setting), each = integer_setting(model, key->of);
-    bool has = with && strcmp(with, "true") == 0;
-    if (has && (each < 1 || all % each != 0)) {
-        diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has multiples of %s, %" PRId64,
-                   key->setting, all, key->of, each);
-        return false;
-    }
-    put_key(json, key->key, has ? json_integer(all / each) : json_null());
-    return true;
-}
-
-static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
-    int64_t one = integer_setting(model, key->setting), of = integer_setting(model, key->of);
-    int64_t all = integer_setting(model, key->with);
-    if (of > 0 && all % of == 0 && one == all / of) return true;
-    diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has %s / %s there, %" PRId64,
-               key->setting, one, key->with, key->of, of > 0 ? all / of : 0);
-    return false;
-}
-
-static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
-    Arena *arena = model->graph->arena;
-    const Setting *setting = settings_find(&model->settings, key->setting);
-    if (!setting || !setting->has_value) {
-        diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
-                   key->setting, key->key);
-        return false;
-    }
-    if (key->kind == HF_TIMES) return write_times(json, key, model, diag);
-    if (key->kind == HF_QUOTIENT) {
-        json_object_del(json, key->key); /* another model's, of `like` */
-        return check_quotient(key, model, diag);
-    }
-    if (key->alias) json_object_del(json, key->alias);
-    const char *text = setting_text(setting, arena);
-    bool is_object = strchr(key->key, '.') != NULL;
-    if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
-    if (key->null && strcmp(text, key->null) == 0) {
-        put_key(json, key->key, json_null());
-        return true;
-    }
-    json_t *before = find_name(json, key->key);
-    json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
-                                          : value_json(key, setting, model);
-    if (!value && key->kind == HF_NUMBERS) {
-        diag_error(diag, NO_LOC, "'%s' is '%.40s', which is no list of numbers above 0, \"1,1.05\"",
-                   key->setting, text);
-        return false;
-    }
-    if (!value) {
-        diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
-                   key->setting, text, known_words(arena, key->words));
-        return false;
-    }
-    bool is_positive =
-        json_number_value(value) > 0 || (key->kind != HF_INTEGER && key->kind != HF_NUMBER);
-    is_positive = is_positive && !(key->kind == HF_COUNT && setting->integer < 0);
-    if (!is_positive) { /* an import would refuse it */
-        json_decref(value);
-        if (key->absent && strcmp(text, key->absent) == 0) {
-            json_object_del(json, key->key);
-            return true;
-        }
-        diag_error(diag, NO_LOC, "%s is %s; transformers has only '%s' above 0 there", key->setting,
-                   text, key->key);
-        return false;
-    }
-    bool longer = key->most && json_is_integer(before) &&
-                  json_integer_value(before) > json_integer_value(value);
-    if (longer) {
-        json_decref(value); /* trained on less than the model can */
-    } else {
-        put_key(json, key->key, value);
-    }
-    return true;
-}
-
-/* What an import would refuse is not written. */
-static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, Diag *diag) {
-    json_t *value = find_name(json, key->key);
-    if (key->kind != HF_FIXED || !value || json_is_null(value)) return true;
-    json_t *only = json_loads(key->absent, JSON_DECODE_ANY, NULL);
-    bool same = is_same(value, only);
-    json_decref(only);
-    if (same) return true;
-    diag_error(diag, NO_LOC, "config.json would say that '%s' is %s; only %s is supported%s%s",
-               key->key, hf_config_shown(arena, value), key->absent, key->when ? " where " : "",
-               key->when ? key->when : "");
-    return false;
-}
-
-json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
-                        const json_t *like, const char *dtype, Diag *diag) {
-    static const char *const REPLACED[] = {"rope_scaling",         "layer_types",
-                                           "no_rope_layers",       "dtype",
-                                           "transformers_version", "quantization_config"};
-    Arena *arena = model->graph->arena;
-    json_t *json = like ? json_deep_copy(like) : json_object();
-    if (!json) BUG("out of memory");
-    for (int i = 0; i < 6; i++) json_object_del(json, REPLACED[i]);
-    put_key(json, "architectures", json_pack("[s]", type->architecture));
-    put_key(json, "model_type", json_string(type->name));
-    put_key(json, "torch_dtype", json_string(dtype));
-    for (const HfKey *key = family->keys; key->key; key++) {
-        const char *when = when_setting(key, arena);
-        const char *value = when ? model_setting(model, when, arena) : NULL;
-        if (!row_counts(key, type, value)) continue;
-        if (!key->setting) {
-            write_constant(json, key);
-        } else if (!write_key(json, key, model, diag)) {
-            json_decref(json);
-            return NULL;
-        }
-    }
-    for (const HfKey *key = family->keys; key->key; key++) {
-        const char *when = when_setting(key, arena);
-        const char *value = when ? model_setting(model, when, arena) : NULL;
-        if (row_counts(key, type, value) && !check_supported(json, key, arena, diag)) {
-            json_decref(json);
-            return NULL;
-        }
-    }
-    hf_rope_finish(json);
-    return json;
 }

@@ -159,10 +159,11 @@ static const char *const T5_IGNORED[] = {
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", NULL};
 
 static const HfFamily GPT = {"gpt", "transformer.", "lm_head.weight", GPT_TYPES, GPT_KEYS,
-                             GPT_TENSORS, GPT_IGNORED, NULL, NULL};
+                             GPT_TENSORS, GPT_IGNORED, NULL, NULL, NULL};
 static const HfFamily T5_FAMILY = {"t5", "", "lm_head.weight", T5_TYPES, T5_KEYS, T5_TENSORS,
-                                   T5_IGNORED, NULL, NULL};
+                                   T5_IGNORED, NULL, NULL, NULL};
 
 const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_NEOX, &HF_BERT,
-                                       &HF_MOE,  &HF_DEEPSEEK, &HF_GPTOSS, &T5_FAMILY, NULL};
+                                       &HF_MOE,  &HF_DEEPSEEK, &HF_GPTOSS, &T5_FAMILY, &HF_HYBRID,
+                                       NULL};
 /* clang-format on */

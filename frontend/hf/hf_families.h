@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { HF_MAX_PARTS = 3 };
+enum { HF_MAX_PARTS = 5 };
 
 typedef struct HfWord {
     const char *theirs, *ours; /* NULL ends a list; of equal `ours` the first is what is exported */
@@ -26,6 +26,12 @@ typedef enum HfKind {
     HF_FIRST,    /* a list 0, 1, ... that the setting is the length of */
     HF_TIMES,    /* so many times the setting `of`; where it is missing, the flag `with` is false */
     HF_QUOTIENT, /* never written: `setting` x `of` has to be `with` */
+    HF_PRODUCT,  /* `setting` x `of`, which an earlier row gives */
+    HF_RATIO,    /* `setting` x `of`, several, / `with`; gives none of them, but has to be that */
+    HF_SOME,     /* 0: the settings of `of`, "a=b c=d"; or more: those of `with`, too */
+    HF_LAYERS,   /* one of `words` for each layer; the setting is their letters, over and over */
+    HF_PLACES,   /* layers that have the letter of `words`' first; all others the second's */
+    HF_EVERY,    /* each n-th layer has the first's; never written, as HF_LAYERS says so */
     HF_WORD,     /* one of `words` */
     HF_FIXED,    /* `absent`, in JSON, is all that is supported; never written */
     HF_CYCLE,    /* a list, of `words` over and over; never written, as it follows from the rest */
@@ -81,10 +87,12 @@ typedef struct HfFamily {
     const HfType *types;
     const HfKey *keys;
     const HfTensor *tensors;
-    const char *const *ignored; /* tensors of files that are no parameters */
+    /* Tensors of files that are no parameters; "a.*": all whose names begin so, which is said. */
+    const char *const *ignored;
     /* NULL, or one "key=value" that their models have, though none of their keys says so, and in
-     * words what it means. An export of another value is not refused, but says this. */
-    const char *implied, *implied_means;
+     * words what it means. An export of another value is not refused, but says this, where the
+     * model has the setting of `implied_when`, "key=value", if that is not NULL. */
+    const char *implied, *implied_means, *implied_when;
 } HfFamily;
 
 /* Ends with NULL; the lists of a family with a row that has NULL in place of a name. */

@@ -97,5 +97,5 @@ static const char *const BERT_IGNORED[] = {
 
 const HfFamily HF_BERT = {"bert", "bert.",
                           "cls.predictions.decoder.weight lm_head.decoder.weight", BERT_TYPES,
-                          BERT_KEYS, EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL};
+                          BERT_KEYS, EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL, NULL};
 /* clang-format on */

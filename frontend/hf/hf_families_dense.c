@@ -257,7 +257,7 @@ static const HfTensor GEMMA_TENSORS[] = {
     {NULL, {NULL}, NULL}};
 
 const HfFamily HF_LLAMA = {"llama", "model.", "lm_head.weight", LLAMA_TYPES, LLAMA_KEYS,
-                           LLAMA_TENSORS, HF_NO_FREQUENCIES, NULL, NULL};
+                           LLAMA_TENSORS, HF_NO_FREQUENCIES, NULL, NULL, NULL};
 const HfFamily HF_GEMMA = {"gemma", "model.", "lm_head.weight", GEMMA_TYPES, GEMMA_KEYS,
-                           GEMMA_TENSORS, HF_NO_FREQUENCIES, NULL, NULL};
+                           GEMMA_TENSORS, HF_NO_FREQUENCIES, NULL, NULL, NULL};
 /* clang-format on */

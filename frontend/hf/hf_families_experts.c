@@ -360,9 +360,9 @@ static const HfTensor GPTOSS_TENSORS[] = {
 #define DROPPED "there, experts take all tokens that choose them"
 
 const HfFamily HF_MOE = {"moe", "model.", "lm_head.weight", MOE_TYPES, MOE_KEYS, MOE_TENSORS,
-                         HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+                         HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 const HfFamily HF_DEEPSEEK = {"deepseek", "model.", "lm_head.weight", DEEPSEEK_TYPES, DEEPSEEK_KEYS,
-                              DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+                              DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 const HfFamily HF_GPTOSS = {"gptoss", "model.", "lm_head.weight", GPTOSS_TYPES, GPTOSS_KEYS,
-                            GPTOSS_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED};
+                            GPTOSS_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 /* clang-format on */

@@ -141,5 +141,5 @@ static const char *const NEOX_IGNORED[] = {
     "model.layers.#.self_attn.rotary_emb.inv_freq", NULL};
 
 const HfFamily HF_NEOX = {"neox", "", "lm_head.weight embed_out.weight", NEOX_TYPES, NEOX_KEYS,
-                          NEOX_TENSORS, NEOX_IGNORED, NULL, NULL};
+                          NEOX_TENSORS, NEOX_IGNORED, NULL, NULL, NULL};
 /* clang-format on */

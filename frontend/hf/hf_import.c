@@ -165,11 +165,11 @@ static bool has_fused(const HfImport *import) {
     return false;
 }
 
-/* Rows for far more experts than the files can have are not worth making. */
+/* Rows for far more experts than the files can have, where each has rows, are not worth making. */
 static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
     const Setting *experts = settings_find(&import->model->settings, "experts");
     const Setting *dense = settings_find(&import->model->settings, "dense_layers");
-    if (fused || !experts) return true;
+    if (fused || !experts || !import->config.type->each) return true;
     int64_t layers = import->model->n_blocks - (dense ? dense->integer : 0);
     int64_t least = experts->integer * (layers > 1 ? layers : 1);
     if (experts->integer <= import->files.n_tensors && least <= import->files.n_tensors) {
@@ -200,9 +200,20 @@ static bool check_output(const HfImport *import, HfFound *output, Diag *diag) {
     return false;
 }
 
-static void skip_ignored(const HfImport *import) {
+/* "a.*": all whose names begin so. */
+static void leave_named(HfImport *import, const char *name) {
+    for (int i = 0; i < import->files.n_tensors; i++) {
+        HfFound *found = &import->files.tensors[i];
+        if (strncmp(found->info->name, name, strlen(name) - 1) != 0) continue;
+        import->n_left_out += !found->used;
+        found->used = true;
+    }
+}
+
+static void skip_ignored(HfImport *import) {
     const HfFamily *family = import->config.family;
     for (const char *const *name = family->ignored; *name; name++) {
+        if (strchr(*name, '*')) leave_named(import, *name);
         for (int block = 0; block < import->model->n_blocks; block++) {
             HfFound *found = find_tensor(import, hf_block_name(import->arena, *name, block));
             if (found) found->used = true;

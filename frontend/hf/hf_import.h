@@ -19,7 +19,7 @@ typedef struct HfImport {
     const Model *model;
     HfLayout layout;
     int64_t n_parameters;
-    int n_left_out; /* tensors of what is no text model: pictures' */
+    int n_left_out; /* tensors of what is no text model: pictures'; of what we do not have */
 } HfImport;
 
 /* Reads DIR and finds all that the model needs, and nothing else, in it. script: the model's, NULL

@@ -104,6 +104,36 @@ data[8 + size + header["model.layers.0.mlp.experts.down_proj_scales"]["data_offs
 open(sys.argv[1], "wb").write(data)
 END
 fails 'a scale that is no number' 2 "down_proj_scales' has a scale that is no number" import "$copy" -o "$folder/x"
+copy qwen3_next
+python3 - "$copy/model.safetensors" <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, rest = json.loads(data[8:8 + size]), data[8 + size:] + bytes(4)
+header["mtp.norm.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(rest) - 4, len(rest)]}
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + rest)
+END
+works 'what predicts a token more is left out, and said' \
+    'note     1 tensors are left out, of what predicts tokens beyond the next (mtp.)' import "$copy" \
+    -o "$folder/next.safetensors"
+run import $fixtures/qwen3_next -o "$folder/without.safetensors"
+result 'the same weights' "$(cmp "$folder/next.safetensors" "$folder/without.safetensors" 2>&1)"
+works 'a hybrid trained' 'wrote' train models/hybrid.lua --set-from "$folder/next.safetensors" --load \
+    "$folder/next.safetensors" --data "$text" --steps 2 --val-fraction 0 --save "$folder/trained.safetensors"
+works 'exported by its own settings' 'model    qwen3_next (Qwen3NextForCausalLM): 89 tensors' \
+    export "$folder/trained.safetensors" -o "$folder/next"
+result 'with its layers' "$(tr -d ' \n' <"$folder/next/config.json" |
+    grep -q '"layer_types":\["linear_attention","full_attention","linear_attention"\]' ||
+    cat "$folder/next/config.json")"
+works 'an Infinity, as Python writes it' 'model    mamba2 (Mamba2ForCausalLM)' import $fixtures/mamba2_tied \
+    -o "$folder/mamba.safetensors"
+works 'exported like the original' '18 tensors' export "$folder/mamba.safetensors" --like $fixtures/mamba2_tied \
+    -o "$folder/mamba"
+result 'without one' "$(grep -n 'Infinity' "$folder/mamba/config.json")"
+copy mamba2
+sed -i 's/"vocab_size": 37/"vocab_size": NaN/' "$copy/config.json"
+fails 'no other such word' 2 'config.json:' import "$copy" -o "$folder/x"
 copy t5_v1_1 # as transformers 5 saves it
 sed -i 's/"tie_word_embeddings": false/"scale_decoder_outputs": false, "tie_word_embeddings": true/' "$copy/config.json"
 works 'a T5 said to be tied whose output is another table' ' tied=false ' import "$copy" \

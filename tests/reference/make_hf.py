@@ -7,10 +7,11 @@
 Each folder is what save_pretrained wrote (config.json, model.safetensors or shards with their
 index), in places put into the form of older versions, and expect.safetensors: tokens
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
-does; of T5 also source I32 [batch, source], what the encoder reads, in which 0 is hidden, labels
-and their mean loss, and in a folder NAME_gradients (of two others, too) its gradients, in the form of weights. --check
-imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
-AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every tensor bit for bit and the logits.
+does, of hybrids wholly; of T5 also source I32 [batch, source], what the encoder reads, in which 0
+is hidden, labels and their mean loss, and in a folder NAME_gradients (of some others, too) its
+gradients, in the form of weights. --check imports and exports each by the program, loads what came
+out with AutoModelForCausalLM (or AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every
+tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
 published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
@@ -21,6 +22,7 @@ heads or a norm's missing offset shows.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -64,6 +66,17 @@ BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_l
             num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
             mask_token_id=4)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
+MAMBA2 = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=2, num_heads=6, head_dim=4,
+              n_groups=2, state_size=5, conv_kernel=3, chunk_size=8, max_position_embeddings=SEQ,
+              **NO_TOKENS)
+HYBRID = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=12, num_attention_heads=4,
+              num_key_value_heads=2, max_position_embeddings=SEQ, **NO_TOKENS)
+MAMBA = dict(mamba_n_heads=6, mamba_d_head=8, mamba_expand=3, mamba_n_groups=2, mamba_d_state=5,
+             mamba_d_conv=3, mamba_chunk_size=8)
+GRANITE4 = dict(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.6,
+                logits_scaling=1.7, shared_intermediate_size=20)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=5,
+             linear_value_head_dim=7, linear_conv_kernel_dim=3)
 
 
 class DeepseekConfig(hf.LlamaConfig):
@@ -212,19 +225,41 @@ MODELS = {
                        intermediate_size=12, sliding_window=5, swiglu_limit=0.5, router_aux_loss_coef=0.0,
                        rope_parameters=YARN | {"mscale": None, "mscale_all_dim": None,
                                                "truncate": False}), torch.float32),
+    "mamba2": (config(hf.Mamba2Config, MAMBA2), torch.float32),
+    "mamba2_tied": (config(hf.Mamba2Config, MAMBA2, n_groups=1, conv_kernel=4, use_conv_bias=False,
+                           tie_word_embeddings=True), torch.bfloat16),
+    "bamba": (config(hf.BambaConfig, HYBRID, **MAMBA, num_hidden_layers=4,
+                     attn_layer_indices=[1, 2], rope_parameters=PARTIAL), torch.float32),
+    "granite4": (config(hf.GraniteMoeHybridConfig, HYBRID, **MAMBA, **GRANITE4,
+                        num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"],
+                        num_local_experts=5, num_experts_per_tok=3), torch.float32),
+    "granite4_dense": (config(hf.GraniteMoeHybridConfig, HYBRID, **MAMBA, **GRANITE4,
+                              num_hidden_layers=2, layer_types=["attention", "mamba"],
+                              num_local_experts=0, position_embedding_type="rope",
+                              rope_parameters=PARTIAL, tie_word_embeddings=True), torch.bfloat16),
+    "qwen3_next": (config(hf.Qwen3NextConfig, HYBRID, **MOE, **DELTA, num_hidden_layers=3,
+                          head_dim=8, full_attention_interval=2, moe_intermediate_size=12,
+                          shared_expert_intermediate_size=20, router_aux_loss_coef=0.0,
+                          rms_norm_eps=1e-3,  # of little, a norm with less is all rounding
+                          rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
+                   torch.float32),
 }
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
-# With the weights it would have, transformers itself in f32 is 7.5e-6 from itself in f64.
-SEEDS = {"mt5": 100}  # 1.9e-6
-WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss")
+# With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
+# f64.
+SEEDS = {"mt5": 100, "qwen3_next": 53}  # 1.9e-6, 1.8e-6
+HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
+WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next")
 
 
 def fill(model, generator):
     with torch.no_grad():
-        for _, weight in model.named_parameters():
+        for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             weight.copy_(noise * 0.3 if weight.dim() > 1 else weight + noise * 0.1)
+            if name.endswith(("A_log", "dt_bias")):  # states change, and last a few positions
+                weight.copy_(noise * 0.5)
         for name, bias in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 bias.copy_(torch.randn(bias.shape, generator=generator) * 0.3)
@@ -248,9 +283,35 @@ def auto_class(name):
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
 
+@contextlib.contextmanager
+def wholly_double(kind):
+    """Casts of hybrids to f32, of states and norms, are to f64: else transformers' gradients would
+    be as far off as ours."""
+    if kind not in HYBRIDS:
+        yield
+        return
+    functions = torch.nn.functional
+    saved = torch.Tensor.float, torch.Tensor.to, functions.softmax
+
+    def wide(value):
+        return torch.float64 if value is torch.float32 else value
+
+    def widened(function):
+        return lambda *args, **more: function(*map(wide, args),
+                                              **{k: wide(v) for k, v in more.items()})
+
+    torch.Tensor.float = torch.Tensor.double
+    torch.Tensor.to, functions.softmax = widened(saved[1]), widened(saved[2])
+    try:
+        yield
+    finally:
+        torch.Tensor.float, torch.Tensor.to, functions.softmax = saved
+
+
 def logits(folder, tokens, source=None):
     with open(os.path.join(folder, "config.json")) as file:
-        kind = auto_class(json.load(file)["model_type"])
+        model_type = json.load(file)["model_type"]
+    kind = auto_class(model_type)
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     if source is not None:
         with torch.no_grad():
@@ -259,7 +320,7 @@ def logits(folder, tokens, source=None):
     fused = hasattr(model, "set_experts_implementation")  # in transformers 5
     if fused and hasattr(model.config, "num_experts_per_tok") and not is_own(model):
         model.set_experts_implementation("eager")  # others know no float64
-    with torch.no_grad():
+    with torch.no_grad(), wholly_double(model_type):
         return model.double().eval()(tokens.long()).logits
 
 
@@ -276,8 +337,10 @@ def add_gradients(name, folder, expect, generator):
     if is_t5(name):
         inputs = dict(input_ids=expect["source"].long(), attention_mask=expect["source"] != 0,
                       decoder_input_ids=expect["tokens"].long())
-    loss = torch.nn.functional.cross_entropy(model(**inputs).logits.flatten(0, 1),
-                                             labels.long().flatten(), ignore_index=-1)
+    with wholly_double(model.config.model_type):
+        logits_of_all = model(**inputs).logits
+    loss = torch.nn.functional.cross_entropy(logits_of_all.flatten(0, 1), labels.long().flatten(),
+                                             ignore_index=-1)
     loss.backward()
     expect.update(labels=labels, loss=loss.detach())
     to = os.path.join(HERE, name + "_gradients")
@@ -340,6 +403,18 @@ def make_older(name, folder):
     if name in ("t5_v1_1", "mt5"):  # as published
         edit_json(path, lambda data: data.pop("scale_decoder_outputs", None))
         edit_json(path, lambda data: data.update(tie_word_embeddings=False))
+    if name == "mamba2_tied":  # as published, for Python alone
+        edit_json(path, lambda data: data.update(time_step_limit=[0.0, float("inf")]))
+    if name in ("bamba", "granite4_dense", "qwen3_next"):
+        edit_json(path, older_rope)
+    if name in ("bamba", "qwen3_next"):
+        edit_json(path, lambda data: data.pop("rope_scaling"))
+    if name == "granite4":
+        edit_json(path, lambda data: data.update(layer_types=["mamba", "attention", "mamba"]))
+    if name == "qwen3_next":
+        edit_json(path, lambda data: data.update(full_attention_interval=2,
+                                                 partial_rotary_factor=0.5))
+        edit_json(path, lambda data: data.pop("layer_types"))
     if name == "qwen3_moe":
         edit_json(path, lambda data: data.update(num_experts=data.pop("num_local_experts")))
     if name == "deepseek":  # as published: the configuration names its code

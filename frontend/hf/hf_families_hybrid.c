@@ -1,0 +1,279 @@
+#include "frontend/hf/hf_rows.h"
+
+#include <stddef.h>
+
+/* clang-format off */
+/* --- Mamba 2, Bamba, Granite 4 and Qwen3-Next, as models/hybrid.lua has them. What a layer makes
+ * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
+ * head --- */
+
+#define STATE_SPACE(theirs)                                                                        \
+    {theirs ".in_proj.weight",                                                                     \
+     {"blocks.#.ssm.wz", "blocks.#.ssm.wx", "blocks.#.ssm.wb", "blocks.#.ssm.wc",                  \
+      "blocks.#.ssm.wdt"}, "+state_groups state_heads state_values state_keys, model"},            \
+    {theirs ".conv1d.weight",                                                                      \
+     {"blocks.#.ssm.conv.x", "blocks.#.ssm.conv.b", "blocks.#.ssm.conv.c"},                        \
+     "+state_groups state_heads state_values state_keys, 1, taps"},                                \
+    {theirs ".conv1d.bias",                                                                        \
+     {"blocks.#.ssm.conv.bx", "blocks.#.ssm.conv.bb", "blocks.#.ssm.conv.bc"},                     \
+     "state_groups state_heads state_values state_keys"},                                          \
+    {theirs ".A_log", {"blocks.#.ssm.a_log"}, "state_groups state_heads"},                         \
+    {theirs ".D", {"blocks.#.ssm.d"}, "state_groups state_heads"},                                 \
+    {theirs ".dt_bias", {"blocks.#.ssm.dt_bias"}, "state_groups state_heads"},                     \
+    {theirs ".norm.weight", {"blocks.#.ssm.norm.gain"}, "state_groups state_heads state_values"},  \
+    {theirs ".out_proj.weight", {"blocks.#.ssm.wo"}, "model, state_groups state_heads state_values"}
+
+#define DELTA_NET(theirs)                                                                          \
+    {theirs ".in_proj_qkvz.weight",                                                                \
+     {"blocks.#.delta.wq", "blocks.#.delta.wk", "blocks.#.delta.wv", "blocks.#.delta.wz"},         \
+     "state_groups *+state_keys state_heads state_values, model"},                                 \
+    {theirs ".in_proj_ba.weight", {"blocks.#.delta.wbeta", "blocks.#.delta.wa"},                   \
+     "state_groups *+state_heads, model"},                                                         \
+    {theirs ".conv1d.weight",                                                                      \
+     {"blocks.#.delta.conv.q", "blocks.#.delta.conv.k", "blocks.#.delta.conv.v"},                  \
+     "+state_groups state_keys state_heads state_values, 1, taps"},                                \
+    {theirs ".A_log", {"blocks.#.delta.a_log"}, "state_groups state_heads"},                       \
+    {theirs ".dt_bias", {"blocks.#.delta.dt_bias"}, "state_groups state_heads"},                   \
+    {theirs ".norm.weight", {"blocks.#.delta.norm.gain"}, "state_values"},                         \
+    {theirs ".out_proj.weight", {"blocks.#.delta.wo"},                                             \
+     "model, state_groups state_heads state_values"}
+
+#define OF_LAYER(theirs, dims, ...) {"model.layers.#." theirs ".weight", {__VA_ARGS__}, dims}
+#define ATTENTION                                                                                  \
+    OF_LAYER("self_attn.k_proj", "kv_heads head, model", "blocks.#.attn.wk"),                      \
+    OF_LAYER("self_attn.v_proj", "kv_heads head, model", "blocks.#.attn.wv"),                      \
+    OF_LAYER("self_attn.o_proj", "model, kv_heads group head", "blocks.#.attn.wo")
+#define SWIGLU(theirs, ffn, ours)                                                                  \
+    OF_LAYER(theirs ".gate_proj", ffn ", model", "blocks.#." ours ".wgate"),                       \
+    OF_LAYER(theirs ".up_proj", ffn ", model", "blocks.#." ours ".wup"),                           \
+    OF_LAYER(theirs ".down_proj", "model, " ffn, "blocks.#." ours ".wdown")
+
+static const HfTensor MAMBA2_ROWS[] = {
+    {"backbone.embeddings.weight", {"wte"}, "vocab, model"},
+    {"backbone.layers.#.norm.weight", {"blocks.#.norm1.gain"}, "model"},
+    STATE_SPACE("backbone.layers.#.mixer"),
+    {"backbone.norm_f.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor BAMBA_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("model.layers.#.mamba"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    ATTENTION,
+    OF_LAYER("pre_ff_layernorm", "model", "blocks.#.norm2.gain"),
+    SWIGLU("feed_forward", "ffn", "mlp"),
+    {"model.final_layernorm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* What all tokens meet is called the shared one, whether there are experts beside it or not. */
+static const HfTensor GRANITE_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("model.layers.#.mamba"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    ATTENTION,
+    OF_LAYER("post_attention_layernorm", "model", "blocks.#.norm2.gain"),
+    OF_LAYER("block_sparse_moe.router.layer", "routes, model", "blocks.#.moe.router"),
+    OF_LAYER("block_sparse_moe.input_linear", "experts, +expert_ffn, model", "blocks.#.moe.wgate",
+             "blocks.#.moe.wup"),
+    OF_LAYER("block_sparse_moe.output_linear", "experts, model, expert_ffn", "blocks.#.moe.wdown"),
+    OF_LAYER("shared_mlp.input_linear", "+shared_ffn, model", "blocks.#.moe.shared.wgate",
+             "blocks.#.moe.shared.wup"),
+    OF_LAYER("shared_mlp.output_linear", "model, shared_ffn", "blocks.#.moe.shared.wdown"),
+    OF_LAYER("shared_mlp.input_linear", "+ffn, model", "blocks.#.mlp.wgate", "blocks.#.mlp.wup"),
+    OF_LAYER("shared_mlp.output_linear", "model, ffn", "blocks.#.mlp.wdown"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN3_NEXT_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
+    DELTA_NET("model.layers.#.linear_attn"),
+    /* A head's queries, then what its results are times a sigmoid of. */
+    OF_LAYER("self_attn.q_proj", "kv_heads group *+head, model", "blocks.#.attn.wq",
+             "blocks.#.attn.wgate"),
+    ATTENTION,
+    OF_LAYER("self_attn.q_norm", "head", "blocks.#.attn.qnorm.gain"),
+    OF_LAYER("self_attn.k_norm", "head", "blocks.#.attn.knorm.gain"),
+    OF_LAYER("post_attention_layernorm", "model", "blocks.#.norm2.gain"),
+    SWIGLU("mlp.shared_expert", "shared_ffn", "moe.shared"),
+    OF_LAYER("mlp.shared_expert_gate", "1, model", "blocks.#.moe.shared.gate"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN3_NEXT_EACH[] = {
+    OF_LAYER("mlp.gate", "routes, model", "blocks.#.moe.router"),
+    SWIGLU("mlp.experts.@", "expert_ffn", "moe"),
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN3_NEXT_FUSED[] = {
+    OF_LAYER("mlp.gate", "routes, model", "blocks.#.moe.router"),
+    {"model.layers.#.mlp.experts.gate_up_proj", {"blocks.#.moe.wgate", "blocks.#.moe.wup"},
+     "experts, +expert_ffn, model"},
+    {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
+    {NULL, {NULL}, NULL}};
+
+#define SAME " state_norm=group act=silu"
+#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+#define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
+
+static const HfType HYBRID_TYPES[] = {
+    {"mamba2", "Mamba2ForCausalLM",
+     "pattern=M feed=none norm_plus_one=false" SAME UNSCALED, NULL, NULL, MAMBA2_ROWS},
+    {"bamba", "BambaForCausalLM",
+     "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
+     NULL, NULL, BAMBA_ROWS},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM",
+     "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME,
+     NULL, NULL, GRANITE_ROWS},
+    {"qwen3_next", "Qwen3NextForCausalLM",
+     "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
+     "attention_gate=true" SAME UNSCALED, QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
+    {NULL, NULL, NULL, NO_EXPERTS}};
+
+static const HfWord GRANITE_LAYERS[] = {
+    {"mamba", "M"}, {"attention", "A"}, {"linear_attention", "M"}, {"full_attention", "A"},
+    {NULL, NULL}};
+static const HfWord QWEN3_NEXT_LAYERS[] = {
+    {"full_attention", "A"}, {"linear_attention", "D"}, {NULL, NULL}};
+static const HfWord BAMBA_LAYERS[] = {{"", "A"}, {"", "M"}, {NULL, NULL}};
+static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, NULL}};
+
+#define OF_MAMBA2 .types = "mamba2"
+#define OF_BAMBA .types = "bamba"
+#define OF_GRANITE .types = "granitemoehybrid"
+#define OF_QWEN .types = "qwen3_next"
+#define OF_MAMBAS .types = "bamba granitemoehybrid"
+#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next"
+#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid"
+#define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
+              .with = "model"
+
+static const HfKey HYBRID_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
+    /* No key of Mamba 2's: a state has no end. What it was trained with. */
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .absent = "2048",
+     .most = 8192, OF_MAMBA2},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192,
+     WITH_ATTENTION},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
+    {.key = "attn_layer_indices", .setting = "pattern", .kind = HF_PLACES, .absent = "M",
+     .words = BAMBA_LAYERS, OF_BAMBA},
+    {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "M",
+     .words = GRANITE_LAYERS, .alias = "layers_block_type", OF_GRANITE},
+    {.key = "full_attention_interval", .setting = "pattern", .kind = HF_EVERY, .absent = "DDDA",
+     .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+    {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
+     .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_BAMBA},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
+     .types = "granitemoehybrid qwen3_next"},
+    {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     OF_MAMBA2},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
+
+    /* State spaces, and delta rules. */
+    {.key = "n_groups", .setting = "state_groups", .kind = HF_INTEGER, OF_MAMBA2},
+    {.key = "num_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
+     OF_MAMBA2},
+    {.key = "head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBA2},
+    {.key = "state_size", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBA2},
+    {.key = "expand", WIDTH, OF_MAMBA2},
+    {.key = "conv_kernel", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBA2},
+    {.key = "use_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true", OF_MAMBA2},
+    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBA2},
+    {.key = "mamba_n_groups", .setting = "state_groups", .kind = HF_INTEGER, .absent = "1",
+     OF_MAMBAS},
+    {.key = "mamba_n_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
+     OF_MAMBAS},
+    {.key = "mamba_d_head", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBAS},
+    {.key = "mamba_d_state", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBAS},
+    {.key = "mamba_expand", WIDTH, OF_MAMBAS},
+    {.key = "mamba_d_conv", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBAS},
+    {.key = "mamba_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
+     OF_MAMBAS},
+    {.key = "mamba_proj_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBAS},
+    {.key = "time_step_limit", .kind = HF_FIXED, .absent = "[0.0, {\"__float__\": \"Infinity\"}]",
+     WITH_STATE_SPACES},
+    {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "linear_num_value_heads", .setting = "state_heads", .kind = HF_PRODUCT,
+     .of = "state_groups", OF_QWEN},
+    {.key = "linear_key_head_dim", .setting = "state_keys", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
+     OF_QWEN},
+
+    /* Attention. */
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, WITH_ATTENTION},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
+     .null = "=num_attention_heads", OF_BAMBA},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .absent = "=num_attention_heads", OF_GRANITE},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "", OF_MAMBAS},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", WITH_ATTENTION},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
+    {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
+     .words = POSITIONS, OF_GRANITE},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0", OF_GRANITE},
+    {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
+     .absent = "0.25", OF_QWEN},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
+     WITH_ATTENTION},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
+    {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
+     .absent = "1", OF_GRANITE},
+    {.key = "attention_multiplier", .setting = "attention_scale", .kind = HF_NUMBER,
+     .absent = "1", .zero = "1/sqrt head", OF_GRANITE},
+    {.key = "residual_multiplier", .setting = "residual_scale", .kind = HF_NUMBER,
+     .absent = "1", OF_GRANITE},
+    {.key = "logits_scaling", .setting = "logit_divisor", .kind = HF_NUMBER, .absent = "1",
+     OF_GRANITE},
+
+    /* What is behind each. */
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, OF_BAMBA},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", OF_BAMBA},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_SOME, .absent = "8",
+     .of = "feed=swiglu", .with = "feed=moe shared=true", OF_GRANITE},
+    {.key = "shared_intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .absent = "1024",
+     OF_GRANITE, .when = "feed=swiglu"},
+    {.key = "shared_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
+     .absent = "1024", OF_GRANITE, .when = "feed=moe"},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_GRANITE,
+     .when = "feed=moe"},
+    {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
+     OF_QWEN},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
+     OF_QWEN},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
+     .types = "granitemoehybrid qwen3_next", .when = "feed=moe"},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_QWEN},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
+     .types = "granitemoehybrid qwen3_next", .when = "feed=moe"},
+    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1", OF_QWEN},
+    {.key = "mlp_only_layers", .kind = HF_FIXED, .absent = "[]", OF_QWEN},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0", WITH_ATTENTION},
+    COMMON_KEYS,
+    {.key = NULL}};
+
+/* Each type has rows of its own. */
+static const HfTensor HYBRID_TENSORS[] = {{NULL, {NULL}, NULL}};
+
+/* Frequencies, and Qwen3-Next's layer that predicts a token more, which transformers leaves out. */
+static const char *const HYBRID_IGNORED[] = {"model.layers.#.self_attn.rotary_emb.inv_freq",
+                                             "mtp.*", NULL};
+
+const HfFamily HF_HYBRID = {"hybrid", "", "lm_head.weight", HYBRID_TYPES, HYBRID_KEYS,
+                            HYBRID_TENSORS, HYBRID_IGNORED, "capacity=0",
+                            "there, experts take all tokens that choose them", "feed=moe"};
+/* clang-format on */
