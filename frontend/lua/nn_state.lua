@@ -118,13 +118,13 @@ end
 -- state_groups, state_keys], wdt [model, state_groups, state_heads], convolutions of x, b and c,
 -- dt_bias, a_log and d [state_groups, state_heads], norm.gain [state_groups, state_heads,
 -- state_values], wo.
--- options: name, taps, conv_bias, norm_over (all, or group: of each group's values), norm_eps,
+-- options: name, taps, conv_bias, norm_over (group: of each group's values, or all), norm_eps,
 -- places (nn.documents' second value: nothing passes from a document to the next), dt_least,
 -- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay,
 -- lr_scale, muon, frozen
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
-    { name = "ssm", conv_bias = true, norm_over = "all" })
+    { name = "ssm", conv_bias = true, norm_over = "group" })
   if o.norm_over ~= "all" and o.norm_over ~= "group" then
     fail("state_space: norm_over is '%s'; it can be all or group", o.norm_over)
   end
