@@ -145,26 +145,32 @@ static __device__ __forceinline__ void start_copy(const LinearAttentionSizes &s,
     }
 }
 
-/* to [run, PADDED]: f32, zeros behind its width. */
+/* Four numbers, of which `n` are there, the others zero. */
+static __device__ __forceinline__ float4 load_some(int dtype, const void *from, int n) {
+    float4 x = make_float4(0, 0, 0, 0);
+    if (n > 0) x.x = load_as(dtype, from, 0);
+    if (n > 1) x.y = load_as(dtype, from, 1);
+    if (n > 2) x.z = load_as(dtype, from, 2);
+    if (n > 3) x.w = load_as(dtype, from, 3);
+    return x;
+}
+
+/* to [run, PADDED]: f32, zeros behind its width. Warps stay together in the loop: a barrier
+ * follows. */
 template <int PADDED>
 static __device__ __forceinline__ void take(const LinearAttentionSizes &s, const Operand &x,
                                             Run run, const float *raw, float *to) {
-    for (int i = 4 * (int)threadIdx.x; i < run.n * PADDED; i += 4 * (int)blockDim.x) {
-        const int p = i / PADDED, at = i % PADDED;
-        const char *from = x.at + (run.first + p) * x.stride;
-        float4 four = make_float4(0, 0, 0, 0);
-        if (s.vectors) {
-            if (at < x.width) {
-                four =
-                    load_four(s.dtype, (const char *)(raw + p * PADDED) + at * bytes_of(s.dtype));
-            }
-        } else {
-            if (at < x.width) four.x = load_as(s.dtype, from, at);
-            if (at + 1 < x.width) four.y = load_as(s.dtype, from, at + 1);
-            if (at + 2 < x.width) four.z = load_as(s.dtype, from, at + 2);
-            if (at + 3 < x.width) four.w = load_as(s.dtype, from, at + 3);
+    const int bytes = bytes_of(s.dtype), end = run.n * PADDED;
+    for (int first = 0; first < end; first += 4 * (int)blockDim.x) {
+        const int i = first + 4 * (int)threadIdx.x, p = i / PADDED, at = i % PADDED;
+        if (i < end) {
+            const char *from = x.at + (run.first + p) * x.stride + at * bytes;
+            const char *copied = (const char *)(raw + p * PADDED) + at * bytes;
+            const bool there = at < x.width;
+            *(float4 *)(to + i) = !s.vectors ? load_some(s.dtype, from, x.width - at)
+                                  : there    ? load_four(s.dtype, copied)
+                                             : make_float4(0, 0, 0, 0);
         }
-        *(float4 *)(to + i) = four;
     }
 }
 
@@ -194,7 +200,7 @@ static __device__ __forceinline__ void put_columns(const LinearAttentionSizes &s
 template <int K, int N> struct Stage {
     enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE, SIZE = 2 * K + N * TILE };
     float *q, *k, *columns, *decay, *write, *raw; /* columns [N, run, TILE] */
-    float next_decay = 0, next_write = 0; /* of the next run's position threadIdx.x */
+    float next_decay = 0, next_write = 0;         /* of the next run's position threadIdx.x */
 
     /* Returns what follows in shared memory. */
     __device__ __forceinline__ float *lay(float *shared) {
