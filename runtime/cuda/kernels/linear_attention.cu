@@ -2,7 +2,7 @@
  * ir/ops/linear_attention.c for the equations and papers. */
 #include "runtime/cuda/kernels/linear_attention.cuh"
 
-template <int K>
+template <int K, bool DELTA>
 static __device__ __forceinline__ void
 forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p, const Stage<K, 1> &stage,
                  float *o, float *errors, float (&state)[Split<K>::ROWS][COLUMNS]) {
@@ -14,7 +14,7 @@ forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p, const
     get_columns(stage.columns + p * TILE, lane.column, u);
 #pragma unroll
     for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
-    if (a.sizes.write) {
+    if constexpr (DELTA) {
         /* What is written are the errors as they are kept, so that the gradient has the same. */
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -40,7 +40,8 @@ forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p, const
     if (lane.owner) o[p * TILE + lane.own] = read;
 }
 
-template <int K> static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
+template <int K, bool DELTA>
+static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
     enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE, ROWS = Split<K>::ROWS };
     DYNAMIC_SHARED(float, shared);
     const LinearAttentionSizes &s = a.sizes;
@@ -59,18 +60,22 @@ template <int K> static __device__ __forceinline__ void forward(const LinearAtte
         }
 #pragma unroll 2
         for (int p = 0; p < run.n; p++) {
-            forward_position<K>(a, lane, p, stage, o, errors, state);
+            forward_position<K, DELTA>(a, lane, p, stage, o, errors, state);
         }
         __syncthreads();
         put_columns<K>(s, place, run, o, a.o);
-        if (s.write) put_columns<K>(s, place, run, errors, a.errors);
+        if (DELTA) put_columns<K>(s, place, run, errors, a.errors);
     }
 }
 
 #define FORWARD_KERNEL(keys)                                                                       \
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
         linear_attention_##keys(LinearAttentionArgs a) {                                           \
-        forward<keys>(a);                                                                          \
+        if (a.sizes.write) {                                                                       \
+            forward<keys, true>(a);                                                                \
+        } else {                                                                                   \
+            forward<keys, false>(a);                                                               \
+        }                                                                                          \
     }
 FORWARD_KERNEL(16)
 FORWARD_KERNEL(32)

@@ -145,31 +145,26 @@ static __device__ __forceinline__ void start_copy(const LinearAttentionSizes &s,
     }
 }
 
-/* Four numbers, of which `n` are there, the others zero. */
-static __device__ __forceinline__ float4 load_some(int dtype, const void *from, int n) {
-    float4 x = make_float4(0, 0, 0, 0);
-    if (n > 0) x.x = load_as(dtype, from, 0);
-    if (n > 1) x.y = load_as(dtype, from, 1);
-    if (n > 2) x.z = load_as(dtype, from, 2);
-    if (n > 3) x.w = load_as(dtype, from, 3);
-    return x;
-}
-
-/* to [run, PADDED]: f32, zeros behind its width. Warps stay together in the loop: a barrier
+/* to [run, PADDED]: f32, zeros behind its width. Warps stay together in the loops: a barrier
  * follows. */
 template <int PADDED>
 static __device__ __forceinline__ void take(const LinearAttentionSizes &s, const Operand &x,
                                             Run run, const float *raw, float *to) {
-    const int bytes = bytes_of(s.dtype), end = run.n * PADDED;
-    for (int first = 0; first < end; first += 4 * (int)blockDim.x) {
-        const int i = first + 4 * (int)threadIdx.x, p = i / PADDED, at = i % PADDED;
-        if (i < end) {
-            const char *from = x.at + (run.first + p) * x.stride + at * bytes;
-            const char *copied = (const char *)(raw + p * PADDED) + at * bytes;
-            const bool there = at < x.width;
-            *(float4 *)(to + i) = !s.vectors ? load_some(s.dtype, from, x.width - at)
-                                  : there    ? load_four(s.dtype, copied)
-                                             : make_float4(0, 0, 0, 0);
+    const int step = s.vectors ? 4 : 1, end = run.n * PADDED;
+    for (int first = 0; first < end; first += step * (int)blockDim.x) {
+        const int i = first + step * (int)threadIdx.x, p = i / PADDED, at = i % PADDED;
+        const bool there = i < end && at < x.width;
+        if (s.vectors) {
+            float4 four = make_float4(0, 0, 0, 0);
+            if (there) {
+                four =
+                    load_four(s.dtype, (const char *)(raw + p * PADDED) + at * bytes_of(s.dtype));
+            }
+            if (i < end) *(float4 *)(to + i) = four;
+        } else {
+            float one = 0;
+            if (there) one = load_as(s.dtype, x.at + (run.first + p) * x.stride, at);
+            if (i < end) to[i] = one;
         }
     }
 }
@@ -181,17 +176,15 @@ static __device__ __forceinline__ void put_columns(const LinearAttentionSizes &s
                                                    void *out) {
     enum { TILE = Split<K>::TILE };
     const Operand to = of_columns(s, out, place);
-    for (int i = 4 * (int)threadIdx.x; i < run.n * TILE; i += 4 * (int)blockDim.x) {
+    const int step = s.vectors ? 4 : 1;
+    for (int i = step * (int)threadIdx.x; i < run.n * TILE; i += step * (int)blockDim.x) {
         const int p = i / TILE, at = i % TILE;
         char *row = const_cast<char *>(to.at) + (run.first + p) * to.stride;
+        if (at >= to.width) continue;
         if (s.vectors) {
-            if (at < to.width) {
-                store_four(s.dtype, row + at * bytes_of(s.dtype), *(const float4 *)(from + i));
-            }
+            store_four(s.dtype, row + at * bytes_of(s.dtype), *(const float4 *)(from + i));
         } else {
-            for (int j = 0; j < 4; j++) {
-                if (at + j < to.width) store_as(s.dtype, row, at + j, from[i + j]);
-            }
+            store_as(s.dtype, row, at, from[i]);
         }
     }
 }

@@ -38,12 +38,15 @@ static __device__ __forceinline__ float put_sums(const LinearAttentionGradArgs &
     float product = 0;
     float *to =
         out + ((int64_t)blockIdx.x * (a.end - a.first) + run.first + p - a.first) * a.sizes.keys;
-#pragma unroll
+#pragma unroll 2
     for (int at = 0; at < K; at += 32) {
         const int i = at + lane;
         if (i < a.sizes.keys) {
             float sum = 0;
-            for (int w = 0; w < warps; w++) sum += parts[(w * Split<K>::RUN + p) * K + i];
+#pragma unroll
+            for (int w = 0; w < Split<K>::WARPS; w++) {
+                if (w < warps) sum += parts[(w * Split<K>::RUN + p) * K + i];
+            }
             sum *= factor;
             product = fmaf(sum, along[p * K + i], product);
             to[i] = sum;
@@ -58,7 +61,7 @@ static __device__ __forceinline__ void put_decay(const LinearAttentionGradArgs &
 
 /* D += q do' is the gradient of the state behind a position; du = D' k, and sums are D u. Then
  * D *= decay, but with the delta rule the errors' gradient is taken out before. */
-template <int K>
+template <int K, bool DELTA>
 static __device__ __forceinline__ void
 reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
                  const Stage<K, 2> &stage, float *du, float *sums, State<K> &state) {
@@ -88,7 +91,7 @@ reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     /* As it is stored, which is what the second sweep finds. */
     const float own = round_as(a.sizes.dtype, sum_rows<K>(sum, lane));
     if (lane.owner) du[p * TILE + lane.own] = own;
-    if (a.sizes.write) {
+    if constexpr (DELTA) {
         spread<K>(-write * own, d);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -101,7 +104,8 @@ reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     sum_groups<K>(row, lane, sums + ((int)threadIdx.x / 32 * RUN + p) * K);
 }
 
-template <int K> static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a) {
+template <int K, bool DELTA>
+static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a) {
     enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE };
     DYNAMIC_SHARED(float, shared);
     const LinearAttentionSizes &s = a.sizes;
@@ -120,7 +124,7 @@ template <int K> static __device__ __forceinline__ void reverse(const LinearAtte
         stage.finish(s, place, run, operands);
         if (first > a.first) stage.start(s, place, {first - RUN, RUN}, operands);
         for (int p = run.n - 1; p >= 0; p--) {
-            reverse_position<K>(a, lane, p, stage, du, sums, state);
+            reverse_position<K, DELTA>(a, lane, p, stage, du, sums, state);
         }
         __syncthreads();
         put_columns<K>(s, place, run, du, a.du);
@@ -133,10 +137,10 @@ template <int K> static __device__ __forceinline__ void reverse(const LinearAtte
 
 /* The state again, with what was written: sums are S do and, of the state that has decayed, S de.
  */
-template <int K>
-static __device__ __forceinline__ void
-again_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
-               const Stage<K, 3> &stage, float *read, float *taken, State<K> &state) {
+template <int K, bool DELTA>
+static __device__ __forceinline__ void again_position(const Lane<K> &lane, int p,
+                                                      const Stage<K, 3> &stage, float *read,
+                                                      float *taken, State<K> &state) {
     enum { ROWS = Split<K>::ROWS, TILE = Split<K>::TILE, RUN = Split<K>::RUN };
     float k[ROWS], row[ROWS], u[COLUMNS], d[COLUMNS];
     const float write = stage.write[p], decay = stage.decay[p];
@@ -144,7 +148,7 @@ again_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     get_rows<K>(stage.k + p * K, lane, k);
 #pragma unroll
     for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
-    if (a.sizes.write) {
+    if constexpr (DELTA) {
         get_columns(stage.columns + (2 * RUN + p) * TILE, lane.column, d);
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) d[j] *= write;
@@ -172,12 +176,13 @@ again_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     sum_groups<K>(row, lane, read + to);
 }
 
-template <int K> static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
+template <int K, bool DELTA>
+static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
     enum { RUN = Split<K>::RUN };
     DYNAMIC_SHARED(float, shared);
     const LinearAttentionSizes &s = a.sizes;
     /* Without the delta rule nobody reads du, and v stands in for it. */
-    const void *const operands[3] = {a.v, a.d_o, s.write ? a.du : a.v};
+    const void *const operands[3] = {a.v, a.d_o, DELTA ? a.du : a.v};
     const Place place = find_place<K>(s);
     const Lane<K> lane(true);
     Stage<K, 3> stage;
@@ -192,12 +197,12 @@ template <int K> static __device__ __forceinline__ void again(const LinearAttent
             stage.start(s, place, {first + RUN, min((int)RUN, a.end - first - RUN)}, operands);
         }
         for (int p = 0; p < run.n; p++) {
-            again_position<K>(a, lane, p, stage, read, taken, state);
+            again_position<K, DELTA>(lane, p, stage, read, taken, state);
         }
         __syncthreads();
         for (int p = (int)threadIdx.x / 32; p < run.n; p += (int)blockDim.x / 32) {
             float product = put_sums<K>(a, run, p, s.scale, read, stage.q, a.sums[0]);
-            if (s.write) product += put_sums<K>(a, run, p, -1, taken, stage.k, a.sums[1]);
+            if constexpr (DELTA) product += put_sums<K>(a, run, p, -1, taken, stage.k, a.sums[1]);
             put_decay(a, first + p, product);
         }
     }
@@ -207,11 +212,19 @@ template <int K> static __device__ __forceinline__ void again(const LinearAttent
 #define GRAD_KERNELS(keys)                                                                         \
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
         linear_attention_reverse_##keys(LinearAttentionGradArgs a) {                               \
-        reverse<keys>(a);                                                                          \
+        if (a.sizes.write) {                                                                       \
+            reverse<keys, true>(a);                                                                \
+        } else {                                                                                   \
+            reverse<keys, false>(a);                                                               \
+        }                                                                                          \
     }                                                                                              \
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
         linear_attention_again_##keys(LinearAttentionGradArgs a) {                                 \
-        again<keys>(a);                                                                            \
+        if (a.sizes.write) {                                                                       \
+            again<keys, true>(a);                                                                  \
+        } else {                                                                                   \
+            again<keys, false>(a);                                                                 \
+        }                                                                                          \
     }
 GRAD_KERNELS(16)
 GRAD_KERNELS(32)
