@@ -41,18 +41,27 @@ static const char *put_sizes(Arena *arena, const char *nodes, const char *dtype,
     return text;
 }
 
-static void check_nodes(const char *name, const char *nodes, const Size *sizes) {
+/* low: the tolerance in 16 bits. */
+static void check_ranks(const char *name, const char *mesh, const char *nodes, const Size *sizes,
+                        double low) {
     for (int type = 0; type < 3; type++) {
         Arena *arena = arena_create();
         check_begin(arena_printf(arena, "%s, %s", name, WIDE[type]));
-        cuda_check(&(CudaCase){.nodes = put_sizes(arena, nodes, WIDE[type], sizes),
-                               .tolerance = TOLERANCE,
+        cuda_check(&(CudaCase){.mesh = mesh,
+                               .nodes = put_sizes(arena, nodes, WIDE[type], sizes),
+                               .tolerance = type ? low : TOLERANCE,
                                .launched = launched});
         check_end();
         arena_destroy(arena);
     }
 }
 
+static void check_nodes(const char *name, const char *nodes, const Size *sizes) {
+    check_ranks(name, NULL, nodes, sizes, TOLERANCE);
+}
+
+#define PARAM(id, values, type)                                                                    \
+    "%" #id " = param() {name=\"" values "\", init=\"zeros\", decay=1} : " type "\n"
 #define INPUT(id, values, type) "%" #id " = input() {name=\"" values "\"} : " type "\n"
 
 /* Linear attention */
@@ -70,12 +79,12 @@ static const char PLAIN[] =
              "%6:4 = linear_attention_grad(%0, %1, %2, %4, %3)" SCALED QUERIES ", " QUERIES
              ", " VALUES ", " NUMBERS "\n";
 
-/* Keys are small, so that what is written of them makes states no larger. */
-static const char DELTA[] = OPERANDS INPUT(5, ":0.03125", NUMBERS)
-    INPUT(6, ":0.125",
-          NUMBERS) "%7:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES ", " VALUES "\n"
-                   "%8:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES
-                   ", " QUERIES ", " VALUES ", " NUMBERS "\n";
+#define DELTA(write)                                                                               \
+    OPERANDS INPUT(5, write,                                                                       \
+                   NUMBERS) "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES            \
+                            ", " VALUES "\n"                                                       \
+                            "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES  \
+                            ", " QUERIES ", " VALUES ", " NUMBERS "\n"
 
 static void check_linear_attention(int batch, int seq, int kv, int heads, int keys, int values) {
     Arena *arena = arena_create();
@@ -84,7 +93,9 @@ static void check_linear_attention(int batch, int seq, int kv, int heads, int ke
     const char *name = arena_printf(arena, "linear attention, %d x %d, %d x %d, %d x %d", batch,
                                     seq, kv, heads, keys, values);
     check_nodes(name, PLAIN, sizes);
-    check_nodes(arena_printf(arena, "%s, the delta rule", name), DELTA, sizes);
+    /* So little of many keys that states do not grow. */
+    check_nodes(arena_printf(arena, "%s, the delta rule", name),
+                keys <= 5 ? DELTA("+") : DELTA(":0.03125"), sizes);
     arena_destroy(arena);
 }
 
@@ -102,6 +113,38 @@ static void test_linear_attention(void) {
     check_linear_attention(1, 5, 1, 1, 136, 40);
     check_linear_attention(1, 3, 1, 1, 255, 9);
     check_linear_attention(1, 259, 1, 2, 3, 2);
+}
+
+/* Heads of one group over two ranks, the last of which has one less; sequences likewise. Each rank
+ * rounds its share of the sums over heads. */
+static void test_divided(void) {
+    static const char HEADS[] = PARAM(0, "", "A[batch=3/d, seq=5, head=12]") PARAM(
+        1, "", "A[batch=3/d, seq=5, head=12]") PARAM(2, "",
+                                                     "A[batch=3/d, seq=5, heads=3/t, value=8]")
+        PARAM(3, "-", "f32[batch=3/d, seq=5, heads=3/t]")
+            PARAM(4, "", "A[batch=3/d, seq=5, heads=3/t, value=8]") PARAM(
+                5, ":0.125",
+                "f32[batch=3/d, seq=5, heads=3/t]") "%6:2 = linear_attention(%0, %1, %2, %3, %5) "
+                                                    "{seq=seq, head=head, scale=1} : "
+                                                    "A[batch=3/d, seq=5, heads=3/t, value=8], "
+                                                    "A[batch=3/d, seq=5, heads=3/t, value=8]\n"
+                                                    "%7:4 = linear_attention_grad(%0, %1, %6.1, "
+                                                    "%4, %3, %5) {seq=seq, head=head, scale=1} : "
+                                                    "A[batch=3/d, seq=5, head=12]~sum(t), "
+                                                    "A[batch=3/d, seq=5, head=12]~sum(t), "
+                                                    "A[batch=3/d, seq=5, heads=3/t, value=8], "
+                                                    "f32[batch=3/d, seq=5, heads=3/t]\n";
+    static const char CHANNELS[] = PARAM(0, "", "A[batch=3/d, seq=5, cols=7/t]")
+        PARAM(1, "", "f32[taps=4, cols=7/t]") "%2 = convolve(%0, %1) {seq=seq, axis=taps} : "
+                                              "A[batch=3/d, seq=5, cols=7/t]\n"
+                                              "%3:2 = convolve_grad(%0, %1, %2) {seq=seq, "
+                                              "axis=taps} : A[batch=3/d, seq=5, cols=7/t], "
+                                              "f32[taps=4, cols=7/t]~sum(d)\n";
+    const Size none[] = {{0}};
+    check_ranks("linear attention, heads and sequences divided", "t=2, d=2, p=1", HEADS, none,
+                0.01);
+    check_ranks("convolutions, channels and sequences divided", "t=2, d=2, p=1", CHANNELS, none,
+                TOLERANCE);
 }
 
 /* Convolutions */
@@ -151,6 +194,7 @@ int main(void) {
     if (cuda_check_missing()) return 0;
     test_linear_attention();
     test_convolve();
+    test_divided();
     test_coverage();
     return check_report();
 }
