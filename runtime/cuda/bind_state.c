@@ -253,7 +253,7 @@ static bool push_convolve(Binding *b, const ConvolveKernels *kernels, const Conv
 
 /* As few as keep the weights in registers for a while; grids have 65535 at most. */
 static int64_t forward_rows(int64_t rows) {
-    enum { LEAST = 8, MOST_GROUPS = 32768 };
+    enum { LEAST = 16, MOST_GROUPS = 32768 };
     int64_t per_group = divide_up(rows, MOST_GROUPS);
     return per_group < LEAST ? LEAST : per_group;
 }

@@ -29,11 +29,10 @@ static __device__ __forceinline__ void put_pack(T *to, const float (&x)[V]) {
     }
 }
 
-/* How many rows before its own a position reads, taps - 1 at most. */
-static __device__ __forceinline__ int reach_back(const ConvolveArgs &a, int64_t row) {
-    int64_t before = row % a.seq;
-    if (a.places && a.places[row] < before) before = max(a.places[row], 0);
-    return before < a.taps - 1 ? (int)before : a.taps - 1;
+/* How many rows before its own a row reads that is position t of its sequence; taps - 1 at most. */
+static __device__ __forceinline__ int reach_back(const ConvolveArgs &a, int64_t row, int64_t t) {
+    if (a.places && a.places[row] < t) t = max(a.places[row], 0);
+    return t < a.taps - 1 ? (int)t : a.taps - 1;
 }
 
 /* Number n: of n positions before. */
@@ -60,8 +59,9 @@ template <typename T, int V> static __device__ __forceinline__ void forward(cons
     float w[TAPS][V];
     if (channel >= a.channels) return;
     get_weights<V>(a, channel, w);
-    for (int64_t row = first; row < end; row++) {
-        const int reach = reach_back(a, row);
+    int64_t t = first % a.seq;
+    for (int64_t row = first; row < end; row++, t = t + 1 < a.seq ? t + 1 : 0) {
+        const int reach = reach_back(a, row, t);
         const int64_t at = row * a.channels + channel;
         float sum[V] = {}, x[V];
 #pragma unroll
@@ -82,9 +82,10 @@ static __device__ __forceinline__ void backward(const ConvolveArgs &a) {
     float w[TAPS][V], dw[TAPS][V] = {};
     if (channel >= a.channels) return;
     get_weights<V>(a, channel, w);
-    for (int64_t row = first; row < end; row++) {
-        const int reach = reach_back(a, row);
-        const int64_t at = row * a.channels + channel, after = a.seq - 1 - row % a.seq;
+    int64_t t = first % a.seq;
+    for (int64_t row = first; row < end; row++, t = t + 1 < a.seq ? t + 1 : 0) {
+        const int reach = reach_back(a, row, t);
+        const int64_t at = row * a.channels + channel, after = a.seq - 1 - t;
         float sum[V] = {}, dy[V], x[V];
         get_pack<V>((const T *)a.dy + at, dy);
         add_product<V>(sum, w[0], dy);
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void backward(const ConvolveArgs &a) {
 #pragma unroll
         for (int n = 1; n < TAPS; n++) {
             if (n >= a.taps || n > after) break;
-            if (reach_back(a, row + n) < n) continue; /* what is of another document */
+            if (reach_back(a, row + n, t + n) < n) continue; /* what is of another document */
             get_pack<V>((const T *)a.dy + at + n * a.channels, x);
             add_product<V>(sum, w[n], x);
         }

@@ -207,7 +207,7 @@ template <int K, int N> struct Stage {
     }
 
     __device__ __forceinline__ void start(const LinearAttentionSizes &s, const Place &place,
-                                          Run run, const void *const (&x)[N]) {
+                                          Run run, const void *const *x) {
         if ((int)threadIdx.x < run.n) {
             const int64_t at =
                 place.head + (int64_t)(run.first + (int)threadIdx.x) * s.groups * s.heads;
@@ -226,7 +226,7 @@ template <int K, int N> struct Stage {
 
     /* What start() began, for all threads. */
     __device__ __forceinline__ void finish(const LinearAttentionSizes &s, const Place &place,
-                                           Run run, const void *const (&x)[N]) {
+                                           Run run, const void *const *x) {
         copy_async_wait<0>();
         __syncthreads();
         if ((int)threadIdx.x < run.n) {

@@ -139,8 +139,8 @@ static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a)
  */
 template <int K, bool DELTA>
 static __device__ __forceinline__ void again_position(const Lane<K> &lane, int p,
-                                                      const Stage<K, 3> &stage, float *read,
-                                                      float *taken, State<K> &state) {
+                                                      const Stage<K, DELTA ? 3 : 2> &stage,
+                                                      float *read, float *taken, State<K> &state) {
     enum { ROWS = Split<K>::ROWS, TILE = Split<K>::TILE, RUN = Split<K>::RUN };
     float k[ROWS], row[ROWS], u[COLUMNS], d[COLUMNS];
     const float write = stage.write[p], decay = stage.decay[p];
@@ -181,11 +181,10 @@ static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
     enum { RUN = Split<K>::RUN };
     DYNAMIC_SHARED(float, shared);
     const LinearAttentionSizes &s = a.sizes;
-    /* Without the delta rule nobody reads du, and v stands in for it. */
-    const void *const operands[3] = {a.v, a.d_o, DELTA ? a.du : a.v};
+    const void *const operands[3] = {a.v, a.d_o, a.du}; /* du: for the delta rule */
     const Place place = find_place<K>(s);
     const Lane<K> lane(true);
-    Stage<K, 3> stage;
+    Stage<K, DELTA ? 3 : 2> stage;
     float *read = stage.lay(shared), *taken = read + Split<K>::WARPS * RUN * K;
     State<K> state;
     load_state<K>(a, state);
