@@ -91,6 +91,7 @@ reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     /* As it is stored, which is what the second sweep finds. */
     const float own = round_as(a.sizes.dtype, sum_rows<K>(sum, lane));
     if (lane.owner) du[p * TILE + lane.own] = own;
+    sum_groups<K>(row, lane, sums + ((int)threadIdx.x / 32 * RUN + p) * K);
     if constexpr (DELTA) {
         spread<K>(-write * own, d);
 #pragma unroll
@@ -101,7 +102,6 @@ reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
     }
 #pragma unroll
     for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
-    sum_groups<K>(row, lane, sums + ((int)threadIdx.x / 32 * RUN + p) * K);
 }
 
 template <int K, bool DELTA>
