@@ -70,21 +70,20 @@ static void check_nodes(const char *name, const char *nodes, const Size *sizes) 
 #define VALUES  "A[batch=BATCH, seq=SEQ, kv=KV, group=HEADS, value=VALUES]"
 #define NUMBERS "f32[batch=BATCH, seq=SEQ, kv=KV, group=HEADS]"
 #define SCALED  " {seq=seq, head=head, scale=0.5} : "
-#define OPERANDS                                                                                   \
+#define OPERANDS(decay)                                                                            \
     INPUT(0, "", QUERIES)                                                                          \
-    INPUT(1, "", QUERIES) INPUT(2, "", VALUES) INPUT(3, "-", NUMBERS) INPUT(4, "", VALUES)
-
-static const char PLAIN[] =
-    OPERANDS "%5 = linear_attention(%0, %1, %2, %3)" SCALED VALUES "\n"
-             "%6:4 = linear_attention_grad(%0, %1, %2, %4, %3)" SCALED QUERIES ", " QUERIES
-             ", " VALUES ", " NUMBERS "\n";
-
-#define DELTA(write)                                                                               \
-    OPERANDS INPUT(5, write,                                                                       \
-                   NUMBERS) "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES            \
-                            ", " VALUES "\n"                                                       \
-                            "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES  \
-                            ", " QUERIES ", " VALUES ", " NUMBERS "\n"
+    INPUT(1, "", QUERIES) INPUT(2, "", VALUES) INPUT(3, decay, NUMBERS) INPUT(4, "", VALUES)
+#define PLAIN(decay)                                                                               \
+    OPERANDS(decay)                                                                                \
+    "%5 = linear_attention(%0, %1, %2, %3)" SCALED VALUES "\n"                                     \
+    "%6:4 = linear_attention_grad(%0, %1, %2, %4, %3)" SCALED QUERIES ", " QUERIES ", " VALUES     \
+    ", " NUMBERS "\n"
+#define DELTA(decay, write)                                                                        \
+    OPERANDS(decay)                                                                                \
+    INPUT(5, write, NUMBERS) "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES           \
+                             ", " VALUES "\n"                                                      \
+                             "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES \
+                             ", " QUERIES ", " VALUES ", " NUMBERS "\n"
 
 static void check_linear_attention(int batch, int seq, int kv, int heads, int keys, int values) {
     Arena *arena = arena_create();
@@ -92,10 +91,10 @@ static void check_linear_attention(int batch, int seq, int kv, int heads, int ke
                           {"KEYS", keys},   {"VALUES", values}, {0}};
     const char *name = arena_printf(arena, "linear attention, %d x %d, %d x %d, %d x %d", batch,
                                     seq, kv, heads, keys, values);
-    check_nodes(name, PLAIN, sizes);
+    check_nodes(name, PLAIN("-"), sizes);
     /* So little of many keys that states do not grow. */
     check_nodes(arena_printf(arena, "%s, the delta rule", name),
-                keys <= 5 ? DELTA("+") : DELTA(":0.03125"), sizes);
+                keys <= 5 ? DELTA("-", "+") : DELTA("-", ":0.03125"), sizes);
     arena_destroy(arena);
 }
 
@@ -113,6 +112,14 @@ static void test_linear_attention(void) {
     check_linear_attention(1, 5, 1, 1, 136, 40);
     check_linear_attention(1, 3, 1, 1, 255, 9);
     check_linear_attention(1, 259, 1, 2, 3, 2);
+}
+
+/* Decays to nothing, whose gradients are zero without what sums leave that should be. */
+static void test_decays_to_nothing(void) {
+    const Size sizes[] = {{"BATCH", 1}, {"SEQ", 35},   {"KV", 1}, {"HEADS", 1},
+                          {"KEYS", 7},  {"VALUES", 5}, {0}};
+    check_nodes("linear attention, decays to nothing", PLAIN(":-1000"), sizes);
+    check_nodes("the delta rule, decays to nothing", DELTA(":-1000", "+"), sizes);
 }
 
 /* Heads of one group over two ranks, the last of which has one less; sequences likewise. Each rank
@@ -193,6 +200,7 @@ static void test_coverage(void) {
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_linear_attention();
+    test_decays_to_nothing();
     test_convolve();
     test_divided();
     test_coverage();
