@@ -8,9 +8,11 @@ typedef int64_t WorkspaceBytes(const Node *node, const Type *inputs, const Type 
 
 static WorkspaceBytes *const WORKSPACE[N_OPS] = {
     [OP_ATTENTION_GRAD] = cuda_attention_grad_workspace_bytes,
+    [OP_CONVOLVE_GRAD] = cuda_convolve_grad_workspace_bytes,
     [OP_EMBEDDING_GRAD] = cuda_embedding_grad_workspace_bytes,
     [OP_LAMB_MOMENTS] = cuda_lamb_workspace_bytes,
     [OP_LAYERNORM_GRAD] = cuda_norm_grad_workspace_bytes,
+    [OP_LINEAR_ATTENTION_GRAD] = cuda_linear_attention_grad_workspace_bytes,
     [OP_REDUCE_SUM] = cuda_reduce_sum_workspace_bytes,
     [OP_RMSNORM_GRAD] = cuda_norm_grad_workspace_bytes,
     [OP_SUMSQ] = cuda_sumsq_workspace_bytes,

@@ -6,6 +6,10 @@
 
 int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs);
+int64_t cuda_linear_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                                   const Type *outputs);
+int64_t cuda_convolve_grad_workspace_bytes(const Node *node, const Type *inputs,
+                                           const Type *outputs);
 int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs);
 int64_t cuda_embedding_grad_workspace_bytes(const Node *node, const Type *inputs,
                                             const Type *outputs);

@@ -792,6 +792,7 @@ double op_case_draw(const char *operand, uint64_t *state) {
     case '#': return (double)(int)(u * atoi(operand + 1));
     case ':': return strtod(operand + 1, NULL);
     case '+': return 0.5 + 1.5 * u;
+    case '-': return u < 0.0625 ? -200 : -u;
     default: return 2 * u - 1;
     }
 }

@@ -38,7 +38,8 @@ bool op_case_takes_low(const OpCase *op_case);
 bool op_case_is_integer(const OpCase *op_case);
 /* Does it say that something is in 16 bits? */
 bool op_case_says_low(const OpCase *op_case);
-/* One number of what an operand's text says: uniform, "+", "#7" or ":0.01". */
+/* One number of what an operand's text says: uniform, "+", "#7" or ":0.01"; or "-": a decay's
+ * logarithm in (-1, 0], now and then -200. */
 double op_case_draw(const char *operand, uint64_t *state);
 /* Reproducible values for the leaves of a graph that began as op_case_build's. They are exact in
  * f32. Leaves that passes added stay zero. */
