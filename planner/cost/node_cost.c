@@ -241,7 +241,7 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
 static void add_linear_attention(PhaseCost *cost, const Cluster *cluster, const Node *node,
                                  const Mesh *mesh) {
     static const double STATE_SHARE = 0.4;
-    enum { COLUMNS = 32, GROUPS_A_UNIT = 4 };
+    enum { COLUMNS = 64, BLOCKS_A_UNIT = 2 }; /* of own kernels: two warps for each scheduler */
     Type operands[6], *v = &operands[2];
     double bytes = 0;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -253,7 +253,7 @@ static void add_linear_attention(PhaseCost *cost, const Cluster *cluster, const 
         bytes += (double)type_bytes(&type);
     }
     double columns = (double)type_elements(v) / (double)v->dims[1];
-    double busy = columns / (COLUMNS * GROUPS_A_UNIT * (double)cluster->device.n_units);
+    double busy = columns / (COLUMNS * BLOCKS_A_UNIT * (double)cluster->device.n_units);
     double rate = STATE_SHARE * cluster->device.peak_flops[MATH_F32] * (busy < 1 ? busy : 1);
     double flops = OPS[node->op].flops(node, operands, NULL);
     double memory_us = device_memory_us(&cluster->device, bytes), us = flops / rate * 1e6;

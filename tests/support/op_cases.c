@@ -312,13 +312,13 @@ const OpCase OP_CASES[] = {
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
     CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4; #9 batch=2 seq=3",
          "seq=seq head=head base=100 direction=1"),
-    /* Caches: rows and places lie within them, and beyond. */
     /* Rows are others than those of the batch, places begin anew at 0. */
-    CASE(CACHE_LINEAR_ATTENTION,
-         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
-         "sequences=4 kv=2 group=3 head=5 value=4; #9 batch=2; #5 batch=2 seq=7; "
-         "batch=2 seq=7 kv=2 group=3",
-         "seq=seq head=head scale=0.5"),
+    CASE(
+        CACHE_LINEAR_ATTENTION,
+        "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+        "sequences=4 kv=2 group=3 head=5 value=4; #9 batch=2; #5 batch=2 seq=7; "
+        "batch=2 seq=7 kv=2 group=3",
+        "seq=seq head=head scale=0.5"),
     CASE(CACHE_LINEAR_ATTENTION,
          "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; "
          "sequences=2 head=3 value=70; #2 batch=1; #9 batch=1 seq=5; batch=1 seq=5; batch=1 seq=5",
@@ -331,15 +331,17 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=2 cols=300; sequences=3 before=4 cols=300; taps=5 cols=300; #3 batch=1; "
          "#9 batch=1 seq=2; #4 batch=1 seq=2",
          "seq=seq axis=taps"),
+    /* Caches: rows and places lie within them, and beyond. */
     CASE(CACHE_APPEND,
          "sequences=3 context=7 kv=2 head=3; batch=2 seq=4 kv=2 head=3; #3 batch=2; "
          "#9 batch=2 seq=4",
          ""),
     /* A group of heads shares queries and keys; without groups; values of one head. */
-    CASE(LINEAR_ATTENTION,
-         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
-         "batch=2 seq=7 kv=2 group=3",
-         "seq=seq head=head scale=0.5"),
+    CASE(
+        LINEAR_ATTENTION,
+        "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+        "batch=2 seq=7 kv=2 group=3",
+        "seq=seq head=head scale=0.5"),
     CASE(LINEAR_ATTENTION,
          "batch=2 seq=5 head=3; batch=2 seq=5 head=3; batch=2 seq=5 heads=11 value=2; "
          "batch=2 seq=5 heads=11",
@@ -349,10 +351,11 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=4 kv=3",
          "seq=seq head=head scale=0.25"),
     /* The delta rule; a decay to nothing begins anew. */
-    CASE(LINEAR_ATTENTION,
-         "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
-         "batch=2 seq=7 kv=2 group=3; batch=2 seq=7 kv=2 group=3",
-         "seq=seq head=head scale=0.5"),
+    CASE(
+        LINEAR_ATTENTION,
+        "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+        "batch=2 seq=7 kv=2 group=3; batch=2 seq=7 kv=2 group=3",
+        "seq=seq head=head scale=0.5"),
     CASE(LINEAR_ATTENTION,
          "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; batch=1 seq=5; "
          "+ batch=1 seq=5",
