@@ -102,10 +102,9 @@ end
 -- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
--- in Gemma 3), norm_eps (of it), gate (results are times a sigmoid of x wgate, of which there is one
--- number for each, as in Qwen3-Next), documents (nn.documents' first value: a position sees its own
--- only; causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v,
--- o)
+-- in Gemma 3), norm_eps (of it), gate (results are times a sigmoid of x wgate, as in Qwen3-Next),
+-- documents (nn.documents' first value: a position sees its own only; causal), std, out_std (of
+-- wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,

@@ -112,7 +112,7 @@ local function decays(m, of, o)
 end
 
 -- Mamba-2's layer, a selective state space as linear attention (Dao & Gu 2024, arXiv 2405.21060,
--- section 7). x [batch, seq, model] -> like x. B, C and x of the paper are keys, queries and values:
+-- section 7). x [batch, seq, model] -> like x. B, C and x of the paper are keys, queries, values:
 --   y = linear_attention(q, k, dt v, -exp(a_log) dt) + d v,   out = rmsnorm(y silu(z)) wo
 -- Parameters: wz and wx [model, state_groups, state_heads, state_values], wb and wc [model,
 -- state_groups, state_keys], wdt [model, state_groups, state_heads], convolutions of x, b and c,

@@ -305,10 +305,11 @@ function ops.documents(args) end
 ---@return perilune.Value
 function ops.attention(args) end
 
----q, k [batch, seq, groups, head], v [batch, seq, groups, heads, values], logarithms of decays f32
----[batch, seq, groups, heads], perhaps how much of a value is written (the delta rule), alike -> like
----v. Of each head a state S [head, values], zero at first: S = decay S + k v', result scale S' q; with
----the delta rule v less S' k, times what is written, in place of v. groups or heads may be absent.
+---q, k [batch, seq, groups, head], v [batch, seq, groups, heads, values], logarithms of decays
+---f32[batch, seq, groups, heads], perhaps how much of a value is written, alike -> like v.
+---Of each head a state S [head, values], zero at first: S = decay S + k v', result scale S' q;
+---where it is said how much is written (the delta rule), that times v - S' k in place of v.
+---groups or heads may be absent.
 ---@param args { [integer]: perilune.Value, seq: string, head: string, scale: number }
 ---@return perilune.Value
 function ops.linear_attention(args) end

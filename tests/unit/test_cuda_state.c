@@ -80,10 +80,10 @@ static void check_nodes(const char *name, const char *nodes, const Size *sizes) 
     ", " NUMBERS "\n"
 #define DELTA(decay, write)                                                                        \
     OPERANDS(decay)                                                                                \
-    INPUT(5, write, NUMBERS) "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES           \
-                             ", " VALUES "\n"                                                      \
-                             "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES \
-                             ", " QUERIES ", " VALUES ", " NUMBERS "\n"
+    INPUT(5, write, NUMBERS)                                                                       \
+    "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES ", " VALUES "\n"                   \
+    "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES ", " QUERIES ", " VALUES \
+    ", " NUMBERS "\n"
 
 static void check_linear_attention(int batch, int seq, int kv, int heads, int keys, int values) {
     Arena *arena = arena_create();
