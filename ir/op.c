@@ -215,6 +215,11 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     }
 }
 
+bool matmul_is_dots(const MatmulLayout *layout) {
+    enum { LONGEST = 1 << 16 }; /* for a warp, one number after the other */
+    return layout->m == 1 && layout->n == 1 && layout->k <= LONGEST;
+}
+
 bool matmul_is_large(const MatmulLayout *layout) {
     enum { TILE = 128, MOST_TILES = 2048 };
     return (layout->m + TILE - 1) / TILE * ((layout->n + TILE - 1) / TILE) > MOST_TILES;

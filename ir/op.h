@@ -197,6 +197,8 @@ bool matmul_layout(const Node *node, const Type *a, const Type *b, MatmulLayout 
 /* May labels be below 0, so that their rows have neither loss nor gradient? Those of the data are
  * within the vocabulary; those that a model makes of them may not be. */
 bool cross_entropy_has_mask(const Node *node);
+/* Is it a number for each of `batch` pairs of rows, which no tile of a product would fill? */
+bool matmul_is_dots(const MatmulLayout *layout);
 /* More than 2,048 tiles of 128 x 128: fills any device many times over, so that nothing is gained
  * by running several such products at once. */
 bool matmul_is_large(const MatmulLayout *layout);

@@ -271,7 +271,16 @@ double flops_matmul(const Node *node, const Type *inputs, const Type *outputs) {
     return flops;
 }
 
-/* In the operands' dtype: a result that is kept wider has a wider gradient. */
+/* Has `b` all axes of `a`? */
+static bool is_within(const Type *a, const Type *b) {
+    for (int i = 0; i < a->rank; i++) {
+        if (!axis_in(b, a->axes[i])) return false;
+    }
+    return true;
+}
+
+/* In the operands' dtype: a result that is kept wider has a wider gradient. Where nothing is summed
+ * and one has all axes of the other, as for a sum of squares, it is no product of matrices. */
 static Value product_over(GradContext *ctx, Value a, Value b, const Type *over_like,
                           const Node *node) {
     DType dtype = value_type(node->inputs[0])->dtype;
@@ -286,6 +295,10 @@ static Value product_over(GradContext *ctx, Value a, Value b, const Type *over_l
             !node_over(node, ATTR_over, axis)) {
             axes[n_axes++] = axis;
         }
+    }
+    if (n_axes == 0 &&
+        (is_within(value_type(a), value_type(b)) || is_within(value_type(b), value_type(a)))) {
+        return GRAD_NODE(ctx, OP_MUL, a, b);
     }
     Attr over = attr_axes(ATTR_over, axes, n_axes);
     return grad_build(ctx, OP_MATMUL, (Value[]){a, b}, 2, &over, 1);

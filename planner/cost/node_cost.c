@@ -166,6 +166,11 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         cost->n_ops++;
     }
     if (x->joined[node->id] != node->id) return;
+    if (matmul_is_dots(&layout)) {
+        cost->memory_us += device_memory_us(&cluster->device, traffic_bytes(x, node));
+        cost->n_ops++;
+        return;
+    }
     for (int n = node->id + 1; n < x->graph->n_nodes; n++) {
         const Node *other = x->graph->nodes[n];
         MatmulLayout beside;

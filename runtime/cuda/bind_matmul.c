@@ -11,6 +11,23 @@ static bool bind_scales(Binding *b, GemmCommand *gemm) {
     return true;
 }
 
+/* A number for each pair of rows: no library's product is made for these. */
+static bool bind_dots(Binding *b, const MatmulLayout *layout, bool add) {
+    static const KernelsByDtype DOTS = KERNELS_BY_DTYPE(dots);
+    DType dtype = b->in_local[0].dtype;
+    DotsArgs args = {.a = b->in[0],
+                     .b = b->in[1],
+                     .out = b->out[0],
+                     .n = layout->batch,
+                     .k = (uint32_t)layout->k,
+                     .vector = layout->k % (16 / dtype_bytes(dtype)) == 0,
+                     .out_dtype = (int32_t)b->out_local[0].dtype,
+                     .add = add};
+    Grid grid = {cuda_blocks(layout->batch, REDUCE_THREADS / 32), 1, 1};
+    return cuda_push_launch(b, kernel_for_dtype(&DOTS, dtype), grid, REDUCE_THREADS, 0, &args,
+                            sizeof(args));
+}
+
 bool cuda_bind_matmul(Binding *b) {
     GemmCommand gemm = {.in_dtype = b->in_local[0].dtype,
                         .out_dtype = b->out_local[0].dtype,
@@ -26,5 +43,6 @@ bool cuda_bind_matmul(Binding *b) {
     if (!matmul_layout(b->node, &b->in_local[0], &b->in_local[1], &gemm.layout)) {
         return bind_fail(b, "has operands whose axes are not grouped");
     }
+    if (matmul_is_dots(&gemm.layout)) return bind_dots(b, &gemm.layout, gemm.beta != 0);
     return cuda_push_gemm(b, &gemm);
 }

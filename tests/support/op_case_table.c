@@ -115,6 +115,8 @@ const OpCase OP_CASES[] = {
     CASE(MATMUL, "m=3 k=5; k=5", "over=k"),
     CASE(MATMUL, "k=5 m=3; k=5", "over=k"),
     CASE(MATMUL, "k=5; k=5", "over=k"),
+    CASE(MATMUL, "rows=3 k=40; rows=3 k=40", "over=k"),
+    CASE(MATMUL, "rows=3 k=5; @0", "over=k"),
     CASE(MATMUL, "m=3; n=4", "over="),
     CASE(MATMUL, "b=2 c=3 m=4; b=2 c=3 n=5", "over="),
     CASE(MATMUL, "m=1 k=5; k=5 n=1", "over=k"),

@@ -54,6 +54,15 @@ typedef struct ReduceFinishArgs {
     int32_t out_dtype, add; /* as in ReduceArgs */
 } ReduceFinishArgs;
 
+/* out[row] = sum of a[row, i] b[row, i], i < k, of n rows; a warp each. */
+typedef struct DotsArgs {
+    const void *a, *b;
+    void *out;
+    int64_t n;
+    uint32_t k;
+    int32_t vector, out_dtype, add; /* as in ReduceArgs */
+} DotsArgs;
+
 enum { REDUCE_THREADS = 256 };
 
 /* layout.cu */

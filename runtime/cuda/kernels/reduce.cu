@@ -197,3 +197,45 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     for (int w = 1; w < WARPS; w++) sum += sums[w][lane];
     store_sum(a.out, i, (float)sum, a.out_dtype, a.add);
 }
+
+template <typename T, int N>
+static __device__ __forceinline__ void dot_rows(const DotsArgs &a) {
+    const int64_t row = (int64_t)blockIdx.x * (REDUCE_THREADS / 32) + threadIdx.x / 32;
+    if (row >= a.n) return; /* all of a warp */
+    const T *x = (const T *)a.a + row * a.k, *y = (const T *)a.b + row * a.k;
+    float total[N] = {0}, sum = 0;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x % 32 * N; i < a.k; i += 32 * N) {
+        float u[N], v[N];
+        Elements<N>::get(x + i, u);
+        Elements<N>::get(y + i, v);
+#pragma unroll
+        for (int j = 0; j < N; j++) total[j] += u[j] * v[j];
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) sum += total[j];
+    sum = warp_total(sum);
+    if (threadIdx.x % 32 == 0) store_sum(a.out, row, sum, a.out_dtype, a.add);
+}
+
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) dots_f32(DotsArgs a) {
+    if (a.vector) {
+        dot_rows<float, 4>(a);
+    } else {
+        dot_rows<float, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) dots_bf16(DotsArgs a) {
+    if (a.vector) {
+        dot_rows<bf16_t, 8>(a);
+    } else {
+        dot_rows<bf16_t, 1>(a);
+    }
+}
+KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) dots_f16(DotsArgs a) {
+    if (a.vector) {
+        dot_rows<f16_t, 8>(a);
+    } else {
+        dot_rows<f16_t, 1>(a);
+    }
+}
