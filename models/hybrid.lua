@@ -80,7 +80,7 @@ return model {
 
   loss = function(m, tokens, labels)
     if not m.pattern:match("^[MDA]+$") then
-      error("pattern is '" .. m.pattern .. "'; it is letters for layers: M, D or A", 0)
+      error("pattern is '" .. m.pattern:sub(1, 40) .. "'; it is letters for layers: M, D or A", 0)
     end
     if m.feed ~= "swiglu" and m.feed ~= "moe" and m.feed ~= "none" then
       error("feed is '" .. m.feed .. "'; it can be swiglu, moe or none", 0)

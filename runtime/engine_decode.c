@@ -30,10 +30,13 @@ static bool is_cache(const Node *node) {
     return node->op == OP_STATE && !node_is_copy(node);
 }
 
-/* [sequences, context, ...]: each position has a place of its own. */
+/* [sequences, context, ...]: each position has a place of its own, where it is appended. */
 static bool keeps_positions(const Graph *graph, const Node *cache) {
-    const Type *type = &cache->types[0];
-    return type->rank > 1 && strcmp(graph->axes.names[type->axes[1]], "context") == 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_CACHE_APPEND && node->inputs[0].node == cache) return true;
+    }
+    return false;
 }
 
 bool engine_keeps_states(const Engine *engine) {

@@ -253,6 +253,10 @@ static bool check_ratio(Reader *reader, const HfKey *key, const json_t *value) {
     if (!integer_text(reader, key, value)) return false;
     if (all > 0 && each > 0 && all % each == 0 && json_integer_value(value) == all / each)
         return true;
+    if (all <= 0 || each <= 0) {
+        return fail(reader, "'%s' is %s, but other keys, of which it is a ratio, are too large",
+                    key->key, hf_config_shown(reader->arena, value));
+    }
     return fail(reader, "'%s' is %s; by other keys it is %" PRId64 " / %" PRId64, key->key,
                 hf_config_shown(reader->arena, value), all, each);
 }

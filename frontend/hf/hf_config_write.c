@@ -192,8 +192,12 @@ static bool write_some(json_t *json, const HfKey *key, const Model *model, Diag 
 
 static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
     char missing;
-    json_t *list = hf_pattern_write(key, settings_find(&model->settings, key->setting)->text,
-                                    integer_setting(model, "layers"), &missing);
+    const Setting *setting = settings_find(&model->settings, key->setting);
+    if (setting->type != SETTING_STRING || !setting->text[0]) {
+        diag_error(diag, NO_LOC, "'%s' must be letters for layers", key->setting);
+        return false;
+    }
+    json_t *list = hf_pattern_write(key, setting->text, integer_setting(model, "layers"), &missing);
     if (list) {
         put_key(json, key->key, list);
         return true;
@@ -295,7 +299,8 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     Arena *arena = model->graph->arena;
     json_t *json = like ? json_deep_copy(like) : json_object();
     if (!json) BUG("out of memory");
-    for (int i = 0; i < 7; i++) json_object_del(json, REPLACED[i]);
+    for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
+        json_object_del(json, REPLACED[i]);
     put_key(json, "architectures", json_pack("[s]", type->architecture));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));

@@ -8,7 +8,7 @@
 -- alone), `lr_scale` (their learning rate is so many times that of others) and `muon` (0: AdamW
 -- updates them where the optimizer is Muon; 1: Muon does, though they are the head) and `frozen`
 -- (1: they stay as they are made or loaded); those that end in the residual stream have `out_std`
--- for the weight that does. Layers with products have `lora` (see nn.lora).
+-- for the weight that does. Layers of attention and feed-forward layers have `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is nn.relative_attention's: the attention op does not hold them.

@@ -21,11 +21,12 @@ local VALUES = { "state_groups", "state_heads", "state_values" }
 -- parameter `weight` [taps, channels...], of which the last tap is the position's own, and with
 -- `bias` one [channels...], both drawn as PyTorch's conv1d draws them.
 -- options: weight, bias (names), taps, act (none if absent), places (nn.documents' second value:
--- nothing of another document is seen)
+-- nothing of another document is seen), lr_scale, frozen
 function nn.convolve(m, x, options)
   check_arguments("convolve", m, x)
   local o = read_options("convolve", options,
-    { weight = "conv.w", bias = NONE, taps = 4, act = NONE, places = NONE })
+    { weight = "conv.w", bias = NONE, taps = 4, act = NONE, places = NONE, lr_scale = NONE,
+      frozen = NONE })
   if math.type(o.taps) ~= "integer" or o.taps < 1 or o.taps > 8 then
     fail("convolve: 'taps' must be a whole number from 1 to 8")
   end
@@ -35,7 +36,8 @@ function nn.convolve(m, x, options)
   local channels, bound = {}, 1 / math.sqrt(o.taps)
   for i = 3, #x.axes do channels[#channels + 1] = x.axes[i] end
   m:axis("taps", o.taps)
-  local drawn = { init = "uniform", low = -bound, high = bound, decay = 0 }
+  local drawn = { init = "uniform", low = -bound, high = bound, decay = 0,
+                  lr_scale = o.lr_scale, frozen = o.frozen }
   local w = m:param(o.weight, joined("taps", channels), drawn)
   local y = ops.convolve{ x, w, o.places, seq = "seq", axis = "taps" }
   if o.bias then y = y + m:param(o.bias, channels, drawn) end
@@ -85,6 +87,7 @@ local function projections(m, x, o)
   function made.convolved(letter, to)
     return nn.convolve(m, made.linear(letter, x, "model", to),
       { weight = o.name .. ".conv." .. letter, taps = o.taps, act = "silu", places = o.places,
+        lr_scale = o.lr_scale, frozen = o.frozen,
         bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
   end
   function made.heads(letter)
@@ -102,9 +105,11 @@ end
 -- state decays to nothing.
 local function decays(m, of, o)
   local bias = m:param(o.name .. ".dt_bias", HEADS,
-    { init = "uniform", low = math.log(o.dt_least), high = math.log(o.dt_most), decay = 0 })
+    { init = "uniform", low = math.log(o.dt_least), high = math.log(o.dt_most), decay = 0,
+      lr_scale = o.lr_scale, frozen = o.frozen })
   local rate = m:param(o.name .. ".a_log", HEADS,
-    { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0 })
+    { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0,
+      lr_scale = o.lr_scale, frozen = o.frozen })
   local dt = ops.softplus{ of + bias }
   local log_decay = -(dt * ops.exp{ rate })
   if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
@@ -120,8 +125,8 @@ end
 -- state_values], wo.
 -- options: name, taps, conv_bias, norm_over (group: of each group's values, or all), norm_eps,
 -- places (nn.documents' second value: nothing passes from a document to the next), dt_least,
--- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay,
--- lr_scale, muon, frozen
+-- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay and
+-- muon (of products' weights), lr_scale, frozen (but for the norm's gain, as norms' are)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
     { name = "ssm", conv_bias = true, norm_over = "group" })
@@ -135,7 +140,8 @@ function nn.state_space(m, x, options)
   local dt, log_decay = decays(m, made.heads("dt"), o)
   local y = ops.linear_attention{ q, k, v * dt, log_decay, seq = "seq", head = "state_keys",
                                   scale = 1.0 }
-  y = y + v * m:param(o.name .. ".d", HEADS, { init = "ones", decay = 0 })
+  y = y + v * m:param(o.name .. ".d", HEADS,
+    { init = "ones", decay = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   local over = o.norm_over == "group" and { "state_heads", "state_values" } or nil
   y = rmsnorm_over(m, y * ops.silu{ z }, VALUES, over, o.name .. ".norm", o.norm_eps)
   return made.linear("o", y, VALUES, "model", residual_std(m, o))

@@ -1,12 +1,14 @@
 /* Attention without a softmax, as a state that each position changes and reads.
  *
- * Of each head the state S is [keys, values], zero before a sequence. A position with decay
- * g = exp(its logarithm), key k and value v does
+ * Of each head the state S is [keys, values], zero before a sequence. A position with decay g (its
+ * logarithm is the operand), query q, key k and value v does
  *
- *     S <- g S + k u'      u = v            (Katharopoulos et al. 2020; with g Mamba-2's state
- * space duality: Dao & Gu 2024, arXiv 2405.21060, section 4) u = b (v - S' k) with a share b of v
- * that is written: the delta rule (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet, arXiv
- * 2412.06464, equation 10), S as it has decayed o  = scale S' q
+ *     S <- g S                                     S <- S + k u'                    o = scale S' q
+ *
+ * with u = v (Katharopoulos et al. 2020; with g Mamba-2's state space duality: Dao & Gu 2024, arXiv
+ * 2405.21060, section 4), or with a share b of v that is written, the delta rule, u = b (v - S' k),
+ * S as it has decayed (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464,
+ * equation 10).
  *
  * Queries and keys have the axes [batch, seq, (groups,) head], values [batch, seq, (groups,)
  * (heads,) values]: the heads of a group share queries and keys, as B and C of Mamba-2, or key

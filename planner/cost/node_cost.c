@@ -166,8 +166,10 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         cost->n_ops++;
     }
     if (x->joined[node->id] != node->id) return;
-    if (matmul_is_dots(&layout)) {
-        cost->memory_us += device_memory_us(&cluster->device, traffic_bytes(x, node));
+    if (matmul_is_dots(&layout)) { /* as long as reading takes */
+        double bytes = local_bytes(node->inputs[0], &x->graph->mesh);
+        if (!value_equal(node->inputs[0], node->inputs[1])) bytes *= 2;
+        cost->memory_us += device_memory_us(&cluster->device, bytes);
         cost->n_ops++;
         return;
     }
@@ -247,7 +249,7 @@ static void add_linear_attention(PhaseCost *cost, const Cluster *cluster, const 
                                  const Mesh *mesh) {
     static const double STATE_SHARE = 0.4;
     enum { COLUMNS = 64, BLOCKS_A_UNIT = 2 }; /* of own kernels: two warps for each scheduler */
-    Type operands[6], *v = &operands[2];
+    Type operands[8], *v = &operands[2];
     double bytes = 0;
     for (int i = 0; i < node->n_inputs; i++) {
         operands[i] = local_type(node->inputs[i], mesh);

@@ -20,6 +20,7 @@ typedef struct Facts {
     int64_t vocab;  /* as many logits as whoever reads them has room for */
     const Node *logits;
     bool *needed, *moves, *feeds;
+    bool *reads_second;    /* is more than its first result read? */
     const Node *documents; /* NULL: there are none */
 } Facts;
 
@@ -38,6 +39,7 @@ static bool find_needed(Facts *f) {
         f->needed[n] |= f->logits == node;
         for (int i = 0; f->needed[n] && i < node->n_inputs; i++) {
             f->needed[node->inputs[i].node->id] = true;
+            f->reads_second[node->inputs[i].node->id] |= node->inputs[i].output > 0;
         }
     }
     return f->logits != NULL;
@@ -118,6 +120,8 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
     case OP_CONVOLVE:
         if (!begins(in, f->batch, f->seq)) {
             refuse(out, node, "its operand is not [batch, seq, ...]", arena);
+        } else if (f->reads_second[node->id]) {
+            refuse(out, node, "its errors are read", arena);
         }
         return;
     case OP_ROTARY:
@@ -179,7 +183,8 @@ static bool find_facts(const DecodeRequest *request, Arena *arena, Facts *f, Dec
                  .seq = find_axis(graph, "seq"),
                  .needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
                  .moves = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
-                 .feeds = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
+                 .feeds = ARENA_ARRAY(arena, bool, graph->n_nodes + 1),
+                 .reads_second = ARENA_ARRAY(arena, bool, graph->n_nodes + 1)};
     *out = (DecodeObstacle){NO_LOC, NULL};
     if (!find_needed(f)) {
         out->what = "the model has no output 'logits'";
@@ -518,7 +523,9 @@ static bool add_node(Deriver *d, const Node *node) {
     }
     default: made = add_like(d, node, last);
     }
-    for (int o = 0; made && o < made->n_outputs && o < node->n_outputs; o++) {
+    /* What a cached layer gives besides is its cache. */
+    int n_outputs = carries_state(node) ? 1 : node->n_outputs;
+    for (int o = 0; made && o < n_outputs; o++) {
         *value_map_at(map, node_value((Node *)node, o)) = node_value(made, o);
     }
     return made != NULL;

@@ -48,9 +48,12 @@ static bool is_elementwise(const Node *node) {
     return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_ADD_N;
 }
 
-/* Is operand i what is added to a product? */
+/* Is operand i what is added to a product? Not of one that is said to stay f32: so does its bias.
+ */
 static bool is_bias(const Node *node, int i) {
-    return node->op == OP_ADD && node->inputs[1 - i].node->op == OP_MATMUL;
+    if (node->op != OP_ADD) return false;
+    const Node *product = node->inputs[1 - i].node;
+    return product->op == OP_MATMUL && !node_attr(product, ATTR_dtype);
 }
 
 /* Does operand i of the node read the copy of a parameter? */

@@ -26,11 +26,19 @@ static bool is_zero(const Taint *taint, Value value, int axis) {
     return type_find_axis(value_type(value), axis) >= 0 && !(taint_of(taint, value) >> axis & 1);
 }
 
+/* What is more than zeros by a positive number, as the squares of a norm are by eps. */
+static bool has_positive_padding(const Taint *taint, Value value, int axis) {
+    const Node *node = value.node;
+    return node->op == OP_OFFSET && (float)node_float(node, ATTR_value, 0) > 0 &&
+           is_zero(taint, node->inputs[0], axis);
+}
+
 static bool is_nonfinite(const Taint *taint, const Node *node, int axis) {
     if (OPS[node->op].flags & MAKES_NONFINITE_BIT) {
         /* What is divided by a value without the axis is not divided by padding. */
         Value divisor = node->inputs[node->n_inputs - 1];
-        if (type_find_axis(value_type(divisor), axis) >= 0) return true;
+        bool padded = type_find_axis(value_type(divisor), axis) >= 0;
+        if (padded && !has_positive_padding(taint, divisor, axis)) return true;
     }
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];
@@ -60,7 +68,7 @@ static bool mixes(const Node *node, int axis) {
  * reads, is that it is finite there. */
 static bool rows_stay_zero(const Taint *taint, const Node *node, int axis) {
     enum { GAIN = 1 };
-    if (node->op == OP_RMSNORM && node_float(node, ATTR_eps, 0) == 0) return false;
+    if (node->op == OP_RMSNORM && (float)node_float(node, ATTR_eps, 0) == 0) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         if (i != GAIN && !is_zero(taint, node->inputs[i], axis)) return false;
     }
