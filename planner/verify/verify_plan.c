@@ -188,6 +188,11 @@ static void verify_block_nodes(Verifier *v, int stage, int first_stage) {
 
 /* A plan for decoding has one rank, no schedule and no update: its program, lifetimes, regions. */
 static void verify_decoding(Verifier *v) {
+    if (mesh_rank_count(&v->plan->mesh) != 1) {
+        verify_defect(v, NO_LOC, "a plan for decoding has one rank, not %d",
+                      mesh_rank_count(&v->plan->mesh));
+        return;
+    }
     bool whole = verify_program(v, 0);
     if (whole) verify_lifetimes(v, 0);
     verify_regions(v, 0);
