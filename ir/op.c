@@ -375,6 +375,12 @@ static bool product_renames(const Node *node, int axis) {
     return false;
 }
 
+/* Of a relative bias's table, or of the gradient of one. */
+static int relative_bucket_axis(const Node *node) {
+    bool forward = node->op == OP_RELATIVE_BIAS;
+    return forward ? value_type(node->inputs[1])->axes[0] : node->types[0].axes[0];
+}
+
 bool op_needs_whole(const Node *node, int axis) {
     switch (node->op) {
     case OP_MATMUL: return product_renames(node, axis);
@@ -393,7 +399,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_CONVOLVE_GRAD:
         return axis == node_axis(node, ATTR_axis) || axis == node_axis(node, ATTR_seq);
     case OP_RELATIVE_BIAS:
-    case OP_RELATIVE_BIAS_GRAD: return axis == node_axis(node, ATTR_keys);
+    case OP_RELATIVE_BIAS_GRAD:
+        return axis == node_axis(node, ATTR_keys) || axis == relative_bucket_axis(node);
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD:
         return axis == node_axis(node, ATTR_head) || axis == node_axis(node, ATTR_seq) ||

@@ -41,6 +41,9 @@ static inline int verify_segment(const Node *node) {
 bool verify_program(Verifier *v, int stage);
 /* What is wrong with a node that makes, moves or reads fp8, or NULL (verify_scales.c). */
 const char *verify_scales(const Graph *graph, const Node *node);
+/* What a node reads and makes is divided among ranks alike, and whole where it has to be
+ * (verify_division.c). False: reported. Needs a sound graph. */
+bool verify_division(Verifier *v, int stage, const Node *node);
 /* No two values that are alive together share memory; in-place updates are legal
  * (verify_lifetimes.c). Needs a program whose graph and buffers are sound. */
 void verify_lifetimes(Verifier *v, int stage);

@@ -4,6 +4,8 @@
  *              block of the model is on exactly one stage and chunk, in pipeline order.
  *   Programs   (verify_program.c) graphs are well-formed and have kernels; every value lies in its
  *              region, aligned, with the size of its type; every read has a writer that ran before.
+ *   Division   (verify_division.c) what ranks divide is divided alike in all that a node reads and
+ *              makes, and whole where its op needs it whole: kernels take sizes from one operand.
  *   Lifetimes  (verify_lifetimes.c) values alive at the same time never overlap, but for updates in
  *              place at their operand's last read.
  *   Stages     (verify_stage.c) regions fit the arena and do not overlap; a frame is free when its
@@ -186,6 +188,11 @@ static void verify_block_nodes(Verifier *v, int stage, int first_stage) {
 
 /* A plan for decoding has one rank, no schedule and no update: its program, lifetimes, regions. */
 static void verify_decoding(Verifier *v) {
+    if (mesh_rank_count(&v->plan->mesh) != 1) {
+        verify_defect(v, NO_LOC, "a plan for decoding has one rank, not %d",
+                      mesh_rank_count(&v->plan->mesh));
+        return;
+    }
     bool whole = verify_program(v, 0);
     if (whole) verify_lifetimes(v, 0);
     verify_regions(v, 0);

@@ -61,41 +61,8 @@ static void check_dealt(ProgramVerifier *pv, const Node *node, Value value) {
     }
 }
 
-static bool over_e(const ProgramVerifier *pv, Value value, int i) {
-    return mesh_axes(&pv->graph->mesh, value_sharding(value)->mesh[i]) >> MESH_E & 1;
-}
-
-/* Rows that are with their experts and rows that are with their sequences do not meet in an op:
- * what e divides is divided alike in all its operands and results. Messages and the update have
- * rules of their own (verify_update.c). */
-static void check_divided_by_e(ProgramVerifier *pv, const Node *node) {
-    int group[MAX_AXES];
-    bool seen[MAX_AXES] = {false};
-    bool message = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
-    if (pv->graph->mesh.size[MESH_E] < 2 || message || node->phase == PHASE_UPDATE) return;
-    for (int k = 0; k < node->n_inputs + node->n_outputs; k++) {
-        bool input = k < node->n_inputs;
-        Value value = input ? node->inputs[k] : (Value){(Node *)node, k - node->n_inputs};
-        const Type *type = value_type(value);
-        if (input && op_operand_precision(node->op, k) == OPERAND_UNREAD) continue;
-        for (int i = 0; i < type->rank; i++) {
-            int axis = type->axes[i], mesh = value_sharding(value)->mesh[i];
-            bool alike = !seen[axis] || group[axis] == mesh;
-            bool divided = over_e(pv, value, i) ||
-                           mesh_axes(&pv->graph->mesh, seen[axis] ? group[axis] : -1) >> MESH_E & 1;
-            seen[axis] = true;
-            group[axis] = mesh;
-            if (alike || !divided) continue;
-            DEFECT(pv, node, "%s: axis '%s' of %s is divided over e otherwise than in the others",
-                   text(pv, (Value){(Node *)node, 0}), pv->graph->axes.names[axis],
-                   text(pv, value));
-            return;
-        }
-    }
-}
-
 static void check_node(ProgramVerifier *pv, const Node *node) {
-    check_divided_by_e(pv, node);
+    pv->sound &= verify_division(pv->v, pv->stage, node);
     for (int i = 0; i < node->n_inputs; i++) check_dealt(pv, node, node->inputs[i]);
     for (int o = 0; o < node->n_outputs; o++) check_dealt(pv, node, (Value){(Node *)node, o});
     const OpInfo *op = &OPS[node->op];

@@ -347,6 +347,11 @@ static void test_proofs(void) {
             *cache = kept;
             break;
         }
+        d.plan->mesh.size[MESH_T] = 2;
+        d.plan->programs->graph->mesh.size[MESH_T] = 2;
+        CHECK(!verify_plan(d.plan, d.diag) && strstr(diag_text(d.diag), "has one rank, not 2"),
+              "%s", diag_text(d.diag));
+        d.plan->mesh.size[MESH_T] = d.plan->programs->graph->mesh.size[MESH_T] = 1;
         for (int chunk = 1; chunk < N_DECODE_CHUNKS; chunk++) { /* as training divides blocks */
             d.plan->stages->first_block[chunk] = d.plan->n_blocks;
             d.plan->stages->n_blocks[chunk] = 0;

@@ -462,7 +462,7 @@ static const Damage DAMAGES[] = {
     {"another matrix of a stack", part_of_another, "which is not its gradient", 1},
     {"matrices of a stack that meet", shared_no_more, "", 1},
     {"shards taken for matrices", shards_for_matrices,
-     "along d this does not lead from its operand's sharding to its own", 1},
+     "all_to_all is divided over d, and must be whole here", 1},
     {"the size of another matrix", size_of_another, "is not made of one momentum alone", 1},
     {"padding of more than ranks have", longer_padding, "do not stay as long as they are", 2},
 };

@@ -327,12 +327,13 @@ static const Case CASES[] = {
     {"copies divided, said not to be", DTYPE_BF16, says_gradients,
      "is divided over d, and the plan says zero=2", ".bf16'", ZERO_PARAMETERS},
     {"a weight's shard, taken for the weight", DTYPE_BF16, not_gathered_first,
-     "it is whole on no rank", "reads a shard of", ZERO_PARAMETERS},
+     "rmsnorm: axis 'model' is whole in %0 recv, but divided over d in 'blocks.", "stage 1",
+     ZERO_PARAMETERS},
     {"a weight gathered over other ranks", DTYPE_BF16, gathered_over_t,
      "along t this does not lead from its operand's sharding to its own", "all_gather",
      ZERO_PARAMETERS},
     {"a share of one rank in a sum's shard", DTYPE_F32, added_unreduced,
-     "is divided otherwise than the sum", "accumulate", ZERO_GRADIENTS},
+     "accumulate: axis 'model' is divided over d in 'grad/", ", but whole in %", ZERO_GRADIENTS},
 };
 
 static void test_case(const Case *c) {
