@@ -211,7 +211,7 @@ typedef struct RowSums {
 
 /* to += factor sums; returns the sums' product with `along`, times factor. */
 static double add_rows(RowSums *rows, int64_t keys, float factor, const float *along, float *to) {
-    float product = 0;
+    double product = 0; /* what is subtracted from another one nearly as large */
     int64_t padded = (keys + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t i = keys; i < padded; i++) rows->parts[i] = (Vec){0};
     sum_lanes(rows->parts, padded, rows->sums);
@@ -219,9 +219,9 @@ static double add_rows(RowSums *rows, int64_t keys, float factor, const float *a
     for (int64_t i = 0; i < keys; i++) {
         float sum = factor * rows->sums[i];
         to[i] += sum;
-        product += sum * along[i];
+        product += (double)sum * (double)along[i];
     }
-    return (double)product;
+    return product;
 }
 
 /* D += q do' is the gradient of the state behind a position; du = D' k, and rows are D u. Then

@@ -269,6 +269,13 @@ fails 'no such dtype' 2 "--dtype: 'f64' is not f32, bf16 or f16" export "$weight
     -o "$folder/y"
 fails 'no such size' 2 "--max-shard-size: '5 apples' is no size as 500MB or 5GB" export "$weights" \
     --max-shard-size '5 apples' -o "$folder/y"
+sed -e 's/pattern = "MMDA",/pattern = 5,/' -e 's/settings.pattern, //; s/= "M", "none"/= "none"/' \
+    -e 's/{ pattern = "[MDA]*",/{/' -e 's/not m.pattern:match.*/false then/' \
+    -e 's/% #m.pattern/% 1/' -e 's/m.pattern:sub(at, at)/"M"/' models/hybrid.lua >"$folder/odd.lua"
+works 'a pattern that is a number trains' 'done' train "$folder/odd.lua" --set vocab=32 --data "$text" \
+    --steps 1 --val-fraction 0 --save "$folder/odd.safetensors"
+fails 'but is no list of layers' 2 "'pattern' must be letters for layers" export \
+    "$folder/odd.safetensors" --model "$folder/odd.lua" -o "$folder/y"
 fails 'no weights' 2 'is no safetensors file' export README.md -o "$folder/y"
 fails 'weights of another model' 2 "is of model 'llama', not 'gpt'" export "$weights" \
     --model models/gpt.lua --set-from "$folder/gpt.safetensors" -o "$folder/y"
