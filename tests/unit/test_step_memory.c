@@ -287,11 +287,9 @@ int main(void) {
          1},
         {"models/moe.lua", "qwen3-30b-a3b", 4, 8, 1, 1, 1, 4, "1f1b", true, false,
          RECOMPUTE_SELECTIVE, 3},
-        /* heads of states that ranks divide, and blocks of two kinds */
+        /* heads of states that ranks divide */
         {"models/hybrid.lua", "mamba2-130m", 2, 1, 2, 1, 2, 4, "1f1b", true, false,
          RECOMPUTE_SELECTIVE, 0},
-        {"models/hybrid.lua", "granite4-h-tiny", 2, 4, 2, 1, 1, 4, "1f1b", false, false,
-         RECOMPUTE_NONE, 0},
         /* one key/value head, which four ranks share */
         {"models/gemma.lua", "3-1b", 4, 2, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
         /* blocks that share weights: three stages hold some, two of them others */
