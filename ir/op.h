@@ -89,6 +89,8 @@ int attention_sinks(const Node *node);
 /* The operand of linear attention or its gradient that decays are, -1 of other ops; and that which
  * says how much of a value is written, or -1. Of convolutions the operand of places, or -1. */
 int linear_attention_decay(OpKind op);
+/* Weights of a convolution for each channel, at most; and in its backends. */
+enum { CONVOLVE_MOST_TAPS = 8 };
 /* On a CPU the heads of a group are so many runs at most, whose shares of the gradients of queries
  * and keys are added up apart, so that sums do not depend on the number of threads. */
 enum { LINEAR_ATTENTION_MOST_RUNS = 8 };

@@ -88,7 +88,7 @@ return model {
     for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
       if not (m[name] > 0) then error(name .. " must be more than 0", 0) end
     end
-    if not (m.attention_scale >= 0) then error("attention_scale must be more than 0, or 0", 0) end
+    if not (m.attention_scale >= 0) then error("attention_scale must be at least 0", 0) end
     local documents, places = nn.documents(m, tokens, m.documents)
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model",

@@ -118,7 +118,7 @@ return model {
     for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
       if not (m[name] > 0) then error(name .. " must be more than 0") end
     end
-    if not (m.attention_scale >= 0) then error("attention_scale must be more than 0, or 0") end
+    if not (m.attention_scale >= 0) then error("attention_scale must be at least 0") end
     if m.rotary_skip < 0 then error("rotary_skip must be a number of layers, or 0") end
     local rotary = { base = m.rotary_base, share = m.rotary_share }
     if m.rotary_scaling == "llama3" then

@@ -33,14 +33,13 @@ static bool check_places(const Node *node, Diag *diag) {
 
 /* x [batch, seq, channels...], w [axis, channels...] */
 static bool check_convolve(const Node *node, Diag *diag) {
-    enum { MOST_TAPS = 8 };
     const int weights = node->op == OP_CACHE_CONVOLVE ? WEIGHTS + 1 : WEIGHTS;
     const Type *x = value_type(node->inputs[INPUT]), *w = value_type(node->inputs[weights]);
     if (!dtype_is_float(x->dtype) || x->rank < 3 || x->axes[1] != node_axis(node, ATTR_seq)) {
         return fail_operand(node, INPUT, diag, "must be f32, bf16 or f16[batch, seq, channels...]");
     }
     bool fits = w->dtype == DTYPE_F32 && w->rank == x->rank - 1 &&
-                w->axes[0] == node_axis(node, ATTR_axis) && w->dims[0] <= MOST_TAPS;
+                w->axes[0] == node_axis(node, ATTR_axis) && w->dims[0] <= CONVOLVE_MOST_TAPS;
     for (int i = 1; fits && i < w->rank; i++) {
         fits = w->axes[i] == x->axes[i + 1] && w->dims[i] == x->dims[i + 1];
     }

@@ -42,27 +42,36 @@ int linear_attention_write(const Node *node) {
     return decay >= 0 && node->n_inputs > decay + 1 ? decay + 1 : -1;
 }
 
+/* A side of the state: what kernels have room for. */
+static bool check_length(const Graph *graph, const Node *node, const Type *type, Diag *diag) {
+    int last = type->rank - 1;
+    if (type->dims[last] <= ATTENTION_LONGEST_HEAD) return true;
+    diag_error(diag, node->loc, "%s: axis '%s' is %" PRId64 "; it can be at most %d",
+               OPS[node->op].name, graph->axes.names[type->axes[last]], type->dims[last],
+               ATTENTION_LONGEST_HEAD);
+    return false;
+}
+
 /* [batch, seq, (groups,) head] */
 static bool check_queries(const Graph *graph, const Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[QUERIES]);
     int seq = node_axis(node, ATTR_seq), head = node_axis(node, ATTR_head), last = q->rank - 1;
     if (dtype_is_float(q->dtype) && (q->rank == 3 || q->rank == 4) && q->axes[1] == seq &&
-        q->axes[last] == head && q->dims[last] <= ATTENTION_LONGEST_HEAD) {
-        return true;
+        q->axes[last] == head) {
+        return check_length(graph, node, q, diag);
     }
     const char *seq_name = seq >= 0 ? graph->axes.names[seq] : "?";
     const char *head_name = head >= 0 ? graph->axes.names[head] : "?";
     diag_error(diag, node->loc,
-               "%s: queries must be f32, bf16 or f16[batch, %s, groups, %s] or without groups, and "
-               "'%s' at most %d",
-               OPS[node->op].name, seq_name, head_name, head_name, ATTENTION_LONGEST_HEAD);
+               "%s: queries must be f32, bf16 or f16[batch, %s, groups, %s] or without groups",
+               OPS[node->op].name, seq_name, head_name);
     diag_note(diag, node->inputs[QUERIES].node->loc, "queries made here");
     return false;
 }
 
 /* [batch, seq, (groups,) (heads,) values], the first of which are the queries' and the last is none
  * of theirs. */
-static bool check_values(const Node *node, Diag *diag) {
+static bool check_values(const Graph *graph, const Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[QUERIES]);
     const Type *v = value_type(node->inputs[VALUES]);
     bool fits = v->dtype == q->dtype && (v->rank == q->rank || v->rank == q->rank + 1);
@@ -70,11 +79,11 @@ static bool check_values(const Node *node, Diag *diag) {
         fits = v->axes[i] == q->axes[i] && v->dims[i] == q->dims[i];
     }
     for (int i = q->rank - 1; fits && i < v->rank; i++) fits = type_find_axis(q, v->axes[i]) < 0;
-    if (fits && v->dims[v->rank - 1] <= ATTENTION_LONGEST_HEAD) return true;
+    if (fits) return check_length(graph, node, v, diag);
     return fail_operand(
         node, VALUES, diag,
         "must be values, with the queries' dtype and axes but for the last, perhaps "
-        "heads, and an axis of their own of at most 256");
+        "heads, and an axis of their own");
 }
 
 /* Numbers for each position and head. */
@@ -86,7 +95,7 @@ static Type heads_of(const Type *values) {
 
 static bool check_all(const Graph *graph, const Node *node, Diag *diag) {
     int decay = linear_attention_decay(node->op);
-    if (!check_queries(graph, node, diag) || !check_values(node, diag)) return false;
+    if (!check_queries(graph, node, diag) || !check_values(graph, node, diag)) return false;
     if (!type_equal(value_type(node->inputs[KEYS]), value_type(node->inputs[QUERIES]))) {
         return fail_operand(node, KEYS, diag, "must be keys, as the queries are");
     }

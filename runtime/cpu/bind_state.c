@@ -3,6 +3,10 @@
 #include "runtime/cpu/convolve.h"
 #include "runtime/cpu/linear_attention.h"
 
+_Static_assert((int)CONVOLVE_MAX_TAPS >= (int)CONVOLVE_MOST_TAPS &&
+                   (int)LINEAR_ATTENTION_MAX_KEYS >= (int)ATTENTION_LONGEST_HEAD,
+               "what the kernels have room for");
+
 typedef struct LinearAttentionArgs {
     LinearAttentionShape shape;
     LinearAttentionInputs in;

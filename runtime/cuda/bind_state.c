@@ -30,6 +30,9 @@ typedef struct LinearAttentionKernels {
 static const LinearAttentionKernels KERNELS_BY_KEYS[] = {
     KERNELS_FOR(16), KERNELS_FOR(32), KERNELS_FOR(64), KERNELS_FOR(128), KERNELS_FOR(256)};
 
+_Static_assert((int)CONVOLVE_TAPS >= (int)CONVOLVE_MOST_TAPS && ATTENTION_LONGEST_HEAD <= 256,
+               "what the kernels have room for");
+
 static const LinearAttentionKernels *kernels_for(int64_t keys) {
     const LinearAttentionKernels *kernels = KERNELS_BY_KEYS;
     while (kernels->keys < keys) kernels++;
