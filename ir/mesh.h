@@ -1,19 +1,24 @@
 /* The mesh: how ranks are arranged, one size per mesh axis.
  *
  * A rank's coordinates follow the order of MESH_AXES, fastest first:
- * rank = t + T * (c + C * (e + E * (d + D * p))), so that tensor-parallel ranks are neighbours, and
- * those that divide a sequence, and then experts, come next (Narayanan et al. 2021, section 3;
- * Megatron-LM's order).
+ * rank = t + T * (c + C * (e + E * (d + D * (r + R * p)))), so that tensor-parallel ranks are
+ * neighbours, and those that divide a sequence, and then experts, come next (Narayanan et al. 2021,
+ * section 3; Megatron-LM's order).
+ *
+ * r has what ZeRO divides over d again, R times: it divides the batch, but no weights (hybrid
+ * sharding: Zhao et al. 2023, PyTorch FSDP, arXiv 2304.11277, section 3.2.2). Its ranks' sums are
+ * completed after d's, of shards.
  *
  * Axes that follow one another can divide a dimension, or reduce, together:
  *   ct       a sequence over c, each part of it over t
  *   te       experts over t, each part of them over e
  *   de       the batch over d, each part of it over e; and all ranks that have the same weights
  *   dc, dec  the same, where c divides sequences
+ *   rd, rde  the batch over r, each part of it over d (and each of those over e)
  * Such a group's members and its shards are numbered alike: by the slower axis first, but for te,
  * where e is the faster one: what lies on a rank before it is divided over e is its part over t.
  * Where c and e have one rank, d or t alone is meant, and named; so is c or e where t has one, and
- * of the batch e where d has one.
+ * of the batch e where d has one. r has several ranks only where d has.
  *
  * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 -
  * i: under a causal mask the two together see as many keys on every rank (Llama 3, arXiv
@@ -32,6 +37,7 @@
     X(C, c, "context")                                                                             \
     X(E, e, "expert")                                                                              \
     X(D, d, "data")                                                                                \
+    X(R, r, "replica")                                                                             \
     X(P, p, "pipeline")
 
 typedef enum MeshAxis {
@@ -44,6 +50,8 @@ typedef enum MeshAxis {
     MESH_DC,
     MESH_DE,
     MESH_DEC,
+    MESH_RD,
+    MESH_RDE,
     N_MESH_GROUPS
 } MeshAxis;
 
@@ -62,7 +70,12 @@ static inline const char *mesh_axis_name(int axis) {
         MESH_AXES(X)
 #undef X
             [MESH_CT] = "ct",
-        [MESH_TE] = "te", [MESH_DC] = "dc", [MESH_DE] = "de", [MESH_DEC] = "dec"};
+        [MESH_TE] = "te",
+        [MESH_DC] = "dc",
+        [MESH_DE] = "de",
+        [MESH_DEC] = "dec",
+        [MESH_RD] = "rd",
+        [MESH_RDE] = "rde"};
     return axis >= 0 && axis < N_MESH_GROUPS ? names[axis] : "?";
 }
 
@@ -86,19 +99,24 @@ static inline MeshGroupAxes mesh_group_axes(int group) {
     case MESH_DC: return (MeshGroupAxes){2, {MESH_C, MESH_D}};
     case MESH_DE: return (MeshGroupAxes){2, {MESH_E, MESH_D}};
     case MESH_DEC: return (MeshGroupAxes){3, {MESH_C, MESH_E, MESH_D}};
+    case MESH_RD: return (MeshGroupAxes){2, {MESH_D, MESH_R}};
+    case MESH_RDE: return (MeshGroupAxes){3, {MESH_E, MESH_D, MESH_R}};
     default: return (MeshGroupAxes){group >= 0 ? 1 : 0, {group}};
     }
 }
 
-/* An axis; or a group: ct and te have two axes of more than one rank, the others all but d. */
+/* An axis; or a group: ct, te, rd and rde have axes of more than one rank, the others all but d. */
 static inline bool mesh_has_group(const Mesh *mesh, int group) {
     bool t = mesh->size[MESH_T] > 1, c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1;
+    bool rd = mesh->size[MESH_R] > 1 && mesh->size[MESH_D] > 1;
     switch (group) {
     case MESH_CT: return c && t;
     case MESH_TE: return t && e;
     case MESH_DC: return c;
     case MESH_DE: return e;
     case MESH_DEC: return c && e;
+    case MESH_RD: return rd;
+    case MESH_RDE: return rd && e;
     default: return group >= 0 && group < N_MESH_AXES;
     }
 }
@@ -120,14 +138,14 @@ static inline int mesh_size(const Mesh *mesh, int group) {
     return size < INT32_MAX ? (int)size : INT32_MAX;
 }
 
-/* Are there messages over it? Over ct and te there are none: they go over one axis, then the other.
- */
+/* Are there messages over it? Over ct, te, rd and rde there are none: they go over one axis, then
+ * the others. */
 static inline bool mesh_has_messages(const Mesh *mesh, int group) {
-    return group != MESH_CT && group != MESH_TE && mesh_has_group(mesh, group) &&
-           mesh_size(mesh, group) > 1;
+    bool by_axes = group == MESH_CT || group == MESH_TE || group == MESH_RD || group == MESH_RDE;
+    return !by_axes && mesh_has_group(mesh, group) && mesh_size(mesh, group) > 1;
 }
 
-/* The ranks that have the same weights: of what e divides, or of all else. */
+/* The ranks that have the same weights, of one of r: of what e divides, or of all else. */
 static inline int mesh_replicas(const Mesh *mesh, bool divided_over_e) {
     bool c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1 && !divided_over_e;
     return c && e ? MESH_DEC : c ? MESH_DC : e ? MESH_DE : MESH_D;
@@ -138,10 +156,27 @@ static inline bool mesh_is_replicas(int group) {
     return group == MESH_D || group == MESH_DC || group == MESH_DE || group == MESH_DEC;
 }
 
-/* What divides the batch. */
-static inline int mesh_batch(const Mesh *mesh) {
-    if (mesh->size[MESH_E] == 1) return MESH_D;
-    return mesh->size[MESH_D] > 1 ? MESH_DE : MESH_E;
+/* Ranks that messages of sums and weights go between: not those of a layer's parts. */
+static inline bool mesh_is_data(int group) {
+    return group == MESH_R || mesh_is_replicas(group);
+}
+
+/* How many parts the batch has. */
+static inline int mesh_batch_parts(const Mesh *mesh) {
+    return mesh_size(mesh, MESH_RDE);
+}
+
+/* "d x e" */
+static inline const char *mesh_batch_name(const Mesh *mesh) {
+    bool e = mesh->size[MESH_E] > 1, r = mesh->size[MESH_R] > 1;
+    return e && r ? "r x d x e" : r ? "r x d" : e ? "d x e" : "d";
+}
+
+/* Ranks of a stage: they follow one another. */
+static inline int mesh_stage_ranks(const Mesh *mesh) {
+    int64_t count = 1;
+    for (int axis = 0; axis < MESH_P && count < INT32_MAX; axis++) count *= mesh->size[axis];
+    return count < INT32_MAX ? (int)count : INT32_MAX;
 }
 
 static inline int mesh_rank_count(const Mesh *mesh) {
@@ -159,21 +194,44 @@ static inline MeshCoord mesh_coord(const Mesh *mesh, int rank) {
     return coord;
 }
 
-/* A shard divided further along the same dimension: by t within c, by e within t or d. -2: that
- * cannot be. */
+/* A shard divided further along the same dimension: by t within c, by e within t or d, by d within
+ * r. -2: that cannot be. */
 static inline int mesh_divide(int group, int axis) {
     if (group == MESH_C && axis == MESH_T) return MESH_CT;
     if (group == MESH_T && axis == MESH_E) return MESH_TE;
     if (group == MESH_D && axis == MESH_E) return MESH_DE;
+    if (group == MESH_R && axis == MESH_D) return MESH_RD;
+    if (group == MESH_RD && axis == MESH_E) return MESH_RDE;
     return group < 0 && axis != MESH_CT && axis != MESH_TE ? axis : -2;
 }
 
 /* The axis that divided last, and what its ranks have in common. */
 static inline int mesh_inner(int group) {
-    return group == MESH_CT ? MESH_T : group == MESH_TE || group == MESH_DE ? MESH_E : group;
+    switch (group) {
+    case MESH_CT: return MESH_T;
+    case MESH_RD: return MESH_D;
+    case MESH_TE:
+    case MESH_DE:
+    case MESH_RDE: return MESH_E;
+    default: return group;
+    }
 }
 static inline int mesh_outer(int group) {
-    return group == MESH_CT ? MESH_C : group == MESH_TE ? MESH_T : group == MESH_DE ? MESH_D : -1;
+    switch (group) {
+    case MESH_CT: return MESH_C;
+    case MESH_TE: return MESH_T;
+    case MESH_DE: return MESH_D;
+    case MESH_RD: return MESH_R;
+    case MESH_RDE: return MESH_RD;
+    default: return -1;
+    }
+}
+
+/* Is the group what is left of a shard of `of` when axes that divided it last are gathered? -1 is.
+ */
+static inline bool mesh_leads_to(int group, int of) {
+    while (of >= 0 && of != group) of = mesh_outer(of);
+    return of == group;
 }
 
 /* Does c deal out chunks of what the group divides? */

@@ -330,6 +330,7 @@ static bool parse_mesh(Parser *p) {
         if (axis == MESH_C && strncmp(p->at, ", c=", 4) != 0)
             continue; /* there where they divide */
         if (axis == MESH_E && strncmp(p->at, ", e=", 4) != 0) continue;
+        if (axis == MESH_R && strncmp(p->at, ", r=", 4) != 0) continue;
         if (axis && !expect(p, ",")) return false;
         if (!expect(p, mesh_axis_name(axis)) || !expect(p, "=")) return false;
         if (!parse_int(p, 1, 1 << 20, &size)) return false;

@@ -90,7 +90,7 @@ void graph_print(StrBuf *out, const Graph *graph) {
     print_quoted(out, graph->name);
     strbuf_put(out, " mesh(");
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        bool optional = axis == MESH_C || axis == MESH_E;
+        bool optional = axis == MESH_C || axis == MESH_E || axis == MESH_R;
         if (optional && graph->mesh.size[axis] == 1) continue;
         strbuf_printf(out, "%s%s=%d", axis ? ", " : "", mesh_axis_name(axis),
                       graph->mesh.size[axis]);

@@ -68,6 +68,15 @@ static bool check_parts(const PlanRequest *request, Diag *diag) {
     return false;
 }
 
+static bool check_replicas(const PlanOptions *options, Diag *diag) {
+    int r = options->mesh.size[MESH_R], d = options->mesh.size[MESH_D];
+    if (r == 1 || (d > 1 && options->zero)) return true;
+    diag_error(diag, NO_LOC,
+               "--mesh: r=%d repeats what --zero divides over d, and %s: d=%d alone says the same",
+               r, options->zero ? "d is 1" : "--zero is 0", r * d);
+    return false;
+}
+
 static bool check_request(const PlanRequest *request, Diag *diag) {
     const PlanOptions *options = &request->options;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
@@ -80,12 +89,14 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
         diag_error(diag, NO_LOC, "micro-batch and global batch must be at least 1");
         return false;
     }
-    int e = options->mesh.size[MESH_E], d = mesh_size(&options->mesh, MESH_DE);
-    if ((int64_t)options->global_batch % ((int64_t)options->micro_batch * d) != 0) {
-        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d%s %d",
-                   options->global_batch, options->micro_batch, e > 1 ? " x e" : "", d);
+    int e = options->mesh.size[MESH_E], parts = mesh_batch_parts(&options->mesh);
+    if ((int64_t)options->global_batch % ((int64_t)options->micro_batch * parts) != 0) {
+        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x %s %d",
+                   options->global_batch, options->micro_batch, mesh_batch_name(&options->mesh),
+                   parts);
         return false;
     }
+    if (!check_replicas(options, diag)) return false;
     if (options->micro_batch % 2 != 0 && !options->priced && graph_has_pairs(request->forward)) {
         diag_error(
             diag, NO_LOC,
@@ -125,7 +136,7 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
     }
     PipelineShape shape = {.p = options->mesh.size[MESH_P],
                            .n_chunks = options->n_chunks,
-                           .n_micro = options->global_batch / (options->micro_batch * d)};
+                           .n_micro = options->global_batch / (options->micro_batch * parts)};
     if (!schedule_check(options->schedule, &shape, NO_LOC, diag)) return false;
     if (options->recompute == RECOMPUTE_FULL && schedule_splits(schedule_find(options->schedule))) {
         diag_error(
@@ -155,7 +166,7 @@ static void count_model(Plan *plan, const Graph *graph) {
         double flops =
             op_model_flops(node, inputs, node->types) * route_active_share(&routes, node);
         plan->model_flops += flops * plan->global_batch /
-                             ((double)plan->micro_batch * mesh_size(&plan->mesh, MESH_DE));
+                             ((double)plan->micro_batch * mesh_batch_parts(&plan->mesh));
     }
     arena_destroy(arena);
 }
@@ -256,7 +267,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->micro_batch = options->micro_batch;
     plan->global_batch = options->global_batch;
     plan->n_micro =
-        options->global_batch / (options->micro_batch * mesh_size(&options->mesh, MESH_DE));
+        options->global_batch / (options->micro_batch * mesh_batch_parts(&options->mesh));
     plan->seq = request->seq;
     plan->vocab = request->vocab;
     plan->n_blocks = request->n_blocks;
@@ -310,5 +321,6 @@ Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
     int *size = whole.options.mesh.size;
     if (size[MESH_C] == 0) size[MESH_C] = 1;
     if (size[MESH_E] == 0) size[MESH_E] = 1;
+    if (size[MESH_R] == 0) size[MESH_R] = 1;
     return make_plan(arena, &whole, diag);
 }

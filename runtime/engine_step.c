@@ -196,7 +196,7 @@ void engine_set_reference(Engine *engine, const float *reference) {
 }
 
 int64_t engine_forward_batch(const Engine *engine) {
-    return (int64_t)engine->plan->micro_batch * mesh_size(&engine->plan->mesh, MESH_DE);
+    return (int64_t)engine->plan->micro_batch * mesh_batch_parts(&engine->plan->mesh);
 }
 
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag) {

@@ -119,8 +119,8 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
                    node_string(node, ATTR_name));
         return false;
     }
-    int64_t row = (int64_t)task->micro * mesh_size(&plan->mesh, MESH_DE) +
-                  mesh_member(&plan->mesh, rank->coord, MESH_DE);
+    int64_t row = (int64_t)task->micro * mesh_batch_parts(&plan->mesh) +
+                  mesh_member(&plan->mesh, rank->coord, MESH_RDE);
     const int64_t first = row * plan->micro_batch * in.pitch + in.first;
     InputSlice slice = {.labels = in.labels,
                         .reference = reference,

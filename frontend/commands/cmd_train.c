@@ -234,10 +234,11 @@ static void print_start(const Run *run) {
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
     if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
     if (plan->mesh.size[MESH_E] > 1) printf("e=%d ", plan->mesh.size[MESH_E]);
-    printf("d=%d p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
-           plan->mesh.size[MESH_D], plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s",
-           plan->schedule, plan->n_micro, plan->n_micro == 1 ? "" : "es", plan->micro_batch,
-           plan->global_batch);
+    printf("d=%d ", plan->mesh.size[MESH_D]);
+    if (plan->mesh.size[MESH_R] > 1) printf("r=%d ", plan->mesh.size[MESH_R]);
+    printf("p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
+           plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro,
+           plan->n_micro == 1 ? "" : "es", plan->micro_batch, plan->global_batch);
     if (run->layout.text) printf("%s", run->layout.text);
     const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
     if (lacking) {

@@ -50,7 +50,7 @@ static bool parse_mesh(Arena *arena, const char *text, Mesh *mesh, bool *seen, D
         *equals = '\0';
         int axis = mesh_axis_find(item, (int)strlen(item));
         if (axis < 0 || axis >= N_MESH_AXES) {
-            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, c, e, d, p)", item);
+            diag_error(diag, NO_LOC, "--mesh: '%s' is not a mesh axis (t, c, e, d, r, p)", item);
             return false;
         }
         if (!cli_parse_int(equals + 1, &size)) {
@@ -88,9 +88,9 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
 }
 
 static bool batch_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
-    int d = mesh_size(&options->mesh, MESH_DE), p = options->mesh.size[MESH_P];
+    int parts = mesh_batch_parts(&options->mesh), p = options->mesh.size[MESH_P];
     options->micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, DEFAULT_MICRO_BATCH);
-    int64_t unit = (int64_t)options->micro_batch * d;
+    int64_t unit = (int64_t)options->micro_batch * parts;
     /* As many micro-batches as stages at least, a multiple of them: every schedule can do that. */
     int64_t full = unit * p;
     int64_t global = full * ((DEFAULT_GLOBAL_BATCH + full - 1) / full);
@@ -101,9 +101,8 @@ static bool batch_from_args(const CliArgs *args, PlanOptions *options, Diag *dia
         return false;
     }
     if (global % unit != 0) {
-        diag_error(diag, NO_LOC, "global batch %lld is not a multiple of micro-batch %d x d%s %d",
-                   (long long)global, options->micro_batch,
-                   options->mesh.size[MESH_E] > 1 ? " x e" : "", d);
+        diag_error(diag, NO_LOC, "global batch %lld is not a multiple of micro-batch %d x %s %d",
+                   (long long)global, options->micro_batch, mesh_batch_name(&options->mesh), parts);
         return false;
     }
     options->global_batch = (int)global;
@@ -389,8 +388,7 @@ Plan *plan_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *reques
 Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag) {
     PlanRequest request = {.options.dump = dump};
     if (!options_from_args(args, &request.options, diag)) return NULL;
-    int64_t batch =
-        (int64_t)request.options.micro_batch * mesh_size(&request.options.mesh, MESH_DE);
+    int64_t batch = (int64_t)request.options.micro_batch * mesh_batch_parts(&request.options.mesh);
     return plan_model(args, args->arena, batch, &request, diag);
 }
 

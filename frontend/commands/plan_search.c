@@ -33,8 +33,8 @@ static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag
         report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
     if (request->global_batch > 0) return true;
     int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
-    int unit =
-        (request->d > 0 ? request->d : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
+    int data = search_fixed_data(request);
+    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
     request->global_batch = (least + unit - 1) / unit * unit;
     const char **warnings = ARENA_ARRAY(args->arena, const char *, 1);
     warnings[0] = arena_printf(args->arena, "no --global-batch was given: %d sequences are assumed",

@@ -67,6 +67,7 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
                         .d = seen[MESH_D] ? mesh.size[MESH_D] : ANY,
                         .c = seen[MESH_C] ? mesh.size[MESH_C] : ANY,
                         .e = seen[MESH_E] ? mesh.size[MESH_E] : ANY,
+                        .r = seen[MESH_R] ? mesh.size[MESH_R] : ANY,
                         .p = seen[MESH_P] ? mesh.size[MESH_P] : ANY,
                         .n_chunks = (int)cli_int(args, OPT_CHUNKS, ANY),
                         .micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, ANY),
@@ -125,7 +126,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
 int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag) {
     const SearchRequest *request = &job->request;
     const char *text = cli_text(args, OPT_RANKS, NULL);
-    int64_t n_ranks = (int64_t)request->t * request->d * request->p *
+    int64_t n_ranks = (int64_t)request->t * search_fixed_data(request) * request->p *
                       (request->c != ANY ? request->c : 1) * (request->e != ANY ? request->e : 1);
     if (!text && n_ranks == 0) {
         diag_error(diag, NO_LOC, "--ranks: how many devices of %s? a node has %d",

@@ -17,6 +17,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Ar
     options->mesh.size[MESH_C] = candidate_c(of);
     options->mesh.size[MESH_E] = candidate_e(of);
     options->mesh.size[MESH_D] = of->d;
+    options->mesh.size[MESH_R] = candidate_r(of);
     options->mesh.size[MESH_P] = of->p;
     options->micro_batch = of->micro_batch;
     options->global_batch = job->request.global_batch;

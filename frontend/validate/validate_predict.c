@@ -261,6 +261,7 @@ static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run)
                              .t = fixed(run->t),
                              .c = (int)run->cp,
                              .e = e,
+                             .r = 1,
                              .p = fixed(run->p),
                              .d = run->d == UNSTATED ? ANY : (int)(run->d / e),
                              .n_chunks = fixed(run->v),

@@ -87,6 +87,7 @@ typedef struct ClusterSoftware {
     bool joins_products;   /* of one operand: queries, keys and values are one product */
     bool batches_products; /* alike ones of one operand run at once, side by side */
     bool joins_messages;   /* ZeRO-2 and 3: a block may have one message for all its weights */
+    bool repeats_shards;   /* ZeRO divides over some of the data ranks, again and again */
     bool joins_updates;    /* one kernel updates many parameters */
     bool folds_epilogues;  /* what follows a product element by element is part of it */
     bool recomputes_all;   /* full recomputation runs a block's whole forward again */

@@ -138,6 +138,8 @@ const ClusterField CLUSTER_FIELDS[] = {
          "alike products of one operand run at once"),
     FLAG("software.joins_messages", software.joins_messages, OPTIONAL,
          "ZeRO-2 and 3 may have a message for a block"),
+    FLAG("software.repeats_shards", software.repeats_shards, OPTIONAL,
+         "a search tries replicas of what ZeRO divides"),
     FLAG("software.joins_updates", software.joins_updates, OPTIONAL,
          "one kernel updates many parameters"),
     FLAG("software.folds_epilogues", software.folds_epilogues, OPTIONAL,

@@ -6,7 +6,7 @@ BorderTime border_time(const Cluster *cluster, const LayoutCost *layout, bool cr
         cluster->software.scatters_borders && layout->t > 1 && !layout->sequence_parallel;
     double bytes = (double)layout->border_bytes, gather_us = 0;
     if (scattered) {
-        Placement placement = {cluster->node.n_devices, layout->t, 1, 1, 1, 1};
+        Placement placement = {cluster->node.n_devices, layout->t, 1, 1, 1, 1, 1};
         CollectiveGroup group = placement_group(&placement, MESH_T);
         gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, bytes, &group);
         bytes /= layout->t;

@@ -141,6 +141,7 @@ CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
                         [MESH_C] = placement_c(placement),
                         [MESH_E] = placement_e(placement),
                         [MESH_D] = placement->d,
+                        [MESH_R] = placement_r(placement),
                         [MESH_P] = placement->p}};
     int n = mesh_size(&mesh, mesh_axis), stride = 1, node = placement->n_per_node;
     for (int axis = 0; axis < mesh_group_axes(mesh_axis).axes[0]; axis++) stride *= mesh.size[axis];

@@ -44,11 +44,11 @@ double exchange_us(const Cluster *cluster, double bytes, const CollectiveGroup *
 /* One message from one device to another; `sharing` messages leave the same node at once. */
 double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int sharing);
 
-/* The ranks of a mesh axis as they sit in nodes: t innermost, then c, then e, then d, then p. */
+/* The ranks of a mesh axis as they sit in nodes: t innermost, then c, e, d, r and p. */
 typedef struct Placement {
     int n_per_node;
     int t, d, p;
-    int c, e; /* 0: 1 */
+    int c, e, r; /* 0: 1 */
 } Placement;
 static inline int placement_c(const Placement *placement) {
     return placement->c > 1 ? placement->c : 1;
@@ -56,9 +56,13 @@ static inline int placement_c(const Placement *placement) {
 static inline int placement_e(const Placement *placement) {
     return placement->e > 1 ? placement->e : 1;
 }
+static inline int placement_r(const Placement *placement) {
+    return placement->r > 1 ? placement->r : 1;
+}
 /* Ranks of a stage. */
 static inline int placement_width(const Placement *placement) {
-    return placement->t * placement_c(placement) * placement_e(placement) * placement->d;
+    return placement->t * placement_c(placement) * placement_e(placement) * placement->d *
+           placement_r(placement);
 }
 CollectiveGroup placement_group(const Placement *placement,
                                 int mesh_axis); /* MESH_*; of groups, replicas */

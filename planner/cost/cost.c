@@ -17,7 +17,8 @@ static Placement placement_of(const Device *device, const Plan *plan) {
                        size[MESH_D],
                        size[MESH_P],
                        size[MESH_C],
-                       size[MESH_E]};
+                       size[MESH_E],
+                       size[MESH_R]};
 }
 
 /* Ranks of one stage that share a node's way out. */
@@ -206,8 +207,7 @@ static void cost_add(Cost *sum, Cost cost) {
 static bool is_beside_backward(const Device *device, const Node *node,
                                const CollectiveCost *message) {
     return device->cluster && device->cluster->software.overlaps_gradients &&
-           mesh_is_replicas(message->mesh_axis) && node->op != OP_ALL_GATHER &&
-           node->types[0].rank > 0;
+           mesh_is_data(message->mesh_axis) && node->op != OP_ALL_GATHER && node->types[0].rank > 0;
 }
 
 static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk, Cost cost,
@@ -238,7 +238,7 @@ static bool add_task_message(TaskMessages *messages, const Plan *plan, const Nod
                              const Cost *cost) {
     CollectiveCost message;
     if (!cost_collective(plan, node, &message)) return false;
-    if (!mesh_is_replicas(message.mesh_axis)) return false;
+    if (!mesh_is_data(message.mesh_axis)) return false;
     if (node_is_joined(node)) return true; /* the first of its group has all their time */
     bool gather = node->op == OP_ALL_GATHER;
     if (gather && messages->first_us == 0) messages->first_us = cost->us;

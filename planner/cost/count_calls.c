@@ -43,6 +43,13 @@ static void add_update(const CalledGraph *of, const Node *node, const Node *leaf
     out->tied.update_calls[kind]++;
 }
 
+/* With replicas it is the same, and a message of each shard over them. */
+static void add_divided(const CalledGraph *of, const Node *node, const Node *leaf,
+                        LayoutCost *out) {
+    add_update(of, node, leaf, UPDATE_DIVIDED, out);
+    add_update(of, node, leaf, UPDATE_REPLICATED, out);
+}
+
 static bool is_update_call(const Node *node) {
     return node->phase == PHASE_UPDATE && node_is_called(node);
 }
@@ -66,16 +73,18 @@ static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *ou
         /* With c and e the plan that is counted has a message of every gradient already, but for
          * those of experts. */
         bool summed = (out->c > 1 || out->e > 1) && !is_expert_leaf(of->graph, node);
-        if (!summed && node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0]) {
+        bool gradient = node->op == OP_ACCUMULATOR && node_string(node, ATTR_of)[0];
+        if (gradient) add_update(of, node, leaf, UPDATE_REPLICATED, out); /* its message over r */
+        if (gradient && !summed) {
             add_update(of, node, leaf, UPDATE_REDUCED, out); /* its message over d */
-            if (!has_divided) add_update(of, node, leaf, UPDATE_DIVIDED, out);
+            if (!has_divided) add_divided(of, node, leaf, out);
         }
         if (!is_update_call(node)) continue;
         add_update(of, node, leaf, UPDATE_ALONE, out);
         add_update(of, node, leaf, UPDATE_REDUCED, out);
         /* Which gradients are partial over t depends on sequence parallelism. */
         bool partial = leaf && is_along(node, OP_ALL_REDUCE, MESH_T);
-        if (!has_divided || partial) add_update(of, node, leaf, UPDATE_DIVIDED, out);
+        if (!has_divided || partial) add_divided(of, node, leaf, out);
     }
 }
 
@@ -84,7 +93,7 @@ static void count_divided_update(const CalledGraph *of, LayoutCost *out, Arena *
     for (int n = 0; n < of->graph->n_nodes; n++) {
         const Node *node = of->graph->nodes[n], *leaf = leaves[n];
         if (!is_update_call(node) || (leaf && is_along(node, OP_ALL_REDUCE, MESH_T))) continue;
-        add_update(of, node, leaf, UPDATE_DIVIDED, out);
+        add_divided(of, node, leaf, out);
     }
 }
 

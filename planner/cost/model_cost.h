@@ -34,9 +34,10 @@ typedef struct PhaseCost {
 
 /* How a parameter is updated over the d data-parallel ranks. */
 typedef enum UpdateKind {
-    UPDATE_ALONE,   /* d is 1 */
-    UPDATE_REDUCED, /* gradients are summed over d */
-    UPDATE_DIVIDED, /* ZeRO-1: scattered, and parameters gathered */
+    UPDATE_ALONE,      /* d is 1 */
+    UPDATE_REDUCED,    /* gradients are summed over d */
+    UPDATE_DIVIDED,    /* ZeRO-1: scattered, and parameters gathered */
+    UPDATE_REPLICATED, /* the same, and shards summed over r */
     N_UPDATE_KINDS
 } UpdateKind;
 

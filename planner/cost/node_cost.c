@@ -312,7 +312,7 @@ static void add_collective(PhaseCost *cost, const NodePricer *x, const Node *nod
     if (!within || mesh->size[mesh_axis] < 2) return;
     CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
     if (mesh_axis != MESH_T) {
-        Placement placement = {n_devices, t, 1, 1, mesh->size[MESH_C], mesh->size[MESH_E]};
+        Placement placement = {n_devices, t, 1, 1, mesh->size[MESH_C], mesh->size[MESH_E], 1};
         group = placement_group(&placement, mesh_axis);
     }
     Value whole = node->op == OP_ALL_GATHER ? node_value((Node *)node, 0) : node->inputs[0];

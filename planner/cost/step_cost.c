@@ -70,7 +70,7 @@ typedef struct Pricing {
     BorderTime border[2];                                      /* inside the node, and out of it */
     double known_bytes[CACHED], known_us[CACHED];
     CollectiveKind known_kind[CACHED];
-    bool known_experts[CACHED];
+    DataRanks known_ranks[CACHED];
     int n_known;
 } Pricing;
 
@@ -214,6 +214,7 @@ static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
 }
 
 UpdateKind candidate_update(const Candidate *candidate) {
+    if (candidate_r(candidate) > 1) return UPDATE_REPLICATED;
     return candidate_replicas(candidate) == 1 ? UPDATE_ALONE
            : candidate->zero                  ? UPDATE_DIVIDED
                                               : UPDATE_REDUCED;
@@ -396,41 +397,43 @@ static double price_pipeline(Pricing *x, StepCost *out) {
     return span_us;
 }
 
-static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes, bool experts) {
+static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes, DataRanks ranks) {
     for (int i = 0; i < x->n_known; i++) {
-        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind &&
-            x->known_experts[i] == experts) {
+        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind && x->known_ranks[i] == ranks) {
             return x->known_us[i];
         }
     }
-    CollectiveGroup group = data_group(&x->placement, experts);
+    CollectiveGroup group = data_group(&x->placement, ranks);
     double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
     x->known_bytes[at] = bytes;
     x->known_kind[at] = kind;
-    x->known_experts[at] = experts;
+    x->known_ranks[at] = ranks;
     x->known_us[at] = us;
     return us;
 }
 
 /* Of experts, or of all others. */
-static double reduce_part_us(Pricing *x, const StageWeights *weights, bool experts) {
-    StageWeights part = stage_weights_part(weights, experts);
+static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks of) {
+    StageWeights part = stage_weights_part(weights, of == DATA_EXPERTS);
     ReducedParameters n = stage_reduced_parameters(&part, x->candidate->zero);
     double bytes = x->costs->cluster->software.gradient_bytes, us = 0;
     if (n.whole) {
-        us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, experts);
+        us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, of);
     }
     if (n.divided) {
-        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, experts);
+        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, of);
     }
     return us;
 }
 
 static double reduce_us(Pricing *x, const Sum *sum) {
     if (candidate_replicas(x->candidate) == 1) return 0;
-    double us = reduce_part_us(x, &sum->weights, false);
-    return x->candidate->d > 1 ? us + reduce_part_us(x, &sum->weights, true) : us;
+    double us = reduce_part_us(x, &sum->weights, DATA_OTHERS);
+    if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS);
+    if (candidate_r(x->candidate) == 1) return us;
+    double bytes = replicated_bytes(x->costs->cluster, &sum->weights, x->candidate);
+    return us + known_collective_us(x, COLLECTIVE_ALL_REDUCE, bytes, DATA_REPLICAS);
 }
 
 /* What a chunk's gradients are complete after. */
@@ -532,7 +535,7 @@ static double norm_us(const Pricing *x) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         bool replicas = axis == MESH_D; /* with c and e; e alone has norms of experts */
-        if (axis == MESH_C || (replicas && !x->candidate->zero)) continue;
+        if (axis == MESH_C || axis == MESH_R || (replicas && !x->candidate->zero)) continue;
         CollectiveGroup group = placement_group(&x->placement, replicas ? MESH_DEC : axis);
         if (group.n_ranks == 1) continue;
         us += collective_us(x->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);
@@ -547,11 +550,11 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
-    for (int experts = 0; gathers && experts < n_kinds; experts++) {
-        StageWeights part = stage_weights_part(&stage->weights, experts);
+    for (DataRanks of = 0; gathers && of < (DataRanks)n_kinds; of++) {
+        StageWeights part = stage_weights_part(&stage->weights, of == DATA_EXPERTS);
         double bytes = (double)part.parameter_bytes;
         if (bytes <= 0) continue;
-        us += known_collective_us(x, COLLECTIVE_ALL_GATHER, bytes, experts);
+        us += known_collective_us(x, COLLECTIVE_ALL_GATHER, bytes, of);
     }
     if (software->overlaps_parameters) {
         slowed_us += us;
@@ -565,6 +568,12 @@ double divided_share(const StageWeights *weights, const Candidate *candidate) {
     if (all > 0) experts = (double)weights->experts.n_parameters / all;
     Replicas replicas = candidate_replicas_by_kind(candidate);
     return experts / replicas.experts + (1 - experts) / replicas.others;
+}
+
+double replicated_bytes(const Cluster *cluster, const StageWeights *weights,
+                        const Candidate *candidate) {
+    return divided_share(weights, candidate) * (double)weights->n_parameters *
+           cluster->software.gradient_bytes;
 }
 
 static void price_update(Pricing *x, StepCost *out) {

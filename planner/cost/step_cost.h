@@ -19,6 +19,7 @@ typedef struct Candidate {
     bool sequence_parallel;
     int c, e;            /* context and expert degree; 0: 1 */
     bool joins_messages; /* of a block, with ZeRO-2 and 3 */
+    int r;               /* replicas of what ZeRO divides; 0: 1 */
 } Candidate;
 static inline ZeroChoice candidate_zero(const Candidate *candidate) {
     return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1};
@@ -29,14 +30,17 @@ static inline int candidate_c(const Candidate *candidate) {
 static inline int candidate_e(const Candidate *candidate) {
     return candidate->e > 1 ? candidate->e : 1;
 }
+static inline int candidate_r(const Candidate *candidate) {
+    return candidate->r > 1 ? candidate->r : 1;
+}
 /* Ranks that divide the batch. */
 static inline int candidate_data(const Candidate *candidate) {
-    return candidate->d * candidate_e(candidate);
+    return candidate_r(candidate) * candidate->d * candidate_e(candidate);
 }
-/* Ranks that have the same weights: d, c and e; but of experts, whose gradients c does not divide,
- * d, or c where there is no d. */
+/* Ranks that divide what ZeRO does: d, c and e; but of experts, whose gradients c does not divide,
+ * d, or c where there is no d. r has all of it again. */
 static inline int candidate_replicas(const Candidate *candidate) {
-    return candidate_data(candidate) * candidate_c(candidate);
+    return candidate->d * candidate_e(candidate) * candidate_c(candidate);
 }
 static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
     return (Replicas){candidate->d > 1 ? candidate->d : candidate_c(candidate),
@@ -48,17 +52,23 @@ static inline Placement candidate_placement(const Cluster *cluster, const Candid
                        candidate->d,
                        candidate->p,
                        candidate->c,
-                       candidate->e};
+                       candidate->e,
+                       candidate->r};
 }
-/* Messages of gradients and weights: [0] of all, [1] of experts. */
+/* Messages of gradients and weights: of all but experts, of experts, and of what r repeats. */
+typedef enum DataRanks { DATA_OTHERS, DATA_EXPERTS, DATA_REPLICAS, N_DATA_RANKS } DataRanks;
 typedef struct DataGroups {
-    CollectiveGroup of[2];
+    CollectiveGroup of[N_DATA_RANKS];
 } DataGroups;
-static inline CollectiveGroup data_group(const Placement *placement, bool experts) {
-    return placement_group(placement, !experts ? MESH_DEC : placement->d > 1 ? MESH_D : MESH_DC);
+static inline CollectiveGroup data_group(const Placement *placement, DataRanks of) {
+    int experts = placement->d > 1 ? MESH_D : MESH_DC;
+    return placement_group(placement, of == DATA_REPLICAS  ? MESH_R
+                                      : of == DATA_EXPERTS ? experts
+                                                           : MESH_DEC);
 }
 static inline DataGroups data_groups(const Placement *placement) {
-    return (DataGroups){{data_group(placement, false), data_group(placement, true)}};
+    return (DataGroups){{data_group(placement, DATA_OTHERS), data_group(placement, DATA_EXPERTS),
+                         data_group(placement, DATA_REPLICAS)}};
 }
 
 typedef struct StepCost {
@@ -153,6 +163,10 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
 
 /* Of an update by all, what a rank does with ZeRO. */
 double divided_share(const StageWeights *weights, const Candidate *candidate);
+
+/* Of a rank's gradients, what is summed over r: its shards. */
+double replicated_bytes(const Cluster *cluster, const StageWeights *weights,
+                        const Candidate *candidate);
 
 /* Which of the update_calls are the candidate's. */
 UpdateKind candidate_update(const Candidate *candidate);

@@ -74,8 +74,7 @@ static int find_scatter(const Type *type, const Sharding *now, const Sharding *t
     int found = -1;
     for (int i = 0; i < type->rank && now->reduce != REDUCE_LSE; i++) {
         int further = mesh_divide(now->mesh[i], mesh);
-        bool leads = further >= 0 && (to->mesh[i] == further || mesh_outer(to->mesh[i]) == further);
-        if (leads) found = i;
+        if (further >= 0 && mesh_leads_to(further, to->mesh[i])) found = i;
     }
     return found;
 }
@@ -110,7 +109,7 @@ static int find_replicas(Inserter *ins, const Type *type, const Sharding *now, c
 /* c before t, which divides what c leaves of a sequence; but with d, where both are asked for. */
 static Value complete_partial(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     enum { REPLICAS = -1 };
-    static const int ORDER[] = {MESH_C, MESH_T, REPLICAS, MESH_E, MESH_D, MESH_P};
+    static const int ORDER[] = {MESH_C, MESH_T, REPLICAS, MESH_E, MESH_D, MESH_R, MESH_P};
     const Mesh *sizes = &ins->out->mesh;
     for (size_t k = 0; k < sizeof(ORDER) / sizeof(ORDER[0]); k++) {
         Sharding now = *value_sharding(value);
@@ -163,8 +162,8 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
     for (int pass = 0; pass < 2; pass++) { /* gather all first: a mesh axis may change sides */
         for (int i = 0; i < type->rank; i++) {
             Sharding now = *value_sharding(value);
-            int want = to->mesh[i], outer = mesh_outer(want);
-            while (pass == 0 && now.mesh[i] >= 0 && now.mesh[i] != want && now.mesh[i] != outer) {
+            int want = to->mesh[i];
+            while (pass == 0 && !mesh_leads_to(now.mesh[i], want)) {
                 int group = now.mesh[i], within = mesh_outer(group);
                 bool all = within != want && mesh_has_messages(sizes, group);
                 now.mesh[i] = (int8_t)(all ? -1 : within);
@@ -173,7 +172,8 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
             }
             while (pass == 1 && now.mesh[i] != want) {
                 bool all = now.mesh[i] < 0 && mesh_has_messages(sizes, want);
-                int next = now.mesh[i] == outer || all ? want : outer;
+                int next = want;
+                while (!all && mesh_outer(next) != now.mesh[i]) next = mesh_outer(next);
                 now.mesh[i] = (int8_t)next;
                 value = message(ins, OP_SLICE, value, all ? want : mesh_inner(next), type->axes[i],
                                 now, user);

@@ -88,7 +88,9 @@ unsigned sharding_rule_shared_heads(const Graph *whole, const Mesh *mesh) {
     return kinds;
 }
 
+/* The axis, or -1: it divides nothing; the batch is divided over r before d. */
 static int where_divides(const Mesh *sizes, int mesh) {
+    if (mesh == MESH_D && sizes->size[MESH_R] > 1) return MESH_RD;
     return sizes->size[mesh] > 1 ? mesh : -1;
 }
 

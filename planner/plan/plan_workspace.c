@@ -55,9 +55,9 @@ static int64_t message_bytes(const Graph *graph, const Node *node) {
 
 WorkspacePart node_workspace_part(const Node *node) {
     static const WorkspacePart PARTS[N_MESH_GROUPS] = {
-        [MESH_T] = WORKSPACE_TENSOR, [MESH_C] = WORKSPACE_TENSOR,   [MESH_E] = WORKSPACE_EXPERT,
-        [MESH_D] = WORKSPACE_DATA,   [MESH_DC] = WORKSPACE_DATA,    [MESH_DE] = WORKSPACE_DATA,
-        [MESH_DEC] = WORKSPACE_DATA, [MESH_P] = WORKSPACE_PIPELINE,
+        [MESH_T] = WORKSPACE_TENSOR, [MESH_C] = WORKSPACE_TENSOR, [MESH_E] = WORKSPACE_EXPERT,
+        [MESH_D] = WORKSPACE_DATA,   [MESH_DC] = WORKSPACE_DATA,  [MESH_DE] = WORKSPACE_DATA,
+        [MESH_DEC] = WORKSPACE_DATA, [MESH_R] = WORKSPACE_DATA,   [MESH_P] = WORKSPACE_PIPELINE,
     };
     if (!(OPS[node->op].flags & COLLECTIVE)) return WORKSPACE_COMPUTE;
     const char *name = node_string(node, ATTR_mesh);

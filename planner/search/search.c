@@ -86,7 +86,7 @@ static void add_finalist(Search *search, const SearchRecord *record) {
 
 static bool same_mesh(const Candidate *a, const Candidate *b) {
     return a->t == b->t && a->p == b->p && a->d == b->d && candidate_c(a) == candidate_c(b) &&
-           candidate_e(a) == candidate_e(b);
+           candidate_e(a) == candidate_e(b) && candidate_r(a) == candidate_r(b);
 }
 
 static void simulate_run(void *context, int worker, int begin, int end) {

@@ -19,6 +19,7 @@ typedef struct SearchRequest {
     int t, p, d, n_chunks, micro_batch;
     int c; /* ANY: searched where sequences are long, else 1 */
     int e; /* ANY: searched where there are experts, else 1 */
+    int r; /* ANY: searched where d is, else 1 */
     const char *schedule;
     int recompute;             /* Recompute, or -1 */
     int zero;                  /* ZeroStage, or -1 */
@@ -30,6 +31,8 @@ typedef struct SearchRequest {
     int n_threads;             /* 0: all cores */
     bool explain;
 } SearchRequest;
+/* d as it is fixed by hand, times r if that is; ANY: it is searched. */
+int search_fixed_data(const SearchRequest *request);
 
 typedef struct Found {
     Candidate candidate;

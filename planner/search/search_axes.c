@@ -8,7 +8,8 @@ enum {
     LEAST_MOST_T = 16,        /* tried in any case, where nodes are small */
     LEAST_C_POSITIONS = 4096, /* of a rank: with fewer, messages outweigh what c saves */
     MOST_C = 64,
-    MOST_E = 64 /* what DeepSeek V3 was trained with, over eight nodes */
+    MOST_E = 64, /* what DeepSeek V3 was trained with, over eight nodes */
+    MOST_SHARD_NODES = 16
 };
 
 /* Divisors of n up to `most`, ascending. */
@@ -51,7 +52,8 @@ static int t_values(const SearchSpace *space, const Candidate *candidate, int *o
     int two_nodes = 2 * space->costs->cluster->node.n_devices;
     (void)candidate;
     if (request->p != ANY && request->d != ANY) { /* then nothing is to be chosen */
-        int64_t others = (int64_t)request->p * request->d * (request->c != ANY ? request->c : 1) *
+        int64_t others = (int64_t)request->p * search_fixed_data(request) *
+                         (request->c != ANY ? request->c : 1) *
                          (request->e != ANY ? request->e : 1);
         out[0] = (int)(space->n_ranks / others);
         return out[0] * others == space->n_ranks;
@@ -159,16 +161,20 @@ static int p_values(const SearchSpace *space, const Candidate *candidate, int *o
     return n_kept;
 }
 
-/* d: data degree, what t, c, e and p leave */
+/* d: data degree, what t, c, e and p leave; with its replicas */
 static int d_get(const Candidate *candidate) {
-    return candidate->d;
+    return candidate->d * candidate_r(candidate);
 }
 static void d_set(const SearchSpace *space, Candidate *candidate, int value) {
     (void)space;
     candidate->d = value;
+    candidate->r = 1;
+}
+int search_fixed_data(const SearchRequest *request) {
+    return request->d == ANY || request->r == ANY ? request->d : request->d * request->r;
 }
 static int d_fixed(const SearchSpace *space) {
-    return or_free(space->request->d);
+    return or_free(search_fixed_data(space->request));
 }
 static bool d_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     int left = left_for_p(space, candidate) / candidate->p;
@@ -361,6 +367,39 @@ static const char *m_name(int value) {
     return value ? "block" : "weight";
 }
 
+/* r: replicas of what ZeRO divides. Where messages cross nodes it is tried to divide over the ranks
+ * of one node, and of a few times as many. */
+static int k_get(const Candidate *candidate) {
+    return candidate_r(candidate);
+}
+static void k_set(const SearchSpace *space, Candidate *candidate, int value) {
+    int data = d_get(candidate);
+    (void)space;
+    candidate->r = value;
+    candidate->d = data / value;
+}
+static int k_fixed(const SearchSpace *space) {
+    const SearchRequest *request = space->request;
+    return request->r != ANY ? request->r : request->d != ANY ? 1 : -1;
+}
+static bool k_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    int data = d_get(candidate);
+    (void)space;
+    return value == 1 || (value > 1 && candidate->zero && data % value == 0 && data > value);
+}
+static int k_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    int node = space->costs->cluster->node.n_devices, data = d_get(candidate), n = 0;
+    int width = candidate->t * candidate_c(candidate) * candidate_e(candidate);
+    out[n++] = 1;
+    if (!space->costs->cluster->software.repeats_shards) return n;
+    for (int nodes = MOST_SHARD_NODES; nodes > 0; nodes /= 4) {
+        int d = nodes * node / width, r = d > 1 && data % d == 0 ? data / d : 1;
+        bool whole = nodes * node % width == 0;
+        if (r > 1 && whole && k_allows(space, candidate, r)) out[n++] = r;
+    }
+    return n;
+}
+
 const SearchAxis SEARCH_AXES[] = {
     {"t", "t", false, "t must divide the ranks", t_get, t_set, t_fixed, t_values, t_allows, NULL},
     {"c", "--cp", false, "c must divide ranks / t, and 2 c the positions of a sequence", c_get,
@@ -371,11 +410,12 @@ const SearchAxis SEARCH_AXES[] = {
     {"p", "p", true,
      "p must divide ranks / (t x c x e), and the model's blocks must fill its stages", p_get, p_set,
      p_fixed, p_values, p_allows, NULL},
-    {"d", "d", false, "t x c x e x p x d must be the ranks, and d x e must divide the global batch",
-     d_get, d_set, d_fixed, d_values, d_allows, NULL},
+    {"d", "d", false,
+     "t x c x e x p x d x r must be the ranks, and d x e x r must divide the global batch", d_get,
+     d_set, d_fixed, d_values, d_allows, NULL},
     {"micro-batch", "--micro-batch", false,
-     "it must divide global batch / (d x e), and of pairs be even", b_get, b_set, b_fixed, b_values,
-     b_allows, NULL},
+     "it must divide global batch / (d x e x r), and of pairs be even", b_get, b_set, b_fixed,
+     b_values, b_allows, NULL},
     {"recompute", "--recompute", false, "it is none, selective or full", r_get, r_set, r_fixed,
      r_values, r_allows, r_name},
     {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
@@ -391,6 +431,8 @@ const SearchAxis SEARCH_AXES[] = {
      NULL},
     {"zero-messages", "--zero-messages", false, "it is block or weight", m_get, m_set, m_fixed,
      m_values, is_flag, m_name},
+    {"r", "r", false, "more than one need --zero, and r x d to be what t, c, e and p leave", k_get,
+     k_set, k_fixed, k_values, k_allows, NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
 const int SEARCH_LAYOUT_AXES = 8;

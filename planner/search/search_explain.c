@@ -233,7 +233,7 @@ void search_flag_unusual(Arena *arena, const ModelCosts *costs, Found *found) {
         {"p", COMPARED_P, c->p},
         {"chunks", COMPARED_CHUNKS, c->n_chunks},
         {"ranks", most_ranks > 0 ? most_ranks : INFINITY,
-         (double)c->t * c->p * candidate_replicas(c)},
+         (double)c->t * c->p * candidate_replicas(c) * candidate_r(c)},
         {"micro-batch", COMPARED_MICRO_BATCH, c->micro_batch},
         {"hidden size about", COMPARED_HIDDEN_MOST, floor(hidden / 1.2)},
         {"% of peak", COMPARED_MFU, floor(percent_of_peak(costs, found))},

@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MOST_RANKS = 1 << 22 };
+enum { MOST_RANKS = 1 << 22, N_FIXED = 6 };
+static const char FIXED_NAMES[] = "tpdcer";
 
 static int most_ranks(const Cluster *cluster) {
     return cluster->max_devices > 0 && cluster->max_devices < MOST_RANKS ? (int)cluster->max_devices
@@ -14,13 +15,14 @@ static int most_ranks(const Cluster *cluster) {
 
 /* The product of the degrees that are fixed, and its factors in words: "t x d = 16". */
 static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
-    const int sizes[] = {r->t, r->p, r->d, r->c, r->e};
+    const int sizes[N_FIXED] = {r->t, r->p, r->d, r->c, r->e, r->r};
     int64_t product = 1;
     size_t n = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < N_FIXED; i++) {
         if (sizes[i] == ANY) continue;
         product *= sizes[i];
-        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", "tpdce"[i], sizes[i]);
+        n += (size_t)snprintf(words + n, size - n, "%s%c=%d", n ? " x " : "", FIXED_NAMES[i],
+                              sizes[i]);
     }
     return product;
 }
@@ -28,11 +30,11 @@ static int64_t fixed_product(const SearchRequest *r, char *words, size_t size) {
 static bool check_mesh(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int n = space->n_ranks;
-    const int sizes[] = {r->t, r->p, r->d, r->c, r->e};
-    char words[80];
-    for (int i = 0; i < 5; i++) {
+    const int sizes[N_FIXED] = {r->t, r->p, r->d, r->c, r->e, r->r};
+    char words[96];
+    for (int i = 0; i < N_FIXED; i++) {
         if (sizes[i] >= 0 && (sizes[i] == ANY || n % sizes[i] == 0)) continue;
-        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", "tpdce"[i], sizes[i], n);
+        diag_error(diag, NO_LOC, "%c=%d does not divide %d ranks", FIXED_NAMES[i], sizes[i], n);
         return false;
     }
     int64_t product = fixed_product(r, words, sizeof(words));
@@ -69,7 +71,8 @@ static bool check_experts(const SearchSpace *space, int e, int64_t data, Diag *d
 
 static bool check_batch(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
-    int c = search_fixed_c(space), e = search_fixed_e(space), d = r->d != ANY ? r->d : 1;
+    int c = search_fixed_c(space), e = search_fixed_e(space);
+    int d = r->d != ANY ? search_fixed_data(r) : 1;
     bool both = e == ANY && r->d == ANY; /* d x e follows, whatever e is */
     if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) {
         d = space->n_ranks / r->t / r->p / c / (both ? 1 : e);
@@ -94,7 +97,7 @@ static bool check_blocks(const SearchSpace *space, Diag *diag) {
     const ClusterSoftware *software = &space->costs->cluster->software;
     int c = search_fixed_c(space), e = search_fixed_e(space), p = r->p != ANY ? r->p : 1;
     if (r->p == ANY && r->t != ANY && r->d != ANY && c != ANY && e != ANY) {
-        p = space->n_ranks / r->t / r->d / c / e;
+        p = space->n_ranks / r->t / search_fixed_data(r) / c / e;
     }
     int v = r->n_chunks != ANY ? r->n_chunks : 1, n_blocks = space->costs->n_blocks;
     char words[64];
@@ -138,6 +141,11 @@ bool search_check_request(const ModelCosts *costs, const SearchSpace *space, Dia
     }
     if (request->recompute >= N_RECOMPUTES || request->zero >= N_ZERO_STAGES) {
         diag_error(diag, NO_LOC, "recomputation is none, selective or full, ZeRO's stage 0 to 3");
+        return false;
+    }
+    if (request->r > 1 && (request->zero == ZERO_NOTHING || request->d == 1)) {
+        diag_error(diag, NO_LOC, "r=%d repeats what --zero divides over d, and %s", request->r,
+                   request->d == 1 ? "d is 1" : "--zero is 0");
         return false;
     }
     return check_mesh(space, diag) && check_batch(space, diag) && check_blocks(space, diag);

@@ -30,8 +30,9 @@ static const char *mesh_text(Arena *arena, const Mesh *mesh) {
     const int *size = mesh->size;
     const char *context = size[MESH_C] > 1 ? arena_printf(arena, " c=%d", size[MESH_C]) : "";
     const char *experts = size[MESH_E] > 1 ? arena_printf(arena, " e=%d", size[MESH_E]) : "";
-    return arena_printf(arena, "t=%d%s%s d=%d p=%d", size[MESH_T], context, experts, size[MESH_D],
-                        size[MESH_P]);
+    const char *replicas = size[MESH_R] > 1 ? arena_printf(arena, " r=%d", size[MESH_R]) : "";
+    return arena_printf(arena, "t=%d%s%s d=%d%s p=%d", size[MESH_T], context, experts, size[MESH_D],
+                        replicas, size[MESH_P]);
 }
 
 static const char *scaling_text(Arena *arena, const Plan *plan) {
@@ -125,8 +126,8 @@ static const Traffic *find_traffic(const Facts *facts, const char *name) {
     return NULL;
 }
 
-/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then c, e, d
- * and p. */
+/* Does any group of this communicator reach beyond a node? Ranks sit t innermost, then c, e, d,
+ * r and p. */
 static bool leaves_node(const Traffic *traffic, const Mesh *mesh, int n_per_node) {
     int span = 1, last = MESH_P;
     if (traffic->kind == TRAFFIC_MESH) {

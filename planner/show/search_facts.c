@@ -60,9 +60,10 @@ void memory_put_parts(StrBuf *out, const StepCost *cost) {
 
 const char *layout_text(const Candidate *candidate, char *text) {
     char chunks[16] = "", recompute[32] = "", zero[32] = "", context[16] = "";
-    char experts[16] = "";
+    char experts[16] = "", replicas[16] = "";
     if (candidate->c > 1) snprintf(context, sizeof(context), " c=%d", candidate->c);
     if (candidate->e > 1) snprintf(experts, sizeof(experts), " e=%d", candidate->e);
+    if (candidate->r > 1) snprintf(replicas, sizeof(replicas), " r=%d", candidate->r);
     if (candidate->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", candidate->n_chunks);
     if (candidate->recompute != RECOMPUTE_NONE) {
         snprintf(recompute, sizeof(recompute), ", %s", recompute_mode_name(candidate->recompute));
@@ -71,9 +72,10 @@ const char *layout_text(const Candidate *candidate, char *text) {
         snprintf(zero, sizeof(zero), ", ZeRO-%d%s", candidate->zero,
                  candidate->joins_messages ? " by block" : "");
     }
-    snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
-             experts, candidate->d, candidate->p, schedule_name(candidate->schedule), chunks,
-             candidate->micro_batch, recompute, zero, candidate->sequence_parallel ? ", sp" : "");
+    snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d%s p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
+             experts, candidate->d, replicas, candidate->p, schedule_name(candidate->schedule),
+             chunks, candidate->micro_batch, recompute, zero,
+             candidate->sequence_parallel ? ", sp" : "");
     return text;
 }
 
@@ -114,6 +116,7 @@ void layout_put_columns(StrBuf *out, const Candidate *of) {
                   of->sequence_parallel ? "sp" : "");
     if (of->c > 1) strbuf_printf(out, " c%d", of->c);
     if (of->e > 1) strbuf_printf(out, " e%d", of->e);
+    if (of->r > 1) strbuf_printf(out, " r%d", of->r);
 }
 
 void layout_put_heads(StrBuf *out) {
@@ -222,7 +225,8 @@ static const char *describe_part(const SearchFacts *facts, StepPart part) {
     case PART_PIPELINE: return arena_printf(facts->arena, "messages between p=%d stages", of->p);
     case PART_BUBBLE: return describe_bubble(facts);
     case PART_DATA:
-        return arena_printf(facts->arena, "messages among d=%d data ranks: gradients%s", of->d,
+        return arena_printf(facts->arena, "messages among %sd=%d data ranks: gradients%s",
+                            of->r > 1 ? arena_printf(facts->arena, "r=%d x ", of->r) : "", of->d,
                             of->zero >= ZERO_PARAMETERS ? " and weights"
                             : of->zero                  ? " and updated weights"
                                                         : "");

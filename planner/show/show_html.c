@@ -73,11 +73,12 @@ static void put_figures(StrBuf *out, const Facts *facts) {
     html_put_figure(out, "Parameters", unit_count((double)plan->n_parameters, value), more);
     snprintf(value, sizeof(value), "%d", facts->n_ranks);
     char context[24] = "";
-    char experts[24] = "";
+    char experts[24] = "", replicas[24] = "";
     if (size[MESH_C] > 1) snprintf(context, sizeof(context), "c=%d · ", size[MESH_C]);
     if (size[MESH_E] > 1) snprintf(experts, sizeof(experts), "e=%d · ", size[MESH_E]);
-    snprintf(more, sizeof(more), "t=%d · %s%sd=%d · p=%d", size[MESH_T], context, experts,
-             size[MESH_D], size[MESH_P]);
+    if (size[MESH_R] > 1) snprintf(replicas, sizeof(replicas), "r=%d · ", size[MESH_R]);
+    snprintf(more, sizeof(more), "t=%d · %s%sd=%d · %sp=%d", size[MESH_T], context, experts,
+             size[MESH_D], replicas, size[MESH_P]);
     html_put_figure(out, "Ranks", value, more);
     snprintf(more, sizeof(more), "%s in all arenas", unit_bytes(facts->all_arena_bytes, unit));
     html_put_figure(out, "Memory, largest rank",
@@ -122,9 +123,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     html_put_mesh(out, &plan->mesh);
     html_open_section(out, "plan", "Plan", "What was asked for, and what the times assume.");
     strbuf_put(out, "<dl class=\"facts\">");
-    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x d%s=%d",
-             plan->global_batch, plan->n_micro, plan->micro_batch,
-             plan->mesh.size[MESH_E] > 1 ? " x e" : "", mesh_size(&plan->mesh, MESH_DE));
+    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x %s=%d", plan->global_batch,
+             plan->n_micro, plan->micro_batch, mesh_batch_name(&plan->mesh),
+             mesh_batch_parts(&plan->mesh));
     html_put_fact(out, "Global batch", text);
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
              plan->n_chunks == 1 ? "" : "s");

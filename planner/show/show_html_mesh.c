@@ -40,7 +40,7 @@ typedef struct MeshPicture {
 
 static MeshPicture picture_of(const Mesh *mesh) {
     MeshPicture pic = {.t = show_of(mesh->size[MESH_T], MOST_CELLS),
-                       .d = show_of(mesh_size(mesh, MESH_DEC), MOST_ROWS),
+                       .d = show_of(mesh_size(mesh, MESH_DEC) * mesh->size[MESH_R], MOST_ROWS),
                        .gap = 3,
                        .stage_gap = 16};
     int n_fit = PICTURE_PX / (pic.t.n * LEAST_CELL_PX + 40); /* so that a cell can be pointed at */
@@ -65,13 +65,18 @@ static void put_cells(StrBuf *out, const Mesh *mesh, const MeshPicture *pic, int
             MeshCoord at = {{0}};
             at.at[MESH_T] = shown_at(pic->t, column);
             at.at[MESH_P] = stage;
-            at = mesh_member_coord(mesh, at, MESH_DEC, shown_at(pic->d, row));
-            char context[24] = "", experts[24] = "";
+            int n_rows = mesh_size(mesh, MESH_DEC); /* of a replica */
+            at.at[MESH_R] = shown_at(pic->d, row) / n_rows;
+            at = mesh_member_coord(mesh, at, MESH_DEC, shown_at(pic->d, row) % n_rows);
+            char context[24] = "", experts[24] = "", replicas[24] = "";
             if (mesh->size[MESH_C] > 1) {
                 snprintf(context, sizeof(context), "c=%d, ", at.at[MESH_C]);
             }
             if (mesh->size[MESH_E] > 1) {
                 snprintf(experts, sizeof(experts), "e=%d, ", at.at[MESH_E]);
+            }
+            if (mesh->size[MESH_R] > 1) {
+                snprintf(replicas, sizeof(replicas), "r=%d, ", at.at[MESH_R]);
             }
             int rank = mesh_rank(mesh, at);
             double step = pic->cell + pic->gap;
@@ -80,10 +85,10 @@ static void put_cells(StrBuf *out, const Mesh *mesh, const MeshPicture *pic, int
             strbuf_printf(
                 out,
                 "<rect class=\"cell\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\""
-                " style=\"fill:oklch(%.3f .1 %d)\"><title>rank %d: t=%d, %s%sd=%d, p=%d"
+                " style=\"fill:oklch(%.3f .1 %d)\"><title>rank %d: t=%d, %s%sd=%d, %sp=%d"
                 "</title></rect>",
                 x, y, pic->cell, pic->cell, row % 2 ? 0.62 : 0.54, 256, rank, at.at[MESH_T],
-                context, experts, at.at[MESH_D], stage);
+                context, experts, at.at[MESH_D], replicas, stage);
             if (pic->has_numbers && rank < 1000) {
                 strbuf_printf(out, "<text class=\"id\" x=\"%.1f\" y=\"%.1f\">%d</text>",
                               x + pic->cell / 2, y + pic->cell / 2 + 3.5, rank);
@@ -178,8 +183,10 @@ void html_put_mesh(StrBuf *out, const Mesh *mesh) {
     strbuf_printf(out, "<p class=\"note\">%d tensor × ", mesh->size[MESH_T]);
     if (mesh->size[MESH_C] > 1) strbuf_printf(out, "%d context × ", mesh->size[MESH_C]);
     if (mesh->size[MESH_E] > 1) strbuf_printf(out, "%d expert × ", mesh->size[MESH_E]);
-    strbuf_printf(out, "%d data × %d pipeline = %d rank%s", mesh->size[MESH_D], mesh->size[MESH_P],
-                  n_ranks, n_ranks == 1 ? "." : "s.");
+    strbuf_printf(out, "%d data × ", mesh->size[MESH_D]);
+    if (mesh->size[MESH_R] > 1) strbuf_printf(out, "%d replica × ", mesh->size[MESH_R]);
+    strbuf_printf(out, "%d pipeline = %d rank%s", mesh->size[MESH_P], n_ranks,
+                  n_ranks == 1 ? "." : "s.");
     if (pic.t.n < pic.t.size || pic.d.n < pic.d.size || pic.p.n < pic.p.size) {
         strbuf_printf(out, " %d are drawn.", pic.t.n * pic.d.n * pic.p.n);
     }
@@ -188,6 +195,7 @@ void html_put_mesh(StrBuf *out, const Mesh *mesh) {
     if (mesh->size[MESH_C] > 1) put_group(out, mesh, MESH_C, "Context");
     if (mesh->size[MESH_E] > 1) put_group(out, mesh, MESH_E, "Expert");
     put_group(out, mesh, MESH_D, "Data");
+    if (mesh->size[MESH_R] > 1) put_group(out, mesh, MESH_R, "Replica");
     put_group(out, mesh, MESH_P, "Pipeline");
     strbuf_put(out, "</dl>");
     html_close_section(out);

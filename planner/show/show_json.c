@@ -112,7 +112,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(root, "fingerprint", fingerprint);
     json_t *mesh = json_put_new(root, "mesh", json_object());
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
-        bool optional = axis == MESH_C || axis == MESH_E;
+        bool optional = axis == MESH_C || axis == MESH_E || axis == MESH_R;
         if (optional && plan->mesh.size[axis] == 1) continue;
         json_put_int(mesh, mesh_axis_name(axis), plan->mesh.size[axis]);
     }

@@ -40,6 +40,7 @@ void json_put_candidate(json_t *object, const Candidate *candidate) {
     if (candidate->c > 1) json_put_int(mesh, "c", candidate->c);
     if (candidate->e > 1) json_put_int(mesh, "e", candidate->e);
     json_put_int(mesh, "d", candidate->d);
+    if (candidate->r > 1) json_put_int(mesh, "r", candidate->r);
     json_put_int(mesh, "p", candidate->p);
     json_put_name(object, "schedule", schedule_name(candidate->schedule));
     json_put_int(object, "chunks", candidate->n_chunks);

@@ -91,6 +91,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     mesh.size[MESH_C] = candidate_c(of);
     mesh.size[MESH_E] = candidate_e(of);
     mesh.size[MESH_D] = of->d;
+    mesh.size[MESH_R] = candidate_r(of);
     mesh.size[MESH_P] = of->p;
     strbuf_put(out, "<div class=\"pair\">\n");
     html_put_mesh(out, &mesh);
@@ -99,8 +100,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     snprintf(text, sizeof(text), "%s, %d chunk%s per stage", schedule_name(of->schedule),
              of->n_chunks, of->n_chunks == 1 ? "" : "s");
     html_put_fact(out, "Schedule", text);
-    snprintf(text, sizeof(text), "%d of %d sequence%s, times d%s=%d", of->n_micro, of->micro_batch,
-             of->micro_batch == 1 ? "" : "s", of->e > 1 ? " x e" : "", candidate_data(of));
+    snprintf(text, sizeof(text), "%d of %d sequence%s, times %s=%d", of->n_micro, of->micro_batch,
+             of->micro_batch == 1 ? "" : "s", mesh_batch_name(&mesh), candidate_data(of));
     html_put_fact(out, "Micro-batches", text);
     html_put_fact(out, "Recomputation", recompute_mode_name(of->recompute));
     snprintf(text, sizeof(text), "%d: %s divided over d%s", of->zero, zero_stage_text(of->zero),

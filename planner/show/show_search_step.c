@@ -213,6 +213,12 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
             "data", DATA_CARRIES[of->zero], data_bytes(of, &weights), candidate_replicas(of),
             leaves, where_text(leaves)};
     }
+    if (candidate_r(of) > 1) {
+        bool leaves = of->t * candidate_replicas(of) * candidate_r(of) > n_per_node;
+        double shards = divided_share(&weights, of) * (double)weights.gradient_bytes;
+        rows[n++] = (LinkRow){"replica", "gradients, shards", shards, candidate_r(of),
+                              leaves,    where_text(leaves)};
+    }
     for (int leaves = 0; leaves < 2 && of->p > 1; leaves++) {
         n += find_borders(facts, leaves, &rows[n]);
     }
@@ -220,7 +226,7 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
 }
 
 static void put_traffic(StrBuf *out, const SearchFacts *facts) {
-    LinkRow rows[4];
+    LinkRow rows[5];
     int n = find_links(facts, rows);
     double most = 1, sums[2] = {0};
     for (int i = 0; i < n; i++) {
@@ -229,7 +235,7 @@ static void put_traffic(StrBuf *out, const SearchFacts *facts) {
     html_open_section(
         out, "traffic", "Traffic by link",
         "What a rank takes part in per step: of the first stage; between stages, of "
-        "the one with most such borders. Ranks sit t innermost, then c, e, d and p: what "
+        "the one with most such borders. Ranks sit t innermost, then c, e, d, r and p: what "
         "fits into a node stays on its links.");
     strbuf_put(out, "<table><tr><th>Axis</th><th class=\"l\">What</th><th>Group</th>"
                     "<th class=\"l\">Link</th><th>Bytes a step</th><th></th></tr>\n");

@@ -65,7 +65,9 @@ static void put_layout(StrBuf *out, const SearchFacts *facts, int expert_parts) 
     if (of->e > 1) strbuf_printf(out, "e=%d expert", of->e);
     if (of->e > 1 && expert_parts > 1) strbuf_printf(out, " (slots in %d runs)", expert_parts);
     if (of->e > 1) strbuf_put(out, " x ");
-    strbuf_printf(out, "d=%d data x p=%d pipeline%s\n", of->d, of->p,
+    strbuf_printf(out, "d=%d data x ", of->d);
+    if (of->r > 1) strbuf_printf(out, "r=%d replica x ", of->r);
+    strbuf_printf(out, "p=%d pipeline%s\n", of->p,
                   of->sequence_parallel ? ", sequence-parallel" : "");
     put_label(out, "schedule");
     strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n",

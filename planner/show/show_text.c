@@ -76,8 +76,10 @@ static void put_shape(StrBuf *out, const Facts *facts) {
     strbuf_printf(out, "t=%d tensor x ", size[MESH_T]);
     if (size[MESH_C] > 1) strbuf_printf(out, "c=%d context x ", size[MESH_C]);
     if (size[MESH_E] > 1) strbuf_printf(out, "e=%d expert x ", size[MESH_E]);
-    strbuf_printf(out, "d=%d data x p=%d pipeline: %d rank%s%s\n", size[MESH_D], size[MESH_P],
-                  facts->n_ranks, facts->n_ranks == 1 ? "" : "s",
+    strbuf_printf(out, "d=%d data x ", size[MESH_D]);
+    if (size[MESH_R] > 1) strbuf_printf(out, "r=%d replica x ", size[MESH_R]);
+    strbuf_printf(out, "p=%d pipeline: %d rank%s%s\n", size[MESH_P], facts->n_ranks,
+                  facts->n_ranks == 1 ? "" : "s",
                   plan->sequence_parallel && size[MESH_T] > 1 ? ", sequence-parallel" : "");
     put_undivided(out, facts);
     if (plan->zero) {

@@ -106,7 +106,10 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
                 collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, group);
         }
     }
-    return us;
+    if (candidate_r(of->candidate) == 1) return us;
+    return us + collective_us(cluster, COLLECTIVE_ALL_REDUCE,
+                              replicated_bytes(cluster, weights, of->candidate),
+                              &groups.of[DATA_REPLICAS]);
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
@@ -267,7 +270,7 @@ static double norm_us(const CandidateLoad *of) {
     double us = 0;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         bool replicas = axis == MESH_D; /* with c and e: all of them have it */
-        if (axis == MESH_C || (replicas && !of->candidate->zero)) continue;
+        if (axis == MESH_C || axis == MESH_R || (replicas && !of->candidate->zero)) continue;
         CollectiveGroup group = placement_group(&of->placement, replicas ? MESH_DEC : axis);
         if (group.n_ranks < 2) continue;
         us += collective_us(of->costs->cluster, COLLECTIVE_ALL_REDUCE, sizeof(float), &group);

@@ -41,8 +41,7 @@ void verify_defect(Verifier *v, SourceLoc loc, const char *format, ...) {
 }
 
 const char *verify_stage_text(Verifier *v, int stage) {
-    const int *size = v->plan->mesh.size;
-    int width = size[MESH_T] * mesh_size(&v->plan->mesh, MESH_DEC);
+    int width = mesh_stage_ranks(&v->plan->mesh);
     if (width == 1) return arena_printf(v->scratch, "stage %d (rank %d)", stage, stage);
     return arena_printf(v->scratch, "stage %d (ranks %d-%d)", stage, stage * width,
                         stage * width + width - 1);
@@ -104,12 +103,12 @@ static bool verify_sizes(Verifier *v) {
                       plan->n_chunks);
     }
     if (v->n_defects) return false;
-    double product = (double)plan->micro_batch * size[MESH_D] * size[MESH_E] * plan->n_micro;
+    int parts = mesh_batch_parts(&plan->mesh);
+    double product = (double)plan->micro_batch * parts * plan->n_micro;
     if (product != plan->global_batch) {
         verify_defect(v, NO_LOC,
                       "global batch %d is not micro-batch %d x data-parallel %d x %d micro-batches",
-                      plan->global_batch, plan->micro_batch, size[MESH_D] * size[MESH_E],
-                      plan->n_micro);
+                      plan->global_batch, plan->micro_batch, parts, plan->n_micro);
     }
     for (int s = 0; s < plan->n_stages; s++) {
         int program = plan->stages[s].program;

@@ -105,9 +105,9 @@ bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes) {
 
 bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective) {
     static const StreamKind STREAMS[N_MESH_GROUPS] = {
-        [MESH_T] = STREAM_TENSOR, [MESH_C] = STREAM_TENSOR,   [MESH_E] = STREAM_EXPERT,
-        [MESH_D] = STREAM_DATA,   [MESH_DC] = STREAM_DATA,    [MESH_DE] = STREAM_DATA,
-        [MESH_DEC] = STREAM_DATA, [MESH_P] = STREAM_PIPELINE,
+        [MESH_T] = STREAM_TENSOR, [MESH_C] = STREAM_TENSOR, [MESH_E] = STREAM_EXPERT,
+        [MESH_D] = STREAM_DATA,   [MESH_DC] = STREAM_DATA,  [MESH_DE] = STREAM_DATA,
+        [MESH_DEC] = STREAM_DATA, [MESH_R] = STREAM_DATA,   [MESH_P] = STREAM_PIPELINE,
     };
     Command command = {.kind = COMMAND_COLLECTIVE, .collective = *collective};
     bool of_mesh = collective->group < N_MESH_GROUPS;

@@ -257,7 +257,7 @@ static inline Program fixture_program(Arena *arena, const FixtureShape *shape, b
     static const char *const AXES[] = {"batch", "seq", "model", "ffn", "vocab"};
     Graph *graph = graph_create(arena, shape->name);
     for (int i = 0; i < 5; i++) graph_axis(graph, AXES[i], (int)strlen(AXES[i]));
-    graph->mesh = (Mesh){{shape->t, 1, 1, shape->d, shape->p}};
+    graph->mesh = (Mesh){{shape->t, 1, 1, shape->d, 1, shape->p}};
     Fixture f = {.shape = shape,
                  .graph = graph,
                  .arena = arena,

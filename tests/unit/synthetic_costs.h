@@ -81,7 +81,7 @@ bool placement_border_crosses(const Placement *placement, int stage) {
 static PhaseCost synthetic_phase(double flops, double passes, double bytes, int t) {
     PhaseCost phase = {.flops = flops * passes, .n_ops = 10, .n_collectives = t > 1 ? 2 : 0};
     CollectiveGroup group =
-        placement_group(&(Placement){synthetic_cluster.node.n_devices, t, 1, 1, 1, 1}, MESH_T);
+        placement_group(&(Placement){synthetic_cluster.node.n_devices, t, 1, 1, 1, 1, 1}, MESH_T);
     phase.product_us = flops * passes / synthetic.flops_per_s * 1e6 + synthetic.op_us * passes;
     phase.collective_us =
         2 * collective_us(&synthetic_cluster, COLLECTIVE_ALL_REDUCE, bytes, &group);

@@ -133,9 +133,9 @@ static void expect_group(const Placement *placement, int axis, int per_node, int
 
 static void test_placement(void) {
     check_begin("placement: t innermost, then d, then p");
-    Placement large = {8, 8, 32, 4, 1, 1}, mixed = {8, 2, 16, 2, 1, 1}, small = {8, 2, 2, 2, 1, 1},
-              wide = {8, 16, 4, 1, 1, 1};
-    Placement odd = {8, 3, 4, 1, 1, 1};
+    Placement large = {8, 8, 32, 4, 1, 1, 1}, mixed = {8, 2, 16, 2, 1, 1, 1},
+              small = {8, 2, 2, 2, 1, 1, 1}, wide = {8, 16, 4, 1, 1, 1, 1};
+    Placement odd = {8, 3, 4, 1, 1, 1, 1};
     expect_group(&large, MESH_T, 8, 1);
     expect_group(&large, MESH_D, 1, 8);
     expect_group(&large, MESH_P, 1, 8);
@@ -150,7 +150,7 @@ static void test_placement(void) {
     check_begin("placement: which borders leave the node");
     CHECK(placement_border_crosses(&large, 0), "a stage of many nodes");
     CHECK(!placement_border_crosses(&small, 0), "all in one node");
-    Placement four = {8, 2, 2, 4, 1, 1};
+    Placement four = {8, 2, 2, 4, 1, 1, 1};
     CHECK(!placement_border_crosses(&four, 0) && placement_border_crosses(&four, 1) &&
               !placement_border_crosses(&four, 2),
           "two stages to a node");
@@ -159,8 +159,8 @@ static void test_placement(void) {
 /* Members send to each other at once: inside a node 1/n of what they have to each over their links,
  * out of it over their shares of the cards. */
 static void test_all_to_all(void) {
-    static const Placement inside = {8, 1, 2, 1, 1, 8}, outside = {8, 1, 1, 1, 1, 32},
-                           wide = {8, 4, 1, 1, 1, 4};
+    static const Placement inside = {8, 1, 2, 1, 1, 8, 1}, outside = {8, 1, 1, 1, 1, 32, 1},
+                           wide = {8, 4, 1, 1, 1, 4, 1};
     const Cluster ideal_cluster = ideal(), *cluster = &ideal_cluster;
     check_begin("all-to-all: (n - 1) / n over the links, or what leaves the node over the cards");
     double link = cluster->node.link_bytes_per_second * cluster->node.link_fraction;
