@@ -67,7 +67,8 @@ bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag
         CliOption option;
         int axis;
     } single[] = {{OPT_TENSOR, MESH_T},        {OPT_CONTEXT, MESH_C},     {OPT_EXPERT, MESH_E},
-                  {OPT_DATA_PARALLEL, MESH_D}, {OPT_DATA_DEGREE, MESH_D}, {OPT_PIPELINE, MESH_P}};
+                  {OPT_DATA_PARALLEL, MESH_D}, {OPT_DATA_DEGREE, MESH_D}, {OPT_REPLICAS, MESH_R},
+                  {OPT_PIPELINE, MESH_P}};
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         mesh->size[axis] = 1;
         seen[axis] = false;

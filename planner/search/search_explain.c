@@ -163,7 +163,7 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
             other->slowdown = found->cost.step_us / winner->cost.step_us;
             other->reason = reason_of(arena, records, other, &found->cost, winner);
         } else {
-            double missing = (double)choices[i].best->memory_bytes - limit_bytes;
+            double missing = (double)found->cost.memory_bytes - limit_bytes;
             other->missing_bytes = (int64_t)ceil(missing);
             other->reason = arena_printf(arena, "%s=%s does not fit: %s missing per device%s",
                                          other->axis, other->value, bytes_text(arena, missing),

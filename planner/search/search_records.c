@@ -139,6 +139,15 @@ typedef struct Pricing {
     double limit_bytes;
 } Pricing;
 
+/* Do they differ in their replicas alone, of which the second has more, and so more memory? */
+static bool has_more_replicas(const SearchRecord *before, const SearchRecord *record) {
+    const Candidate *a = &before->candidate, *b = &record->candidate;
+    return candidate_r(b) > candidate_r(a) && before->layout == record->layout && a->p == b->p &&
+           candidate_data(a) == candidate_data(b) && a->schedule == b->schedule &&
+           a->n_chunks == b->n_chunks && a->zero == b->zero &&
+           a->joins_messages == b->joins_messages;
+}
+
 /* Neighbouring records often share a split. */
 static void price_run(void *context, int worker, int begin, int end) {
     const Pricing *pricing = context;
@@ -153,6 +162,12 @@ static void price_run(void *context, int worker, int begin, int end) {
         const Candidate *c = &record->candidate;
         StepCost cost;
         Path path = candidate_path(c);
+        const SearchRecord *before = i > begin ? record - 1 : NULL;
+        if (before && (double)before->memory_bytes > pricing->limit_bytes &&
+            has_more_replicas(before, record)) {
+            record->memory_bytes = before->memory_bytes; /* at least */
+            continue;
+        }
         if (!last || last->layout != record->layout || last->candidate.p != c->p ||
             last->candidate.n_chunks != c->n_chunks ||
             candidate_path(&last->candidate).kind != path.kind) {

@@ -101,27 +101,35 @@ const char *days_text(double days, char *text) {
     return text;
 }
 
-void layout_put_columns(StrBuf *out, const Candidate *of) {
+/* What most layouts do not have takes room that the step's time leaves. */
+void layout_put_columns(StrBuf *out, const Candidate *of, const char *step) {
     static const char *const RECOMPUTES[N_RECOMPUTES] = {
         [RECOMPUTE_NONE] = "-", [RECOMPUTE_SELECTIVE] = "sel.", [RECOMPUTE_FULL] = "full"};
     char schedule[32], zero[8] = "";
+    StrBuf more = strbuf_create();
     if (of->n_chunks > 1) {
         snprintf(schedule, sizeof(schedule), "%s x%d", schedule_name(of->schedule), of->n_chunks);
     } else {
         snprintf(schedule, sizeof(schedule), "%s", schedule_name(of->schedule));
     }
     if (of->zero) snprintf(zero, sizeof(zero), "Z%d%s", of->zero, of->joins_messages ? "b" : "");
-    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s %-3s%-2s", of->t, of->d, of->p, schedule,
-                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES], zero,
-                  of->sequence_parallel ? "sp" : "");
-    if (of->c > 1) strbuf_printf(out, " c%d", of->c);
-    if (of->e > 1) strbuf_printf(out, " e%d", of->e);
-    if (of->r > 1) strbuf_printf(out, " r%d", of->r);
+    strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s ", of->t, of->d, of->p, schedule,
+                  of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES]);
+    bool alone = !of->sequence_parallel && of->c <= 1 && of->e <= 1 && of->r <= 1;
+    strbuf_printf(&more, alone ? "%s" : "%-3s", zero);
+    if (of->sequence_parallel) strbuf_put(&more, "sp");
+    if (of->c > 1) strbuf_printf(&more, " c%d", of->c);
+    if (of->e > 1) strbuf_printf(&more, " e%d", of->e);
+    if (of->r > 1) strbuf_printf(&more, " r%d", of->r);
+    enum { MORE_COLUMNS = 5, STEP_COLUMNS = 8 };
+    int left = MORE_COLUMNS + STEP_COLUMNS - (int)strlen(more.text);
+    strbuf_printf(out, "%s %*s", more.text, left > 0 ? left : 0, step);
+    strbuf_destroy(&more);
 }
 
 void layout_put_heads(StrBuf *out) {
-    strbuf_printf(out, "%3s %4s %4s %-15s %2s %-4s %-5s", "t", "d", "p", "schedule", "b", "rec.",
-                  "more");
+    strbuf_printf(out, "%3s %4s %4s %-15s %2s %-4s %-5s %8s", "t", "d", "p", "schedule", "b",
+                  "rec.", "more", "step");
 }
 
 double search_memory_limit(const SearchRequest *request, const Cluster *cluster) {

@@ -84,7 +84,7 @@ const char *days_text(double days, char *text);
 
 /* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
  * ZeRO-1, sp for sequence-parallel. */
-void layout_put_columns(StrBuf *out, const Candidate *of);
+void layout_put_columns(StrBuf *out, const Candidate *of, const char *step);
 void layout_put_heads(StrBuf *out);
 
 /* Per device: what the user said, or what the cluster's software can use. */

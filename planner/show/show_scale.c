@@ -69,15 +69,14 @@ static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
         return;
     }
     strbuf_printf(out, "%s ", ranks);
-    layout_put_columns(out, &point->found->candidate);
+    layout_put_columns(out, &point->found->candidate, unit_us(point->found->cost.step_us, a));
     if (point->tokens_price > 0) {
         unit_count(point->tokens_price, price);
         if (facts->report->days_tokens > 0) unit_count(point->facts.price, price);
     }
     const char *rate = days_text(point->facts.days, b); /* there is room for one of the two */
     if (point->facts.days <= 0) rate = unit_count(point->facts.tokens_per_second, b);
-    strbuf_printf(out, " %8s %7s %6.1f %8s %5.1f%s %7s\n", unit_us(point->found->cost.step_us, a),
-                  rate, 100 * point->facts.mfu,
+    strbuf_printf(out, " %7s %6.1f %8s %5.1f%s %7s\n", rate, 100 * point->facts.mfu,
                   unit_bytes((double)point->found->cost.memory_bytes, c), 100 * point->efficiency,
                   point->found->unusual ? "*" : " ", price);
 }
@@ -144,8 +143,8 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     strbuf_destroy(&head);
     strbuf_printf(out, "\n%6s ", "ranks");
     layout_put_heads(out);
-    strbuf_printf(out, " %8s %7s %6s %8s %6s %7s\n", "step",
-                  report->days_tokens > 0 ? "days" : "token/s", "MFU", "memory", "effic.", "price");
+    strbuf_printf(out, " %7s %6s %8s %6s %7s\n", report->days_tokens > 0 ? "days" : "token/s",
+                  "MFU", "memory", "effic.", "price");
     for (int i = 0; i < facts->n_points; i++) put_point(out, facts, &facts->points[i]);
     put_notes(out, facts);
     arena_destroy(arena);

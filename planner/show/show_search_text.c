@@ -147,7 +147,7 @@ static void put_step(StrBuf *out, const SearchFacts *facts) {
 static void put_rows_head(StrBuf *out, const char *title) {
     strbuf_printf(out, "\n%s\n", title);
     layout_put_heads(out);
-    strbuf_printf(out, " %8s %7s %8s  %s\n", "step", "slower", "memory", "why");
+    strbuf_printf(out, " %7s %8s  %s\n", "slower", "memory", "why");
 }
 
 static void put_row(StrBuf *out, const LayoutFacts *of) {
@@ -157,14 +157,14 @@ static void put_row(StrBuf *out, const LayoutFacts *of) {
     const char *comma = strchr(of->why, ',');
     if (n_why > WHY_COLUMNS && comma) n_why = (int)(comma - of->why);
     if (n_why > WHY_COLUMNS) n_why = WHY_COLUMNS;
-    layout_put_columns(out, &of->found->candidate);
+    layout_put_columns(out, &of->found->candidate, unit_us(of->found->cost.step_us, a));
     double percent = 100 * of->slowdown;
     if (fabs(percent) < 999) {
         snprintf(slower, sizeof(slower), fabs(percent) < 99.95 ? "%+.1f %%" : "%+.0f %%", percent);
     } else {
         snprintf(slower, sizeof(slower), "x %.0f", of->slowdown + 1);
     }
-    strbuf_printf(out, " %8s %7s %8s  %.*s\n", unit_us(of->found->cost.step_us, a), slower,
+    strbuf_printf(out, " %7s %8s  %.*s\n", slower,
                   unit_bytes((double)of->found->cost.memory_bytes, b), n_why, of->why);
 }
 

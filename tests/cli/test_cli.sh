@@ -90,7 +90,9 @@ fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
 fails 'two operands' 2 "what is 'b'" plan a b
 fails 'no operand' 2 'which PLAN' check
 fails 'two forms' 2 'one form at a time' show x.plan --json --dot
-fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, e, d, p)" plan $model --mesh x=2
+fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, e, d, r, p)" plan $model --mesh x=2
+fails 'replicas of nothing' 2 '--mesh: r=2 repeats what --zero divides over d, and --zero is 0: d=4 alone says the same' \
+    plan $model --mesh d=2,r=2
 fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
 fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4
 fails 'batch that does not divide' 2 'global batch 16 is not a multiple of micro-batch 3 x d 2' \
@@ -211,7 +213,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 18' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 19' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json

@@ -163,12 +163,24 @@ d=8 --zero 2 --recompute selective --zero-messages block
 d=4,t=2 --zero 3 --recompute full --sequence-parallel
 d=2,t=2,p=2 --zero 2 --recompute full --schedule 1f1b
 d=4,p=2 --zero 3 --recompute selective --schedule interleaved --chunks 4
+d=4,r=2 --zero 3 --zero-messages block --recompute full
+d=2,r=2,t=2 --zero 1 --recompute full
 END
 
 # On many ranks latencies of single weights are what messages take.
 run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 512 --global-batch 512 --mesh d=512 --zero 3
 result "a block's messages are one on many ranks" \
     "$(grep -q "^zero .*; by block" "$folder/out" || echo "$err")"
+# Whose weights then come from a few nodes, not from all.
+run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 512 --global-batch 512 --mesh t=1,p=1 --micro-batch 1
+result 'replicas are found on many ranks' \
+    "$(grep -q "^mesh .* d=32 data x r=16 replica x" "$folder/out" || echo "$err $(grep ^mesh "$folder/out")")"
+run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 64 --global-batch 64 --replicas 8 --mesh t=1,p=1 --explain
+result 'replicas by hand' \
+    "$(grep -q "^mesh .* d=8 data x r=8 replica x" "$folder/out" || echo "$err $(grep ^mesh "$folder/out")")"
+fails 2 'r=2 repeats what --zero divides over d, and --zero is 0' \
+    plan models/gpt.lua --cluster h100-dgx --ranks 8 --mesh r=2 --zero 0
+fails 2 'r=3 does not divide 8 ranks' plan models/gpt.lua --cluster h100-dgx --ranks 8 --mesh r=3
 fails 2 "--zero-messages: 'all' is not block (one message for all weights of a block, one for all gradients) or weight (one for each)" \
     plan models/gpt.lua --zero 3 --mesh d=2 --zero-messages all
 

@@ -309,7 +309,7 @@ static inline Plan *fixture_plan(Arena *arena, const FixtureShape *shape, Diag *
     *plan = (Plan){.arena = arena,
                    .model = shape->name,
                    .fingerprint = 0x0123456789abcdef,
-                   .mesh = {{shape->t, 1, 1, shape->d, p}},
+                   .mesh = {{shape->t, 1, 1, shape->d, 1, p}},
                    .n_chunks = shape->n_chunks,
                    .micro_batch = 2,
                    .global_batch = 2 * shape->d * shape->n_micro,

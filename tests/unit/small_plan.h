@@ -116,7 +116,7 @@ static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
                    .eps = 1e-8,
                    .weight_decay = 0.1,
                    .max_norm = 1},
-        .options = {.mesh = {{f.t, 1, 1, f.d, f.p}},
+        .options = {.mesh = {{f.t, 1, 1, f.d, 1, f.p}},
                     .micro_batch = 2,
                     .global_batch = 2 * f.d * f.n_micro,
                     .n_chunks = f.n_chunks,

@@ -63,8 +63,11 @@ CollectiveGroup placement_group(const Placement *placement, int axis) {
                                       [MESH_DC] = placement->d,
                                       [MESH_DE] = placement->d,
                                       [MESH_DEC] = placement->d,
+                                      [MESH_R] = placement_r(placement),
                                       [MESH_P] = placement->p};
-    int stride = axis == MESH_T ? 1 : placement->t * (axis == MESH_P ? placement->d : 1);
+    int stride = axis == MESH_T ? 1 : placement->t;
+    if (axis == MESH_R || axis == MESH_P) stride *= placement->d;
+    if (axis == MESH_P) stride *= placement_r(placement);
     int per_node = placement->n_per_node / stride;
     if (per_node < 1) per_node = 1;
     if (per_node > sizes[axis]) per_node = sizes[axis];
@@ -74,7 +77,7 @@ CollectiveGroup placement_group(const Placement *placement, int axis) {
 }
 
 bool placement_border_crosses(const Placement *placement, int stage) {
-    int per_stage = placement->t * placement->d, last = (stage + 2) * per_stage - 1;
+    int per_stage = placement_width(placement), last = (stage + 2) * per_stage - 1;
     return stage * per_stage / placement->n_per_node != last / placement->n_per_node;
 }
 

@@ -232,7 +232,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     Process processes[MOST_RANKS] = {0};
     Arena *arena = arena_create();
     void *start[MOST_RANKS] = {NULL};
-    int n_ranks = layout->t * layout->d * layout->p * run_experts;
+    int n_ranks = layout->t * layout->d * layout->p * run_experts * run_replicas;
     snprintf(full, sizeof(full), "ranks with NCCL: %s",
              layout_name(variant->name, layout, name, sizeof(name)));
     check_begin(full);
@@ -288,7 +288,8 @@ static void check_start(void) {
 }
 
 int main(void) {
-    static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0};
+    static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0},
+                        replicated = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
     static const Layout of_two[] = {{1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
                                     {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}};
     static const Layout layouts[] = {
@@ -316,6 +317,9 @@ int main(void) {
     check_plan(&GPT, &layouts[3]);
     check_plan(&LLAMA, &layouts[3]);
     if (EACH == 1) check_plan(&GPT, &layouts[0]);
+    run_replicas = 2;
+    check_plan(&GPT, &replicated);
+    run_replicas = 1;
     run_zero = 1;
     run_experts = 2;
     check_plan(&EXPERTS, &of_experts);

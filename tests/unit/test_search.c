@@ -43,6 +43,35 @@ static void compare_front(Tried *tried, const StepCost *cost) {
     }
 }
 
+static void try_one(PipelineSim *sim, const LayoutCost *layout, const Candidate *c,
+                    const int *split, double limit_bytes, Tried *tried, Diag *diag) {
+    StepCost cost;
+    step_cost(&synthetic_costs, layout, c, split, &cost);
+    if ((double)cost.memory_bytes > limit_bytes) return;
+    if (!simulate_candidate(sim, &synthetic_costs, layout, c, split, &cost, diag)) {
+        BUG("%s", diag_text(diag));
+    }
+    tried->n++;
+    tried->best_us = fmin(tried->best_us, cost.step_us);
+    compare_front(tried, &cost);
+}
+
+/* Shards on one node, on four, on sixteen; or on all. */
+static void try_replicas(PipelineSim *sim, const LayoutCost *layout, Candidate c, const int *split,
+                         double limit_bytes, Tried *tried, Diag *diag) {
+    int data = c.d, node = synthetic_cluster.node.n_devices;
+    try_one(sim, layout, &c, split, limit_bytes, tried, diag);
+    if (!c.zero || !synthetic_cluster.software.repeats_shards) return;
+    for (c.r = 2; c.r < data; c.r++) {
+        c.d = data / c.r;
+        int width = c.t * c.d;
+        bool of_nodes = width == node || width == 4 * node || width == 16 * node;
+        if (c.d * c.r == data && of_nodes) {
+            try_one(sim, layout, &c, split, limit_bytes, tried, diag);
+        }
+    }
+}
+
 /* Simulates everything that fits. Written without the search's table. */
 static void try_all(const SearchRequest *request, double limit_bytes, Tried *tried) {
     Arena *arena = arena_create();
@@ -73,19 +102,11 @@ static void try_all(const SearchRequest *request, double limit_bytes, Tried *tri
                 const LayoutCost *layout =
                     model_costs_at(&synthetic_costs, c.t, c.sequence_parallel, c.recompute,
                                    c.micro_batch, &reason);
-                StepCost cost;
                 if (!layout || !split_blocks(&synthetic_costs, layout, candidate_path(&c),
                                              c.n_chunks, false, split)) {
                     continue;
                 }
-                step_cost(&synthetic_costs, layout, &c, split, &cost);
-                if ((double)cost.memory_bytes > limit_bytes) continue;
-                if (!simulate_candidate(sim, &synthetic_costs, layout, &c, split, &cost, diag)) {
-                    BUG("%s", diag_text(diag));
-                }
-                tried->n++;
-                tried->best_us = fmin(tried->best_us, cost.step_us);
-                compare_front(tried, &cost);
+                try_replicas(sim, layout, c, split, limit_bytes, tried, diag);
             }
         }
     }
@@ -112,6 +133,7 @@ static void use_random_case(SearchRequest *request) {
     }
     synthetic_cluster.software.overlaps_gradients = random_below(2);
     synthetic_cluster.software.overlaps_pipeline = random_below(2);
+    synthetic_cluster.software.repeats_shards = random_below(2);
 }
 
 static void test_optimum(Diag *diag) {

@@ -18,7 +18,7 @@ typedef struct Layout {
     int zero;
 } Layout;
 
-static int context = 1, experts = 1;       /* c and e, of what is priced and planned from now on */
+static int context = 1, experts = 1, replicas = 1; /* c, e and r, of all from now on */
 static const char *documents = NULL;       /* the separator */
 static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
 static int frozen_bits = 0;
@@ -36,9 +36,10 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                                [MESH_C] = context,
                                                [MESH_E] = experts,
                                                [MESH_D] = l->d,
+                                               [MESH_R] = replicas,
                                                [MESH_P] = l->p}},
                                      .micro_batch = l->b,
-                                     .global_batch = l->b * l->d * experts * l->n_micro,
+                                     .global_batch = l->b * l->d * experts * replicas * l->n_micro,
                                      .n_chunks = l->v,
                                      .schedule = l->schedule,
                                      .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
@@ -98,7 +99,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .joins_messages = joins && l->zero >= ZERO_GRADIENTS,
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
-                              .e = experts};
+                              .e = experts,
+                              .r = replicas};
     if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split))
         BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
@@ -191,7 +193,7 @@ static void compare(const Layout *l, Diag *diag) {
     if (frozen.key) settings[n++] = frozen;
     if (optimizer) settings[n++] = (ModelSetting){"optimizer", optimizer};
     Model *thin = model_load(arena, l->path, settings, n, 1, diag);
-    Model *whole = model_load(arena, l->path, settings, n, l->b * l->d * experts, diag);
+    Model *whole = model_load(arena, l->path, settings, n, l->b * l->d * experts * replicas, diag);
     if (!thin || !whole) BUG("%s", diag_text(diag));
     Priced x = price(arena, l, thin, diag);
     PlanRequest request = request_of(whole, l, x.split);
@@ -326,6 +328,17 @@ int main(void) {
         compare(&DIVIDED[i], diag);
     }
     context = 1;
+    static const Layout REPEATED[] = {
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 2, "1f1b", false, false, RECOMPUTE_NONE, 2},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 2, "1f1b", false, false, RECOMPUTE_FULL, 3},
+    };
+    check_begin("so it is with r");
+    replicas = 4;
+    for (size_t i = 0; i < sizeof(REPEATED) / sizeof(REPEATED[0]); i += LAYOUT_STEP) {
+        compare(&REPEATED[i], diag);
+    }
+    replicas = 1;
     static const Layout PACKED[] = {
         {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 64, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 2, 1, 2, 3, 4, 8, "interleaved", true, false, RECOMPUTE_NONE, 0},

@@ -28,6 +28,7 @@ static int run_zero = 0;
 static bool run_join_messages = true; /* of ZeRO-2 and 3 on CUDA */
 static int run_context = 1;           /* c */
 static int run_experts = 1;           /* e */
+static int run_replicas = 1;          /* r */
 static int run_expert_parts = 1;
 static Recompute run_recompute = RECOMPUTE_NONE;
 static int run_frozen_bits = 0;
@@ -65,7 +66,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                 bool cuda, DType precision) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
     run->model = model_load(run->arena, path, settings, n_settings,
-                            (int64_t)l->micro_batch * l->d * run_experts, run->diag);
+                            (int64_t)l->micro_batch * l->d * run_experts * run_replicas, run->diag);
     if (!run->model) return false;
     PlanRequest request = {.model = run->model->name,
                            .forward = run->model->graph,
@@ -77,6 +78,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                                  [MESH_C] = run_context,
                                                  [MESH_E] = run_experts,
                                                  [MESH_D] = l->d,
+                                                 [MESH_R] = run_replicas,
                                                  [MESH_P] = l->p}},
                                        .micro_batch = l->micro_batch,
                                        .global_batch = global_batch,
