@@ -19,8 +19,8 @@ typedef struct Layout {
 } Layout;
 
 static int context = 1, experts = 1, replicas = 1; /* c, e and r, of all from now on */
-static const char *documents = NULL;       /* the separator */
-static ModelSetting frozen = {NULL, NULL}; /* what freezes parameters */
+static const char *documents = NULL;               /* the separator */
+static ModelSetting frozen = {NULL, NULL};         /* what freezes parameters */
 static int frozen_bits = 0;
 static const char *optimizer = NULL;
 static bool joins = false; /* a block's messages, with ZeRO-2 and 3 */
