@@ -147,7 +147,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
                            .vocab = plan->vocab};
     if (o->out->options.device == DEVICE_CUDA) {
         o->obstacle.what = "on CUDA there are no caches yet";
-    } else if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] || plan->n_chunks > 1) {
+    } else if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
+               plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
         diag_error(o->diag, NO_LOC,
