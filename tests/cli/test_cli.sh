@@ -332,7 +332,7 @@ result 'no half file is left' "$(ls "$folder" | grep limited)"
 
 # --- building without GPU support ---
 # build_says ARGUMENT...: the recipe's line about it.
-build_says() { env -u MAKEFLAGS -u MAKELEVEL make -n B="$folder/build" "$@" all | grep -o "built without.*"; }
+build_says() { env -u MAKEFLAGS -u MAKELEVEL -u CUDA make -n B="$folder/build" "$@" all | grep -o "built without.*"; }
 said=$(build_says CUDA=no)
 result 'GPU support that is declined' "$([[ $said == *'(CUDA=no)'* ]] || echo "$said")"
 said=$(build_says CUDA_HOME="$folder" NVCC=)
