@@ -160,18 +160,17 @@ void html_put_mesh(StrBuf *out, const Mesh *mesh) {
     MeshPicture pic = picture_of(mesh);
     double width = pic.p.n * (pic.stage_width + pic.stage_gap) - pic.stage_gap +
                    (pic.p.n < pic.p.size ? 20 : 0);
-    html_open_section(
-        out, "mesh", "Mesh",
-        mesh->size[MESH_E] > 1
-            ? "A square is a rank. A row splits every tensor (t), a column experts (e, "
-              "ranks that follow one another) and the batch (d, e), and each sequence "
-              "(c), stages the layers (p)."
-        : mesh->size[MESH_C] > 1
-            ? "A square is a rank. A row splits every tensor (t), a column each "
-              "sequence (c, ranks that follow one another) and the batch (d), stages "
-              "the layers (p)."
-            : "A square is a rank. A row splits every tensor (t), a column the batch "
-              "(d), stages the layers (p).");
+    bool c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1;
+    const char *again = mesh->size[MESH_R] > 1 ? ", r" : "";
+    char text[256];
+    snprintf(text, sizeof(text),
+             "A square is a rank. A row splits every tensor (t), a column %sthe batch (d%s%s)%s, "
+             "stages the layers (p).",
+             e   ? "experts (e, ranks that follow one another) and "
+             : c ? "each sequence (c, ranks that follow one another) and "
+                 : "",
+             e ? ", e" : "", again, e ? ", and each sequence (c)" : "");
+    html_open_section(out, "mesh", "Mesh", text);
     strbuf_printf(
         out,
         "<svg class=\"mesh\" viewBox=\"0 0 %.0f %.0f\" style=\"width:%.0fpx;max-width:100%%"
