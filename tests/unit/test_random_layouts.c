@@ -24,7 +24,7 @@ typedef struct Pair {
     int n_layers, most_t, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
     Recompute recompute;
-    int zero;
+    int zero, replicas;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -122,6 +122,8 @@ static void pick_layout(Pair *pair) {
         l->n_chunks = 1 + turns;
         if (l->split && turns) pick_split(pair);
     }
+    pair->replicas = pair->zero && pick(pair, 0, 1) ? pick(pair, 2, 3) : 1;
+    pair->global_batch *= pair->replicas;
 }
 
 /* A pair to be made again from its seed alone. */
@@ -140,6 +142,7 @@ static void make_pair(Pair *pair, unsigned seed) {
     }
     run_recompute = pair->recompute; /* part of the name */
     run_zero = pair->zero;
+    run_replicas = pair->replicas;
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
     at = strlen(pair->name);
     snprintf(pair->name + at, sizeof(pair->name) - at, " of %d", pair->global_batch);
@@ -166,10 +169,12 @@ static bool check_pair(const Pair *pair) {
     Run run, one;
     check_begin(pair->name);
     run_zero = pair->zero;
+    run_replicas = pair->replicas;
     run_recompute = pair->recompute;
     bool planned = plan(&run, pair, &pair->layout, true);
     run_recompute = RECOMPUTE_NONE;
     run_zero = 0;
+    run_replicas = 1;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
         check_case_name[0] = '\0'; /* not a case */
