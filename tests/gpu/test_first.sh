@@ -2,7 +2,7 @@
 # tests/gpu/first where programs are scripts that say what a GPU would make them say: a part that
 # fails or hangs costs the others nothing, and what was said is in the files.
 set -u
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../.." || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/{tests/gpu,build/tests}
@@ -18,7 +18,7 @@ script perilune 'case "$*" in *no-graph*) echo it broke; exit 7 ;; *train*) echo
 for test in elementwise layers update; do script "tests/test_cuda_$test" 'echo ok case'; done
 # In a process group of its own, as what tests/run starts.
 script tests/test_cuda_attention 'echo ok case' "sh -c 'echo \$\$ >$folder/hangs; exec sleep 100'"
-export PERILUNE_TORCH= FIRST_LEAST=1 PERILUNE=build/perilune
+export PERILUNE_TORCH="" FIRST_LEAST=1 PERILUNE=build/perilune
 
 # check NAME WANTED SEEN
 check() {
@@ -47,6 +47,7 @@ check 'no time for any' 3 $?
 check 'a part that is none' "2 no part 'nothing': see tests/gpu/first --list" "$? $(cat "$folder/said")"
 
 known=" $(tests/gpu/test --list) processes "
+# shellcheck disable=SC2013 # words
 for name in $(sed -n 's/^[a-z0-9.-]* *[0-9]* *tests\/gpu\/test //p' tests/gpu/first); do
     [[ $known = *" $name "* ]] || echo "FAIL parts: tests/gpu/test has no '$name'"
 done
