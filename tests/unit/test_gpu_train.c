@@ -196,23 +196,55 @@ typedef struct NcclGraph {
     cudaStream_t stream;
     cudaGraph_t graph;
     cudaGraphExec_t executable;
-    float *memory; /* [2][N]: from, to */
+    float *memory;   /* [3][N]: from, to, and to of the group's second */
+    bool registered; /* as arenas are */
+    void *registration;
+    bool group; /* of an all-reduce and an all-gather, as blocks' messages are */
 } NcclGraph;
 
 enum { NCCL_COUNT = 1000 };
 
 /* From one buffer to another: NCCL gives nothing to the device where one rank sums in place. */
+static ncclResult_t call_nccl(const NcclGraph *g) {
+    const CuApi *api = g->api;
+    float *to = g->memory + NCCL_COUNT;
+    if (g->group) {
+        ncclResult_t status = api->ncclGroupStart();
+        if (status != ncclSuccess) return status;
+        status = api->ncclAllGather(g->memory, to + NCCL_COUNT, NCCL_COUNT, ncclFloat32, g->comm,
+                                    g->stream);
+        CHECK(status == ncclSuccess || status == ncclInProgress, "an all-gather of a group");
+    }
+    ncclResult_t status =
+        api->ncclAllReduce(g->memory, to, NCCL_COUNT, ncclFloat32, ncclSum, g->comm, g->stream);
+    if (!g->group) return status;
+    CHECK(status == ncclSuccess || status == ncclInProgress, "an all-reduce of a group");
+    return api->ncclGroupEnd();
+}
+
 static bool capture_nccl(NcclGraph *g) {
     const CuApi *api = g->api;
     size_t n_nodes = 0;
     bool fine =
         api->cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess &&
-        settle(api, g->comm,
-               api->ncclAllReduce(g->memory, g->memory + NCCL_COUNT, NCCL_COUNT, ncclFloat32,
-                                  ncclSum, g->comm, g->stream));
+        settle(api, g->comm, call_nccl(g));
     fine &= api->cudaStreamEndCapture(g->stream, &g->graph) == cudaSuccess;
     return fine && api->cudaGraphGetNodes(g->graph, NULL, &n_nodes) == cudaSuccess && n_nodes > 0 &&
            api->cudaGraphInstantiate(&g->executable, g->graph, 0) == cudaSuccess;
+}
+
+static bool allocate_nccl(NcclGraph *g) {
+    const CuApi *api = g->api;
+    const size_t bytes = 3 * NCCL_COUNT * sizeof(float);
+    void *memory = NULL;
+    if (g->registered) {
+        if (api->ncclMemAlloc(&memory, bytes) != ncclSuccess) return false;
+    } else if (api->cudaMalloc(&memory, bytes) != cudaSuccess) {
+        return false;
+    }
+    g->memory = memory;
+    return !g->registered ||
+           settle(api, g->comm, api->ncclCommRegister(g->comm, g->memory, bytes, &g->registration));
 }
 
 static bool open_nccl(NcclGraph *g) {
@@ -220,38 +252,40 @@ static bool open_nccl(NcclGraph *g) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     config.blocking = 0;
-    if (api->cudaMalloc((void **)&g->memory, 2 * NCCL_COUNT * sizeof(float)) != cudaSuccess ||
-        api->cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking) != cudaSuccess ||
+    if (api->cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking) != cudaSuccess ||
         api->ncclGetUniqueId(&id) != ncclSuccess) {
         return false;
     }
     ncclResult_t status = api->ncclCommInitRankConfig(&g->comm, 1, id, 0, &config);
-    return g->comm && settle(api, g->comm, status);
+    return g->comm && settle(api, g->comm, status) && allocate_nccl(g);
 }
 
 static void close_nccl(NcclGraph *g) {
     const CuApi *api = g->api;
     if (g->executable) api->cudaGraphExecDestroy(g->executable);
     if (g->graph) api->cudaGraphDestroy(g->graph);
+    if (g->registration) api->ncclCommDeregister(g->comm, g->registration);
+    if (g->memory && g->registered) api->ncclMemFree(g->memory);
     if (g->comm) {
         CHECK(settle(api, g->comm, api->ncclCommFinalize(g->comm)), "the end");
         api->ncclCommDestroy(g->comm);
     }
     if (g->stream) api->cudaStreamDestroy(g->stream);
-    if (g->memory) api->cudaFree(g->memory);
+    if (g->memory && !g->registered) api->cudaFree(g->memory);
 }
 
 /* A communicator of one rank: capture and replay. */
-static void check_nccl(void) {
+static void check_nccl(bool group) {
     enum { LAUNCHES = 3 };
-    NcclGraph g = {.api = cuda_api()};
+    NcclGraph g = {.api = cuda_api(), .registered = group, .group = group};
     const CuApi *api = g.api;
-    float host[2 * NCCL_COUNT] = {0};
+    float host[3 * NCCL_COUNT] = {0};
     if (!api->path[LIBRARY_nccl]) {
         printf("skip NCCL: not found: %s\n", api->error[LIBRARY_nccl]);
         return;
     }
-    check_begin("NCCL: a captured all-reduce of one rank");
+    check_begin(group ? "NCCL: a captured group of one rank in registered memory"
+                      : "NCCL: a captured all-reduce of one rank");
     for (int i = 0; i < NCCL_COUNT; i++) host[i] = (float)i;
     bool fine = open_nccl(&g);
     CHECK(fine, "a communicator: %s", g.comm ? api->ncclGetLastError(g.comm) : "none was made");
@@ -271,13 +305,16 @@ static void check_nccl(void) {
         for (int i = 0; i < NCCL_COUNT; i++) {
             CHECK(host[NCCL_COUNT + i] == (float)i, "element %d is %g", i,
                   (double)host[NCCL_COUNT + i]);
+            CHECK(!group || host[2 * NCCL_COUNT + i] == (float)i, "gathered element %d is %g", i,
+                  (double)host[2 * NCCL_COUNT + i]);
         }
     }
     close_nccl(&g);
     check_end();
 }
 #else
-static void check_nccl(void) {
+static void check_nccl(bool group) {
+    (void)group;
 }
 #endif
 
@@ -334,7 +371,8 @@ int main(void) {
     check_curve(DTYPE_BF16, 0.05);
     check_curve(DTYPE_F16, 0.05);
     check_fp8();
-    check_nccl();
+    check_nccl(false);
+    check_nccl(true);
     compare_print_worst();
     return check_report();
 }
