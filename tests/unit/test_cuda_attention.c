@@ -260,6 +260,8 @@ static void test_shapes(bool wgmma) {
         {1, 70, 1, 2, 128, true, 0, DTYPE_BF16, 0, 50, 0},
         {1, 66, 1, 1, 32, false, 1, DTYPE_F16, 20, 1.5f, 0},
         {1, 60, 1, 2, 20, true, -1, DTYPE_F32, 25, 2, 0},
+        /* rows that see nothing of the first tile of keys, and a high cap */
+        {1, 130, 1, 2, 64, true, 0, DTYPE_BF16, 64, 50, 0},
         /* Values' heads of another size, shorter and longer */
         {2, 70, 2, 1, 24, true, 0, DTYPE_F32, 0, 0, 16},
         {1, 45, 1, 3, 13, false, 0, DTYPE_F32, 0, 0, 50},

@@ -9,8 +9,9 @@
  * exact all the same. Sums are of this lane's columns until the end. */
 struct RunningSoftmax {
     static constexpr float RESCALE_AT = 8.0f;
-    /* Less than any score, and finite: a row that sees nothing of a tile has weights of zero. */
-    static constexpr float LOWEST = -1e38f;
+    /* Less than any score, and finite, also times the highest soft cap in base 2: a row that has
+     * seen nothing yet has weights of zero. */
+    static constexpr float LOWEST = -1e31f;
     float most[2], sum[2];
 
     __device__ __forceinline__ void begin(void) {
