@@ -265,7 +265,7 @@ test-gpu:
 	@tests/gpu/test
 
 bench-gpu:
-	@$(MAKE) --no-print-directory all $B/bench/bench_gpu
+	@$(MAKE) --no-print-directory all $B/bench/bench_gpu $B/bench/bench_generate
 	@tests/gpu/bench
 
 # Everything that test-gpu and bench-gpu need on a machine with a driver and CUDA's libraries.
@@ -273,6 +273,7 @@ bench-gpu:
 BUNDLED := B=build-bundle RELOCATABLE=yes $(if $(filter x86_64,$(shell uname -m)),ARCH=x86-64-v3)
 gpu-bundle:
 	@$(MAKE) --no-print-directory $(BUNDLED) all build-bundle/bench/bench_gpu \
+	  build-bundle/bench/bench_generate \
 	  $(GPU_TESTS:%=build-bundle/tests/test_%)
 	@tests/gpu/bundle build-bundle $(BUNDLE)
 

@@ -60,10 +60,9 @@ void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t coun
         if (!is_cache(node)) continue;
         const Type *type = &node->types[0];
         size_t all = (size_t)(type_elements(type) / type->dims[0] * dtype_bytes(type->dtype));
-        unsigned char *cache = engine_edit(engine, rank, node_value((Node *)node, 0));
+        unsigned char *cache = executor_address(rank, node_value((Node *)node, 0), 0);
         bool positions = keeps_positions(graph, node);
-        memcpy(cache + (size_t)to * all, cache + (size_t)from * all,
-               positions ? all / (size_t)type->dims[1] * (size_t)count : all);
-        engine->backend->commit(engine);
+        engine->backend->copy(engine, cache + (size_t)to * all, cache + (size_t)from * all,
+                              positions ? all / (size_t)type->dims[1] * (size_t)count : all);
     }
 }

@@ -47,6 +47,8 @@ typedef struct EngineBackend {
     /* Host memory to fill, zeroed unless it is the device's own; `commit` takes it there. */
     void *(*edit)(Engine *engine, void *at, size_t bytes);
     void (*commit)(Engine *engine);
+    /* Of device memory, to other device memory. */
+    void (*copy)(Engine *engine, void *to, const void *from, size_t bytes);
     /* Seconds to replay a step with kernels that do nothing. */
     double (*replay_seconds)(Engine *engine);
     int64_t (*call_count)(const Engine *engine);

@@ -107,8 +107,8 @@ static bool lengthen(Opening *o, PlanRequest *request) {
     return plan_load_model(o->args, o->args->arena, 1, request, o->diag);
 }
 
-static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision,
-                              int frozen_bits) {
+static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precision, int frozen_bits,
+                              DeviceKind device) {
     int64_t context = cli_int(o->args, OPT_POSITIONS, from->seq);
     DecodeRequest request = {.model = from->model,
                              .settings = from->settings,
@@ -119,7 +119,8 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
                              .precision = precision,
                              .frozen_bits = frozen_bits,
                              .sequences = o->out->n_texts,
-                             .chunk = context < CHUNK ? (int)context : CHUNK};
+                             .chunk = context < CHUNK ? (int)context : CHUNK,
+                             .cuda = device == DEVICE_CUDA};
     return decode_plan(o->args->arena, &request, &o->obstacle, o->diag);
 }
 
@@ -128,13 +129,13 @@ static Plan *plan_of_model(Opening *o) {
     PlanRequest request = {0};
     DeviceKind device;
     if (!device_from_args(o->args, &device, o->diag)) return NULL;
-    if (device == DEVICE_CUDA) o->obstacle.what = "on CUDA there are no caches yet";
     if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
     if (!check_causal("generate", o->args->arena, request.forward, o->diag)) return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
-    return make_decode_plan(o, &request, request.options.precision, request.options.frozen_bits);
+    return make_decode_plan(o, &request, request.options.precision, request.options.frozen_bits,
+                            device);
 }
 
 /* The same of a plan for training. */
@@ -145,10 +146,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
                            .n_blocks = plan->n_blocks,
                            .seq = plan->seq,
                            .vocab = plan->vocab};
-    if (o->out->options.device == DEVICE_CUDA) {
-        o->obstacle.what = "on CUDA there are no caches yet";
-    } else if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
-               plan->n_chunks > 1) {
+    if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
+        plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
         diag_error(o->diag, NO_LOC,
@@ -156,7 +155,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
                    " positions; a MODEL.lua may be given more",
                    plan->seq);
     } else {
-        return make_decode_plan(o, &request, plan->precision, 0); /* packed already */
+        /* Frozen weights are packed already. */
+        return make_decode_plan(o, &request, plan->precision, 0, o->out->options.device);
     }
     return NULL;
 }

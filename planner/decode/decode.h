@@ -28,6 +28,7 @@ typedef struct DecodeRequest {
     DType precision; /* of `forward` as it is, or, where that is f32, to be made */
     uint64_t seed;
     int sequences, chunk;
+    bool cuda; /* with room for what CUDA's kernels need; runs on CPUs, too */
 } DecodeRequest;
 
 /* Why a model cannot be decoded so: "shift: looks at other positions", at its Lua line. */

@@ -42,6 +42,7 @@ static Plan *new_plan(Arena *arena, const DecodeRequest *request) {
     plan->schedule = "";
     plan->lr_schedule = "";
     plan->precision = request->precision;
+    plan->cuda = request->cuda;
     plan->seed = request->seed;
     plan->n_stages = plan->n_programs = 1;
     plan->stages = ARENA_NEW(arena, Stage);
@@ -63,7 +64,7 @@ static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
         bool weight = node->op == OP_PARAM || node_is_copy(node);
         if (weight) plan->n_parameters += type_elements(&node->types[0]);
     }
-    plan_memory(program, N_DECODE_CHUNKS, false, plan->arena);
+    plan_memory(program, N_DECODE_CHUNKS, plan->cuda, plan->arena);
     plan_stage_layout(plan, plan->stages);
     plan->library_bytes = plan_library_bytes(plan);
     return verify_plan(plan, diag);

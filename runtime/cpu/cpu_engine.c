@@ -354,6 +354,11 @@ static void cpu_commit(Engine *engine) {
     (void)engine;
 }
 
+static void cpu_copy(Engine *engine, void *to, const void *from, size_t bytes) {
+    (void)engine;
+    memcpy(to, from, bytes);
+}
+
 static int64_t cpu_call_count(const Engine *engine) {
     const CpuEngine *threads = engine->backend_state;
     return threads->ranks[0].rank.train.count;
@@ -393,6 +398,7 @@ const EngineBackend CPU_BACKEND = {
     .view = cpu_view,
     .edit = cpu_edit,
     .commit = cpu_commit,
+    .copy = cpu_copy,
     .replay_seconds = cpu_replay_seconds,
     .call_count = cpu_call_count,
     .trace = cpu_trace,

@@ -16,27 +16,6 @@ bool cuda_bind_none(Binding *binding) {
     return bind_fail(binding, "has no CUDA kernel");
 }
 
-/* Decoding is the processor's. */
-bool cuda_bind_cache_append(Binding *binding) {
-    return cuda_bind_none(binding);
-}
-
-bool cuda_bind_cache_attention(Binding *binding) {
-    return cuda_bind_none(binding);
-}
-
-bool cuda_bind_cache_linear_attention(Binding *binding) {
-    return cuda_bind_none(binding);
-}
-
-bool cuda_bind_cache_convolve(Binding *binding) {
-    return cuda_bind_none(binding);
-}
-
-bool cuda_bind_select_row(Binding *binding) {
-    return cuda_bind_none(binding);
-}
-
 static bool push(Binding *binding, const Command *command) {
     command_list_push(cuda_emitter(binding)->list, command);
     return true;
@@ -91,9 +70,9 @@ bool cuda_push_attention(Binding *binding, const AttentionCommand *attention) {
 
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes) {
     if (!bytes) return true;
-    return push(
-        binding,
-        &(Command){.kind = COMMAND_COPY, .stream = STREAM_COMPUTE, .copy = {to, from, bytes}});
+    return push(binding, &(Command){.kind = COMMAND_COPY,
+                                    .stream = STREAM_COMPUTE,
+                                    .copy = {.to = to, .from = from, .bytes = bytes}});
 }
 
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes) {

@@ -2,6 +2,7 @@
  * blocks, how much shared memory. The latter follows from shapes, dtype and scale, so that results
  * of one set of kernels are the same on every device. */
 #include "runtime/cuda/bind.h"
+#include "runtime/cuda/group_division.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
@@ -191,16 +192,6 @@ static AttentionLaunches choose_launches(const AttentionShape *shape, AttentionK
     const TensorKernels *tensor = find_tensor(shape);
     if (tensor) return tensor_launches(tensor);
     return any_launches(shape->dtype, values > shape->head ? values : shape->head);
-}
-
-/* For all rows < 2^31: row / group = (row * factor >> 32) >> shift   (Granlund & Montgomery 1994).
- * Not for group 1, which needs no division. */
-static void set_group_division(AttentionSizes *sizes) {
-    uint32_t group = (uint32_t)sizes->group, bits = 0;
-    if (group <= 1) return;
-    while (1u << bits < group) bits++;
-    sizes->group_factor = (uint32_t)(((1ull << (31 + bits)) + group - 1) / group);
-    sizes->group_shift = bits - 1;
 }
 
 static int64_t padded_rows(int64_t rows) {

@@ -245,8 +245,11 @@ bool cuda_bind_rotary(Binding *b) {
     enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
-    if (b->node->n_inputs > 1) return bind_fail(b, "takes no places on CUDA");
-    RotaryArgs args = {.batch = 1, .inner = 1, .x = b->in[0], .y = b->out[0]};
+    RotaryArgs args = {.batch = 1,
+                       .inner = 1,
+                       .places = b->node->n_inputs > 1 ? b->in[1] : NULL,
+                       .x = b->in[0],
+                       .y = b->out[0]};
     for (int i = 0; i < x->rank - 1; i++) {
         if (i < seq) args.batch *= x->dims[i];
         if (i > seq) args.inner *= x->dims[i];
@@ -275,7 +278,8 @@ bool cuda_bind_rotary(Binding *b) {
     static_assert(sizeof(args.factors) == sizeof(scaling.factors), "as many in both");
     memcpy(args.factors, scaling.factors, sizeof(args.factors));
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
-    int64_t shares = divide_up(ENOUGH_BLOCKS, args.seq);
+    /* Places differ from sequence to sequence. */
+    int64_t shares = args.places ? args.batch : divide_up(ENOUGH_BLOCKS, args.seq);
     const int64_t pack = vector_elements(x);
     bool vectors = turned / 2 % pack == 0 && head % pack == 0;
     int threads = threads_for(vectors ? divide_up(pairs, pack) : pairs, 256);

@@ -184,6 +184,7 @@ typedef struct CopyCommand {
     void *to;
     const void *from;
     int64_t bytes;
+    bool to_host; /* `to` is pinned host memory */
 } CopyCommand;
 
 typedef struct FillCommand {

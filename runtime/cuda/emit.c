@@ -11,9 +11,30 @@
 
 #include <string.h>
 
+int64_t emit_decode_positions(const Plan *plan) {
+    const Graph *graph = plan->programs[0].graph;
+    int64_t most = 0;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        int64_t count = type_elements(&graph->nodes[n]->types[0]);
+        if (graph->nodes[n]->op == OP_INPUT && count > most) most = count;
+    }
+    return most;
+}
+
+Value emit_decode_logits(const Plan *plan, int chunk) {
+    const Graph *graph = plan->programs[0].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_OUTPUT && node->chunk == chunk) return node->inputs[0];
+    }
+    BUG("a chunk without logits");
+}
+
 int64_t emit_staging_bytes(const Plan *plan) {
-    int64_t batch = plan->global_batch * (plan_row(plan) + plan->seq + 1) * dtype_bytes(DTYPE_I32);
-    return (STAGING_HEADER + batch + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    int64_t numbers = plan->context ? N_DECODE_INPUTS * emit_decode_positions(plan)
+                                    : plan->global_batch * (plan_row(plan) + plan->seq + 1);
+    int64_t bytes = STAGING_HEADER + numbers * dtype_bytes(DTYPE_I32);
+    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
 /* One walk over a rank's tasks. */
@@ -74,14 +95,19 @@ static void emit_scalars(CudaWalk *walk) {
     }
 }
 
+/* The number of a staging slot, after its header, that the slice begins with. */
+static int64_t staged_first(const Plan *plan, const InputSlice *slice) {
+    int64_t batch = plan->global_batch * plan_row(plan);
+    if (slice->decode) return (slice->decode - 1) * emit_decode_positions(plan);
+    if (slice->labels) return slice->offset + batch;
+    return slice->offset + (slice->reference ? batch + plan->global_batch * plan->seq : 0);
+}
+
 static bool emit_input(void *user, const InputSlice *slice, const CallInfo *info) {
     CudaWalk *walk = user;
     const Plan *plan = walk->rank->plan;
-    int64_t batch = plan->global_batch * plan_row(plan);
     CopyInputArgs *args = ARENA_NEW(walk->rank->arena, CopyInputArgs);
-    int64_t first = slice->offset + (slice->labels      ? batch
-                                     : slice->reference ? batch + plan->global_batch * plan->seq
-                                                        : 0);
+    int64_t first = staged_first(plan, slice);
     *args = (CopyInputArgs){.state = walk->memory->state,
                             .staging = walk->memory->staging,
                             .slot_bytes = emit_staging_bytes(plan),
@@ -176,6 +202,42 @@ static bool emit_node(void *user, Binding *binding, const CallInfo *info) {
     return true;
 }
 
+/* The logits go to the host as the chunk's last command. */
+static void emit_logits(CudaWalk *walk, int chunk) {
+    const RankContext *rank = walk->rank;
+    Value logits = emit_decode_logits(rank->plan, chunk);
+    int64_t bytes = type_bytes(value_type(logits));
+    Command copy = {.kind = COMMAND_COPY,
+                    .stream = STREAM_COMPUTE,
+                    .info = {.rank = rank->rank, .block = NO_BLOCK, .chunk = chunk}};
+    Access *accesses = new_accesses(walk, 2);
+    copy.copy = (CopyCommand){.to = walk->memory->logits,
+                              .from = executor_address(rank, logits, 0),
+                              .bytes = bytes,
+                              .to_host = true};
+    accesses[0] = access_to(copy.copy.from, bytes, false);
+    accesses[1] = access_to(copy.copy.to, bytes, true);
+    copy.accesses = accesses;
+    copy.n_accesses = 2;
+    command_list_push(walk->emitter.list, &copy);
+}
+
+/* A chunk of a plan for decoding; or as many micro-batches' forward as the job has. */
+static bool emit_forward(CudaWalk *walk, EmitJob job, const Emitter *emitter, Diag *diag) {
+    const RankContext *rank = walk->rank;
+    if (job >= EMIT_DECODE) {
+        int chunk = (int)job - EMIT_DECODE;
+        if (!executor_emit_chunk(rank, chunk, 0, emitter, diag)) return false;
+        if (walk->memory->logits) emit_logits(walk, chunk);
+        return true;
+    }
+    int n_micro = job == EMIT_FIRST ? 1 : rank->plan->n_micro;
+    for (int micro = 0; micro < n_micro; micro++) {
+        if (!executor_emit_forward(rank, micro, emitter, diag)) return false;
+    }
+    return true;
+}
+
 /* The rank's walk; messages are left as they are. */
 static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob job, bool begin,
                       struct KernelCache *generated, CommandList *out, Diag *diag) {
@@ -192,10 +254,8 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
     if (job == EMIT_TRAIN) {
         emit_scalars(&walk);
         if (!executor_emit_train(rank, &emitter, diag)) return false;
-    }
-    int n_micro = job == EMIT_FIRST ? 1 : job == EMIT_FORWARD ? rank->plan->n_micro : 0;
-    for (int micro = 0; micro < n_micro; micro++) {
-        if (!executor_emit_forward(rank, micro, &emitter, diag)) return false;
+    } else if (!emit_forward(&walk, job, &emitter, diag)) {
+        return false;
     }
     if (memory->epilogues) {
         cuda_fold_epilogues(out, rank->program->graph, memory->epilogues, rank->arena);
@@ -213,7 +273,7 @@ static void push_copy(CommandList *out, const Command *command, StreamKind strea
                       const void *from, Arena *arena) {
     Command copy = {.kind = COMMAND_COPY, .stream = stream, .info = command->info};
     Access *accesses = ARENA_ARRAY(arena, Access, 2);
-    copy.copy = (CopyCommand){to, from, command->message.bytes};
+    copy.copy = (CopyCommand){.to = to, .from = from, .bytes = command->message.bytes};
     accesses[0] = access_to(from, command->message.bytes, false);
     accesses[1] = access_to(to, command->message.bytes, true);
     copy.accesses = accesses;

@@ -8,6 +8,7 @@ typedef int64_t WorkspaceBytes(const Node *node, const Type *inputs, const Type 
 
 static WorkspaceBytes *const WORKSPACE[N_OPS] = {
     [OP_ATTENTION_GRAD] = cuda_attention_grad_workspace_bytes,
+    [OP_CACHE_ATTENTION] = cuda_cache_attention_workspace_bytes,
     [OP_CONVOLVE_GRAD] = cuda_convolve_grad_workspace_bytes,
     [OP_EMBEDDING_GRAD] = cuda_embedding_grad_workspace_bytes,
     [OP_LAMB_MOMENTS] = cuda_lamb_workspace_bytes,

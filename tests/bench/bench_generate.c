@@ -1,7 +1,9 @@
 /* Tokens per second of reading and writing with caches, beside the way without and the bound that
  * memory sets: every weight is read once for a step of writing.
  *
- *     build/bench/bench_generate [SIZE...]      124m (GPT-2), 1b (Llama 3.2); all without
+ *     build/bench/bench_generate [SIZE...]      124m (GPT-2), 1b (Llama 3.2); both without
+ *     build/bench/bench_generate --cuda [SIZE...]
+ *         on a GPU, in bf16, of 8b (Llama 3.1), too
  */
 #include "frontend/lua/model.h"
 #include "planner/decode/decode.h"
@@ -56,13 +58,14 @@ static double read_bandwidth(void) {
 typedef struct Case {
     const char *model, *size;
 } Case;
-static const Case CASES[] = {{"gpt", "124m"}, {"llama", "1b"}};
+static const Case CASES[] = {{"gpt", "124m"}, {"llama", "1b"}, {"llama", "8b"}};
 
 static Model *load(Arena *arena, const Case *c, const char *seq, Diag *diag) {
     ModelSetting settings[] = {{"size", c->size}, {"seq", seq}};
     return model_load_shipped(arena, c->model, settings, 2, 1, diag);
 }
 
+/* bandwidth 0: on a GPU, whose memory's is not known. */
 static void bench_cached(const Case *c, DType precision, int sequences, double bandwidth) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
@@ -76,9 +79,11 @@ static void bench_cached(const Case *c, DType precision, int sequences, double b
                              .vocab = model->vocab,
                              .precision = precision,
                              .sequences = sequences,
-                             .chunk = CHUNK};
+                             .chunk = CHUNK,
+                             .cuda = bandwidth == 0};
+    const EngineOptions options = {.device = bandwidth == 0 ? DEVICE_CUDA : DEVICE_CPU};
     Plan *plan = decode_plan(arena, &request, &obstacle, diag);
-    Engine *engine = plan ? engine_create(plan, &(EngineOptions){0}, diag) : NULL;
+    Engine *engine = plan ? engine_create(plan, &options, diag) : NULL;
     if (!engine) BUG("%s", diag_text(diag));
     engine_init_parameters(engine);
     Decoder *decoder = decoder_create(engine, plan, arena);
@@ -103,9 +108,11 @@ static void bench_cached(const Case *c, DType precision, int sequences, double b
     double step = median(seconds, N_SAMPLES);
     double bytes = (double)plan->programs->class_bytes[CLASS_PARAMETER];
     printf("%-6s %-5s %-5s %3d side by side: reads %7.1f tokens/s, writes %7.1f (%6.2f ms a step), "
-           "%5.1f GB/s of weights, %3.0f %% of reading alone\n",
+           "%5.1f GB/s of weights",
            c->model, c->size, dtype_name(precision), sequences, PROMPT / reading, sequences / step,
-           1e3 * step, bytes / step / 1e9, 100 * bytes / step / bandwidth);
+           1e3 * step, bytes / step / 1e9);
+    if (bandwidth > 0) printf(", %3.0f %% of reading alone", 100 * bytes / step / bandwidth);
+    printf("\n");
     fflush(stdout);
     engine_destroy(engine);
     diag_destroy(diag);
@@ -149,24 +156,31 @@ static void bench_window(const Case *c) {
     arena_destroy(arena);
 }
 
-static bool wanted(const char *size, int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], size) == 0) return true;
+/* The largest is for GPUs. */
+static bool wanted(const char *size, bool cuda, int n_sizes, char **sizes) {
+    for (int i = 0; i < n_sizes; i++) {
+        if (strcmp(sizes[i], size) == 0) return true;
     }
-    return argc < 2;
+    return n_sizes == 0 && (cuda || strcmp(size, "8b") != 0);
 }
 
 int main(int argc, char **argv) {
     static const int SEQUENCES[] = {1, 4, 8, 16};
-    double bandwidth = read_bandwidth();
-    printf("%d threads read %.1f GB/s\n", omp_get_max_threads(), bandwidth / 1e9);
+    const bool cuda = argc > 1 && strcmp(argv[1], "--cuda") == 0;
+    const char *why;
+    if (cuda && !engine_cuda_available(&why)) {
+        fprintf(stderr, "bench_generate: %s\n", why);
+        return 1;
+    }
+    double bandwidth = cuda ? 0 : read_bandwidth();
+    if (!cuda) printf("%d threads read %.1f GB/s\n", omp_get_max_threads(), bandwidth / 1e9);
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        if (!wanted(CASES[i].size, argc, argv)) continue;
+        if (!wanted(CASES[i].size, cuda, argc - 1 - cuda, argv + 1 + cuda)) continue;
         for (size_t s = 0; s < sizeof(SEQUENCES) / sizeof(SEQUENCES[0]); s++) {
-            bench_cached(&CASES[i], DTYPE_F32, SEQUENCES[s], bandwidth);
+            if (!cuda) bench_cached(&CASES[i], DTYPE_F32, SEQUENCES[s], bandwidth);
             bench_cached(&CASES[i], DTYPE_BF16, SEQUENCES[s], bandwidth);
         }
-        if (strcmp(CASES[i].size, "124m") == 0) bench_window(&CASES[i]);
+        if (!cuda && strcmp(CASES[i].size, "124m") == 0) bench_window(&CASES[i]);
     }
     return 0;
 }

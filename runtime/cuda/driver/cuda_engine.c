@@ -19,7 +19,8 @@ typedef struct CudaEngine {
     CudaDevice device;
     ReplayContext context;
     Replay replays[N_EMIT_JOBS];
-    Replay *running; /* what the device has been given last */
+    int first_job, end_job; /* the plan's */
+    Replay *running;        /* what the device has been given last */
     ReplayMode mode;
     KernelCache *generated;
     GeneratedModules *modules;
@@ -29,6 +30,7 @@ typedef struct CudaEngine {
     AttentionCheck attention; /* asks it */
     bool told;                /* that an epilogue is missing */
     int64_t slot_bytes;
+    const void *decoded; /* logits on the device that the last run has copied to memory.logits */
     int first_local, n_local; /* ranks whose arenas are here */
     NcclWorld *world;         /* several processes; else NULL */
     bool aborted;             /* its communicators are */
@@ -88,6 +90,24 @@ static bool allocate_arena(CudaEngine *cuda, RankContext *rank, Diag *diag) {
                       "clearing a rank's arena");
 }
 
+/* Pinned memory for the largest of the chunks' logits. */
+static bool allocate_logits(CudaEngine *cuda, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    void *logits = NULL;
+    int64_t most = 0;
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+        Value of = emit_decode_logits(cuda->engine->plan, chunk);
+        int64_t bytes = type_bytes(value_type(of));
+        if (bytes > most) most = bytes;
+    }
+    if (!cuda_check(api, api->cudaHostAlloc(&logits, (size_t)most, cudaHostAllocDefault), diag,
+                    "allocating memory for logits")) {
+        return false;
+    }
+    cuda->memory.logits = logits;
+    return true;
+}
+
 static bool allocate(CudaEngine *cuda, Diag *diag) {
     Engine *engine = cuda->engine;
     const CuApi *api = cuda->device.api;
@@ -116,6 +136,7 @@ static bool allocate(CudaEngine *cuda, Diag *diag) {
         return false;
     }
     cuda->memory.staging = staging;
+    if (engine->plan->context && !allocate_logits(cuda, diag)) return false;
     memset(staging, 0, (size_t)(STAGING_SLOTS * cuda->slot_bytes));
     return cuda_check(api, api->cudaMemsetAsync(state, 0, sizeof(DeviceState), NULL), diag,
                       "clearing the step's state") &&
@@ -199,7 +220,7 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
     Engine *engine = cuda->engine;
     double start = engine_now();
     cuda->generated = kernel_cache_create(engine->arena);
-    for (int job = 0; job < N_EMIT_JOBS; job++) {
+    for (int job = cuda->first_job; job < cuda->end_job; job++) {
         bool fine = cuda->n_local == 1
                         ? emit_rank(&engine->ranks[cuda->first_local], &cuda->memory, (EmitJob)job,
                                     cuda->generated, &lists[job], diag)
@@ -275,12 +296,26 @@ static bool prepare_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag 
     }
     cuda->modules = generated_modules_load(&cuda->device, cuda->generated, engine->arena, diag);
     if (!cuda->modules) return false;
-    for (int job = 0; job < N_EMIT_JOBS; job++) {
+    for (int job = cuda->first_job; job < cuda->end_job; job++) {
         if (!replay_prepare(&cuda->replays[job], &cuda->context, &lists[job], diag)) return false;
     }
     tell_tuning(cuda);
     engine->attention = attention_choice_describe(&cuda->attentions);
     return true;
+}
+
+/* The chunk's inputs, each of as many numbers as the chunk has. */
+static void stage_chunk(const CudaEngine *cuda, unsigned char *to) {
+    const Engine *engine = cuda->engine;
+    const Graph *graph = engine->plan->programs[0].graph;
+    const size_t pitch = (size_t)emit_decode_positions(engine->plan) * sizeof(int32_t);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_INPUT || node->chunk != engine->input.chunk) continue;
+        int input = decode_input_find(node_string(node, ATTR_name));
+        memcpy(to + (size_t)input * pitch, engine->input.decode[input],
+               (size_t)type_bytes(&node->types[0]));
+    }
 }
 
 /* Writes what the next launch takes over into its staging slot. */
@@ -300,6 +335,10 @@ static void stage(CudaEngine *cuda) {
     size_t sequence = (size_t)plan->global_batch * sizeof(int32_t);
     size_t tokens = sequence * (size_t)plan_row(plan), labels = sequence * (size_t)plan->seq;
     memcpy(slot, &state, sizeof(state));
+    if (plan->context) {
+        stage_chunk(cuda, slot + STAGING_HEADER);
+        return;
+    }
     if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, tokens);
     if (input->labels) memcpy(slot + STAGING_HEADER + tokens, input->labels, labels);
     unsigned char *reference = slot + STAGING_HEADER + tokens + labels;
@@ -316,23 +355,42 @@ static bool keeps_state(void *user, const Command *command) {
     return !node || node->phase != PHASE_UPDATE || op_alias(node, 0) < 0;
 }
 
+/* Every chunk, of sequences and positions that there are not: caches stay as they are. */
+static bool warm_up_chunks(CudaEngine *cuda, Diag *diag) {
+    Engine *engine = cuda->engine;
+    const int64_t most = emit_decode_positions(engine->plan);
+    int32_t *none = ARENA_ARRAY(engine->arena, int32_t, most + 1);
+    for (int64_t i = 0; i < most; i++) none[i] = -1;
+    for (int chunk = 0; chunk < N_DECODE_CHUNKS; chunk++) {
+        engine->input = (StepInput){.chunk = chunk};
+        for (int i = 0; i < N_DECODE_INPUTS; i++) engine->input.decode[i] = none;
+        stage(cuda);
+        cuda->running = &cuda->replays[EMIT_DECODE + chunk];
+        if (!replay_issue(cuda->running, NULL, NULL, NULL, diag) ||
+            !replay_wait(cuda->running, diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* One step without the update, issued command by command, and of the other jobs what libraries do
  * there alone: they load lazily, and NCCL connects, which must not happen while a graph is
  * captured. */
 static bool warm_up(CudaEngine *cuda, Diag *diag) {
+    if (cuda->engine->plan->context) return warm_up_chunks(cuda, diag);
     cuda->engine->input = (StepInput){.step = 1, .train = true};
     stage(cuda);
     cuda->running = &cuda->replays[EMIT_TRAIN];
     if (!replay_issue(cuda->running, keeps_state, NULL, NULL, diag)) return false;
-    for (int job = 0; job < N_EMIT_JOBS; job++) {
-        if (job == EMIT_TRAIN) continue;
+    for (int job = EMIT_TRAIN + 1; job < cuda->end_job; job++) {
         if (!replay_issue_new_entries(&cuda->replays[job], cuda->running, diag)) return false;
     }
     return replay_wait(cuda->running, diag);
 }
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
-    for (int job = 0; job < N_EMIT_JOBS; job++) {
+    for (int job = cuda->first_job; job < cuda->end_job; job++) {
         int64_t n_nodes = command_count_nodes(&cuda->replays[job].list);
         if (cuda->mode == REPLAY_GRAPH && n_nodes > NODE_BUDGET && cuda->first_local == 0) {
             fprintf(stderr, "the step's graph would have %lld nodes, over %d: replayed in pieces\n",
@@ -385,6 +443,8 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     CommandList lists[N_EMIT_JOBS] = {{0}};
     engine->backend_state = cuda;
     cuda->engine = engine;
+    cuda->first_job = emit_first_job(engine->plan);
+    cuda->end_job = emit_end_job(engine->plan);
     cuda->mode = options->no_graph    ? REPLAY_EAGER
                  : options->segmented ? REPLAY_SEGMENTED
                                       : REPLAY_GRAPH;
@@ -420,6 +480,7 @@ static void cuda_destroy(Engine *engine) {
         if (cuda->memory.progress) api->cudaFreeHost(cuda->memory.progress);
         if (cuda->memory.state) api->cudaFree(cuda->memory.state);
         if (cuda->memory.staging) api->cudaFreeHost((void *)cuda->memory.staging);
+        if (cuda->memory.logits) api->cudaFreeHost(cuda->memory.logits);
         cuda_device_close(&cuda->device);
     }
     free(cuda->host);
@@ -438,6 +499,7 @@ static unsigned char *host_buffer(CudaEngine *cuda, size_t bytes) {
 static const void *cuda_view(Engine *engine, const void *at, size_t bytes) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
+    if (at == cuda->decoded) return cuda->memory.logits;
     void *host = host_buffer(cuda, bytes);
     if (api->cudaMemcpy(host, at, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) {
         memset(host, 0xff, bytes); /* not numbers: what reads them stops */
@@ -460,6 +522,16 @@ static void cuda_commit(Engine *engine) {
      * stream, which a step's streams do not wait for. */
     if (api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes, cudaMemcpyHostToDevice) !=
             cudaSuccess ||
+        api->cudaStreamSynchronize(NULL) != cudaSuccess) {
+        cuda->failed = true;
+    }
+}
+
+static void cuda_copy(Engine *engine, void *to, const void *from, size_t bytes) {
+    CudaEngine *cuda = engine->backend_state;
+    const CuApi *api = cuda->device.api;
+    if (bytes == 0) return;
+    if (api->cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice) != cudaSuccess ||
         api->cudaStreamSynchronize(NULL) != cudaSuccess) {
         cuda->failed = true;
     }
@@ -514,12 +586,15 @@ static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
                         diag);
 }
 
+static const void *decoded_logits(const Engine *engine) {
+    Value logits = emit_decode_logits(engine->plan, engine->input.chunk);
+    return executor_address(&engine->ranks[0], logits, 0);
+}
+
 static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
-    static const EmitJob EMITTED[] = {[JOB_TRAIN] = EMIT_TRAIN,
-                                      [JOB_FORWARD] = EMIT_FORWARD,
-                                      [JOB_FIRST] = EMIT_FIRST,
-                                      [JOB_CHECK] = EMIT_TRAIN,
-                                      [JOB_PROFILE] = EMIT_TRAIN};
+    static const EmitJob EMITTED[] = {
+        [JOB_TRAIN] = EMIT_TRAIN,   [JOB_FORWARD] = EMIT_FORWARD, [JOB_FIRST] = EMIT_FIRST,
+        [JOB_DECODE] = EMIT_DECODE, [JOB_CHECK] = EMIT_TRAIN,     [JOB_PROFILE] = EMIT_TRAIN};
     CudaEngine *cuda = engine->backend_state;
     if (cuda->failed || cuda->aborted) {
         diag_error(diag, NO_LOC, "CUDA: %s",
@@ -534,10 +609,11 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     stage(cuda);
     double start = engine_now();
     bool visited = job == JOB_CHECK || job == JOB_PROFILE;
-    cuda->running = &cuda->replays[EMITTED[job]];
+    cuda->running = &cuda->replays[EMITTED[job] + (job == JOB_DECODE ? engine->input.chunk : 0)];
     bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
     cuda->launch_seconds = engine_now() - start;
     fine = fine && replay_wait(cuda->running, diag);
+    cuda->decoded = job == JOB_DECODE ? decoded_logits(engine) : NULL;
     if (!fine) fail_job(cuda, diag);
     if (cuda->world) {
         control_update_progress(engine->control, -1, 0, 0, false, "between steps");
@@ -582,6 +658,7 @@ const EngineBackend *cuda_backend(void) {
                                           .view = cuda_view,
                                           .edit = cuda_edit,
                                           .commit = cuda_commit,
+                                          .copy = cuda_copy,
                                           .replay_seconds = cuda_replay_seconds,
                                           .call_count = cuda_call_count,
                                           .trace = cuda_trace};

@@ -194,11 +194,12 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                                &command->attention, stream),
                                diag);
     case COMMAND_COPY:
-        return cuda_check(api,
-                          api->cudaMemcpyAsync(command->copy.to, command->copy.from,
-                                               (size_t)command->copy.bytes,
-                                               cudaMemcpyDeviceToDevice, stream),
-                          diag, "a copy");
+        return cuda_check(
+            api,
+            api->cudaMemcpyAsync(
+                command->copy.to, command->copy.from, (size_t)command->copy.bytes,
+                command->copy.to_host ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice, stream),
+            diag, "a copy");
     case COMMAND_FILL:
         return cuda_check(api,
                           api->cudaMemsetAsync(command->fill.to, command->fill.byte,

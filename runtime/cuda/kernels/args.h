@@ -3,6 +3,8 @@
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_H
 #define RUNTIME_CUDA_KERNELS_ARGS_H
 
+#include "runtime/cuda/kernels/args_attention.h"
+#include "runtime/cuda/kernels/args_cache.h"
 #include "runtime/cuda/kernels/args_collective.h"
 #include "runtime/cuda/kernels/args_layers.h"
 #include "runtime/cuda/kernels/args_layout.h"
@@ -44,69 +46,5 @@ typedef struct CopyScalarArgs {
     int32_t which; /* a StepScalar */
     float *to;
 } CopyScalarArgs;
-
-/* attention_forward.cu, attention_backward.cu, the same on wgmma, attention_any.cu */
-
-/* q [batch, seq, kv_heads, group, head] and k, v [batch, keys, kv_heads, head]. For one key/value
- * head the query rows are all (position, group member) pairs: row = position * group + member.
- * Where there is a part of the queries only, in two runs, its position among the keys is that and
- * `first`, from split_rows on that and `second`. */
-typedef struct AttentionSizes {
-    int32_t batch, seq, kv_heads, group, head;
-    int32_t values; /* numbers of a head of v, o and their gradients; up to heads of 128, head */
-    int32_t keys, split_rows, first, second;
-    int32_t causal;
-    int32_t before, after;              /* positions around its own that a row sees; seq: all */
-    int32_t rows;                       /* seq * group */
-    int32_t rows_padded;                /* to ATTENTION_ROW_PAD: a head's part of the workspace */
-    uint32_t group_factor, group_shift; /* row / group: attention_position */
-    float scale;                        /* of scores */
-    float cap_factor;                   /* scores are tanh of q k times it; 0: they are q k, */
-    float lse_scale, scale_log2;        /* times this, for e^x and for 2^x */
-    int32_t tiles;                      /* of this kernel per key/value head */
-    int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
-    const int32_t *starts;              /* [batch, seq]: runtime/cpu/attention.h; or NULL */
-} AttentionSizes;
-
-enum {
-    ATTENTION_TILE = 128,            /* rows or keys that a block owns, */
-    ATTENTION_STEP = 64,             /* and keys or rows that it passes over at a time; */
-    ATTENTION_QUERIES_STEP = 32,     /* in attention_queries_* */
-    ATTENTION_WIDE_STEP = 32,        /* Heads over 128: in all but attention_queries_*, */
-    ATTENTION_QUERIES_STEP_192 = 64, /* where they are as many as shared memory has room for; */
-    ATTENTION_QUERIES_STEP_256 = 16,
-    ATTENTION_KEYS_TILE_256 = 64, /* and heads of 256 have fewer keys in a block. */
-    ATTENTION_ANY_TILE = 32,      /* both in attention_any_* */
-    ATTENTION_ANY_HEAD = 256,     /* the longest head of attention_any_* */
-    ATTENTION_ROW_PAD = 128,      /* a multiple of every tile of rows */
-    ATTENTION_DELTA_LANES = 8,    /* threads per row in attention_delta_* */
-
-    ATTENTION_WGMMA_THREADS = 256, /* of all of attention_*_wgmma_*; tiles are ATTENTION_TILE. */
-    ATTENTION_WGMMA_STEP_64 = 64, /* Keys at a time forward, by the heads that the kernel is for, */
-    ATTENTION_WGMMA_STEP_128 = 128,
-    ATTENTION_WGMMA_STEP_192 = 128,
-    ATTENTION_WGMMA_QUERIES_STEP_64 = 64, /* in attention_queries_*, */
-    ATTENTION_WGMMA_QUERIES_STEP_128 = 128,
-    ATTENTION_WGMMA_QUERIES_STEP_192 = 64,
-    ATTENTION_WGMMA_KEYS_STEP = 64, /* and rows at a time in attention_keys_*. */
-};
-
-/* q, k, v, o of the kernel's dtype. */
-typedef struct AttentionForwardArgs {
-    AttentionSizes sizes;
-    const void *q, *k, *v;
-    void *o;
-    float *lse; /* [batch, seq, kv_heads, group], natural logarithm */
-} AttentionForwardArgs;
-
-/* lse2 and delta: workspace, [batch, kv_heads, rows_padded] f32. */
-typedef struct AttentionBackwardArgs {
-    AttentionSizes sizes;
-    const void *q, *k, *v, *o, *d_o;
-    const float *lse;
-    void *dq, *dk, *dv;
-    float *lse2;  /* lse in base 2; infinite in the padding, so that its rows get no weights */
-    float *delta; /* sum over head of o do; 0 in the padding */
-} AttentionBackwardArgs;
 
 #endif

@@ -135,8 +135,9 @@ typedef struct RelativeArgs {
 } RelativeArgs;
 
 /* rotary.cu: x, y [batch, seq, inner, head]; position of row s is first + s, from split on second +
- * s; pair i turns by 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may
- * be x. The sines and cosines are times `scale`. */
+ * s, or places [batch, seq] say it, a block for each of them; pair i turns by 2^(i log2_step)
+ * radians per position, stretched as ir/ops/rotary.h says. y may be x. The sines and cosines are
+ * times `scale`. */
 enum { ROTARY_FACTORS = 128 };
 typedef struct RotaryArgs {
     int64_t batch, seq, inner, split, first, second;
@@ -144,6 +145,7 @@ typedef struct RotaryArgs {
     float direction;            /* 1 or -1 */
     double log2_step;
     double factor, few, many, context; /* context 0: all pairs alike */
+    const int32_t *places;             /* or NULL */
     const void *x;
     void *y;
     float scale;

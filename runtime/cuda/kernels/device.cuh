@@ -10,9 +10,10 @@
 
 #ifdef __CUDACC__
 #define KERNEL_FUNCTION extern "C" __global__ void
-/* `name` points to the launch's dynamic shared memory, aligned for any use of it (wgmma's tiles). */
+/* `name` points to the launch's dynamic shared memory, aligned for any use of it (wgmma's tiles).
+ */
 #define DYNAMIC_SHARED(type, name)                                                                 \
-    extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];                         \
+    extern __shared__ __align__(1024) unsigned char dynamic_shared_bytes[];                        \
     type *name = reinterpret_cast<type *>(dynamic_shared_bytes)
 #else
 /* With C++ linkage, since the CPU's kernels have some of these names. */
@@ -43,6 +44,17 @@ static __device__ __forceinline__ void store_as(int dtype, void *out, int64_t at
     } else {
         store((float *)out + at, x);
     }
+}
+
+static __device__ __forceinline__ float round_as(int dtype, float x) {
+    return dtype == DTYPE_BF16  ? to_float(Low<bf16_t>::round(x))
+           : dtype == DTYPE_F16 ? to_float(Low<f16_t>::round(x))
+                                : x;
+}
+static __device__ __forceinline__ float load_as(int dtype, const void *from, int64_t at) {
+    return dtype == DTYPE_BF16  ? load((const bf16_t *)from + at)
+           : dtype == DTYPE_F16 ? load((const f16_t *)from + at)
+                                : load((const float *)from + at);
 }
 
 /* 2^x to about 2 ulp, in one instruction; results below 2^-126 are 0, so 2^-inf is. */

@@ -82,16 +82,6 @@ struct Run {
 static __device__ __forceinline__ int bytes_of(int dtype) {
     return dtype == DTYPE_F32 ? 4 : 2;
 }
-static __device__ __forceinline__ float round_as(int dtype, float x) {
-    return dtype == DTYPE_BF16  ? to_float(Low<bf16_t>::round(x))
-           : dtype == DTYPE_F16 ? to_float(Low<f16_t>::round(x))
-                                : x;
-}
-static __device__ __forceinline__ float load_as(int dtype, const void *from, int64_t at) {
-    return dtype == DTYPE_BF16  ? load((const bf16_t *)from + at)
-           : dtype == DTYPE_F16 ? load((const f16_t *)from + at)
-                                : load((const float *)from + at);
-}
 static __device__ __forceinline__ float4 load_four(int dtype, const void *from) {
     if (dtype == DTYPE_F32) return *(const float4 *)from;
     const uint2 pairs = *(const uint2 *)from;

@@ -50,7 +50,8 @@ template <typename T> static __device__ __forceinline__ void rotary_position(con
     enum { V = VectorOf<T>::N };
     DYNAMIC_SHARED(float2, table);
     const int half = a.turned / 2;
-    const int64_t position = blockIdx.x + (blockIdx.x < a.split ? a.first : a.second);
+    const int64_t position = a.places ? a.places[blockIdx.y * a.seq + blockIdx.x]
+                                      : blockIdx.x + (blockIdx.x < a.split ? a.first : a.second);
     for (int i = threadIdx.x; i < half; i += blockDim.x) {
         const double one = exp2(i * a.log2_step) * 0.15915494309189533577; /* 1 / 2 pi */
         const double turns = (double)position * stretch(a, i, one);
