@@ -37,7 +37,7 @@ static void attend(const RefCall *call, const Point *p, const Type *row, const T
     bool known = cache_point(call, 1, 3, p, &at);
     int64_t place = known ? at.at[cache->axes[1]] : -1, first = place - window + 1;
     if (first < 0) first = 0;
-    if (call->node->n_inputs > 5 && ref_read(call, 5, p) > (double)first) {
+    if (known && call->node->n_inputs > 5 && ref_read(call, 5, p) > (double)first) {
         first = (int64_t)fmin(ref_read(call, 5, p), (double)place);
     }
     Point d = *p;

@@ -125,6 +125,9 @@ static void test_attention(void) {
         {1, 23, 2, 3, 64, 150, BF16, "#160", 0, NULL, 0, 0, 0, false},
         {2, 70, 1, 1, 32, 100, BF16, "#100", 0, NULL, 0, 0, 0, false},
         {1, 5, 1, 7, 80, 140, F16, "#140", 0, NULL, 0, 0, 0, false},
+        /* so many heads that a run is of several tiles; peaked, so that maxima grow */
+        {2, 1, 66, 2, 32, 300, BF16, "#300", 0, NULL, 0, 2, 0, false},
+        {1, 1, 132, 1, 20, 130, F32, "#130", 0, NULL, 0, 2, 0, false},
         /* windows, documents, soft caps, peaked */
         {2, 6, 2, 2, 64, 260, BF16, "#260", 33, NULL, 0, 0, 0, false},
         {2, 4, 1, 3, 32, 200, F16, "#200", 0, "#200", 2, 1, 0, false},
@@ -182,7 +185,8 @@ static void test_states(void) {
     INPUT(2, "", "A[batch=1, seq=5, value=" values "]")                                            \
     INPUT(3, "", "f32[sequences=2, head=" keys ", value=" values "]")                              \
     INPUT(4, "#2", "i32[batch=1]")                                                                 \
-    INPUT(5, places, "i32[batch=1, seq=5]") INPUT(6, "-", "f32[batch=1, seq=5]")                   \
+    INPUT(5, places, "i32[batch=1, seq=5]")                                                        \
+    INPUT(6, "-", "f32[batch=1, seq=5]")                                                           \
         INPUT(7, "+", "f32[batch=1, seq=5]") "%8:2 = cache_linear_attention(%0, %1, %2, %3, %4, "  \
                                              "%5, %6, %7) {seq=seq, head=head, scale=1} "          \
                                              ": A[batch=1, seq=5, value=" values                   \
@@ -202,7 +206,8 @@ static void test_convolve(void) {
     INPUT(0, "", "A[batch=" batch ", seq=" seq ", cols=" cols "]")                                 \
     INPUT(1, "", "A[sequences=3, before=" before ", cols=" cols "]")                               \
     INPUT(2, "", "f32[taps=" taps ", cols=" cols "]")                                              \
-    INPUT(3, "#4", "i32[batch=" batch "]") INPUT(4, places, "i32[batch=" batch ", seq=" seq "]")   \
+    INPUT(3, "#4", "i32[batch=" batch "]")                                                         \
+    INPUT(4, places, "i32[batch=" batch ", seq=" seq "]")                                          \
         INPUT(5, "#4",                                                                             \
               "i32[batch=" batch ", seq=" seq                                                      \
               "]") "%6:2 = cache_convolve(%0, %1, %2, %3, %4, %5) {seq=seq, axis=taps} : "         \

@@ -1,11 +1,10 @@
 /* Decoding by captured graphs, on the fake of CUDA's libraries: every kind of cache and state, from
  * models and side by side, against training's forward pass on the CPU, as test_decode has it.
  *
- * Would catch: inputs of a chunk in another's place, or of the launch before; caches that a warm-up
- * or a capture has touched; logits of another chunk, or not copied yet; sequences that are not
- * copied on the device; a wait left out between a cache's writer and its reader; a graph of other
- * operations than those that were emitted, or that touch what they do not say; a workspace that the
- * plan has no room for.
+ * Would catch: inputs of a chunk in another's place, or of the launch before; logits of another
+ * chunk, or not copied yet; sequences that are not copied on the device; a wait left out between a
+ * cache's writer and its reader; a graph of other operations than those that were emitted, or that
+ * touch what they do not say; a workspace that the plan has no room for.
  *
  * The emulator is slow: models of two blocks, and with AddressSanitizer only one of them.
  */
