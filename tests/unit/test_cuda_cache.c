@@ -78,6 +78,7 @@ typedef struct Shape {
     double scale;       /* 0: about 1 / sqrt(head) */
     int values;         /* 0: head */
     bool shared;        /* keys and values by all heads */
+    const char *rows;   /* NULL: drawn from some that there are and one that there is not */
 } Shape;
 
 static const char *make_nodes(Arena *arena, const Shape *s) {
@@ -95,7 +96,8 @@ static const char *make_nodes(Arena *arena, const Shape *s) {
                      arena_printf(arena, "A%s, %s, head=%d]", rows, heads, s->head)),
         arena_printf(arena, leaf, 1, "", arena_printf(arena, "%s, head=%d]", cache, s->head)),
         arena_printf(arena, leaf, 2, "", arena_printf(arena, "%s, %s]", cache, value)),
-        arena_printf(arena, leaf, 3, "#4", arena_printf(arena, "i32[batch=%d]", s->batch)),
+        arena_printf(arena, leaf, 3, s->rows ? s->rows : "#4",
+                     arena_printf(arena, "i32[batch=%d]", s->batch)),
         arena_printf(arena, leaf, 4, s->places, arena_printf(arena, "i32%s]", rows)));
     if (s->starts) {
         leaves = arena_printf(
@@ -117,35 +119,35 @@ static const char *make_nodes(Arena *arena, const Shape *s) {
 static void test_attention(void) {
     static const Shape SHAPES[] = {
         /* one new position: of one run and of several; of none */
-        {2, 1, 2, 3, 64, 50, BF16, "#50", 0, NULL, 0, 0, 0, false},
-        {3, 1, 2, 4, 128, 270, BF16, "#300", 0, NULL, 0, 0, 0, false},
-        {2, 1, 1, 1, 32, 200, F16, "#200", 0, NULL, 0, 0, 0, false},
-        {2, 1, 1, 2, 64, 90, F16, ":-1", 0, NULL, 0, 0, 0, false},
+        {2, 1, 2, 3, 64, 50, BF16, "#50", 0, NULL, 0, 0, 0, false, NULL},
+        {3, 1, 2, 4, 128, 270, BF16, "#300", 0, NULL, 0, 0, 0, false, NULL},
+        {2, 1, 1, 1, 32, 200, F16, "#200", 0, NULL, 0, 0, 0, false, NULL},
+        {2, 1, 1, 2, 64, 90, F16, ":-1", 0, NULL, 0, 0, 0, false, NULL},
         /* several, in any order: rows of two tiles, a group that is no power of two */
-        {1, 23, 2, 3, 64, 150, BF16, "#160", 0, NULL, 0, 0, 0, false},
-        {2, 70, 1, 1, 32, 100, BF16, "#100", 0, NULL, 0, 0, 0, false},
-        {1, 5, 1, 7, 80, 140, F16, "#140", 0, NULL, 0, 0, 0, false},
+        {1, 23, 2, 3, 64, 150, BF16, "#160", 0, NULL, 0, 0, 0, false, NULL},
+        {2, 70, 1, 1, 32, 100, BF16, "#100", 0, NULL, 0, 0, 0, false, NULL},
+        {1, 5, 1, 7, 80, 140, F16, "#140", 0, NULL, 0, 0, 0, false, NULL},
         /* so many heads that a run is of several tiles; peaked, so that maxima grow */
-        {2, 1, 66, 2, 32, 300, BF16, "#300", 0, NULL, 0, 2, 0, false},
-        {1, 1, 132, 1, 20, 130, F32, "#130", 0, NULL, 0, 2, 0, false},
+        {2, 1, 66, 2, 32, 300, BF16, ":299", 0, NULL, 0, 10, 0, false, ":1"},
+        {1, 1, 132, 1, 20, 130, F32, ":129", 0, NULL, 0, 2, 0, false, ":1"},
         /* windows, documents, soft caps, peaked */
-        {2, 6, 2, 2, 64, 260, BF16, "#260", 33, NULL, 0, 0, 0, false},
-        {2, 4, 1, 3, 32, 200, F16, "#200", 0, "#200", 2, 1, 0, false},
-        {2, 3, 1, 2, 128, 270, BF16, "#270", 150, "#250", 0, 1, 0, false},
+        {2, 6, 2, 2, 64, 260, BF16, "#260", 33, NULL, 0, 0, 0, false, NULL},
+        {2, 4, 1, 3, 32, 200, F16, "#200", 0, "#200", 2, 1, 0, false, NULL},
+        {2, 3, 1, 2, 128, 270, BF16, "#270", 150, "#250", 0, 1, 0, false, NULL},
         /* heads over 128, values of another size, keys and values of all heads */
-        {1, 3, 1, 2, 192, 110, BF16, "#110", 0, NULL, 0, 0, 128, false},
-        {2, 2, 1, 3, 72, 70, F16, "#70", 0, NULL, 3, 0, 40, false},
-        {1, 9, 1, 16, 256, 70, BF16, "#70", 0, NULL, 0, 0, 0, false},
-        {1, 2, 1, 1, 168, 40, F16, "#40", 20, NULL, 0, 0, 168, false},
-        {2, 2, 1, 5, 72, 100, BF16, "#100", 0, NULL, 0, 0, 64, true},
+        {1, 3, 1, 2, 192, 110, BF16, "#110", 0, NULL, 0, 0, 128, false, NULL},
+        {2, 2, 1, 3, 72, 70, F16, "#70", 0, NULL, 3, 0, 40, false, NULL},
+        {1, 9, 1, 16, 256, 70, BF16, "#70", 0, NULL, 0, 0, 0, false, NULL},
+        {1, 2, 1, 1, 168, 40, F16, "#40", 20, NULL, 0, 0, 168, false, NULL},
+        {2, 2, 1, 5, 72, 100, BF16, "#100", 0, NULL, 0, 0, 64, true, NULL},
         /* without tensor cores */
-        {2, 1, 2, 3, 40, 130, F32, "#140", 0, NULL, 0, 0, 0, false},
-        {2, 7, 1, 5, 33, 100, F32, "#100", 20, "#90", 3, 0, 0, false},
-        {1, 3, 1, 2, 255, 40, F32, "#40", 0, NULL, 0, -0.3, 0, false},
-        {2, 3, 1, 3, 13, 70, BF16, "#70", 0, NULL, 0, 0, 20, false},
-        {1, 2, 1, 2, 64, 70, F16, "#70", 0, NULL, 0, -0.2, 0, false},
-        {2, 2, 1, 18, 576, 70, BF16, "#70", 0, NULL, 0, 0.05, 512, true},
-        {1, 1, 1, 3, 40, 70, F32, "#70", 0, NULL, 0, 0, 36, true},
+        {2, 1, 2, 3, 40, 130, F32, "#140", 0, NULL, 0, 0, 0, false, NULL},
+        {2, 7, 1, 5, 33, 100, F32, "#100", 20, "#90", 3, 0, 0, false, NULL},
+        {1, 3, 1, 2, 255, 40, F32, "#40", 0, NULL, 0, -0.3, 0, false, NULL},
+        {2, 3, 1, 3, 13, 70, BF16, "#70", 0, NULL, 0, 0, 20, false, NULL},
+        {1, 2, 1, 2, 64, 70, F16, "#70", 0, NULL, 0, -0.2, 0, false, NULL},
+        {2, 2, 1, 18, 576, 70, BF16, "#70", 0, NULL, 0, 0.05, 512, true, NULL},
+        {1, 1, 1, 3, 40, 70, F32, "#70", 0, NULL, 0, 0, 36, true, NULL},
     };
     static const double TOLERANCE[N_KINDS] = {1e-5, 4e-2, 5e-3};
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
@@ -187,11 +189,10 @@ static void test_states(void) {
     INPUT(4, "#2", "i32[batch=1]")                                                                 \
     INPUT(5, places, "i32[batch=1, seq=5]")                                                        \
     INPUT(6, "-", "f32[batch=1, seq=5]")                                                           \
-        INPUT(7, "+", "f32[batch=1, seq=5]") "%8:2 = cache_linear_attention(%0, %1, %2, %3, %4, "  \
-                                             "%5, %6, %7) {seq=seq, head=head, scale=1} "          \
-                                             ": A[batch=1, seq=5, value=" values                   \
-                                             "], f32[sequences=2, head=" keys ", value=" values    \
-                                             "]\n"
+    INPUT(7, "+", "f32[batch=1, seq=5]")                                                           \
+    "%8:2 = cache_linear_attention(%0, %1, %2, %3, %4, "                                           \
+    "%5, %6, %7) {seq=seq, head=head, scale=1} "                                                   \
+    ": A[batch=1, seq=5, value=" values "], f32[sequences=2, head=" keys ", value=" values "]\n"
     for (int kind = 0; kind < N_KINDS; kind++) {
         check_nodes("states of groups", GROUPS, (Kind)kind, 6e-6);
         check_nodes("states, the delta rule", WRITTEN("70", "41", "#9"), (Kind)kind, 6e-6);
@@ -208,11 +209,10 @@ static void test_convolve(void) {
     INPUT(2, "", "f32[taps=" taps ", cols=" cols "]")                                              \
     INPUT(3, "#4", "i32[batch=" batch "]")                                                         \
     INPUT(4, places, "i32[batch=" batch ", seq=" seq "]")                                          \
-        INPUT(5, "#4",                                                                             \
-              "i32[batch=" batch ", seq=" seq                                                      \
-              "]") "%6:2 = cache_convolve(%0, %1, %2, %3, %4, %5) {seq=seq, axis=taps} : "         \
-                   "A[batch=" batch ", seq=" seq ", cols=" cols "], A[sequences=3, before=" before \
-                   ", cols=" cols "]\n"
+    INPUT(5, "#4", "i32[batch=" batch ", seq=" seq "]")                                            \
+    "%6:2 = cache_convolve(%0, %1, %2, %3, %4, %5) {seq=seq, axis=taps} : "                        \
+    "A[batch=" batch ", seq=" seq ", cols=" cols "], A[sequences=3, before=" before ", cols=" cols \
+    "]\n"
     for (int kind = 0; kind < N_KINDS; kind++) {
         check_nodes("convolutions go on", CONVOLVED("1", "5", "37", "4", "3", "#9"), (Kind)kind,
                     6e-6);
