@@ -69,12 +69,15 @@ static void end(void) {
 }
 
 /* What is captured is what was emitted, and all that touches the same memory is ordered. */
-static void prove(void) {
+static void prove(const Engine *engine) {
     char why[512] = "";
     CHECK(fake_cuda_n_graphs() == N_DECODE_CHUNKS, "%d graphs", fake_cuda_n_graphs());
     for (int g = 0; g < fake_cuda_n_graphs(); g++) {
         CHECK(dag_check(fake_cuda_graph(g), why, sizeof(why)), "graph %d: %s", g, why);
     }
+    CHECK(fake_cuda_graph(DECODE_READ)->n_nodes == engine_call_count(engine),
+          "%d nodes, %lld were emitted", fake_cuda_graph(DECODE_READ)->n_nodes,
+          (long long)engine_call_count(engine));
 }
 
 /* Operations touch what their commands say, in a state that texts have left. */
@@ -98,7 +101,7 @@ static void test_case(const Case *c) {
         bool fine = decoding_from_model(&d, variant, c->precision, BATCH, c->chunk);
         CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
         if (fine) {
-            prove();
+            prove(d.engine);
             check_decoding(&e, &d, c->precision, c->cuts);
             prove_accesses();
         }

@@ -631,7 +631,7 @@ static bool cuda_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int
 
 static int64_t cuda_call_count(const Engine *engine) {
     const CudaEngine *cuda = engine->backend_state;
-    return cuda->replays[EMIT_TRAIN].list.count;
+    return cuda->replays[cuda->first_job].list.count;
 }
 
 /* What the launching thread spends on a step. */
