@@ -294,4 +294,8 @@ uint64_t plan_fingerprint(const Plan *plan);
 /* The static proofs (verify_plan.c): see its head. Reports every defect; true if none. */
 bool verify_plan(const Plan *plan, Diag *diag);
 
+/* Of a CUDA plan: what a device keeps of a rank's captured graphs, beyond its arena; estimated
+ * (plan_library.c). */
+int64_t plan_graph_bytes(const Plan *plan, const Stage *stage);
+
 #endif

@@ -80,10 +80,13 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t byte
     return total;
 }
 
+int64_t plan_graph_bytes(const Plan *plan, const Stage *stage) {
+    const Graph *graph = plan->programs[stage->program].graph;
+    return record_bytes(stage, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+}
+
 int64_t plan_stage_library_bytes(const Plan *plan, int stage) {
-    const Stage *of = &plan->stages[stage];
-    const Graph *graph = plan->programs[of->program].graph;
-    return CUDA_CONTEXT_BYTES + record_bytes(of, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+    return CUDA_CONTEXT_BYTES + plan_graph_bytes(plan, &plan->stages[stage]);
 }
 
 static int64_t cuda_library_bytes(const Plan *plan) {

@@ -57,22 +57,27 @@ static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
 }
 
 /* Do the arenas fit in what communicators have left? Says what is missing otherwise. */
+/* Before any of it is taken: what does not fit later would end the run then. */
 static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     const Engine *engine = cuda->engine;
     const CuApi *api = cuda->device.api;
     size_t free_bytes = 0, all_bytes = 0;
-    int64_t total = 0;
+    int64_t total = 0, graphs = 0;
     if (!cuda_check(api, api->cudaMemGetInfo(&free_bytes, &all_bytes), diag,
                     "reading the device's free memory")) {
         return false;
     }
     for (int r = 0; r < cuda->n_local; r++) {
-        total += engine->ranks[cuda->first_local + r].stage->arena_bytes;
+        const Stage *stage = engine->ranks[cuda->first_local + r].stage;
+        total += stage->arena_bytes;
+        graphs += plan_graph_bytes(engine->plan, stage);
     }
-    if (total <= (int64_t)free_bytes) return true;
-    diag_error(diag, NO_LOC, "the plan needs %.2f GiB on one device; %s has %.2f GiB free of %.2f",
-               (double)total / (1 << 30), cuda->device.name, (double)free_bytes / (1 << 30),
-               (double)all_bytes / (1 << 30));
+    if (total + graphs <= (int64_t)free_bytes) return true;
+    diag_error(diag, NO_LOC,
+               "the plan needs %.2f GiB on one device, and its graphs %.2f GiB; %s has %.2f GiB "
+               "free of %.2f",
+               (double)total / (1 << 30), (double)graphs / (1 << 30), cuda->device.name,
+               (double)free_bytes / (1 << 30), (double)all_bytes / (1 << 30));
     return false;
 }
 
