@@ -42,6 +42,14 @@ int linear_attention_write(const Node *node) {
     return decay >= 0 && node->n_inputs > decay + 1 ? decay + 1 : -1;
 }
 
+bool linear_attention_by_chunks(const Node *node, const Type *inputs) {
+    const Type *q = &inputs[QUERIES], *v = &inputs[VALUES];
+    int64_t keys = q->dims[q->rank - 1], values = v->dims[v->rank - 1];
+    if (node->op != OP_LINEAR_ATTENTION && node->op != OP_LINEAR_ATTENTION_GRAD) return false;
+    if (!dtype_is_low(q->dtype) || keys % 8 != 0 || values % 8 != 0) return false;
+    return linear_attention_write(node) < 0 || keys <= LINEAR_ATTENTION_CHUNK_DELTA_KEYS;
+}
+
 /* A side of the state: what kernels have room for. */
 static bool check_length(const Graph *graph, const Node *node, const Type *type, Diag *diag) {
     int last = type->rank - 1;

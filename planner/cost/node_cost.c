@@ -242,6 +242,62 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
     cost->n_ops += n_ops;
 }
 
+/* What own kernels of linear attention by chunks do on tensor cores, of local operands: in all, and
+ * what they move. `rows`: positions of a group; `heads`: of all sequences; runs of heads that share
+ * a group's products are taken to be one. */
+typedef struct ChunkWork {
+    double flops, bytes, chain_us;
+    int n_launches;
+} ChunkWork;
+
+static ChunkWork count_chunk_work(const ClusterDevice *device, const Node *node,
+                                  const Type *operands) {
+    enum { CHUNK = 64, BLOCKS_A_UNIT = 2 };
+    /* A product that waits for the one before it, through shared memory: some 1,700 cycles of
+     * barriers, fragments and a warp's 32 to 64 products. */
+    static const double STEP_US = 1;
+    const Type *q = &operands[0], *v = &operands[2];
+    double keys = (double)q->dims[q->rank - 1], values = (double)v->dims[v->rank - 1];
+    double rows = (double)type_elements(q) / keys, heads = (double)type_elements(v) / values;
+    double chunks = ceil((double)q->dims[1] / CHUNK);
+    double blocks = heads / (double)q->dims[1] * ceil(values / CHUNK);
+    double waves = ceil(blocks / (BLOCKS_A_UNIT * (double)device->n_units));
+    double state = 2 * heads * keys * values, own = 2 * heads * CHUNK * values; /* FLOPs */
+    double shared = 2 * rows * CHUNK * keys, squares = 2 * heads * CHUNK * keys;
+    double states = 2 * heads / CHUNK * keys * values, square = 2 * heads * CHUNK; /* bytes */
+    bool delta = linear_attention_write(node) >= 0;
+    if (node->op == OP_LINEAR_ATTENTION && !delta) {
+        return (ChunkWork){2 * state + own + shared, 2 * states, waves * chunks * STEP_US, 2};
+    }
+    if (node->op == OP_LINEAR_ATTENTION) {
+        return (ChunkWork){3 * state + 2 * own + squares + shared, 2 * states + 2 * square,
+                           3 * waves * chunks * STEP_US, 3};
+    }
+    /* Tiles of 64 keys each make the products of values and their gradients again. */
+    double tiles = ceil(keys / CHUNK), sums = 2 * 4 * rows * keys;
+    if (!delta) {
+        return (ChunkWork){5 * state + (1 + 2 * tiles) * own + 4 * shared, 5 * states + 2 * sums,
+                           2 * waves * chunks * STEP_US, 8};
+    }
+    return (ChunkWork){7 * state + (2 + 4 * tiles) * own + 2 * squares + 6 * shared,
+                       6 * states + 4 * square + 4 * sums, 4 * waves * chunks * STEP_US, 10};
+}
+
+/* In 16 bits a GPU's tensor cores do it chunk by chunk. Sweeps over the states go along a sequence;
+ * the rest is of all chunks at once. CHUNK_SHARE is assumed, as nothing of it was measured: a warp
+ * with 16 rows reads shared memory for as long as it multiplies (attention with 32 rows is at 60 %
+ * at most), and weighs by decays in between. */
+static void add_chunks(PhaseCost *cost, const Cluster *cluster, const Node *node,
+                       const Type *operands, double bytes) {
+    static const double CHUNK_SHARE = 0.25;
+    const ClusterDevice *device = &cluster->device;
+    ChunkWork work = count_chunk_work(device, node, operands);
+    double us = work.flops / (CHUNK_SHARE * device->peak_flops[MATH_BF16]) * 1e6;
+    double memory_us = device_memory_us(device, bytes + work.bytes);
+    cost->attention_us += work.chain_us + (us > memory_us ? us : memory_us);
+    cost->n_ops += work.n_launches;
+}
+
 /* A state lies in registers, or a CPU's first cache, and changes position by position, by ordinary
  * arithmetic in f32: of its rate STATE_SHARE is assumed, where there are enough columns of states
  * to keep every unit of the device busy while others wait. */
@@ -259,13 +315,18 @@ static void add_linear_attention(PhaseCost *cost, const Cluster *cluster, const 
         Type type = local_type(node_value((Node *)node, o), mesh);
         bytes += (double)type_bytes(&type);
     }
+    double flops = OPS[node->op].flops(node, operands, NULL);
+    cost->flops += flops;
+    if (!cluster->is_cpu && cluster->device.peak_flops[MATH_BF16] > 0 &&
+        linear_attention_by_chunks(node, operands)) {
+        add_chunks(cost, cluster, node, operands, bytes);
+        return;
+    }
     double columns = (double)type_elements(v) / (double)v->dims[1];
     double busy = columns / (COLUMNS * BLOCKS_A_UNIT * (double)cluster->device.n_units);
     double rate = STATE_SHARE * cluster->device.peak_flops[MATH_F32] * (busy < 1 ? busy : 1);
-    double flops = OPS[node->op].flops(node, operands, NULL);
     double memory_us = device_memory_us(&cluster->device, bytes), us = flops / rate * 1e6;
     cost->attention_us += us > memory_us ? us : memory_us;
-    cost->flops += flops;
     cost->n_ops++;
 }
 

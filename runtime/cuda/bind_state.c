@@ -1,6 +1,7 @@
 /* CUDA binders of linear attention and convolutions. How work is cut follows from sizes and dtypes
  * alone, so that results and workspace are the same on every device. */
 #include "runtime/cuda/bind.h"
+#include "runtime/cuda/bind_chunk.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
@@ -84,6 +85,7 @@ static bool sizes_fit(Binding *b) {
 }
 
 bool cuda_bind_linear_attention(Binding *b) {
+    if (linear_attention_by_chunks(b->node, b->in_local)) return cuda_bind_by_chunks(b);
     LinearAttentionArgs args = {
         .sizes = bind_sizes(b), .v = b->in[2], .o = b->out[0], .errors = b->out[1]};
     const LinearAttentionKernels *kernels = kernels_for(args.sizes.keys);
@@ -123,7 +125,14 @@ static GradWorkspace grad_workspace(const Node *node, const Type *inputs) {
 int64_t cuda_linear_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
                                                    const Type *outputs) {
     (void)outputs;
+    if (linear_attention_by_chunks(node, inputs)) return cuda_chunk_workspace_bytes(node, inputs);
     return 4 * grad_workspace(node, inputs).end;
+}
+
+int64_t cuda_linear_attention_workspace_bytes(const Node *node, const Type *inputs,
+                                              const Type *outputs) {
+    (void)outputs;
+    return linear_attention_by_chunks(node, inputs) ? cuda_chunk_workspace_bytes(node, inputs) : 0;
 }
 
 typedef struct GradBinding {
@@ -209,6 +218,7 @@ static bool push_decays(GradBinding *g) {
 }
 
 bool cuda_bind_linear_attention_grad(Binding *b) {
+    if (linear_attention_by_chunks(b->node, b->in_local)) return cuda_bind_by_chunks(b);
     GradBinding g = {.b = b, .w = grad_workspace(b->node, b->in_local), .workspace = b->workspace};
     if (!sizes_fit(b)) return false;
     g.args =

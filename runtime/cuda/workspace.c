@@ -13,6 +13,7 @@ static WorkspaceBytes *const WORKSPACE[N_OPS] = {
     [OP_EMBEDDING_GRAD] = cuda_embedding_grad_workspace_bytes,
     [OP_LAMB_MOMENTS] = cuda_lamb_workspace_bytes,
     [OP_LAYERNORM_GRAD] = cuda_norm_grad_workspace_bytes,
+    [OP_LINEAR_ATTENTION] = cuda_linear_attention_workspace_bytes,
     [OP_LINEAR_ATTENTION_GRAD] = cuda_linear_attention_grad_workspace_bytes,
     [OP_REDUCE_SUM] = cuda_reduce_sum_workspace_bytes,
     [OP_RMSNORM_GRAD] = cuda_norm_grad_workspace_bytes,

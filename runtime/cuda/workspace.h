@@ -8,6 +8,8 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
                                             const Type *outputs);
 int64_t cuda_cache_attention_workspace_bytes(const Node *node, const Type *inputs,
                                              const Type *outputs);
+int64_t cuda_linear_attention_workspace_bytes(const Node *node, const Type *inputs,
+                                              const Type *outputs);
 int64_t cuda_linear_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
                                                    const Type *outputs);
 int64_t cuda_convolve_grad_workspace_bytes(const Node *node, const Type *inputs,
