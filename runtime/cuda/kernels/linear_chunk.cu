@@ -109,7 +109,7 @@ static __device__ __forceinline__ void chunk_out(const LinearChunkOutArgs &a) {
         if (tile == 0) {
 #pragma unroll
             for (int i = 0; i < CHUNK / 2; i++) weights[i / 4][i % 4] = scores[i / 4][i % 4];
-            chunk_each(weights, mine, [&](int i, int j, float x) {
+            chunk_weigh(weights, mine, [&](int i, int j, float x) {
                 if (a.backwards) return j >= i ? s.scale * x * chunk_between(d, j, i) : 0.0f;
                 return j <= i ? s.scale * x * chunk_between(d, i, j) * d.write[j] : 0.0f;
             });

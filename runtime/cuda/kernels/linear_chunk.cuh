@@ -284,6 +284,13 @@ static __device__ __forceinline__ void chunk_each(float (&acc)[N8][4], int row, 
     }
 }
 
+/* The same where f has branches: the warp is whole again before a product follows. */
+template <int N8, class F>
+static __device__ __forceinline__ void chunk_weigh(float (&acc)[N8][4], int row, const F &f) {
+    chunk_each(acc, row, f);
+    __syncwarp();
+}
+
 /* Into a tile of 64 columns, rounded. */
 template <typename T, int N8>
 static __device__ __forceinline__ void chunk_put(unsigned char *tile, int row, int column,

@@ -57,7 +57,7 @@ static __device__ __forceinline__ void chunk_transform(const LinearChunkTransfor
 #pragma unroll
     for (int i = 0; i < K_BYTES; i += SQUARE_BYTES)
         chunk_multiply<T>(acc, RowsOf(shared + i, mine), AlongColumns(shared + i));
-    chunk_each(acc, mine, [&](int i, int j, float x) {
+    chunk_weigh(acc, mine, [&](int i, int j, float x) {
         return rows[i * PITCH + j] = j < i ? x * chunk_between(d, i, j) : 0.0f;
     });
     if (a.scores) {
@@ -65,7 +65,7 @@ static __device__ __forceinline__ void chunk_transform(const LinearChunkTransfor
 #pragma unroll
         for (int i = 0; i < K_BYTES; i += SQUARE_BYTES)
             chunk_multiply<T>(acc, RowsOf(shared + K_BYTES + i, mine), AlongColumns(shared + i));
-        chunk_each(acc, mine, [&](int i, int j, float x) {
+        chunk_weigh(acc, mine, [&](int i, int j, float x) {
             return j <= i ? s.scale * x * chunk_between(d, i, j) : 0.0f;
         });
     }

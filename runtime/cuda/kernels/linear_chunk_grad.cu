@@ -174,7 +174,7 @@ static __device__ __forceinline__ void weigh_rows(const LinearChunkGradArgs &a,
                                                   float (&products)[CHUNK / 8][4], int row) {
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4 * 2;
     float over_columns[2] = {0, 0};
-    chunk_each(products, row, [&](int i, int j, float x) { return x * pair_weight(a, d, i, j); });
+    chunk_weigh(products, row, [&](int i, int j, float x) { return x * pair_weight(a, d, i, j); });
 #pragma unroll
     for (int n = 0; n < CHUNK / 8; n++) {
         const float4 four = b.scores[n * LINEAR_CHUNK_THREADS + (int)threadIdx.x];
@@ -212,6 +212,8 @@ static __device__ __forceinline__ void chunk_rows(const LinearChunkGradArgs &a) 
 
     copy_pair(a, b);
     copy_item(a, b, 0);
+    chunk_clear(products);
+    chunk_clear(read);
     chunk_clear(weights);
     chunk_clear(dx);
     for (int item = 0; item < b.items; item++) {
@@ -319,6 +321,8 @@ static __device__ __forceinline__ void chunk_columns(const LinearChunkGradArgs &
 
     copy_pair(a, b);
     copy_item(a, b, 0);
+    chunk_clear(products);
+    chunk_clear(wrote);
     chunk_clear(weights);
     chunk_clear(dy);
     for (int item = 0; item < b.items; item++) {
@@ -344,8 +348,8 @@ static __device__ __forceinline__ void chunk_columns(const LinearChunkGradArgs &
             if (d.carry != 0) passed += dot_states<T>(a, b, state, tile);
         }
         if (tile < s.tiles - 1) continue;
-        chunk_each(products, row,
-                   [&](int j, int i, float x) { return x * pair_weight(a, d, i, j); });
+        chunk_weigh(products, row,
+                    [&](int j, int i, float x) { return x * pair_weight(a, d, i, j); });
 #pragma unroll
         for (int i = 0; i < CHUNK / 2; i++) weights[i / 4][i % 4] += products[i / 4][i % 4];
         if (a.states) {
