@@ -43,6 +43,8 @@ _Static_assert(LINEAR_CHUNK_STATES_SHARED(256) <= LEAST_SHARED &&
                    LINEAR_CHUNK_GRAD_SHARED <= LEAST_SHARED,
                "every device has a block's shared memory");
 
+int64_t cuda_chunk_most_states_bytes = INT64_C(256) << 20;
+
 static int64_t divide_up(int64_t n, int64_t by) {
     return (n + by - 1) / by;
 }
@@ -53,8 +55,9 @@ static const ChunkKernels *kernels_for(int64_t keys) {
     return kernels;
 }
 
-/* One node's work. Sequences come in parts, so that states of both kinds stay within MOST_STATES
- * where one sequence's do; a part's workspace, in bytes: where each begins, and the end. */
+/* One node's work. Sequences come in parts, so that states of both kinds stay within what
+ * they may take where one sequence's do; a part's workspace, in bytes: where each begins, and the
+ * end. */
 typedef struct ChunkWork {
     LinearChunkSizes s;
     DType dtype;
@@ -108,7 +111,6 @@ static void lay_out(ChunkWork *w) {
 }
 
 static ChunkWork plan_chunks(const Node *node, const Type *inputs) {
-    static const int64_t MOST_STATES = INT64_C(256) << 20;
     const Type *q = &inputs[0], *v = &inputs[2];
     ChunkWork w = {.dtype = q->dtype,
                    .delta = linear_attention_write(node) >= 0,
@@ -125,7 +127,7 @@ static ChunkWork plan_chunks(const Node *node, const Type *inputs) {
     s->scale = (float)node_float(node, ATTR_scale, 1);
     int64_t heads = (int64_t)s->groups * s->heads;
     int64_t bytes = 2 * heads * s->chunks * s->keys * s->values * (w.gradient ? 2 : 1);
-    w.part = bytes ? MOST_STATES / bytes : 1;
+    w.part = bytes ? cuda_chunk_most_states_bytes / bytes : 1;
     if (w.part < 1) w.part = 1;
     if (w.part > w.batch) w.part = w.batch;
     w.streams = w.part * heads;

@@ -6,11 +6,13 @@
 #ifndef TESTS_UNIT_CUDA_CHECK_H
 #define TESTS_UNIT_CUDA_CHECK_H
 
+#include "runtime/cpu/vec_low.h"
 #include "tests/emulate/emulate.h"
 #include "tests/support/cuda_kernel_run.h"
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,6 +138,28 @@ static inline void cuda_compare(const CudaKernelRun *run, double tolerance, bool
                   error);
         }
     }
+}
+
+/* Of a result on rank 0: the root of the mean squared error, and the worst one, both to the root of
+ * the mean square. */
+typedef struct CudaError {
+    double mean, most;
+} CudaError;
+
+/* floor: added to that, of results that may be nothing but rounding. */
+static inline CudaError cuda_result_error(const CudaKernelRun *run, Value value, double floor) {
+    const Type *type = value_type(value);
+    const double *expected = reference_exact(run->base.reference, value);
+    const void *got = run->base.ranks[0].buffers[value.node->id * MAX_OUTPUTS + value.output];
+    double squares = 0, errors = 0, most = 0, count = (double)type_elements(type);
+    for (int64_t i = 0; i < type_elements(type); i++) {
+        double error = (double)vec_get(got, type->dtype, i) - expected[i];
+        squares += expected[i] * expected[i];
+        errors += error * error;
+        if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
+    }
+    double size = sqrt(squares / count) + floor;
+    return (CudaError){sqrt(errors / count) / size, most / size};
 }
 
 static inline void cuda_note_launches(const CudaKernelRun *run, bool *launched) {

@@ -83,23 +83,13 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
 static void compare_result(const CudaKernelRun *run, const Shape *s, int n, int result) {
     static const char *const NAMES[2][3] = {{"o", "lse", ""}, {"dq", "dk", "dv"}};
     Node *node = run->base.reference->graph->nodes[n];
-    const Type *type = &node->types[result];
-    const double *expected = reference_exact(run->base.reference, node_value(node, result));
-    const void *got = run->base.ranks[0].buffers[n * MAX_OUTPUTS + result];
-    double squares = 0, errors = 0, most = 0, count = (double)type_elements(type);
-    for (int64_t i = 0; i < type_elements(type); i++) {
-        double error = (double)vec_get(got, type->dtype, i) - expected[i];
-        squares += expected[i] * expected[i];
-        errors += error * error;
-        if (!(fabs(error) <= most)) most = isnan(error) ? INFINITY : fabs(error);
-    }
     /* One key's softmax is constant: gradients are zero but for rounding. */
-    double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
-    Tolerance allowed = tolerance(s, type->dtype, n == 5);
-    most /= size;
-    CHECK(mean <= allowed.mean && most <= allowed.most, "%s: error %.3g, at most %.3g",
-          NAMES[n - 4][result], mean, most);
-    if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[n - 4][result], mean, most);
+    CudaError error = cuda_result_error(run, node_value(node, result), 1e-3);
+    Tolerance allowed = tolerance(s, node->types[result].dtype, n == 5);
+    CHECK(error.mean <= allowed.mean && error.most <= allowed.most, "%s: error %.3g, at most %.3g",
+          NAMES[n - 4][result], error.mean, error.most);
+    if (getenv("TEST_SHOW"))
+        printf("  %-4s %.2g %.2g\n", NAMES[n - 4][result], error.mean, error.most);
 }
 
 static void compare(const CudaKernelRun *run, const Shape *s) {

@@ -85,11 +85,11 @@ enum { LINEAR_ATTENTION_STREAMS = 4 }; /* of a block, a warp each */
  * [streams, chunks, tiles], powers of two. */
 enum {
     LINEAR_CHUNK = 64,
-    LINEAR_CHUNK_THREADS = 128, /* but for the kernels that keep states */
+    LINEAR_CHUNK_THREADS = 128,   /* but for the kernels that keep states */
     LINEAR_CHUNK_DELTA_KEYS = 128 /* with the delta rule, at most: shared memory */
 };
 /* Of a tile as it lies in shared memory, and of what is known of a chunk's decays. */
-#define LINEAR_CHUNK_TILE_BYTES(rows, columns) ((rows) * (columns) * 2)
+#define LINEAR_CHUNK_TILE_BYTES(rows, columns) ((rows) * (columns)*2)
 #define LINEAR_CHUNK_SQUARE_BYTES              LINEAR_CHUNK_TILE_BYTES(LINEAR_CHUNK, LINEAR_CHUNK)
 #define LINEAR_CHUNK_DECAYS_BYTES              (24 * LINEAR_CHUNK)
 /* Chunks that are in shared memory at a time. */
@@ -109,11 +109,12 @@ enum {
     (10 * LINEAR_CHUNK_SQUARE_BYTES + 2 * LINEAR_CHUNK_DECAYS_BYTES + 5 * 4 * LINEAR_CHUNK)
 enum { LINEAR_CHUNK_PITCH = LINEAR_CHUNK + 4 }; /* of a square of f32 numbers */
 #define LINEAR_CHUNK_TRANSFORM_SHARED(keys)                                                        \
-    (2 * LINEAR_CHUNK_TILE_BYTES(LINEAR_CHUNK, keys) +                                             \
-     2 * 4 * LINEAR_CHUNK * LINEAR_CHUNK_PITCH + LINEAR_CHUNK_DECAYS_BYTES)
+    (2 * LINEAR_CHUNK_TILE_BYTES(LINEAR_CHUNK, keys) + 2 * 4 * LINEAR_CHUNK * LINEAR_CHUNK_PITCH + \
+     LINEAR_CHUNK_DECAYS_BYTES)
 #define LINEAR_CHUNK_ERRORS_SHARED(keys)                                                           \
-    (2 * LINEAR_CHUNK_TILE_BYTES(LINEAR_CHUNK, keys) + LINEAR_CHUNK_TILE_BYTES(keys, LINEAR_CHUNK) \
-     + 5 * LINEAR_CHUNK_SQUARE_BYTES + 2 * LINEAR_CHUNK_DECAYS_BYTES)
+    (2 * LINEAR_CHUNK_TILE_BYTES(LINEAR_CHUNK, keys) +                                             \
+     LINEAR_CHUNK_TILE_BYTES(keys, LINEAR_CHUNK) + 5 * LINEAR_CHUNK_SQUARE_BYTES +                 \
+     2 * LINEAR_CHUNK_DECAYS_BYTES)
 
 /* q, k, v and the rest as of LinearAttentionSizes. A group's heads are divided over `runs` blocks
  * of run_heads. */
@@ -173,7 +174,8 @@ typedef struct LinearChunkGradArgs {
                                   * or NULL, and those before */
     const float *factors, *before_factors;
     float *sums;   /* [batch, groups, parts, seq, keys] */
-    float *read;   /* rows: [tiles of keys, streams, seq], of each position's share in the decays' */
+    float *read;   /* rows: [tiles of keys, streams, seq], of what positions read
+                    * in the decays' gradients */
     float *wrote;  /* columns: likewise, */
     float *passed; /* and [tiles of keys, streams, chunks] */
 } LinearChunkGradArgs;
