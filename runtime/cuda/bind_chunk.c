@@ -325,7 +325,7 @@ static bool push_backward(ChunkBinding *c) {
 static bool sizes_fit(Binding *b) {
     const Type *q = &b->in_local[0], *v = &b->in_local[2];
     const int64_t most = INT32_MAX / LINEAR_CHUNK;
-    if (q->dims[1] <= INT32_MAX - LINEAR_CHUNK && type_elements(v) / (bind_rows(v) + 1) <= most &&
+    if (q->dims[1] <= INT32_MAX - LINEAR_CHUNK &&
         type_elements(q) <= most * q->dims[0] * q->dims[1] &&
         type_elements(v) <= most * v->dims[0] * v->dims[1])
         return true;
