@@ -21,6 +21,7 @@ Graph *graph_create_like(const Graph *graph, Arena *arena) {
     }
     fresh->mesh = graph->mesh;
     fresh->shared_heads = graph->shared_heads;
+    fresh->state_split = graph->state_split;
     return fresh;
 }
 

@@ -70,6 +70,9 @@ struct Node {
     SourceLoc loc;
 };
 
+/* The heads of layers with a state that c divides: groups of them, those of each group, or none. */
+typedef enum StateSplit { SPLIT_NOTHING, SPLIT_GROUPS, SPLIT_HEADS } StateSplit;
+
 typedef struct Graph {
     Arena *arena; /* not owned */
     const char *name;
@@ -77,6 +80,7 @@ typedef struct Graph {
     Mesh mesh; /* all sizes 1 until sharding is known */
     unsigned
         shared_heads; /* kinds of heads of which each rank of t has all: planner/passes/pass.h */
+    StateSplit state_split; /* what c divides of layers with a state, the same */
     int n_nodes, capacity;
     Node **nodes;
 } Graph;

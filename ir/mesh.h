@@ -15,14 +15,18 @@
  *   de       the batch over d, each part of it over e; and all ranks that have the same weights
  *   dc, dec  the same, where c divides sequences
  *   rd, rde  the batch over r, each part of it over d (and each of those over e)
- * Such a group's members and its shards are numbered alike: by the slower axis first, but for te,
- * where e is the faster one: what lies on a rank before it is divided over e is its part over t.
+ *   h        heads over c, of layers that have a sequence whole
+ *   th       such heads over t, each part of them over c
+ * Such a group's members and its shards are numbered alike: by the slower axis first, but for te
+ * and th, where e and c are the faster ones: what lies on a rank before it is divided over e is its
+ * part over t.
  * Where c and e have one rank, d or t alone is meant, and named; so is c or e where t has one, and
  * of the batch e where d has one. r has several ranks only where d has.
  *
  * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 -
  * i: under a causal mask the two together see as many keys on every rank (Llama 3, arXiv
- * 2407.21783, section 3.3.2). dc and dec divide as d does.
+ * 2407.21783, section 3.3.2). dc and dec divide as d does, and h has c's ranks but divides in
+ * order. An all-to-all over c takes sequences that c divides to heads that h does, or back.
  */
 #ifndef IR_MESH_H
 #define IR_MESH_H
@@ -52,6 +56,8 @@ typedef enum MeshAxis {
     MESH_DEC,
     MESH_RD,
     MESH_RDE,
+    MESH_H,
+    MESH_TH,
     N_MESH_GROUPS
 } MeshAxis;
 
@@ -75,7 +81,9 @@ static inline const char *mesh_axis_name(int axis) {
         [MESH_DE] = "de",
         [MESH_DEC] = "dec",
         [MESH_RD] = "rd",
-        [MESH_RDE] = "rde"};
+        [MESH_RDE] = "rde",
+        [MESH_H] = "h",
+        [MESH_TH] = "th"};
     return axis >= 0 && axis < N_MESH_GROUPS ? names[axis] : "?";
 }
 
@@ -101,16 +109,21 @@ static inline MeshGroupAxes mesh_group_axes(int group) {
     case MESH_DEC: return (MeshGroupAxes){3, {MESH_C, MESH_E, MESH_D}};
     case MESH_RD: return (MeshGroupAxes){2, {MESH_D, MESH_R}};
     case MESH_RDE: return (MeshGroupAxes){3, {MESH_E, MESH_D, MESH_R}};
+    case MESH_H: return (MeshGroupAxes){1, {MESH_C}};
+    case MESH_TH: return (MeshGroupAxes){2, {MESH_C, MESH_T}};
     default: return (MeshGroupAxes){group >= 0 ? 1 : 0, {group}};
     }
 }
 
-/* An axis; or a group: ct, te, rd and rde have axes of more than one rank, the others all but d. */
+/* An axis; or a group: ct, te, th, rd and rde have axes of more than one rank, the others all but
+ * d. */
 static inline bool mesh_has_group(const Mesh *mesh, int group) {
     bool t = mesh->size[MESH_T] > 1, c = mesh->size[MESH_C] > 1, e = mesh->size[MESH_E] > 1;
     bool rd = mesh->size[MESH_R] > 1 && mesh->size[MESH_D] > 1;
     switch (group) {
-    case MESH_CT: return c && t;
+    case MESH_CT:
+    case MESH_TH: return c && t;
+    case MESH_H: return c;
     case MESH_TE: return t && e;
     case MESH_DC: return c;
     case MESH_DE: return e;
@@ -138,10 +151,11 @@ static inline int mesh_size(const Mesh *mesh, int group) {
     return size < INT32_MAX ? (int)size : INT32_MAX;
 }
 
-/* Are there messages over it? Over ct, te, rd and rde there are none: they go over one axis, then
- * the others. */
+/* Are there messages over it? Over ct, te, th, rd and rde there are none: they go over one axis,
+ * then the others. */
 static inline bool mesh_has_messages(const Mesh *mesh, int group) {
-    bool by_axes = group == MESH_CT || group == MESH_TE || group == MESH_RD || group == MESH_RDE;
+    bool by_axes = group == MESH_CT || group == MESH_TE || group == MESH_TH || group == MESH_RD ||
+                   group == MESH_RDE;
     return !by_axes && mesh_has_group(mesh, group) && mesh_size(mesh, group) > 1;
 }
 
@@ -195,20 +209,23 @@ static inline MeshCoord mesh_coord(const Mesh *mesh, int rank) {
 }
 
 /* A shard divided further along the same dimension: by t within c, by e within t or d, by d within
- * r. -2: that cannot be. */
+ * r, by h within t. -2: that cannot be. */
 static inline int mesh_divide(int group, int axis) {
     if (group == MESH_C && axis == MESH_T) return MESH_CT;
     if (group == MESH_T && axis == MESH_E) return MESH_TE;
     if (group == MESH_D && axis == MESH_E) return MESH_DE;
     if (group == MESH_R && axis == MESH_D) return MESH_RD;
     if (group == MESH_RD && axis == MESH_E) return MESH_RDE;
-    return group < 0 && axis != MESH_CT && axis != MESH_TE ? axis : -2;
+    if (group == MESH_T && axis == MESH_H) return MESH_TH;
+    bool within = axis == MESH_CT || axis == MESH_TE || axis == MESH_TH;
+    return group < 0 && !within ? axis : -2;
 }
 
 /* The axis that divided last, and what its ranks have in common. */
 static inline int mesh_inner(int group) {
     switch (group) {
     case MESH_CT: return MESH_T;
+    case MESH_TH: return MESH_H;
     case MESH_RD: return MESH_D;
     case MESH_TE:
     case MESH_DE:
@@ -219,7 +236,8 @@ static inline int mesh_inner(int group) {
 static inline int mesh_outer(int group) {
     switch (group) {
     case MESH_CT: return MESH_C;
-    case MESH_TE: return MESH_T;
+    case MESH_TE:
+    case MESH_TH: return MESH_T;
     case MESH_DE: return MESH_D;
     case MESH_RD: return MESH_R;
     case MESH_RDE: return MESH_RD;

@@ -427,6 +427,11 @@ bool op_counts_along(const Node *node, int axis) {
     }
 }
 
+bool node_is_exchange(const Node *node) {
+    return node->op == OP_ALL_TO_ALL &&
+           strcmp(node_string(node, ATTR_mesh), mesh_axis_name(MESH_C)) != 0;
+}
+
 ReduceKind op_partial_kind(const Node *node) {
     return node->op == OP_LOGSUMEXP ? REDUCE_LSE : REDUCE_SUM;
 }

@@ -136,7 +136,10 @@ static bool parse_axis(Parser *p, int *out) {
 static bool parse_mesh_axis(Parser *p, int *out) {
     int length = word_length(p);
     *out = mesh_axis_find(p->at, length);
-    if (*out < 0) return fail(p, "expected a mesh axis (t, c, d, p, ct, dc)");
+    if (*out < 0) {
+        return fail(p,
+                    "expected a mesh axis (t, c, e, d, r, p, ct, te, dc, de, dec, rd, rde, h, th)");
+    }
     p->at += length;
     return true;
 }

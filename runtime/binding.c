@@ -29,7 +29,7 @@ int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
     const int group = node->shardings[0].mesh[i], within = bind_input_sharding(binding, 0)->mesh[i];
     const int64_t local = binding->out_local[0].dims[i];
     if (within >= 0) { /* divided further: along what lies together */
-        out[0] = (SliceRun){binding->coord.at[mesh_inner(group)] * local, 0, local};
+        out[0] = (SliceRun){mesh_member(mesh, binding->coord, mesh_inner(group)) * local, 0, local};
         return 1;
     }
     DimSpan span = type_span(node->types[0].dims[i], group, mesh, binding->coord);

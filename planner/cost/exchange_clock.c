@@ -12,7 +12,7 @@ void exchange_clock_add(ExchangeClock *clock, ExchangeTimes *times, const Node *
         if (times->of[id] == clock && times->done_us[id] > start) start = times->done_us[id];
     }
     times->of[node->id] = clock;
-    if (node->op == OP_ALL_TO_ALL) {
+    if (node_is_exchange(node)) {
         if (start < clock->sent_us) start = clock->sent_us;
         times->done_us[node->id] = clock->sent_us = start + us;
         clock->exchange_us += us;

@@ -369,6 +369,7 @@ static void add_collective(PhaseCost *cost, const NodePricer *x, const Node *nod
     const char *axis = node_string(node, ATTR_mesh);
     int mesh_axis = mesh_axis_find(axis, (int)strlen(axis));
     int t = mesh->size[MESH_T], n_devices = cluster->node.n_devices;
+    if (mesh_axis == MESH_H) mesh_axis = MESH_C;
     bool within = mesh_axis == MESH_T || mesh_axis == MESH_C || mesh_axis == MESH_E;
     if (!within || mesh->size[mesh_axis] < 2) return;
     CollectiveGroup group = {t, t < n_devices ? t : n_devices, 1};
@@ -380,7 +381,7 @@ static void add_collective(PhaseCost *cost, const NodePricer *x, const Node *nod
     CollectiveKind kind = collective_kind(node->op);
     double bytes = local_bytes(whole, mesh);
     double us = 0;
-    if (kind == COLLECTIVE_ALL_TO_ALL) {
+    if (kind == COLLECTIVE_ALL_TO_ALL && node_is_exchange(node)) {
         double crossing = crossing_share(&cluster->software, &group, choices_of(x, node));
         us = exchange_us(cluster, bytes, &group, crossing);
         cost->exchange_us += us;

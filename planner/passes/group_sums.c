@@ -41,7 +41,7 @@ static bool is_part_of(const Grouper *g, Value value, const Node *root) {
 static bool is_partial(const Grouper *g, Value value) {
     const Node *node = value.node;
     if ((OPS[node->op].flags & (LEAF | LINEAR)) || !is_used_once(g, value)) return false;
-    ShardingRule rule = sharding_rule(&g->meshed, node, g->uses, false, g->ctx->arena);
+    ShardingRule rule = sharding_rule(&g->meshed, node, g->uses, false, false, g->ctx->arena);
     const Sharding *result = &rule.outputs[value.output];
     return result->partial >> MESH_T & 1 && result->reduce == REDUCE_SUM;
 }

@@ -33,7 +33,7 @@ typedef struct Scheduler {
 } Scheduler;
 
 static bool is_message(const Node *node) {
-    return node->op == OP_ALL_TO_ALL;
+    return node_is_exchange(node);
 }
 
 static bool same_region(const Node *a, const Node *b) {

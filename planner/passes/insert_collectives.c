@@ -7,6 +7,8 @@
  *   partial over several of c, e, d  one message over all of them (dc, de, dec): of gradients
  *   one dimension divided over e,    all_to_all(e): rows to their experts, and back
  *   wanted so: another
+ *   a sequence divided over c,       all_to_all(c): to all positions of some heads, and back
+ *   wanted so: heads (as h)
  *   whole, wanted partial over m            scale by 1 / size of m: no message (a share of a
  *                                           gradient whose other shares are partial)
  *
@@ -129,26 +131,37 @@ static Value complete_partial(Inserter *ins, Value value, const Sharding *to, co
     return value;
 }
 
-/* Is the one dimension no longer to be divided over e, and another instead? */
-static bool find_exchange(const Type *type, const Sharding *now, const Sharding *to, int *out_from,
-                          int *out_to) {
+/* What an all-to-all changes: how a dimension was divided, no longer, and how another is. */
+typedef struct Exchange {
+    MeshAxis mesh, from, to;
+} Exchange;
+static const Exchange EXCHANGES[] = {
+    {MESH_E, MESH_E, MESH_E}, {MESH_C, MESH_C, MESH_H}, {MESH_C, MESH_H, MESH_C}};
+
+/* Is the one dimension no longer to be divided so, and another instead? */
+static bool find_exchange(const Exchange *by, const Type *type, const Sharding *now,
+                          const Sharding *to, int *out_from, int *out_to) {
     *out_from = *out_to = -1;
     for (int i = 0; i < type->rank; i++) {
         int from = now->mesh[i], want = to->mesh[i];
-        if (from >= 0 && mesh_inner(from) == MESH_E && mesh_outer(from) == want) *out_from = i;
-        if (from != want && mesh_divide(from, MESH_E) == want) *out_to = i;
+        bool leaves = from >= 0 && mesh_inner(from) == (int)by->from && mesh_outer(from) == want;
+        if (leaves) *out_from = i;
+        if (from != want && mesh_divide(from, by->to) == want) *out_to = i;
     }
-    return *out_from >= 0 && *out_to >= 0;
+    if (*out_from < 0 || *out_to < 0) return false;
+    /* What c deals out has to be the first of the two. */
+    return by->mesh != MESH_C || (by->from == MESH_C) == (*out_from < *out_to);
 }
 
-static Value exchange(Inserter *ins, Value value, int from, int to, const Node *user) {
+static Value exchange(Inserter *ins, const Exchange *by, Value value, int from, int to,
+                      const Node *user) {
     const Type *type = value_type(value);
     Sharding now = *value_sharding(value);
     now.mesh[from] = (int8_t)mesh_outer(now.mesh[from]);
-    now.mesh[to] = (int8_t)mesh_divide(now.mesh[to], MESH_E);
+    now.mesh[to] = (int8_t)mesh_divide(now.mesh[to], by->to);
     Attr attrs[3] = {attr_axis(ATTR_axis, type->axes[to]),
                      attr_axes(ATTR_over, &type->axes[from], 1),
-                     attr_string(ATTR_mesh, mesh_axis_name(MESH_E))};
+                     attr_string(ATTR_mesh, mesh_axis_name(by->mesh))};
     return add_message(ins, OP_ALL_TO_ALL, value, attrs, 3, now, user);
 }
 
@@ -156,8 +169,9 @@ static Value redivide(Inserter *ins, Value value, const Sharding *to, const Node
     const Type *type = value_type(value);
     const Mesh *sizes = &ins->out->mesh;
     int from, into;
-    if (find_exchange(type, value_sharding(value), to, &from, &into)) {
-        value = exchange(ins, value, from, into, user);
+    for (size_t i = 0; i < sizeof(EXCHANGES) / sizeof(EXCHANGES[0]); i++) {
+        if (!find_exchange(&EXCHANGES[i], type, value_sharding(value), to, &from, &into)) continue;
+        value = exchange(ins, &EXCHANGES[i], value, from, into, user);
     }
     for (int pass = 0; pass < 2; pass++) { /* gather all first: a mesh axis may change sides */
         for (int i = 0; i < type->rank; i++) {
@@ -367,6 +381,7 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
     Inserter ins = {.ctx = ctx, .out = graph_create_like(in, ctx->arena)};
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena);
+    bool *by_heads = sharding_find_head_work(in, in->state_split, ctx->arena);
     ins.map = &map;
     list_numbers(&ins, in);
     for (int n = 0; n < in->n_nodes; n++) {
@@ -380,7 +395,7 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
         /* Messages that are there already (shard_update) say what they make of what. */
         bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
         ShardingRule rule =
-            sharding_rule(in, node, uses, ctx->options.sequence_parallel, ctx->arena);
+            sharding_rule(in, node, uses, by_heads[n], ctx->options.sequence_parallel, ctx->arena);
         for (int i = 0; !given && i < node->n_inputs; i++) { /* where only a shape counts, none */
             if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue;
             /* What a stack is made of may be of other blocks than it. */

@@ -120,6 +120,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
     Graph *meshed = ARENA_NEW(arena, Graph); /* a text says the mesh, and not what follows of it */
     *meshed = *graph;
     meshed->shared_heads = sharding_rule_shared_heads(graph, &graph->mesh);
+    meshed->state_split = sharding_rule_state_split(graph, &graph->mesh);
     bool moves_messages = info->run == pass_spread_messages || info->run == pass_join_messages;
     PassContext ctx = {
         .arena = arena,

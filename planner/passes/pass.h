@@ -67,7 +67,7 @@ bool sharding_rule_divides(const char *axis, MeshAxis mesh, unsigned shared_head
 bool sharding_fills(int64_t size, int parts);
 
 /* Kinds of heads: what several heads share has the first axis, each of these heads both. */
-enum { N_HEAD_KINDS = 2 };
+enum { STATE_KIND = 1, N_HEAD_KINDS };
 typedef struct HeadKind {
     const char *shared, *each;
 } HeadKind;
@@ -82,13 +82,19 @@ const Node *sharding_find_heads(const Graph *whole, const HeadKind *kind, int64_
  * graph->shared_heads. */
 unsigned sharding_rule_shared_heads(const Graph *whole, const Mesh *mesh);
 
+/* What c divides of layers with a state, said in graph->state_split likewise; its axis or NULL; and
+ * [n_nodes] which nodes work on all positions of a rank's heads, then (state_split.c). */
+StateSplit sharding_rule_state_split(const Graph *whole, const Mesh *mesh);
+const char *sharding_split_axis(StateSplit split);
+bool *sharding_find_head_work(const Graph *graph, StateSplit by, Arena *arena);
+
 /* What a node asks of its operands' shardings and gives for its results. */
 typedef struct ShardingRule {
     Sharding *inputs; /* [n_inputs] */
     Sharding outputs[MAX_OUTPUTS];
 } ShardingRule;
 /* `uses`: graph_count_uses of the graph that propagate_sharding started from. */
-ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses, bool by_heads,
                            bool sequence_parallel, Arena *arena);
 /* Reports axes that the mesh does not divide and whose padding would not stay zero. */
 bool check_padding(const Graph *graph, Diag *diag);

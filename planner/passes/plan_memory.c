@@ -105,7 +105,7 @@ static void keep_sent(Planner *p) {
     }
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const Node *node = p->graph->nodes[n];
-        if (node->op != OP_ALL_TO_ALL) continue;
+        if (!node_is_exchange(node)) continue;
         const Node *reader = p->graph->nodes[waited[n]];
         int value = value_index(node->inputs[0]);
         bool here = waited[n] > n && segment_of(reader) == segment_of(node);

@@ -222,6 +222,17 @@ static Sharding join_shares(const Graph *graph, const Sharding *sum, const Shard
     return joined;
 }
 
+/* Of heads that c divides: a message for each share, so that parameters and what sums up their
+ * gradients lie alike. */
+static Sharding gathered_heads(const Sharding *share) {
+    Sharding gathered = *share;
+    for (int i = 0; i < MAX_RANK; i++) {
+        if (mesh_inner(share->mesh[i]) != MESH_H) continue;
+        gathered.mesh[i] = (int8_t)mesh_outer(share->mesh[i]);
+    }
+    return gathered;
+}
+
 /* The shares of all accumulators are known: sets the shardings of these and of their sums. */
 static bool settle_accumulators(Graph *graph, Arena *arena, Diag *diag) {
     Node **leaf_of = ARENA_ARRAY(arena, Node *, graph->n_nodes + 1); /* of sums, by id */
@@ -231,9 +242,10 @@ static bool settle_accumulators(Graph *graph, Arena *arena, Diag *diag) {
         if (node->op != OP_ACCUMULATE) continue;
         Node *before = node->inputs[0].node;
         Node *leaf = leaf_of[n] = before->op == OP_ACCUMULATE ? leaf_of[before->id] : before;
-        const Sharding *sum = &leaf->shardings[0], *share = value_sharding(node->inputs[1]);
+        const Sharding *sum = &leaf->shardings[0];
+        Sharding share = gathered_heads(value_sharding(node->inputs[1]));
         leaf->shardings[0] =
-            begun[leaf->id] ? join_shares(graph, sum, share, &leaf->types[0]) : *share;
+            begun[leaf->id] ? join_shares(graph, sum, &share, &leaf->types[0]) : share;
         begun[leaf->id] = true;
     }
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -250,6 +262,8 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
     out->shared_heads = sharding_rule_shared_heads(in, &out->mesh);
+    out->state_split = sharding_rule_state_split(in, &out->mesh);
+    bool *by_heads = sharding_find_head_work(in, out->state_split, ctx->arena);
     if (!check_heads(in, &out->mesh, ctx->diag)) return NULL;
     bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {
@@ -264,8 +278,8 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             bool whole = node->op == OP_PARAM && node_is_balanced(node);
             node->shardings[0] = whole ? sharding_none() : leaf_sharding(out, &node->types[0]);
         } else if (node->op != OP_ACCUMULATE) {
-            ShardingRule rule =
-                sharding_rule(out, node, uses, ctx->options.sequence_parallel, ctx->arena);
+            ShardingRule rule = sharding_rule(out, node, uses, by_heads[n],
+                                              ctx->options.sequence_parallel, ctx->arena);
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;

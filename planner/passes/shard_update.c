@@ -422,7 +422,7 @@ static bool copy_between(Sharder *s, const Node *node) {
     Node *copy = graph_copy_node(s->out, &padded, inputs, s->ctx->diag);
     if (!copy) return false;
     value_map_set_node(&s->map, node, copy);
-    ShardingRule rule = sharding_rule(s->out, copy, NULL, false, s->ctx->arena);
+    ShardingRule rule = sharding_rule(s->out, copy, NULL, false, false, s->ctx->arena);
     for (int o = 0; o < copy->n_outputs; o++) copy->shardings[o] = rule.outputs[o];
     if (node->op == OP_STACK) divide_stack(s, node);
     return true;

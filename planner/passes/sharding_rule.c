@@ -16,7 +16,8 @@
  * states' heads and the groups of them that share queries and keys (HEAD_KINDS).
  *
  * Attention has its part of the queries and all keys and values, which its gradient then has a
- * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2).
+ * share of on every rank of c (Llama 3, arXiv 2407.21783, section 3.3.2). Layers with a state have
+ * all positions of heads that c divides (state_split.c).
  */
 #include "ir/ops/route.h"
 #include "planner/passes/pass.h"
@@ -126,9 +127,17 @@ static ExpertWork expert_work(const Graph *graph, const Node *node) {
     return has_axis(node, experts) && !op_needs_whole(node, experts) ? ON_EXPERTS : NO_EXPERTS;
 }
 
+/* Where c divides heads, by what they are divided; sequences are whole. */
+static int rule_by_heads(const Graph *graph, int axis, int mesh) {
+    const char *split = sharding_split_axis(graph->state_split);
+    if (axis_is_sequence(graph->axes.names[axis])) return -1;
+    return strcmp(graph->axes.names[axis], split) == 0 ? mesh_divide(mesh, MESH_H) : mesh;
+}
+
 /* The mesh axis, or group, that divides the axis in such an op. */
-static int rule_within(const Graph *graph, ExpertWork work, int axis) {
+static int rule_within(const Graph *graph, ExpertWork work, bool by_heads, int axis) {
     int mesh = sharding_rule_mesh(graph, axis);
+    if (by_heads) mesh = rule_by_heads(graph, axis, mesh);
     if (work == ON_EXPERTS && strcmp(graph->axes.names[axis], "batch") == 0) {
         return where_divides(&graph->mesh, MESH_D);
     }
@@ -138,10 +147,10 @@ static int rule_within(const Graph *graph, ExpertWork work, int axis) {
     return mesh;
 }
 
-/* What heads share and all ranks of t have, such as key/value heads. */
-static bool is_shared(const Graph *graph, const Type *type) {
+/* What heads of these kinds share, such as key/value heads. */
+static bool is_shared(const Graph *graph, unsigned kinds, const Type *type) {
     for (int k = 0; k < N_HEAD_KINDS; k++) {
-        if (!(graph->shared_heads >> k & 1)) continue;
+        if (!(kinds >> k & 1)) continue;
         int shared = find_axis(graph, HEAD_KINDS[k].shared);
         int each = find_axis(graph, HEAD_KINDS[k].each);
         if (type_find_axis(type, shared) >= 0 && type_find_axis(type, each) < 0) return true;
@@ -154,9 +163,10 @@ static bool is_shared(const Graph *graph, const Type *type) {
 static bool has_shared_heads(const Graph *graph, const Node *node) {
     bool has = false;
     for (int i = 0; i < node->n_inputs; i++) {
-        has |= is_shared(graph, value_type(node->inputs[i]));
+        has |= is_shared(graph, graph->shared_heads, value_type(node->inputs[i]));
     }
-    for (int o = 0; o < node->n_outputs; o++) has |= is_shared(graph, &node->types[o]);
+    for (int o = 0; o < node->n_outputs; o++)
+        has |= is_shared(graph, graph->shared_heads, &node->types[o]);
     return has;
 }
 
@@ -185,10 +195,12 @@ static void map_sequence(AxisMap *map, const Graph *graph, const Node *node) {
     }
 }
 
-static void map_type(AxisMap *map, const Graph *graph, const Node *node, const Type *type) {
+static void map_type(AxisMap *map, const Graph *graph, const Node *node, bool by_heads,
+                     const Type *type) {
     ExpertWork work = expert_work(graph, node);
     for (int i = 0; i < type->rank; i++) {
-        map_axis(map, &graph->mesh, node, type->axes[i], rule_within(graph, work, type->axes[i]));
+        map_axis(map, &graph->mesh, node, type->axes[i],
+                 rule_within(graph, work, by_heads, type->axes[i]));
     }
 }
 
@@ -258,19 +270,26 @@ static bool is_linear_in(const Node *node, int operand) {
     }
 }
 
-/* Of gradients of shared heads an op that leaves t idle makes a share from a share. */
-static void pass_shares(const Graph *graph, const Node *node, unsigned taken, ShardingRule *rule) {
-    const unsigned t = 1u << MESH_T;
+/* Of gradients of shared heads an op that leaves t idle (or c, where it divides such heads) makes a
+ * share from a share. */
+static void pass_shares(const Graph *graph, const Node *node, bool by_heads, unsigned taken,
+                        ShardingRule *rule) {
+    bool c_shares = by_heads && graph->state_split == SPLIT_HEADS;
+    unsigned axes = 0, kinds = graph->shared_heads;
     int shared = -1, n_partial = 0;
-    if (!graph->shared_heads || node->phase != PHASE_BACKWARD || taken & t) return;
+    if (graph->shared_heads) axes |= 1u << MESH_T;
+    if (c_shares) axes |= 1u << MESH_C, kinds |= 1u << STATE_KIND;
+    axes &= ~taken;
+    if (!axes || node->phase != PHASE_BACKWARD) return;
     for (int i = 0; i < node->n_inputs; i++) {
-        if (!(value_sharding(node->inputs[i])->partial & t)) continue;
+        if (!(value_sharding(node->inputs[i])->partial & axes)) continue;
         n_partial++;
-        if (is_shared(graph, value_type(node->inputs[i]))) shared = i;
+        if (is_shared(graph, kinds, value_type(node->inputs[i]))) shared = i;
     }
     if (shared < 0 || n_partial > 1 || !is_linear_in(node, shared)) return;
-    rule->inputs[shared].partial = t;
-    for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].partial |= t;
+    axes &= value_sharding(node->inputs[shared])->partial;
+    rule->inputs[shared].partial = (uint8_t)axes;
+    for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].partial |= (uint8_t)axes;
 }
 
 /* What lies like the queries has c's part of the positions; gradients of keys and values are sums
@@ -300,7 +319,7 @@ static void divide_documents(const Graph *graph, const Node *node, ShardingRule 
     for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].mesh[last] = MESH_C;
 }
 
-ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses,
+ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses, bool by_heads,
                            bool sequence_parallel, Arena *arena) {
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
     for (int i = 0; i < MAX_OUTPUTS; i++) rule.outputs[i] = sharding_none();
@@ -319,14 +338,14 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
     bool wide = false;
     if (node->phase == PHASE_UPDATE) map_update(&map, &graph->mesh, node);
     for (int i = 0; i < node->n_inputs; i++) {
-        map_type(&map, graph, node, value_type(node->inputs[i]));
+        map_type(&map, graph, node, by_heads, value_type(node->inputs[i]));
         wide |= has_wide_rows(graph, node, value_type(node->inputs[i]));
     }
     for (int i = 0; i < node->n_outputs; i++) {
-        map_type(&map, graph, node, &node->types[i]);
+        map_type(&map, graph, node, by_heads, &node->types[i]);
         wide |= has_wide_rows(graph, node, &node->types[i]);
     }
-    bool divides = sequence_parallel && wide && !has_shared_heads(graph, node);
+    bool divides = sequence_parallel && wide && !by_heads && !has_shared_heads(graph, node);
     if (divides && node->phase != PHASE_UPDATE && graph->mesh.size[MESH_T] > 1) {
         map_sequence(&map, graph, node);
     }
@@ -346,7 +365,7 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
         rule.outputs[i].partial = (uint8_t)(used & ~kept);
         rule.outputs[i].reduce = (uint8_t)op_partial_kind(node);
     }
-    pass_shares(graph, node, map.taken, &rule);
+    pass_shares(graph, node, by_heads, map.taken, &rule);
     divide_queries(graph, node, &rule);
     divide_documents(graph, node, &rule);
     return rule;

@@ -25,14 +25,15 @@ static int64_t product_bytes(const Graph *graph, const Node *node) {
     return bytes < MOST ? bytes : MOST;
 }
 
-/* Packed or unpacked on one side, but where neither axis is the first, on both. */
-static int64_t exchange_parts(const Graph *graph, const Node *node) {
+/* Packed or unpacked on one side, but where neither axis is the first, or c deals one out, on both.
+ */
+static int64_t exchange_parts(const Graph *graph, const Node *node, bool deals) {
     Type local = local_type(graph, node->inputs[0]);
     int i = type_find_axis(&local, node_axis(node, ATTR_axis));
     int k = type_find_axis(&local, node_attr(node, ATTR_over)->axes.items[0]);
     int64_t outer = 1;
     for (int first = i < k ? i : k; first > 0; first--) outer *= local.dims[first - 1];
-    return outer > 1 ? 2 : 1;
+    return outer > 1 || deals ? 2 : 1;
 }
 
 /* NCCL joins whole buffers, member after member: along another axis than the first, or where the
@@ -47,7 +48,8 @@ static int64_t message_bytes(const Graph *graph, const Node *node) {
     case OP_ALL_GATHER: return n * local_bytes(graph, node->inputs[0]);
     case OP_REDUCE_SCATTER:
         return n * local_bytes(graph, lse ? node->inputs[0] : node_value((Node *)node, 0));
-    case OP_ALL_TO_ALL: return exchange_parts(graph, node) * local_bytes(graph, node->inputs[0]);
+    case OP_ALL_TO_ALL:
+        return exchange_parts(graph, node, mesh_deals(axis)) * local_bytes(graph, node->inputs[0]);
     case OP_ALL_REDUCE: return lse ? n * local_bytes(graph, node->inputs[0]) : 0;
     default: return 0;
     }
@@ -58,6 +60,7 @@ WorkspacePart node_workspace_part(const Node *node) {
         [MESH_T] = WORKSPACE_TENSOR, [MESH_C] = WORKSPACE_TENSOR, [MESH_E] = WORKSPACE_EXPERT,
         [MESH_D] = WORKSPACE_DATA,   [MESH_DC] = WORKSPACE_DATA,  [MESH_DE] = WORKSPACE_DATA,
         [MESH_DEC] = WORKSPACE_DATA, [MESH_R] = WORKSPACE_DATA,   [MESH_P] = WORKSPACE_PIPELINE,
+        [MESH_H] = WORKSPACE_TENSOR,
     };
     if (!(OPS[node->op].flags & COLLECTIVE)) return WORKSPACE_COMPUTE;
     const char *name = node_string(node, ATTR_mesh);

@@ -104,7 +104,9 @@ static void put_traffic_name(StrBuf *out, const Traffic *traffic) {
                                                     [MESH_DC] = "Data and context",
                                                     [MESH_DE] = "Data and expert",
                                                     [MESH_DEC] = "Data, expert, context",
-                                                    [MESH_R] = "Replica"};
+                                                    [MESH_R] = "Replica",
+
+                                                    [MESH_H] = "Heads over context"};
     strbuf_put(out, "<td class=\"l\">");
     int axis = traffic->kind == TRAFFIC_MESH
                    ? mesh_axis_find(traffic->name, (int)strlen(traffic->name))

@@ -71,12 +71,28 @@ static int message_axis(const Node *node) {
     return mesh_axis_find(name, (int)strlen(name));
 }
 
+/* Over c: from a sequence that it deals out to heads, which it divides as h, or back. The sequence
+ * is the first of the two. */
+static bool exchanged_heads(int from, int at, Sharding *to) {
+    bool by_heads = from < at;
+    int heads = by_heads ? at : from, sequence = by_heads ? from : at;
+    int divided = mesh_divide(to->mesh[heads], MESH_H);
+    if (by_heads && (to->mesh[sequence] != MESH_C || divided < 0)) return false;
+    if (!by_heads && (to->mesh[sequence] >= 0 || mesh_inner(to->mesh[heads]) != MESH_H))
+        return false;
+    to->mesh[heads] = (int8_t)(by_heads ? divided : mesh_outer(to->mesh[heads]));
+    to->mesh[sequence] = by_heads ? -1 : MESH_C;
+    return true;
+}
+
 /* The sharding that an all-to-all leads to; `further`: of the axis that it divides. */
 static bool exchanged(const Node *node, int mesh, int further, Sharding *to) {
     const Attr *over = node_attr(node, ATTR_over);
     int at = type_find_axis(&node->types[0], node_axis(node, ATTR_axis));
     int from = type_find_axis(&node->types[0], over->axes.items[0]);
-    if (further < 0 || from < 0 || from == at) return false;
+    if (at < 0 || from < 0 || from == at) return false;
+    if (mesh == MESH_C) return exchanged_heads(from, at, to);
+    if (further < 0) return false;
     if (to->mesh[from] == mesh) { /* all that divides it, of a group too */
         to->mesh[from] = -1;
     } else if (mesh == MESH_E && mesh_inner(to->mesh[from]) == mesh) {

@@ -69,7 +69,7 @@ bool comm_reduce_scatter(CommGroup *group, int member, ReduceKind kind, DType dt
  * x rows x width elements lies as [outer, member, rows, width] (blocks: what is divided is the
  * first of two axes) or [outer, rows, member, width] (strips: the second). `to_strips`: in are
  * blocks, by whom they go to; out are strips, by whom they come from; without it the other way
- * round. */
+ * round. Where the group deals, blocks lie in two halves each, as its parts of an axis do. */
 bool comm_all_to_all(CommGroup *group, int member, DType dtype, const void *in, void *out,
                      size_t outer, size_t rows, size_t width, bool to_strips);
 

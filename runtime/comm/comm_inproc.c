@@ -208,24 +208,34 @@ static bool reduce_scatter(const Exchange *exchange, void *out) {
     return true;
 }
 
-static bool all_to_all(const Exchange *exchange, void *out) {
+/* The rows of one block, which is dealt out where the group deals, to or from a strip. */
+static void copy_block(const Exchange *exchange, const char *from, char *place, int block,
+                       int strip) {
     const CommCall *call = exchange->call;
-    const size_t n = (size_t)exchange->group->base.n_members, rows = call->axis_local;
-    const size_t row = call->inner * element_bytes(exchange), all = n * rows * row;
-    /* From one row of a member's to the next, and from one member's first to the next one's. */
-    const bool strips = call->to_strips;
-    const size_t in_row = strips ? row : n * row, in_part = strips ? rows * row : row;
-    const size_t out_row = strips ? n * row : row, out_part = strips ? row : rows * row;
-    const size_t member = (size_t)exchange->member;
-    for (size_t i = 0; i < n; i++) { /* starting at different members spreads the reads */
-        size_t j = (member + i) % n;
-        const char *from = (const char *)offer_of(exchange, (int)j)->in + member * in_part;
-        char *place = (char *)out + j * out_part;
-        for (size_t o = 0; o < call->outer; o++) {
-            for (size_t r = 0; r < rows && row; r++) {
-                memcpy(place + o * all + r * out_row, from + o * all + r * in_row, row);
+    const CommGroup *group = &exchange->group->base;
+    const size_t n = (size_t)group->n_members, row = call->inner * element_bytes(exchange);
+    CommPart parts[2];
+    const int n_parts = comm_parts_of(group, block, call->axis_local, call->axis_total, parts);
+    for (size_t o = 0; o < call->outer && row; o++) {
+        for (int p = 0; p < n_parts; p++) {
+            const size_t first = o * call->axis_total;
+            for (size_t r = 0; r < parts[p].rows; r++) {
+                const size_t in_block = (first + parts[p].place + r) * row;
+                const size_t in_strip = (first + (parts[p].at + r) * n + (size_t)strip) * row;
+                memcpy(place + (call->to_strips ? in_strip : in_block),
+                       from + (call->to_strips ? in_block : in_strip), row);
             }
         }
+    }
+}
+
+static bool all_to_all(const Exchange *exchange, void *out) {
+    const int n = exchange->group->base.n_members, member = exchange->member;
+    for (int i = 0; i < n; i++) { /* starting at different members spreads the reads */
+        const int j = (member + i) % n;
+        const bool strips = exchange->call->to_strips;
+        copy_block(exchange, offer_of(exchange, j)->in, out, strips ? member : j,
+                   strips ? j : member);
     }
     return true;
 }

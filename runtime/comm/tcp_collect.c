@@ -148,12 +148,13 @@ static bool reduce_scatter(Collective *c) {
     return tcp_exchange(&c->exchange);
 }
 
-/* A member's rows in blocks, [outer, member, rows, width], or strips, [outer, rows, member, width].
- */
+/* A member's rows in blocks, [outer, member, rows, width], which are dealt out where the group
+ * deals, or strips, [outer, rows, member, width]. */
 static TcpRuns member_runs(const Collective *c, char *base, int member, bool strips) {
     const size_t n = (size_t)c->group->base.n_members, rows = c->call->axis_local,
                  at = (size_t)member;
     if (strips) return even_runs(base + at * c->row, c->call->outer * rows, n * c->row, c->row);
+    if (c->group->base.deals) return axis_runs(c, base, member, true);
     return even_runs(base + at * rows * c->row, c->call->outer, n * rows * c->row, rows * c->row);
 }
 

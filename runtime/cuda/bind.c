@@ -87,6 +87,7 @@ bool cuda_push_collective(Binding *binding, const CollectiveCommand *collective)
         [MESH_T] = STREAM_TENSOR, [MESH_C] = STREAM_TENSOR, [MESH_E] = STREAM_EXPERT,
         [MESH_D] = STREAM_DATA,   [MESH_DC] = STREAM_DATA,  [MESH_DE] = STREAM_DATA,
         [MESH_DEC] = STREAM_DATA, [MESH_R] = STREAM_DATA,   [MESH_P] = STREAM_PIPELINE,
+        [MESH_H] = STREAM_TENSOR,
     };
     Command command = {.kind = COMMAND_COLLECTIVE, .collective = *collective};
     bool of_mesh = collective->group < N_MESH_GROUPS;
@@ -98,7 +99,7 @@ bool cuda_find_group(const Binding *binding, int mesh_axis, const char *comm,
                      CollectiveCommand *out) {
     const Plan *plan = cuda_emitter(binding)->plan;
     if (mesh_axis >= 0) {
-        out->group = mesh_axis;
+        out->group = mesh_axis == MESH_H ? MESH_C : mesh_axis; /* the same ranks */
         out->member = mesh_member(&plan->mesh, binding->coord, mesh_axis);
         out->n_members = mesh_size(&plan->mesh, mesh_axis);
         out->deals = mesh_deals(mesh_axis);

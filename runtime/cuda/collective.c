@@ -27,13 +27,18 @@ static int64_t input_count(const CollectiveCommand *c) {
 }
 
 /* What an all-to-all has to unpack, or pack, on its side of strips; and, with several outer
- * indices, on that of blocks. */
+ * indices or where blocks lie in two halves, on that of blocks. */
 static bool strips_move(const CollectiveCommand *c) {
     return c->outer > 1 || c->axis_local > 1;
 }
+static bool blocks_move(const CollectiveCommand *c) {
+    return c->outer > 1 || c->deals;
+}
 
 int64_t cuda_collective_workspace_bytes(const CollectiveCommand *c) {
-    if (c->kind == ALL_TO_ALL) return (strips_move(c) + (c->outer > 1)) * c->outer * total_bytes(c);
+    if (c->kind == ALL_TO_ALL) {
+        return (strips_move(c) + blocks_move(c)) * c->outer * total_bytes(c);
+    }
     if (is_lse(c)) return c->n_members * input_count(c) * dtype_bytes(c->dtype);
     if (c->kind == ALL_REDUCE || is_direct(c)) return 0;
     return c->n_members * c->outer * part_bytes(c);
@@ -60,12 +65,11 @@ static int lse_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *o
     return fits ? 2 : 0;
 }
 
-/* Steps that move members' parts, from step `at` on; 0: too large. Dealt out, the second chunks lie
- * in the whole in the opposite order. */
-static int add_moves(const CollectiveCommand *c, const MoveRows *move, Arena *arena,
+/* Steps that move members' parts to their places in the whole (`gathers`), or from these, from step
+ * `at` on; 0: too large. Dealt out, the second chunks lie in the whole in the opposite order. */
+static int add_moves(const CollectiveCommand *c, const MoveRows *move, bool gathers, Arena *arena,
                      CollectiveStep *out, int at) {
     int64_t half = move->width / 2, back = (2 * c->n_members - 1) * half;
-    bool gathers = c->kind == ALL_GATHER;
     for (int k = 0; k < (c->deals ? 2 : 1); k++, at++) {
         MoveRows part = *move;
         if (c->deals) {
@@ -95,7 +99,7 @@ static int gather_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep
                        .out_row = total_bytes(c),
                        .cut = true};
     out[0] = nccl_step(c, ALL_GATHER, c->in, c->workspace, input_count(c));
-    return add_moves(c, &unpack, arena, out, 1);
+    return add_moves(c, &unpack, true, arena, out, 1);
 }
 
 /* in [outer, axis_total, inner] -> workspace [member, outer, axis_local, inner] */
@@ -110,7 +114,7 @@ static int scatter_steps(const CollectiveCommand *c, Arena *arena, CollectiveSte
                      .in_row = total_bytes(c),
                      .out_part = c->outer * part_bytes(c),
                      .out_row = part_bytes(c)};
-    int count = add_moves(c, &pack, arena, out, 0);
+    int count = add_moves(c, &pack, false, arena, out, 0);
     if (count == 0) return 0;
     out[count] =
         nccl_step(c, REDUCE_SCATTER, c->workspace, c->out, c->outer * c->axis_local * c->inner);
@@ -135,25 +139,29 @@ static MoveRows exchange_move(const CollectiveCommand *c, bool strips, const voi
     return move;
 }
 
+/* One or two moves of an exchange, from step `at` on; 0: too large. */
+static int add_exchange_moves(const CollectiveCommand *c, bool strips, const void *tensor,
+                              void *parts, bool packs, Arena *arena, CollectiveStep *out, int at) {
+    MoveRows move = exchange_move(c, strips, tensor, parts, packs);
+    if (!strips) return add_moves(c, &move, !packs, arena, out, at);
+    out[at] = (CollectiveStep){.is_launch = true};
+    return move_rows_launch(&move, arena, &out[at].launch) ? at + 1 : 0;
+}
+
 /* NCCL sends parts that lie together: what does not is packed first, and unpacked last. */
 static int exchange_steps(const CollectiveCommand *c, Arena *arena, CollectiveStep *out) {
-    bool packs = c->to_strips ? c->outer > 1 : strips_move(c);
-    bool unpacks = c->to_strips ? strips_move(c) : c->outer > 1;
+    bool packs = c->to_strips ? blocks_move(c) : strips_move(c);
+    bool unpacks = c->to_strips ? strips_move(c) : blocks_move(c);
     char *from = packs ? c->workspace : (void *)(uintptr_t)c->in;
     char *to = !unpacks ? c->out : (char *)c->workspace + (packs ? c->outer * total_bytes(c) : 0);
     int count = 0;
     if (packs) {
-        MoveRows move = exchange_move(c, !c->to_strips, c->in, from, true);
-        out[count].is_launch = true;
-        if (!move_rows_launch(&move, arena, &out[count++].launch)) return 0;
+        count = add_exchange_moves(c, !c->to_strips, c->in, from, true, arena, out, 0);
+        if (count == 0) return 0;
     }
     out[count++] = nccl_step(c, ALL_TO_ALL, from, to, c->outer * c->axis_local * c->inner);
-    if (unpacks) {
-        MoveRows move = exchange_move(c, c->to_strips, c->out, to, false);
-        out[count].is_launch = true;
-        if (!move_rows_launch(&move, arena, &out[count++].launch)) return 0;
-    }
-    return count;
+    if (!unpacks) return count;
+    return add_exchange_moves(c, c->to_strips, c->out, to, false, arena, out, count);
 }
 
 int cuda_collective_steps(const CollectiveCommand *c, Arena *arena,

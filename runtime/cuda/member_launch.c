@@ -110,7 +110,8 @@ bool launch_all_to_all(const CollectiveCommand *like, const Members *m, Arena *a
                            .rows = fast_divisor(like->axis_local),
                            .outer = fast_divisor(like->outer),
                            .members = fast_divisor(n),
-                           .to_strips = like->to_strips};
+                           .to_strips = like->to_strips,
+                           .deals = like->deals};
     memcpy(args->in, m->in, sizeof(args->in));
     memcpy(args->out, m->out, sizeof(args->out));
     return make_launch(KERNELS_BY_UNIT[move_unit_log((int)unit)], count, args, out);

@@ -1,7 +1,8 @@
 /* Context parallelism: what is trained with c, which divides sequences, against one rank. Catches a
  * query that sees other keys than its own, a position counted from the rank's first, gradients of
  * keys or weights that lack a rank's share, tokens and labels of other positions, a chunk that
- * comes back to another place.
+ * comes back to another place; a state that begins at a rank's first position, or is another
+ * head's.
  *
  * fp32; five steps. train_compare.h says what must agree and how closely. Every plan is made,
  * proved, printed, parsed, printed again, proved again, and run as parsed.
@@ -28,9 +29,16 @@ static const Variant VARIANTS[] = {
      {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "64"}, {"window", "9"}}},
     {"sinks", "tests/models/sinks.lua", DTYPE_F32, {SIZES}},
     {"llama, two tokens ahead", "tests/models/context.lua", DTYPE_F32, {SIZES}},
+    {"states, c divides groups, or heads where t divides groups", "models/hybrid.lua", DTYPE_F32,
+     {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "24"}, {"pattern", "MDA"},
+      {"state_groups", "2"}, {"state_heads", "2"}, {"state_keys", "6"}, {"state_values", "5"}}},
+    {"states, c divides heads of one group, within documents", "models/hybrid.lua", DTYPE_F32,
+     {SIZES, {"vocab", "16"}, {"documents", "5"}, {"pattern", "MD"}, {"feed", "none"},
+      {"state_groups", "1"}, {"state_heads", "8"}, {"state_keys", "6"}, {"state_values", "4"},
+      {"state_norm", "all"}}},
 };
 /* clang-format on */
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), GROUPS = N_VARIANTS - 2 };
 
 typedef struct Case {
     int c, zero;
@@ -97,16 +105,23 @@ static void check_variant(const Variant *variant) {
 static void check_broken(void) {
     static const struct {
         const char *from, *to;
+        int variant;
     } CHANGES[] = {
-        {"\nc=2", "\nc=4"},
-        {"\nc=2", "\nc=1"},
-        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"d\"}"}, /* keys of other samples */
-        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"ct\"}"},
-        {"all_reduce(", "stop_gradient("},
-        {"{mesh=\"dc\"}", "{mesh=\"c\"}"}, /* gradients that lack d's shares */
-        {"{mesh=\"dc\"}", "{mesh=\"d\"}"},
-        {"seq=24/c]", "seq=24]"}, /* tokens */
-        {"seq=24/c", "seq=24/d"},
+        {"over=[seq], mesh=\"c\"", "over=[seq], mesh=\"h\"", GROUPS},
+        {"over=[seq], mesh=\"c\"", "over=[seq], mesh=\"d\"", GROUPS},
+        {"state_groups=2/h", "state_groups=2/c", GROUPS}, /* dealt out */
+        {"state_groups=2/h", "state_groups=2", GROUPS},
+        {"axis=state_groups, over=[seq]", "axis=seq, over=[state_groups]", GROUPS},
+        {"axis=state_groups, mesh=\"h\"", "axis=state_groups, mesh=\"c\"", GROUPS},
+        {"\nc=2", "\nc=4", 0},
+        {"\nc=2", "\nc=1", 0},
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"d\"}", 0}, /* keys of other samples */
+        {"{axis=seq, mesh=\"c\"}", "{axis=seq, mesh=\"ct\"}", 0},
+        {"all_reduce(", "stop_gradient(", 0},
+        {"{mesh=\"dc\"}", "{mesh=\"c\"}", 0}, /* gradients that lack d's shares */
+        {"{mesh=\"dc\"}", "{mesh=\"d\"}", 0},
+        {"seq=24/c]", "seq=24]", 0}, /* tokens */
+        {"seq=24/c", "seq=24/d", 0},
     };
     const Layout layout = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0};
     run_context = 2;
@@ -115,7 +130,7 @@ static void check_broken(void) {
         char name[128];
         snprintf(name, sizeof(name), "refused: '%s' for '%s'", CHANGES[i].to, CHANGES[i].from);
         check_begin(name[10] == '\n' ? "refused: another c than its programs have" : name);
-        bool made = plan(&run, &VARIANTS[0], &layout);
+        bool made = plan(&run, &VARIANTS[CHANGES[i].variant], &layout);
         CHECK(made, "%s", diag_text(run.diag));
         const char *from = CHANGES[i].from;
         if (made) check_broken_text(&run, &(BrokenText){from, from, CHANGES[i].to, ""});

@@ -331,21 +331,24 @@ static void test_dealt(DType dtype) {
     deals = false;
 }
 
-/* What goes to a member lies together on one side only, or on neither. */
+/* What goes to a member lies together on one side only, or on neither; dealt out, a block's halves
+ * lie apart. */
 static void test_all_to_all(DType dtype) {
     static const Shape EXCHANGED[] = {{1, 1, 3, 5}, {1, 4, 12, 7}, {1, 6, 18, 16}, {3, 2, 6, 24}};
-    for (size_t i = 0; i < 2 * sizeof(EXCHANGED) / sizeof(EXCHANGED[0]); i++) {
-        const Shape *s = &EXCHANGED[i / 2];
+    for (size_t i = 0; i < 4 * sizeof(EXCHANGED) / sizeof(EXCHANGED[0]); i++) {
+        const Shape *s = &EXCHANGED[i / 4];
         char name[128];
-        to_strips = i % 2;
-        int length =
-            snprintf(name, sizeof(name), "all_to_all %s [%d, %d, %d] to %s", dtype_name(dtype),
-                     (int)s->outer, (int)s->local, (int)s->inner, to_strips ? "strips" : "blocks");
+        to_strips = i % 2, deals = i / 2 % 2;
+        if (deals && s->local % 2) continue;
+        int length = snprintf(name, sizeof(name), "all_to_all %s [%d, %d, %d] to %s%s",
+                              dtype_name(dtype), (int)s->outer, (int)s->local, (int)s->inner,
+                              to_strips ? "strips" : "blocks", deals ? ", dealt out" : "");
         check_virtual(name, ALL_TO_ALL, REDUCE_SUM, dtype, s, 3, false);
         snprintf(name + length, sizeof(name) - (size_t)length, " by NCCL");
-        int n_steps = s->outer > 1 ? 3 : s->local > 1 ? 2 : 1;
+        int n_steps = deals ? 4 : s->outer > 1 ? 3 : s->local > 1 ? 2 : 1;
         check_steps(name, ALL_TO_ALL, REDUCE_SUM, dtype, s, 3, n_steps);
     }
+    deals = false;
 }
 
 static void test_all_reduce(DType dtype, ReduceKind reduce) {
@@ -498,6 +501,11 @@ static void test_graphs(void) {
          "%0 = input() {name=\"\"} : f32[a=12/t, b=6/e, c=5]\n"
          "%1 = all_to_all(%0) {axis=a, over=[b], mesh=\"e\"} : f32[a=12/te, b=6, c=5]\n"
          "%2 = all_to_all(%1) {axis=b, over=[a], mesh=\"e\"} : f32[a=12/t, b=6/e, c=5]\n"},
+        {"all_to_all from a sequence that c deals out to heads, and back", "t=2, c=2, d=1, p=1",
+         "%0 = input() {name=\"\"} : f32[a=3, b=12/c, c=8/t, e=5]\n"
+         "%1 = all_to_all(%0) {axis=c, over=[b], mesh=\"c\"} : f32[a=3, b=12, c=8/th, e=5]\n"
+         "%2 = all_to_all(%1) {axis=b, over=[c], mesh=\"c\"} : f32[a=3, b=12/c, c=8/t, e=5]\n"
+         "%3 = all_gather(%1) {mesh=\"h\", axis=c} : f32[a=3, b=12, c=8/t, e=5]\n"},
         {"stage_reduce", "t=1, d=1, p=3",
          "%0 = input() {name=\"\"} : f32[a=7, b=5]~sum(p)\n"
          "%1 = stage_reduce(%0) {comm=\"all\"} : f32[a=7, b=5]\n"},

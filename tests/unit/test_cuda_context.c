@@ -18,6 +18,10 @@ static const Variant VARIANTS[] = {
      {SIZES, {"layers", "2"}, {"vocab", "61"}, {"dropout", "0.1"}}},
     {"llama bf16 window", "models/llama.lua", 2, DTYPE_BF16,
      {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "24"}, {"window", "3"}}},
+    /* c divides heads, also what t leaves of them */
+    {"states", "models/hybrid.lua", 2, DTYPE_F32,
+     {SIZES, {"layers", "2"}, {"vocab", "61"}, {"pattern", "MD"}, {"feed", "none"},
+      {"state_groups", "1"}, {"state_heads", "8"}, {"state_keys", "6"}, {"state_values", "4"}}},
 };
 /* One token of eight ends a document. */
 static const Variant DOCUMENTS = {

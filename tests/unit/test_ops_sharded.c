@@ -366,6 +366,25 @@ static const ShardedCase CASES[] = {
                                     "f32[a=4/e, b=8, c=6]\n"
                                     "%4 = all_to_all(%3) {axis=b, over=[a], mesh=\"e\"} : "
                                     "f32[a=4, b=8/e, c=6]\n"},
+    {"all_to_all over c, from a sequence that it deals out to heads, and back",
+     "t=2, c=2, d=1, p=1", false,
+     PARAM(0, "", "a=3, seq=12, heads=8, b=5]") "%1 = slice(%0) {mesh=\"c\", axis=seq} : f32[a=3, "
+                                                "seq=12/c, heads=8, b=5]\n"
+                                                "%2 = slice(%1) {mesh=\"t\", axis=heads} : "
+                                                "f32[a=3, seq=12/c, heads=8/t, b=5]\n"
+                                                "%3 = all_to_all(%2) {axis=heads, over=[seq], "
+                                                "mesh=\"c\"} : f32[a=3, seq=12, heads=8/th, "
+                                                "b=5]\n"
+                                                "%4 = all_to_all(%3) {axis=seq, over=[heads], "
+                                                "mesh=\"c\"} : f32[a=3, seq=12/c, heads=8/t, "
+                                                "b=5]\n"
+                                                "%5 = all_to_all(%1) {axis=heads, over=[seq], "
+                                                "mesh=\"c\"} : f32[a=3, seq=12, heads=8/h, "
+                                                "b=5]\n"
+                                                "%6 = all_gather(%5) {mesh=\"h\", axis=heads} : "
+                                                "f32[a=3, seq=12, heads=8, b=5]\n"
+                                                "%7 = slice(%0) {mesh=\"h\", axis=heads} : "
+                                                "f32[a=3, seq=12, heads=8/h, b=5]\n"},
     {"slice and all_gather over c and d", "t=1, c=2, d=2, p=1", false,
      PARAM(0, "", "a=3, b=7]") "%1 = slice(%0) {mesh=\"dc\", axis=b} : f32[a=3, b=7/dc]\n"
                                "%2 = all_gather(%1) {mesh=\"dc\", axis=b} : f32[a=3, b=7]\n"},

@@ -32,6 +32,9 @@ static const Case CASES[] = {
      "convolve: axis 'state_groups' is whole in %", "but divided over t in"},
     {"some channels, weights of all", OP_CONVOLVE_GRAD, GATHERED, 1, "state_groups", 2, 1,
      "convolve_grad: axis 'state_groups' is divided over t in %", "all_gather"},
+    {"queries of all groups, values of those that c gives a rank", OP_LINEAR_ATTENTION, GATHERED, 0,
+     "state_groups", 1, 2, "linear_attention: axis 'state_groups' is whole in %",
+     "all_gather, but divided over h in %"},
     {"queries of all heads, keys of some", OP_ATTENTION, GATHERED, 0, "kv_heads", 2, 1,
      "attention: axis 'kv_heads' is whole in %", "all_gather, but divided over t in %"},
     {"keys of all heads, queries of some", OP_ATTENTION_GRAD, GATHERED, 1, "kv_heads", 2, 1,
@@ -123,7 +126,7 @@ static void change_plan(Plan *plan, const Case *c, Diag *diag) {
 }
 
 static void test_case(const Case *c) {
-    /* c does not divide what has states: the first few for it. */
+    /* Attention alone over c: the first few for it. */
     static const ModelSetting SETTINGS[] = {
         {"layers", "3"},       {"model", "32"},       {"heads", "4"},       {"kv_heads", "2"},
         {"ffn", "64"},         {"documents", "3"},    {"seq", "16"},        {"vocab", "64"},
@@ -132,7 +135,7 @@ static void test_case(const Case *c) {
     };
     enum { N_SETTINGS = sizeof(SETTINGS) / sizeof(SETTINGS[0]), N_LLAMA = 8 };
     const Layout layout = {c->t, 1, 1, 2, 1, "1f1b", false, NULL, 0};
-    bool hybrid = c->c == 1;
+    bool hybrid = c->c == 1 || strcmp(c->axis, "state_groups") == 0;
     Run run;
     check_begin(c->name);
     run_context = c->c;

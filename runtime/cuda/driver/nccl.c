@@ -126,7 +126,8 @@ static bool make_groups(NcclWorld *world, Diag *diag) {
     const Plan *plan = world->plan;
     MeshCoord coord = mesh_coord(&plan->mesh, world->rank);
     for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
-        if (mesh_has_messages(&plan->mesh, axis) &&
+        bool own = axis != MESH_H; /* which has c's ranks */
+        if (own && mesh_has_messages(&plan->mesh, axis) &&
             !make_group(world, axis, mesh_size(&plan->mesh, axis),
                         mesh_member(&plan->mesh, coord, axis), diag)) {
             return false;

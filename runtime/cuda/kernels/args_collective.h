@@ -31,12 +31,13 @@ typedef struct AllGatherArgs {
 
 /* Block m of a member: rows x width units, one after the other; with several outer indices, behind
  * those of all members for one. Strip m: row by row, beside those of the other members. to_strips:
- * strip j of out[k] = block k of in[j]; without it, block j of out[k] = strip k of in[j]. In units
- * of 2, 4, 8 or 16 bytes; count = members^2 outer rows width. */
+ * strip j of out[k] = block k of in[j]; without it, block j of out[k] = strip k of in[j]. With
+ * `deals`, the two halves of block m lie where c's chunks do (ir/mesh.h). In units of 2, 4, 8 or 16
+ * bytes; count = members^2 outer rows width. */
 typedef struct AllToAllArgs {
     uint32_t count;
     FastDivisor width, rows, outer, members;
-    int32_t to_strips;
+    int32_t to_strips, deals;
     const void *in[COLLECTIVE_MEMBERS];
     void *out[COLLECTIVE_MEMBERS];
 } AllToAllArgs;

@@ -112,7 +112,12 @@ template <typename T> static __device__ __forceinline__ void all_to_all(const Al
     const uint32_t outer = next - at * a.outer.divisor;
     const uint32_t k = fast_divide(a.members, at), j = at - k * n;
     const uint32_t to = a.to_strips ? k : j, from = a.to_strips ? j : k;
-    const int64_t block = (((int64_t)outer * n + to) * rows + row) * width + i;
+    uint32_t place = to * rows + row; /* of a block's row among those of all */
+    if (a.deals) {
+        const uint32_t half = rows / 2, first = row < half;
+        place = first ? to * half + row : (2 * n - 1 - to) * half + row - half;
+    }
+    const int64_t block = ((int64_t)outer * n * rows + place) * width + i;
     const int64_t strip = (((int64_t)outer * rows + row) * n + from) * width + i;
     if (a.to_strips) {
         ((T *)a.out[k])[strip] = ((const T *)a.in[j])[block];
