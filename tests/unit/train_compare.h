@@ -113,10 +113,11 @@ static inline const char *layout_name(const char *model, const Layout *l, char *
     if (run_recompute != RECOMPUTE_NONE) {
         snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
     }
-    snprintf(text, size, "%s: t=%d%s d=%d%s p=%d %s%s%s%s, micro-batch %d%s%s", model, l->t,
-             context, l->d, replicas, l->p, l->schedule, chunks, l->sequence_parallel ? " seq" : "",
-             zero, l->micro_batch, l->split ? ", uneven" : "", again);
-    return text;
+    int length = snprintf(text, size, "%s: t=%d%s d=%d%s p=%d %s%s%s%s, micro-batch %d%s%s", model,
+                          l->t, context, l->d, replicas, l->p, l->schedule, chunks,
+                          l->sequence_parallel ? " seq" : "", zero, l->micro_batch,
+                          l->split ? ", uneven" : "", again);
+    return length < 0 ? model : text;
 }
 
 /* --- a model under several layouts --- */
