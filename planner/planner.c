@@ -71,9 +71,17 @@ static bool check_parts(const PlanRequest *request, Diag *diag) {
 static bool check_replicas(const PlanOptions *options, Diag *diag) {
     int r = options->mesh.size[MESH_R], d = options->mesh.size[MESH_D];
     if (r == 1 || (d > 1 && options->zero)) return true;
+    const int *size = options->mesh.size;
+    if (options->zero && (size[MESH_C] > 1 || size[MESH_E] > 1)) {
+        diag_error(diag, NO_LOC,
+                   "r=%d needs d of more than 1: what --zero divides over c and e alone cannot be "
+                   "repeated yet",
+                   r);
+        return false;
+    }
     diag_error(diag, NO_LOC,
-               "--mesh: r=%d repeats what --zero divides over d, and %s: d=%d alone says the same",
-               r, options->zero ? "d is 1" : "--zero is 0", r * d);
+               "r=%d repeats what --zero divides over d, and %s: d=%d alone says the same", r,
+               options->zero ? "d is 1" : "--zero is 0", r * d);
     return false;
 }
 

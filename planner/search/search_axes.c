@@ -431,7 +431,8 @@ const SearchAxis SEARCH_AXES[] = {
      NULL},
     {"zero-messages", "--zero-messages", false, "it is block or weight", m_get, m_set, m_fixed,
      m_values, is_flag, m_name},
-    {"r", "r", false, "more than one need --zero, and r x d to be what t, c, e and p leave", k_get,
+    {"r", "r", false,
+     "more than one need --zero, d of more than 1, and r x d to be what t, c, e and p leave", k_get,
      k_set, k_fixed, k_values, k_allows, NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);

@@ -79,12 +79,13 @@ static bool check_batch(const SearchSpace *space, Diag *diag) {
     }
     if (e > 1) return check_experts(space, e, (int64_t)d * e, diag);
     if (space->global_batch % d) {
-        diag_error(diag, NO_LOC, "d%s=%d does not divide global batch %d",
+        diag_error(diag, NO_LOC, "%sd%s=%d does not divide global batch %d",
+                   r->r > 1 && r->d != ANY ? "r x " : "",
                    both && space->costs->n_experts > 0 ? " x e" : "", d, space->global_batch);
     } else if (r->micro_batch < 0 || (r->micro_batch != ANY &&
                                       space->global_batch % ((int64_t)r->micro_batch * d) != 0)) {
-        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x d %d",
-                   space->global_batch, r->micro_batch, d);
+        diag_error(diag, NO_LOC, "global batch %d is not a multiple of micro-batch %d x %sd %d",
+                   space->global_batch, r->micro_batch, r->r > 1 && r->d != ANY ? "r x " : "", d);
     } else {
         return true;
     }

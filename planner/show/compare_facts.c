@@ -133,8 +133,9 @@ static bool leaves_node(const Traffic *traffic, const Mesh *mesh, int n_per_node
     if (traffic->kind == TRAFFIC_MESH) {
         last = mesh_axis_find(traffic->name, (int)strlen(traffic->name));
     }
-    if (last >= 0 && mesh_is_replicas(last)) last = MESH_D;
-    for (int axis = 0; axis <= last; axis++) span *= mesh->size[axis];
+    MeshGroupAxes of = mesh_group_axes(last);
+    int slowest = of.count ? of.axes[of.count - 1] : -1;
+    for (int axis = 0; axis <= slowest; axis++) span *= mesh->size[axis];
     return span > n_per_node;
 }
 

@@ -82,8 +82,8 @@ void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_by
 /* "34.1" or "128"; the text holds UNIT_TEXT. */
 const char *days_text(double days, char *text);
 
-/* The same as the 44 columns of a table: b is the micro-batch, rec. recomputation; more: Z1 for
- * ZeRO-1, sp for sequence-parallel. */
+/* The same as columns of a table, and the step's time: b is the micro-batch, rec. recomputation;
+ * more: Z1 for ZeRO-1, sp for sequence-parallel, c2, e2 and r2 for these axes. */
 void layout_put_columns(StrBuf *out, const Candidate *of, const char *step);
 void layout_put_heads(StrBuf *out);
 

@@ -105,7 +105,6 @@ static void put_traffic_name(StrBuf *out, const Traffic *traffic) {
                                                     [MESH_DE] = "Data and expert",
                                                     [MESH_DEC] = "Data, expert, context",
                                                     [MESH_R] = "Replica",
-
                                                     [MESH_H] = "Heads over context"};
     strbuf_put(out, "<td class=\"l\">");
     int axis = traffic->kind == TRAFFIC_MESH

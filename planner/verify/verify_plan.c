@@ -106,9 +106,9 @@ static bool verify_sizes(Verifier *v) {
     int parts = mesh_batch_parts(&plan->mesh);
     double product = (double)plan->micro_batch * parts * plan->n_micro;
     if (product != plan->global_batch) {
-        verify_defect(v, NO_LOC,
-                      "global batch %d is not micro-batch %d x data-parallel %d x %d micro-batches",
-                      plan->global_batch, plan->micro_batch, parts, plan->n_micro);
+        verify_defect(v, NO_LOC, "global batch %d is not micro-batch %d x %s %d x %d micro-batches",
+                      plan->global_batch, plan->micro_batch, mesh_batch_name(&plan->mesh), parts,
+                      plan->n_micro);
     }
     for (int s = 0; s < plan->n_stages; s++) {
         int program = plan->stages[s].program;

@@ -91,7 +91,7 @@ fails 'two operands' 2 "what is 'b'" plan a b
 fails 'no operand' 2 'which PLAN' check
 fails 'two forms' 2 'one form at a time' show x.plan --json --dot
 fails 'mesh axis' 2 "--mesh: 'x' is not a mesh axis (t, c, e, d, r, p)" plan $model --mesh x=2
-fails 'replicas of nothing' 2 '--mesh: r=2 repeats what --zero divides over d, and --zero is 0: d=4 alone says the same' \
+fails 'replicas of nothing' 2 'r=2 repeats what --zero divides over d, and --zero is 0: d=4 alone says the same' \
     plan $model --mesh d=2,r=2
 fails 'mesh without size' 2 "'t' is not AXIS=SIZE" plan $model --mesh t
 fails 'mesh axis twice' 2 'given twice' plan $model --mesh t=2 --tensor 4

@@ -211,6 +211,11 @@ run "${scale[@]}" --ranks 8..64 --weak --html "$folder/scale.html"
 result 'scale has 100 columns' "$([ -n "$out" ] || echo nothing)$(grep -E '^.{101,}$' "$folder/out" | head -n 1)"
 result 'scale: page' "$(grep -q 'id="efficiency"' "$folder/scale.html" || echo 'no plot')"
 
+"$perilune" plan models/hybrid.lua --set seq=64 --set layers=2 --set state_heads=16 --mesh c=16 --micro-batch 1 \
+    --global-batch 8 -o "$folder/heads.plan" >/dev/null
+run compare "$folder/heads.plan" "$folder/heads.plan" --cluster h100-dgx --json
+result 'messages of 16 ranks leave nodes of 8, of heads too' \
+    "$(grep -A4 '"traffic_nodes"' "$folder/out" | grep -q ' 0\.0,' || echo "$err$(grep -A5 '"traffic_nodes"' "$folder/out")")"
 "$perilune" plan models/gpt.lua --mesh t=2,d=2 -o "$folder/a.plan" >/dev/null
 "$perilune" plan models/gpt.lua --mesh t=2,p=2 -o "$folder/b.plan" >/dev/null
 run compare "$folder/a.plan" "$folder/b.plan" --cluster selene
