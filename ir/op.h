@@ -100,8 +100,17 @@ int linear_attention_write(const Node *node);
 /* Whether CUDA's kernels do linear attention of these local operands, or its gradient, chunk by
  * chunk on tensor cores: in 16 bits, with rows of whole 16 bytes; with the delta rule up to a
  * number of keys. Others go position by position. */
-enum { LINEAR_ATTENTION_CHUNK_DELTA_KEYS = 128 };
+enum { LINEAR_ATTENTION_CHUNK = 64, LINEAR_ATTENTION_CHUNK_DELTA_KEYS = 128 };
 bool linear_attention_by_chunks(const Node *node, const Type *inputs);
+/* How they cut their work, by sizes alone: sequences that go at a time, whose states and sums take
+ * `most_bytes` where one's do; and runs of a group's heads, each with sums of its own, that make
+ * blocks enough to fill a device a few times (an H100 has place for two to three on each of 132
+ * processors). */
+typedef struct ChunkDivision {
+    int64_t sequences, runs;
+} ChunkDivision;
+static const int64_t LINEAR_ATTENTION_PART_BYTES = INT64_C(512) << 20;
+ChunkDivision linear_attention_divide(const Node *node, const Type *inputs, int64_t most_bytes);
 int convolve_places(const Node *node);
 /* Model FLOPs of products and attention of either kind, 0 of others: what a gradient computes again
  * does not count. */

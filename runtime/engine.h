@@ -141,8 +141,8 @@ bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *lab
  * encoder reads before them; dropout off. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
-/* Of a plan for decoding, on the processor: runs one of its chunks (DECODE_READ...) and
- * gives logits f32[batch, vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
+/* Of a plan for decoding: runs one of its chunks (DECODE_READ...) and gives logits f32[batch,
+ * vocab], batch being 1, or all sequences. `inputs` as DecodeInput says. */
 bool engine_decode(Engine *engine, int chunk, const int32_t *const inputs[N_DECODE_INPUTS],
                    float *out_logits, Diag *diag);
 int64_t engine_sequences(const Engine *engine); /* that its caches have */

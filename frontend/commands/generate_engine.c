@@ -245,6 +245,9 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
 bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
     Arena *arena = args->arena;
     e->engine = engine_create(e->plan, &e->options, diag);
+    if (!e->engine && e->plan->context && e->options.device == DEVICE_CUDA) {
+        diag_note(diag, NO_LOC, "--no-cache writes without caches, by other kernels");
+    }
     if (!e->engine || !engine_args_load(args, e->engine, NULL, diag)) return false;
     int64_t n_tokens = e->n_texts;
     if (e->plan->context) {

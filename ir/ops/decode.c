@@ -68,7 +68,6 @@ static bool check_cached_values(const Node *node, const Type *keys, int64_t long
 bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[0]);
     int64_t window = node_int(node, ATTR_window, 1);
-    double softcap = node_float(node, ATTR_softcap, 1);
     const bool shared = q->rank == 4 && value_type(node->inputs[1])->rank == 3;
     const int64_t longest = shared ? ATTENTION_LONGEST_SHARED : ATTENTION_LONGEST_HEAD;
     bool fits = dtype_is_float(q->dtype) && (q->rank == 4 || q->rank == 5) &&
@@ -87,11 +86,11 @@ bool infer_cache_attention(Graph *graph, Node *node, Diag *diag) {
     if (!decode_check_numbers(node, 3, q, 1, diag) || !decode_check_numbers(node, 4, q, 2, diag))
         return false;
     if (node->n_inputs == 6 && !decode_check_numbers(node, 5, q, 2, diag)) return false;
-    if (window < 1 || !(softcap >= 1e-3 && softcap <= 1e6)) {
-        diag_error(diag, node->loc, "cache_attention: a window of %lld, a soft cap of %g",
-                   (long long)window, softcap);
+    if (window < 1) {
+        diag_error(diag, node->loc, "cache_attention: a window of %lld", (long long)window);
         return false;
     }
+    if (!attention_check_factors(node, diag)) return false;
     const Type *v = value_type(node->inputs[2]);
     node->types[0] = *q;
     node->types[0].axes[q->rank - 1] = v->axes[v->rank - 1];

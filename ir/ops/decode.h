@@ -8,4 +8,7 @@
  * reported. */
 bool decode_check_numbers(const Node *node, int input, const Type *like, int n, Diag *diag);
 
+/* Are an attention's soft cap and scale such as f32 computes with? */
+bool attention_check_factors(const Node *node, Diag *diag);
+
 #endif

@@ -248,11 +248,17 @@ static bool check_window(Node *node, Diag *diag) {
     return true;
 }
 
-static bool check_softcap(const Node *node, Diag *diag) {
-    double softcap = node_float(node, ATTR_softcap, 1);
-    if (softcap >= 1e-3 && softcap <= 1e6) return true; /* what f32 divides by with sense */
-    diag_error(diag, node->loc, "attention: a soft cap of %g; it is between 0.001 and 1e6",
-               softcap);
+bool attention_check_factors(const Node *node, Diag *diag) {
+    double softcap = node_float(node, ATTR_softcap, 1), scale = node_float(node, ATTR_scale, 1);
+    if (!(softcap >= 1e-3 && softcap <= 1e6)) { /* what f32 divides by with sense */
+        diag_error(diag, node->loc, "%s: a soft cap of %g; it is between 0.001 and 1e6",
+                   OPS[node->op].name, softcap);
+        return false;
+    }
+    /* Kernels multiply by it what stands for a score that none has been seen of. */
+    if (scale >= -1e6 && scale <= 1e6) return true;
+    diag_error(diag, node->loc, "%s: a scale of %g; it is between -1e6 and 1e6", OPS[node->op].name,
+               scale);
     return false;
 }
 
@@ -309,7 +315,7 @@ static bool check_sinks(Node *node, Diag *diag) {
 }
 
 static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
-    return check_window(node, diag) && check_softcap(node, diag) &&
+    return check_window(node, diag) && attention_check_factors(node, diag) &&
            check_documents(graph, node, diag) && check_sinks(node, diag);
 }
 

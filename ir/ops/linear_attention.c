@@ -50,6 +50,28 @@ bool linear_attention_by_chunks(const Node *node, const Type *inputs) {
     return linear_attention_write(node) < 0 || keys <= LINEAR_ATTENTION_CHUNK_DELTA_KEYS;
 }
 
+ChunkDivision linear_attention_divide(const Node *node, const Type *inputs, int64_t most_bytes) {
+    enum { CHUNK = LINEAR_ATTENTION_CHUNK, ENOUGH_BLOCKS = 1024 };
+    const Type *q = &inputs[QUERIES], *v = &inputs[VALUES];
+    const bool gradient = node->op == OP_LINEAR_ATTENTION_GRAD;
+    const bool delta = linear_attention_write(node) >= 0;
+    int64_t keys = q->dims[q->rank - 1], values = v->dims[v->rank - 1], batch = q->dims[0];
+    int64_t groups = q->rank == 4 ? q->dims[2] : 1;
+    int64_t heads = v->rank > q->rank ? v->dims[v->rank - 2] : 1; /* of a group */
+    int64_t chunks = (q->dims[1] + CHUNK - 1) / CHUNK;
+    /* 16 bits: states, and with the delta rule a square of a chunk's positions; f32: sums. */
+    int64_t each = 2 * groups * heads * chunks * (keys * values + (delta ? CHUNK * CHUNK : 0));
+    int64_t sums = 4 * (delta ? 4 : 2) * q->dims[1] * groups * keys;
+    int64_t bytes = gradient ? 2 * each + sums : each;
+    ChunkDivision out = {bytes > 0 ? most_bytes / bytes : 1, 1};
+    if (out.sequences > batch) out.sequences = batch;
+    if (out.sequences < 1) out.sequences = 1;
+    int64_t blocks = out.sequences * groups * chunks;
+    if (blocks > 0) out.runs = (ENOUGH_BLOCKS + blocks - 1) / blocks;
+    if (out.runs > heads) out.runs = heads;
+    return out;
+}
+
 /* A side of the state: what kernels have room for. */
 static bool check_length(const Graph *graph, const Node *node, const Type *type, Diag *diag) {
     int last = type->rank - 1;

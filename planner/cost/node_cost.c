@@ -243,44 +243,36 @@ static void add_attention(PhaseCost *cost, const Cluster *cluster, const Node *n
 }
 
 /* What own kernels of linear attention by chunks do on tensor cores, of local operands: in all, and
- * what they move. `rows`: positions of a group; `heads`: of all sequences; runs of heads that share
- * a group's products are taken to be one. */
+ * what they move; of a part of the batch, steps that wait for each other in its sweeps, and
+ * launches. `rows`: positions of a group; `heads`: of all sequences. */
 typedef struct ChunkWork {
-    double flops, bytes, chain_us;
-    int n_launches;
+    double flops, bytes;
+    int n_sweeps, n_launches;
 } ChunkWork;
 
-static ChunkWork count_chunk_work(const ClusterDevice *device, const Node *node,
-                                  const Type *operands) {
-    enum { CHUNK = 64, BLOCKS_A_UNIT = 2 };
-    /* A product that waits for the one before it, through shared memory: some 1,700 cycles of
-     * barriers, fragments and a warp's 32 to 64 products. */
-    static const double STEP_US = 1;
+static ChunkWork count_chunk_work(const Node *node, const Type *operands, int64_t runs) {
+    enum { CHUNK = LINEAR_ATTENTION_CHUNK };
     const Type *q = &operands[0], *v = &operands[2];
     double keys = (double)q->dims[q->rank - 1], values = (double)v->dims[v->rank - 1];
     double rows = (double)type_elements(q) / keys, heads = (double)type_elements(v) / values;
-    double chunks = ceil((double)q->dims[1] / CHUNK);
-    double blocks = heads / (double)q->dims[1] * ceil(values / CHUNK);
-    double waves = ceil(blocks / (BLOCKS_A_UNIT * (double)device->n_units));
     double state = 2 * heads * keys * values, own = 2 * heads * CHUNK * values; /* FLOPs */
     double shared = 2 * rows * CHUNK * keys, squares = 2 * heads * CHUNK * keys;
     double states = 2 * heads / CHUNK * keys * values, square = 2 * heads * CHUNK; /* bytes */
     bool delta = linear_attention_write(node) >= 0;
     if (node->op == OP_LINEAR_ATTENTION && !delta) {
-        return (ChunkWork){2 * state + own + shared, 2 * states, waves * chunks * STEP_US, 2};
+        return (ChunkWork){2 * state + own + shared, 2 * states, 1, 2};
     }
     if (node->op == OP_LINEAR_ATTENTION) {
-        return (ChunkWork){3 * state + 2 * own + squares + shared, 2 * states + 2 * square,
-                           3 * waves * chunks * STEP_US, 3};
+        return (ChunkWork){3 * state + 2 * own + squares + shared, 2 * states + 2 * square, 3, 3};
     }
     /* Tiles of 64 keys each make the products of values and their gradients again. */
-    double tiles = ceil(keys / CHUNK), sums = 2 * 4 * rows * keys;
+    double tiles = ceil(keys / CHUNK), sums = 2 * 4 * rows * keys * (double)runs;
     if (!delta) {
-        return (ChunkWork){5 * state + (1 + 2 * tiles) * own + 4 * shared, 5 * states + 2 * sums,
-                           2 * waves * chunks * STEP_US, 8};
+        return (ChunkWork){5 * state + (1 + 2 * tiles) * own + 4 * shared, 5 * states + 2 * sums, 2,
+                           8};
     }
     return (ChunkWork){7 * state + (2 + 4 * tiles) * own + 2 * squares + 6 * shared,
-                       6 * states + 4 * square + 4 * sums, 4 * waves * chunks * STEP_US, 10};
+                       6 * states + 4 * square + 4 * sums, 4, 10};
 }
 
 /* In 16 bits a GPU's tensor cores do it chunk by chunk. Sweeps over the states go along a sequence;
@@ -290,12 +282,24 @@ static ChunkWork count_chunk_work(const ClusterDevice *device, const Node *node,
 static void add_chunks(PhaseCost *cost, const Cluster *cluster, const Node *node,
                        const Type *operands, double bytes) {
     static const double CHUNK_SHARE = 0.25;
+    enum { BLOCKS_A_UNIT = 2 };
+    /* A product that waits for the one before it, through shared memory: some 1,700 cycles of
+     * barriers, fragments and a warp's 32 to 64 products. */
+    static const double STEP_US = 1;
     const ClusterDevice *device = &cluster->device;
-    ChunkWork work = count_chunk_work(device, node, operands);
+    const Type *q = &operands[0], *v = &operands[2];
+    ChunkDivision division = linear_attention_divide(node, operands, LINEAR_ATTENTION_PART_BYTES);
+    ChunkWork work = count_chunk_work(node, operands, division.runs);
+    double parts = ceil((double)q->dims[0] / (double)division.sequences);
+    double values = (double)v->dims[v->rank - 1];
+    double heads = (double)type_elements(v) / values / (double)q->dims[1] / (double)q->dims[0];
+    double blocks = heads * (double)division.sequences * ceil(values / LINEAR_ATTENTION_CHUNK);
+    double waves = ceil(blocks / (BLOCKS_A_UNIT * (double)device->n_units));
+    double steps = work.n_sweeps * waves * ceil((double)q->dims[1] / LINEAR_ATTENTION_CHUNK);
     double us = work.flops / (CHUNK_SHARE * device->peak_flops[MATH_BF16]) * 1e6;
     double memory_us = device_memory_us(device, bytes + work.bytes);
-    cost->attention_us += work.chain_us + (us > memory_us ? us : memory_us);
-    cost->n_ops += work.n_launches;
+    cost->attention_us += parts * steps * STEP_US + (us > memory_us ? us : memory_us);
+    cost->n_ops += (int)parts * work.n_launches;
 }
 
 /* A state lies in registers, or a CPU's first cache, and changes position by position, by ordinary

@@ -60,8 +60,10 @@ bool node_is_called(const Node *node) {
 }
 
 /* All of one rank's calls together. */
-static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t bytes,
+static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
                             int64_t elementwise_bytes) {
+    const Graph *graph = plan->programs[stage->program].graph;
+    const int emissions = plan->context ? 1 : FORWARD_EMISSIONS;
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
@@ -71,7 +73,7 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t byte
     for (int t = 0; t < stage->n_tasks; t++) {
         const Task *task = &stage->tasks[t];
         if (task->kind == TASK_FORWARD) {
-            total += FORWARD_EMISSIONS * per_task[PHASE_FORWARD][task->chunk];
+            total += emissions * per_task[PHASE_FORWARD][task->chunk];
         }
         if (task->kind == TASK_BACKWARD) total += per_task[PHASE_BACKWARD][task->chunk];
         if (task->kind == TASK_WEIGHTS) total += per_task[PHASE_WEIGHTS][task->chunk];
@@ -81,8 +83,7 @@ static int64_t record_bytes(const Stage *stage, const Graph *graph, int64_t byte
 }
 
 int64_t plan_graph_bytes(const Plan *plan, const Stage *stage) {
-    const Graph *graph = plan->programs[stage->program].graph;
-    return record_bytes(stage, graph, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+    return record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
 }
 
 int64_t plan_stage_library_bytes(const Plan *plan, int stage) {
@@ -102,7 +103,7 @@ static int64_t cuda_library_bytes(const Plan *plan) {
 static int64_t rank_bytes(const Plan *plan, int stage) {
     const Stage *of = &plan->stages[stage];
     const Graph *graph = plan->programs[of->program].graph;
-    return RANK_BYTES + record_bytes(of, graph, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
+    return RANK_BYTES + record_bytes(plan, of, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
            packing_bytes(graph);
 }
 

@@ -145,6 +145,12 @@ static void add_refused_d(Arena *arena, const SearchRecords *records, SearchResu
                                  records->space.global_batch);
 }
 
+/* With replicas it is not the mesh's d that alternatives differ in. */
+static const char *alternative_name(const SearchAxis *axis, const Found *winner) {
+    bool data = strcmp(axis->name, "d") == 0 && candidate_r(&winner->candidate) > 1;
+    return data ? "r x d" : axis->name;
+}
+
 void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
                     int n_choices, const Found *priced, double limit_bytes, SearchResult *result) {
     const Found *winner = &result->found[0];
@@ -155,7 +161,7 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
         const Found *found = &priced[i];
         if (axis->get(&winner->candidate) == choices[i].value) continue;
         Alternative *other = &result->alternatives[result->n_alternatives++];
-        *other = (Alternative){.axis = axis->name,
+        *other = (Alternative){.axis = alternative_name(axis, winner),
                                .value = search_value_text(arena, axis, choices[i].value),
                                .fits = choices[i].best->step_us < INFINITY,
                                .best = found->candidate};

@@ -35,6 +35,10 @@ static inline CudaEmitter *cuda_emitter(const Binding *binding) {
 
 bool cuda_bind(Binding *binding);
 
+static inline int64_t divide_up(int64_t n, int64_t by) {
+    return (n + by - 1) / by;
+}
+
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
     bool cuda_bind_##kernel(Binding *binding);
 #include "ir/ops.def"

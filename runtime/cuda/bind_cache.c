@@ -8,10 +8,6 @@
 
 #include <math.h>
 
-static int64_t divide_up(int64_t n, int64_t by) {
-    return (n + by - 1) / by;
-}
-
 /* Caches */
 
 /* Kernels that move units of 2, 4 or 16 bytes. */
@@ -26,7 +22,7 @@ static KernelId choose_units(const MoveKernels *kernels, int64_t bytes, int64_t 
     return unit == 16 ? kernels->by_16 : unit == 4 ? kernels->by_4 : kernels->by_2;
 }
 
-static Grid grid_of(int64_t threads) {
+static Grid grid_for(int64_t threads) {
     return (Grid){threads ? cuda_blocks(threads, CACHE_THREADS) : 0, 1, 1};
 }
 
@@ -44,7 +40,7 @@ bool cuda_bind_cache_append(Binding *b) {
                             .cache = b->out[0]};
     KernelId kernel =
         choose_units(&KERNELS_OF, bind_stride(x, 1) * dtype_bytes(x->dtype), &args.width);
-    return cuda_push_launch(b, kernel, grid_of(args.n * args.width), CACHE_THREADS, 0, &args,
+    return cuda_push_launch(b, kernel, grid_for(args.n * args.width), CACHE_THREADS, 0, &args,
                             sizeof(args));
 }
 
@@ -59,7 +55,7 @@ bool cuda_bind_select_row(Binding *b) {
                           .out = b->out[0]};
     KernelId kernel =
         choose_units(&KERNELS_OF, bind_stride(x, 1) * dtype_bytes(x->dtype), &args.width);
-    return cuda_push_launch(b, kernel, grid_of(args.batch * args.width), CACHE_THREADS, 0, &args,
+    return cuda_push_launch(b, kernel, grid_for(args.batch * args.width), CACHE_THREADS, 0, &args,
                             sizeof(args));
 }
 
@@ -277,7 +273,7 @@ bool cuda_bind_cache_convolve(Binding *b) {
                               .w = b->in[WEIGHTS],
                               .cache = b->out[1],
                               .y = b->out[0]};
-    Grid grid = grid_of(args.channels), kept = grid;
+    Grid grid = grid_for(args.channels), kept = grid;
     grid.y = (uint32_t)(rows < MOST_GROUPS ? rows : MOST_GROUPS);
     kept.y = (uint32_t)(args.batch < MOST_GROUPS ? args.batch : MOST_GROUPS);
     return cuda_push_launch(b, KERNEL_cache_convolve, grid, CACHE_THREADS, 0, &args,

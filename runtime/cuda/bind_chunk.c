@@ -43,11 +43,9 @@ _Static_assert(LINEAR_CHUNK_STATES_SHARED(256) <= LEAST_SHARED &&
                    LINEAR_CHUNK_GRAD_SHARED <= LEAST_SHARED,
                "every device has a block's shared memory");
 
-int64_t cuda_chunk_most_states_bytes = INT64_C(256) << 20;
+_Static_assert((int)LINEAR_CHUNK == LINEAR_ATTENTION_CHUNK, "prices know it, too");
 
-static int64_t divide_up(int64_t n, int64_t by) {
-    return (n + by - 1) / by;
-}
+int64_t cuda_chunk_part_bytes = LINEAR_ATTENTION_PART_BYTES;
 
 static const ChunkKernels *kernels_for(int64_t keys) {
     const ChunkKernels *kernels = KERNELS_BY_KEYS;
@@ -55,9 +53,8 @@ static const ChunkKernels *kernels_for(int64_t keys) {
     return kernels;
 }
 
-/* One node's work. Sequences come in parts, so that states of both kinds stay within what
- * they may take where one sequence's do; a part's workspace, in bytes: where each begins, and the
- * end. */
+/* One node's work. Sequences come in parts (linear_attention_divide); a part's workspace, in bytes:
+ * where each begins, and the end. */
 typedef struct ChunkWork {
     LinearChunkSizes s;
     DType dtype;
@@ -69,18 +66,6 @@ typedef struct ChunkWork {
     int64_t states, factors, behind, behind_factors, transform, scores;
     int64_t sums[2], read, wrote, passed, end;
 } ChunkWork;
-
-/* Blocks that are to fill a device a few times: those of H100 have place for two to three on each
- * of 132 processors. */
-static void divide_heads(ChunkWork *w) {
-    enum { ENOUGH_BLOCKS = 1024 };
-    LinearChunkSizes *s = &w->s;
-    int64_t blocks = w->batch * s->groups * s->chunks;
-    int64_t runs = blocks ? divide_up(ENOUGH_BLOCKS, blocks) : 1;
-    if (runs > s->heads) runs = s->heads;
-    s->run_heads = (int32_t)divide_up(s->heads, runs ? runs : 1);
-    s->runs = (int32_t)divide_up(s->heads, s->run_heads ? s->run_heads : 1);
-}
 
 static int64_t take(ChunkWork *w, int64_t bytes) {
     int64_t at = w->end;
@@ -125,14 +110,12 @@ static ChunkWork plan_chunks(const Node *node, const Type *inputs) {
     s->chunks = (int32_t)divide_up(s->seq, LINEAR_CHUNK);
     s->tiles = (int32_t)divide_up(s->values, LINEAR_CHUNK);
     s->scale = (float)node_float(node, ATTR_scale, 1);
-    int64_t heads = (int64_t)s->groups * s->heads;
-    int64_t bytes = 2 * heads * s->chunks * s->keys * s->values * (w.gradient ? 2 : 1);
-    w.part = bytes ? cuda_chunk_most_states_bytes / bytes : 1;
-    if (w.part < 1) w.part = 1;
-    if (w.part > w.batch) w.part = w.batch;
-    w.streams = w.part * heads;
+    ChunkDivision division = linear_attention_divide(node, inputs, cuda_chunk_part_bytes);
+    w.part = division.sequences;
+    w.streams = w.part * s->groups * s->heads;
     w.key_tiles = divide_up(s->keys, LINEAR_CHUNK);
-    divide_heads(&w);
+    s->run_heads = (int32_t)divide_up(s->heads, division.runs > 0 ? division.runs : 1);
+    s->runs = (int32_t)divide_up(s->heads, s->run_heads ? s->run_heads : 1);
     lay_out(&w);
     return w;
 }

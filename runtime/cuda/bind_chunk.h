@@ -8,8 +8,7 @@
 bool cuda_bind_by_chunks(Binding *b);
 int64_t cuda_chunk_workspace_bytes(const Node *node, const Type *inputs);
 
-/* What states of the sequences that are worked on at a time may take, where one's do: 256 MiB, less
- * in tests. */
-extern int64_t cuda_chunk_most_states_bytes;
+/* LINEAR_ATTENTION_PART_BYTES, less in tests. */
+extern int64_t cuda_chunk_part_bytes;
 
 #endif

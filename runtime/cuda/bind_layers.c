@@ -9,10 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t divide_up(int64_t n, int64_t by) {
-    return (n + by - 1) / by;
-}
-
 /* Enough threads for `items` in one turn, in whole warps. */
 static int threads_for(int64_t items, int most) {
     int64_t threads = divide_up(items, 32) * 32;

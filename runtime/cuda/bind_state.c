@@ -5,10 +5,6 @@
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
-static int64_t divide_up(int64_t n, int64_t by) {
-    return (n + by - 1) / by;
-}
-
 /* Linear attention */
 
 /* The kernels for keys up to a number, and what their blocks are made of. */

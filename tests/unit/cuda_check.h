@@ -206,4 +206,15 @@ static inline bool cuda_check_missing(void) {
     return why != NULL;
 }
 
+/* Has each of the kernels run in some case? */
+static inline void cuda_check_coverage(const bool *launched, KernelId first, KernelId last) {
+    for (int k = (int)first; k <= (int)last; k++) {
+        char name[100];
+        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
+        check_begin(name);
+        CHECK(launched[k], "none");
+        check_end();
+    }
+}
+
 #endif

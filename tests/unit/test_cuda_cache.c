@@ -233,16 +233,6 @@ static void test_rotary(void) {
         check_nodes("rotary places", TURNED, (Kind)kind, 1e-5);
 }
 
-static void test_coverage(void) {
-    for (int k = KERNEL_cache_append_2; k <= KERNEL_cache_convolve_keep; k++) {
-        char name[100];
-        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
-        check_begin(name);
-        CHECK(launched[k], "none");
-        check_end();
-    }
-}
-
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_rows();
@@ -250,6 +240,6 @@ int main(void) {
     test_states();
     test_convolve();
     test_rotary();
-    test_coverage();
+    cuda_check_coverage(launched, KERNEL_cache_append_2, KERNEL_cache_convolve_keep);
     return check_report();
 }

@@ -169,32 +169,47 @@ static void test_shapes(void) {
     check_shape(&DECAYS[sizeof(DECAYS) / sizeof(*DECAYS) - 1], DTYPE_BF16, false);
 }
 
-/* Sequences that come in parts: two and one, and in the gradient, which has two kinds, each alone.
- */
+/* Sequences that come in parts: two and one, and where more is kept of each, each alone. */
 static void test_parts(void) {
     const Shape s = {3, 66, 1, 2, 16, 8, "-", 1};
-    int64_t all = cuda_chunk_most_states_bytes, sequence = 2L * 2 * 2 * 16 * 8;
+    int64_t all = cuda_chunk_part_bytes, sequence = 2L * 2 * 2 * 16 * 8;
     for (int delta = 0; delta < 2; delta++) {
-        cuda_chunk_most_states_bytes = 2 * sequence; /* one, of both kinds */
+        cuda_chunk_part_bytes = 2 * sequence;
         check_shape(&s, DTYPE_F16, delta);
     }
-    cuda_chunk_most_states_bytes = all;
+    cuda_chunk_part_bytes = all;
 }
 
-static void test_coverage(void) {
-    for (int k = KERNEL_linear_chunk_states_64_bf16; k <= KERNEL_linear_chunk_decays; k++) {
-        char name[100];
-        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
-        check_begin(name);
-        CHECK(launched[k], "none");
-        check_end();
+/* However many sequences a batch has, what a part has of them fills the device, and stays within
+ * its bytes: Mamba-2 2.7B's gradient, and a delta rule whose sums outweigh its states. */
+static void test_division(void) {
+    enum { DECAY = 4, SEQ = 4096 };
+    check_begin("parts of batches fill a device and stay within their bytes");
+    for (int64_t batch = 1; batch <= 64; batch *= 4) {
+        Node node = {.op = OP_LINEAR_ATTENTION_GRAD, .n_inputs = DECAY + 1};
+        Type mamba[6] = {[0] = {.dtype = DTYPE_BF16, .rank = 3, .dims = {batch, SEQ, 128}},
+                         [2] = {.dtype = DTYPE_BF16, .rank = 4, .dims = {batch, SEQ, 80, 64}}};
+        ChunkDivision of = linear_attention_divide(&node, mamba, LINEAR_ATTENTION_PART_BYTES);
+        CHECK(of.sequences == (batch < 3 ? batch : 3) &&
+                  of.sequences * of.runs * SEQ / LINEAR_CHUNK >= 1024,
+              "batch %d: %d sequences, %d runs", (int)batch, (int)of.sequences, (int)of.runs);
+        node.n_inputs = DECAY + 2;
+        Type delta[6] = {[0] = {.dtype = DTYPE_BF16, .rank = 4, .dims = {batch, SEQ, 16, 32}},
+                         [2] = {.dtype = DTYPE_BF16, .rank = 4, .dims = {batch, SEQ, 16, 32}}};
+        const Type numbers = {.dtype = DTYPE_F32, .rank = 3, .dims = {batch, SEQ, 16}};
+        delta[1] = delta[0], delta[3] = delta[2], delta[4] = delta[5] = numbers;
+        int64_t bytes = cuda_chunk_workspace_bytes(&node, delta);
+        CHECK(bytes <= LINEAR_ATTENTION_PART_BYTES + (1 << 20), "batch %d: %lld bytes", (int)batch,
+              (long long)bytes);
     }
+    check_end();
 }
 
 int main(void) {
     if (cuda_check_missing()) return 0;
+    test_division();
     test_shapes();
     test_parts();
-    test_coverage();
+    cuda_check_coverage(launched, KERNEL_linear_chunk_states_64_bf16, KERNEL_linear_chunk_decays);
     return check_report();
 }

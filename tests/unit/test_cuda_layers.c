@@ -452,16 +452,6 @@ static void test_fp8_products(void) {
     check_nodes("products of fp8 and scales", (CudaCase){.nodes = FP8_PRODUCT_NODES("A[")});
 }
 
-static void test_coverage(void) {
-    for (int k = KERNEL_layernorm_warp_f32; k <= KERNEL_widen_int8_f16; k++) {
-        char name[100];
-        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
-        check_begin(name);
-        CHECK(launched[k], "none");
-        check_end();
-    }
-}
-
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_norms();
@@ -475,6 +465,6 @@ int main(void) {
     test_quantize();
     test_blocks();
     test_fp8_products();
-    test_coverage();
+    cuda_check_coverage(launched, KERNEL_layernorm_warp_f32, KERNEL_widen_int8_f16);
     return check_report();
 }

@@ -93,16 +93,6 @@ static void check_moves(const char *dtype, int model) {
     arena_destroy(arena);
 }
 
-static void test_coverage(void) {
-    for (int k = KERNEL_route_top; k <= KERNEL_route_dot_f16; k++) {
-        char name[100];
-        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
-        check_begin(name);
-        CHECK(launched[k], "none");
-        check_end();
-    }
-}
-
 int main(void) {
     static const char *const DTYPES[] = {"f32", "bf16", "f16"};
     if (cuda_check_missing()) return 0;
@@ -112,6 +102,6 @@ int main(void) {
         check_moves(DTYPES[i], 7);
         check_moves(DTYPES[i], 264);
     }
-    test_coverage();
+    cuda_check_coverage(launched, KERNEL_route_top, KERNEL_route_dot_f16);
     return check_report();
 }

@@ -191,23 +191,14 @@ static void test_convolve(void) {
     check_convolve(2, 1, 8, 1);
 }
 
-static void test_coverage(void) {
-    for (int k = KERNEL_linear_attention_16; k <= KERNEL_convolve_grad_packs_f16; k++) {
-        char name[100];
-        if (k >= KERNEL_linear_chunk_states_64_bf16 && k <= KERNEL_linear_chunk_decays) continue;
-        snprintf(name, sizeof(name), "kernel %s has cases", KERNELS[k].name);
-        check_begin(name);
-        CHECK(launched[k], "none");
-        check_end();
-    }
-}
-
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_linear_attention();
     test_decays_to_nothing();
     test_convolve();
     test_divided();
-    test_coverage();
+    cuda_check_coverage(launched, KERNEL_linear_attention_16,
+                        KERNEL_linear_chunk_states_64_bf16 - 1);
+    cuda_check_coverage(launched, KERNEL_linear_chunk_decays + 1, KERNEL_convolve_grad_packs_f16);
     return check_report();
 }

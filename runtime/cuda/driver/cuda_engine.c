@@ -56,8 +56,8 @@ static cudaKernel_t generated_of(void *user, const GeneratedKernel *kernel) {
     return generated_modules_find(cuda->modules, kernel);
 }
 
-/* Do the arenas fit in what communicators have left? Says what is missing otherwise. */
-/* Before any of it is taken: what does not fit later would end the run then. */
+/* Do arenas, and graphs if there are to be any, fit in what communicators have left? Asked before
+ * any of it is taken: what does not fit later would end the run then. */
 static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     const Engine *engine = cuda->engine;
     const CuApi *api = cuda->device.api;
@@ -70,7 +70,7 @@ static bool check_memory(const CudaEngine *cuda, Diag *diag) {
     for (int r = 0; r < cuda->n_local; r++) {
         const Stage *stage = engine->ranks[cuda->first_local + r].stage;
         total += stage->arena_bytes;
-        graphs += plan_graph_bytes(engine->plan, stage);
+        if (cuda->mode != REPLAY_EAGER) graphs += plan_graph_bytes(engine->plan, stage);
     }
     if (total + graphs <= (int64_t)free_bytes) return true;
     diag_error(diag, NO_LOC,
@@ -155,9 +155,9 @@ static bool check_workspace(const Engine *engine, Diag *diag) {
         int64_t need = program_workspace(rank->program->graph, true).total;
         if (rank->parts.total >= need) continue;
         diag_error(diag, NO_LOC,
-                   "the plan leaves %.1f MiB for kernels, CUDA's need %.1f: make the plan with "
-                   "--device cuda",
-                   (double)rank->parts.total / (1 << 20), (double)need / (1 << 20));
+                   "the plan leaves %.1f MiB for kernels, CUDA's need %.1f: make the plan %s",
+                   (double)rank->parts.total / (1 << 20), (double)need / (1 << 20),
+                   engine->plan->cuda ? "again, with this perilune" : "with --device cuda");
         return false;
     }
     return true;
@@ -601,10 +601,12 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
         [JOB_TRAIN] = EMIT_TRAIN,   [JOB_FORWARD] = EMIT_FORWARD, [JOB_FIRST] = EMIT_FIRST,
         [JOB_DECODE] = EMIT_DECODE, [JOB_CHECK] = EMIT_TRAIN,     [JOB_PROFILE] = EMIT_TRAIN};
     CudaEngine *cuda = engine->backend_state;
+    if ((int)EMITTED[job] < cuda->first_job || (int)EMITTED[job] >= cuda->end_job) {
+        BUG("a job that the plan has no commands for");
+    }
     if (cuda->failed || cuda->aborted) {
         diag_error(diag, NO_LOC, "CUDA: %s",
-                   cuda->aborted ? "other ranks are gone"
-                                 : "a copy between host and device failed");
+                   cuda->aborted ? "other ranks are gone" : "a copy failed");
         return false;
     }
     if (cuda->world) {
