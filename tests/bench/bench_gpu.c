@@ -1,8 +1,8 @@
 /* Speed of training on one GPU: GPT-2 124M and 1.5B and Llama 8B cut to the layers that fit, in
  * bf16. Prints per model: seconds per step (median), tokens/s, MFU with causal attention counted as
  * half and as whole, the share of this device's own rate of matrix products measured in the same
- * run, the launching thread's time per step, time in kernels over time of a step, and the ops that
- * it goes to. Each line as soon as it is known.
+ * run, the launching thread's time per step, time in kernels over time of a step, and what of it
+ * each kind of kernel takes. Each line as soon as it is known.
  *
  * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
@@ -205,26 +205,83 @@ static int layers_that_fit(const Bench *bench, const Case *c, Diag *diag) {
     return 0;
 }
 
-/* Time in kernels, of a step issued command by command, and the ops that take most of it. */
-static double kernel_seconds(Engine *engine, Arena *arena, char *shares, size_t size, Diag *diag) {
-    enum { SHOWN = 8 };
+/* Spans of one op on operands of one shape, in one phase. */
+typedef struct KernelKind {
+    const Node *node; /* of the first */
+    int count;
+    double us;
+} KernelKind;
+
+static bool alike(const Node *a, const Node *b) {
+    if (!a || !b) return a == b;
+    if (a->op != b->op || a->phase != b->phase || a->n_inputs != b->n_inputs ||
+        a->n_outputs != b->n_outputs) {
+        return false;
+    }
+    for (int i = 0; i < a->n_inputs; i++) {
+        if (!type_equal(value_type(a->inputs[i]), value_type(b->inputs[i]))) return false;
+    }
+    for (int o = 0; o < a->n_outputs; o++) {
+        if (!type_equal(&a->types[o], &b->types[o])) return false;
+    }
+    return true;
+}
+
+static int by_time(const void *a, const void *b) {
+    double x = ((const KernelKind *)a)->us, y = ((const KernelKind *)b)->us;
+    return (x < y) - (x > y);
+}
+
+static void print_kind_type(const Type *type) {
+    printf(" %s[", dtype_name(type->dtype));
+    for (int i = 0; i < type->rank; i++) printf(i ? ",%lld" : "%lld", (long long)type->dims[i]);
+    printf("]");
+}
+
+/* How long, how often, and what of the device that was: FLOP/s, and bytes of operands and results
+ * a second, each counted once. */
+static void print_kind(const KernelKind *kind, double us, Arena *arena) {
+    const Node *node = kind->node;
+    double seconds = 1e-6 * kind->us / kind->count, flops = 0, bytes = 0;
+    printf("  %5.1f %% %9.1f us x %-4d ", 100 * kind->us / us, 1e6 * seconds, kind->count);
+    if (!node) {
+        printf("inputs, beginning and end\n");
+        return;
+    }
+    Type *inputs = ARENA_ARRAY(arena, Type, node->n_inputs + 1);
+    for (int i = 0; i < node->n_inputs; i++) {
+        inputs[i] = *value_type(node->inputs[i]);
+        bytes += (double)type_bytes(&inputs[i]);
+    }
+    for (int o = 0; o < node->n_outputs; o++) bytes += (double)type_bytes(&node->types[o]);
+    if (OPS[node->op].flops) flops = OPS[node->op].flops(node, inputs, node->types);
+    printf("%6.1f TFLOP/s %6.0f GB/s  %s:", 1e-12 * flops / seconds, 1e-9 * bytes / seconds,
+           OPS[node->op].name);
+    for (int i = 0; i < node->n_inputs && i < 3; i++) print_kind_type(&inputs[i]);
+    printf(" ->");
+    if (node->n_outputs) print_kind_type(&node->types[0]);
+    printf("\n");
+}
+
+/* Time in kernels, of a step issued command by command; prints what takes most of it. */
+static double kernel_seconds(Engine *engine, Arena *arena, Diag *diag) {
+    enum { SHOWN = 24 };
     EngineSpan *spans;
-    int count, length = 0;
-    double us = 0, of_op[N_OPS] = {0};
+    int count, n_kinds = 0;
+    double us = 0;
     if (!engine_trace_step(engine, arena, &spans, &count, diag)) return NAN;
+    KernelKind *kinds = ARENA_ARRAY(arena, KernelKind, count + 1);
     for (int i = 0; i < count; i++) {
         double span = spans[i].end_us - spans[i].begin_us;
+        int k = 0;
+        while (k < n_kinds && !alike(kinds[k].node, spans[i].node)) k++;
+        if (k == n_kinds) kinds[n_kinds++] = (KernelKind){.node = spans[i].node};
+        kinds[k].count++;
+        kinds[k].us += span;
         us += span;
-        of_op[spans[i].node ? spans[i].node->op : OP_INPUT] += span;
     }
-    for (int shown = 0; shown < SHOWN && length < (int)size; shown++) {
-        int most = 0;
-        for (int op = 1; op < N_OPS; op++) most = of_op[op] > of_op[most] ? op : most;
-        if (of_op[most] <= 0) break;
-        length += snprintf(shares + length, size - (size_t)length, "%s%s %.1f %%",
-                           shown ? ", " : "", OPS[most].name, 100 * of_op[most] / us);
-        of_op[most] = 0;
-    }
+    qsort(kinds, (size_t)n_kinds, sizeof(*kinds), by_time);
+    for (int k = 0; k < n_kinds && k < SHOWN; k++) print_kind(&kinds[k], us, arena);
     return us * 1e-6;
 }
 
@@ -300,7 +357,6 @@ static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, A
                      Diag *diag) {
     const EngineOptions options = {
         .device = DEVICE_CUDA, .no_cudnn = bench->no_cudnn, .no_epilogues = bench->no_epilogues};
-    char shares[400] = "";
     Steps steps;
     double start = now();
     Engine *engine = engine_create(plan, &options, diag);
@@ -314,13 +370,12 @@ static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, A
     if (fine) {
         print_steps(bench, model, plan, &steps);
         double step = median(steps.seconds, bench->n_steps);
-        double kernels = kernel_seconds(engine, arena, shares, sizeof(shares), diag);
+        double kernels = kernel_seconds(engine, arena, diag);
         printf("  launching thread %.1f us/step; kernels %.4f s = %.1f %% of a step; %lld "
                "commands; arena %.2f GiB\n",
                1e6 * median(steps.launches, bench->n_steps), kernels, 100 * kernels / step,
                (long long)engine_call_count(engine),
                (double)engine_arena_bytes(engine) / (1 << 30));
-        printf("  kernels' time: %s\n", shares);
     }
     engine_destroy(engine);
     return fine;

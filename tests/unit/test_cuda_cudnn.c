@@ -226,7 +226,8 @@ static void *download(const Bench *b, int tensor) {
 
 /* The tolerances of the own kernels (test_cuda_attention.c), but for groups: the gradients of keys
  * and values for each query head are rounded before they are summed, once more than there: half as
- * much again. */
+ * much again. What one element may differ by counts in the size of all: of queries that see few
+ * keys the gradients are larger than most, and so are their errors. */
 static void compare(const Bench *b, int tensor) {
     static const char *const NAMES[] = {"", "", "", "", "o", "lse", "dq", "dk", "dv"};
     const Type *type = value_type(value_of(b, tensor));
@@ -241,9 +242,11 @@ static void compare(const Bench *b, int tensor) {
     }
     double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
     double more = b->shape->group > 1 && tensor >= DK ? 1.5 : 1;
-    if (b->shape->dtype == DTYPE_F16 && tensor != LSE) more *= 0.16;
-    double mean_allowed = more * (tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3);
-    double most_allowed = more * (tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 6e-2);
+    bool precise = b->shape->dtype == DTYPE_F16 && tensor != LSE;
+    double mean_allowed =
+        (precise ? 0.16 : 1) * more * (tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3);
+    double most_allowed =
+        (precise ? 0.25 : 1) * more * (tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 1e-1);
     CHECK(mean <= mean_allowed && most / size <= most_allowed, "%s: error %.3g, at most %.3g",
           NAMES[tensor], mean, most / size);
     if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[tensor], mean, most / size);
@@ -277,7 +280,7 @@ static void test_shapes(void) {
         {2, 13, 1, 3, 64, true, 0.125f, DTYPE_BF16, 0, 0},
         {1, 128, 2, 1, 128, false, 0.09f, DTYPE_BF16, 0, 0},
         {1, 33, 1, 2, 32, true, 3, DTYPE_BF16, 0, 0},
-        {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16, 0, 0},
+        {1, 16, 2, 1, 8, true, 0.2f, DTYPE_BF16, 0, 0},
         {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16, 0, 0},
         {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16, 0, 0},
         {2, 13, 1, 3, 16, true, 0.25f, DTYPE_BF16, 4, 0},
@@ -352,6 +355,12 @@ static void test_refusals(void) {
          false,
          1 << 20,
          "heads are no multiple of 8"},
+        {"a negative scale",
+         91900,
+         {1, 16, 2, 1, 8, true, -0.2f, DTYPE_BF16, 0, 0},
+         false,
+         1 << 20,
+         "its scale is not positive"},
         {"a window on both sides",
          91900,
          {1, 8, 1, 1, 8, false, 1, DTYPE_BF16, 4, 0},

@@ -30,7 +30,7 @@ static void check_nodes(const char *name, CudaCase c) {
         }
         CudaCase typed = c;
         typed.nodes = arena_printf(arena, "%s%s", text, at);
-        typed.tolerance = TOLERANCE;
+        if (!c.tolerance) typed.tolerance = TOLERANCE;
         typed.launched = launched;
         check_begin(arena_printf(arena, "%s, %s%s", name, WIDE[type],
                                  c.overwrite  ? ", setting"
@@ -449,7 +449,11 @@ static void test_fp8_products(void) {
         puts("products of fp8 and scales: not run, the GPU is no sm_90");
         return;
     }
-    check_nodes("products of fp8 and scales", (CudaCase){.nodes = FP8_PRODUCT_NODES("A[")});
+    /* Tensor cores of sm_90 add up products of fp8 in fewer bits than f32 has (DeepSeek-V3 Technical
+     * Report, 2024, section 3.5.2: about 14); 5.1e-4 was seen on an H200. */
+    double tolerance = gpu_run_wanted() ? 1e-3 : 0;
+    check_nodes("products of fp8 and scales",
+                (CudaCase){.nodes = FP8_PRODUCT_NODES("A["), .tolerance = tolerance});
 }
 
 int main(void) {

@@ -229,6 +229,8 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
     if (shape->documents) return "it is within documents";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
+    /* What is hidden is -inf before it is scaled: 9.19 on an H200 gave no numbers. */
+    if (!(shape->scale > 0)) return "its scale is not positive";
     if (shape->head % 8 || attention_values(shape) % 8) return "heads are no multiple of 8";
     if (shape->backward && shape->seq == 1) return "one position";
     if (shape->backward && shape->seq % TILE && (!shape->causal || version < ANY_SEQ_VERSION)) {
