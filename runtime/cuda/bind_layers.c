@@ -46,7 +46,7 @@ typedef struct NormKernels {
 static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
 
 /* Of norm.cu and norm_grad.cu: how many vectors of a row a thread holds. */
-enum { WARP_PACKS = 8, BLOCK_PACKS = 4, GRAD_PACKS = 2 };
+enum { NORM_PACKS = 4, GRAD_PACKS = 2 };
 enum { NORM_ANY_THREADS = 256, NORM_BLOCK_THREADS = 1024, NORM_GRAD_THREADS = 512 };
 
 static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
@@ -60,13 +60,13 @@ static bool push_norm(Binding *b, const NormKernels *kernels, NormArgs *args) {
     args->gain = b->in[1];
     args->y = b->out[0];
     if (!row_fits(b)) return false;
-    if (n % v == 0 && n <= 32 * WARP_PACKS * v) {
+    if (n % v == 0 && n <= 32 * NORM_PACKS * v) {
         return cuda_push_launch(b, kernel_for_dtype(&kernels->warp, x->dtype),
                                 grid_of(divide_up(args->rows, rows_per_block), 1),
                                 32 * rows_per_block, 0, args, sizeof(*args));
     }
-    if (n % v == 0 && n <= NORM_BLOCK_THREADS * BLOCK_PACKS * v) {
-        int threads = threads_for(divide_up(n, BLOCK_PACKS * v), NORM_BLOCK_THREADS);
+    if (n % v == 0 && n <= NORM_BLOCK_THREADS * NORM_PACKS * v) {
+        int threads = threads_for(divide_up(n, NORM_PACKS * v), NORM_BLOCK_THREADS);
         return cuda_push_launch(b, kernel_for_dtype(&kernels->block, x->dtype),
                                 grid_of(args->rows, 1), threads, 0, args, sizeof(*args));
     }
@@ -92,12 +92,12 @@ static int norm_grad_threads(int64_t n, int v) {
     return threads_for(divide_up(n, GRAD_PACKS * v), NORM_GRAD_THREADS);
 }
 
-/* As many groups as norm_grad_rows' blocks run at once on an A100, which has the fewest processors
- * of what this is for: with a few more all would wait for a second round. A block walks for long.
+/* As many groups as norm_grad_rows' blocks run at once on an H200: with a few more all would wait
+ * for a second round there, and a block walks for long. (On an A100 with its 108 processors some do.)
  * Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
 static int64_t norm_rows_per_group(int64_t rows, int64_t n, int v) {
     enum { MOST_GROUPS = 2048, LEAST_GROUPS = 128, LEAST_ROWS = 8, MOST_PARTIAL = 1 << 20 };
-    enum { PROCESSORS = 108, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread */
+    enum { PROCESSORS = 132, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread */
     int64_t groups = MOST_PARTIAL / n;
     if (groups > MOST_GROUPS) groups = MOST_GROUPS;
     if (groups < LEAST_GROUPS) groups = LEAST_GROUPS;

@@ -129,9 +129,9 @@ static int64_t choose_chunks(int64_t blocks, int64_t enough, int64_t length, int
     return chunks < 1 ? 1 : chunks;
 }
 
-/* Several blocks for each of an H200's 132 processors, where the sum is long enough; the same on
+/* About four blocks for each of an H200's 132 processors, where the sum is long enough; the same on
  * all devices, so that all give the same bits. */
-enum { ENOUGH_BLOCKS = 1024, LEAST_RUNS = 64, LEAST_VECTORS = 4096, WARP_VECTORS = 1024 };
+enum { ENOUGH_BLOCKS = 512, LEAST_RUNS = 64, LEAST_VECTORS = 4096, WARP_VECTORS = 1024 };
 
 /* Where rows and runs begin: all dimensions but the last of n. */
 static void map_sum(const int64_t *dims, const bool *summed, int n, ReduceArgs *args) {
@@ -161,7 +161,7 @@ static SumPlan plan_sum(const Node *node, const Type *in) {
         args->block_each = vectors > WARP_VECTORS;
         blocks = args->block_each ? p.n_rows : (p.n_rows + 7) / 8;
         p.n_chunks =
-            args->block_each ? choose_chunks(blocks, ENOUGH_BLOCKS / 2, vectors, LEAST_VECTORS) : 1;
+            args->block_each ? choose_chunks(blocks, ENOUGH_BLOCKS, vectors, LEAST_VECTORS) : 1;
     } else {
         parts = (width + 32 * per_vector - 1) / (32 * per_vector);
         args->n_outputs = p.n_rows * width;

@@ -9,9 +9,9 @@
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
  * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
  * widened to bf16 before. --no-epilogues: what follows products has kernels of its own. --no-wgmma:
- * not tried by --tune.
+ * not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
- *   build/bench/bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] [--no-wgmma]
+ *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--cudnn-backward] [--tune] [--no-wgmma]
  *       [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
@@ -54,7 +54,7 @@ typedef struct Bench {
     const CudaDevice *device;
     double rate; /* FLOP/s of matrix products */
     DType precision;
-    int n_steps, n_wanted;
+    int n_steps, n_wanted, micro_batch; /* 0: each case's */
     bool fp8_tensor_cores, no_cudnn, no_epilogues, no_wgmma, cudnn_backward, tune, wanted[N_CASES];
 } Bench;
 
@@ -305,11 +305,12 @@ static bool tune(const Bench *bench, Plan *plan, Arena *arena, Diag *diag) {
            result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
     for (int i = 0; i < result.n_attentions; i++) {
         const TunedAttention *a = &result.attentions[i];
+        const char *refused = a->refused[ATTENTION_WGMMA];
         printf("  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma: %s%s%s\n",
                a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN],
                a->us[ATTENTION_MMA], a->us[ATTENTION_WGMMA],
-               attention_kernels_word(a->kind.kernels), a->refused ? "; wgmma not used: " : "",
-               a->refused ? a->refused : "");
+               attention_kernels_word(a->kind.kernels), refused ? "; wgmma not used: " : "",
+               refused ? refused : "");
     }
     return true;
 }
@@ -401,8 +402,8 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 }
 
 static int usage(void) {
-    fprintf(stderr, "usage: bench_gpu [--steps N] [--no-cudnn] [--cudnn-backward] [--tune] "
-                    "[--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
+    fprintf(stderr, "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
+                    "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
                     "[gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
@@ -414,6 +415,10 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     if (strcmp(text, "--steps") == 0 && *i + 1 < argc) {
         bench->n_steps = atoi(argv[++*i]);
         return bench->n_steps >= 1 && bench->n_steps <= MAX_STEPS;
+    }
+    if (strcmp(text, "--micro-batch") == 0 && *i + 1 < argc) {
+        bench->micro_batch = atoi(argv[++*i]);
+        return bench->micro_batch >= 1;
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
@@ -461,7 +466,13 @@ int main(int argc, char **argv) {
            dtype_name(multiplied(&bench)), 1e-12 * bench.rate);
     for (int c = 0; c < N_CASES; c++) {
         Diag *of_case = diag_create();
-        if (!bench.n_wanted || bench.wanted[c]) fine &= run_case(&bench, &CASES[c], of_case);
+        Case wanted = CASES[c];
+        if (bench.micro_batch) {
+            int n_sequences = wanted.micro_batch * wanted.n_micro;
+            wanted.micro_batch = bench.micro_batch;
+            wanted.n_micro = (n_sequences + bench.micro_batch - 1) / bench.micro_batch;
+        }
+        if (!bench.n_wanted || bench.wanted[c]) fine &= run_case(&bench, &wanted, of_case);
         diag_print(of_case, stderr);
         diag_destroy(of_case);
     }

@@ -313,16 +313,32 @@ static bool tune_product(Tuner *tuner, const Product *product, TunedProduct *out
 
 /* --- bias gradients --- */
 
+static bool is_joining(const Product *product) {
+    return product->command.apart.d != 0;
+}
+
+/* What the product at `apart` takes by itself, or as one of several at once, where that is less. */
+static double least_apart_us(const Tuner *tuner, const TuneResult *out, int apart) {
+    double least = out->products[apart].chosen_us;
+    for (int i = 0; i < tuner->n_products; i++) {
+        const Product *product = &tuner->products[i];
+        double us = out->products[i].chosen_us / (double)product->command.layout.batch;
+        if (product->apart == apart && is_joining(product) && us > 0 && us < least) least = us;
+    }
+    return least;
+}
+
 /* Is the product with the bias's gradient in it faster than a product and a sum? */
-static bool is_faster_together(Tuner *tuner, const Product *product, const TunedProduct *together,
-                               const TunedProduct *apart, bool *out_faster) {
-    double sum_us = -1;
+static bool is_faster_together(Tuner *tuner, const TuneResult *out, int i, bool *out_faster) {
+    const Product *product = &tuner->products[i];
+    double sum_us = -1, together_us = out->products[i].chosen_us;
+    double apart_us = least_apart_us(tuner, out, product->apart);
     tell(tuner, product);
     tuner->n_done++;
     *out_faster = false;
-    if (together->chosen_us < 0 || apart->chosen_us < 0) return true; /* does not fit */
+    if (together_us < 0 || apart_us < 0) return true; /* does not fit */
     if (!tuner_time(tuner, issue_sum, product, -1, &sum_us)) return false;
-    *out_faster = sum_us >= 0 && together->chosen_us < TUNER_FASTER * (apart->chosen_us + sum_us);
+    *out_faster = sum_us >= 0 && together_us < TUNER_FASTER * (apart_us + sum_us);
     return true;
 }
 
@@ -375,10 +391,6 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static bool is_joining(const Product *product) {
-    return product->command.apart.d != 0;
-}
-
 /* So many of the kind at `apart` are no longer run so: of those that run several at once first,
  * which what a bias was added to mostly does. */
 static void take_away(const Tuner *tuner, TuneResult *out, int apart, int64_t count) {
@@ -399,10 +411,7 @@ static bool choose_sums(Tuner *tuner, TuneResult *out) {
         TunedProduct *together = &out->products[i];
         bool faster;
         if (!product->command.bias_grad) continue;
-        if (!is_faster_together(tuner, product, together, &out->products[product->apart],
-                                &faster)) {
-            return false;
-        }
+        if (!is_faster_together(tuner, out, i, &faster)) return false;
         out->n_sums++;
         out->n_sums_joined += faster;
         if (faster) {

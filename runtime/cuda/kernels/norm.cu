@@ -29,7 +29,7 @@ template <int N> static __device__ __forceinline__ void get_floats(const float *
 
 template <typename T, bool CENTERED, bool BLOCK>
 static __device__ __forceinline__ void norm_in_registers(const NormArgs &a) {
-    enum { V = VectorOf<T>::N, PACKS = BLOCK ? 4 : 8 };
+    enum { V = VectorOf<T>::N, PACKS = 4 };
     __shared__ float scratch[2][32];
     const int threads = BLOCK ? blockDim.x : 32;
     const int lane = BLOCK ? threadIdx.x : threadIdx.x % 32;

@@ -49,8 +49,11 @@ template <typename T, bool CENTERED>
 static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row, RowAhead &out) {
     enum { V = VectorOf<T>::N };
     const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
-    out.mean = CENTERED ? a.mean[row] : 0.0f;
-    out.inv = a.inv[row];
+    /* The row itself, as the compiler need not know: it would keep what is the same for a block in
+     * a uniform register, and wait for it at once. */
+    const int64_t own_row = row + (threadIdx.x >= blockDim.x);
+    out.mean = CENTERED ? a.mean[own_row] : 0.0f;
+    out.inv = a.inv[own_row];
 #pragma unroll
     for (int p = 0; p < GRAD_PACKS; p++) {
         const int at = (p * (int)blockDim.x + (int)threadIdx.x) * V;
@@ -61,7 +64,8 @@ static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t r
     }
 }
 
-/* A block walks its group's rows; each thread keeps the same columns of all of them. */
+/* A block walks its group's rows; each thread keeps the same columns of all of them. What is past a
+ * row's end is zero: were it left undefined, loads would wait for the branches around them. */
 template <typename T, bool CENTERED>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     enum { V = VectorOf<T>::N, PACKS = GRAD_PACKS };
@@ -71,9 +75,9 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
     float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {};
     RowAhead ahead;
+    int turn = 0;
     load_row<T, CENTERED>(a, first, ahead);
     for (int64_t row = first; row < end; row++) {
-        T *dx = (T *)a.dx + row * a.n;
         const float mean = ahead.mean, inv = ahead.inv;
         float normal[PACKS][V], d[PACKS][V];
         uint4 addend[PACKS];
@@ -84,7 +88,16 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
             if (at < a.n) {
                 take_apart<T>(ahead.x[p], normal[p]);
                 take_apart<T>(ahead.dy[p], d[p]);
-                if (a.addend) addend[p] = get_whole((const T *)a.addend + row * a.n + at);
+            } else {
+#pragma unroll
+                for (int j = 0; j < V; j++) normal[p][j] = d[p][j] = 0.0f;
+            }
+        }
+        if (a.addend) {
+#pragma unroll
+            for (int p = 0; p < PACKS; p++) {
+                const int at = (p * threads + threadIdx.x) * V;
+                if (at < a.n) addend[p] = get_whole((const T *)a.addend + row * a.n + at);
             }
         }
         if (row + 1 < end) load_row<T, CENTERED>(a, row + 1, ahead);
@@ -108,8 +121,10 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
                 }
             }
         }
-        sums = block_sums(sums, scratch[(row - first) % 2]);
+        sums = block_sums(sums, scratch[turn]);
+        turn ^= 1;
         const float mean_g = CENTERED ? sums.g / a.n : 0.0f, mean_gx = sums.gx / a.n;
+        T *dx = (T *)a.dx + row * a.n;
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
