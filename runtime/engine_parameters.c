@@ -97,6 +97,10 @@ static bool is_own_copy(const RankContext *rank, const Node *node) {
     return true;
 }
 
+static bool is_divided_alike(const Node *a, const Node *b) {
+    return sharding_equal(&a->shardings[0], &b->shardings[0], a->types[0].rank);
+}
+
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
@@ -105,12 +109,25 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
         return;
     }
     Shard shard = engine_leaf_shard(rank, leaf);
-    fill_shard(rank, leaf, &shard, whole, arena, engine_edit(engine, rank, node_value(leaf, 0)));
+    int64_t count = type_elements(&shard.local);
+    size_t bytes = (size_t)count * sizeof(float);
+    float *values = malloc(bytes ? bytes : 1);
+    if (!values) BUG("out of memory for %zu bytes", bytes);
+    fill_shard(rank, leaf, &shard, whole, arena, values);
+    memcpy(engine_edit(engine, rank, node_value(leaf, 0)), values, bytes);
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (!is_copy_of(graph->nodes[n], leaf)) continue;
-        set_rounded(engine, rank, leaf, graph->nodes[n], whole, arena);
+        Node *copy = graph->nodes[n];
+        if (!is_copy_of(copy, leaf)) continue;
+        if (!is_divided_alike(leaf, copy)) {
+            set_rounded(engine, rank, leaf, copy, whole, arena);
+            continue;
+        }
+        weights_store(copy->types[0].dtype, values,
+                      engine_edit(engine, rank, node_value(copy, 0)), count);
+        engine->backend->commit(engine);
     }
+    free(values);
 }
 
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value) {

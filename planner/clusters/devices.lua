@@ -38,10 +38,15 @@ local h100 = device {
   power_watts = 700,
 }
 
--- NVIDIA H200 Tensor Core GPU, data sheet of 2024: the same chip with 141 GB of HBM3e.
+-- NVIDIA H200 Tensor Core GPU, data sheet of 2024: the same chip with 141 GB of HBM3e. Fractions as
+-- steps of training ran on one at its cap of 700 W (tests/bench/RESULTS.md, 2026-11-26): products
+-- alone and for a moment reach 80 %.
 local h200 = device(like(h100, {
   name = "H200-SXM5-141GB",
-  memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB,
+  product_fraction = { f32 = 0.80, bf16 = 0.68, fp8 = 0.62 },
+  attention_fraction = 0.45, attention_backward_fraction = 0.36,
+  memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB, memory_fraction = 0.84,
+  kernel_us = 2,
 }))
 
 -- NVIDIA GB200 NVL72, data sheet of 2024, by 72: 360 PFLOPS of bf16 and 720 of fp8 with sparsity

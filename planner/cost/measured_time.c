@@ -6,15 +6,24 @@
 
 #include <math.h>
 
+/* The longest measured, along one side. */
+static double longest_side(const ShapeRates *rates, int side) {
+    double longest = -INFINITY;
+    for (int i = 0; i < rates->count; i++) longest = fmax(longest, rates->shapes[i].log_side[side]);
+    return longest;
+}
+
 double shape_rates_at(const ShapeRates *rates, const ShapeRate *like) {
-    /* Sides differ by log 4 from one measured shape to the next: near ones count alone, nearly. */
+    /* Sides differ by log 4 from one measured shape to the next: near ones count alone, nearly. A
+     * side beyond all measured ones is like the longest: rates rise no more. */
     const double other_layout = 1, least = 1e-3;
-    double sum = 0, weights = 0;
+    double sum = 0, weights = 0, sides[3];
+    for (int s = 0; s < 3; s++) sides[s] = fmin(like->log_side[s], longest_side(rates, s));
     for (int i = 0; i < rates->count; i++) {
         const ShapeRate *rate = &rates->shapes[i];
         double distance = least;
         for (int s = 0; s < 3; s++) {
-            double away = rate->log_side[s] - like->log_side[s];
+            double away = rate->log_side[s] - sides[s];
             distance += away * away;
         }
         if (rate->ta != like->ta) distance += other_layout;

@@ -118,7 +118,12 @@ void weights_load(DType dtype, const void *numbers, int64_t at, float *out, int6
 void weights_store(DType dtype, const float *from, void *numbers, int64_t n) {
     uint8_t *block = numbers;
     if (dtype_is_low(dtype)) {
-        vec_low_store(dtype, from, numbers, n);
+        enum { RUN = 1 << 20 };
+#pragma omp parallel for schedule(static) if (n > RUN)
+        for (int64_t at = 0; at < n; at += RUN) {
+            int64_t run = n - at < RUN ? n - at : RUN;
+            vec_low_store(dtype, from + at, (uint16_t *)numbers + at, run);
+        }
     } else if (!dtype_is_blocked(dtype)) {
         memcpy(numbers, from, (size_t)n * sizeof(float));
     } else {

@@ -332,15 +332,22 @@ bool cuda_bind_attention(Binding *b) {
            push_zero_padding(b, s, b->out[1], (int64_t)sizeof(float));
 }
 
-/* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
- * gradients in 16 bits, positions padded; in groups, the gradients of keys and values for each
- * query head; a little; and the rows' sums. Too little here only means that own kernels do it. */
-static int64_t library_bytes(const Type *q, const Type *v) {
-    enum { PAD = 128, LITTLE = 4096 };
-    int64_t group = q->rank == 5 ? q->dims[3] : 1, heads = q->dims[0] * q->dims[2] * group;
-    int64_t seq = q->dims[1], padded = (seq + PAD - 1) / PAD * PAD;
-    int64_t full = group > 1 ? 2 * seq * (q->dims[q->rank - 1] + v->dims[3]) : 0;
-    return heads * (2 * padded * padded + full + (int64_t)sizeof(float) * seq) + LITTLE;
+/* What a plan leaves for cuDNN's gradient: for all of it at once where it says so, else for parts of
+ * it that fill a device, too. Too little only means that own kernels do it. */
+static int64_t library_room(const Node *node, const Type *q, const Type *v) {
+    bool grouped = q->rank == 5;
+    AttentionShape shape = {.seq = q->dims[1],
+                            .group = grouped ? q->dims[3] : 1,
+                            .head = q->dims[q->rank - 1],
+                            .values = v->dims[3]};
+    AttentionPart all = {q->dims[0], q->dims[2]};
+    if (!dtype_is_low(q->dtype) || shape.head % 8 || shape.values % 8 ||
+        node_float(node, ATTR_softcap, 0) > 0) {
+        return 0;
+    }
+    int64_t bytes = attention_library_bytes(&shape, all);
+    bool in_parts = bytes > ATTENTION_ROOM_BYTES && !node_int(node, ATTR_room, 0);
+    return in_parts ? ATTENTION_ROOM_BYTES : bytes;
 }
 
 int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs,
@@ -349,7 +356,7 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
     (void)outputs;
     int64_t rows = padded_rows(q->dims[1] * (q->rank == 5 ? q->dims[3] : 1));
     int64_t own = 2 * (int64_t)sizeof(float) * q->dims[0] * q->dims[2] * rows;
-    int64_t library = node_int(node, ATTR_room, 0) ? library_bytes(q, &inputs[2]) : 0;
+    int64_t library = library_room(node, q, &inputs[2]);
     return own > library ? own : library;
 }
 

@@ -195,3 +195,35 @@ int64_t command_count_nodes(const CommandList *list) {
     arena_destroy(arena);
     return count;
 }
+
+/* Do all parts begin at whole 16 bytes of lse, which has the least of a position? */
+static bool is_aligned(const AttentionShape *s, AttentionPart part) {
+    enum { FLOATS = 4 };
+    int64_t heads = s->kv_heads * s->group;
+    return (part.kv_heads == s->kv_heads || part.kv_heads * s->group % FLOATS == 0) &&
+           (part.batch == s->batch || part.batch * s->seq * heads % FLOATS == 0);
+}
+
+/* The next smaller part of which all are alike, or `part` itself. */
+static AttentionPart smaller_part(const AttentionShape *s, AttentionPart part) {
+    AttentionPart next = part;
+    if (next.batch > 1) {
+        do next.batch--;
+        while (s->batch % next.batch);
+    } else if (next.kv_heads > 1) {
+        do next.kv_heads--;
+        while (s->kv_heads % next.kv_heads);
+    }
+    return next;
+}
+
+AttentionPart attention_part(const AttentionShape *shape, int64_t bytes) {
+    AttentionPart part = {shape->batch, shape->kv_heads}, least = part;
+    while (attention_library_bytes(shape, least) > bytes) {
+        AttentionPart next = smaller_part(shape, part);
+        if (next.batch == part.batch && next.kv_heads == part.kv_heads) break;
+        part = next;
+        if (is_aligned(shape, part)) least = part;
+    }
+    return least;
+}

@@ -166,6 +166,27 @@ static inline bool attention_is_uneven(const AttentionShape *shape) {
     return attention_values(shape) != shape->head;
 }
 
+/* Sequences and key heads that a library does at a time: of each attention so many parts. */
+typedef struct AttentionPart {
+    int64_t batch, kv_heads;
+} AttentionPart;
+
+/* What plans leave for a library's gradient, at most, unless they leave it for all at once. */
+enum { ATTENTION_ROOM_BYTES = 640 << 20 };
+/* What cuDNN's gradient takes that adds up in one order, as 9.19 says of sm_80 and sm_90: scores'
+ * gradients in 16 bits, positions padded; in groups, the gradients of keys and values for each
+ * query head; a little; and the rows' sums. */
+static inline int64_t attention_library_bytes(const AttentionShape *s, AttentionPart part) {
+    enum { PAD = 128, LITTLE = 4096 };
+    int64_t heads = part.batch * part.kv_heads * s->group, seq = s->seq;
+    int64_t padded = (seq + PAD - 1) / PAD * PAD;
+    int64_t full = s->group > 1 ? 2 * seq * (s->head + attention_values(s)) : 0;
+    return heads * (2 * padded * padded + full + (int64_t)sizeof(float) * seq) + LITTLE;
+}
+/* The largest part whose gradient takes up to `bytes` by that, else the smallest one: all parts of
+ * an attention are alike and begin at whole 16 bytes. */
+AttentionPart attention_part(const AttentionShape *shape, int64_t bytes);
+
 /* o = softmax(scale q k^T) v, and lse, the natural logarithm of the softmax's sums; or, backward,
  * from those and d_o: dq, dk, dv. By cuDNN: the same bits each time. */
 typedef struct AttentionCommand {

@@ -45,7 +45,7 @@ typedef struct Case {
 /* The vocabulary of GPT-2 is padded to a multiple of 64, as Megatron-LM and llm.c do. */
 static const Case CASES[] = {
     {"gpt-124m", "models/gpt.lua", {{"size", "124m"}, {"vocab", "50304"}}, 2, 12, 32, 1},
-    {"gpt-1.5b", "models/gpt.lua", {{"size", "1.5b"}, {"vocab", "50304"}}, 2, 48, 8, 4},
+    {"gpt-1.5b", "models/gpt.lua", {{"size", "1.5b"}, {"vocab", "50304"}}, 2, 48, 16, 2},
     {"llama-8b", "models/llama.lua", {{"size", "8b"}, {"seq", "4096"}}, 2, 16, 2, 2},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };

@@ -29,7 +29,7 @@ ATTENTION = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTE
 # name: layers, model, heads, kv_heads, ffn, vocab, seq, sequences per micro-batch, micro-batches
 MODELS = {
     "gpt-124m": (12, 768, 12, 12, 3072, 50304, 1024, 32, 1),
-    "gpt-1.5b": (48, 1600, 25, 25, 6400, 50304, 1024, 8, 4),
+    "gpt-1.5b": (48, 1600, 25, 25, 6400, 50304, 1024, 16, 2),
     "llama-8b": (16, 4096, 32, 8, 14336, 128256, 4096, 2, 2),
 }
 

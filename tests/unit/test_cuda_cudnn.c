@@ -48,6 +48,7 @@ typedef struct Bench {
     AttentionTable *table;
     cudaStream_t stream;
     void *memory[N_TENSORS], *workspace;
+    int64_t workspace_bytes;
 } Bench;
 
 enum { WORKSPACE_BYTES = 64 << 20 };
@@ -125,7 +126,7 @@ static bool make_reference(Bench *b) {
 
 /* False: a CHECK has said why. */
 static bool open_bench(Bench *b, const Shape *shape) {
-    *b = (Bench){.shape = shape};
+    *b = (Bench){.shape = shape, .workspace_bytes = WORKSPACE_BYTES};
     if (!gpu_run_wanted()) {
         cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true, .cudnn_version = 91900}));
     }
@@ -186,10 +187,10 @@ static AttentionCommand make_command(const Bench *b, bool backward) {
                               .dk = backward ? b->memory[DK] : NULL,
                               .dv = backward ? b->memory[DV] : NULL,
                               .workspace = b->workspace,
-                              .workspace_bytes = WORKSPACE_BYTES};
+                              .workspace_bytes = b->workspace_bytes};
 }
 
-/* What a plan leaves for it (--cudnn-backward) must do. */
+/* What a plan leaves for it must do. */
 static void check_room(const Bench *b, const AttentionEntry *entry) {
     const Node *node = b->graph->nodes[5];
     Type inputs[6];
@@ -252,6 +253,23 @@ static void compare(const Bench *b, int tensor) {
     if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[tensor], mean, most / size);
 }
 
+/* The gradient with memory for the smallest part alone: the same, all of it. */
+static void check_parts(Bench *b) {
+    AttentionCommand command = make_command(b, true);
+    AttentionPart least = attention_part(&command.shape, 0);
+    b->workspace_bytes = attention_library_bytes(&command.shape, least);
+    for (int t = DQ; t <= DV; t++) { /* no numbers, until they are written */
+        void *host = arena_alloc(b->arena, bytes_of(b, t));
+        memset(host, 0xff, bytes_of(b, t));
+        CHECK(b->device.api->cudaMemcpy(b->memory[t], host, bytes_of(b, t),
+                                        cudaMemcpyHostToDevice) == cudaSuccess,
+              "a copy");
+    }
+    CHECK(b->device.api->cudaDeviceSynchronize() == cudaSuccess, "waiting");
+    if (!run(b, true)) return;
+    for (int t = DQ; t <= DV; t++) compare(b, t);
+}
+
 static void check_shape(const Shape *s) {
     Bench b;
     char name[160];
@@ -268,6 +286,7 @@ static void check_shape(const Shape *s) {
         for (int t = O; again && t <= DV; t++) {
             CHECK(memcmp(first[t], download(&b, t), bytes_of(&b, t)) == 0, "other bits again");
         }
+        if (again && s->batch * s->kv_heads > 1) check_parts(&b);
     }
     close_bench(&b);
     check_end();
@@ -299,6 +318,33 @@ static void test_shapes(void) {
     }
 }
 
+/* Whole sequences, then heads of one; all parts alike. */
+static void test_parts(void) {
+    static const struct {
+        int64_t batch, kv_heads, group, fit; /* heads of queries that memory is there for */
+        AttentionPart part;
+    } CASES[] = {
+        {6, 4, 2, 48, {6, 4}}, {6, 4, 2, 47, {3, 4}}, {6, 4, 2, 16, {2, 4}}, {6, 4, 2, 8, {1, 4}},
+        {6, 4, 2, 7, {1, 2}},  {6, 4, 2, 1, {1, 2}},  {6, 4, 4, 4, {1, 1}},  {5, 3, 1, 8, {1, 3}},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        AttentionShape shape = {.batch = CASES[i].batch,
+                                .seq = 256,
+                                .kv_heads = CASES[i].kv_heads,
+                                .group = CASES[i].group,
+                                .head = 64};
+        AttentionPart one = {1, 1};
+        check_begin("cuDNN: parts of a gradient by memory");
+        /* Of one query head, and what all have once. */
+        int64_t little = 4096;
+        int64_t head = (attention_library_bytes(&shape, one) - little) / shape.group;
+        AttentionPart part = attention_part(&shape, CASES[i].fit * head + little);
+        CHECK(part.batch == CASES[i].part.batch && part.kv_heads == CASES[i].part.kv_heads,
+              "case %d: %d sequences, %d heads", (int)i, (int)part.batch, (int)part.kv_heads);
+        check_end();
+    }
+}
+
 /* --- what is refused --- */
 
 typedef struct Refusal {
@@ -314,7 +360,7 @@ static void check_refusal(const Refusal *r) {
     CudaDevice device;
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    Bench b = {.shape = &r->shape};
+    Bench b = {.shape = &r->shape, .workspace_bytes = r->workspace_bytes};
     const char *why = "";
     check_begin(r->name);
     bool opened = cuda_device_open(
@@ -322,7 +368,6 @@ static void check_refusal(const Refusal *r) {
     CHECK(opened, "%s", diag_text(diag));
     AttentionTable *table = attention_table_create(&device, arena);
     AttentionCommand command = make_command(&b, r->backward);
-    command.workspace_bytes = r->workspace_bytes;
     CHECK(!attention_table_find(table, &command, &why), "not refused");
     CHECK(why && strcmp(why, r->why) == 0, "it says: %s", why ? why : "nothing");
     attention_table_destroy(table);
@@ -397,13 +442,13 @@ static void test_refusals(void) {
          true,
          1 << 20,
          "before 9.13 its gradient has keys of 192 with values of 128 only"},
-        /* 12 x 1024^2 x 2 bytes, and 12 x 1024 sums */
+        /* for four heads, whose lse are 16 bytes, 1024^2 x 2 bytes each, and 1024 sums */
         {"too little workspace",
          91900,
          {1, 1024, 12, 1, 64, true, 1, DTYPE_BF16, 0, 0},
          true,
-         24 << 20,
-         "needs 24.05 MiB of workspace, the plan has 24.00"},
+         2 << 20,
+         "needs 8.02 MiB of workspace, the plan has 2.00"},
     };
     for (size_t i = 0; i < sizeof(REFUSALS) / sizeof(REFUSALS[0]); i++) check_refusal(&REFUSALS[i]);
 }
@@ -427,6 +472,7 @@ static void test_dtypes(void) {
 
 int main(void) {
     test_shapes();
+    test_parts();
     test_dtypes();
     if (!gpu_run_wanted()) test_refusals();
     return check_report();

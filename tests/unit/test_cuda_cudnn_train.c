@@ -1,5 +1,5 @@
 /* Training with cuDNN's attention on the fake, against the CPU backend: forward and backward, and
- * forward only where the plan has too little workspace for backward.
+ * forward only where cuDNN does not do backward.
  *
  * Would catch: a workspace shared or too small, a plan without it that ends in an error, a plan
  * made or loaded while a graph is captured, accesses that are not said, an lse that the own
@@ -34,7 +34,7 @@ static const Training TRAININGS[] = {
      {2, 1, 2, 2, 1, "1f1b", true, NULL, 0},
      true,
      false},
-    /* Scores of 4 heads take more workspace than products of 32 columns have. */
+    /* Before 9.15.1 the gradient wants whole tiles of positions. */
     {{"gpt, cuDNN forward only", "models/gpt.lua", 4, DTYPE_BF16, {NARROW}},
      {1, 1, 1, 4, 1, "1f1b", false, NULL, 0},
      false,
@@ -59,7 +59,7 @@ static void check_counts(const Run *run, bool backward) {
     }
     const char *said = engine_attention(run->engine);
     CHECK(said && strcmp(said, backward ? "attention by cuDNN 9.19.0"
-                                        : "attention by cuDNN 9.19.0 forward, by own kernels "
+                                        : "attention by cuDNN 9.15.0 forward, by own kernels "
                                           "backward") == 0,
           "it says: %s", said ? said : "nothing");
     CHECK(counts[0] == expected && counts[1] == (backward ? expected : 0),
@@ -70,6 +70,7 @@ static void check_training(const Training *t) {
     char name[160], why[512] = "";
     Run run = {0}, cpu;
     run_cudnn_backward = t->room;
+    fake_cudnn_version = t->backward ? 91900 : 91500;
     check_begin(layout_name(t->variant.name, &t->layout, name, sizeof(name)));
     bool done =
         start_on_cpu(&cpu, &t->variant, &t->layout) && run_steps(&cpu, STEPS, LEARNING_RATE);
@@ -104,7 +105,6 @@ int main(void) {
         return 0;
     }
     forget_cache();
-    fake_cudnn_version = 91900;
     test_training();
     return check_report();
 }

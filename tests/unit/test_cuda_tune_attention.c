@@ -505,13 +505,14 @@ static void test_other_libraries(void) {
         run.plan->device.name = "Fake A100";
         check_training(&run, &ON_GPU, ATTENTION_CUDNN, "not used", WITH[ATTENTION_CUDNN],
                        "another GPU");
-        check_training(&run, &no_cudnn, ATTENTION_MMA, "not used", NULL, "another GPU, no cuDNN");
+        check_training(&run, &no_cudnn, ATTENTION_WGMMA, "not used", WITH[ATTENTION_WGMMA],
+                       "another GPU, no cuDNN");
         run.plan->device.name = result.device.name;
         check_training(&run, &ON_GPU, ATTENTION_WGMMA, ", 2 of 2 attentions", WITH[ATTENTION_WGMMA],
                        "the same");
         choose_all(&run, ATTENTION_CUDNN);
-        check_training(&run, &no_cudnn, ATTENTION_MMA, ", 0 of 2 attentions", NULL,
-                       "cuDNN was fastest, and is not wanted");
+        check_training(&run, &no_cudnn, ATTENTION_WGMMA, ", 0 of 2 attentions",
+                       WITH[ATTENTION_WGMMA], "cuDNN was fastest, and is not wanted");
     }
     run_close(&run);
     end_fake();

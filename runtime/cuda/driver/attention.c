@@ -15,6 +15,7 @@ enum { MOST_ENGINES = 16 };
 
 struct AttentionEntry {
     AttentionShape shape;
+    AttentionPart part;  /* that is done at a time: where memory is left for no more */
     int64_t limit_bytes; /* of workspace */
     DnnGraph graph;
     cudnnBackendDescriptor_t plan; /* NULL: cuDNN does not do it */
@@ -188,7 +189,7 @@ static bool make_plan(const AttentionTable *table, AttentionEntry *entry,
 static void choose_engine(const AttentionTable *table, AttentionEntry *entry) {
     cudnnBackendDescriptor_t configs[MOST_ENGINES];
     DnnGraph *graph = &entry->graph;
-    attention_graph_build(table->device->api, table->handle, &entry->shape, graph);
+    attention_graph_build(table->device->api, table->handle, &entry->shape, entry->part, graph);
     int count = attention_find_engines(graph, NULL, MOST_ENGINES, configs);
     if (graph->status != CUDNN_STATUS_SUCCESS) {
         entry->why = last_error(table->device->api, graph->status, table->arena);
@@ -262,9 +263,12 @@ static AttentionEntry *find_or_make(AttentionTable *table, const AttentionComman
         }
     }
     AttentionEntry *entry = ARENA_NEW(table->arena, AttentionEntry);
-    int64_t rows = shape->batch * shape->kv_heads * shape->group * shape->seq;
+    AttentionPart part = {shape->batch, shape->kv_heads};
+    if (shape->backward) part = attention_part(shape, command->workspace_bytes);
+    int64_t rows = part.batch * part.kv_heads * shape->group * shape->seq;
     *entry = (AttentionEntry){
         .shape = *shape,
+        .part = part,
         .limit_bytes = command->workspace_bytes,
         .delta_bytes = shape->backward ? align(rows * (int64_t)sizeof(float)) : 0,
         .why = find_limit(table, shape),
@@ -299,6 +303,28 @@ static unsigned char *workspace_of(const AttentionCommand *command) {
 }
 
 /* --- running --- */
+
+/* Where in [batch, seq, kv_heads, `width` bytes] a part begins. */
+static void *part_of(const AttentionShape *s, const void *x, AttentionPart from, int64_t width) {
+    return x ? (char *)x + (from.batch * s->seq * s->kv_heads + from.kv_heads) * width : NULL;
+}
+
+/* The command's pointers for a part that begins at `from`. */
+static AttentionCommand command_of_part(const AttentionCommand *whole, AttentionPart from) {
+    const AttentionShape *s = &whole->shape;
+    AttentionCommand part = *whole;
+    int64_t key = s->head * dtype_bytes(s->dtype), value = attention_values(s) * key / s->head;
+    part.q = part_of(s, whole->q, from, s->group * key);
+    part.k = part_of(s, whole->k, from, key);
+    part.v = part_of(s, whole->v, from, value);
+    part.o = part_of(s, whole->o, from, s->group * value);
+    part.lse = part_of(s, whole->lse, from, s->group * (int64_t)sizeof(float));
+    part.d_o = part_of(s, whole->d_o, from, s->group * value);
+    part.dq = part_of(s, whole->dq, from, s->group * key);
+    part.dk = part_of(s, whole->dk, from, key);
+    part.dv = part_of(s, whole->dv, from, value);
+    return part;
+}
 
 /* The pointers of a command, for the tensors that its graph has. Returns how many. */
 static int list_pointers(const AttentionEntry *entry, const AttentionCommand *command,
@@ -338,8 +364,8 @@ static cudnnStatus_t fill_pack(const CuApi *api, cudnnBackendDescriptor_t pack, 
     return status == CUDNN_STATUS_SUCCESS ? api->cudnnBackendFinalize(pack) : status;
 }
 
-cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
-                              const AttentionCommand *command, cudaStream_t stream) {
+static cudnnStatus_t issue_part(const AttentionTable *table, const AttentionEntry *entry,
+                                const AttentionCommand *command) {
     const CuApi *api = table->device->api;
     const float numbers[3] = {entry->shape.scale, -INFINITY, 1}; /* read before the call returns, */
     const int32_t window = (int32_t)entry->shape.window;         /* and so is this */
@@ -347,16 +373,28 @@ cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry 
     void *pointers[N_ATTENTION_TENSORS];
     int count = list_pointers(entry, command, numbers, &window, ids, pointers);
     cudnnBackendDescriptor_t pack = NULL;
-    cudnnStatus_t status = api->cudnnSetStream(table->handle, stream);
-    if (status == CUDNN_STATUS_SUCCESS) {
-        status = api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    }
+    cudnnStatus_t status =
+        api->cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
     if (status != CUDNN_STATUS_SUCCESS) return status;
     status = fill_pack(api, pack, count, ids, pointers, workspace_of(command));
     if (status == CUDNN_STATUS_SUCCESS) {
         status = api->cudnnBackendExecute(table->handle, entry->plan, pack);
     }
     api->cudnnBackendDestroyDescriptor(pack);
+    return status;
+}
+
+cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry *entry,
+                              const AttentionCommand *command, cudaStream_t stream) {
+    const AttentionShape *s = &entry->shape;
+    cudnnStatus_t status = table->device->api->cudnnSetStream(table->handle, stream);
+    AttentionPart from = {0, 0};
+    for (; from.batch < s->batch; from.batch += entry->part.batch) {
+        for (from.kv_heads = 0; from.kv_heads < s->kv_heads; from.kv_heads += entry->part.kv_heads) {
+            AttentionCommand part = command_of_part(command, from);
+            if (status == CUDNN_STATUS_SUCCESS) status = issue_part(table, entry, &part);
+        }
+    }
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* Which kernels do each attention of a training run: those that `tune` found fastest, where the
- * plan was tuned on this device and with this cuDNN; else cuDNN's, where it can, else own ones.
- * Those on wgmma are never taken untuned: `tune` has looked at their results, too. */
+ * plan was tuned on this device and with this cuDNN; else cuDNN's, where it can, else own ones, on
+ * wgmma where the device has it. */
 #ifndef RUNTIME_CUDA_DRIVER_ATTENTION_CHOICE_H
 #define RUNTIME_CUDA_DRIVER_ATTENTION_CHOICE_H
 

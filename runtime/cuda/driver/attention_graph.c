@@ -43,9 +43,11 @@ static View packed(int64_t batch, int64_t heads, int64_t rows, int64_t columns) 
                   {heads * rows * columns, rows * columns, columns, 1}};
 }
 
-/* As values lie in the arena: [batch, seq, heads, head]. */
-static View laid_out(const AttentionShape *s, int64_t heads, int64_t head) {
-    return (View){{s->batch, heads, s->seq, head}, {s->seq * heads * head, head, heads * head, 1}};
+/* As values lie in the arena: [batch, seq, heads, head], `group` heads for each of the shape's key
+ * heads; of the part's sequences and key heads. */
+static View laid_out(const AttentionShape *s, AttentionPart part, int64_t group, int64_t head) {
+    int64_t row = s->kv_heads * group * head;
+    return (View){{part.batch, part.kv_heads * group, s->seq, head}, {s->seq * row, head, row, 1}};
 }
 
 static View transposed(View view) {
@@ -181,8 +183,9 @@ static Descriptor add_reshape(DnnGraph *graph, Descriptor x, Descriptor y) {
 typedef struct Attention {
     DnnGraph *graph;
     const AttentionShape *shape;
+    AttentionPart part;
     cudnnDataType_t low; /* the shape's dtype */
-    int64_t heads;       /* of queries */
+    int64_t heads;       /* of the part's queries */
     View scores, rows;   /* [batch, heads, seq, seq] and [batch, heads, seq, 1] */
     int64_t value;       /* numbers of a head of values and outputs */
     View queries, keys;  /* as they lie in the arena, */
@@ -244,7 +247,7 @@ static Descriptor scaled_scores(const Attention *a, Descriptor q, Descriptor k_t
 
 /* The rows' lse, as values lie in the arena. */
 static Descriptor new_lse(const Attention *a) {
-    return given(a->graph, ATTENTION_LSE, CUDNN_DATA_FLOAT, laid_out(a->shape, a->heads, 1));
+    return given(a->graph, ATTENTION_LSE, CUDNN_DATA_FLOAT, laid_out(a->shape, a->part, a->shape->group, 1));
 }
 
 static Descriptor operand(const Attention *a, AttentionTensor id, View view) {
@@ -271,7 +274,7 @@ static void build_forward(const Attention *a) {
 /* delta = rowsum(o d_o)   (Dao et al. 2022, algorithm 4) */
 static Descriptor add_delta(const Attention *a, Descriptor o, Descriptor d_o) {
     DnnGraph *graph = a->graph;
-    View whole = packed(a->shape->batch, a->heads, a->shape->seq, a->value);
+    View whole = packed(a->part.batch, a->heads, a->shape->seq, a->value);
     Descriptor product =
         add_float(graph, CUDNN_POINTWISE_MUL, d_o, o, passing(graph, CUDNN_DATA_FLOAT, whole));
     Descriptor sum = add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, product, new_rows(a));
@@ -290,7 +293,7 @@ static void add_key_gradient(const Attention *a, Descriptor x, Descriptor rows, 
         add_product(graph, x_transposed, rows, out);
         return;
     }
-    View whole = packed(a->shape->batch, a->heads, a->shape->seq, width);
+    View whole = packed(a->part.batch, a->heads, a->shape->seq, width);
     Descriptor each = add_product(graph, x_transposed, rows, passing(graph, a->low, whole));
     add_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, each, out);
 }
@@ -319,20 +322,21 @@ static void build_backward(const Attention *a) {
 }
 
 void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const AttentionShape *s,
-                           DnnGraph *out) {
+                           AttentionPart part, DnnGraph *out) {
     *out = (DnnGraph){.api = api, .status = CUDNN_STATUS_SUCCESS};
-    int64_t heads = s->kv_heads * s->group, value = attention_values(s);
+    int64_t heads = part.kv_heads * s->group, value = attention_values(s);
     Attention a = {.graph = out,
                    .shape = s,
+                   .part = part,
                    .low = s->dtype == DTYPE_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16,
                    .heads = heads,
-                   .scores = packed(s->batch, heads, s->seq, s->seq),
-                   .rows = packed(s->batch, heads, s->seq, 1),
+                   .scores = packed(part.batch, heads, s->seq, s->seq),
+                   .rows = packed(part.batch, heads, s->seq, 1),
                    .value = value,
-                   .queries = laid_out(s, heads, s->head),
-                   .keys = laid_out(s, s->kv_heads, s->head),
-                   .outs = laid_out(s, heads, value),
-                   .values = laid_out(s, s->kv_heads, value),
+                   .queries = laid_out(s, part, s->group, s->head),
+                   .keys = laid_out(s, part, 1, s->head),
+                   .outs = laid_out(s, part, s->group, value),
+                   .values = laid_out(s, part, 1, value),
                    .scale = number(out, ATTENTION_SCALE, CUDNN_DATA_FLOAT)};
     if (s->backward) {
         build_backward(&a);

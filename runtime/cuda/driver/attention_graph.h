@@ -43,10 +43,11 @@ typedef struct DnnGraph {
     cudnnBackendDescriptor_t descriptors[MAX_ATTENTION_DESCRIPTORS];
 } DnnGraph;
 
-/* `handle` may be NULL: then engines are asked for by a description of the device. To be destroyed
- * whatever its status. */
+/* Of a part of the shape's sequences and key heads, which lie where all of them do. `handle` may be
+ * NULL: then engines are asked for by a description of the device. To be destroyed whatever its
+ * status. */
 void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const AttentionShape *shape,
-                           DnnGraph *out);
+                           AttentionPart part, DnnGraph *out);
 void attention_graph_destroy(DnnGraph *graph);
 
 /* Descriptors that belong to the graph; NULL, and its status says why. */

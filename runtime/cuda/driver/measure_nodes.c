@@ -4,6 +4,7 @@
 
 #include "runtime/cuda/bind.h"
 #include "runtime/cuda/codegen.h"
+#include "runtime/cuda/driver/attention_choice.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,7 +38,11 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
                       Diag *diag) {
     unsigned char *at = measure->memory;
     const Plan plan = {.mesh = graph->mesh, .n_micro = 1, .n_stages = 1};
-    const AttentionCheck attention = {attention_table_choose, measure->context.attentions};
+    AttentionChoice choice = {.device = &measure->device,
+                              .table = measure->context.attentions,
+                              .arena = measure->arena,
+                              .silent = true};
+    const AttentionCheck attention = {attention_choose, &choice};
     CudaEmitter emitter = {.list = list,
                            .state = measure->state,
                            .generated = kernel_cache_create(measure->arena),
@@ -121,8 +126,9 @@ static bool make_attention(CudaMeasure *measure, const ProfileAttention *row, At
 
 int64_t cuda_measure_attention_bytes(const ProfileAttention *row) {
     int64_t elements = measure_attention_elements(row);
-    /* Eight operands and results like q, lse, and as much again of f32 for the workspace. */
-    return elements * (8 * (row->bf16 ? 2 : 4) + 8) + 16 * 256;
+    /* Eight operands and results like q, lse, and as much again of f32 for the workspace, or what
+     * plans leave for cuDNN's. */
+    return elements * (8 * (row->bf16 ? 2 : 4) + 8) + 16 * 256 + ATTENTION_ROOM_BYTES;
 }
 
 void cuda_measure_attention(CudaMeasure *measure, ProfileAttention *row) {
