@@ -3,6 +3,7 @@
 #include "planner/clusters/cluster.h"
 #include "runtime/cuda/summary.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -22,6 +23,12 @@ bool show_cuda_text(StrBuf *out, const Plan *plan, const Device *device, Diag *d
     if (good) {
         strbuf_put(out, "\n");
         cuda_summary_print(out, &summary, &prices);
+        if (plan_better_vocab(plan)) {
+            strbuf_printf(out,
+                          "A rank has no multiple of 8 of the vocabulary, whose products are then "
+                          "slow on a GPU: --set vocab=%" PRId64 "\n",
+                          plan_better_vocab(plan));
+        }
     }
     arena_destroy(arena);
     return good;

@@ -245,6 +245,9 @@ Path plan_path(const Plan *plan);
 /* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
  * a row of the tokens that the engine takes. */
 int64_t plan_source(const Plan *plan);
+/* A vocabulary for which a GPU's products would be several times as fast: a multiple of 64, where a
+ * rank's share of this one, in 16 bits, is no whole 16 bytes a row; else 0. */
+int64_t plan_better_vocab(const Plan *plan);
 int64_t plan_row(const Plan *plan);
 
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the

@@ -51,6 +51,7 @@ fp8=($model --set size=124m --set layers=1 --precision fp8)
 works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --device cuda -o "$folder/tensor.plan"
 works 'is proved' 'is sound' check "$folder/tensor.plan"
 works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
+works 'a vocabulary that GPUs are slow with' '--set vocab=50304' plan $model --set size=124m --mesh t=2 --device cuda
 works 'fp8 widened on GPUs' 'multiplied in bf16' plan "${fp8[@]}" --device cuda --fp8-products widened
 works 'widened where devices have none' 'fp8 operands, multiplied in bf16' \
     plan "${fp8[@]}" --cluster selene --ranks 1 --global-batch 8

@@ -15,7 +15,7 @@
 /* Of many variants of one kind, and of many layouts of one variant, how many to go on: sanitizers
  * are slow, and what one of them does not see in some it would not see in all. */
 #ifdef __SANITIZE_ADDRESS__
-enum { VARIANT_STEP = 2, LAYOUT_STEP = 3 };
+enum { VARIANT_STEP = 3, LAYOUT_STEP = 5 };
 #else
 enum { VARIANT_STEP = 1, LAYOUT_STEP = 1 };
 #endif
