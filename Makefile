@@ -15,6 +15,7 @@ B        := build-$(subst undefined,ubsan,$(subst thread,tsan,$(subst address,as
               $(subst $(comma), ,$(SANITIZE))))))
 # -O1: what runs longer is less than what compiles faster.
 OPTIMIZE ?= -O1 -fno-omit-frame-pointer -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+CFLAGS   ?= -g1
 else
 B        := build
 OPTIMIZE ?= -O3
@@ -110,7 +111,7 @@ $B/libsupport.a: $(SUPPORT)
 # CUDA kernels compiled for the host (tests/emulate), or a library that says why not.
 EMULATE_CXX   := $(shell command -v $(if $(findstring clang,$(CC)),clang++,g++) 2>/dev/null)
 EMULATE_FLAGS := -std=c++17 -O2 -march=$(ARCH) -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-                 -fno-strict-aliasing -fno-math-errno -I. -g -Wall -Wextra \
+                 -fno-strict-aliasing -fno-math-errno -I. -g1 -Wall -Wextra \
                  -Wno-unknown-pragmas -Wno-sign-compare
 # Fibers are not stacks as AddressSanitizer knows them, nor threads as ThreadSanitizer does.
 ifneq ($(findstring address,$(SANITIZE)),)
@@ -197,9 +198,10 @@ build/fatbin/list.o: $(KERNELS) Makefile
 
 tests: $(TESTS) $(PTX)
 
+# -O1, too: the work is done in the libraries.
 $B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
-	$(COMPILE) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libemulate.a $B/libperilune.a $(LIBS)
+	$(COMPILE) -O1 $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libemulate.a $B/libperilune.a $(LIBS)
 
 $B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
 	@mkdir -p $(@D)

@@ -123,8 +123,8 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
             set_rounded(engine, rank, leaf, copy, whole, arena);
             continue;
         }
-        weights_store(copy->types[0].dtype, values,
-                      engine_edit(engine, rank, node_value(copy, 0)), count);
+        weights_store(copy->types[0].dtype, values, engine_edit(engine, rank, node_value(copy, 0)),
+                      count);
         engine->backend->commit(engine);
     }
     free(values);

@@ -231,9 +231,10 @@ static void print_start(const Run *run) {
     if (plan_source(plan)) printf("source %" PRId64 ", ", plan_source(plan));
     printf("sequence %" PRId64 ", vocabulary %" PRId64 "\n", plan->seq, plan->vocab);
     if (plan_better_vocab(plan)) {
-        printf("hint    a rank has no multiple of 8 of the vocabulary, whose products are then slow "
-               "on a GPU: --set vocab=%" PRId64 "\n",
-               plan_better_vocab(plan));
+        printf(
+            "hint    a rank has no multiple of 8 of the vocabulary, whose products are then slow "
+            "on a GPU: --set vocab=%" PRId64 "\n",
+            plan_better_vocab(plan));
     }
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);

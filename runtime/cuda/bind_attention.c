@@ -332,8 +332,8 @@ bool cuda_bind_attention(Binding *b) {
            push_zero_padding(b, s, b->out[1], (int64_t)sizeof(float));
 }
 
-/* What a plan leaves for cuDNN's gradient: for all of it at once where it says so, else for parts of
- * it that fill a device, too. Too little only means that own kernels do it. */
+/* What a plan leaves for cuDNN's gradient: for all of it at once where it says so, else for parts
+ * of it that fill a device, too. Too little only means that own kernels do it. */
 static int64_t library_room(const Node *node, const Type *q, const Type *v) {
     bool grouped = q->rank == 5;
     AttentionShape shape = {.seq = q->dims[1],

@@ -93,8 +93,8 @@ static int norm_grad_threads(int64_t n, int v) {
 }
 
 /* As many groups as norm_grad_rows' blocks run at once on an H200: with a few more all would wait
- * for a second round there, and a block walks for long. (On an A100 with its 108 processors some do.)
- * Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
+ * for a second round there, and a block walks for long. (On an A100 with its 108 processors some
+ * do.) Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
 static int64_t norm_rows_per_group(int64_t rows, int64_t n, int v) {
     enum { MOST_GROUPS = 2048, LEAST_GROUPS = 128, LEAST_ROWS = 8, MOST_PARTIAL = 1 << 20 };
     enum { PROCESSORS = 132, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread */

@@ -244,10 +244,14 @@ static void compare(const Bench *b, int tensor) {
     double size = sqrt(squares / count) + 1e-3, mean = sqrt(errors / count) / size;
     double more = b->shape->group > 1 && tensor >= DK ? 1.5 : 1;
     bool precise = b->shape->dtype == DTYPE_F16 && tensor != LSE;
-    double mean_allowed =
-        (precise ? 0.16 : 1) * more * (tensor == LSE ? 2e-6 : tensor == O ? 3e-3 : 5e-3);
-    double most_allowed =
-        (precise ? 0.25 : 1) * more * (tensor == LSE ? 2e-5 : tensor == O ? 5e-2 : 1.5e-1);
+    double mean_allowed = (precise ? 0.16 : 1) * more *
+                          (tensor == LSE ? 2e-6
+                           : tensor == O ? 3e-3
+                                         : 5e-3);
+    double most_allowed = (precise ? 0.25 : 1) * more *
+                          (tensor == LSE ? 2e-5
+                           : tensor == O ? 5e-2
+                                         : 1.5e-1);
     CHECK(mean <= mean_allowed && most / size <= most_allowed, "%s: error %.3g, at most %.3g",
           NAMES[tensor], mean, most / size);
     if (getenv("TEST_SHOW")) printf("  %-4s %.2g %.2g\n", NAMES[tensor], mean, most / size);

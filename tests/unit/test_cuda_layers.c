@@ -449,8 +449,8 @@ static void test_fp8_products(void) {
         puts("products of fp8 and scales: not run, the GPU is no sm_90");
         return;
     }
-    /* Tensor cores of sm_90 add up products of fp8 in fewer bits than f32 has (DeepSeek-V3 Technical
-     * Report, 2024, section 3.5.2: about 14); 5.1e-4 was seen on an H200. */
+    /* Tensor cores of sm_90 add up products of fp8 in about 14 bits, fewer than f32 has
+     * (DeepSeek-V3 Technical Report, 2024, 3.5.2); 5.1e-4 was seen on an H200. */
     double tolerance = gpu_run_wanted() ? 1e-3 : 0;
     check_nodes("products of fp8 and scales",
                 (CudaCase){.nodes = FP8_PRODUCT_NODES("A["), .tolerance = tolerance});

@@ -88,8 +88,7 @@ static const char *error_of(const DnnGraph *graph) {
 static bool build(const CuApi *api, const Case *c, bool backward, DnnGraph *graph) {
     AttentionShape shape = c->shape;
     shape.backward = backward;
-    attention_graph_build(api, NULL, &shape, (AttentionPart){shape.batch, shape.kv_heads},
-                          graph);
+    attention_graph_build(api, NULL, &shape, (AttentionPart){shape.batch, shape.kv_heads}, graph);
     CHECK(graph->status == CUDNN_STATUS_SUCCESS, "%s", error_of(graph));
     return graph->status == CUDNN_STATUS_SUCCESS;
 }

@@ -390,7 +390,8 @@ cudnnStatus_t attention_issue(const AttentionTable *table, const AttentionEntry 
     cudnnStatus_t status = table->device->api->cudnnSetStream(table->handle, stream);
     AttentionPart from = {0, 0};
     for (; from.batch < s->batch; from.batch += entry->part.batch) {
-        for (from.kv_heads = 0; from.kv_heads < s->kv_heads; from.kv_heads += entry->part.kv_heads) {
+        for (from.kv_heads = 0; from.kv_heads < s->kv_heads;
+             from.kv_heads += entry->part.kv_heads) {
             AttentionCommand part = command_of_part(command, from);
             if (status == CUDNN_STATUS_SUCCESS) status = issue_part(table, entry, &part);
         }

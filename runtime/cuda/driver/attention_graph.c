@@ -247,7 +247,8 @@ static Descriptor scaled_scores(const Attention *a, Descriptor q, Descriptor k_t
 
 /* The rows' lse, as values lie in the arena. */
 static Descriptor new_lse(const Attention *a) {
-    return given(a->graph, ATTENTION_LSE, CUDNN_DATA_FLOAT, laid_out(a->shape, a->part, a->shape->group, 1));
+    return given(a->graph, ATTENTION_LSE, CUDNN_DATA_FLOAT,
+                 laid_out(a->shape, a->part, a->shape->group, 1));
 }
 
 static Descriptor operand(const Attention *a, AttentionTensor id, View view) {
