@@ -97,6 +97,13 @@ static bool is_own_copy(const RankContext *rank, const Node *node) {
     return true;
 }
 
+static bool has_copy(const Graph *graph, const Node *param) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (is_copy_of(graph->nodes[n], param)) return true;
+    }
+    return false;
+}
+
 static bool is_divided_alike(const Node *a, const Node *b) {
     return sharding_equal(&a->shardings[0], &b->shardings[0], a->types[0].rank);
 }
@@ -109,6 +116,12 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
         return;
     }
     Shard shard = engine_leaf_shard(rank, leaf);
+    if (!has_copy(graph, leaf)) {
+        fill_shard(rank, leaf, &shard, whole, arena,
+                   engine_edit(engine, rank, node_value(leaf, 0)));
+        engine->backend->commit(engine);
+        return;
+    }
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
     float *values = malloc(bytes ? bytes : 1);

@@ -11,8 +11,8 @@
  * widened to bf16 before. --no-epilogues: what follows products has kernels of its own. --no-wgmma:
  * not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
- *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--cudnn-backward] [--tune]
- * [--no-wgmma]
+ *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--cudnn-backward]
+ *       [--tune] [--no-wgmma]
  *       [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
