@@ -67,7 +67,12 @@ TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lu
            $(addprefix runtime/cuda/kernels/,state.h fused_args.h low.cuh fused.cuh)
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
+# Sanitizers leave out the slowest tests of what others run, too.
+SANITIZED_ELSEWHERE := $(addprefix test_,cuda_graph_llama cuda_ranks loss_scaling search_models step_memory)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
+ifdef SANITIZE
+TESTS   := $(filter-out $(SANITIZED_ELSEWHERE:%=$B/tests/%),$(TESTS))
+endif
 SUPPORT := $(patsubst %.c,$B/%.o,$(wildcard tests/support/*.c))
 BENCHES := $(patsubst tests/bench/%.c,$B/bench/%,$(wildcard tests/bench/*.c))
 EMULATED := $(patsubst runtime/cuda/kernels/%.cu,$B/emulate/%.o,$(wildcard runtime/cuda/kernels/*.cu))
@@ -174,19 +179,22 @@ $B/embed/cluster_scripts.c: $(CLUSTERS) Makefile
 $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 	$(COMPILE) -c -o $@ $<
 
-# One fatbin per kernel file, as `const char fatbin_NAME[]`; the same for every way to build.
+# One fatbin per kernel file, as `const char fatbin_NAME[]`; the same for every way to build. On the
+# way nvcc makes the PTX that tests run.
 build/fatbin/%.fatbin: runtime/cuda/kernels/%.cu
-	@mkdir -p $(@D)
-	$(NVCC) $(NVCCFLAGS) -std=c++17 -I. -MMD -MF $@.d -fatbin -o $@ $<
+	@mkdir -p $(@D)/$*.keep build/ptx
+	$(NVCC) $(NVCCFLAGS) -std=c++17 -I. -MMD -MF $@.d --keep --keep-dir $(@D)/$*.keep -fatbin -o $@ $<
+	@mv -f $(@D)/$*.keep/$*.compute_90a.ptx build/ptx/ 2>/dev/null || true
+	@rm -rf $(@D)/$*.keep
 
 build/fatbin/%.o: build/fatbin/%.fatbin
 	@printf '.section .rodata\n.balign 64\n.globl fatbin_$*\nfatbin_$*:\n.incbin "$<"\n%s\n' \
 	  '.section .note.GNU-stack,"",%progbits' | $(CC) -x assembler -c -o $@ -
 
 # What nvcc makes of the kernels before ptxas, for the tests that run it (tests/ptx).
-build/ptx/%.ptx: runtime/cuda/kernels/%.cu
-	@mkdir -p $(@D)
-	$(NVCC) -O3 -arch=compute_90a -std=c++17 -I. -MMD -MF $@.d -ptx -o $@ $<
+build/ptx/%.ptx: build/fatbin/%.fatbin
+	@test -f $@ || $(NVCC) -O3 -arch=compute_90a -std=c++17 -I. -ptx -o $@ runtime/cuda/kernels/$*.cu
+	@touch $@
 
 build/fatbin/list.o: $(KERNELS) Makefile
 	@mkdir -p $(@D)
@@ -222,7 +230,7 @@ $B/libraries: Makefile
 	        'apt-get install $(PACKAGES)' >&2; exit 1; }
 	@touch $@
 
--include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) $(PTX:=.d) \
+-include $(OBJECTS:.o=.d) $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.fatbin.d) \
          $(SUPPORT:.o=.d) $(EMULATE:.o=.d) $(TESTS:=.d) $(BENCHES:=.d)
 
 help:
@@ -250,7 +258,8 @@ deps-test: deps
 test: deps-test
 	@$(MAKE) --no-print-directory WERROR=-Werror all tests
 	@$(MAKE) --no-print-directory WERROR=-Werror SANITIZE=address,undefined all tests
-	@tests/run $(TESTS) $(SCRIPTS) $(TESTS:$B/%=build-asan/%) tests/lint
+	@tests/run $(TESTS) $(SCRIPTS) \
+	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%)) tests/lint
 
 test-long: deps-test
 	@$(MAKE) --no-print-directory all tests
