@@ -258,8 +258,8 @@ deps-test: deps
 test: deps-test
 	@$(MAKE) --no-print-directory WERROR=-Werror all tests
 	@$(MAKE) --no-print-directory WERROR=-Werror SANITIZE=address,undefined all tests
-	@tests/run $(TESTS) $(SCRIPTS) \
-	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%)) tests/lint
+	@tests/run tests/lint $(SCRIPTS) $(TESTS) \
+	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%))
 
 test-long: deps-test
 	@$(MAKE) --no-print-directory all tests
