@@ -10,6 +10,7 @@ Graph *graph_create(Arena *arena, const char *name) {
     graph->arena = arena;
     graph->name = arena_strdup(arena, name);
     for (int axis = 0; axis < N_MESH_AXES; axis++) graph->mesh.size[axis] = 1;
+    graph->axes = (AxisTable){.count = 1, .names = {[AXIS_VOCAB] = "vocab"}};
     return graph;
 }
 

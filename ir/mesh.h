@@ -23,6 +23,9 @@
  * Where c and e have one rank, d or t alone is meant, and named; so is c or e where t has one, and
  * of the batch e where d has one. r has several ranks only where d has.
  *
+ * What a rank stores of a vocabulary may be filled up to whole multiples of `vocab_multiple` words,
+ * where it is whole on every rank, too: rows of logits then begin where a GPU's products like them.
+ *
  * What c divides is dealt out in 2 C equal chunks, of which rank i has chunk i and chunk 2 C - 1 -
  * i: under a causal mask the two together see as many keys on every rank (Llama 3, arXiv
  * 2407.21783, section 3.3.2). dc and dec divide as d does, and h has c's ranks but divides in
@@ -61,8 +64,11 @@ typedef enum MeshAxis {
     N_MESH_GROUPS
 } MeshAxis;
 
+enum { MAX_VOCAB_MULTIPLE = 1 << 16 };
+
 typedef struct Mesh {
     int size[N_MESH_AXES];
+    int vocab_multiple; /* 0: as many words as there are */
 } Mesh;
 
 /* A rank's coordinate along every mesh axis. */

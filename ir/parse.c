@@ -339,7 +339,13 @@ static bool parse_mesh(Parser *p) {
         if (!parse_int(p, 1, 1 << 20, &size)) return false;
         p->graph->mesh.size[axis] = (int)size;
     }
-    return expect(p, ")");
+    if (!expect(p, ")")) return false;
+    int64_t multiple = 0;
+    if (accept(p, " vocab_multiple=") && !parse_int(p, 2, MAX_VOCAB_MULTIPLE, &multiple)) {
+        return false;
+    }
+    p->graph->mesh.vocab_multiple = (int)multiple;
+    return true;
 }
 
 Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *line, Diag *diag) {

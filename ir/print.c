@@ -95,7 +95,10 @@ void graph_print(StrBuf *out, const Graph *graph) {
         strbuf_printf(out, "%s%s=%d", axis ? ", " : "", mesh_axis_name(axis),
                       graph->mesh.size[axis]);
     }
-    strbuf_put(out, ") {\n");
+    strbuf_put(out, ")");
+    int multiple = graph->mesh.vocab_multiple;
+    if (multiple) strbuf_printf(out, " vocab_multiple=%d", multiple);
+    strbuf_put(out, " {\n");
     int phase = -1;
     for (int n = 0; n < graph->n_nodes; n++) {
         if ((int)graph->nodes[n]->phase != phase) {

@@ -124,28 +124,40 @@ bool sharding_is_whole(const Sharding *sharding, int rank) {
     return sharding_equal(sharding, &none, rank);
 }
 
+static int64_t group_parts(int group, const Mesh *mesh) {
+    return group < 0 ? 1 : mesh_size(mesh, group);
+}
+
+int64_t type_share(const Type *type, int i, int group, const Mesh *mesh) {
+    const int64_t parts = group_parts(group, mesh), share = (type->dims[i] + parts - 1) / parts;
+    const int64_t multiple = type->axes[i] == AXIS_VOCAB ? mesh->vocab_multiple : 1;
+    return multiple > 1 ? (share + multiple - 1) / multiple * multiple : share;
+}
+
+bool type_is_padded(const Type *type, int i, int group, const Mesh *mesh) {
+    return type_share(type, i, group, mesh) * group_parts(group, mesh) != type->dims[i];
+}
+
 Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh) {
     Type local = *type;
     for (int i = 0; i < type->rank; i++) {
-        if (sharding->mesh[i] < 0) continue;
-        int64_t parts = mesh_size(mesh, sharding->mesh[i]);
-        local.dims[i] = (type->dims[i] + parts - 1) / parts;
+        local.dims[i] = type_share(type, i, sharding->mesh[i], mesh);
     }
     return local;
 }
 
-DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord) {
-    if (group < 0) return (DimSpan){dim, 0, 0};
-    int64_t parts = mesh_size(mesh, group), local = (dim + parts - 1) / parts;
+DimSpan type_span(const Type *type, int i, int group, const Mesh *mesh, MeshCoord coord) {
+    const int64_t local = type_share(type, i, group, mesh);
+    if (group < 0) return (DimSpan){local, 0, 0};
     if (!mesh_deals(group)) {
         int64_t first = mesh_member(mesh, coord, group) * local;
         return (DimSpan){local, first, first};
     }
-    int64_t c = mesh->size[MESH_C], i = coord.at[MESH_C], chunk = dim / (2 * c);
+    int64_t c = mesh->size[MESH_C], at = coord.at[MESH_C], chunk = type->dims[i] / (2 * c);
     int64_t before = group == MESH_CT ? coord.at[MESH_T] * local : 0; /* of what c gives the rank */
     return (DimSpan){.split = chunk - before,
-                     .first = i * chunk + before,
-                     .second = (2 * c - 2 - i) * chunk + before};
+                     .first = at * chunk + before,
+                     .second = (2 * c - 2 - at) * chunk + before};
 }
 
 int span_dims(const DimSpan *span, int64_t local, SpanDims *out) {
@@ -165,9 +177,9 @@ bool type_keeps_blocks(const Type *type, const Sharding *sharding, const Mesh *m
     int64_t run = 1; /* elements that lie together */
     bool cut = false;
     for (int i = type->rank - 1; i >= 0; i--) {
-        int64_t parts = sharding->mesh[i] < 0 ? 1 : mesh_size(mesh, sharding->mesh[i]);
+        int64_t parts = group_parts(sharding->mesh[i], mesh);
         if (parts > 1 && mesh_deals(sharding->mesh[i])) return false;
-        if (type->dims[i] % parts != 0) return false;
+        if (type_is_padded(type, i, sharding->mesh[i], mesh)) return false;
         if (!cut) run *= type->dims[i] / parts;
         cut |= parts > 1;
     }

@@ -2,7 +2,8 @@
  *
  * A Type is always the *logical* (global) shape. A Sharding says which mesh axis divides each
  * dimension and over which mesh axes the value is a partial result; the shape that one rank stores
- * follows from both: ceil(dim / mesh size), the last shards padded with zeros where it must be.
+ * follows from both: ceil(dim / mesh size), the last shards padded with zeros where it must be, and
+ * of a vocabulary the next multiple of what the mesh says.
  */
 #ifndef IR_TYPE_H
 #define IR_TYPE_H
@@ -17,7 +18,8 @@
 
 enum { MAX_RANK = 6, MAX_AXES = 64 };
 
-/* Axis names of one graph; an axis is an index into it. */
+/* Axis names of one graph; an axis is an index into it. The first is of every graph. */
+enum { AXIS_VOCAB };
 typedef struct AxisTable {
     int count;
     const char *names[MAX_AXES];
@@ -100,7 +102,13 @@ typedef struct SpanDims {
     int64_t dims[2], step[2], offset;
 } SpanDims;
 int span_dims(const DimSpan *span, int64_t local, SpanDims *out);
-DimSpan type_span(int64_t dim, int group, const Mesh *mesh, MeshCoord coord);
+/* Of dimension i divided by `group` (-1: not at all). */
+DimSpan type_span(const Type *type, int i, int group, const Mesh *mesh, MeshCoord coord);
+
+/* Elements that each rank stores along dimension i where `group` divides it, padding included. */
+int64_t type_share(const Type *type, int i, int group, const Mesh *mesh);
+/* Are there more, on all ranks of the group together, than dimension i has? */
+bool type_is_padded(const Type *type, int i, int group, const Mesh *mesh);
 
 /* The shape that each rank stores (padded shards included). */
 Type type_local(const Type *type, const Sharding *sharding, const Mesh *mesh);

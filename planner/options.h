@@ -35,6 +35,7 @@ typedef struct PlanOptions {
     bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;
     Recompute recompute;
+    int vocab_multiple;  /* of words that each rank stores; 0: what the device likes; 1: any */
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;

@@ -6,7 +6,7 @@ bool bind_fail(const Binding *binding, const char *why) {
 }
 
 DimSpan bind_span(const Binding *binding, const Type *type, const Sharding *sharding, int i) {
-    return type_span(type->dims[i], sharding->mesh[i], &binding->graph->mesh, binding->coord);
+    return type_span(type, i, sharding->mesh[i], &binding->graph->mesh, binding->coord);
 }
 
 int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i) {
@@ -32,7 +32,7 @@ int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
         out[0] = (SliceRun){mesh_member(mesh, binding->coord, mesh_inner(group)) * local, 0, local};
         return 1;
     }
-    DimSpan span = type_span(node->types[0].dims[i], group, mesh, binding->coord);
+    DimSpan span = type_span(&node->types[0], i, group, mesh, binding->coord);
     int64_t valid = bind_valid(binding, &node->types[0], &node->shardings[0], i);
     out[0] = (SliceRun){valid ? span.first : 0, 0, span.split < valid ? span.split : valid};
     if (span.split >= valid) return 1;

@@ -7,7 +7,7 @@
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord) {
     Shard shard = {.whole = *type, .local = type_local(type, sharding, mesh)};
     for (int i = 0; i < type->rank; i++) {
-        shard.span[i] = type_span(type->dims[i], sharding->mesh[i], mesh, coord);
+        shard.span[i] = type_span(type, i, sharding->mesh[i], mesh, coord);
         int64_t left = type->dims[i] - shard.span[i].first, local = shard.local.dims[i];
         if (mesh_deals(sharding->mesh[i])) left = local; /* there is no padding */
         shard.valid[i] = left < 0 ? 0 : left < local ? left : local;

@@ -229,13 +229,9 @@ static void print_start(const Run *run) {
     if (plan->n_trained < plan->n_parameters)
         printf("%" PRId64 " of them trained, ", plan->n_trained);
     if (plan_source(plan)) printf("source %" PRId64 ", ", plan_source(plan));
-    printf("sequence %" PRId64 ", vocabulary %" PRId64 "\n", plan->seq, plan->vocab);
-    if (plan_better_vocab(plan)) {
-        printf(
-            "hint    a rank has no multiple of 8 of the vocabulary, whose products are then slow "
-            "on a GPU: --set vocab=%" PRId64 "\n",
-            plan_better_vocab(plan));
-    }
+    printf("sequence %" PRId64 ", vocabulary %" PRId64, plan->seq, plan->vocab);
+    if (plan->mesh.vocab_multiple) printf(" (%" PRId64 " a rank)", plan_vocab_share(plan));
+    printf("\n");
     int n_ranks = mesh_rank_count(&plan->mesh);
     printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
     if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);

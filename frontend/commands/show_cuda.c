@@ -23,12 +23,6 @@ bool show_cuda_text(StrBuf *out, const Plan *plan, const Device *device, Diag *d
     if (good) {
         strbuf_put(out, "\n");
         cuda_summary_print(out, &summary, &prices);
-        if (plan_better_vocab(plan)) {
-            strbuf_printf(out,
-                          "A rank has no multiple of 8 of the vocabulary, whose products are then "
-                          "slow on a GPU: --set vocab=%" PRId64 "\n",
-                          plan_better_vocab(plan));
-        }
     }
     arena_destroy(arena);
     return good;

@@ -84,6 +84,7 @@ typedef struct ClusterSoftware {
                                   its experts are there */
     int exchange_most_nodes;   /* that a row's experts are on; 0: any number */
     int share_multiple;    /* products' sizes are padded to it when t divides the model; 0: not */
+    bool fills_vocab;      /* each rank's share of an odd vocabulary is filled up on GPUs */
     bool joins_products;   /* of one operand: queries, keys and values are one product */
     bool batches_products; /* alike ones of one operand run at once, side by side */
     bool joins_messages;   /* ZeRO-2 and 3: a block may have one message for all its weights */

@@ -137,7 +137,7 @@ double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int 
 /* Ranks of one axis are `stride` apart, so a group's members and those of the groups between them
  * fill a block of ranks. Blocks that do not tile a node straddle two; the worst is what counts. */
 CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
-    const Mesh mesh = {{[MESH_T] = placement->t,
+    const Mesh mesh = {.size = {[MESH_T] = placement->t,
                         [MESH_C] = placement_c(placement),
                         [MESH_E] = placement_e(placement),
                         [MESH_D] = placement->d,

@@ -298,15 +298,19 @@ static void count_parameters(Pricer *p, Arena *work) {
     }
 }
 
-/* FLOPs of forward and backward as the model has them: recomputation is not counted. */
+/* FLOPs of forward and backward as the model has them: neither recomputation is counted, nor words
+ * that fill up a vocabulary. */
 static double model_flops(const Node *node, const Mesh *mesh) {
     Type inputs[8], outputs[MAX_OUTPUTS];
+    Mesh unfilled = *mesh;
+    unfilled.vocab_multiple = 0;
     if (node->n_inputs > 8 || !op_multiplies(node->op)) return 0;
     for (int i = 0; i < node->n_inputs; i++) {
-        inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]), mesh);
+        inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
+                               &unfilled);
     }
     for (int o = 0; o < node->n_outputs; o++) {
-        outputs[o] = type_local(&node->types[o], &node->shardings[o], mesh);
+        outputs[o] = type_local(&node->types[o], &node->shardings[o], &unfilled);
     }
     return op_model_flops(node, inputs, outputs);
 }
@@ -748,6 +752,8 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     costs->cache->request = *request;
     costs->cache->request.forward = thin->graph;
     costs->cache->request.n_blocks = thin->n_kinds;
+    int *multiple = &costs->cache->request.options.vocab_multiple;
+    if (!*multiple && !cluster->software.fills_vocab) *multiple = 1;
     count_masks(costs->cache, thin->graph, thin->n_kinds);
     /* The whole model on one rank must be possible: it is what everything is compared with. */
     const char *reason;

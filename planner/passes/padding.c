@@ -1,5 +1,5 @@
 /* Padding: an axis that its mesh axis does not divide gets shards of ceil(dim / n), the last ones
- * filled up with zeros. That is exact as long as the fill stays zero, or meets an op that knows
+ * filled up with zeros, and every rank's share of a vocabulary may be filled up likewise. That is exact as long as the fill stays zero, or meets an op that knows
  * how many elements count. This walk finds the ops for which neither holds.
  */
 #include "planner/passes/pass.h"
@@ -7,8 +7,7 @@
 #include <inttypes.h>
 
 static bool is_padded(const Graph *graph, const Type *type, const Sharding *sharding, int i) {
-    return sharding->mesh[i] >= 0 &&
-           type->dims[i] % mesh_size(&graph->mesh, sharding->mesh[i]) != 0;
+    return type_is_padded(type, i, sharding->mesh[i], &graph->mesh);
 }
 
 /* Bit per axis: the value's padding along it may hold something other than zero, or even infinities
@@ -109,6 +108,37 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     return (flags & ZERO_ANY ? any_zero : last_zero) && !is_nonfinite(taint, node, axis);
 }
 
+static int64_t vocab_size(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Type *type = &graph->nodes[n]->types[0];
+        int at = type_find_axis(type, AXIS_VOCAB);
+        if (at >= 0) return type->dims[at];
+    }
+    return 0;
+}
+
+int padding_vocab_multiple(const Graph *graph, const PlanOptions *options, Diag *diag) {
+    enum { WHOLE = 8, LINE = 64, LARGE = 64 * LINE };
+    const int64_t words = vocab_size(graph), t = options->mesh.size[MESH_T];
+    const int64_t share = (words + t - 1) / t;
+    int multiple = options->vocab_multiple;
+    bool chosen = multiple > 0;
+    if (!chosen) multiple = !options->cuda || share % WHOLE == 0 ? 1 : share < LARGE ? WHOLE : LINE;
+    while (multiple > 1) {
+        int64_t filled = (share + multiple - 1) / multiple * multiple;
+        if (filled * (t - 1) < words) return multiple;
+        if (chosen) {
+            diag_error(diag, NO_LOC,
+                       "--vocab-multiple %d: of %" PRId64 " words t=%" PRId64
+                       " would leave the last rank none",
+                       multiple, words, t);
+            return -1;
+        }
+        multiple /= 2;
+    }
+    return 0;
+}
+
 static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const Type *type,
                        const Sharding *sharding, int i, Diag *diag) {
     int axis = type->axes[i];
@@ -120,13 +150,20 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
         taint->nonfinite[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;
     }
     if (!mixes(node, axis)) return true;
-    int parts = mesh_size(&graph->mesh, sharding->mesh[i]);
+    const char *axis_name = graph->axes.names[axis], *op = OPS[node->op].name;
+    int mesh = sharding->mesh[i], multiple = graph->mesh.vocab_multiple;
+    if (axis == AXIS_VOCAB && multiple) {
+        diag_error(diag, node->loc,
+                   "axis '%s' is %" PRId64 ": --vocab-multiple %d would fill it up, and %s would "
+                   "let the padding into its result; leave it out",
+                   axis_name, type->dims[i], multiple, op);
+        return false;
+    }
     diag_error(diag, node->loc,
                "axis '%s' is %" PRId64
                ", which %s=%d does not divide, and %s would let the padding "
                "into its result; choose sizes that divide",
-               graph->axes.names[axis], type->dims[i], mesh_axis_name(sharding->mesh[i]), parts,
-               OPS[node->op].name);
+               axis_name, type->dims[i], mesh_axis_name(mesh), mesh_size(&graph->mesh, mesh), op);
     return false;
 }
 

@@ -98,6 +98,10 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
                            bool sequence_parallel, Arena *arena);
 /* Reports axes that the mesh does not divide and whose padding would not stay zero. */
 bool check_padding(const Graph *graph, Diag *diag);
+/* Mesh.vocab_multiple as the options have it, or as is best for the device; on CUDA that is whole
+ * rows of 16 bytes (128 of large vocabularies), where a rank's share of the words is no multiple of
+ * 8. -1, reported: a rank would have none of the words. */
+int padding_vocab_multiple(const Graph *graph, const PlanOptions *options, Diag *diag);
 /* After quantize_products: reports a model of which nothing would be in fp8, which is not what was
  * asked for. `here` says more of its positions, or is empty. */
 bool check_quantized(const Graph *graph, DType precision, const char *here, Diag *diag);

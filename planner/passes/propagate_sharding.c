@@ -107,7 +107,7 @@ static bool check_sizes(const Graph *graph, const Node *node, int output, Diag *
         bool experts = sharding->mesh[i] == MESH_E || sharding->mesh[i] == MESH_TE;
         if (experts && !check_experts(graph, node, type, sharding, i, diag)) return false;
         int parts = mesh_size(&graph->mesh, sharding->mesh[i]);
-        int64_t local = (type->dims[i] + parts - 1) / parts;
+        int64_t local = type_share(type, i, sharding->mesh[i], &graph->mesh);
         if (local * (parts - 1) < type->dims[i]) continue;
         const char *mesh = mesh_axis_name(sharding->mesh[i]);
         diag_error(diag, node->loc,
@@ -183,7 +183,7 @@ static bool check_weight(const Graph *graph, const Node *param, Diag *diag) {
     for (int i = type->rank - 1; i >= 0; i--) {
         int mesh = tried.mesh[i], parts = mesh_size(&graph->mesh, mesh);
         if (mesh < 0) continue;
-        int64_t each = (type->dims[i] + parts - 1) / parts;
+        int64_t each = type_share(type, i, mesh, &graph->mesh);
         if (each * (parts - 1) >= type->dims[i]) return true; /* check_sizes says that */
         Mesh fewer = graph->mesh;
         int inner = mesh_inner(mesh);
@@ -256,11 +256,20 @@ static bool settle_accumulators(Graph *graph, Arena *arena, Diag *diag) {
     return true;
 }
 
+/* Where it would show that a vocabulary is filled up, which nobody asked for, it stays as it is. */
+static void fill_if_hidden(Graph *graph) {
+    Diag *unread = diag_create();
+    if (!check_padding(graph, unread)) graph->mesh.vocab_multiple = 0;
+    diag_destroy(unread);
+}
+
 Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     int *uses = graph_count_uses(in, ctx->arena); /* `out` numbers its nodes alike */
     out->mesh = ctx->options.mesh;
+    out->mesh.vocab_multiple = padding_vocab_multiple(in, &ctx->options, ctx->diag);
+    if (out->mesh.vocab_multiple < 0) return NULL;
     out->shared_heads = sharding_rule_shared_heads(in, &out->mesh);
     out->state_split = sharding_rule_state_split(in, &out->mesh);
     bool *by_heads = sharding_find_head_work(in, out->state_split, ctx->arena);
@@ -289,5 +298,6 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
         }
     }
     if (!settled && !settle_accumulators(out, ctx->arena, ctx->diag)) return NULL;
+    if (!ctx->options.vocab_multiple) fill_if_hidden(out);
     return check_padding(out, ctx->diag) ? out : NULL;
 }

@@ -118,7 +118,7 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
     if (parts < 2) return -1;
     if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
-        int64_t dim = type->dims[i], part = (dim + parts - 1) / parts;
+        int64_t dim = type->dims[i], part = type_share(type, i, mesh, &s->in->mesh);
         int64_t padding = (part * parts - dim) * (type_elements(type) / dim);
         if (mesh_axes(&s->in->mesh, gradient->mesh[i]) & mesh_axes(&s->in->mesh, mesh)) return -1;
         if (param->mesh[i] >= 0 || gradient->mesh[i] >= 0) continue;
@@ -386,9 +386,9 @@ static void pad_stacked(Sharder *s, Node *node, const Value *inputs) {
     const Type *type = &stack->types[0];
     bool begins = node->op == OP_STACK, ends = pass_is_part(node, stack);
     int mesh, at = find_divided(s, stack, &mesh);
-    int64_t size = mesh_size(&s->in->mesh, mesh);
-    if (at < 0 || type->dims[at] % size == 0 || !divides_stack(s, stack, mesh)) return;
-    int64_t length = (type->dims[at] + size - 1) / size * size;
+    if (at < 0 || !divides_stack(s, stack, mesh)) return;
+    if (!type_is_padded(type, at, mesh, &s->in->mesh)) return;
+    int64_t length = type_share(type, at, mesh, &s->in->mesh) * mesh_size(&s->in->mesh, mesh);
     Attr *attrs = ARENA_ARRAY(s->ctx->arena, Attr, node->n_attrs + 2);
     memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)node->n_attrs);
     if (begins || ends) {

@@ -282,12 +282,9 @@ void plan_print(StrBuf *out, const Plan *plan) {
     memcpy(out->text + at, fingerprint, DIGITS);
 }
 
-int64_t plan_better_vocab(const Plan *plan) {
-    enum { LEAST = 1024, WHOLE = 8, ROUND = 64 };
-    int64_t parts = plan->mesh.size[MESH_T], share = (plan->vocab + parts - 1) / parts;
-    bool low = plan->cuda && plan->precision != DTYPE_F32;
-    if (!low || plan->vocab < LEAST || share % WHOLE == 0) return 0;
-    return (share + ROUND - 1) / ROUND * ROUND * parts;
+int64_t plan_vocab_share(const Plan *plan) {
+    const Type words = {.rank = 1, .axes = {AXIS_VOCAB}, .dims = {plan->vocab}};
+    return type_share(&words, 0, MESH_T, &plan->mesh);
 }
 
 int64_t plan_source(const Plan *plan) {

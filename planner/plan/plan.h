@@ -22,7 +22,7 @@
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 19 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 20 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
@@ -245,10 +245,9 @@ Path plan_path(const Plan *plan);
 /* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
  * a row of the tokens that the engine takes. */
 int64_t plan_source(const Plan *plan);
-/* A vocabulary for which a GPU's products would be several times as fast: a multiple of 64, where a
- * rank's share of this one, in 16 bits, is no whole 16 bytes a row; else 0. */
-int64_t plan_better_vocab(const Plan *plan);
 int64_t plan_row(const Plan *plan);
+/* Words that each rank of t stores, padding included. */
+int64_t plan_vocab_share(const Plan *plan);
 
 /* Which channel a task uses; -1: none. A chunk's forward output goes to the stage that holds the
  * next global chunk, its gradient to the one before. */

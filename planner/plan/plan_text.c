@@ -24,7 +24,8 @@ const PlanField PLAN_FIELDS[] = {
 #define X(upper, lower, text) FIELD(#lower, INT, mesh.size[MESH_##upper], 1 << 20),
     MESH_AXES(X)
 #undef X
-        FIELD("chunks", INT, n_chunks, MAX_CHUNKS),
+        FIELD("vocab_multiple", INT, mesh.vocab_multiple, MAX_VOCAB_MULTIPLE),
+    FIELD("chunks", INT, n_chunks, MAX_CHUNKS),
     FIELD("cuda", BOOL, cuda, 1),
     FIELD("sequence_parallel", BOOL, sequence_parallel, 1),
     FIELD("zero", INT, zero, N_ZERO_STAGES - 1),

@@ -156,6 +156,11 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     html_put_fact(out, "Divided over d", text);
     snprintf(text, sizeof(text), "%" PRId64 " tokens, vocabulary %" PRId64, plan->seq, plan->vocab);
     html_put_fact(out, "Sequence", text);
+    if (plan->mesh.vocab_multiple) {
+        snprintf(text, sizeof(text), "filled up to %" PRId64 " words a rank",
+                 plan_vocab_share(plan));
+        html_put_fact(out, "Vocabulary", text);
+    }
     snprintf(text, sizeof(text), "%g, seed %" PRIu64, plan->learning_rate, plan->seed);
     html_put_fact(out, "Learning rate", text);
     if (plan->library_bytes > 0) {

@@ -3,7 +3,7 @@
  *
  *   format            1; grows when a key changes its meaning
  *   model             name, parameters, active_parameters (that a token meets), seq, vocab,
- *                     flops_per_step (nothing computed again),
+ *                     vocab_share (that each rank of t stores, padding included), flops_per_step (nothing computed again),
  *                     hardware_flops_per_step (of all ranks' products and attention, as planned)
  *   fingerprint       16 hexadecimal digits
  *   mesh              t, d, p, ranks
@@ -106,6 +106,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(model, "undivided_parameters", (int64_t)facts->undivided_parameters);
     json_put_int(model, "seq", plan->seq);
     json_put_int(model, "vocab", plan->vocab);
+    json_put_int(model, "vocab_share", plan_vocab_share(plan));
     json_put_real(model, "flops_per_step", plan->model_flops);
     json_put_real(model, "hardware_flops_per_step", facts->hardware_flops);
     snprintf(fingerprint, sizeof(fingerprint), "%016" PRIx64, plan->fingerprint);

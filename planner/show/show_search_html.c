@@ -86,7 +86,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     const SearchReport *report = facts->report;
     const Candidate *of = &facts->best.found->candidate;
     char text[200], a[UNIT_TEXT];
-    Mesh mesh = {{0}};
+    Mesh mesh = {.size = {0}};
     mesh.size[MESH_T] = of->t;
     mesh.size[MESH_C] = candidate_c(of);
     mesh.size[MESH_E] = candidate_e(of);

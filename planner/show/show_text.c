@@ -66,6 +66,11 @@ static void put_shape(StrBuf *out, const Facts *facts) {
                   active_parameters_text(facts->active_parameters, plan->n_parameters, active));
     if (plan_source(plan)) strbuf_printf(out, "source %" PRId64 ", ", plan_source(plan));
     strbuf_printf(out, "seq %" PRId64 ", vocab %" PRId64 "\n", plan->seq, plan->vocab);
+    if (plan->mesh.vocab_multiple) {
+        put_label(out, "vocab");
+        strbuf_printf(out, "filled up to %" PRId64 " words a rank, a multiple of %d\n",
+                      plan_vocab_share(plan), plan->mesh.vocab_multiple);
+    }
     const char *trained = trained_parameters_text(plan->n_trained, plan->n_parameters, text);
     if (trained) {
         put_label(out, "trained");

@@ -131,7 +131,7 @@ static void bench_window(const Case *c) {
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,

@@ -167,7 +167,7 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = c->micro_batch,
                                        .global_batch = c->micro_batch * c->n_micro,
                                        .n_chunks = 1,

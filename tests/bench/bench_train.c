@@ -65,7 +65,7 @@ static bool run_shape(int batch, int seq, DType precision, int n_steps, Diag *di
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = batch,
                                        .global_batch = batch,
                                        .n_chunks = 1,

@@ -76,7 +76,7 @@ Plan *elementwise_plan(int i, Arena *arena, Diag *diag) {
         .seq = model->seq,
         .vocab = model->vocab,
         .recipe = model->recipe,
-        .options = {.mesh = {{[MESH_T] = c->t, [MESH_D] = c->d, [MESH_P] = c->p}},
+        .options = {.mesh = {.size = {[MESH_T] = c->t, [MESH_D] = c->d, [MESH_P] = c->p}},
                     .micro_batch = c->micro_batch,
                     .global_batch = c->global_batch,
                     .n_chunks = c->n_chunks,

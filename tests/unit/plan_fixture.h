@@ -17,7 +17,7 @@ typedef struct FixtureShape {
     const char *schedule, *name;
 } FixtureShape;
 
-enum { AXIS_BATCH, AXIS_SEQ, AXIS_MODEL, AXIS_FFN, AXIS_VOCAB };
+enum { AXIS_BATCH = AXIS_VOCAB + 1, AXIS_SEQ, AXIS_MODEL, AXIS_FFN };
 
 typedef struct Fixture {
     const FixtureShape *shape;
@@ -254,15 +254,15 @@ static inline Buffer fixture_buffer(Program *program, const Node *node, int64_t 
 
 static inline Program fixture_program(Arena *arena, const FixtureShape *shape, bool first,
                                       bool last, Diag *diag) {
-    static const char *const AXES[] = {"batch", "seq", "model", "ffn", "vocab"};
+    static const char *const AXES[] = {"vocab", "batch", "seq", "model", "ffn"};
     Graph *graph = graph_create(arena, shape->name);
     for (int i = 0; i < 5; i++) graph_axis(graph, AXES[i], (int)strlen(AXES[i]));
-    graph->mesh = (Mesh){{shape->t, 1, 1, shape->d, 1, shape->p}};
+    graph->mesh = (Mesh){.size = {shape->t, 1, 1, shape->d, 1, shape->p}};
     Fixture f = {.shape = shape,
                  .graph = graph,
                  .arena = arena,
                  .diag = diag,
-                 .dims = {2 * shape->d, shape->seq, shape->model, shape->ffn, shape->vocab}};
+                 .dims = {shape->vocab, 2 * shape->d, shape->seq, shape->model, shape->ffn}};
     for (f.chunk = 0; f.chunk < shape->n_chunks; f.chunk++) {
         fixture_chunk(&f, first && f.chunk == 0, last && f.chunk == shape->n_chunks - 1);
     }
@@ -309,7 +309,7 @@ static inline Plan *fixture_plan(Arena *arena, const FixtureShape *shape, Diag *
     *plan = (Plan){.arena = arena,
                    .model = shape->name,
                    .fingerprint = 0x0123456789abcdef,
-                   .mesh = {{shape->t, 1, 1, shape->d, 1, p}},
+                   .mesh = {.size = {shape->t, 1, 1, shape->d, 1, p}},
                    .n_chunks = shape->n_chunks,
                    .micro_batch = 2,
                    .global_batch = 2 * shape->d * shape->n_micro,

@@ -63,14 +63,14 @@ static inline Value small_block(SmallModel *m, Value x) {
 static inline Graph *small_forward(Arena *arena, int batch, int n_blocks, Diag *diag) {
     SmallModel m = {.graph = graph_create(arena, "fixture"),
                     .diag = diag,
-                    .size = {batch, 8, 16, 32, 64},
+                    .size = {64, batch, 8, 16, 32}, /* vocab is the first axis */
                     .block = NO_BLOCK,
                     .line = 10};
+    m.vocab = graph_axis(m.graph, "vocab", 5);
     m.batch = graph_axis(m.graph, "batch", 5);
     m.seq = graph_axis(m.graph, "seq", 3);
     m.model = graph_axis(m.graph, "model", 5);
     m.ffn = graph_axis(m.graph, "ffn", 3);
-    m.vocab = graph_axis(m.graph, "vocab", 5);
     Value tokens = small_leaf(&m, OP_INPUT, "tokens", m.batch, m.seq);
     Value labels = small_leaf(&m, OP_INPUT, "labels", m.batch, m.seq);
     Value wte = small_leaf(&m, OP_PARAM, "wte", m.vocab, m.model);
@@ -116,7 +116,7 @@ static inline Plan *small_plan(Arena *arena, SmallPlan f, Diag *diag) {
                    .eps = 1e-8,
                    .weight_decay = 0.1,
                    .max_norm = 1},
-        .options = {.mesh = {{f.t, 1, 1, f.d, 1, f.p}},
+        .options = {.mesh = {.size = {f.t, 1, 1, f.d, 1, f.p}},
                     .micro_batch = 2,
                     .global_batch = 2 * f.d * f.n_micro,
                     .n_chunks = f.n_chunks,

@@ -30,7 +30,7 @@ static const LayoutCost *layout_with(const ClusterSoftware *software, ModelCosts
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,

@@ -176,7 +176,7 @@ static bool start(Run *run, const HfImport *import, const char *path) {
                            .seq = run->model->seq,
                            .vocab = run->model->vocab,
                            .recipe = run->model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = BATCH,
                                        .global_batch = BATCH,
                                        .n_chunks = 1,

@@ -197,7 +197,7 @@ static const SegmentCost *price(Arena *arena, const char *software, int parts, M
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,

@@ -344,11 +344,11 @@ static void check_damage(const char *pass) {
 }
 
 int main(void) {
-    static const Mesh MESHES[] = {{{1, 1, 1, 1, 1, 1}},
-                                  {{2, 1, 1, 1, 1, 1}},
-                                  {{2, 1, 1, 2, 1, 1}},
-                                  {{1, 1, 1, 1, 1, 2}},
-                                  {{2, 2, 1, 2, 1, 1}}};
+    static const Mesh MESHES[] = {{.size = {1, 1, 1, 1, 1, 1}},
+                                  {.size = {2, 1, 1, 1, 1, 1}},
+                                  {.size = {2, 1, 1, 2, 1, 1}, .vocab_multiple = 48},
+                                  {.size = {1, 1, 1, 1, 1, 2}},
+                                  {.size = {2, 2, 1, 2, 1, 1}}};
     for (size_t i = 0; i < sizeof(MESHES) / sizeof(MESHES[0]); i++) {
         check_model("models/gpt.lua", MESHES[i]);
         check_model("models/llama.lua", MESHES[i]);

@@ -335,7 +335,7 @@ static void check_peft(void) {
     CHECK(fine && import.n_adapters == 2 * 3 * 2, "%s", diag_text(run.diag));
     run.model = fine ? (Model *)import.model : NULL;
     PlanRequest request = {.recipe = {.learning_rate = 1e-3},
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,

@@ -30,7 +30,7 @@ static const Cluster CLUSTER = {
                 .nic_bytes_per_second = 25e9,
                 .nic_fraction = 0.8,
                 .oversubscription = 1},
-    .software = {.name = "test"},
+    .software = {.name = "test", .fills_vocab = true},
 };
 
 static PlanRequest request_of(const Model *model, int t, int micro_batch, bool sequence_parallel,
@@ -41,7 +41,7 @@ static PlanRequest request_of(const Model *model, int t, int micro_batch, bool s
                          .seq = model->seq,
                          .vocab = model->vocab,
                          .recipe = model->recipe,
-                         .options = {.mesh = {{[MESH_T] = t, [MESH_D] = 1, [MESH_P] = 1}},
+                         .options = {.mesh = {.size = {[MESH_T] = t, [MESH_D] = 1, [MESH_P] = 1}},
                                      .micro_batch = micro_batch,
                                      .global_batch = micro_batch,
                                      .n_chunks = 1,
@@ -283,9 +283,10 @@ static void test_published_memory(void) {
 }
 
 /* Of the head's products, forward and backward. */
-static double head_us(int t, int share_multiple) {
+static double head_us(int t, int share_multiple, bool fills) {
     Cluster cluster = CLUSTER;
     cluster.software.share_multiple = share_multiple;
+    cluster.software.fills_vocab = fills;
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     ModelSetting settings[] = {{"layers", "1"}, {"model", "512"},   {"heads", "8"},
@@ -305,10 +306,13 @@ static double head_us(int t, int share_multiple) {
 
 static void test_padded_shares(void) {
     check_begin("a vocabulary that is divided may be padded, a whole one is as odd as it is");
-    double odd = head_us(2, 0), padded = head_us(2, 64);
+    double odd = head_us(2, 0, false), padded = head_us(2, 64, false);
     CHECK(padded < 0.5 * odd, "%.1f us of 25129 words, %.1f of 25152", odd, padded);
-    odd = head_us(1, 0), padded = head_us(1, 64);
+    odd = head_us(1, 0, false), padded = head_us(1, 64, false);
     CHECK(padded == odd, "%.1f us with t = 1, %.1f padded", odd, padded);
+    check_begin("where a vocabulary is filled up, it is on every rank");
+    padded = head_us(1, 0, true);
+    CHECK(padded < 0.5 * odd, "%.1f us of 50257 words, %.1f of 50304", odd, padded);
 }
 
 /* A block's phases with t, where software batches products and where it does not. */

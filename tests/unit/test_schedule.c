@@ -10,7 +10,7 @@
 static void make(Plan *plan, Arena *arena, const char *schedule, int p, int chunks, int n_micro) {
     *plan = (Plan){.arena = arena, .n_chunks = chunks, .n_micro = n_micro, .schedule = schedule};
     if (schedule_find(schedule) >= 0) plan->path = schedule_path(schedule_find(schedule));
-    plan->mesh = (Mesh){{1, 1, 1, 1, 1, p}};
+    plan->mesh = (Mesh){.size = {1, 1, 1, 1, 1, p}};
     plan->n_stages = p;
     plan->stages = ARENA_ARRAY(arena, Stage, p);
 }

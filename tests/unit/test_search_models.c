@@ -26,7 +26,7 @@ static ModelCosts *costs_of(Arena *arena, const char *path, const ModelSetting *
                            .seq = model->seq,
                            .vocab = model->vocab,
                            .recipe = model->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,

@@ -32,7 +32,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                          .seq = model->seq,
                          .vocab = model->vocab,
                          .recipe = model->recipe,
-                         .options = {.mesh = {{[MESH_T] = l->t,
+                         .options = {.mesh = {.size = {[MESH_T] = l->t,
                                                [MESH_C] = context,
                                                [MESH_E] = experts,
                                                [MESH_D] = l->d,

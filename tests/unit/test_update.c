@@ -95,7 +95,7 @@ static bool start(Check *c) {
                            .seq = run->model->seq,
                            .vocab = run->model->vocab,
                            .recipe = *c->recipe,
-                           .options = {.mesh = {{1, 1, 1, 1, 1, 1}},
+                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = BATCH / 2,
                                        .global_batch = BATCH,
                                        .n_chunks = 1,

@@ -33,6 +33,7 @@ static int run_expert_parts = 1;
 static Recompute run_recompute = RECOMPUTE_NONE;
 static int run_frozen_bits = 0;
 static bool run_cudnn_backward = false;
+static int run_vocab_multiple = 0;
 static bool run_fp8_tensor_cores = false;
 /* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
  * to do, and tests run beside each other. */
@@ -74,7 +75,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                            .seq = run->model->seq,
                            .vocab = run->model->vocab,
                            .recipe = run->model->recipe,
-                           .options = {.mesh = {{[MESH_T] = l->t,
+                           .options = {.mesh = {.size = {[MESH_T] = l->t,
                                                  [MESH_C] = run_context,
                                                  [MESH_E] = run_experts,
                                                  [MESH_D] = l->d,
@@ -94,6 +95,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .loss_scaling = run_loss_scaling,
                                        .recompute = run_recompute,
                                        .frozen_bits = run_frozen_bits,
+                                       .vocab_multiple = run_vocab_multiple,
                                        .cudnn_backward = run_cudnn_backward,
                                        .fp8_tensor_cores = run_fp8_tensor_cores,
                                        .split = l->split,
