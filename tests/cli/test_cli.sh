@@ -51,7 +51,16 @@ fp8=($model --set size=124m --set layers=1 --precision fp8)
 works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --device cuda -o "$folder/tensor.plan"
 works 'is proved' 'is sound' check "$folder/tensor.plan"
 works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
-works 'a vocabulary that GPUs are slow with' '--set vocab=50304' plan $model --set size=124m --mesh t=2 --device cuda
+odd=($model --set size=124m --set layers=1 --mesh t=2 --device cuda)
+works 'an odd vocabulary' 'filled up to 25152 words a rank, a multiple of 64' plan "${odd[@]}" -o "$folder/odd.plan"
+works 'is proved' 'is sound' check "$folder/odd.plan"
+works 'and shown' '"vocab_share": 25152' show "$folder/odd.plan" --json
+works 'as it is' '"vocab_share": 25129' plan "${odd[@]}" --vocab-multiple 1 --json
+works 'otherwise' 'filled up to 25200 words a rank' plan "${odd[@]}" --vocab-multiple 100
+fails 'no words for a rank' 2 'of 50257 words t=8 would leave the last rank none' \
+    plan "${odd[@]}" --mesh t=8 --vocab-multiple 65536
+fails 'a multiple of a plan' 2 '--vocab-multiple' train x.plan --data x --vocab-multiple 8
+fails 'a multiple of nothing' 2 '--vocab-multiple' plan "${odd[@]}" --vocab-multiple 0
 works 'fp8 widened on GPUs' 'multiplied in bf16' plan "${fp8[@]}" --device cuda --fp8-products widened
 works 'widened where devices have none' 'fp8 operands, multiplied in bf16' \
     plan "${fp8[@]}" --cluster selene --ranks 1 --global-batch 8

@@ -143,10 +143,10 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.06 : l->zero ? 0.01 : 0.001;
     double calls = 0.003;
-    if (schedule_splits(schedule_find(l->schedule))) most = plan->path == PATH_V ? 0.01 : 0.005;
+    if (schedule_splits(schedule_find(l->schedule))) most = plan->path == PATH_V ? 0.025 : 0.005;
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = joins ? 0.15 : 0.12;
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
-    if (frozen.key && l->p > 1) most = 0.02, calls = 0.01;
+    if (frozen.key && l->p > 1) most = 0.02, calls = 0.013;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
