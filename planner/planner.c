@@ -311,8 +311,7 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (fine) count_model(plan, at.graph);
     fine = fine && run_passes(&at, "expand", "insert_collectives", &ctx);
     if (fine) plan->mesh = at.graph->mesh;
-    fine = fine &&
-           check_quantized(at.graph, request->options.precision, "", diag) &&
+    fine = fine && check_quantized(at.graph, request->options.precision, "", diag) &&
            check_packed(at.graph, request->options.frozen_bits, diag) &&
            make_stage_programs(plan, &at, &ctx) && schedule_apply(plan, NO_LOC, diag);
     arena_destroy(at.arena);

@@ -132,7 +132,8 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     if (reference || local.dims[1] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
-    DimSpan span = type_span(&node->types[0], 1, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
+    DimSpan span =
+        type_span(&node->types[0], 1, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
     slice.rows = local.dims[0];
     slice.pitch = in.pitch;
     slice.to_pitch = local.dims[1];

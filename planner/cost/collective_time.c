@@ -138,11 +138,11 @@ double message_us(const Cluster *cluster, double bytes, bool crosses_nodes, int 
  * fill a block of ranks. Blocks that do not tile a node straddle two; the worst is what counts. */
 CollectiveGroup placement_group(const Placement *placement, int mesh_axis) {
     const Mesh mesh = {.size = {[MESH_T] = placement->t,
-                        [MESH_C] = placement_c(placement),
-                        [MESH_E] = placement_e(placement),
-                        [MESH_D] = placement->d,
-                        [MESH_R] = placement_r(placement),
-                        [MESH_P] = placement->p}};
+                                [MESH_C] = placement_c(placement),
+                                [MESH_E] = placement_e(placement),
+                                [MESH_D] = placement->d,
+                                [MESH_R] = placement_r(placement),
+                                [MESH_P] = placement->p}};
     int n = mesh_size(&mesh, mesh_axis), stride = 1, node = placement->n_per_node;
     for (int axis = 0; axis < mesh_group_axes(mesh_axis).axes[0]; axis++) stride *= mesh.size[axis];
     int64_t ranks = (int64_t)placement_width(placement) * placement->p;

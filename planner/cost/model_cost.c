@@ -306,8 +306,8 @@ static double model_flops(const Node *node, const Mesh *mesh) {
     unfilled.vocab_multiple = 0;
     if (node->n_inputs > 8 || !op_multiplies(node->op)) return 0;
     for (int i = 0; i < node->n_inputs; i++) {
-        inputs[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),
-                               &unfilled);
+        inputs[i] =
+            type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]), &unfilled);
     }
     for (int o = 0; o < node->n_outputs; o++) {
         outputs[o] = type_local(&node->types[o], &node->shardings[o], &unfilled);

@@ -1,6 +1,7 @@
 /* Padding: an axis that its mesh axis does not divide gets shards of ceil(dim / n), the last ones
- * filled up with zeros, and every rank's share of a vocabulary may be filled up likewise. That is exact as long as the fill stays zero, or meets an op that knows
- * how many elements count. This walk finds the ops for which neither holds.
+ * filled up with zeros, and every rank's share of a vocabulary may be filled up likewise. That is
+ * exact as long as the fill stays zero, or meets an op that knows how many elements count. This
+ * walk finds the ops for which neither holds.
  */
 #include "planner/passes/pass.h"
 

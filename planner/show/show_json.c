@@ -3,7 +3,8 @@
  *
  *   format            1; grows when a key changes its meaning
  *   model             name, parameters, active_parameters (that a token meets), seq, vocab,
- *                     vocab_share (that each rank of t stores, padding included), flops_per_step (nothing computed again),
+ *                     vocab_share (words that each rank of t stores, padding included),
+ *                     flops_per_step (nothing computed again),
  *                     hardware_flops_per_step (of all ranks' products and attention, as planned)
  *   fingerprint       16 hexadecimal digits
  *   mesh              t, d, p, ranks

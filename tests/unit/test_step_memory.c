@@ -33,11 +33,11 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                          .vocab = model->vocab,
                          .recipe = model->recipe,
                          .options = {.mesh = {.size = {[MESH_T] = l->t,
-                                               [MESH_C] = context,
-                                               [MESH_E] = experts,
-                                               [MESH_D] = l->d,
-                                               [MESH_R] = replicas,
-                                               [MESH_P] = l->p}},
+                                                       [MESH_C] = context,
+                                                       [MESH_E] = experts,
+                                                       [MESH_D] = l->d,
+                                                       [MESH_R] = replicas,
+                                                       [MESH_P] = l->p}},
                                      .micro_batch = l->b,
                                      .global_batch = l->b * l->d * experts * replicas * l->n_micro,
                                      .n_chunks = l->v,
@@ -135,15 +135,18 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * gradients has a few calls more where some parameters are not divided. With ZeRO-2 and 3 whole
  * weights and gradients are there for a while: as many as ZERO_LEAD allows are priced, and messages
  * without what packs them. In frames of a backward in two, values that die make room for others, a
- * little more often than is priced. Borders below which nothing trains carry no gradients, and are
- * priced like others. Graphs of Muon are counted as if hardly any matrix were in a stack, those of
- * LAMB without what takes norms out of vectors. */
+ * little more often than is priced, and next to a head's less often. Borders below which nothing
+ * trains carry no gradients, and are priced like others. Graphs of Muon are counted as if hardly
+ * any matrix were in a stack, those of LAMB without what takes norms out of vectors. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.06 : l->zero ? 0.01 : 0.001;
-    double calls = 0.003;
-    if (schedule_splits(schedule_find(l->schedule))) most = plan->path == PATH_V ? 0.025 : 0.005;
+    double calls = 0.004;
+    if (schedule_splits(schedule_find(l->schedule))) {
+        most = plan->path == PATH_V ? 0.025 : 0.005;
+        if (largest == plan->n_stages - 1) least = -0.015;
+    }
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = joins ? 0.15 : 0.12;
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
     if (frozen.key && l->p > 1) most = 0.02, calls = 0.013;
