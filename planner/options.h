@@ -20,6 +20,9 @@ typedef enum OptimizerKind {
     N_OPTIMIZERS
 } OptimizerKind;
 
+/* The axis of the positions that a part of the loss has (part_loss). */
+#define LOSS_ROWS "loss_rows"
+
 typedef struct PlanOptions {
     Mesh mesh;                     /* c may be 0: not said, 1 */
     int micro_batch, global_batch; /* sequences */
@@ -41,6 +44,7 @@ typedef struct PlanOptions {
     int n_split;
     const char *dump_after;   /* pass name, or NULL */
     StrBuf *dump;             /* what its graphs are added to */
+    int loss_parts;           /* of the positions, whose logits are computed in turn; 0: 1 */
     int expert_parts;         /* runs that experts' slots are cut into; 0: 1 */
     bool parts_if_divided;    /* only where e divides the experts: else one run */
     bool waits_for_exchanges; /* all-to-alls stand where their readers are (hide_exchanges) */

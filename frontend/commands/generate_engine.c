@@ -10,12 +10,16 @@
 
 enum { CHUNK = 128 }; /* positions that are read together: more are hardly faster */
 
+static bool is_logits(const Node *node) {
+    return node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+}
+
 /* What the logits are made from, by id, or what is sent to a stage that may make them of it. */
 static bool *find_sources(Arena *arena, const Graph *graph) {
     bool *needed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     for (int n = graph->n_nodes - 1; n >= 0; n--) {
         const Node *node = graph->nodes[n];
-        bool logits = node->op == OP_OUTPUT && strcmp(node_string(node, ATTR_name), "logits") == 0;
+        bool logits = is_logits(node);
         if (node->phase != PHASE_FORWARD) continue;
         needed[n] |= logits || node->op == OP_SEND;
         for (int i = 0; needed[n] && i < node->n_inputs; i++) {
@@ -67,10 +71,18 @@ static bool check_causal(const char *what, Arena *arena, const Graph *graph, Dia
 }
 
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag) {
+    bool found = false;
     for (int p = 0; p < plan->n_programs; p++) {
-        if (!check_causal(what, arena, plan->programs[p].graph, diag)) return false;
+        const Graph *graph = plan->programs[p].graph;
+        if (!check_causal(what, arena, graph, diag)) return false;
+        for (int n = 0; n < graph->n_nodes; n++) found |= is_logits(graph->nodes[n]);
     }
-    return true;
+    if (!found) {
+        diag_error(diag, NO_LOC,
+                   "%s: the plan never has all logits, as with --loss-parts; one without it has",
+                   what);
+    }
+    return found;
 }
 
 /* Opening one from the command line. */
@@ -82,9 +94,10 @@ typedef struct Opening {
 } Opening;
 
 static bool asks_for_layout(const CliArgs *args) {
-    static const CliOption LAYOUT[] = {
-        OPT_MESH,     OPT_TENSOR, OPT_CONTEXT, OPT_EXPERT,       OPT_DATA_PARALLEL,
-        OPT_PIPELINE, OPT_CHUNKS, OPT_SPLIT,   OPT_EXPERT_PARTS, OPT_VOCAB_MULTIPLE};
+    static const CliOption LAYOUT[] = {OPT_MESH,           OPT_TENSOR,        OPT_CONTEXT,
+                                       OPT_EXPERT,         OPT_DATA_PARALLEL, OPT_PIPELINE,
+                                       OPT_CHUNKS,         OPT_SPLIT,         OPT_EXPERT_PARTS,
+                                       OPT_VOCAB_MULTIPLE, OPT_LOSS_PARTS};
     for (size_t i = 0; i < sizeof(LAYOUT) / sizeof(LAYOUT[0]); i++) {
         if (cli_given(args, LAYOUT[i])) return true;
     }

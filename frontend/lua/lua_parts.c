@@ -113,8 +113,22 @@ static void check_starts(lua_State *lua, const Node *node) {
     script_error(lua, "attention: operand %d must be the first result of ops.documents", at + 1);
 }
 
+/* How many positions there are is the sample's, wherever they are. */
+static void check_positions(lua_State *lua, const Node *node) {
+    const Graph *graph = script_graph(lua)->graph;
+    for (int axis = 0; axis < graph->axes.count; axis++) {
+        const char *name = graph->axes.names[axis];
+        if (!axis_is_sequence(name) || !parts_has_axis(node, axis)) continue;
+        script_error(lua,
+                     "%s: axis '%s' stays as long as a sample, and whole or divided as one; shift "
+                     "moves along it",
+                     OPS[node->op].name, name);
+    }
+}
+
 void script_check_parts(lua_State *lua, const Node *node) {
     check_starts(lua, node);
+    if (node->op == OP_NARROW || node->op == OP_CONCAT) check_positions(lua, node);
     bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
     if (routed) check_tables(lua, node);
     if (node->op != OP_CONCAT && node->op != OP_RENAME) return;

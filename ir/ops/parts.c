@@ -34,6 +34,21 @@ static bool fail_made_here(const Node *node, int input, Diag *diag) {
     return false;
 }
 
+/* Positions as an axis of another name, or back: what part_loss makes; models may not. */
+static bool cuts_sequence(const Graph *graph, const Node *node) {
+    int to = parts_to(node);
+    bool comes = to >= 0 && axis_is_sequence(axis_name(graph, to)), goes = false;
+    if (node->op == OP_NARROW) {
+        goes = axis_is_sequence(axis_name(graph, node_axis(node, ATTR_axis)));
+        return goes && !comes && to >= 0;
+    }
+    const Attr *over = node_attr(node, ATTR_over);
+    for (int i = 0; over && i < over->axes.count; i++) {
+        goes |= axis_is_sequence(axis_name(graph, over->axes.items[i]));
+    }
+    return node->op == OP_CONCAT && comes && !goes;
+}
+
 /* What lies along batch is divided over ranks and micro-batches, along seq perhaps over t. */
 static bool check_own_axis(const Graph *graph, const Node *node, int axis, Diag *diag) {
     const char *name = axis_name(graph, axis), *op = OPS[node->op].name;
@@ -44,7 +59,8 @@ static bool check_own_axis(const Graph *graph, const Node *node, int axis, Diag 
                    op);
         return false;
     }
-    if (axis_is_sequence(name) && node->op != OP_SHIFT && node->op != OP_RENAME) {
+    bool in_order = node->op == OP_SHIFT || node->op == OP_RENAME || cuts_sequence(graph, node);
+    if (axis_is_sequence(name) && !in_order) {
         diag_error(diag, node->loc,
                    "%s: axis '%s' stays as long as a sample, and whole or divided as one; shift "
                    "moves along it",
@@ -125,7 +141,8 @@ static bool set_length(const Graph *graph, Node *node, bool grows, Diag *diag) {
 
 bool infer_narrow(Graph *graph, Node *node, Diag *diag) {
     const Type *in = value_type(node->inputs[0]);
-    int at = require_float(node, 0, diag) ? find_own_axis(graph, node, diag) : -1;
+    bool tokens = in->dtype == DTYPE_I32; /* labels */
+    int at = tokens || require_float(node, 0, diag) ? find_own_axis(graph, node, diag) : -1;
     if (at < 0) return false;
     bool drops = !node_attr(node, ATTR_to);
     if (drops != !node_attr(node, ATTR_count)) {

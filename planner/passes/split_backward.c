@@ -9,7 +9,8 @@
  * model without blocks), all stays in the backward.
  *
  * A share of a gradient that comes out of a node of the backward (a norm's gain) is added up there:
- * it would have to be kept otherwise. What both parts need is kept between them; constants are made
+ * it would have to be kept otherwise. So are products with logits' gradients where these are in
+ * parts (part_loss). What both parts need is kept between them; constants are made
  * again, and values gathered over t are gathered again, as 1/t of them is kept that way. Micro-
  * batches come to each accumulator in the order of the schedule's W's: the order of their numbers,
  * as in the schedules that cut nothing.
@@ -74,17 +75,25 @@ static void find_needed(Splitter *s) {
     }
 }
 
+/* Logits of part_loss, or their gradient. */
+static bool has_words(const Graph *graph, Value value) {
+    const Type *type = value_type(value);
+    int rows = axis_find(&graph->axes, LOSS_ROWS, (int)strlen(LOSS_ROWS));
+    return rows >= 0 && type_find_axis(type, AXIS_VOCAB) >= 0 && type_find_axis(type, rows) >= 0;
+}
+
 static void find_weights(Splitter *s) {
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         if (!is_work(node)) continue;
-        bool follows = false, made = accumulates(node);
+        bool follows = false, logits = false, made = accumulates(node);
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             follows |= s->weights[from->id];
             if (node->op == OP_ACCUMULATE && i == 1) made &= is_work(from) && s->needed[from->id];
+            logits |= has_words(s->in, node->inputs[i]);
         }
-        bool shares_here = node->op == OP_ACCUMULATE && made && !follows;
+        bool shares_here = logits || (node->op == OP_ACCUMULATE && made && !follows);
         s->weights[n] = follows || (s->ends[node->chunk] && !s->needed[n] && !shares_here);
     }
 }

@@ -3,6 +3,7 @@
 #include "ir/message_group.h"
 #include "ir/op.h"
 #include "ir/ops/route.h"
+#include "planner/options.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -386,6 +387,24 @@ int facts_count_expert_parts(const Plan *plan) {
         }
     }
     return n_first > 0 ? n_routes / n_first : 1;
+}
+
+int facts_count_loss_parts(const Plan *plan) {
+    int n_parts = 1;
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        int rows = axis_find(&graph->axes, LOSS_ROWS, (int)strlen(LOSS_ROWS));
+        const Node *joined = NULL; /* of one value's parts: few at a time, if there are many */
+        for (int n = 0, count = 0; rows >= 0 && n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op != OP_NARROW || node->phase != PHASE_FORWARD) continue;
+            if (!node_over(node, ATTR_to, rows)) continue;
+            if (!joined) joined = node->inputs[0].node;
+            count += node->inputs[0].node == joined;
+            if (count > n_parts) n_parts = count;
+        }
+    }
+    return n_parts;
 }
 
 StageFacts facts_of_group(const Facts *facts, StageGroup group) {

@@ -133,6 +133,14 @@ static void put_expert_parts(StrBuf *out, const Plan *plan) {
     strbuf_printf(out, "slots in %d runs, each with messages and products of its own\n", n_parts);
 }
 
+static void put_loss_parts(StrBuf *out, const Plan *plan) {
+    int n_parts = facts_count_loss_parts(plan);
+    if (n_parts < 2) return;
+    put_label(out, "loss");
+    strbuf_printf(out, "logits of 1/%d of the positions at a time, again in the backward\n",
+                  n_parts);
+}
+
 static void put_packed(StrBuf *out, const Plan *plan) {
     PackedFacts packed = facts_count_packed(plan);
     char n[UNIT_TEXT];
@@ -162,6 +170,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_precision(out, plan);
     put_packed(out, plan);
     put_expert_parts(out, plan);
+    put_loss_parts(out, plan);
     LossScaling scaling = plan_loss_scaling(plan);
     if (scaling.initial != 0) {
         put_label(out, "scaling");
