@@ -143,7 +143,8 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .zero = moves_messages ? ZERO_PARAMETERS : ZERO_OPTIMIZER,
                     .join_messages = info->run == pass_join_messages,
                     .expert_parts = 1 + (info->run == pass_part_slots),
-                    .loss_parts = 1 + (info->run == pass_part_loss),
+                    .loss_parts =
+                        1 + (info->run == pass_part_loss && graph->mesh.size[MESH_C] == 1),
                     .vocab_multiple = graph->mesh.vocab_multiple ? graph->mesh.vocab_multiple : 1,
                     .cuda = true}};
     ctx.chunk_of_block = ARENA_ARRAY(arena, int, ctx.n_blocks + 1);

@@ -26,6 +26,9 @@ static void run(void) {
         check_layouts(&GPT, ZERO_LAYOUTS, run_zero == ZERO_PARAMETERS ? 5 : 2);
     }
     run_zero = 0;
+    run_loss_parts = 3; /* of 61 words, filled up to 64 */
+    check_layouts(&GPT, ZERO_LAYOUTS, 4);
+    run_loss_parts = 1;
 }
 
 int main(void) {

@@ -134,7 +134,7 @@ static void check_shown(void) {
         run_vocab_multiple = 0;
         CHECK(done == !asked, "%s", diag_text(run.diag));
         if (done) CHECK(run.plan->mesh.vocab_multiple == 0, "filled up");
-        const char *why = "axis 'vocab' is 61: --vocab-multiple 24 would fill it up, and";
+        const char *why = "axis 'vocab' is 62: --vocab-multiple 24 would fill it up, and";
         if (asked) CHECK(strstr(diag_text(run.diag), why), "%s", diag_text(run.diag));
         run_close(&run);
         check_end();
