@@ -62,7 +62,7 @@ static bool is_logits_output(const Node *node) {
 }
 
 static bool refuse(const Parter *p, const Node *node, const char *what) {
-    diag_error(p->ctx->diag, node->loc, "--loss-parts %d: %s", p->n_parts, what);
+    diag_error(p->ctx->diag, node ? node->loc : NO_LOC, "--loss-parts %d: %s", p->n_parts, what);
     return false;
 }
 
@@ -73,17 +73,22 @@ static bool touches_wide(const Parter *p, const Node *node) {
     return wide;
 }
 
-/* Does it add a sum over a part's rows to an accumulator? */
+static bool is_done_with(const Parter *p, const Node *from, const Node *node) {
+    return from->phase == node->phase && p->place[from->id] == WIDE;
+}
+
+/* Does it add a sum over a part's rows to an accumulator, or to such a sum? */
 static bool adds_part(const Parter *p, const Node *node) {
     if (node->op != OP_ACCUMULATE) return false;
-    const Node *share = node->inputs[1].node;
-    return share->phase == node->phase && p->place[share->id] == WIDE;
+    const Node *before = node->inputs[0].node, *share = node->inputs[1].node;
+    if (is_done_with(p, before, node) && before->op != OP_ACCUMULATE) return false;
+    return is_done_with(p, share, node);
 }
 
 /* Can a part of the rows be done by itself? */
 static bool check_wide(const Parter *p, const Node *node) {
     bool sums = node->op == OP_MATMUL || node->op == OP_REDUCE_SUM;
-    if (node->op == OP_DROPOUT || op_needs_whole(node, p->rows))
+    if (node->op == OP_DROPOUT || node->op == OP_ACCUMULATE || op_needs_whole(node, p->rows))
         return refuse(p, node, "what is made of logits here needs all positions");
     for (int o = 0; o < node->n_outputs; o++) {
         if (!sums && !has_rows(p, node_value((Node *)node, o)))
@@ -95,33 +100,36 @@ static bool check_wide(const Parter *p, const Node *node) {
     return true;
 }
 
+static bool is_behind(const Parter *p, const Node *from, const Node *node) {
+    return from->phase == node->phase && p->place[from->id] == BEHIND;
+}
+
+static bool place_node(Parter *p, const Node *node) {
+    bool touches = touches_wide(p, node), reads_parts = false, reads_behind = false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        reads_parts |= is_done_with(p, node->inputs[i].node, node);
+        reads_behind |= is_behind(p, node->inputs[i].node, node);
+    }
+    bool wide = touches || adds_part(p, node);
+    p->place[node->id] = wide ? WIDE : reads_parts || reads_behind ? BEHIND : BESIDE;
+    if (touches && !check_wide(p, node)) return false;
+    if (!wide || !reads_behind) return true;
+    return refuse(p, node, "logits are read once more, with what was made of all");
+}
+
 static bool find_places(Parter *p) {
     bool any = false;
     for (int n = 0; n < p->in->n_nodes; n++) {
         const Node *node = p->in->nodes[n];
-        bool behind = false, wide = touches_wide(p, node);
-        for (int i = 0; i < node->n_inputs; i++) {
-            const Node *from = node->inputs[i].node;
-            if (from->phase != node->phase) continue;
-            if (p->place[from->id] == BEHIND) behind = true;
-            if (p->place[from->id] == WIDE && !wide) behind = true;
-        }
-        wide |= adds_part(p, node) && p->place[node->inputs[0].node->id] != BEHIND;
-        any |= wide;
-        p->place[n] = wide ? WIDE : behind ? BEHIND : BESIDE;
-        if (wide && node->op != OP_ACCUMULATE && !check_wide(p, node)) return false;
-        for (int i = 0; wide && i < node->n_inputs; i++) {
-            const Node *from = node->inputs[i].node;
-            if (from->phase == node->phase && p->place[from->id] == BEHIND)
-                return refuse(p, node, "logits are read once more, with what was made of all");
-        }
+        if (!place_node(p, node)) return false;
+        any |= p->place[n] == WIDE;
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
             bool outside = p->place[n] != WIDE || from->phase != node->phase;
             p->read_whole[index_of(node->inputs[i])] |= outside && p->place[from->id] == WIDE;
         }
     }
-    return any || refuse(p, p->in->nodes[0], "the model has no logits [.., seq, vocab] to cut");
+    return any || refuse(p, NULL, "the model has no logits [.., seq, vocab] to cut");
 }
 
 static int64_t part_start(const Parter *p, int k) {
@@ -161,8 +169,7 @@ static Value operand(Parter *p, int k, Value value, const Node *reader, Phase ph
 
 /* The accumulator that a chain of sums begins with. */
 static Value chain_root(const Parter *p, const Node *node) {
-    while (p->place[node->inputs[0].node->id] == WIDE && node->inputs[0].node->phase == node->phase)
-        node = node->inputs[0].node;
+    while (is_done_with(p, node->inputs[0].node, node)) node = node->inputs[0].node;
     return node->inputs[0];
 }
 
@@ -268,7 +275,7 @@ static bool add_parts(Parter *p, Phase phase) {
         for (int n = 0; n < p->in->n_nodes; n++) {
             const Node *node = p->in->nodes[n];
             if (node->phase != phase || p->place[n] != WIDE || is_logits_output(node)) continue;
-            bool share = node->op == OP_ACCUMULATE && adds_part(p, node);
+            bool share = node->op == OP_ACCUMULATE;
             if (!(share ? add_share(p, k, node) : add_to_part(p, k, node, phase))) return false;
         }
     }
@@ -291,9 +298,9 @@ static bool copy_those(Parter *p, Phase phase, Place place) {
 
 static bool check_options(const Parter *p) {
     if (p->ctx->options.mesh.size[MESH_C] > 1)
-        return refuse(p, p->in->nodes[0], "c divides the positions already");
+        return refuse(p, NULL, "c divides the positions already; leave one of both out");
     if (p->rows < 0 || p->part_rows < 0 || p->n_rows < p->n_parts)
-        return refuse(p, p->in->nodes[0], "there are fewer positions");
+        return refuse(p, NULL, "there are not as many positions");
     return true;
 }
 

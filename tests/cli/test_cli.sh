@@ -51,6 +51,19 @@ fp8=($model --set size=124m --set layers=1 --precision fp8)
 works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --device cuda -o "$folder/tensor.plan"
 works 'is proved' 'is sound' check "$folder/tensor.plan"
 works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
+parts=($model --set layers=2 --set vocab=4096)
+works 'logits in parts' 'logits of 1/12 of the positions at a time, again in the backward' \
+    plan "${parts[@]}" --loss-parts 12 -o "$folder/parts.plan"
+works 'are proved' 'is sound' check "$folder/parts.plan"
+works 'and shown' '"loss_parts": 12' show "$folder/parts.plan" --json
+works 'and trained with' 'done ' train "$folder/parts.plan" --data "$0" --steps 2 --save "$folder/parts.safetensors"
+works 'and evaluated' 'perplexity' evaluate "$folder/parts.plan" --data "$0" --load "$folder/parts.safetensors"
+works 'weights are as ever' 'a' generate "${parts[@]}" --load "$folder/parts.safetensors" --prompt a --length 3
+fails 'generate from parts' 2 'generate: the plan never has all logits, as with --loss-parts; one without it has' \
+    generate "$folder/parts.plan" --load "$folder/parts.safetensors" --prompt a
+fails 'parts of positions that c divides' 2 'c divides the positions already' plan "${parts[@]}" --loss-parts 2 --cp 2
+fails 'too many parts' 2 "--loss-parts: 65 is more than 64" plan "${parts[@]}" --loss-parts 65
+works 'parts where a search looks' 'predicted' plan "${parts[@]}" --cluster h200 --ranks 1 --global-batch 8 --loss-parts 4
 odd=($model --set size=124m --set layers=1 --mesh t=2 --device cuda)
 works 'an odd vocabulary' 'filled up to 25152 words a rank, a multiple of 64' plan "${odd[@]}" -o "$folder/odd.plan"
 works 'is proved' 'is sound' check "$folder/odd.plan"

@@ -110,23 +110,22 @@ static void check_memory(void) {
     }
 }
 
-/* Two levels of concat, and as many parts as there may be. */
-static void check_many(void) {
-    static const int PARTS[] = {7, 9, 63, 64};
-    const ModelSetting settings[] = {{"vocab", "61"}, {"layers", "1"}};
+/* `n_parts` against one, on one rank. */
+static void check_settings(const char *name, const char *path, const ModelSetting settings[2],
+                           const int *n_parts, int n) {
     const Layout alone = {1, 1, 1, 4, 1, "1f1b", false, NULL, 0};
     Run one;
-    bool done = run_plan(&one, "models/gpt.lua", settings, 2, &alone, 4, false) &&
-                run_start(&one) && run_steps_keeping(&one, 2, 5e-4);
+    bool done = run_plan(&one, path, settings, 2, &alone, 4, false) && run_start(&one) &&
+                run_steps_keeping(&one, 2, 5e-4);
     CHECK(done, "%s", diag_text(one.diag));
-    for (size_t i = 0; done && i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
-        char name[32];
+    for (int i = 0; done && i < n; i++) {
+        char text[64];
         Run run;
-        snprintf(name, sizeof(name), "%d parts", PARTS[i]);
-        check_begin(name);
-        run_loss_parts = PARTS[i];
-        bool ran = run_plan(&run, "models/gpt.lua", settings, 2, &alone, 4, true) &&
-                   run_start(&run) && run_steps_keeping(&run, 2, 5e-4);
+        snprintf(text, sizeof(text), "%s in %d parts", name, n_parts[i]);
+        check_begin(text);
+        run_loss_parts = n_parts[i];
+        bool ran = run_plan(&run, path, settings, 2, &alone, 4, true) && run_start(&run) &&
+                   run_steps_keeping(&run, 2, 5e-4);
         CHECK(ran, "%s", diag_text(run.diag));
         if (ran) compare_runs(&run, &one, 2);
         if (ran) check_values(&run);
@@ -137,13 +136,30 @@ static void check_many(void) {
     run_close(&one);
 }
 
+/* Two levels of concat, and as many parts as there may be; losses that read what all of a row's
+ * positions gave. */
+static void check_losses(void) {
+    static const int PARTS[] = {7, 9, 63, 64}, FEW[] = {3};
+    static const char *const PREFERENCES[] = {"dpo", "ipo", "simpo", "orpo"};
+    const ModelSetting small[2] = {{"vocab", "61"}, {"layers", "1"}};
+    check_settings("a loss", "models/gpt.lua", small, PARTS, 4);
+    for (size_t i = 0; i < sizeof(PREFERENCES) / sizeof(PREFERENCES[0]); i++) {
+        const ModelSetting of[2] = {{"preference", PREFERENCES[i]}, {"layers", "2"}};
+        check_settings(PREFERENCES[i], "models/llama.lua", of, FEW, 1);
+    }
+    const ModelSetting smooth[2] = {{"label_smoothing", "0.1"}, {"layers", "2"}};
+    check_settings("smoothed labels", "models/llama.lua", smooth, FEW, 1);
+}
+
 static void check_refused(void) {
     static const struct {
         const char *name, *path, *why;
         int n_parts, c;
     } CASES_REFUSED[] = {
-        {"more parts than positions", "tests/models/shared.lua", "there are fewer positions", 9, 1},
-        {"positions that c divides", "models/gpt.lua", "c divides the positions already", 2, 2},
+        {"more parts than positions", "tests/models/shared.lua", "there are not as many positions",
+         9, 1},
+        {"positions that c divides", "models/gpt.lua",
+         "c divides the positions already; leave one of both out", 2, 2},
         {"logits that are read once more", "tests/models/twice.lua",
          "logits are read once more, with what was made of all", 2, 1},
         {"logits of which each needs all", "tests/models/whole_logits.lua",
@@ -167,7 +183,7 @@ static void check_refused(void) {
 int main(void) {
     check_refused();
     check_memory();
-    check_many();
+    check_losses();
     for (size_t i = 0; i < sizeof(MODELS) / sizeof(MODELS[0]); i++) {
         check_model(MODELS[i], (int)i % LAYOUT_STEP);
     }
