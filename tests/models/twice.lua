@@ -10,7 +10,8 @@ return model {
     x = m:block(1, function() return x * m:param("w", { "model" }, { init = "ones" }) end)
     local logits = nn.logits(m, "wte", x)
     local size = ops.sigmoid { ops.logsumexp { logits, axis = "vocab" } }
-    local weighted = ops.reduce_sum { ops.square { logits * size }, over = { "batch", "seq", "vocab" } }
+    local squares = ops.square { logits * size }
+    local weighted = ops.reduce_sum { squares, over = { "batch", "seq", "vocab" } }
     return nn.cross_entropy(m, logits, labels) + weighted * 1e-4
   end,
 }
