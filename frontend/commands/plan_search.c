@@ -135,17 +135,35 @@ static SearchResult *search_parts(CliArgs *args, SearchJob *job, Diag *diag) {
     return two;
 }
 
+/* Where nothing fits, once more with logits in parts. */
+static SearchResult *search_all(CliArgs *args, SearchJob *job, Diag *diag) {
+    enum { PARTS = 16 };
+    SearchResult *whole = search_parts(args, job, diag), *parts = NULL;
+    if (!whole || whole->n_found > 0 || cli_given(args, OPT_LOSS_PARTS)) return whole;
+    SearchJob again = *job;
+    Diag *aside = diag_create(); /* there may be no logits to cut */
+    again.plan.options.loss_parts = PARTS;
+    again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
+    if (again.costs) parts = search_parts(args, &again, aside);
+    diag_destroy(aside);
+    if (!parts || parts->n_found == 0) return whole;
+    parts->seconds += whole->seconds;
+    *job = again;
+    return parts;
+}
+
 int plan_by_search(CliArgs *args) {
     Diag *diag = diag_create();
     SearchReport report = {0};
     int status = EXIT_USAGE;
     SearchJob *job = search_job_from_args(args, diag);
     if (job && set_counts(args, job, &report, diag)) {
-        SearchResult *result = search_parts(args, job, diag);
+        SearchResult *result = search_all(args, job, diag);
         report.costs = job->costs;
         report.request = &job->request;
         report.result = result;
         report.expert_parts = job->plan.options.expert_parts;
+        report.loss_parts = job->plan.options.loss_parts;
         report.precision = job->plan.options.precision;
         report.frozen_bits = job->plan.options.frozen_bits;
         report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;

@@ -110,6 +110,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
     snprintf(text, sizeof(text), "%d", facts->report->expert_parts);
     if (of->e > 1) html_put_fact(out, "Runs of experts' slots", text);
+    snprintf(text, sizeof(text), "in %d parts of the positions", facts->report->loss_parts);
+    if (facts->report->loss_parts > 1) html_put_fact(out, "Logits", text);
     if (facts->best.found->split) {
         StrBuf split = strbuf_create();
         put_split(&split, facts->best.found);

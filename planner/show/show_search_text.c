@@ -57,8 +57,10 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
                   dtype_name(report->precision), how, kept);
 }
 
-static void put_layout(StrBuf *out, const SearchFacts *facts, int expert_parts) {
+static void put_layout(StrBuf *out, const SearchFacts *facts) {
+    const SearchReport *report = facts->report;
     const Candidate *of = &facts->best.found->candidate;
+    int expert_parts = report->expert_parts;
     put_label(out, "mesh");
     strbuf_printf(out, "t=%d tensor x ", of->t);
     if (of->c > 1) strbuf_printf(out, "c=%d context x ", of->c);
@@ -76,6 +78,11 @@ static void put_layout(StrBuf *out, const SearchFacts *facts, int expert_parts) 
                   of->micro_batch == 1 ? "" : "s");
     put_label(out, "recompute");
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
+    if (report->loss_parts > 1) {
+        put_label(out, "loss");
+        strbuf_printf(out, "logits of 1/%d of the positions at a time, again in the backward\n",
+                      report->loss_parts);
+    }
     if (!of->zero) return;
     put_label(out, "zero");
     strbuf_printf(out, "%d: %s divided over d%s%s\n", of->zero, zero_stage_text(of->zero),
@@ -262,7 +269,7 @@ void show_search_text(StrBuf *out, const SearchReport *report) {
     Arena *arena = arena_create();
     const SearchFacts *facts = search_facts_create(arena, report);
     put_head(out, facts);
-    put_layout(out, facts, report->expert_parts);
+    put_layout(out, facts);
     put_predictions(out, facts);
     put_memory(out, facts);
     put_step(out, facts);
