@@ -1,5 +1,7 @@
 #include "runtime/executor.h"
 
+#include "ir/reported.h"
+
 #include <string.h>
 
 RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
@@ -292,6 +294,29 @@ static bool has_task(const RankContext *rank, TaskKind kind, int chunk) {
     return false;
 }
 
+/* What forward-only work has behind a chunk's forward. */
+static bool emit_reported(const Walk *walk, int chunk, int micro) {
+    const Graph *graph = walk->rank->program->graph;
+    Arena *scratch = arena_create();
+    bool *reported = ARENA_ARRAY(scratch, bool, graph->n_nodes + 1);
+    const Task task = {TASK_FORWARD, (uint8_t)chunk, micro};
+    bool fine = true;
+    graph_find_reported(graph, reported);
+    for (int n = 0; fine && n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (!reported[n] || node->chunk != chunk) continue;
+        if (node->op == OP_SEND || node->op == OP_RECV) {
+            diag_error(walk->diag, node->loc,
+                       "the loss is made of what another stage's backward sends");
+            fine = false;
+        } else {
+            fine = emit_node(walk, node, &task, micro == 0);
+        }
+    }
+    arena_destroy(scratch);
+    return fine;
+}
+
 bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Emitter *emitter,
                          Diag *diag) {
     static const TaskKind KINDS[] = {TASK_RECV_FORWARD, TASK_FORWARD, TASK_SEND_FORWARD};
@@ -300,6 +325,7 @@ bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Em
         Task task = {(uint8_t)KINDS[k], (uint8_t)chunk, micro};
         if (!has_task(rank, KINDS[k], chunk)) continue;
         if (!emit_task(&walk, &task, micro == 0)) return false;
+        if (KINDS[k] == TASK_FORWARD && !emit_reported(&walk, chunk, micro)) return false;
     }
     return true;
 }

@@ -430,12 +430,24 @@ static bool is_over_t(const Node *node, const Mesh *mesh) {
     return false;
 }
 
+/* Words for a part of the positions (part_loss). */
+static bool makes_words(const Node *node, int rows) {
+    bool product = node->op == OP_MATMUL && rows >= 0;
+    return product && type_find_axis(&node->types[0], rows) >= 0 &&
+           type_find_axis(&node->types[0], AXIS_VOCAB) >= 0;
+}
+
 static void count_model_flops(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
     RouteSet routes = route_find_all(graph, work);
+    int rows = axis_find(&graph->axes, LOSS_ROWS, (int)strlen(LOSS_ROWS));
+    bool before = false; /* parts' logits, in the forward: those of the backward are made again */
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->phase == PHASE_UPDATE) continue;
+        bool words = makes_words(node, rows);
+        before |= words && node->phase == PHASE_FORWARD;
+        if (words && before && node->phase != PHASE_FORWARD) continue;
         double flops = model_flops(node, &graph->mesh) * route_active_share(&routes, node);
         segment_of(p, n)->model_flops += is_over_t(node, &graph->mesh) ? flops : flops / p->out->t;
     }

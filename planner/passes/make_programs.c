@@ -265,6 +265,11 @@ static Value leaf_value(StageMaker *s, Value old, int chunk) {
     Node *copy = graph_copy_node(s->out, old.node, NULL, m->ctx->diag);
     if (!copy) BUG("make_programs: cannot copy a leaf");
     relocate(s, copy, chunk);
+    /* A number may have no reader before the backward. */
+    const Node *before = copy->id > 0 ? s->out->nodes[copy->id - 1] : NULL;
+    if (op_is_number(copy->op) && before && before->phase > copy->phase) {
+        copy->phase = before->phase;
+    }
     Value value = node_value(copy, 0);
     set_value(s, local_at(s, chunk, old), value);
     return value;

@@ -1,15 +1,19 @@
 /* part_loss: with --loss-parts, logits and their gradients for so many parts of the positions, one
  * after the other, so that those of all positions are never there together.
  *
- *   forward    for each part: x's rows -> logits -> what becomes of each row (its log-sum-exp, the
- *              logit of its label), and these of all parts together
- *   backward   for each part: logits again -> their gradient -> x's rows, added to the gradients of
- *              weights; and x's rows of all parts together
+ *   backward   for each part: x's rows -> logits -> what becomes of each row (its log-sum-exp, the
+ *              logit of its label) -> the logits' gradient -> x's rows, added to the gradients of
+ *              weights; and rows of all parts together; the loss
  *
- * Instead of [batch, seq, vocab] twice, a part's share is kept, within one task; of the head's
- * products the first is done twice. The same for logits: Liger Kernel (arXiv 2410.10989, section
- * 3.2), which has gradients in the forward, and for activations Chen et al. 2016 (arXiv
- * 1604.06174).
+ * Instead of [batch, seq, vocab], from the forward to the backward, a part's share is there, within
+ * one task (Liger Kernel has both in the forward: arXiv 2410.10989, section 3.2). Forward-only work
+ * does what the loss is made of behind the forward (ir/reported.h). Where the gradient of logits
+ * reads what was made of all parts (a preference's does), there are two visits:
+ *
+ *   forward    for each part: logits -> what becomes of each row; and these together
+ *   backward   for each part: logits again -> their gradient -> x's rows, gradients of weights
+ *
+ * in which the first of the head's three products is done twice.
  *
  * A value is wide if it has words for every position. A node that reads or makes one is done by
  * parts, and what it reads for each position is cut; what it gives for each position is put
@@ -38,7 +42,9 @@ typedef struct Parter {
     Graph *out;
     int n_parts, rows, part_rows; /* the axes of positions, and of a part's */
     int64_t n_rows;
-    Place *place;     /* by id, within the node's phase */
+    bool late;        /* all in one visit, in the backward */
+    bool by_rows;     /* what is made of parts' rows, element by element, is done by parts, too */
+    Place *place;     /* by id, within the node's visit */
     bool *read_whole; /* by value: what parts give for each position is read by others */
     ValueMap whole;
     Part *parts;   /* [n_parts] */
@@ -73,8 +79,23 @@ static bool touches_wide(const Parter *p, const Node *node) {
     return wide;
 }
 
+static bool is_same_visit(const Parter *p, const Node *from, const Node *node) {
+    if (p->late && from->phase == PHASE_FORWARD && node->phase == PHASE_BACKWARD) return true;
+    return from->phase == node->phase;
+}
+
 static bool is_done_with(const Parter *p, const Node *from, const Node *node) {
-    return from->phase == node->phase && p->place[from->id] == WIDE;
+    return is_same_visit(p, from, node) && p->place[from->id] == WIDE;
+}
+
+static bool is_behind(const Parter *p, const Node *from, const Node *node) {
+    return is_same_visit(p, from, node) && p->place[from->id] == BEHIND;
+}
+
+/* When the node is done, once it has its place. */
+static Phase phase_of(const Parter *p, const Node *node) {
+    bool moves = p->late && node->phase == PHASE_FORWARD && p->place[node->id] != BESIDE;
+    return moves ? PHASE_BACKWARD : node->phase;
 }
 
 /* Does it add a sum over a part's rows to an accumulator, or to such a sum? */
@@ -100,8 +121,11 @@ static bool check_wide(const Parter *p, const Node *node) {
     return true;
 }
 
-static bool is_behind(const Parter *p, const Node *from, const Node *node) {
-    return from->phase == node->phase && p->place[from->id] == BEHIND;
+/* Such as a weight of each position's loss. */
+static bool works_by_rows(const Parter *p, const Node *node) {
+    bool rows = OPS[node->op].flags & ELEMENTWISE_BIT;
+    for (int o = 0; o < node->n_outputs; o++) rows &= has_rows(p, node_value((Node *)node, o));
+    return rows && node->n_outputs > 0;
 }
 
 static bool place_node(Parter *p, const Node *node) {
@@ -110,22 +134,27 @@ static bool place_node(Parter *p, const Node *node) {
         reads_parts |= is_done_with(p, node->inputs[i].node, node);
         reads_behind |= is_behind(p, node->inputs[i].node, node);
     }
-    bool wide = touches || adds_part(p, node);
+    bool rows = p->by_rows && reads_parts && !reads_behind && works_by_rows(p, node);
+    bool wide = touches || rows || adds_part(p, node);
     p->place[node->id] = wide ? WIDE : reads_parts || reads_behind ? BEHIND : BESIDE;
     if (touches && !check_wide(p, node)) return false;
+    bool reports = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD && !touches;
+    if (reports && p->late && p->place[node->id] == BEHIND)
+        return refuse(p, node, "an output is read after the forward");
     if (!wide || !reads_behind) return true;
     return refuse(p, node, "logits are read once more, with what was made of all");
 }
 
 static bool find_places(Parter *p) {
     bool any = false;
+    memset(p->read_whole, 0, (size_t)p->in->n_nodes * MAX_OUTPUTS);
     for (int n = 0; n < p->in->n_nodes; n++) {
         const Node *node = p->in->nodes[n];
         if (!place_node(p, node)) return false;
         any |= p->place[n] == WIDE;
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *from = node->inputs[i].node;
-            bool outside = p->place[n] != WIDE || from->phase != node->phase;
+            bool outside = p->place[n] != WIDE || !is_same_visit(p, from, node);
             p->read_whole[index_of(node->inputs[i])] |= outside && p->place[from->id] == WIDE;
         }
     }
@@ -243,7 +272,9 @@ static Value add_up(Parter *p, const Value *parts, const Node *origin) {
 }
 
 /* For those who read the node's results of all parts. */
-static bool put_together(Parter *p, const Node *node) {
+static bool put_together(Parter *p, const Node *node, Phase phase) {
+    Node as = *node;
+    as.phase = phase;
     if (node->op == OP_ACCUMULATE) {
         Value sum = p->so_far[index_of(chain_root(p, node))];
         *value_map_at(&p->whole, node_value((Node *)node, 0)) = sum;
@@ -255,7 +286,7 @@ static bool put_together(Parter *p, const Node *node) {
         if (!p->read_whole[index_of(value)] || is_wide(p, value)) continue;
         for (int k = 0; k < p->n_parts; k++) parts[k] = *here(p, k, value);
         Value whole =
-            has_rows(p, value) ? join(p, parts, p->n_parts, p->rows, node) : add_up(p, parts, node);
+            has_rows(p, value) ? join(p, parts, p->n_parts, p->rows, &as) : add_up(p, parts, &as);
         if (!whole.node) return false;
         *value_map_at(&p->whole, value) = whole;
     }
@@ -274,15 +305,17 @@ static bool add_parts(Parter *p, Phase phase) {
     for (int k = 0; k < p->n_parts; k++) {
         for (int n = 0; n < p->in->n_nodes; n++) {
             const Node *node = p->in->nodes[n];
-            if (node->phase != phase || p->place[n] != WIDE || is_logits_output(node)) continue;
+            if (p->place[n] != WIDE || phase_of(p, node) != phase || is_logits_output(node)) {
+                continue;
+            }
             bool share = node->op == OP_ACCUMULATE;
             if (!(share ? add_share(p, k, node) : add_to_part(p, k, node, phase))) return false;
         }
     }
     for (int n = 0; n < p->in->n_nodes; n++) {
         const Node *node = p->in->nodes[n];
-        if (node->phase != phase || p->place[n] != WIDE) continue;
-        if (!put_together(p, node)) return false;
+        if (p->place[n] != WIDE || phase_of(p, node) != phase) continue;
+        if (!put_together(p, node, phase)) return false;
     }
     return true;
 }
@@ -290,8 +323,10 @@ static bool add_parts(Parter *p, Phase phase) {
 static bool copy_those(Parter *p, Phase phase, Place place) {
     for (int n = 0; n < p->in->n_nodes; n++) {
         const Node *node = p->in->nodes[n];
-        if (node->phase != phase || p->place[n] != place) continue;
-        if (!value_map_copy(&p->whole, node, p->out, p->ctx->diag)) return false;
+        Node as = *node;
+        if (p->place[n] != place || phase_of(p, node) != phase) continue;
+        as.phase = phase;
+        if (!value_map_copy(&p->whole, &as, p->out, p->ctx->diag)) return false;
     }
     return true;
 }
@@ -302,6 +337,21 @@ static bool check_options(const Parter *p) {
     if (p->rows < 0 || p->part_rows < 0 || p->n_rows < p->n_parts)
         return refuse(p, NULL, "there are not as many positions");
     return true;
+}
+
+/* One, unless a gradient reads what was made of all parts' logits. */
+static bool choose_visits(Parter *p) {
+    PassContext aside = *p->ctx, *ctx = p->ctx;
+    aside.diag = diag_create();
+    p->ctx = &aside;
+    p->late = true;
+    if (!find_places(p)) {
+        p->by_rows = true;
+        p->late = p->by_rows = find_places(p);
+    }
+    diag_destroy(aside.diag);
+    p->ctx = ctx;
+    return p->late || find_places(p);
 }
 
 static int64_t axis_size(const Graph *graph, int axis) {
@@ -329,7 +379,7 @@ Graph *pass_part_loss(const Graph *in, PassContext *ctx) {
     p.part_rows = graph_axis(p.out, LOSS_ROWS, (int)strlen(LOSS_ROWS));
     p.n_rows = axis_size(in, p.rows);
     for (int k = 0; k < p.n_parts; k++) p.parts[k].here = ARENA_ARRAY(arena, Value, n_values);
-    if (!check_options(&p) || !find_places(&p)) return NULL;
+    if (!check_options(&p) || !choose_visits(&p)) return NULL;
     for (int phase = 0; phase < N_PHASES; phase++) {
         if (!copy_those(&p, (Phase)phase, BESIDE) || !add_parts(&p, (Phase)phase) ||
             !copy_those(&p, (Phase)phase, BEHIND)) {

@@ -15,6 +15,7 @@
  * batches come to each accumulator in the order of the schedule's W's: the order of their numbers,
  * as in the schedules that cut nothing.
  */
+#include "ir/reported.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/schedule.h"
 
@@ -42,6 +43,7 @@ static bool accumulates(const Node *node) {
 
 /* Of no block, after blocks: reads what the blocks' backward gives. */
 static void find_roots(Splitter *s, Arena *arena) {
+    bool *reported = ARENA_ARRAY(arena, bool, s->in->n_nodes + 1);
     bool *follows = ARENA_ARRAY(arena, bool, s->in->n_nodes + 1);
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
@@ -56,11 +58,12 @@ static void find_roots(Splitter *s, Arena *arena) {
         }
         if (node->op == OP_SEND) s->sent[n] = s->sends[node->chunk] = true;
     }
+    graph_find_reported(s->in, reported);
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
         if (!is_work(node)) continue;
         bool sends = s->sends[node->chunk];
-        s->needed[n] = sends ? s->sent[n] : node->block == NO_BLOCK && follows[n];
+        s->needed[n] = reported[n] || sends ? s->sent[n] : node->block == NO_BLOCK && follows[n];
         s->ends[node->chunk] |= s->needed[n];
     }
 }

@@ -389,18 +389,20 @@ int facts_count_expert_parts(const Plan *plan) {
     return n_first > 0 ? n_routes / n_first : 1;
 }
 
-int facts_count_loss_parts(const Plan *plan) {
+int facts_count_loss_parts(const Plan *plan, bool *out_twice) {
     int n_parts = 1;
+    if (out_twice) *out_twice = false;
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         int rows = axis_find(&graph->axes, LOSS_ROWS, (int)strlen(LOSS_ROWS));
-        const Node *joined = NULL; /* of one value's parts: few at a time, if there are many */
+        const Node *cut = NULL; /* the first that is, in one phase */
+        Phase phase = PHASE_FORWARD;
         for (int n = 0, count = 0; rows >= 0 && n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node->op != OP_NARROW || node->phase != PHASE_FORWARD) continue;
-            if (!node_over(node, ATTR_to, rows)) continue;
-            if (!joined) joined = node->inputs[0].node;
-            count += node->inputs[0].node == joined;
+            if (node->op != OP_NARROW || !node_over(node, ATTR_to, rows)) continue;
+            if (!cut) cut = node->inputs[0].node, phase = node->phase;
+            if (out_twice && node->phase == PHASE_FORWARD) *out_twice = true;
+            count += node->inputs[0].node == cut && node->phase == phase;
             if (count > n_parts) n_parts = count;
         }
     }

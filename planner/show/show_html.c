@@ -144,7 +144,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
         snprintf(text, sizeof(text), "%d", n_parts);
         html_put_fact(out, "Runs of experts' slots", text);
     }
-    n_parts = facts_count_loss_parts(plan);
+    n_parts = facts_count_loss_parts(plan, NULL);
     if (n_parts > 1) {
         snprintf(text, sizeof(text), "in %d parts of the positions", n_parts);
         html_put_fact(out, "Logits", text);

@@ -133,7 +133,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);
-    json_put_int(root, "loss_parts", facts_count_loss_parts(plan));
+    json_put_int(root, "loss_parts", facts_count_loss_parts(plan, NULL));
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);
     if (facts_joins_messages(plan)) json_put_name(root, "zero_messages", "block");

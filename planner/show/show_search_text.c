@@ -80,8 +80,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
     if (report->loss_parts > 1) {
         put_label(out, "loss");
-        strbuf_printf(out, "logits of 1/%d of the positions at a time, again in the backward\n",
-                      report->loss_parts);
+        strbuf_printf(out, "logits of 1/%d of the positions at a time\n", report->loss_parts);
     }
     if (!of->zero) return;
     put_label(out, "zero");

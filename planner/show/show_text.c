@@ -134,11 +134,12 @@ static void put_expert_parts(StrBuf *out, const Plan *plan) {
 }
 
 static void put_loss_parts(StrBuf *out, const Plan *plan) {
-    int n_parts = facts_count_loss_parts(plan);
+    bool twice;
+    int n_parts = facts_count_loss_parts(plan, &twice);
     if (n_parts < 2) return;
     put_label(out, "loss");
-    strbuf_printf(out, "logits of 1/%d of the positions at a time, again in the backward\n",
-                  n_parts);
+    strbuf_printf(out, "logits of 1/%d of the positions at a time%s\n", n_parts,
+                  twice ? ", again in the backward" : "");
 }
 
 static void put_packed(StrBuf *out, const Plan *plan) {

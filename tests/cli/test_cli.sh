@@ -52,8 +52,10 @@ works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --dev
 works 'is proved' 'is sound' check "$folder/tensor.plan"
 works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
 parts=($model --set layers=2 --set vocab=4096)
-works 'logits in parts' 'logits of 1/12 of the positions at a time, again in the backward' \
+works 'logits in parts' 'logits of 1/12 of the positions at a time' \
     plan "${parts[@]}" --loss-parts 12 -o "$folder/parts.plan"
+works 'twice' 'logits of 1/2 of the positions at a time, again in the backward' \
+    plan models/llama.lua --set preference=dpo --loss-parts 2
 works 'are proved' 'is sound' check "$folder/parts.plan"
 works 'and shown' '"loss_parts": 12' show "$folder/parts.plan" --json
 works 'and trained with' 'done ' train "$folder/parts.plan" --data "$0" --steps 2 --save "$folder/parts.safetensors"

@@ -3,15 +3,21 @@
 local nn = require "nn"
 return model {
   name = "twice",
-  axes = { seq = 8, model = 16, vocab = 61 },
-  layers = 1,
+  axes = { seq = 8, model = 16, ffn = 24, vocab = 61 },
+  layers = 4,
+  optimizer = { eps = 1e-5 },
   loss = function(m, tokens, labels)
     local x = nn.embedding(m, "wte", tokens)
-    x = m:block(1, function() return x * m:param("w", { "model" }, { init = "ones" }) end)
+    for i = 1, m.layers do
+      x = m:block(i, function()
+        local w = m:param("w", { "model", "ffn" }, { std = 0.2 })
+        local v = m:param("v", { "ffn", "model" }, { std = 0.2 })
+        return x + ops.matmul { ops.tanh { ops.matmul { x, w, over = "model" } }, v, over = "ffn" }
+      end)
+    end
     local logits = nn.logits(m, "wte", x)
     local size = ops.sigmoid { ops.logsumexp { logits, axis = "vocab" } }
-    local squares = ops.square { logits * size }
-    local weighted = ops.reduce_sum { squares, over = { "batch", "seq", "vocab" } }
-    return nn.cross_entropy(m, logits, labels) + weighted * 1e-4
+    local weighted = ops.reduce_sum { ops.square { logits * size }, over = "vocab" }
+    return nn.cross_entropy(m, logits, labels, "vocab", { beside = weighted * 1e-3 })
   end,
 }
