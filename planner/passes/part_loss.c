@@ -26,11 +26,8 @@
 
 enum { MOST_JOINED = 8 };
 
-typedef enum Place {
-    BESIDE,
-    WIDE,
-    BEHIND
-} Place; /* BEHIND: reads, by way of others, what WIDE gives */
+/* BEHIND: reads, by way of others, what WIDE gives. */
+typedef enum Place { BESIDE, WIDE, BEHIND } Place;
 
 typedef struct Part {
     Value *here; /* by value of `in`: this part's */
@@ -123,7 +120,7 @@ static bool check_wide(const Parter *p, const Node *node) {
 
 /* Such as a weight of each position's loss. */
 static bool works_by_rows(const Parter *p, const Node *node) {
-    bool rows = OPS[node->op].flags & ELEMENTWISE_BIT;
+    bool rows = OPS[node->op].flags & ELEMENTWISE_BIT && node->op != OP_DROPOUT;
     for (int o = 0; o < node->n_outputs; o++) rows &= has_rows(p, node_value((Node *)node, o));
     return rows && node->n_outputs > 0;
 }
@@ -138,9 +135,9 @@ static bool place_node(Parter *p, const Node *node) {
     bool wide = touches || rows || adds_part(p, node);
     p->place[node->id] = wide ? WIDE : reads_parts || reads_behind ? BEHIND : BESIDE;
     if (touches && !check_wide(p, node)) return false;
-    bool reports = node->op == OP_OUTPUT && node->phase == PHASE_FORWARD && !touches;
-    if (reports && p->late && p->place[node->id] == BEHIND)
-        return refuse(p, node, "an output is read after the forward");
+    bool follows = p->place[node->id] == BEHIND && node->phase == PHASE_FORWARD;
+    if (p->late && follows && (node->op == OP_OUTPUT || node->block != NO_BLOCK))
+        return refuse(p, node, "the forward needs what is made of logits");
     if (!wide || !reads_behind) return true;
     return refuse(p, node, "logits are read once more, with what was made of all");
 }
