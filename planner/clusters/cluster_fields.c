@@ -139,7 +139,7 @@ const ClusterField CLUSTER_FIELDS[] = {
     FLAG("software.joins_messages", software.joins_messages, OPTIONAL,
          "ZeRO-2 and 3 may have a message for a block"),
     FLAG("software.fills_vocab", software.fills_vocab, OPTIONAL,
-         "GPUs: a rank's words of an odd vocabulary are filled up to whole rows"),
+         "GPUs: odd vocabularies are filled up"),
     FLAG("software.repeats_shards", software.repeats_shards, OPTIONAL,
          "a search tries replicas of what ZeRO divides"),
     FLAG("software.joins_updates", software.joins_updates, OPTIONAL,

@@ -17,6 +17,7 @@ local perilune = software {
 local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, overlaps_exchanges = false,
   folds_epilogues = false, batches_products = false, joins_updates = false, joins_messages = false,
+  fills_vocab = false,
   attention_backward_products = 5, attention_most_head = 0,
 }))
 
