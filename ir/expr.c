@@ -21,6 +21,9 @@ void expr_print(StrBuf *out, const Expr *expr) {
         if (op_has_attr(ins->op, ATTR_p, &required)) {
             strbuf_printf(out, ",p=%.17g,key=%" PRId64, ins->imm, ins->key);
         }
+        if (ins->count > 1) {
+            strbuf_printf(out, ",first=%" PRId64 ",count=%" PRId64, ins->first, ins->count);
+        }
         strbuf_put(out, ")");
     }
     strbuf_put(out, " ->");
@@ -34,7 +37,21 @@ Expr expr_of_node(const Node *node) {
     for (int i = 0; i < node->n_inputs; i++) ins->operands[i] = ~i;
     ins->imm = node_float(node, ATTR_value, node_float(node, ATTR_p, 0));
     ins->key = node_int(node, ATTR_key, 0);
+    ins->first = node->op == OP_DROPOUT ? node_int(node, ATTR_first, 0) : 0;
+    ins->count = node->op == OP_DROPOUT ? node_int(node, ATTR_count, 0) : 0;
     return expr;
+}
+
+ExprLane expr_lane(const Expr *expr) {
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *ins = &expr->instructions[n];
+        if (ins->count > 1) return (ExprLane){ins->first, ins->count};
+    }
+    return (ExprLane){0, 1};
+}
+
+bool expr_lane_fits(int64_t first, int64_t count) {
+    return first >= 0 && first < count && count <= EXPR_MOST_LANES;
 }
 
 int expr_infer_dtypes(const Expr *expr, const DType *inputs, DType *out_registers) {
@@ -67,6 +84,23 @@ static bool skip(const char **at, const char *text) {
     size_t length = strlen(text);
     if (strncmp(*at, text, length) != 0) return false;
     *at += length;
+    return true;
+}
+
+/* All dropouts of a program are for the same rows. */
+static bool parse_lane(const char **at, const Expr *before, ExprInstruction *ins) {
+    int first = 0, count = 0;
+    if (skip(at, ",first=")) {
+        if (!parse_number(at, EXPR_MOST_LANES, &first) || !skip(at, ",count=")) return false;
+        if (!parse_number(at, EXPR_MOST_LANES + 1, &count) || count < 2) return false;
+        if (!expr_lane_fits(first, count)) return false;
+    }
+    ins->first = first, ins->count = count;
+    for (int n = 0; n < before->n_instructions; n++) {
+        const ExprInstruction *other = &before->instructions[n];
+        if (other->op != OP_DROPOUT) continue;
+        if (other->first != first || other->count != count) return false;
+    }
     return true;
 }
 
@@ -109,6 +143,7 @@ static bool parse_instruction(const char **at, Expr *expr) {
         ins->key = strtoll(*at, &end, 10);
         if (end == *at) return false;
         *at = end;
+        if (!parse_lane(at, expr, ins)) return false;
     }
     expr->n_instructions++;
     return skip(at, ")");

@@ -277,8 +277,27 @@ int *graph_count_uses(const Graph *graph, Arena *arena) {
 int64_t graph_source(const Graph *graph) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_INPUT || node->types[0].rank != 2) continue;
-        if (strcmp(node_string(node, ATTR_name), "source") == 0) return node->types[0].dims[1];
+        const Type *type = &node->types[0];
+        if (node->op != OP_INPUT || type->rank < 2) continue;
+        if (strcmp(node_string(node, ATTR_name), "source") == 0) return type->dims[type->rank - 1];
     }
     return 0;
+}
+
+static int find_lane(const Graph *graph) {
+    return axis_find(&graph->axes, AXIS_LANE, (int)strlen(AXIS_LANE));
+}
+
+bool graph_has_lanes(const Graph *graph) {
+    return find_lane(graph) >= 0;
+}
+
+int64_t graph_lanes(const Graph *graph) {
+    int lane = find_lane(graph);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int at = lane >= 0 && node->op == OP_INPUT ? type_find_axis(&node->types[0], lane) : -1;
+        if (at >= 0) return node->types[0].dims[at];
+    }
+    return 1;
 }

@@ -157,7 +157,14 @@ Graph *graph_parse(Arena *arena, const char *file, const char **cursor, int *lin
 bool graph_verify(const Graph *graph, Diag *diag);
 
 /* How many tokens of a sample an encoder reads beside a decoder's: the length of the input `source`
- * i32[batch, source]; 0: there is none. */
+ * i32[batch, (lane,) source]; 0: there is none. */
 int64_t graph_source(const Graph *graph);
+
+/* The axis of an input [batch, lane, ...]: sequence i of a micro-batch is in lane i mod lanes. How
+ * many lanes there are; without such an input, as programs of later stages are, 1. */
+#define AXIS_LANE "lane"
+int64_t graph_lanes(const Graph *graph);
+/* Has the graph, or what it is a part of, several lanes? */
+bool graph_has_lanes(const Graph *graph);
 
 #endif

@@ -432,6 +432,12 @@ bool node_is_exchange(const Node *node) {
            strcmp(node_string(node, ATTR_mesh), mesh_axis_name(MESH_C)) != 0;
 }
 
+bool node_overlaps(const Node *node) {
+    const char *mesh = node_string(node, ATTR_mesh);
+    if (!(OPS[node->op].flags & COLLECTIVE) || node->phase == PHASE_UPDATE) return false;
+    return mesh[0] && !mesh_is_data(mesh_axis_find(mesh, (int)strlen(mesh)));
+}
+
 ReduceKind op_partial_kind(const Node *node) {
     return node->op == OP_LOGSUMEXP ? REDUCE_LSE : REDUCE_SUM;
 }

@@ -80,8 +80,11 @@ enum { ATTENTION_LONGEST_HEAD = 256, ATTENTION_LONGEST_SHARED = 640 };
 /* The last axis of attention's, or linear attention's, values and result: its attribute `head`, or
  * another. */
 int attention_value_axis(const Node *node);
-/* An all-to-all, but over c: what on GPUs travels beside work that does not need it. */
+/* An all-to-all of experts' rows. */
 bool node_is_exchange(const Node *node);
+/* A message among the ranks that divide a layer: on GPUs it travels beside work that does not need
+ * it. Those over d, of gradients and weights, have passes of their own. */
+bool node_overlaps(const Node *node);
 /* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
 int attention_documents(const Node *node);
 /* Likewise of attention's sinks (Xiao et al. 2023, arXiv 2309.17453; a number for each head, as in

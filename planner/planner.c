@@ -113,6 +113,12 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
             options->micro_batch);
         return false;
     }
+    if (options->lanes < 0 || (options->lanes > 1 && options->micro_batch % options->lanes)) {
+        diag_error(diag, NO_LOC,
+                   "--lanes %d: a micro-batch of %d is no multiple of it, so lanes would differ",
+                   options->lanes, options->micro_batch);
+        return false;
+    }
     const AxisTable *axes = &request->forward->axes;
     if (e > 1 && axis_find(axes, "experts", 7) < 0) {
         diag_error(

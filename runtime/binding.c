@@ -23,6 +23,61 @@ int64_t bind_valid(const Binding *binding, const Type *type, const Sharding *sha
     return left < local.dims[i] ? left : local.dims[i];
 }
 
+/* Dropout goes by the elements' numbers. */
+static bool is_numbered(const Expr *expr) {
+    bool found = false;
+    for (int n = 0; n < expr->n_instructions; n++) {
+        found |= expr->instructions[n].op == OP_DROPOUT;
+    }
+    return found;
+}
+
+/* One dimension of `size` elements, numbered from `offset` on. False: there is no room for it. */
+static bool add_dim(ElementSpace *space, int64_t size, uint64_t stride, int64_t offset) {
+    if (space->n_dims == SPACE_MOST_DIMS) return false;
+    space->dims[space->n_dims] = size;
+    space->stride[space->n_dims] = stride;
+    space->offset[space->n_dims++] = offset;
+    return true;
+}
+
+bool bind_space(const Binding *b, const Expr *expr, ElementSpace *out) {
+    const Type *whole = &b->node->types[0], *local = &b->out_local[0];
+    const ExprLane lane = expr_lane(expr);
+    const bool numbered = is_numbered(expr);
+    int batch = axis_find(&b->graph->axes, "batch", 5);
+    uint64_t stride = 1;
+    *out = (ElementSpace){0};
+    for (int i = 0; i < local->rank; i++) {
+        stride *=
+            (uint64_t)(whole->dims[i] * (local->axes[i] == batch ? b->n_micro * lane.count : 1));
+    }
+    for (int i = 0; i < local->rank; i++) {
+        bool is_batch = local->axes[i] == batch;
+        uint64_t rows = is_batch ? (uint64_t)lane.count : 1;
+        DimSpan span = bind_span(b, whole, &b->node->shardings[0], i);
+        SpanDims runs = {{local->dims[i], 1}, {1, 1}, 0};
+        int n = numbered ? span_dims(&span, local->dims[i], &runs) : 1;
+        stride /= (uint64_t)whole->dims[i] * rows * (uint64_t)(is_batch ? b->n_micro : 1);
+        for (int r = 0; r < n; r++) {
+            int at = out->n_dims;
+            int64_t offset = runs.offset + (is_batch ? b->micro * whole->dims[i] : 0);
+            if (!add_dim(out, runs.dims[r], stride * rows * (uint64_t)runs.step[r],
+                         r < n - 1 ? 0 : offset)) {
+                return bind_fail(b, "has too many axes for dropout under c");
+            }
+            for (int k = 0; k < b->node->n_inputs; k++) {
+                int in = type_find_axis(&b->in_local[k], local->axes[i]);
+                int64_t in_stride = in < 0 ? 0 : bind_stride(&b->in_local[k], in);
+                out->in_stride[k][at] = in_stride * (r < n - 1 ? runs.dims[1] : 1);
+            }
+        }
+        if (rows > 1 && numbered && !add_dim(out, 1, stride, lane.first))
+            return bind_fail(b, "has too many axes for dropout in lanes");
+    }
+    return true;
+}
+
 int bind_slice_runs(const Binding *binding, int i, SliceRun out[2]) {
     const Node *node = binding->node;
     const Mesh *mesh = &binding->graph->mesh;

@@ -5,6 +5,7 @@
 #ifndef RUNTIME_BINDING_H
 #define RUNTIME_BINDING_H
 
+#include "ir/expr.h"
 #include "ir/op.h"
 #include "ir/ops/quantize.h"
 
@@ -29,6 +30,19 @@ typedef struct Binding {
 DimSpan bind_span(const Binding *binding, const Type *type, const Sharding *sharding, int i);
 /* This rank's first global index along dimension i, which is not dealt out over c. */
 int64_t bind_offset(const Binding *binding, const Type *type, const Sharding *sharding, int i);
+/* The iteration space of result 0 of an elementwise program: this rank's sizes, slowest first, each
+ * operand's strides by axis name (0: broadcast), and, for dropout, where the elements lie in the
+ * tensor of the whole global batch: element (i0, i1, ..) is number sum of (offset[d] + i_d)
+ * stride[d]. What is dealt out over c, and a lane's rows, take a dimension more. */
+enum { SPACE_MOST_DIMS = MAX_RANK + 2 };
+typedef struct ElementSpace {
+    int n_dims;
+    int64_t dims[SPACE_MOST_DIMS], in_stride[EXPR_MAX_INPUTS][SPACE_MOST_DIMS];
+    int64_t offset[SPACE_MOST_DIMS];
+    uint64_t stride[SPACE_MOST_DIMS];
+} ElementSpace;
+/* False, reported: it has more dimensions. */
+bool bind_space(const Binding *binding, const Expr *expr, ElementSpace *out);
 /* What a slice along dimension i copies: `count` elements to `to` on, the rest being padding. */
 typedef struct SliceRun {
     int64_t from, to, count;

@@ -103,21 +103,32 @@ static bool is_reference(const Plan *plan, const Node *node, const Type *local) 
 
 /* Samples micro * (b d e) + (coord.d * e + coord.e) * b ... of the global batch; c deals out their
  * positions. */
+/* Are these all rows of a micro-batch, in lanes or not? */
+static bool is_rows(const RankContext *rank, const Node *node, const Type *local) {
+    const int64_t rows = rank->plan->micro_batch, lanes = local->rank == 3 ? local->dims[1] : 1;
+    const AxisTable *axes = &rank->program->graph->axes;
+    if (local->rank == 2) return local->dims[0] == rows;
+    return local->rank == 3 &&
+           local->axes[1] == axis_find(axes, AXIS_LANE, (int)strlen(AXIS_LANE)) &&
+           node->types[0].dims[1] == lanes && lanes <= rows && local->dims[0] * lanes == rows;
+}
+
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const RankContext *rank = walk->rank;
     const Plan *plan = rank->plan;
     InputRow in;
     if (plan->context) return emit_decode_input(walk, node, task);
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
+    const int last = local.rank - 1;
     bool reference = is_reference(plan, node, &local);
     if (reference) {
         in = (InputRow){.count = 1, .pitch = 1};
-    } else if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 || local.rank != 2 ||
-               local.dims[0] != plan->micro_batch || node->types[0].dims[1] != in.count) {
+    } else if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 ||
+               !is_rows(rank, node, &local) || node->types[0].dims[last] != in.count) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
-                   "reads, source, i32[batch, source], and what another model said of a row, "
-                   "reference, f32[batch]",
+                   "reads, source, i32[batch, source], both perhaps in lanes, and what another "
+                   "model said of a row, reference, f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }
@@ -131,17 +142,17 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
                         .count = type_elements(&local),
                         .to = executor_address(rank, node_value((Node *)node, 0), task->micro)};
     CallInfo info = {.micro = task->micro, .chunk = task->chunk, .kind = (TaskKind)task->kind};
-    if (reference || local.dims[1] == in.pitch) {
+    if (reference || local.dims[last] == in.pitch) {
         return walk->emitter->input(walk->emitter->user, &slice, &info);
     }
     DimSpan span =
-        type_span(&node->types[0], 1, node->shardings[0].mesh[1], &plan->mesh, rank->coord);
-    slice.rows = local.dims[0];
+        type_span(&node->types[0], last, node->shardings[0].mesh[last], &plan->mesh, rank->coord);
+    slice.rows = plan->micro_batch;
     slice.pitch = in.pitch;
-    slice.to_pitch = local.dims[1];
-    int64_t run = span.split > 0 && span.split < local.dims[1] ? span.split : local.dims[1];
+    slice.to_pitch = local.dims[last];
+    int64_t run = span.split > 0 && span.split < local.dims[last] ? span.split : local.dims[last];
     int32_t *const to = slice.to;
-    for (int64_t at = 0; at < local.dims[1]; at += run) {
+    for (int64_t at = 0; at < local.dims[last]; at += run) {
         slice.offset = first + span_at(&span, at);
         slice.count = run;
         slice.to = to + at;

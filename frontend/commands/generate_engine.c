@@ -97,7 +97,7 @@ static bool asks_for_layout(const CliArgs *args) {
     static const CliOption LAYOUT[] = {OPT_MESH,           OPT_TENSOR,        OPT_CONTEXT,
                                        OPT_EXPERT,         OPT_DATA_PARALLEL, OPT_PIPELINE,
                                        OPT_CHUNKS,         OPT_SPLIT,         OPT_EXPERT_PARTS,
-                                       OPT_VOCAB_MULTIPLE, OPT_LOSS_PARTS};
+                                       OPT_VOCAB_MULTIPLE, OPT_LOSS_PARTS,    OPT_LANES};
     for (size_t i = 0; i < sizeof(LAYOUT) / sizeof(LAYOUT[0]); i++) {
         if (cli_given(args, LAYOUT[i])) return true;
     }

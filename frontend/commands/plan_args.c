@@ -275,6 +275,7 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
     options->cuda = device == DEVICE_CUDA;
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     options->vocab_multiple = (int)cli_int(args, OPT_VOCAB_MULTIPLE, 0);
+    options->lanes = (int)cli_int(args, OPT_LANES, 1);
     options->loss_parts = (int)cli_int(args, OPT_LOSS_PARTS, 1);
     options->dump_after = cli_text(args, OPT_DUMP_AFTER, NULL);
     if (options->dump_after && !is_pass(options->dump_after)) {

@@ -118,7 +118,7 @@ static int report_nothing(const CliArgs *args, const SearchJob *job, const Searc
 static SearchResult *search_parts(CliArgs *args, SearchJob *job, Diag *diag) {
     SearchResult *one = search_layouts(args->arena, job->costs, &job->request, diag);
     bool fixed = cli_given(args, OPT_EXPERT_PARTS) || job->request.e == 1;
-    bool hides = job->cluster->software.overlaps_exchanges && job->costs->n_experts > 1;
+    bool hides = job->cluster->software.overlaps_block && job->costs->n_experts > 1;
     if (!one || fixed || !hides) return one;
     PlanRequest parted = job->plan;
     parted.options.expert_parts = 2;

@@ -345,7 +345,12 @@ static int call_op(lua_State *lua) {
     int n_inputs = read_operands(lua, op, inputs);
     int n_attrs = read_attrs(lua, op, attrs);
     bool has_key = false, required;
-    for (int i = 0; i < n_attrs; i++) has_key |= attrs[i].key == ATTR_key;
+    for (int i = 0; i < n_attrs; i++) {
+        has_key |= attrs[i].key == ATTR_key;
+        bool lane = attrs[i].key == ATTR_first || attrs[i].key == ATTR_count;
+        if (lane && op == OP_DROPOUT)
+            script_error(lua, "dropout: 'first' and 'count' are for what the planner makes");
+    }
     if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
     if (op == OP_MATMUL) script_arrange_product(lua, inputs, attrs, n_attrs);
     n_attrs = script_complete_parts(lua, op, inputs, n_inputs, attrs, n_attrs);

@@ -176,6 +176,7 @@ function ops.stop_gradient(args) end
 
 ---Zeroes elements with probability p, divides the others by 1 - p.
 ---`key` is numbered by itself where it is left out.
+---Attributes first and count are for what the planner makes of lanes, and refused in models.
 ---@param args { [1]: perilune.Value, p: number, key?: integer }
 ---@return perilune.Value
 function ops.dropout(args) end

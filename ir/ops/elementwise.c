@@ -72,6 +72,16 @@ bool infer_elementwise(Graph *graph, Node *node, Diag *diag) {
     return require_one_dtype(node, diag) && infer_union(graph, node, &node->types[0], diag);
 }
 
+bool infer_dropout(Graph *graph, Node *node, Diag *diag) {
+    int64_t first = node_int(node, ATTR_first, 0), count = node_int(node, ATTR_count, 1);
+    if (!expr_lane_fits(first, count)) {
+        diag_error(diag, node->loc, "dropout: row %" PRId64 " of each %" PRId64 " is not possible",
+                   first, count);
+        return false;
+    }
+    return infer_elementwise(graph, node, diag);
+}
+
 bool infer_compare(Graph *graph, Node *node, Diag *diag) {
     if (!infer_union(graph, node, &node->types[0], diag)) return false;
     node->types[0].dtype = DTYPE_F32;

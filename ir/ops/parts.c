@@ -141,7 +141,8 @@ static bool set_length(const Graph *graph, Node *node, bool grows, Diag *diag) {
 
 bool infer_narrow(Graph *graph, Node *node, Diag *diag) {
     const Type *in = value_type(node->inputs[0]);
-    bool tokens = in->dtype == DTYPE_I32 && cuts_sequence(graph, node); /* labels */
+    bool lane = strcmp(axis_name(graph, node_axis(node, ATTR_axis)), AXIS_LANE) == 0;
+    bool tokens = in->dtype == DTYPE_I32 && (lane || cuts_sequence(graph, node)); /* and labels */
     int at = tokens || require_float(node, 0, diag) ? find_own_axis(graph, node, diag) : -1;
     if (at < 0) return false;
     bool drops = !node_attr(node, ATTR_to);

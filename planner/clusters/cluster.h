@@ -78,8 +78,8 @@ typedef struct ClusterSoftware {
     double overlap_slowdown;    /* of the time of such messages, what compute beside them loses */
     bool overlaps_tensor;       /* messages of the tensor axis run beside products: these shares */
     double tensor_forward_hidden, tensor_backward_hidden; /* of their time cost nothing */
-    bool overlaps_exchanges; /* all-to-alls run beside what of their own block does not need them */
-    double exchange_hidden;  /* share of all-to-alls that runs beside another micro-batch's work */
+    bool overlaps_block;    /* messages run beside what of their own block does not need them */
+    double exchange_hidden; /* share of all-to-alls that runs beside another micro-batch's work */
     bool exchange_once_a_node; /* a row goes to a node once and is handed on inside, however many of
                                   its experts are there */
     int exchange_most_nodes;   /* that a row's experts are on; 0: any number */

@@ -9,13 +9,13 @@ local perilune = software {
   attention = "blockwise", attention_backward_products = 7, attention_most_head = 256,
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
-  zero_stages = 3, splits_backward = true, overlaps_exchanges = true, joins_messages = true,
+  zero_stages = 3, splits_backward = true, overlaps_block = true, joins_messages = true,
   repeats_shards = true, fills_vocab = true,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.
 local perilune_cpu = software(like(perilune, {
-  overlaps_gradients = false, overlaps_pipeline = false, overlaps_exchanges = false,
+  overlaps_gradients = false, overlaps_pipeline = false, overlaps_block = false,
   folds_epilogues = false, batches_products = false, joins_updates = false, joins_messages = false,
   fills_vocab = false,
   attention_backward_products = 5, attention_most_head = 0,

@@ -3,8 +3,8 @@
 #include "ir/message_group.h"
 #include "ir/op.h"
 #include "planner/cost/collective_time.h"
-#include "planner/cost/exchange_clock.h"
 #include "planner/cost/measured_time.h"
+#include "planner/cost/message_clock.h"
 #include "planner/cost/node_cost.h"
 #include "planner/cost/stage_weights.h"
 
@@ -248,11 +248,11 @@ static bool add_task_message(TaskMessages *messages, const Plan *plan, const Nod
 }
 
 /* Without a cluster ranks are threads on one processor, and nothing overlaps. */
-static void close_task(Cost *task, const TaskMessages *messages, const ExchangeClock *clock,
+static void close_task(Cost *task, const TaskMessages *messages, const MessageClock *clock,
                        const Device *device) {
     double us = messages->all_us;
-    if (device->cluster && device->cluster->software.overlaps_exchanges) {
-        double hidden_us = exchange_clock_hidden_us(clock);
+    if (device->cluster && device->cluster->software.overlaps_block) {
+        double hidden_us = message_clock_hidden_us(clock);
         hidden_us *= 1 - device->cluster->software.overlap_slowdown;
         task->us -= hidden_us;
         task->collective_us -= hidden_us;
@@ -286,8 +286,8 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
     const Graph *graph = plan->programs[program].graph;
     Pricing p = start_pricing(plan, program, device, arena);
     TaskMessages messages[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
-    ExchangeClock clocks[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
-    ExchangeTimes times = exchange_times_create(graph, arena);
+    MessageClock clocks[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
+    MessageTimes times = message_times_create(graph, arena);
     Cost *tasks[PHASE_UPDATE] = {sum.forward, sum.backward, sum.weights};
     int part = 0;
     for (int i = 0; i < graph->n_nodes; i++) {
@@ -300,7 +300,7 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
         }
         if (add_task_message(&messages[node->phase][chunk], plan, node, &cost)) continue;
         cost_add(&tasks[node->phase][chunk], cost);
-        exchange_clock_add(&clocks[node->phase][chunk], &times, node, cost.us);
+        message_clock_add(&clocks[node->phase][chunk], &times, node, cost.us);
     }
     for (int c = 0; c < plan->n_chunks; c++) {
         for (int phase = 0; phase < PHASE_UPDATE; phase++) {

@@ -5,7 +5,7 @@
 #include "planner/cost/count_calls.h"
 #include "planner/cost/count_leaves.h"
 #include "planner/cost/device_time.h"
-#include "planner/cost/exchange_clock.h"
+#include "planner/cost/message_clock.h"
 #include "planner/cost/node_cost.h"
 #include "planner/cost/shared_weights.h"
 #include "planner/cost/thin_model.h"
@@ -102,6 +102,10 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     return scaled;
 }
 
+static int count_lanes(const PlanOptions *options) {
+    return options->lanes > 1 ? options->lanes : 1;
+}
+
 static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_parallel,
                       Recompute recompute, bool zero, bool split) {
     struct ModelCostsCache *cache = costs->cache;
@@ -122,7 +126,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
                        .zero = zero,
                        .split = split};
     PlanRequest request = cache->request;
-    int n_batches = (zero ? 2 : 1) * e;
+    int n_lanes = count_lanes(&request.options), n_batches = (zero ? 2 : 1) * e * n_lanes;
     if (n_batches > 1) {
         request.forward = scale_batch(request.forward, n_batches, cache->arena);
     }
@@ -133,7 +137,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     request.options.sequence_parallel = sequence_parallel;
     request.options.mesh.size[MESH_D] = zero ? 2 : 1;
     request.options.zero = zero;
-    request.options.micro_batch = 1;
+    request.options.micro_batch = n_lanes;
     request.options.global_batch = n_batches;
     request.options.n_chunks = 1;
     request.options.recompute = recompute;
@@ -141,7 +145,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     request.options.split = NULL;
     request.options.dump_after = NULL;
     request.options.priced = true;
-    request.options.waits_for_exchanges = !costs->cluster->software.overlaps_exchanges;
+    request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
     lowered.plan = plan_make(cache->arena, &request, diag);
     if (lowered.plan) {
@@ -328,7 +332,7 @@ static double known_us(const PhaseCost *cost) {
 
 /* One phase of one part of the model, by its clock. */
 typedef struct PhaseClock {
-    ExchangeClock clock;
+    MessageClock clock;
     PhaseCost *phase;
 } PhaseClock;
 
@@ -336,7 +340,7 @@ static void price_nodes(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
     int n_clocks = (2 + p->costs->n_kinds) * N_PHASES;
     PhaseClock *clocks = ARENA_ARRAY(work, PhaseClock, n_clocks + 1);
-    ExchangeTimes times = exchange_times_create(graph, work);
+    MessageTimes times = message_times_create(graph, work);
     const Cluster *cluster = p->costs->cluster;
     NodePricer pricer = node_pricer_create(cluster, graph, work);
     bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
@@ -348,15 +352,20 @@ static void price_nodes(Pricer *p, Arena *work) {
         PhaseClock *by = &clocks[(2 + p->lowered->segment[n]) * N_PHASES + (int)node->phase];
         double before_us = known_us(phase); /* BEFORE is -2 */
         node_cost_add(phase, &pricer, node);
-        exchange_clock_add(&by->clock, &times, node, known_us(phase) - before_us);
+        message_clock_add(&by->clock, &times, node, known_us(phase) - before_us);
         by->phase = phase;
         if (again && node->op == OP_ATTENTION_GRAD) {
             node_cost_add_attention_again(phase, &pricer, node);
         }
     }
-    for (int i = 0; cluster->software.overlaps_exchanges && i < n_clocks; i++) {
-        if (clocks[i].clock.exchange_us > 0)
-            clocks[i].phase->within_us = exchange_clock_hidden_us(&clocks[i].clock);
+    for (int i = 0; cluster->software.overlaps_block && i < n_clocks; i++) {
+        PhaseCost *phase = clocks[i].phase;
+        if (clocks[i].clock.message_us == 0) continue;
+        phase->within_us = message_clock_hidden_us(&clocks[i].clock);
+        if (p->costs->batch_unit < 2 || i < 2 * N_PHASES) continue; /* no lanes, or no block */
+        double edge_us = message_clock_edge_us(&clocks[i].clock);
+        phase->within_us += edge_us;
+        phase->edge_us = (1 - cluster->software.overlap_slowdown) * edge_us;
     }
 }
 
@@ -580,7 +589,8 @@ static void compare_with_none(const ModelCosts *costs, const LayoutCost *none, L
 static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     Arena *work = arena_create();
     Program program = {0};
-    program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch, work);
+    int n_lanes = count_lanes(&costs->cache->request.options);
+    program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch / n_lanes, work);
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out, work};
     price_nodes(&p, work);
@@ -637,6 +647,10 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
+    if (micro_batch % count_lanes(&cache->request.options)) {
+        if (out_reason) *out_reason = "a micro-batch has no multiple of as many sequences as lanes";
+        return NULL;
+    }
     /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
      */
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
@@ -732,7 +746,6 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
         if (node->op == OP_PARAM && at >= 0) costs->n_experts = node->types[0].dims[at];
     }
     costs->n_active_parameters = route_count_active(forward);
-    costs->has_pairs = graph_has_pairs(forward);
 }
 
 static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {
@@ -759,6 +772,8 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     costs->source = graph_source(request->forward);
     costs->vocab = request->vocab;
     count_logical(costs, request->forward);
+    const int n_lanes = count_lanes(&request->options);
+    costs->batch_unit = graph_has_pairs(request->forward) ? 2 : n_lanes;
     costs->cache = ARENA_NEW(arena, struct ModelCostsCache);
     costs->cache->arena = arena;
     costs->cache->request = *request;
@@ -769,7 +784,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     count_masks(costs->cache, thin->graph, thin->n_kinds);
     /* The whole model on one rank must be possible: it is what everything is compared with. */
     const char *reason;
-    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, 1, &reason);
+    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, n_lanes, &reason);
     if (!whole) {
         diag_error(diag, NO_LOC, "%s", reason);
         return NULL;
@@ -778,5 +793,6 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     for (int b = 0; b < costs->n_blocks; b++) {
         costs->model_flops += whole->kinds[costs->kind_of_block[b]].model_flops;
     }
+    costs->model_flops /= n_lanes;
     return costs;
 }

@@ -4,7 +4,8 @@
  * after (final norm, head, loss). The forward graph is thinned to one block per kind, lowered by
  * the planner's own passes for a tensor degree, and every node is priced by its local sizes; so any
  * model that the front end can describe is priced, and by what would really run. The lowering is
- * done for one sequence: with b sequences, what has the batch axis grows b-fold.
+ * done for one sequence, or for one in each lane: with b times as many, what has the batch axis
+ * grows b-fold.
  *
  * Costs depend on (t, c, e, sequence parallel, recomputation, b) only; they are made when first
  * asked for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
@@ -23,8 +24,9 @@ typedef struct PhaseCost {
     double attention_us;  /* attention */
     double memory_us;     /* everything that is bound by memory */
     double collective_us; /* messages of axes t, c and e that nothing hides */
-    double exchange_us;   /* all-to-alls, hidden or not: of these, what is not */
-    double within_us;     /* of exchange_us, what runs beside work of the same phase and part */
+    double within_us;     /* of such messages what runs beside work of the same phase and part */
+    double edge_us;       /* what a chunk's first and last block wait for besides, with lanes */
+    double exchange_us;   /* all-to-alls of experts' rows, hidden or not */
     double beside_us;     /* of exchange_us, what costs nothing beside another micro-batch's work */
     double host_us;       /* what the host waits beyond the device */
     double flops;         /* of products and attention, as run (recomputation counted) */
@@ -133,7 +135,7 @@ typedef struct ModelCosts {
     int64_t seq, vocab, n_parameters, n_trained;
     int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
     int64_t n_experts; /* that e can divide; 0: none */
-    bool has_pairs;    /* rows of the batch are pairs: micro-batches are even */
+    int batch_unit;    /* what a micro-batch has a multiple of: a row, a pair, one for each lane */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;

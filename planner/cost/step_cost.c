@@ -49,6 +49,13 @@ static void add_sum(Sum *sum, const Sum *other) {
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
+/* What the chunk's lanes, which begin and end with it, wait for once. */
+static void add_edge(Sum *sum, const SegmentCost *block) {
+    sum->forward_us += block->forward.edge_us;
+    sum->backward_us += block->backward.edge_us;
+    sum->tensor_us += block->forward.edge_us + block->backward.edge_us;
+}
+
 /* Blocks of one kind from `first` on. */
 static int count_alike(const ModelCosts *costs, int first, int end) {
     int n = costs->n_kinds == 1 ? end - first : 1;
@@ -87,6 +94,7 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
         run = count_alike(costs, b, end);
         add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
     }
+    if (n_blocks > 0) add_edge(&sum, &layout->kinds[costs->kind_of_block[first_block]]);
     if (is_last) add_segment(&sum, &layout->after, update, 1, false);
     frame_cost_add_borders(&sum.frame, layout, x->candidate, global);
     /* The first chunk has its documents already; others get the tokens and look, those between have

@@ -5,7 +5,7 @@
  *   becomes, for each run of about S / parts slots,
  *   route(slots=S/parts, first, count=S) -> dispatch -> products -> combine, and the sum of these
  *
- * Where e divides the experts, hide_exchanges then puts the messages of one run beside the products
+ * Where e divides the experts, hide_messages then puts the messages of one run beside the products
  * of another: but for the first run's way there and the last one's way back all are hidden. Who
  * goes where stays the same to the bit, and so does every row; what is added up of several runs (a
  * token's choices, gradients of weights and of tokens) is added in another order.

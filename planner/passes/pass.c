@@ -142,6 +142,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .recompute = RECOMPUTE_FULL,
                     .zero = moves_messages ? ZERO_PARAMETERS : ZERO_OPTIMIZER,
                     .join_messages = info->run == pass_join_messages,
+                    .lanes = 1 + (info->run == pass_part_batch),
                     .expert_parts = 1 + (info->run == pass_part_slots),
                     .loss_parts =
                         1 + (info->run == pass_part_loss && graph->mesh.size[MESH_C] == 1),

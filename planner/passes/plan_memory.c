@@ -95,9 +95,11 @@ static void keep_outputs(Planner *p) {
     }
 }
 
-/* On a GPU an all-to-all runs beside what follows it (hide_exchanges.c): what it reads has to stay
- * until its result is waited for, or what is written there meanwhile would wait for it. */
+/* On a GPU a message runs beside what follows it in its block, or with lanes in the next one, too
+ * (hide_messages.c): what it reads has to stay until its result is waited for, or what is written
+ * there meanwhile would wait for it. */
 static void keep_sent(Planner *p) {
+    const bool lanes = graph_has_lanes(p->graph);
     int *waited = ARENA_ARRAY(p->arena, int, p->graph->n_nodes + 1); /* by id of a message */
     for (int n = p->graph->n_nodes - 1; n >= 0; n--) {
         const Node *node = p->graph->nodes[n];
@@ -105,10 +107,11 @@ static void keep_sent(Planner *p) {
     }
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const Node *node = p->graph->nodes[n];
-        if (!node_is_exchange(node)) continue;
+        if (!node_overlaps(node)) continue;
         const Node *reader = p->graph->nodes[waited[n]];
         int value = value_index(node->inputs[0]);
         bool here = waited[n] > n && segment_of(reader) == segment_of(node);
+        here &= lanes || reader->block == node->block;
         if (here && p->last_use[value] < reader->id) p->last_use[value] = reader->id;
     }
 }

@@ -198,15 +198,15 @@ static int b_fixed(const SearchSpace *space) {
     return or_free(space->request->micro_batch);
 }
 static int b_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    int rows = space->global_batch / candidate_data(candidate), n = 0;
-    if (!space->costs->has_pairs) return list_divisors(rows, MOST_MICRO_BATCH, out);
-    if (rows % 2 == 0) n = list_divisors(rows / 2, MOST_MICRO_BATCH / 2, out);
-    for (int i = 0; i < n; i++) out[i] *= 2;
+    int rows = space->global_batch / candidate_data(candidate), unit = space->costs->batch_unit;
+    int most = MOST_MICRO_BATCH > unit ? MOST_MICRO_BATCH / unit : 1;
+    int n = rows % unit == 0 ? list_divisors(rows / unit, most, out) : 0;
+    for (int i = 0; i < n; i++) out[i] *= unit;
     return n;
 }
 static bool b_allows(const SearchSpace *space, const Candidate *candidate, int value) {
-    if (space->costs->has_pairs && value % 2 != 0) return false;
-    return value >= 1 && space->global_batch / candidate_data(candidate) % value == 0;
+    return value >= 1 && value % space->costs->batch_unit == 0 &&
+           space->global_batch / candidate_data(candidate) % value == 0;
 }
 
 /* recomputation */

@@ -80,6 +80,14 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     }
 }
 
+/* What the chunk's lanes, which begin and end with it, wait for once. */
+static void add_edge(PipelineChunk *chunk, const SegmentCost *block) {
+    chunk->forward_us += block->forward.edge_us;
+    chunk->backward_us += block->backward.edge_us;
+    chunk->forward_tensor_us += block->forward.edge_us;
+    chunk->backward_tensor_us += block->backward.edge_us;
+}
+
 static void add_share(Share *sum, const Share *other) {
     sum->update_us += other->update_us;
     muon_cost_add(&sum->muon, &other->muon, 1);
@@ -188,6 +196,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         for (int i = 0; i < split[g]; i++, block++) {
             const SegmentCost *kind = &of->layout->kinds[of->costs->kind_of_block[block]];
             add_segment(chunk, &share, update, kind, true);
+            if (i == 0) add_edge(chunk, kind);
         }
         if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after, false);
         if (g + 1 == p * v && path_ends_meet(path)) { /* tied weights are there once */

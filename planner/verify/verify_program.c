@@ -204,7 +204,9 @@ static void check_input(ProgramVerifier *pv, const Node *node) {
     bool sequence = strcmp(name, "tokens") == 0 || strcmp(name, "labels") == 0;
     if (!sequence || plan->context > 0) return;
     const Type *type = &node->types[0];
-    if (type->rank == 2 && type->dims[1] == plan->seq) return;
+    int lane = axis_find(&pv->graph->axes, AXIS_LANE, (int)strlen(AXIS_LANE));
+    bool rows = type->rank == 2 || (type->rank == 3 && type->axes[1] == lane);
+    if (rows && type->dims[type->rank - 1] == plan->seq) return;
     DEFECT(pv, node, "input '%s' is no sequence of %lld, as the plan says", name,
            (long long)plan->seq);
 }

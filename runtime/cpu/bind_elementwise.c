@@ -21,42 +21,26 @@ static int find_kernel_op(OpKind op) {
     return -1;
 }
 
-/* The iteration space of result 0: its local shape, each operand's strides by axis name, and where
- * the elements lie in the tensor of the whole global batch. */
-static void fill_space(const Binding *b, ElementwiseSpec *spec) {
-    const Type *whole = &b->node->types[0], *local = &b->out_local[0];
-    int batch = axis_find(&b->graph->axes, "batch", 5);
-    uint64_t stride = 1;
-    for (int i = 0; i < local->rank; i++) {
-        stride *= (uint64_t)(whole->dims[i] * (local->axes[i] == batch ? b->n_micro : 1));
-    }
+static bool fill_space(const Binding *b, const Expr *expr, ElementwiseSpec *spec) {
+    ElementSpace space;
+    _Static_assert(SPACE_MOST_DIMS <= ELEMENTWISE_MAX_DIMS, "a space has more dimensions");
+    if (!bind_space(b, expr, &space)) return false;
+    spec->n_dims = space.n_dims;
     spec->n_in = b->node->n_inputs;
+    for (int d = 0; d < space.n_dims; d++) {
+        spec->dims[d] = space.dims[d];
+        spec->global_stride[d] = space.stride[d];
+        spec->global_offset[d] = space.offset[d];
+        for (int k = 0; k < spec->n_in; k++) spec->in_stride[k][d] = space.in_stride[k][d];
+    }
     for (int k = 0; k < spec->n_in; k++) {
         spec->in[k] = b->in[k];
         spec->in_dtype[k] = b->in_local[k].dtype;
     }
-    for (int i = 0; i < local->rank; i++) {
-        bool is_batch = local->axes[i] == batch;
-        DimSpan span = bind_span(b, whole, &b->node->shardings[0], i);
-        SpanDims runs;
-        int n = span_dims(&span, local->dims[i], &runs);
-        stride /= (uint64_t)(whole->dims[i] * (is_batch ? b->n_micro : 1));
-        for (int r = 0; r < n; r++, spec->n_dims++) {
-            int at = spec->n_dims;
-            spec->dims[at] = runs.dims[r];
-            spec->global_stride[at] = stride * (uint64_t)runs.step[r];
-            spec->global_offset[at] =
-                r < n - 1 ? 0 : runs.offset + (is_batch ? b->micro * whole->dims[i] : 0);
-            for (int k = 0; k < spec->n_in; k++) {
-                int in = type_find_axis(&b->in_local[k], local->axes[i]);
-                int64_t in_stride = in < 0 ? 0 : bind_stride(&b->in_local[k], in);
-                spec->in_stride[k][at] = in_stride * (r < n - 1 ? runs.dims[1] : 1);
-            }
-        }
-    }
     spec->seed = &cpu_context(b)->state->seed;
     spec->step = &cpu_context(b)->state->step;
     spec->train = &cpu_context(b)->state->train;
+    return true;
 }
 
 static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
@@ -64,7 +48,7 @@ static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
     ElementwiseInstr instructions[EXPR_MAX_INSTRUCTIONS];
     ElementwiseCall *call = ARENA_NEW(b->arena, ElementwiseCall);
     const char *why = "";
-    fill_space(b, &spec);
+    if (!fill_space(b, expr, &spec)) return false;
     for (int n = 0; n < expr->n_instructions; n++) {
         const ExprInstruction *from = &expr->instructions[n];
         ElementwiseInstr *to = &instructions[n];

@@ -16,6 +16,7 @@
 #define RUNTIME_CUDA_CODEGEN_H
 
 #include "ir/expr.h"
+#include "runtime/binding.h"
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/kernels/fused_args.h"
 
@@ -30,16 +31,16 @@ const GeneratedKernel *kernel_cache_get(const KernelCache *cache, int i);
 typedef struct FusedSpec {
     const Expr *expr;
     int n_dims;
-    int64_t dims[MAX_RANK];
+    int64_t dims[SPACE_MOST_DIMS];
     /* Operands that the program does not read are left alone. Strides in elements; 0: broadcast. */
     const void *in[EXPR_MAX_INPUTS];
     DType in_dtype[EXPR_MAX_INPUTS];
-    int64_t in_stride[EXPR_MAX_INPUTS][MAX_RANK];
+    int64_t in_stride[EXPR_MAX_INPUTS][SPACE_MOST_DIMS];
     void *out[MAX_OUTPUTS];
     DType out_dtype[MAX_OUTPUTS];
     /* Dropout: where dimension d lies in the whole (see runtime/cpu/philox.h), the stream of each
      * instruction, and what changes from step to step. */
-    uint64_t global_offset[MAX_RANK], global_stride[MAX_RANK];
+    uint64_t global_offset[SPACE_MOST_DIMS], global_stride[SPACE_MOST_DIMS];
     uint32_t key[EXPR_MAX_INSTRUCTIONS];
     const DeviceState *state;
 } FusedSpec;

@@ -222,7 +222,8 @@ static void synthetic_use(Synthetic model, int n_blocks) {
                                                    .zero_stages = 3,
                                                    .splits_backward = true};
     for (int b = 0; b < n_blocks; b++) kinds[b] = model.n_kinds > 1 ? b % 2 : 0;
-    synthetic_costs = (ModelCosts){.model = "made-up",
+    synthetic_costs = (ModelCosts){.batch_unit = 1,
+                                   .model = "made-up",
                                    .cluster = &synthetic_cluster,
                                    .n_blocks = n_blocks,
                                    .n_kinds = model.n_kinds,

@@ -191,8 +191,8 @@ static void test_many(Arena *arena) {
     memcpy(losses, run.losses, sizeof(losses));
     run_close(&run);
     end_fake();
-    /* Four of a block's six, by each of two ranks. */
-    good = train(&run, &(How){&faster, false, false, 2 * 4 * 2 * 2}, &MANY, DTYPE_BF16) && good;
+    /* A block's six, by each of two ranks. */
+    good = train(&run, &(How){&faster, false, false, 2 * 6 * 2 * 2}, &MANY, DTYPE_BF16) && good;
     for (int s = 0; good && s < STEPS; s++) {
         CHECK(fabs(run.losses[s] - losses[s]) < 1e-3, "step %d: %.7f, not %.7f", s + 1,
               run.losses[s], losses[s]);

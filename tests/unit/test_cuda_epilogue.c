@@ -256,11 +256,12 @@ typedef struct Count {
  * norms (norm_addend.h), and the accumulators of gains and biases (accumulation.h): six biases and
  * two of each norm in a block of GPT, two gains in one of Llama; more are the last norm's and GPT's
  * positions. And q, k and v at once, and the gradients of their weights, with t=2 of two of them
- * (join_products.h); of Llama's, gate and up, too. In f32 not what has gelu. */
+ * in rows of sequences (join_products.h); of Llama's, gate and up, too. In f32 not what has gelu.
+ */
 static const Count COUNTS[] = {
     {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_F32, 22, 3},
     {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 24, 3},
-    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 21, 3},
+    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 22, 3},
     {"models/gpt.lua", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, DTYPE_BF16, 21, 3},
     {"models/llama.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, DTYPE_BF16, 11, 1},
 };

@@ -1,7 +1,7 @@
 /* Captured steps with e, which divides experts, proved and run without a GPU: see cuda_graph.h.
  * Catches rows packed in another order than they are sent in, an all-to-all that a capture orders
  * before what it sends or after what reads it, a group of other ranks, work beside a message that
- * writes what that still sends (hide_exchanges), a run of slots that is another's. */
+ * writes what that still sends (hide_messages), a run of slots that is another's. */
 #include "tests/unit/check.h"
 
 #ifndef HAVE_CUDA

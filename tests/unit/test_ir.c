@@ -64,7 +64,7 @@ static void check_model(const char *path, Mesh mesh) {
     Diag *diag = diag_create();
     check_begin(arena_printf(arena, "%s on t=%d d=%d p=%d: text of every pass reads back the same",
                              path, mesh.size[MESH_T], mesh.size[MESH_D], mesh.size[MESH_P]));
-    const Model *model = model_load(arena, path, settings, 3, 2, diag);
+    const Model *model = model_load(arena, path, settings, 3, 4, diag);
     CHECK(model, "%s", diag_text(diag));
     Graph *graph = model ? model->graph : NULL;
     if (graph) graph->mesh = mesh;

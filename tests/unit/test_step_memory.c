@@ -147,9 +147,9 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
         most = plan->path == PATH_V ? 0.025 : 0.005;
         if (largest == plan->n_stages - 1) least = -0.015;
     }
-    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.09, calls = joins ? 0.15 : 0.12;
+    if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.10, calls = joins ? 0.15 : 0.12;
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
-    if (frozen.key && l->p > 1) most = 0.02, calls = 0.013;
+    if (frozen.key && l->p > 1) most = 0.02, calls = 0.017;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
     int64_t beyond = plan_stage_library_bytes(plan, largest);
@@ -309,7 +309,7 @@ int main(void) {
     };
     Diag *diag = diag_create();
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %, "
-                "with ZeRO-2 and 3 from 2 % below to 9 % above");
+                "with ZeRO-2 and 3 from 2 % below to 10 % above");
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
         compare(&LAYOUTS[i], diag);
     }

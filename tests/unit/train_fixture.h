@@ -34,6 +34,7 @@ static Recompute run_recompute = RECOMPUTE_NONE;
 static int run_frozen_bits = 0;
 static bool run_cudnn_backward = false;
 static int run_vocab_multiple = 0;
+static int run_lanes = 1;
 static int run_loss_parts = 1;
 static bool run_fp8_tensor_cores = false;
 /* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
@@ -97,6 +98,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .recompute = run_recompute,
                                        .frozen_bits = run_frozen_bits,
                                        .vocab_multiple = run_vocab_multiple,
+                                       .lanes = run_lanes,
                                        .loss_parts = run_loss_parts,
                                        .cudnn_backward = run_cudnn_backward,
                                        .fp8_tensor_cores = run_fp8_tensor_cores,

@@ -5,7 +5,7 @@
 #include "tests/unit/train_fixture.h"
 
 #include "frontend/lua/cluster_read.h"
-#include "planner/cost/exchange_clock.h"
+#include "planner/cost/message_clock.h"
 #include "planner/cost/model_cost.h"
 #include "tests/unit/check.h"
 
@@ -169,20 +169,21 @@ static void check_refusal(const char *path, int parts, const char *message) {
 static void test_clock(void) {
     static const double TOOK[] = {10, 20, 15, 5};
     Value reads_first = {0}, reads_message = {0};
+    Attr mesh = attr_string(ATTR_mesh, "e");
     Node nodes[4] = {{.id = 0, .op = OP_MATMUL},
-                     {.id = 1, .op = OP_ALL_TO_ALL, .n_inputs = 1},
+                     {.id = 1, .op = OP_ALL_TO_ALL, .n_inputs = 1, .attrs = &mesh, .n_attrs = 1},
                      {.id = 2, .op = OP_MATMUL},
                      {.id = 3, .op = OP_MATMUL, .n_inputs = 1}};
     Arena *arena = arena_create();
-    ExchangeTimes times = exchange_times_create(&(Graph){.n_nodes = 4}, arena);
-    ExchangeClock clock = {0};
+    MessageTimes times = message_times_create(&(Graph){.n_nodes = 4}, arena);
+    MessageClock clock = {0};
     reads_first.node = &nodes[0], reads_message.node = &nodes[1];
     nodes[1].inputs = &reads_first, nodes[3].inputs = &reads_message;
     check_begin("a message costs what work beside it does not last");
-    for (int i = 0; i < 4; i++) exchange_clock_add(&clock, &times, &nodes[i], TOOK[i]);
+    for (int i = 0; i < 4; i++) message_clock_add(&clock, &times, &nodes[i], TOOK[i]);
     CHECK(clock.us == 35, "ends at %g, not 35", clock.us);
-    CHECK(exchange_clock_hidden_us(&clock) == 15, "%g are hidden, not 15",
-          exchange_clock_hidden_us(&clock));
+    CHECK(message_clock_hidden_us(&clock) == 15, "%g are hidden, not 15",
+          message_clock_hidden_us(&clock));
     check_end();
     arena_destroy(arena);
 }
