@@ -264,18 +264,36 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
     return true;
 }
 
-/* What `node` of another chunk reads of documents is found anew there: the tokens are inputs, which
- * are at hand everywhere, and nothing more crosses the borders. From here on the map says so. */
-static bool find_documents_again(const Node *node, int chunk, ValueMap *map, Graph *out,
-                                 Diag *diag) {
+/* Lanes' rows of inputs, and documents of tokens: made of inputs alone, which are at hand
+ * everywhere.
+ */
+static bool is_of_inputs(const Node *node) {
+    if (node->op == OP_NARROW) return node->inputs[0].node->op == OP_INPUT;
+    if (node->op != OP_DOCUMENTS) return false;
+    const Node *tokens = node->inputs[0].node;
+    return OPS[tokens->op].flags & LEAF || is_of_inputs(tokens);
+}
+
+/* The like of `from` in the chunk, which the map says from here on. */
+static bool find_again(const Node *from, int chunk, ValueMap *map, Graph *out, Diag *diag) {
+    const Node *found = value_map_at(map, node_value((Node *)from, 0))->node;
+    const Node *read = from->inputs[0].node;
+    if (found->chunk == chunk) return true;
+    if (is_of_inputs(read) && !find_again(read, chunk, map, out, diag)) return false;
+    Value input = *value_map_at(map, from->inputs[0]);
+    Node *here = graph_copy_node(out, found, &input, diag);
+    if (!here) return false;
+    here->chunk = chunk;
+    value_map_set_node(map, from, here);
+    return true;
+}
+
+/* What a node of another chunk reads of such is made anew there: nothing more crosses borders. */
+static bool find_all_again(const Node *node, int chunk, ValueMap *map, Graph *out, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
-        const Node *from = node->inputs[i].node, *found = value_map_at(map, node->inputs[i])->node;
-        if (from->op != OP_DOCUMENTS || found->chunk == chunk) continue;
-        if (!(OPS[found->inputs[0].node->op].flags & LEAF)) continue;
-        Node *here = graph_copy_node(out, found, found->inputs, diag);
-        if (!here) return false;
-        here->chunk = chunk;
-        value_map_set_node(map, from, here);
+        const Node *from = node->inputs[i].node;
+        bool again = is_of_inputs(from) && node->op != OP_DOCUMENTS;
+        if (again && !find_again(from, chunk, map, out, diag)) return false;
     }
     return true;
 }
@@ -297,7 +315,7 @@ Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
         int block = in->nodes[n]->block;
         if (block >= ctx->n_blocks) BUG("block %d of %d", block, ctx->n_blocks);
         int chunk = block != NO_BLOCK ? ctx->chunk_of_block[block] : after[n] ? n_chunks - 1 : 0;
-        if (!find_documents_again(in->nodes[n], chunk, &map, out, ctx->diag)) return NULL;
+        if (!find_all_again(in->nodes[n], chunk, &map, out, ctx->diag)) return NULL;
         Node *copy = value_map_copy(&map, in->nodes[n], out, ctx->diag);
         if (!copy) return NULL;
         copy->chunk = chunk;

@@ -245,15 +245,25 @@ static void place(Scheduler *s, const Node *node, double start) {
     s->order[s->n_placed++] = node->id;
 }
 
-/* Gives the section's nodes their places; with `leaves`, but for what has to wait once nothing else
- * is left. How many those are, now the section's first. */
+/* Has a product of the section no place yet? */
+static bool has_products(const Scheduler *s, const Section *section) {
+    bool any = false;
+    for (int k = 0; k < section->n; k++) {
+        int n = section->ids[k];
+        any |= !s->placed[n] && op_multiplies(s->in->nodes[n]->op);
+    }
+    return any;
+}
+
+/* Gives the section's nodes their places; with `leaves`, but for what has to wait once all products
+ * are done. How many those are, now the section's first. */
 static int schedule_section(Scheduler *s, Section *section, bool leaves) {
     uint64_t left = find_needs(s, section);
     int n_left = 0;
     for (const int end = s->n_placed + section->n; s->n_placed < end;) {
         double start = s->now;
         const Node *node = s->in->nodes[find_next(s, section, left, &start)];
-        if (leaves && start > s->now) break;
+        if (leaves && start > s->now && !has_products(s, section)) break;
         if (node_overlaps(node)) left &= ~(s->messages[node->id] & -s->messages[node->id]);
         place(s, node, start);
     }

@@ -140,7 +140,7 @@ static inline void compare_forward(Run *run, Run *cpu) {
     float *ours = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     float *theirs = ARENA_ARRAY(run->arena, float, rows * run->plan->vocab);
     double loss = 0, expected = 0;
-    bool logits = run_loss_parts == 1;
+    bool logits = run_loss_parts == 1 && run_lanes == 1; /* else there are none */
     fill_batch(run->plan, 99, tokens, labels);
     bool done = engine_evaluate(run->engine, tokens, labels, &loss, run->diag) &&
                 engine_evaluate(cpu->engine, tokens, labels, &expected, cpu->diag);

@@ -29,6 +29,9 @@ static void run(void) {
     run_loss_parts = 3; /* of 61 words, filled up to 64 */
     check_layouts(&GPT, ZERO_LAYOUTS, 4);
     run_loss_parts = 1;
+    run_lanes = 2; /* each lane's messages are under way beside the other's work */
+    check_layouts(&GPT, ZERO_LAYOUTS, 6);
+    run_lanes = 1;
 }
 
 int main(void) {
