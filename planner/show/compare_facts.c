@@ -62,6 +62,7 @@ static void add_layout(Comparison *of) {
                facts_count_packed(b).bits);
     add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,
                facts_count_expert_parts(a), facts_count_expert_parts(b));
+    add_values(of, "lanes", "lanes", UNIT_NUMBER, facts_count_lanes(a), facts_count_lanes(b));
     add_values(of, "loss_parts", "parts of the loss", UNIT_NUMBER, facts_count_loss_parts(a, NULL),
                facts_count_loss_parts(b, NULL));
     add_words(of, "loss_scale", "loss scale", scaling_text(of->arena, a),

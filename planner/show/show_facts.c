@@ -6,6 +6,7 @@
 #include "planner/options.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -387,6 +388,15 @@ int facts_count_expert_parts(const Plan *plan) {
         }
     }
     return n_first > 0 ? n_routes / n_first : 1;
+}
+
+int facts_count_lanes(const Plan *plan) {
+    int64_t lanes = 1;
+    for (int p = 0; p < plan->n_programs; p++) {
+        int64_t here = graph_lanes(plan->programs[p].graph);
+        if (here > lanes) lanes = here;
+    }
+    return lanes < INT_MAX ? (int)lanes : INT_MAX;
 }
 
 int facts_count_loss_parts(const Plan *plan, bool *out_twice) {

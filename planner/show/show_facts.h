@@ -79,6 +79,9 @@ PackedFacts facts_count_packed(const Plan *plan);
 /* How many runs the slots of a mixture's experts are cut into; 1 without experts. */
 int facts_count_expert_parts(const Plan *plan);
 
+/* In how many lanes a micro-batch's sequences go through the model (part_batch). */
+int facts_count_lanes(const Plan *plan);
+
 /* In how many parts logits are computed (part_loss). out_twice, if not NULL: in the forward and
  * again in the backward. */
 int facts_count_loss_parts(const Plan *plan, bool *out_twice);

@@ -139,7 +139,12 @@ static void put_layout(StrBuf *out, const Facts *facts) {
         snprintf(text, sizeof(text), "%d bits in blocks", packed.bits);
         html_put_fact(out, "Frozen weights", text);
     }
-    int n_parts = facts_count_expert_parts(plan);
+    int n_parts = facts_count_lanes(plan);
+    if (n_parts > 1) {
+        snprintf(text, sizeof(text), "%d", n_parts);
+        html_put_fact(out, "Lanes of a micro-batch", text);
+    }
+    n_parts = facts_count_expert_parts(plan);
     if (n_parts > 1) {
         snprintf(text, sizeof(text), "%d", n_parts);
         html_put_fact(out, "Runs of experts' slots", text);

@@ -12,6 +12,7 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
+ *   lanes             that a micro-batch's sequences go through the model in
  *   loss_parts        of the positions, whose logits are computed in turn
  *   frozen_weights    {bits, parameters}: those of blocks that are kept in 4 or 8 bits; null: none
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
@@ -133,6 +134,7 @@ static void put_head(json_t *root, const Facts *facts) {
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);
+    json_put_int(root, "lanes", facts_count_lanes(plan));
     json_put_int(root, "loss_parts", facts_count_loss_parts(plan, NULL));
     put_loss_scaling(root, plan);
     json_put_int(root, "zero", plan->zero);

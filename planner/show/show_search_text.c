@@ -72,10 +72,12 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     strbuf_printf(out, "p=%d pipeline%s\n", of->p,
                   of->sequence_parallel ? ", sequence-parallel" : "");
     put_label(out, "schedule");
-    strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n",
+    strbuf_printf(out, "%s, %d chunk%s a stage, %d micro-batch%s of %d sequence%s",
                   schedule_name(of->schedule), of->n_chunks, of->n_chunks == 1 ? "" : "s",
                   of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
                   of->micro_batch == 1 ? "" : "s");
+    if (report->lanes > 1) strbuf_printf(out, " in %d lanes", report->lanes);
+    strbuf_put(out, "\n");
     put_label(out, "recompute");
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
     if (report->loss_parts > 1) {

@@ -160,9 +160,12 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_shape(out, facts);
     put_label(out, "schedule");
     put_name(out, plan->schedule, NAME_COLUMNS);
-    strbuf_printf(out, ", %d chunk%s a stage, %d micro-batch%s of %d sequence%s\n", plan->n_chunks,
+    strbuf_printf(out, ", %d chunk%s a stage, %d micro-batch%s of %d sequence%s", plan->n_chunks,
                   plan->n_chunks == 1 ? "" : "s", plan->n_micro, plan->n_micro == 1 ? "" : "es",
                   plan->micro_batch, plan->micro_batch == 1 ? "" : "s");
+    int n_lanes = facts_count_lanes(plan);
+    if (n_lanes > 1) strbuf_printf(out, " in %d lanes", n_lanes);
+    strbuf_put(out, "\n");
     if (facts_has_bare_chunk(plan)) put_split(out, facts);
     put_label(out, "batch");
     strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,

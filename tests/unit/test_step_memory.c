@@ -153,6 +153,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     if (l->zero >= ZERO_GRADIENTS) least = -0.02, most = 0.10, calls = joins ? 0.15 : 0.12;
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
     if (lanes > 1 && least > -0.003) least = -0.003;
+    if (lanes > 1 && calls < 0.006) calls = 0.006;
     if (frozen.key && l->p > 1) most = 0.02, calls = 0.017;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
     double planned = (double)plan->stages[largest].arena_bytes, error = arena / planned - 1;
