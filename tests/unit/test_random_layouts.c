@@ -24,7 +24,7 @@ typedef struct Pair {
     int n_layers, most_t, global_batch, split[MAX_CHUNKS * MOST_RANKS];
     Layout layout;
     Recompute recompute;
-    int zero, replicas;
+    int zero, replicas, lanes;
 } Pair;
 
 /* low .. high, xorshift64* (Vigna 2016). */
@@ -124,6 +124,7 @@ static void pick_layout(Pair *pair) {
     }
     pair->replicas = pair->zero && pick(pair, 0, 1) ? pick(pair, 2, 3) : 1;
     pair->global_batch *= pair->replicas;
+    pair->lanes = l->micro_batch == 2 && pick(pair, 0, 1) ? 2 : 1;
 }
 
 /* A pair to be made again from its seed alone. */
@@ -143,7 +144,9 @@ static void make_pair(Pair *pair, unsigned seed) {
     run_recompute = pair->recompute; /* part of the name */
     run_zero = pair->zero;
     run_replicas = pair->replicas;
+    run_lanes = pair->lanes;
     layout_name(model, &pair->layout, pair->name, sizeof(pair->name));
+    run_lanes = 1;
     at = strlen(pair->name);
     snprintf(pair->name + at, sizeof(pair->name) - at, " of %d", pair->global_batch);
 }
@@ -171,10 +174,11 @@ static bool check_pair(const Pair *pair) {
     run_zero = pair->zero;
     run_replicas = pair->replicas;
     run_recompute = pair->recompute;
+    run_lanes = pair->lanes;
     bool planned = plan(&run, pair, &pair->layout, true);
     run_recompute = RECOMPUTE_NONE;
     run_zero = 0;
-    run_replicas = 1;
+    run_replicas = run_lanes = 1;
     if (!planned && is_deserved(diag_text(run.diag))) {
         printf("refused: %s: %s", pair->name, diag_text(run.diag));
         check_case_name[0] = '\0'; /* not a case */

@@ -104,18 +104,20 @@ static inline void compare_runs(Run *run, Run *one, int n_steps) {
 
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
     char chunks[16] = "", again[32] = "", zero[16] = "", context[32] = "", replicas[16] = "";
+    char lanes[24] = "";
     if (run_context > 1 || run_experts > 1) {
         snprintf(context, sizeof(context), " c=%d e=%d", run_context, run_experts);
     }
+    if (run_lanes > 1) snprintf(lanes, sizeof(lanes), " in %d lanes", run_lanes);
     if (run_replicas > 1) snprintf(replicas, sizeof(replicas), " r=%d", run_replicas);
     if (run_zero) snprintf(zero, sizeof(zero), " zero %d", run_zero);
     if (l->n_chunks > 1) snprintf(chunks, sizeof(chunks), " x%d", l->n_chunks);
     if (run_recompute != RECOMPUTE_NONE) {
         snprintf(again, sizeof(again), ", recompute %s", recompute_mode_name(run_recompute));
     }
-    int length = snprintf(text, size, "%s: t=%d%s d=%d%s p=%d %s%s%s%s, micro-batch %d%s%s", model,
-                          l->t, context, l->d, replicas, l->p, l->schedule, chunks,
-                          l->sequence_parallel ? " seq" : "", zero, l->micro_batch,
+    int length = snprintf(text, size, "%s: t=%d%s d=%d%s p=%d %s%s%s%s, micro-batch %d%s%s%s",
+                          model, l->t, context, l->d, replicas, l->p, l->schedule, chunks,
+                          l->sequence_parallel ? " seq" : "", zero, l->micro_batch, lanes,
                           l->split ? ", uneven" : "", again);
     return length < 0 ? model : text;
 }
