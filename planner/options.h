@@ -42,14 +42,14 @@ typedef struct PlanOptions {
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */
     const int *split;    /* blocks per chunk in pipeline order, or NULL: balanced by cost */
     int n_split;
-    const char *dump_after;   /* pass name, or NULL */
-    StrBuf *dump;             /* what its graphs are added to */
-    int lanes;                /* that a micro-batch's sequences go through the model in; 0: 1 */
-    int loss_parts;           /* of the positions, whose logits are computed in turn; 0: 1 */
-    int expert_parts;         /* runs that experts' slots are cut into; 0: 1 */
-    bool parts_if_divided;    /* only where e divides the experts: else one run */
+    const char *dump_after;  /* pass name, or NULL */
+    StrBuf *dump;            /* what its graphs are added to */
+    int lanes;               /* that a micro-batch's sequences go through the model in; 0: 1 */
+    int loss_parts;          /* of the positions, whose logits are computed in turn; 0: 1 */
+    int expert_parts;        /* runs that experts' slots are cut into; 0: 1 */
+    bool parts_if_divided;   /* only where e divides the experts: else one run */
     bool waits_for_messages; /* none is begun before its reader (hide_messages) */
-    bool priced;              /* never run: a micro-batch of 1 may be half a pair */
+    bool priced;             /* never run: a micro-batch of 1 may be half a pair */
 } PlanOptions;
 
 /* What the model says about its training; the command line may override. */

@@ -78,9 +78,10 @@ bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *pl
         for (int n = 0; n < graph->n_nodes; n++) found |= is_logits(graph->nodes[n]);
     }
     if (!found) {
-        diag_error(diag, NO_LOC,
-                   "%s: the plan never has all logits, as with --loss-parts; one without it has",
-                   what);
+        diag_error(
+            diag, NO_LOC,
+            "%s: the plan never has all logits, as with --loss-parts or --lanes; one without has",
+            what);
     }
     return found;
 }

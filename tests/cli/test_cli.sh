@@ -61,11 +61,24 @@ works 'and shown' '"loss_parts": 12' show "$folder/parts.plan" --json
 works 'and trained with' 'done ' train "$folder/parts.plan" --data "$0" --steps 2 --save "$folder/parts.safetensors"
 works 'and evaluated' 'perplexity' evaluate "$folder/parts.plan" --data "$0" --load "$folder/parts.safetensors"
 works 'weights are as ever' 'a' generate "${parts[@]}" --load "$folder/parts.safetensors" --prompt a --length 3
-fails 'generate from parts' 2 'generate: the plan never has all logits, as with --loss-parts; one without it has' \
+fails 'generate from parts' 2 'generate: the plan never has all logits, as with --loss-parts or --lanes; one without has' \
     generate "$folder/parts.plan" --load "$folder/parts.safetensors" --prompt a
 fails 'parts of positions that c divides' 2 'c divides the positions already' plan "${parts[@]}" --loss-parts 2 --cp 2
 fails 'too many parts' 2 "--loss-parts: 65 is more than 64" plan "${parts[@]}" --loss-parts 65
 works 'parts where a search looks' 'predicted' plan "${parts[@]}" --cluster h200 --ranks 1 --global-batch 8 --loss-parts 4
+lanes=($model --set layers=2 --mesh t=2 --micro-batch 4 --device cpu)
+works 'lanes' '4 micro-batches of 4 sequences in 2 lanes' plan "${lanes[@]}" --lanes 2 -o "$folder/lanes.plan"
+works 'are proved' 'is sound' check "$folder/lanes.plan"
+works 'and shown' '"lanes": 2' show "$folder/lanes.plan" --json
+works 'and trained with' 'done ' train "$folder/lanes.plan" --data "$0" --steps 2 --save "$folder/lanes.safetensors"
+works 'and evaluated' 'perplexity' evaluate "$folder/lanes.plan" --data "$0" --load "$folder/lanes.safetensors"
+works 'their weights are as ever' 'a' generate $model --set layers=2 --load "$folder/lanes.safetensors" --prompt a --length 3
+fails 'generate in lanes' 2 'generate: the plan never has all logits, as with --loss-parts or --lanes' \
+    generate "$folder/lanes.plan" --load "$folder/lanes.safetensors" --prompt a
+fails 'lanes that differ' 2 'a micro-batch of 4 is no multiple of it' plan "${lanes[@]}" --lanes 3
+fails 'lanes of pairs' 2 'sequences are pairs' plan models/llama.lua --set preference=dpo --lanes 2
+fails 'too many lanes' 2 "--lanes: 17 is more than 16" plan "${lanes[@]}" --lanes 17
+fails 'lanes of a plan' 2 '--lanes' train "$folder/lanes.plan" --data "$0" --lanes 2
 odd=($model --set size=124m --set layers=1 --mesh t=2 --device cuda)
 works 'an odd vocabulary' 'filled up to 25152 words a rank, a multiple of 64' plan "${odd[@]}" -o "$folder/odd.plan"
 works 'is proved' 'is sound' check "$folder/odd.plan"

@@ -69,6 +69,15 @@ run "${words[@]}" --loss-parts 1
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
 result 'and not with all of them' "$([ $? -eq 0 ] || echo "status $status: $err")"
 
+sums=(plan models/llama.lua --set size=70b --set layers=8 --set seq=4096 --cluster h100-dgx --ranks 8 --mesh t=8,d=1
+    --global-batch 16 --precision bf16)
+run "${sums[@]}" --json -o "$folder/sums.plan"
+[[ $status -eq 0 && $out == *'"lanes": 2'* ]]
+result 'two lanes where messages would be waited for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${sums[@]}" --lanes 1 --json
+[[ $status -eq 0 && $out != *'"lanes"'* ]]
+result 'and one where that is said' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+
 # --- what is found ---
 # key NAME: the first value of that key in the JSON on stdout.
 key() { grep -m1 "\"$1\":" "$folder/out" | sed 's/.*: //; s/,$//; s/"//g'; }

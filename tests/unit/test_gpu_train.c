@@ -358,6 +358,10 @@ int main(void) {
         for (int l = 0; done && l < N_LAYOUTS; l++) {
             if (LAYOUTS[l].t <= VARIANTS[v].most_t) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
         }
+        run_lanes = 2;
+        for (int l = 10; done && l <= 12; l++) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
+        check_bits(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[11]);
+        run_lanes = 1;
         run_close(&one);
         check_low(&VARIANTS[v], DTYPE_BF16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[2]);

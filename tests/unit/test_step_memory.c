@@ -139,8 +139,9 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * without what packs them. In frames of a backward in two, values that die make room for others, a
  * little more often than is priced, and next to a head's less often. Borders below which nothing
  * trains carry no gradients, and are priced like others. Graphs of Muon are counted as if hardly
- * any matrix were in a stack, those of LAMB without what takes norms out of vectors. With lanes, what
- * leads to the next block's first message is there while this one's last products run. */
+ * any matrix were in a stack, those of LAMB without what takes norms out of vectors. With
+ * lanes, what leads to the next block's first message is there while this one's last products run.
+ */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
