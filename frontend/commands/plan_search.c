@@ -49,9 +49,9 @@ static bool simulate_best(CliArgs *args, const SearchJob *job, SearchReport *rep
     const Found *best = &report->result->found[report->chosen];
     const Candidate *of = &best->candidate;
     const char *reason;
-    report->layout =
-        model_costs_divided(job->costs, of->t, candidate_c(of), candidate_e(of),
-                            of->sequence_parallel, of->recompute, of->micro_batch, &reason);
+    report->layout = model_costs_divided(job->costs, of->t, candidate_c(of), candidate_e(of),
+                                         of->sequence_parallel, of->recompute, of->micro_batch,
+                                         candidate_lanes(of), &reason);
     if (!report->layout) return true;
     PipelineLoad *load =
         candidate_load(NULL, args->arena, job->costs, report->layout, of, best->split);
@@ -135,40 +135,16 @@ static SearchResult *search_parts(CliArgs *args, SearchJob *job, Diag *diag) {
     return two;
 }
 
-/* Likewise as micro-batches are, and with their sequences in two lanes, of which one's messages
- * hide beside the other's work. */
-static SearchResult *search_lanes(CliArgs *args, SearchJob *job, Diag *diag) {
-    SearchJob again = *job;
-    SearchResult *one = search_parts(args, job, diag), *two = NULL;
-    const SearchRequest *request = &job->request;
-    bool divided = request->t != 1 || request->c != 1 || request->e != 1;
-    bool fixed = cli_given(args, OPT_LANES) || request->micro_batch % 2 == 1;
-    if (!one || fixed || !divided || !job->cluster->software.overlaps_block) return one;
-    Diag *aside = diag_create(); /* sequences may be pairs */
-    again.plan.options.lanes = 2;
-    again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
-    if (again.costs) two = search_layouts(args->arena, again.costs, &again.request, aside);
-    diag_destroy(aside);
-    if (!two || two->n_found == 0) return one;
-    two->seconds += one->seconds;
-    if (one->n_found > 0 && one->found[0].cost.step_us < two->found[0].cost.step_us) {
-        one->seconds = two->seconds;
-        return one;
-    }
-    *job = again;
-    return two;
-}
-
 /* Where nothing fits, once more with logits in parts. */
 static SearchResult *search_all(CliArgs *args, SearchJob *job, Diag *diag) {
     enum { PARTS = 16 };
-    SearchResult *whole = search_lanes(args, job, diag), *parts = NULL;
+    SearchResult *whole = search_parts(args, job, diag), *parts = NULL;
     if (!whole || whole->n_found > 0 || cli_given(args, OPT_LOSS_PARTS)) return whole;
     SearchJob again = *job;
     Diag *aside = diag_create(); /* there may be no logits to cut */
     again.plan.options.loss_parts = PARTS;
     again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
-    if (again.costs) parts = search_lanes(args, &again, aside);
+    if (again.costs) parts = search_parts(args, &again, aside);
     diag_destroy(aside);
     if (!parts || parts->n_found == 0) return whole;
     parts->seconds += whole->seconds;
@@ -187,7 +163,6 @@ int plan_by_search(CliArgs *args) {
         report.request = &job->request;
         report.result = result;
         report.expert_parts = job->plan.options.expert_parts;
-        report.lanes = job->plan.options.lanes;
         report.loss_parts = job->plan.options.loss_parts;
         report.precision = job->plan.options.precision;
         report.frozen_bits = job->plan.options.frozen_bits;

@@ -73,6 +73,7 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
                         .micro_batch = (int)cli_int(args, OPT_MICRO_BATCH, ANY),
                         .schedule = cli_text(args, OPT_SCHEDULE, NULL),
                         .global_batch = (int)cli_int(args, OPT_GLOBAL_BATCH, 0),
+                        .lanes = (int)cli_int(args, OPT_LANES, ANY),
                         .recompute = -1,
                         .zero = -1,
                         .sequence_parallel = cli_given(args, OPT_SEQUENCE_PARALLEL) ? 1 : -1};
@@ -104,7 +105,6 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     options->expert_parts = (int)cli_int(args, OPT_EXPERT_PARTS, 1);
     options->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
     options->vocab_multiple = (int)cli_int(args, OPT_VOCAB_MULTIPLE, 0);
-    options->lanes = (int)cli_int(args, OPT_LANES, 1);
     options->loss_parts = (int)cli_int(args, OPT_LOSS_PARTS, 1);
     if (!plan_precision_from_args(args, options, diag) ||
         !plan_fp8_products_from_args(args, cluster, options, diag) ||

@@ -25,6 +25,7 @@ static Plan *plan_of(CliArgs *args, const SearchJob *job, const Found *found, Ar
     options->schedule = schedule_name(of->schedule);
     options->sequence_parallel = of->sequence_parallel;
     options->recompute = of->recompute;
+    options->lanes = candidate_lanes(of);
     options->zero = of->zero;
     options->join_messages = of->joins_messages;
     options->split = found->split;

@@ -223,7 +223,7 @@ static const char *price_stated(Predictor *predictor, ModelCosts *costs, Run *ru
     if (why) return why;
     const LayoutCost *layout = model_costs_divided(
         costs, candidate->t, candidate->c, candidate_e(candidate), candidate->sequence_parallel,
-        candidate->recompute, candidate->micro_batch, &why);
+        candidate->recompute, candidate->micro_batch, 1, &why);
     if (!layout) return why;
     if (schedule_splits(candidate->schedule)) model_costs_split(costs, layout);
     int *split = ARENA_ARRAY(arena, int, candidate->p * candidate->n_chunks);

@@ -15,7 +15,7 @@
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
-    int t, c, e;
+    int t, c, e, lanes;
     bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
@@ -102,17 +102,13 @@ static Graph *scale_batch(const Graph *graph, int b, Arena *arena) {
     return scaled;
 }
 
-static int count_lanes(const PlanOptions *options) {
-    return options->lanes > 1 ? options->lanes : 1;
-}
-
-static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_parallel,
+static Lowered *lower(ModelCosts *costs, int t, int c, int e, int lanes, bool sequence_parallel,
                       Recompute recompute, bool zero, bool split) {
     struct ModelCostsCache *cache = costs->cache;
     sequence_parallel &= t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
         Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->c == c && known->e == e &&
+        if (known->t == t && known->c == c && known->e == e && known->lanes == lanes &&
             known->sequence_parallel == sequence_parallel && known->recompute == recompute &&
             known->zero == zero && known->split == split) {
             return known;
@@ -121,12 +117,13 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     Lowered lowered = {.t = t,
                        .c = c,
                        .e = e,
+                       .lanes = lanes,
                        .sequence_parallel = sequence_parallel,
                        .recompute = recompute,
                        .zero = zero,
                        .split = split};
     PlanRequest request = cache->request;
-    int n_lanes = count_lanes(&request.options), n_batches = (zero ? 2 : 1) * e * n_lanes;
+    int n_batches = (zero ? 2 : 1) * e * lanes;
     if (n_batches > 1) {
         request.forward = scale_batch(request.forward, n_batches, cache->arena);
     }
@@ -137,7 +134,7 @@ static Lowered *lower(ModelCosts *costs, int t, int c, int e, bool sequence_para
     request.options.sequence_parallel = sequence_parallel;
     request.options.mesh.size[MESH_D] = zero ? 2 : 1;
     request.options.zero = zero;
-    request.options.micro_batch = n_lanes;
+    request.options.micro_batch = request.options.lanes = lanes;
     request.options.global_batch = n_batches;
     request.options.n_chunks = 1;
     request.options.recompute = recompute;
@@ -362,7 +359,7 @@ static void price_nodes(Pricer *p, Arena *work) {
         PhaseCost *phase = clocks[i].phase;
         if (clocks[i].clock.message_us == 0) continue;
         phase->within_us = message_clock_hidden_us(&clocks[i].clock);
-        if (p->costs->batch_unit < 2 || i < 2 * N_PHASES) continue; /* no lanes, or no block */
+        if (p->out->lanes < 2 || i < 2 * N_PHASES) continue; /* lanes of no block */
         double edge_us = message_clock_edge_us(&clocks[i].clock);
         phase->within_us += edge_us;
         phase->edge_us = (1 - cluster->software.overlap_slowdown) * edge_us;
@@ -589,8 +586,8 @@ static void compare_with_none(const ModelCosts *costs, const LayoutCost *none, L
 static void price(ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
     Arena *work = arena_create();
     Program program = {0};
-    int n_lanes = count_lanes(&costs->cache->request.options);
-    program.graph = scale_batch(lowered->plan->programs[0].graph, out->micro_batch / n_lanes, work);
+    int n_more = out->micro_batch / out->lanes;
+    program.graph = scale_batch(lowered->plan->programs[0].graph, n_more, work);
     plan_memory(&program, 1, lowered->plan->cuda, work);
     Pricer p = {costs, lowered, &program, out, work};
     price_nodes(&p, work);
@@ -639,15 +636,15 @@ static void count_lowered_calls(const ModelCosts *costs, const Lowered *lowered,
 
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
-    return model_costs_divided(costs, t, 1, 1, sequence_parallel, recompute, micro_batch,
+    return model_costs_divided(costs, t, 1, 1, sequence_parallel, recompute, micro_batch, 1,
                                out_reason);
 }
 
 const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
-                                      const char **out_reason) {
+                                      int lanes, const char **out_reason) {
     struct ModelCostsCache *cache = costs->cache;
-    if (micro_batch % count_lanes(&cache->request.options)) {
+    if (micro_batch % lanes) {
         if (out_reason) *out_reason = "a micro-batch has no multiple of as many sequences as lanes";
         return NULL;
     }
@@ -655,8 +652,8 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
      */
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
-    const Lowered *lowered =
-        lower(costs, t, c, e, sequence_parallel, priced ? RECOMPUTE_NONE : recompute, false, false);
+    const Lowered *lowered = lower(costs, t, c, e, lanes, sequence_parallel,
+                                   priced ? RECOMPUTE_NONE : recompute, false, false);
     int index = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
@@ -670,7 +667,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
     const LayoutCost *none = NULL;
     if (recompute != RECOMPUTE_NONE) {
         none = model_costs_divided(costs, t, c, e, sequence_parallel, RECOMPUTE_NONE, micro_batch,
-                                   out_reason);
+                                   lanes, out_reason);
         if (!none) return NULL;
         lowered = &cache->lowered[index]; /* the array may have moved */
     }
@@ -679,6 +676,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
     made->cost = (LayoutCost){.t = t,
                               .c = c,
                               .e = e,
+                              .lanes = lanes,
                               .micro_batch = micro_batch,
                               .sequence_parallel = sequence_parallel,
                               .recompute = recompute};
@@ -686,7 +684,7 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
     price(costs, lowered, &made->cost);
-    const Lowered *zero = lower(costs, t, c, e, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, t, c, e, lanes, false, RECOMPUTE_NONE, true, false);
     lowered = &cache->lowered[index];
     made->cost.zero_bytes = zero_bytes(zero);
     count_lowered_calls(costs, lowered, zero, &made->cost);
@@ -703,6 +701,7 @@ static LayoutCost *new_layout(ModelCosts *costs, const Lowered *lowered, Recompu
     *layout = (LayoutCost){.t = lowered->t,
                            .c = lowered->c,
                            .e = lowered->e,
+                           .lanes = lowered->lanes,
                            .micro_batch = micro_batch,
                            .sequence_parallel = lowered->sequence_parallel,
                            .recompute = recompute};
@@ -717,13 +716,13 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
     bool priced = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     Recompute recompute = priced ? RECOMPUTE_NONE : layout->recompute;
-    int t = layout->t, c = layout->c, e = layout->e;
-    const Lowered *lowered = lower(costs, t, c, e, sp, recompute, false, true);
+    int t = layout->t, c = layout->c, e = layout->e, lanes = layout->lanes;
+    const Lowered *lowered = lower(costs, t, c, e, lanes, sp, recompute, false, true);
     int index = (int)(lowered - costs->cache->lowered);
     if (!lowered->plan) return;
     LayoutCost *split = new_layout(costs, lowered, layout->recompute, layout->micro_batch);
     price(costs, lowered, split);
-    const Lowered *zero = lower(costs, t, c, e, false, RECOMPUTE_NONE, true, false);
+    const Lowered *zero = lower(costs, t, c, e, lanes, false, RECOMPUTE_NONE, true, false);
     split->zero_bytes = layout->zero_bytes;
     count_lowered_calls(costs, &costs->cache->lowered[index], zero, split);
     split->before.model_flops = layout->before.model_flops;
@@ -772,8 +771,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     costs->source = graph_source(request->forward);
     costs->vocab = request->vocab;
     count_logical(costs, request->forward);
-    const int n_lanes = count_lanes(&request->options);
-    costs->batch_unit = graph_has_pairs(request->forward) ? 2 : n_lanes;
+    costs->has_pairs = graph_has_pairs(request->forward);
     costs->cache = ARENA_NEW(arena, struct ModelCostsCache);
     costs->cache->arena = arena;
     costs->cache->request = *request;
@@ -784,7 +782,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     count_masks(costs->cache, thin->graph, thin->n_kinds);
     /* The whole model on one rank must be possible: it is what everything is compared with. */
     const char *reason;
-    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, n_lanes, &reason);
+    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, 1, &reason);
     if (!whole) {
         diag_error(diag, NO_LOC, "%s", reason);
         return NULL;
@@ -793,6 +791,5 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     for (int b = 0; b < costs->n_blocks; b++) {
         costs->model_flops += whole->kinds[costs->kind_of_block[b]].model_flops;
     }
-    costs->model_flops /= n_lanes;
     return costs;
 }

@@ -7,8 +7,8 @@
  * done for one sequence, or for one in each lane: with b times as many, what has the batch axis
  * grows b-fold.
  *
- * Costs depend on (t, c, e, sequence parallel, recomputation, b) only; they are made when first
- * asked for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
+ * Costs depend on (t, c, e, sequence parallel, recomputation, b, lanes) only; they are made when
+ * first asked for and kept. Data, pipeline and chunk degrees are arithmetic on top (step_cost.h).
  */
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H
@@ -107,7 +107,7 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 typedef struct LayoutCost {
     const struct LayoutCost
         *split; /* the same with backwards in two; NULL: not asked for, or none */
-    int t, c, e, micro_batch;
+    int t, c, e, lanes, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
     SegmentCost before, after;
@@ -135,7 +135,7 @@ typedef struct ModelCosts {
     int64_t seq, vocab, n_parameters, n_trained;
     int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
     int64_t n_experts; /* that e can divide; 0: none */
-    int batch_unit;    /* what a micro-batch has a multiple of: a row, a pair, one for each lane */
+    bool has_pairs;    /* rows of the batch are pairs: micro-batches are even */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;
@@ -150,10 +150,10 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason);
 /* The same with c ranks that divide each sequence, and e that divide experts and the batch; b is a
- * rank's micro-batch. */
+ * rank's micro-batch, whose sequences are in so many lanes. */
 const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
-                                      const char **out_reason);
+                                      int lanes, const char **out_reason);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout);

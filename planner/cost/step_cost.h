@@ -20,7 +20,11 @@ typedef struct Candidate {
     int c, e;            /* context and expert degree; 0: 1 */
     bool joins_messages; /* of a block, with ZeRO-2 and 3 */
     int r;               /* replicas of what ZeRO divides; 0: 1 */
+    int lanes;           /* that a micro-batch's sequences go through the model in; 0: 1 */
 } Candidate;
+static inline int candidate_lanes(const Candidate *candidate) {
+    return candidate->lanes > 1 ? candidate->lanes : 1;
+}
 static inline ZeroChoice candidate_zero(const Candidate *candidate) {
     return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1};
 }

@@ -1,10 +1,10 @@
 /* Search: every way to divide a model over a cluster's ranks, priced, pruned and ranked.
  *
  * The space is a table of axes (search_axes.c): tensor, pipeline and data degree, chunks,
- * micro-batch, schedule, recomputation, ZeRO stage, sequence parallelism. What the user fixed stays
- * fixed. Candidates that cannot be (divisibility, memory) are pruned exactly, the rest ranked by
- * step_cost, the finalists simulated. Deterministic: the same request gives the same answer on any
- * number of cores.
+ * micro-batch, schedule, recomputation, ZeRO stage, sequence parallelism, lanes. What the user
+ * fixed stays fixed. Candidates that cannot be (divisibility, memory) are pruned exactly, the rest
+ * ranked by step_cost, the finalists simulated. Deterministic: the same request gives the same
+ * answer on any number of cores.
  */
 #ifndef PLANNER_SEARCH_SEARCH_H
 #define PLANNER_SEARCH_SEARCH_H
@@ -25,6 +25,7 @@ typedef struct SearchRequest {
     int zero;                  /* ZeroStage, or -1 */
     int messages;              /* with ZeRO-2 and 3, of 1: each weight, 2: a block; or ANY */
     int sequence_parallel;     /* 0, 1, or -1 */
+    int lanes;                 /* ANY: 1, or 2 where messages would be waited for */
     double memory_limit_bytes; /* per device; 0: the cluster's */
     int n_top;                 /* how many to return; 0: 10 */
     int most_simulated;        /* of the fastest, by their estimates; 0: 512 */

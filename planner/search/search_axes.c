@@ -197,15 +197,20 @@ static void b_set(const SearchSpace *space, Candidate *candidate, int value) {
 static int b_fixed(const SearchSpace *space) {
     return or_free(space->request->micro_batch);
 }
+/* A pair, or a row for each lane that there is to be. */
+static int batch_unit(const SearchSpace *space) {
+    int lanes = space->request->lanes;
+    return space->costs->has_pairs ? 2 : lanes > 1 ? lanes : 1;
+}
 static int b_values(const SearchSpace *space, const Candidate *candidate, int *out) {
-    int rows = space->global_batch / candidate_data(candidate), unit = space->costs->batch_unit;
+    int rows = space->global_batch / candidate_data(candidate), unit = batch_unit(space);
     int most = MOST_MICRO_BATCH > unit ? MOST_MICRO_BATCH / unit : 1;
     int n = rows % unit == 0 ? list_divisors(rows / unit, most, out) : 0;
     for (int i = 0; i < n; i++) out[i] *= unit;
     return n;
 }
 static bool b_allows(const SearchSpace *space, const Candidate *candidate, int value) {
-    return value >= 1 && value % space->costs->batch_unit == 0 &&
+    return value >= 1 && value % batch_unit(space) == 0 &&
            space->global_batch / candidate_data(candidate) % value == 0;
 }
 
@@ -258,6 +263,28 @@ static bool is_flag(const SearchSpace *space, const Candidate *candidate, int va
 }
 static const char *flag_name(int value) {
     return value ? "on" : "off";
+}
+
+/* lanes: where there are messages within layers for them to hide */
+static int l_get(const Candidate *candidate) {
+    return candidate_lanes(candidate);
+}
+static void l_set(const SearchSpace *space, Candidate *candidate, int value) {
+    (void)space;
+    candidate->lanes = value;
+}
+static int l_fixed(const SearchSpace *space) {
+    return or_free(space->request->lanes);
+}
+static bool l_allows(const SearchSpace *space, const Candidate *candidate, int value) {
+    bool pairs = space->costs->has_pairs;
+    return value == 1 || (value > 1 && !pairs && candidate->micro_batch % value == 0);
+}
+static int l_values(const SearchSpace *space, const Candidate *candidate, int *out) {
+    bool divided = candidate->t > 1 || candidate_c(candidate) > 1 || candidate_e(candidate) > 1;
+    bool hides = divided && space->costs->cluster->software.overlaps_block;
+    out[0] = 1, out[1] = 2;
+    return hides && l_allows(space, candidate, 2) ? 2 : 1;
 }
 
 /* schedule: one stage leaves nothing to choose, and one chunk is never interleaved */
@@ -420,6 +447,8 @@ const SearchAxis SEARCH_AXES[] = {
      r_values, r_allows, r_name},
     {"sequence-parallel", "--sequence-parallel", false, "it is on or off", sp_get, sp_set, sp_fixed,
      sp_values, is_flag, flag_name},
+    {"lanes", "--lanes", false, "they must divide the micro-batch, which has no pairs", l_get,
+     l_set, l_fixed, l_values, l_allows, NULL},
     {"schedule", "--schedule", false,
      "interleaved and zb-chunked need micro-batches in multiples of p, zb-v two chunks a stage, "
      "others one, and zb-* no full recomputation",
@@ -436,7 +465,7 @@ const SearchAxis SEARCH_AXES[] = {
      k_set, k_fixed, k_values, k_allows, NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
-const int SEARCH_LAYOUT_AXES = 8;
+const int SEARCH_LAYOUT_AXES = 9;
 
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
     return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);

@@ -8,7 +8,7 @@
 /* Layouts asked for, by what they depend on: open addressing. */
 typedef struct LayoutSlot {
     bool used;
-    int t, c, e, micro_batch, recompute, sequence_parallel;
+    int t, c, e, micro_batch, recompute, sequence_parallel, lanes;
     const LayoutCost *layout; /* NULL: the model cannot be divided like this */
 } LayoutSlot;
 
@@ -26,24 +26,26 @@ static void refuse(SearchRecords *records, int t, const char *reason) {
 static const LayoutCost *find_layout(SearchRecords *records, const Candidate *c) {
     uint32_t at = ((uint32_t)c->t * 1000003u + (uint32_t)c->micro_batch * 8191u +
                    (uint32_t)c->recompute * 131u + (uint32_t)candidate_c(c) * 17u +
-                   (uint32_t)candidate_e(c) * 257u + c->sequence_parallel) %
+                   (uint32_t)candidate_e(c) * 257u + (uint32_t)candidate_lanes(c) * 65537u +
+                   c->sequence_parallel) %
                   LAYOUT_SLOTS;
     for (;; at = (at + 1) % LAYOUT_SLOTS) {
         LayoutSlot *slot = &records->layouts[at];
         if (!slot->used) break;
         if (slot->t == c->t && slot->c == candidate_c(c) && slot->e == candidate_e(c) &&
             slot->micro_batch == c->micro_batch && slot->recompute == (int)c->recompute &&
-            slot->sequence_parallel == c->sequence_parallel) {
+            slot->sequence_parallel == c->sequence_parallel && slot->lanes == candidate_lanes(c)) {
             return slot->layout;
         }
     }
     const char *reason = NULL;
-    const LayoutCost *layout =
-        model_costs_divided(records->costs, c->t, candidate_c(c), candidate_e(c),
-                            c->sequence_parallel, c->recompute, c->micro_batch, &reason);
+    const LayoutCost *layout = model_costs_divided(
+        records->costs, c->t, candidate_c(c), candidate_e(c), c->sequence_parallel, c->recompute,
+        c->micro_batch, candidate_lanes(c), &reason);
     const SearchRequest *request = records->space.request;
     bool may = (candidate_c(c) == 1 || request->c != ANY) && /* else t is not to blame */
-               (candidate_e(c) == 1 || request->e != ANY);
+               (candidate_e(c) == 1 || request->e != ANY) &&
+               (candidate_lanes(c) == 1 || request->lanes != ANY);
     if (!layout && may)
         refuse(records, c->t, reason ? reason : "the model cannot be divided like this");
     if (records->n_layouts >= LAYOUT_SLOTS / 2) return layout; /* asked again, not kept */
@@ -55,6 +57,7 @@ static const LayoutCost *find_layout(SearchRecords *records, const Candidate *c)
                                         c->micro_batch,
                                         (int)c->recompute,
                                         c->sequence_parallel,
+                                        candidate_lanes(c),
                                         layout};
     return layout;
 }

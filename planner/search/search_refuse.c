@@ -317,7 +317,8 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
     there.n_ranks = n_ranks;
     if (least.zero < 0) least.zero = costs->cluster->software.zero_stages;
     SearchRequest first = least;
-    if (first.micro_batch == ANY) first.micro_batch = costs->batch_unit;
+    if (first.micro_batch == ANY)
+        first.micro_batch = costs->has_pairs ? 2 : first.lanes > 1 ? first.lanes : 1;
     if (first.recompute < 0) first.recompute = RECOMPUTE_FULL;
     if (request_fits(costs, &there, &first, limit_bytes, &graphs_aside)) return true;
     return graphs_aside && request_fits(costs, &there, &least, limit_bytes, &ignored);

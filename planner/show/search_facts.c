@@ -60,7 +60,7 @@ void memory_put_parts(StrBuf *out, const StepCost *cost) {
 
 const char *layout_text(const Candidate *candidate, char *text) {
     char chunks[16] = "", recompute[32] = "", zero[32] = "", context[16] = "";
-    char experts[16] = "", replicas[16] = "";
+    char experts[16] = "", replicas[16] = "", lanes[24] = "";
     if (candidate->c > 1) snprintf(context, sizeof(context), " c=%d", candidate->c);
     if (candidate->e > 1) snprintf(experts, sizeof(experts), " e=%d", candidate->e);
     if (candidate->r > 1) snprintf(replicas, sizeof(replicas), " r=%d", candidate->r);
@@ -72,9 +72,10 @@ const char *layout_text(const Candidate *candidate, char *text) {
         snprintf(zero, sizeof(zero), ", ZeRO-%d%s", candidate->zero,
                  candidate->joins_messages ? " by block" : "");
     }
-    snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d%s p=%d, %s%s, b=%d%s%s%s", candidate->t, context,
+    if (candidate->lanes > 1) snprintf(lanes, sizeof(lanes), " in %d lanes", candidate->lanes);
+    snprintf(text, LAYOUT_TEXT, "t=%d%s%s d=%d%s p=%d, %s%s, b=%d%s%s%s%s", candidate->t, context,
              experts, candidate->d, replicas, candidate->p, schedule_name(candidate->schedule),
-             chunks, candidate->micro_batch, recompute, zero,
+             chunks, candidate->micro_batch, lanes, recompute, zero,
              candidate->sequence_parallel ? ", sp" : "");
     return text;
 }
@@ -115,12 +116,13 @@ void layout_put_columns(StrBuf *out, const Candidate *of, const char *step) {
     if (of->zero) snprintf(zero, sizeof(zero), "Z%d%s", of->zero, of->joins_messages ? "b" : "");
     strbuf_printf(out, "%3d %4d %4d %-15s %2d %-4s ", of->t, of->d, of->p, schedule,
                   of->micro_batch, RECOMPUTES[of->recompute % N_RECOMPUTES]);
-    bool alone = !of->sequence_parallel && of->c <= 1 && of->e <= 1 && of->r <= 1;
+    bool alone = !of->sequence_parallel && of->c <= 1 && of->e <= 1 && of->r <= 1 && of->lanes <= 1;
     strbuf_printf(&more, alone ? "%s" : "%-3s", zero);
     if (of->sequence_parallel) strbuf_put(&more, "sp");
     if (of->c > 1) strbuf_printf(&more, " c%d", of->c);
     if (of->e > 1) strbuf_printf(&more, " e%d", of->e);
     if (of->r > 1) strbuf_printf(&more, " r%d", of->r);
+    if (of->lanes > 1) strbuf_printf(&more, " l%d", of->lanes);
     enum { MORE_COLUMNS = 5, STEP_COLUMNS = 8 };
     int left = MORE_COLUMNS + STEP_COLUMNS - (int)strlen(more.text);
     strbuf_printf(out, "%s %*s", more.text, left > 0 ? left : 0, step);

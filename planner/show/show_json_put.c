@@ -46,6 +46,7 @@ void json_put_candidate(json_t *object, const Candidate *candidate) {
     json_put_int(object, "chunks", candidate->n_chunks);
     json_put_int(object, "micro_batch", candidate->micro_batch);
     json_put_int(object, "micro_batches", candidate->n_micro);
+    if (candidate->lanes > 1) json_put_int(object, "lanes", candidate->lanes);
     json_put_name(object, "recompute", recompute_mode_name(candidate->recompute));
     json_put_int(object, "zero", candidate->zero);
     if (candidate->zero >= ZERO_GRADIENTS) {

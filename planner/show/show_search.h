@@ -20,7 +20,6 @@ typedef struct SearchReport {
     ModelCosts *costs;
     const SearchRequest *request;
     const SearchResult *result; /* n_found > 0 */
-    int lanes;                  /* of a micro-batch's sequences, of all layouts; 0: 1 */
     int loss_parts;             /* of positions, whose logits are computed in turn; 0: 1 */
     int expert_parts;           /* runs of experts' slots, of all layouts with e; 0: 1 */
     DType precision;            /* of products, by whose peak utilisation is measured */

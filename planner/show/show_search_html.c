@@ -103,8 +103,8 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     snprintf(text, sizeof(text), "%d of %d sequence%s, times %s=%d", of->n_micro, of->micro_batch,
              of->micro_batch == 1 ? "" : "s", mesh_batch_name(&mesh), candidate_data(of));
     html_put_fact(out, "Micro-batches", text);
-    snprintf(text, sizeof(text), "%d", facts->report->lanes);
-    if (facts->report->lanes > 1) html_put_fact(out, "Lanes of a micro-batch", text);
+    snprintf(text, sizeof(text), "%d", of->lanes);
+    if (of->lanes > 1) html_put_fact(out, "Lanes of a micro-batch", text);
     html_put_fact(out, "Recomputation", recompute_mode_name(of->recompute));
     snprintf(text, sizeof(text), "%d: %s divided over d%s", of->zero, zero_stage_text(of->zero),
              zero_replicas_text(of->c > 1, of->e > 1));

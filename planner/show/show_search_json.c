@@ -28,7 +28,6 @@
  *     unusual          null, or what lies outside the range in which predictions were validated
  *   split              blocks per chunk in pipeline order, of the best
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
- *   lanes              if more than 1: of a micro-batch's sequences, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
  *   currency, price_per_device_hour, days_tokens
@@ -171,7 +170,6 @@ void show_search_json(StrBuf *out, const SearchReport *report) {
     json_put_candidate(root, best);
     put_figures(root, facts, &facts->best);
     if (best->e > 1) json_put_int(root, "expert_parts", report->expert_parts);
-    if (report->lanes > 1) json_put_int(root, "lanes", report->lanes);
     if (report->loss_parts > 1) json_put_int(root, "loss_parts", report->loss_parts);
     json_t *split = json_put_new(root, "split", json_array());
     for (int i = 0; facts->best.found->split && i < best->p * best->n_chunks; i++) {

@@ -76,7 +76,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
                   schedule_name(of->schedule), of->n_chunks, of->n_chunks == 1 ? "" : "s",
                   of->n_micro, of->n_micro == 1 ? "" : "es", of->micro_batch,
                   of->micro_batch == 1 ? "" : "s");
-    if (report->lanes > 1) strbuf_printf(out, " in %d lanes", report->lanes);
+    if (of->lanes > 1) strbuf_printf(out, " in %d lanes", of->lanes);
     strbuf_put(out, "\n");
     put_label(out, "recompute");
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
@@ -179,7 +179,7 @@ static void put_row(StrBuf *out, const LayoutFacts *of) {
 static void put_others(StrBuf *out, const SearchFacts *facts) {
     if (facts->n_others == 0) return;
     put_rows_head(out, "Runners-up (b: micro-batch, rec.: recomputation, Z1 to Z3: ZeRO, sp: "
-                       "sequence-parallel)");
+                       "sequence-parallel, l2: lanes)");
     for (int i = 0; i < facts->n_others; i++) put_row(out, &facts->others[i]);
 }
 

@@ -198,8 +198,8 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 /* Sequences are too short for c. */
 const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
-                                      const char **out_reason) {
-    if (c > 1 || e > 1) BUG("made-up costs with c=%d, e=%d", c, e);
+                                      int lanes, const char **out_reason) {
+    if (c > 1 || e > 1 || lanes > 1) BUG("made-up costs with c=%d, e=%d, lanes=%d", c, e, lanes);
     return model_costs_at(costs, t, sequence_parallel, recompute, micro_batch, out_reason);
 }
 
@@ -222,8 +222,7 @@ static void synthetic_use(Synthetic model, int n_blocks) {
                                                    .zero_stages = 3,
                                                    .splits_backward = true};
     for (int b = 0; b < n_blocks; b++) kinds[b] = model.n_kinds > 1 ? b % 2 : 0;
-    synthetic_costs = (ModelCosts){.batch_unit = 1,
-                                   .model = "made-up",
+    synthetic_costs = (ModelCosts){.model = "made-up",
                                    .cluster = &synthetic_cluster,
                                    .n_blocks = n_blocks,
                                    .n_kinds = model.n_kinds,

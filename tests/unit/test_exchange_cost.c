@@ -41,7 +41,7 @@ static const LayoutCost *layout_with(const ClusterSoftware *software, ModelCosts
     const char *why = "";
     ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
     const LayoutCost *layout =
-        model_costs_divided(costs, 1, 1, EXPERT_RANKS, false, RECOMPUTE_NONE, 1, &why);
+        model_costs_divided(costs, 1, 1, EXPERT_RANKS, false, RECOMPUTE_NONE, 1, 1, &why);
     CHECK(layout, "%s", why);
     if (out_costs) *out_costs = costs;
     diag_destroy(diag);

@@ -210,7 +210,7 @@ static const SegmentCost *price(Arena *arena, const char *software, int parts, M
     const char *why = "";
     ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
     const LayoutCost *of =
-        costs ? model_costs_divided(costs, 1, 1, 8, false, RECOMPUTE_NONE, 1, &why) : NULL;
+        costs ? model_costs_divided(costs, 1, 1, 8, false, RECOMPUTE_NONE, 1, 1, &why) : NULL;
     CHECK(of, "%s%s", diag_text(diag), why);
     diag_destroy(diag);
     return of ? &of->kinds[0] : NULL;

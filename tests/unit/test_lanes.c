@@ -74,7 +74,7 @@ static void check_dropout(void) {
     Run one;
     bool done = train_gpt(&one, &alone);
     for (size_t i = 0; i < sizeof(DROPPED) / sizeof(DROPPED[0]); i++) {
-        char text[128];
+        char text[192];
         Run run;
         run_lanes = DROPPED[i].lanes, run_context = DROPPED[i].context;
         check_begin(layout_name("dropout", &DROPPED[i].layout, text, sizeof(text)));
@@ -213,13 +213,12 @@ static void check_price(const char *size, int t, bool sequence_parallel, int lan
                                            .n_chunks = 1,
                                            .schedule = "1f1b",
                                            .precision = DTYPE_BF16,
-                                           .lanes = lanes,
                                            .cuda = true,
                                            .seed = 1}};
         ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
-        const LayoutCost *of =
-            costs ? model_costs_divided(costs, t, 1, 1, sequence_parallel, RECOMPUTE_NONE, 2, &why)
-                  : NULL;
+        const LayoutCost *of = costs ? model_costs_divided(costs, t, 1, 1, sequence_parallel,
+                                                           RECOMPUTE_NONE, 2, lanes, &why)
+                                     : NULL;
         CHECK(of, "%s%s", diag_text(diag), why);
         const Device device = device_of_cluster(cluster, DTYPE_BF16);
         ProgramCost planned = cost_program(run.plan, 0, &device, arena);

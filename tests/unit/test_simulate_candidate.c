@@ -161,8 +161,8 @@ static void test_software(PipelineSim *sim, Diag *diag) {
     check_begin("software: hiding messages and gradients takes less than waiting for them");
     Pair pair;
     double us[4], data_us[4], pipeline_us[4];
-    Candidate candidate = {8, 8, 16,    1, 1, 64,    schedule_number("1f1b"),
-                           0, 0, false, 1, 1, false, 1};
+    Candidate candidate = {8,     8, 16, 1,     1, 64, schedule_number("1f1b"), 0, 0,
+                           false, 1, 1,  false, 1, 1};
     synthetic_use(SYNTHETIC_175B, 96);
     for (int software = 0; software < 4; software++) {
         synthetic_cluster.software.overlaps_gradients = software & 1;
@@ -183,7 +183,8 @@ static void test_software(PipelineSim *sim, Diag *diag) {
 static void test_cards(PipelineSim *sim) {
     check_begin("stages that share a network card wait for it");
     Pair pair;
-    Candidate candidate = {2, 8, 1, 1, 1, 32, schedule_number("1f1b"), 0, 0, false, 1, 1, false, 1};
+    Candidate candidate = {2,     8, 1, 1,     1, 32, schedule_number("1f1b"), 0, 0,
+                           false, 1, 1, false, 1, 1};
     const char *reason;
     synthetic_use(EQUAL, 96);
     const LayoutCost *layout = model_costs_at(&synthetic_costs, 2, false, 0, 1, &reason);

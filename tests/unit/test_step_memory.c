@@ -84,7 +84,7 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
     const char *reason = "";
     if (x.costs) {
         x.layout = model_costs_divided(x.costs, l->t, context, experts, l->sequence_parallel,
-                                       l->recompute, l->b, &reason);
+                                       l->recompute, l->b, lanes, &reason);
     }
     if (!x.layout) BUG("%s %s", diag_text(diag), reason);
     if (schedule_splits(schedule_find(l->schedule))) model_costs_split(x.costs, x.layout);
@@ -102,7 +102,8 @@ static Priced price(Arena *arena, const Layout *l, const Model *thin, Diag *diag
                               .sequence_parallel = l->sequence_parallel,
                               .c = context,
                               .e = experts,
-                              .r = replicas};
+                              .r = replicas,
+                              .lanes = lanes};
     if (!split_blocks(x.costs, x.layout, candidate_path(&x.candidate), l->v, false, x.split))
         BUG("no split");
     step_memory(x.costs, x.layout, &x.candidate, x.split, &x.cost);
