@@ -110,7 +110,8 @@ static bool is_rows(const RankContext *rank, const Node *node, const Type *local
     if (local->rank == 2) return local->dims[0] == rows;
     return local->rank == 3 &&
            local->axes[1] == axis_find(axes, AXIS_LANE, (int)strlen(AXIS_LANE)) &&
-           node->types[0].dims[1] == lanes && lanes <= rows && local->dims[0] * lanes == rows;
+           node->types[0].dims[1] == lanes && lanes > 0 && rows % lanes == 0 &&
+           local->dims[0] == rows / lanes;
 }
 
 static bool emit_input(const Walk *walk, const Node *node, const Task *task) {

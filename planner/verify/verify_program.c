@@ -205,10 +205,17 @@ static void check_input(ProgramVerifier *pv, const Node *node) {
     if (!sequence || plan->context > 0) return;
     const Type *type = &node->types[0];
     int lane = axis_find(&pv->graph->axes, AXIS_LANE, (int)strlen(AXIS_LANE));
-    bool rows = type->rank == 2 || (type->rank == 3 && type->axes[1] == lane);
-    if (rows && type->dims[type->rank - 1] == plan->seq) return;
-    DEFECT(pv, node, "input '%s' is no sequence of %lld, as the plan says", name,
-           (long long)plan->seq);
+    bool lanes = type->rank == 3 && type->axes[1] == lane;
+    if ((!lanes && type->rank != 2) || type->dims[type->rank - 1] != plan->seq) {
+        DEFECT(pv, node, "input '%s' is no sequence of %lld, as the plan says", name,
+               (long long)plan->seq);
+        return;
+    }
+    int64_t rows = (int64_t)plan->micro_batch * mesh_batch_parts(&plan->mesh);
+    int64_t n_lanes = lanes ? type->dims[1] : 1;
+    if (n_lanes > 0 && rows % n_lanes == 0 && type->dims[0] == rows / n_lanes) return;
+    DEFECT(pv, node, "input '%s' has %lld sequences in each of %lld lanes, a micro-batch %lld",
+           name, (long long)type->dims[0], (long long)n_lanes, (long long)rows);
 }
 
 bool verify_program(Verifier *v, int stage) {

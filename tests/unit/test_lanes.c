@@ -111,6 +111,30 @@ static void check_refused(void) {
     }
 }
 
+/* A plan whose input has more lanes than its micro-batch has sequences for. */
+static void check_damaged(void) {
+    const Layout alone = {1, 1, 1, 4, 1, "1f1b", false, NULL, 0};
+    Run run;
+    check_begin("lanes that a micro-batch has no sequences for");
+    run_lanes = 2;
+    bool done = run_plan(&run, "models/gpt.lua", NULL, 0, &alone, 4, true);
+    run_lanes = 1;
+    CHECK(done, "%s", diag_text(run.diag));
+    for (int n = 0; done && n < run.plan->programs[0].graph->n_nodes; n++) {
+        Node *node = run.plan->programs[0].graph->nodes[n];
+        if (node->op == OP_INPUT) node->types[0].dims[1] = 3;
+    }
+    if (done) {
+        CHECK(
+            !verify_plan(run.plan, run.diag) &&
+                strstr(diag_text(run.diag), "has 2 sequences in each of 3 lanes, a micro-batch 4"),
+            "%s", diag_text(run.diag));
+        CHECK(!run_start(&run), "it was started");
+    }
+    run_close(&run);
+    check_end();
+}
+
 /* --- what a lane's messages lie beside --- */
 
 static bool reads(const Node *node, const Node *from) {
@@ -241,6 +265,7 @@ static void check_price(const char *size, int t, bool sequence_parallel, int lan
 
 int main(void) {
     check_refused();
+    check_damaged();
     check_order(false);
     check_order(true);
     for (int lanes = 1; lanes <= 2; lanes++) {
