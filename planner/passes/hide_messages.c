@@ -2,18 +2,18 @@
  *
  * Messages are those among the ranks that divide a layer, over t, c and e. Within one block of one
  * task nodes are put in the order in which a rank with one stream for work and one for messages
- * would best begin them (list scheduling, Graham 1969): what the message waits for that can soonest
- * begin comes first, and while that itself waits, what can be done without: products of weights'
- * gradients, the shared expert, the other parts of the slots (part_slots.c), the other lanes
- * (part_batch.c). Of as much work left the first message is first; so nodes of one kind keep their
- * order, and what is added up is added in the same order. Every rank, which runs the same program,
- * has the same order of messages.
+ * would best begin them (list scheduling, Graham 1969). First comes what a message waits for that
+ * needs no more products, then what the first message in line waits for, and while that itself
+ * waits, what can be done without: products of weights' gradients, the shared expert, the other
+ * parts of the slots (part_slots.c), the other lanes (part_batch.c). Nodes of one kind keep their
+ * order, so what is added up is added in the same order, and every rank, which runs the same
+ * program, has the same order of messages.
  *
  * Lanes are work enough for each other's messages. What only gradients of weights need is then done
- * as soon as it can be, for its operands' room; and lanes go on from block to block. What leads to
- * a message in the next block without products (a norm, before the rows of all ranks are gathered)
- * belongs to the end of this one, and what waits for the last message of this one to the beginning
- * of the next.
+ * while a message is under way, and not kept for the end of the block, where its operands would
+ * take room; and lanes go on from block to block. What leads to a message in the next block without
+ * products (a norm, before the rows of all ranks are gathered) belongs to the end of this one, and
+ * what waits for the last message of this one to the beginning of the next.
  *
  * How long the work takes beside a message is a guess in units of FLOPs: a rank's products, memory
  * and links in the proportions of an H100 whose group lies in a node. Where links are slower, less
@@ -27,11 +27,11 @@
 #include <string.h>
 
 /* 600 TFLOP/s in products, 3 TB/s of memory, 300 GB/s to others of the node. */
-enum { FLOPS_PER_BYTE = 200, FLOPS_PER_BYTE_SENT = 2400, MOST_MESSAGES = 64 };
+enum { FLOPS_PER_BYTE = 200, FLOPS_PER_BYTE_SENT = 2000, MOST_MESSAGES = 64 };
 
 /* Nodes of one block and task, by id, ascending but for those that the block before left. */
 typedef struct Section {
-    int *ids, n, n_left; /* the first n_left waited there */
+    int *ids, n;
 } Section;
 
 typedef struct Scheduler {
@@ -191,9 +191,9 @@ static int find_line(const Scheduler *s, uint64_t needs) {
     return line;
 }
 
-/* The next node: of those that can start now one that the message needs which least is left for,
- * the first of several, or what gradients of weights need, if that is less; else any that can
- * start, else the one that can soonest. *out_start: when. */
+/* The next node: of those that can start now, what gradients of weights need while a message is
+ * under way; or one that the first message in line needs; or any. Else the one that can soonest.
+ * *out_start: when. */
 static int find_next(const Scheduler *s, const Section *section, uint64_t left, double *out_start) {
     int needed = -1, other = -1, soonest = -1, unread = -1, first = 2 * MOST_MESSAGES;
     double soon = 0;
@@ -311,6 +311,7 @@ static void schedule(Scheduler *s) {
             section.n = 0;
         }
         if (goes_on) continue;
+        if (section.n > 0) BUG("hide_messages: %d nodes are left", section.n);
         s->now = s->sent = 0;
         s->n_tasks++;
     }

@@ -487,6 +487,12 @@ static bool copy_optimizer(Sharder *s, Update *update) {
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&s->map, node->inputs[i]);
     inputs[0] = shard_param(s, update);
     if (node == update->reader) inputs[op_gradient_operand(node->op)] = shard_gradient(s, update);
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (inputs[i].node) continue;
+        diag_error(s->ctx->diag, node->loc, "%s: reads what another update makes, and they are one",
+                   OPS[node->op].name);
+        return false;
+    }
     bool rounds = update->at < 0 || divides(s, ZERO_PARAMETERS);
     int n_inputs = node->n_inputs - (!rounds && copy_operand(node));
     update->result = pass_build(s->ctx, s->out, node->op, node, PHASE_UPDATE, inputs, n_inputs,
