@@ -112,8 +112,8 @@ static void compare(const char *path, const ModelSetting *settings, int n_settin
             CHECK(near(costs->model_flops * b, plan->model_flops, 1e-9), "FLOPs %g, the plan's %g",
                   costs->model_flops * b, plan->model_flops);
             CHECK(costs->n_parameters == plan->n_parameters, "parameters");
-            /* Scratch is packed per stage; the parts' peak can be less, and more only where
-             * experts' messages leave other gaps. */
+            /* Scratch is packed per stage; the parts' peak can be less, and hardly more:
+             * where messages, experts' most of all, leave other gaps. */
             double scratch = 0, most = (double)plan->programs[0].scratch_bytes;
             const SegmentCost *parts[3] = {&layout->before, &layout->after, &layout->kinds[0]};
             for (int i = 0; i < 3; i++) {
@@ -122,7 +122,8 @@ static void compare(const char *path, const ModelSetting *settings, int n_settin
                 }
             }
             scratch += (double)layout->workspace_bytes;
-            CHECK(scratch <= (costs->n_experts ? 1.03 : 1) * most + 4096 && scratch >= 0.97 * most,
+            CHECK(scratch <= (costs->n_experts ? 1.03 : 1.015) * most + 4096 &&
+                      scratch >= 0.97 * most,
                   "scratch %.0f, the plan's %.0f", scratch, most);
         }
     }

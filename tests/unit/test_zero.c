@@ -112,7 +112,7 @@ static bool plan(Run *run, const char *model, const Layout *layout, bool cuda, D
 
 static void check_programs(const char *model, const Layout *layout, Recompute recompute,
                            bool cuda) {
-    char name[160];
+    char name[224];
     for (run_zero = ZERO_GRADIENTS; run_zero < N_ZERO_STAGES; run_zero++) {
         Run run;
         run_recompute = recompute;
