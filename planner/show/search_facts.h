@@ -72,7 +72,7 @@ const char *search_cut_short(Arena *arena, const SearchResult *result);
 LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 
 /* "t=8 d=6 p=64, interleaved x2, b=2, selective, ZeRO-1, sp" */
-enum { LAYOUT_TEXT = 160 };
+enum { LAYOUT_TEXT = 192 };
 const char *layout_text(const Candidate *candidate, char *text);
 
 /* "t=8 d=6 p=64 (2.10 s): its plan needs 75 GiB of 70 GiB, though 69 GiB were predicted":
