@@ -3,8 +3,8 @@
  * Every node of what belongs to sequences is there once for each lane, with its share of them, from
  * the inputs to where the batch is summed away; parameters are everybody's. Lanes need nothing of
  * each other, so that hide_messages can put the messages of one, among the ranks that divide its
- * layers, beside the work of another (Wang et al. 2024, Domino, arXiv 2409.15241, section 3.3, cut
- * rows of the batch in the same way for t).
+ * layers, beside the work of another (Wang et al. 2024, Domino, arXiv 2409.15241, cut rows of the
+ * batch in the same way for t).
  *
  * Sequence i of a micro-batch is in lane i mod lanes. An input [batch, seq] becomes [batch / lanes,
  * lane, seq], the same numbers in the same places on every rank, so no layout sees a difference.

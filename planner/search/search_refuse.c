@@ -73,6 +73,12 @@ static bool check_batch(const SearchSpace *space, Diag *diag) {
     const SearchRequest *r = space->request;
     int c = search_fixed_c(space), e = search_fixed_e(space);
     int d = r->d != ANY ? search_fixed_data(r) : 1;
+    if (r->lanes > 1 && r->micro_batch % r->lanes) {
+        diag_error(diag, NO_LOC,
+                   "--lanes %d: a micro-batch of %d is no multiple of it, so lanes would differ",
+                   r->lanes, r->micro_batch);
+        return false;
+    }
     bool both = e == ANY && r->d == ANY; /* d x e follows, whatever e is */
     if (r->d == ANY && r->t != ANY && r->p != ANY && c != ANY) {
         d = space->n_ranks / r->t / r->p / c / (both ? 1 : e);

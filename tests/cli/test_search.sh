@@ -78,6 +78,10 @@ run "${sums[@]}" --lanes 1 --json
 [[ $status -eq 0 && $out != *'"lanes": '* ]]
 result 'and one where that is said' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
+run "${sums[@]}" --lanes 4 --micro-batch 2
+[[ $status -eq 2 && $err == 'perilune: --lanes 4: a micro-batch of 2 is no multiple of it'* ]]
+result 'lanes that a micro-batch has no sequences for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+
 # --- what is found ---
 # key NAME: the first value of that key in the JSON on stdout.
 key() { grep -m1 "\"$1\":" "$folder/out" | sed 's/.*: //; s/,$//; s/"//g'; }

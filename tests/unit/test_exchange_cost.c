@@ -6,6 +6,7 @@
 #include "frontend/lua/cluster_read.h"
 #include "frontend/lua/model.h"
 #include "planner/cost/step_cost.h"
+#include "tests/unit/model_request.h"
 
 #include <math.h>
 
@@ -24,20 +25,7 @@ static const LayoutCost *layout_with(const ClusterSoftware *software, ModelCosts
     Cluster *cluster = cluster_read(arena, "h100-dgx", "megatron-core-moe", diag);
     CHECK(cluster, "%s", diag_text(diag));
     if (software) cluster->software = *software;
-    PlanRequest request = {.model = model->name,
-                           .forward = model->graph,
-                           .n_blocks = model->n_blocks,
-                           .seq = model->seq,
-                           .vocab = model->vocab,
-                           .recipe = model->recipe,
-                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                       .micro_batch = 1,
-                                       .global_batch = 1,
-                                       .n_chunks = 1,
-                                       .schedule = "1f1b",
-                                       .precision = DTYPE_BF16,
-                                       .cuda = true,
-                                       .seed = 1}};
+    PlanRequest request = model_request(model);
     const char *why = "";
     ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
     const LayoutCost *layout =

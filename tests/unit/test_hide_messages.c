@@ -8,6 +8,7 @@
 #include "planner/cost/message_clock.h"
 #include "planner/cost/model_cost.h"
 #include "tests/unit/check.h"
+#include "tests/unit/model_request.h"
 
 #include <math.h>
 
@@ -192,21 +193,8 @@ static const SegmentCost *price(Arena *arena, const char *software, int parts, M
     Diag *diag = diag_create();
     Cluster *cluster = cluster_read(arena, "h100-dgx", software, diag);
     CHECK(cluster, "%s", diag_text(diag));
-    PlanRequest request = {.model = model->name,
-                           .forward = model->graph,
-                           .n_blocks = model->n_blocks,
-                           .seq = model->seq,
-                           .vocab = model->vocab,
-                           .recipe = model->recipe,
-                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                       .micro_batch = 1,
-                                       .global_batch = 1,
-                                       .n_chunks = 1,
-                                       .schedule = "1f1b",
-                                       .precision = DTYPE_BF16,
-                                       .expert_parts = parts,
-                                       .cuda = true,
-                                       .seed = 1}};
+    PlanRequest request = model_request(model);
+    request.options.expert_parts = parts;
     const char *why = "";
     ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
     const LayoutCost *of =

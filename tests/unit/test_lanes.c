@@ -4,6 +4,7 @@
  * that wait for another's; memory that one still sends and another writes; prices that hide more
  * than there is work for.
  */
+#include "tests/unit/model_request.h"
 #include "tests/unit/train_compare.h"
 
 #include "frontend/lua/cluster_read.h"
@@ -225,20 +226,7 @@ static void check_price(const char *size, int t, bool sequence_parallel, int lan
     CHECK(done && cluster && thin, "%s%s", diag_text(run.diag), diag_text(diag));
     if (done && cluster && thin) {
         const char *why = "";
-        PlanRequest request = {.model = thin->name,
-                               .forward = thin->graph,
-                               .n_blocks = thin->n_blocks,
-                               .seq = thin->seq,
-                               .vocab = thin->vocab,
-                               .recipe = thin->recipe,
-                               .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                           .micro_batch = 1,
-                                           .global_batch = 1,
-                                           .n_chunks = 1,
-                                           .schedule = "1f1b",
-                                           .precision = DTYPE_BF16,
-                                           .cuda = true,
-                                           .seed = 1}};
+        PlanRequest request = model_request(thin);
         ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
         const LayoutCost *of = costs ? model_costs_divided(costs, t, 1, 1, sequence_parallel,
                                                            RECOMPUTE_NONE, 2, lanes, &why)

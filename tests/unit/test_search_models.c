@@ -4,6 +4,7 @@
 #include "frontend/lua/model.h"
 #include "planner/search/search.h"
 #include "tests/unit/check.h"
+#include "tests/unit/model_request.h"
 
 #include <math.h>
 #include <time.h>
@@ -20,20 +21,7 @@ static ModelCosts *costs_of(Arena *arena, const char *path, const ModelSetting *
     Model *model = model_load(arena, path, settings, n_settings, 1, diag);
     Cluster *cluster = model ? cluster_read(arena, cluster_name, software, diag) : NULL;
     if (!cluster) return NULL;
-    PlanRequest request = {.model = model->name,
-                           .forward = model->graph,
-                           .n_blocks = model->n_blocks,
-                           .seq = model->seq,
-                           .vocab = model->vocab,
-                           .recipe = model->recipe,
-                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                       .micro_batch = 1,
-                                       .global_batch = 1,
-                                       .n_chunks = 1,
-                                       .schedule = "1f1b",
-                                       .precision = DTYPE_BF16,
-                                       .cuda = true,
-                                       .seed = 1}};
+    PlanRequest request = model_request(model);
     return model_costs_create(arena, &request, cluster, diag);
 }
 
