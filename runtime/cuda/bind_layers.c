@@ -109,7 +109,7 @@ static int64_t norm_rows_per_group(int64_t rows, int64_t n, int v) {
 
 int64_t cuda_norm_grad_workspace_bytes(const Node *node, const Type *inputs, const Type *outputs) {
     int64_t n = inputs[0].dims[inputs[0].rank - 1], rows = bind_rows(&inputs[0]);
-    int64_t sums = node->n_outputs - 1; /* gain, and bias of layernorm */
+    int64_t sums = node->n_outputs == 3 ? 3 : 1; /* gain; of layernorm bias, and dx (norm_sum.h) */
     (void)outputs;
     return divide_up(rows, norm_rows_per_group(rows, n, vector_elements(&inputs[0]))) * sums * n *
            4;
@@ -148,7 +148,8 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
                                 grid_of(args->rows, 1), threads_for(n, NORM_ANY_THREADS), 0, args,
                                 sizeof(*args));
     }
-    return good && cuda_push_launch(b, KERNEL_norm_join, grid_of(divide_up(join.width, 32), 1),
+    return good && cuda_push_launch(b, KERNEL_norm_join,
+                                    grid_of(divide_up(join.width, NORM_JOIN_COLUMNS), 1),
                                     threads_for(32 * join.groups, 1024), 0, &join, sizeof(join));
 }
 
@@ -180,7 +181,7 @@ static SoftmaxArgs softmax_args(const Binding *b) {
 
 static bool push_softmax_rows(Binding *b, const KernelsByDtype *kernels, const SoftmaxArgs *args) {
     const Type *x = &b->in_local[0];
-    int threads = threads_for(divide_up(args->n_local, vector_elements(x)), 256);
+    int threads = threads_for(divide_up(args->n_local, vector_elements(x)), CROSS_ENTROPY_THREADS);
     return cuda_push_launch(b, kernel_for_dtype(kernels, x->dtype), grid_of(args->rows, 1), threads,
                             0, args, sizeof(*args));
 }

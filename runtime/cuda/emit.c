@@ -2,11 +2,14 @@
 
 #include "runtime/cuda/accumulation.h"
 #include "runtime/cuda/bias_grad.h"
+#include "runtime/cuda/fused_loss.h"
 #include "runtime/cuda/join_messages.h"
 #include "runtime/cuda/join_products.h"
+#include "runtime/cuda/join_sums.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/merge.h"
 #include "runtime/cuda/norm_addend.h"
+#include "runtime/cuda/norm_sum.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -262,7 +265,10 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
         cuda_fold_norm_addends(out, rank->program->graph, rank->arena);
         cuda_fold_bias_gradients(out, memory->epilogues, rank->arena);
         cuda_fold_accumulations(out, rank->program->graph, rank->arena);
+        cuda_fold_norm_sums(out, rank->program->graph, rank->arena);
+        cuda_join_sums(out, rank->arena);
         cuda_join_products(out, memory->epilogues, rank->arena);
+        if (job == EMIT_TRAIN) cuda_fuse_losses(out, rank->arena);
     }
     if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """The yardstick on a GPU: the models of bench_gpu trained by PyTorch, as fast as it goes plainly:
-torch.compile of the whole model, fused attention (SDPA), fused AdamW over f32 parameters and
-moments, clipped gradients in f32, activations and products in bf16 by autocast.
+torch.compile of the whole model, or of its blocks one by one, fused attention (SDPA), fused AdamW
+over f32 parameters and moments, clipped gradients in f32, activations and products in bf16 by
+autocast.
 
 Prints per model, as soon as it is known: what compiling took, median seconds of a step, tokens/s,
 MFU with causal attention counted as half and as whole. One process, one GPU, random tokens; fewer
 layers of llama-8b where memory does not do for bench_gpu's.
 
   python3 tests/bench/torch_gpu.py [--models gpt-124m,gpt-1.5b,llama-8b] [--steps N]
-      [--attention default|flash|cudnn] [--llama-layers N] [--batch N] [--peak TFLOP/S]
+      [--attention default|flash|cudnn] [--compile model|blocks] [--llama-layers N] [--batch N]
+      [--peak TFLOP/S]
+
+--compile blocks, as torchtitan does: blocks are alike and compile once, where a deep model as a
+whole takes minutes.
 """
 
 import argparse
@@ -107,8 +112,17 @@ class Decoder(nn.Module):
         cos, sin = self.cos.to(torch.bfloat16), self.sin.to(torch.bfloat16)
         for block in self.blocks:
             x = block(x.to(torch.bfloat16), cos, sin)
+        return self.head(x, labels)
+
+    def head(self, x, labels):
         logits = self.lm_head(self.norm(x))
         return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), labels.view(-1))
+
+    def compile_blocks(self):
+        for block in self.blocks:
+            block.compile()
+        self.head = torch.compile(self.head)
+        return self
 
 
 def measure(name, layers, args):
@@ -121,7 +135,7 @@ def measure(name, layers, args):
     n_parameters = sum(p.numel() for p in net.parameters())
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
-    run = torch.compile(net)
+    run = torch.compile(net) if args.compile == "model" else net.compile_blocks()
     tokens, labels = torch.randint(vocab, (2, micro_batches, batch, seq), device=device)
     attention = (contextlib.nullcontext() if args.attention == "default" else
                  sdpa_kernel(ATTENTION[args.attention]))
@@ -155,7 +169,8 @@ def measure(name, layers, args):
     causal, full = 6 * matrix + whole / 2, 6 * matrix + whole
     peak = args.peak * 1e12
     print(f"PyTorch {torch.__version__} {name} {layers} layers, {n_parameters / 1e6:.0f} M, "
-          f"bf16 by autocast, attention {args.attention}, {micro_batches} x {batch} x {seq}: "
+          f"bf16 by autocast, {args.compile} compiled, attention {args.attention}, "
+          f"{micro_batches} x {batch} x {seq}: "
           f"{median:.4f} s/step (median of {len(seconds)}, min {min(seconds):.4f}), "
           f"{n_tokens / median:.0f} tokens/s, MFU {100 * causal * n_tokens / median / peak:.1f} % "
           f"causal, {100 * full * n_tokens / median / peak:.1f} % full", flush=True)
@@ -184,6 +199,7 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--attention", choices=["default", *ATTENTION], default="default")
+    parser.add_argument("--compile", choices=["model", "blocks"], default="model")
     parser.add_argument("--llama-layers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--peak", type=float, default=989, help="dense bf16 TFLOP/s of the GPU")

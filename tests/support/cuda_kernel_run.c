@@ -84,7 +84,7 @@ static void run_gemm(const GemmCommand *gemm) {
 
 bool cuda_run_command(const Command *command, const CudaRunHooks *hooks, const char **out_why) {
     const LaunchCommand *launch = &command->launch;
-    if (gpu_run_wanted()) return gpu_run_command(command, out_why);
+    if (gpu_run_takes(command)) return gpu_run_command(command, out_why);
     switch (command->kind) {
     case COMMAND_LAUNCH:
         if (launch->generated) {

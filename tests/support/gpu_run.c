@@ -2,11 +2,18 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of exactly this size, so that what is touched beyond is found. */
 static void *plain_alloc(size_t bytes) {
     void *memory;
     return posix_memalign(&memory, 64, bytes ? bytes : 1) == 0 ? memory : NULL;
+}
+
+bool gpu_run_takes(const Command *command) {
+    const char *wanted = getenv("PERILUNE_TEST_GPU");
+    bool kernels = wanted && strcmp(wanted, "kernels") == 0;
+    return gpu_run_wanted() && !(kernels && command->kind == COMMAND_GEMM);
 }
 
 #ifndef HAVE_CUDA

@@ -10,6 +10,10 @@
 /* Is it asked for? Ends the program, with why, where it is and there is no GPU. */
 bool gpu_run_wanted(void);
 
+/* Does the GPU run the command? Not products where PERILUNE_TEST_GPU is "kernels": tools that look
+ * at every access of own kernels cannot follow the library's. */
+bool gpu_run_takes(const Command *command);
+
 /* 64-byte aligned; device memory in the sense above, or plain memory. */
 void *gpu_run_alloc(size_t bytes);
 void gpu_run_free(void *memory);

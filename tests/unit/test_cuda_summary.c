@@ -102,15 +102,19 @@ int main(void) {
         CHECK(product->bytes >= bytes && product->bytes < bytes + 200, "%g bytes, not %g",
               product->bytes, bytes);
 
-        /* Of each normalisation: the input, its gradient twice, statistics, scale and offset; and
-         * of those in blocks the gradient that came past. */
-        const CudaKernelRow *norm = find_row(&s, "layernorm_grad_rows_bf16");
+        /* Of each normalisation: the input, its gradient twice, statistics, scale and offset; of
+         * those in blocks the gradient that came past; and of all but the first the sum that is the
+         * gradient of the bias before it. */
+        const CudaKernelRow *first = find_row(&s, "layernorm_grad_rows_bf16");
+        const CudaKernelRow *norm = find_row(&s, "layernorm_grad_sum_rows_bf16");
         const CudaKernelRow *join = find_row(&s, "norm_join");
-        double large = ((double)norm->count * 3 + 2 * LAYERS) * 2 * ROWS * MODEL;
-        CHECK(norm->count == 2 * LAYERS + 1 && join->count == norm->count, "%lld and %lld",
-              (long long)norm->count, (long long)join->count);
-        CHECK(norm->bytes > large && norm->bytes < 1.1 * large, "%g bytes, of tensors %g",
-              norm->bytes, large);
+        double large = ((double)(norm->count + first->count) * 3 + 2 * LAYERS) * 2 * ROWS * MODEL;
+        CHECK(norm->count == 2 * LAYERS && first->count == 1 && join->count == norm->count + 1,
+              "%lld, %lld and %lld", (long long)norm->count, (long long)first->count,
+              (long long)join->count);
+        double bytes_seen = norm->bytes + first->bytes;
+        CHECK(bytes_seen > large && bytes_seen < 1.1 * large, "%g bytes, of tensors %g", bytes_seen,
+              large);
         CHECK(join->bytes == 0 && is_near(join->us, (double)join->count * LAUNCH_US),
               "%g bytes, %g us to join", join->bytes, join->us);
 

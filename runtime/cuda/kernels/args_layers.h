@@ -16,7 +16,8 @@ typedef struct NormArgs {
 } NormArgs;
 
 /* Block b sums gain and bias gradients over rows b rows_per_group on: partial [groups, 2 n], of
- * rmsnorm [groups, n]. dx may be the memory of dy, x or addend. */
+ * rmsnorm [groups, n], of layernorm_grad_sum_* [groups, 3 n], dx last. dx may be the memory of dy, x
+ * or addend. */
 typedef struct NormGradArgs {
     int64_t rows, rows_per_group;
     int32_t n;
@@ -28,15 +29,16 @@ typedef struct NormGradArgs {
     float *partial;
 } NormGradArgs;
 
-/* dgain [n], and dbias [n] of width 2 n = sums over groups of partial [groups, width]; added to
- * what is there where add_gain, add_bias say so. */
+/* dgain [n], dbias [n] of width 2 n, and dsum [n] of 3 n = sums over groups of partial [groups,
+ * width]; added to what is there where add_gain and so on say so. */
 typedef struct NormJoinArgs {
     int64_t groups;
     int32_t n, width;
-    int32_t add_gain, add_bias;
+    int32_t add_gain, add_bias, add_sum;
     const float *partial;
-    float *dgain, *dbias;
+    float *dgain, *dbias, *dsum;
 } NormJoinArgs;
+enum { NORM_JOIN_COLUMNS = 32 }; /* of a block */
 
 /* softmax.cu: x [rows, n_local], f32, bf16 or f16, of which the first n_valid columns exist; column
  * 0 is number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */
@@ -48,6 +50,18 @@ typedef struct SoftmaxArgs {
     const float *lse, *dloss, *dlse; /* dlse: may be NULL */
     void *out;
 } SoftmaxArgs;
+
+/* softmax.cu: x as above, with all of the axis; becomes its gradient where each row's loss has the
+ * gradient dloss. lse, picked: [rows]. A row lies in shared memory. */
+typedef struct CrossEntropyArgs {
+    int64_t rows;
+    int32_t n_local, n_valid;
+    float dloss;
+    void *x;
+    const int32_t *labels;
+    float *lse, *picked;
+} CrossEntropyArgs;
+enum { CROSS_ENTROPY_THREADS = 512 }; /* at most, of all of these but pick_* */
 
 /* documents.cu: tokens [rows, n]; starts, places [rows, kept] (runtime/cpu/documents.h). What is
  * kept are positions `first` on, from number `split` of them on those `second` on. */

@@ -43,15 +43,18 @@ typedef struct ReduceArgs {
     int32_t block_each;  /* rows: a block per output; else a warp */
     FastDivisor divisor; /* columns: tiles of a row; rows: vectors (or elements) of a run */
     IndexMap row_at, run_at;
+    int64_t x_apart, out_apart; /* columns: bytes to what the grid's next z reads, and writes */
 } ReduceArgs;
 
-/* out[i] = sum over chunks of partial [chunk, i], in f64. */
+/* out[i] = sum over chunks of partial [chunk, i], in f64; of the grid's next z, partial begins
+ * behind, and out is out_apart bytes further on. */
 typedef struct ReduceFinishArgs {
     const float *partial;
     void *out;
     int64_t n_outputs;
     uint32_t n_chunks;
     int32_t out_dtype, add; /* as in ReduceArgs */
+    int64_t out_apart;
 } ReduceFinishArgs;
 
 /* out[row] = sum of a[row, i] b[row, i], i < k, of n rows; a warp each. */

@@ -2,8 +2,9 @@
  *     dx = inv (g - mean(g) - n mean(g n)), dgain = sum over rows of dy n, dbias = of dy
  * and without mean(g) and dbias for rmsnorm. The gradient that came past the norm may be added.
  *
- * Gain and bias gradients are summed by groups of rows, in ascending order in each, then over the
- * groups by norm_join. How rows are grouped follows from the sizes alone.
+ * layernorm_grad_sum_* also make the sum of dx over rows: the gradient of a bias that was added
+ * before the norm. Gain and bias gradients are summed by groups of rows, in ascending order in
+ * each, then over the groups by norm_join. How rows are grouped follows from the sizes alone.
  */
 #include "runtime/cuda/kernels/vector.cuh"
 
@@ -66,14 +67,14 @@ static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t r
 
 /* A block walks its group's rows; each thread keeps the same columns of all of them. What is past a
  * row's end is zero: were it left undefined, loads would wait for the branches around them. */
-template <typename T, bool CENTERED>
+template <typename T, bool CENTERED, bool SUMMED = false>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     enum { V = VectorOf<T>::N, PACKS = GRAD_PACKS };
     __shared__ float2 scratch[2][32];
     const int threads = blockDim.x;
     const int64_t first = blockIdx.x * a.rows_per_group;
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
-    float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {};
+    float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {}, sum_dx[PACKS][V] = {};
     RowAhead ahead;
     int turn = 0;
     load_row<T, CENTERED>(a, first, ahead);
@@ -135,12 +136,13 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
                 for (int j = 0; j < V; j++) {
                     d[p][j] = inv * (d[p][j] - mean_g - normal[p][j] * mean_gx);
                     if (a.addend) d[p][j] = add_to_gradient(more[j], d[p][j]);
+                    if (SUMMED) sum_dx[p][j] += d[p][j];
                 }
                 Elements<V>::put(dx + at, d[p]);
             }
         }
     }
-    float *partial = a.partial + (int64_t)blockIdx.x * a.n * (CENTERED ? 2 : 1);
+    float *partial = a.partial + (int64_t)blockIdx.x * a.n * (1 + CENTERED + SUMMED);
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
         const int at = (p * threads + threadIdx.x) * V;
@@ -149,6 +151,7 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
             for (int j = 0; j < V; j += 4) {
                 Elements<4>::put(partial + at + j, &sum_gain[p][j]);
                 if (CENTERED) Elements<4>::put(partial + a.n + at + j, &sum_bias[p][j]);
+                if (SUMMED) Elements<4>::put(partial + 2 * a.n + at + j, &sum_dx[p][j]);
             }
         }
     }
@@ -208,6 +211,13 @@ static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
     KERNEL_FUNCTION __launch_bounds__(256) name##_grad_any_##suffix(NormGradArgs a) {              \
         norm_grad_any<T, CENTERED>(a);                                                             \
     }
+#define NORM_GRAD_SUM_KERNEL(T, suffix)                                                            \
+    KERNEL_FUNCTION __launch_bounds__(512) layernorm_grad_sum_rows_##suffix(NormGradArgs a) {      \
+        norm_grad_rows<T, true, true>(a);                                                          \
+    }
+NORM_GRAD_SUM_KERNEL(float, f32)
+NORM_GRAD_SUM_KERNEL(bf16_t, bf16)
+NORM_GRAD_SUM_KERNEL(f16_t, f16)
 NORM_GRAD_KERNELS(layernorm, float, true, f32)
 NORM_GRAD_KERNELS(layernorm, bf16_t, true, bf16)
 NORM_GRAD_KERNELS(layernorm, f16_t, true, f16)
@@ -215,12 +225,12 @@ NORM_GRAD_KERNELS(rmsnorm, float, false, f32)
 NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
 NORM_GRAD_KERNELS(rmsnorm, f16_t, false, f16)
 
-/* 32 columns per block; its warps share the groups of each. */
+/* NORM_JOIN_COLUMNS per block, one a lane; its warps share the groups of each. */
 KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     enum { AHEAD = 8 }; /* loads under way */
     __shared__ float part[32][33];
     const int lane = threadIdx.x % 32, share = threadIdx.x / 32, shares = blockDim.x / 32;
-    const int64_t at = (int64_t)blockIdx.x * 32 + lane;
+    const int64_t at = (int64_t)blockIdx.x * NORM_JOIN_COLUMNS + lane;
     float sum = 0;
     if (at < a.width) {
         for (int64_t g = share; g < a.groups; g += AHEAD * shares) {
@@ -239,7 +249,11 @@ KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
     if (share != 0 || at >= a.width) return;
     sum = 0;
     for (int i = 0; i < shares; i++) sum += part[i][lane];
-    const bool is_gain = at < a.n;
-    float *to = is_gain ? a.dgain + at : a.dbias + (at - a.n);
-    *to = (is_gain ? a.add_gain : a.add_bias) ? __fadd_rn(*to, sum) : sum;
+    const int which = at < a.n ? 0 : at < 2 * (int64_t)a.n ? 1 : 2;
+    float *to = (which == 0 ? a.dgain : which == 1 ? a.dbias : a.dsum) + (at - which * a.n);
+    *to = (which == 0   ? a.add_gain
+           : which == 1 ? a.add_bias
+                        : a.add_sum)
+              ? __fadd_rn(*to, sum)
+              : sum;
 }

@@ -72,7 +72,8 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
     const uint32_t run = part_begin(a.n_runs, a.n_chunks, blockIdx.y) + warp;
     float total[N] = {0};
     if (column < a.width) {
-        const T *x = (const T *)a.x + index_map(a.row_at, row) + column;
+        const T *all = (const T *)((const char *)a.x + blockIdx.z * a.x_apart);
+        const T *x = all + index_map(a.row_at, row) + column;
         auto place = [&](uint32_t i) { return x + index_map(a.run_at, i); };
         add_all_terms<N>(place, run, end, WARPS, total);
     }
@@ -84,8 +85,8 @@ static __device__ __forceinline__ void reduce_columns(const ReduceArgs &a) {
         float sum = 0;
         const int from = threadIdx.x % N * STRIDE + threadIdx.x / N;
         for (int w = 0; w < WARPS; w++) sum += sums[w][from];
-        store_sum(a.out, blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_dtype,
-                  a.add);
+        store_sum((char *)a.out + blockIdx.z * a.out_apart,
+                  blockIdx.y * a.n_outputs + (int64_t)row * a.width + at, sum, a.out_dtype, a.add);
     }
 }
 
@@ -178,6 +179,7 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     __shared__ double sums[WARPS][32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t i = (int64_t)blockIdx.x * 32 + lane;
+    const float *partial = a.partial + (int64_t)blockIdx.z * a.n_chunks * a.n_outputs;
     double sum = 0;
     if (i < a.n_outputs) {
         for (uint32_t c = warp; c < a.n_chunks; c += AHEAD * WARPS) {
@@ -185,7 +187,7 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) {
                 const uint32_t at = c + k * WARPS;
-                terms[k] = at < a.n_chunks ? a.partial[at * a.n_outputs + i] : 0.0f;
+                terms[k] = at < a.n_chunks ? partial[at * a.n_outputs + i] : 0.0f;
             }
 #pragma unroll
             for (int k = 0; k < AHEAD; k++) sum += (double)terms[k];
@@ -195,11 +197,10 @@ KERNEL_FUNCTION __launch_bounds__(REDUCE_THREADS) reduce_finish(ReduceFinishArgs
     __syncthreads();
     if (warp > 0 || i >= a.n_outputs) return;
     for (int w = 1; w < WARPS; w++) sum += sums[w][lane];
-    store_sum(a.out, i, (float)sum, a.out_dtype, a.add);
+    store_sum((char *)a.out + blockIdx.z * a.out_apart, i, (float)sum, a.out_dtype, a.add);
 }
 
-template <typename T, int N>
-static __device__ __forceinline__ void dot_rows(const DotsArgs &a) {
+template <typename T, int N> static __device__ __forceinline__ void dot_rows(const DotsArgs &a) {
     const int64_t row = (int64_t)blockIdx.x * (REDUCE_THREADS / 32) + threadIdx.x / 32;
     if (row >= a.n) return; /* all of a warp */
     const T *x = (const T *)a.a + row * a.k, *y = (const T *)a.b + row * a.k;

@@ -46,10 +46,10 @@ template <typename T> static __device__ __forceinline__ int head_of(const T *row
     return head < n ? head : n;
 }
 
-/* use(i, v) for each pack i of `packs` that is this thread's, AHEAD of them loaded before the first
- * is used: use may write where its pack is. */
+/* use(i, whole) for each pack i of `packs` that is this thread's, AHEAD of them loaded before the
+ * first is used: use may write where its pack is. */
 template <typename T, class Use>
-static __device__ __forceinline__ void for_each_pack(const T *x, int packs, const Use &use) {
+static __device__ __forceinline__ void for_each_whole(const T *x, int packs, const Use &use) {
     enum { V = VectorOf<T>::N, AHEAD = 4 };
     const int step = blockDim.x;
     for (int i = threadIdx.x; i < packs; i += AHEAD * step) {
@@ -61,26 +61,31 @@ static __device__ __forceinline__ void for_each_pack(const T *x, int packs, cons
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
             if (i + k * step >= packs) break;
-            float v[V];
-            take_apart<T>(whole[k], v);
-            use(i + k * step, v);
+            use(i + k * step, whole[k]);
         }
     }
 }
 
-template <typename T> static __device__ __forceinline__ void logsumexp_row(const SoftmaxArgs &a) {
+/* log-sum-exp of a row, by the block: valid in thread 0. use(i, whole) for each pack i after the
+ * `head` first elements, as it was loaded. Once per kernel. */
+template <typename T, class Use>
+static __device__ __forceinline__ float block_logsumexp(const T *x, int n, int head,
+                                                        const Use &use) {
     enum { V = VectorOf<T>::N };
     __shared__ LogSum parts[32];
-    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    const int head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, packs = (n - head) / V;
     LogSum s = {-INFINITY, 0.0f};
     for (int i = threadIdx.x; i < head; i += blockDim.x) {
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
-    for_each_pack(x + head, packs, [&](int, const float(&v)[V]) { include<V>(s, v); });
-    for (int i = head + packs * V + threadIdx.x; i < a.n_valid; i += blockDim.x) {
+    for_each_whole(x + head, packs, [&](int i, uint4 whole) {
+        float v[V];
+        take_apart<T>(whole, v);
+        include<V>(s, v);
+        use(i, whole);
+    });
+    for (int i = head + packs * V + threadIdx.x; i < n; i += blockDim.x) {
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
@@ -92,18 +97,24 @@ template <typename T> static __device__ __forceinline__ void logsumexp_row(const
     }
     if (lane == 0) parts[threadIdx.x / 32] = s;
     __syncthreads();
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x != 0) return 0.0f;
     for (int w = 1; w < warps; w++) s = join(s, parts[w]);
-    ((float *)a.out)[blockIdx.x] = (float)((double)shift_of(s.most) + log((double)s.sum));
+    return (float)((double)shift_of(s.most) + log((double)s.sum));
 }
 
-KERNEL_FUNCTION __launch_bounds__(256) logsumexp_f32(SoftmaxArgs a) {
+template <typename T> static __device__ __forceinline__ void logsumexp_row(const SoftmaxArgs &a) {
+    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
+    const float lse = block_logsumexp(x, a.n_valid, head_of(x, a.n_valid), [](int, uint4) {});
+    if (threadIdx.x == 0) ((float *)a.out)[blockIdx.x] = lse;
+}
+
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) logsumexp_f32(SoftmaxArgs a) {
     logsumexp_row<float>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(256) logsumexp_bf16(SoftmaxArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) logsumexp_bf16(SoftmaxArgs a) {
     logsumexp_row<bf16_t>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(256) logsumexp_f16(SoftmaxArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) logsumexp_f16(SoftmaxArgs a) {
     logsumexp_row<f16_t>(a);
 }
 
@@ -141,22 +152,21 @@ static __device__ __forceinline__ float gradient_at(const GradRow &row, float x,
     return column == row.label ? p - row.dloss : p;
 }
 
-/* out may be x. Padding columns are zero. */
+/* The gradient of a row whose packs, after the `head` first elements of x, are at `from`: of x
+ * itself, or a copy. out may be x. Padding columns are zero. */
 template <typename T>
-static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs &a) {
+static __device__ __forceinline__ void gradient_of_row(const GradRow &row, const T *x,
+                                                       const T *from, int head, int n_valid,
+                                                       int n_local, T *out) {
     enum { V = VectorOf<T>::N };
-    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
-    T *out = (T *)a.out + (int64_t)blockIdx.x * a.n_local;
-    const int64_t label = a.index[blockIdx.x] - a.offset;
-    const float dloss = a.dloss[blockIdx.x];
-    const GradRow row = {a.lse[blockIdx.x], a.dlse ? dloss + a.dlse[blockIdx.x] : dloss, dloss,
-                         label >= 0 && label < a.n_valid ? (int)label : -1};
-    const int head = head_of(x, a.n_valid), packs = (a.n_valid - head) / V;
+    const int packs = (n_valid - head) / V;
     for (int i = threadIdx.x; i < head; i += blockDim.x) {
         store(out + i, gradient_at(row, load(x + i), i));
     }
-    for_each_pack(x + head, packs, [&](int i, float(&v)[V]) {
+    for_each_whole(from, packs, [&](int i, uint4 whole) {
         const int first = head + i * V;
+        float v[V];
+        take_apart<T>(whole, v);
 #pragma unroll
         for (int j = 0; j < V; j++) v[j] = gradient_beside(row, v[j]);
         if ((unsigned)(row.label - first) < V) {
@@ -165,17 +175,60 @@ static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs 
         }
         Elements<V>::put(out + first, v);
     });
-    for (int i = head + packs * V + threadIdx.x; i < a.n_local; i += blockDim.x) {
-        store(out + i, i < a.n_valid ? gradient_at(row, load(x + i), i) : 0.0f);
+    for (int i = head + packs * V + threadIdx.x; i < n_local; i += blockDim.x) {
+        store(out + i, i < n_valid ? gradient_at(row, load(x + i), i) : 0.0f);
     }
 }
 
-KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_f32(SoftmaxArgs a) {
+template <typename T>
+static __device__ __forceinline__ void cross_entropy_grad_row(const SoftmaxArgs &a) {
+    const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
+    T *out = (T *)a.out + (int64_t)blockIdx.x * a.n_local;
+    const int64_t label = a.index[blockIdx.x] - a.offset;
+    const float dloss = a.dloss[blockIdx.x];
+    const GradRow row = {a.lse[blockIdx.x], a.dlse ? dloss + a.dlse[blockIdx.x] : dloss, dloss,
+                         label >= 0 && label < a.n_valid ? (int)label : -1};
+    const int head = head_of(x, a.n_valid);
+    gradient_of_row(row, x, x + head, head, a.n_valid, a.n_local, out);
+}
+
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_grad_f32(SoftmaxArgs a) {
     cross_entropy_grad_row<float>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_bf16(SoftmaxArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_grad_bf16(SoftmaxArgs a) {
     cross_entropy_grad_row<bf16_t>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(256) cross_entropy_grad_f16(SoftmaxArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_grad_f16(SoftmaxArgs a) {
     cross_entropy_grad_row<f16_t>(a);
+}
+
+/* logsumexp, pick and the gradient at once: a row is read from memory once, and waits in shared
+ * memory for its log-sum-exp. The bits of the three. */
+template <typename T>
+static __device__ __forceinline__ void cross_entropy_row(const CrossEntropyArgs &a) {
+    enum { V = VectorOf<T>::N };
+    DYNAMIC_SHARED(T, kept);
+    __shared__ float shared_lse;
+    T *x = (T *)a.x + (int64_t)blockIdx.x * a.n_local;
+    const int head = head_of(x, a.n_valid), label = a.labels[blockIdx.x];
+    const bool here = label >= 0 && label < a.n_valid;
+    const float lse = block_logsumexp(
+        x, a.n_valid, head, [&](int i, uint4 whole) { *(uint4 *)(kept + i * V) = whole; });
+    if (threadIdx.x == 0) {
+        shared_lse = a.lse[blockIdx.x] = lse;
+        a.picked[blockIdx.x] = here ? load(x + label) : 0.0f;
+    }
+    __syncthreads(); /* nobody writes before it is picked */
+    const GradRow row = {shared_lse, a.dloss, a.dloss, here ? label : -1};
+    gradient_of_row(row, x, kept, head, a.n_valid, a.n_local, x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_f32(CrossEntropyArgs a) {
+    cross_entropy_row<float>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_bf16(CrossEntropyArgs a) {
+    cross_entropy_row<bf16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_f16(CrossEntropyArgs a) {
+    cross_entropy_row<f16_t>(a);
 }
