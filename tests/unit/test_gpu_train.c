@@ -153,26 +153,41 @@ static bool curve(Run *run, DType precision, const EngineOptions *options, doubl
     return true;
 }
 
-static void check_curve(DType precision, double tolerance) {
+/* The largest difference of means of `each` losses, as a share of the other's. */
+static double curve_error(const double *losses, const double *others, int each) {
+    double worst = 0;
+    for (int first = 0; first < CURVE_STEPS; first += each) {
+        double sum = 0, other = 0;
+        for (int step = first; step < first + each; step++) {
+            sum += losses[step];
+            other += others[step];
+        }
+        double error = fabs(sum - other) / other;
+        if (error > worst) worst = error;
+    }
+    return worst;
+}
+
+/* Losses of single steps in 16 bits are compared in means: on the CPU, too, they differ from f32's
+ * by up to 4.6 %, as small differences grow while there is much to learn. */
+static void check_curve(DType precision, int each, double tolerance) {
     static double cpu_losses[CURVE_STEPS], cuda_losses[CURVE_STEPS];
     Run cpu, cuda;
-    double worst = 0;
     bool done = curve(&cpu, DTYPE_F32, &CPU, cpu_losses);
     done &= curve(&cuda, precision, &GRAPH, cuda_losses);
     check_begin(precision == DTYPE_F32    ? "200 steps in f32 against the CPU's"
                 : precision == DTYPE_BF16 ? "200 steps in bf16 against the CPU's in f32"
                                           : "200 steps in f16 against the CPU's in f32");
     CHECK(done, "%s%s", diag_text(cpu.diag), diag_text(cuda.diag));
-    for (int step = 0; done && step < CURVE_STEPS; step++) {
-        double error = fabs(cuda_losses[step] - cpu_losses[step]) / cpu_losses[step];
-        if (error > worst) worst = error;
-    }
-    CHECK(worst < tolerance, "a loss differs by %.3g", worst);
+    double error = done ? curve_error(cuda_losses, cpu_losses, each) : 0;
+    CHECK(error < tolerance, "means of %d losses differ by %.3g", each, error);
     CHECK(!done || cuda_losses[CURVE_STEPS - 1] < 0.9 * cuda_losses[0], "nothing was learnt: %g",
           cuda_losses[CURVE_STEPS - 1]);
     if (done) {
-        printf("loss %.4f to %.4f; the CPU's to %.4f; largest difference %.2g\n", cuda_losses[0],
-               cuda_losses[CURVE_STEPS - 1], cpu_losses[CURVE_STEPS - 1], worst);
+        printf("loss %.4f to %.4f; the CPU's to %.4f; means of %d differ by up to %.2g, single "
+               "losses by %.2g\n",
+               cuda_losses[0], cuda_losses[CURVE_STEPS - 1], cpu_losses[CURVE_STEPS - 1], each,
+               error, curve_error(cuda_losses, cpu_losses, 1));
     }
     run_close(&cpu);
     run_close(&cuda);
@@ -371,9 +386,9 @@ int main(void) {
         check_bits(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[11]);
         check_bits(&VARIANTS[v], DTYPE_F16, &LAYOUTS[11]);
     }
-    check_curve(DTYPE_F32, 1e-3);
-    check_curve(DTYPE_BF16, 0.05);
-    check_curve(DTYPE_F16, 0.05);
+    check_curve(DTYPE_F32, 1, 1e-3);
+    check_curve(DTYPE_BF16, 20, 0.04);
+    check_curve(DTYPE_F16, 20, 0.04);
     check_fp8();
     check_nccl(false);
     check_nccl(true);
