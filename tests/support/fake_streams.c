@@ -295,10 +295,20 @@ static cudaError_t end_capture(cudaStream_t stream, cudaGraph_t *out) {
 
 /* Graphs */
 
+static bool has_messages(const FakeGraph *graph) {
+    for (int i = 0; i < graph->n_nodes; i++) {
+        if (graph->nodes[i].kind == FAKE_NCCL) return true;
+    }
+    return false;
+}
+
 static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
     const FakeGraphHandle *handle = fake_get(graph, FAKE_IS_GRAPH, "cudaGraphInstantiate");
-    if (!handle || flags & ~(unsigned long long)cudaGraphInstantiateFlagUseNodePriority) {
-        return cudaErrorInvalidValue;
+    const unsigned long long known =
+        cudaGraphInstantiateFlagUseNodePriority | cudaGraphInstantiateFlagDeviceLaunch;
+    if (!handle || flags & ~known) return cudaErrorInvalidValue;
+    if (flags & cudaGraphInstantiateFlagDeviceLaunch && has_messages(handle->graph)) {
+        return cudaErrorNotSupported; /* as where NCCL has host functions in it */
     }
     FakeExec *exec = fake_new(FAKE_IS_EXEC, sizeof(*exec));
     exec->graph = handle->graph;
