@@ -35,13 +35,14 @@ static bool row_fits(Binding *b) {
 
 typedef struct NormKernels {
     KernelsByDtype warp, block, any;
-    KernelsByDtype grad_rows, grad_columns, grad_any;
+    KernelsByDtype grad_narrow, grad_rows, grad_columns, grad_any;
 } NormKernels;
 #define NORM(name)                                                                                 \
     {                                                                                              \
         KERNELS_BY_DTYPE(name##_warp), KERNELS_BY_DTYPE(name##_block),                             \
-            KERNELS_BY_DTYPE(name##_any), KERNELS_BY_DTYPE(name##_grad_rows),                      \
-            KERNELS_BY_DTYPE(name##_grad_columns), KERNELS_BY_DTYPE(name##_grad_any)               \
+            KERNELS_BY_DTYPE(name##_any), KERNELS_BY_DTYPE(name##_grad_narrow),                    \
+            KERNELS_BY_DTYPE(name##_grad_rows), KERNELS_BY_DTYPE(name##_grad_columns),             \
+            KERNELS_BY_DTYPE(name##_grad_any)                                                      \
     }
 static const NormKernels LAYERNORM = NORM(layernorm), RMSNORM = NORM(rmsnorm);
 
@@ -84,12 +85,17 @@ bool cuda_bind_rmsnorm(Binding *b) {
     return push_norm(b, &RMSNORM, &args);
 }
 
+/* One vector a thread for rows of these; else two, as far as they go. */
+static bool is_narrow(int64_t n, int v) {
+    return n <= NORM_GRAD_NARROW_THREADS * v;
+}
+
 /* Of norm_grad_rows, whose threads hold a row between them; 0: rows are no whole vectors, or too
  * wide.
  */
 static int norm_grad_threads(int64_t n, int v) {
     if (n % v || n > NORM_GRAD_THREADS * GRAD_PACKS * v) return 0;
-    return threads_for(divide_up(n, GRAD_PACKS * v), NORM_GRAD_THREADS);
+    return threads_for(divide_up(n, (is_narrow(n, v) ? 1 : GRAD_PACKS) * v), NORM_GRAD_THREADS);
 }
 
 /* As many groups as norm_grad_rows' blocks run at once on an H200: with a few more all would wait
@@ -97,12 +103,14 @@ static int norm_grad_threads(int64_t n, int v) {
  * do.) Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
 static int64_t norm_rows_per_group(int64_t rows, int64_t n, int v) {
     enum { MOST_GROUPS = 2048, LEAST_GROUPS = 128, LEAST_ROWS = 8, MOST_PARTIAL = 1 << 20 };
-    enum { PROCESSORS = 132, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread */
+    enum { PROCESSORS = 132, WARPS_AT_ONCE = 16 }; /* of up to 128 registers a thread, or 80 */
+    enum { NARROW_WARPS_AT_ONCE = 24 };
     int64_t groups = MOST_PARTIAL / n;
     if (groups > MOST_GROUPS) groups = MOST_GROUPS;
     if (groups < LEAST_GROUPS) groups = LEAST_GROUPS;
     int threads = norm_grad_threads(n, v);
-    if (threads) groups = PROCESSORS * (WARPS_AT_ONCE / (threads / 32));
+    int warps = is_narrow(n, v) ? NARROW_WARPS_AT_ONCE : WARPS_AT_ONCE;
+    if (threads) groups = PROCESSORS * (warps / (threads / 32));
     int64_t per_group = divide_up(rows, groups);
     return per_group < LEAST_ROWS ? LEAST_ROWS : per_group;
 }
@@ -137,8 +145,9 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
     int threads = norm_grad_threads(n, v);
     bool good;
     if (threads) {
-        good = cuda_push_launch(b, kernel_for_dtype(&kernels->grad_rows, x->dtype),
-                                grid_of(join.groups, 1), threads, 0, args, sizeof(*args));
+        const KernelsByDtype *rows = is_narrow(n, v) ? &kernels->grad_narrow : &kernels->grad_rows;
+        good = cuda_push_launch(b, kernel_for_dtype(rows, x->dtype), grid_of(join.groups, 1),
+                                threads, 0, args, sizeof(*args));
     } else {
         enum { COLUMNS = 128 };
         good = cuda_push_launch(b, kernel_for_dtype(&kernels->grad_columns, x->dtype),

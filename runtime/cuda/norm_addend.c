@@ -14,8 +14,9 @@ typedef struct Meeting {
 
 static bool makes_gradient(const Command *command) {
     static const KernelsByDtype GRADIENTS[] = {
-        KERNELS_BY_DTYPE(layernorm_grad_rows), KERNELS_BY_DTYPE(layernorm_grad_any),
-        KERNELS_BY_DTYPE(rmsnorm_grad_rows), KERNELS_BY_DTYPE(rmsnorm_grad_any)};
+        KERNELS_BY_DTYPE(layernorm_grad_narrow), KERNELS_BY_DTYPE(layernorm_grad_rows),
+        KERNELS_BY_DTYPE(layernorm_grad_any),    KERNELS_BY_DTYPE(rmsnorm_grad_narrow),
+        KERNELS_BY_DTYPE(rmsnorm_grad_rows),     KERNELS_BY_DTYPE(rmsnorm_grad_any)};
     if (command->kind != COMMAND_LAUNCH || command->launch.generated) return false;
     for (size_t i = 0; i < sizeof(GRADIENTS) / sizeof(GRADIENTS[0]); i++) {
         if (kernel_is_of(&GRADIENTS[i], command->launch.kernel)) return true;

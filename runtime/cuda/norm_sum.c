@@ -4,7 +4,10 @@
 #include "runtime/cuda/kernels/args.h"
 
 enum { MOST_BETWEEN = 64 };
-static const KernelsByDtype ROWS = KERNELS_BY_DTYPE(layernorm_grad_rows);
+static const KernelsByDtype ROWS[] = {KERNELS_BY_DTYPE(layernorm_grad_narrow),
+                                      KERNELS_BY_DTYPE(layernorm_grad_rows)};
+static const KernelsByDtype SUMMED[] = {KERNELS_BY_DTYPE(layernorm_grad_sum_narrow),
+                                        KERNELS_BY_DTYPE(layernorm_grad_sum_rows)};
 
 /* A sum over rows, and the norm's two launches. */
 typedef struct RowSum {
@@ -60,7 +63,8 @@ static bool find_norm(const CommandList *list, RowSum *sum) {
     const CommandInfo *info = &list->items[sum->first].info;
     for (int i = sum->first - 2; i >= 0 && sum->first - i <= MOST_BETWEEN; i--) {
         const Command *command = &list->items[i], *join = &list->items[i + 1];
-        if (!is_launch(command, &ROWS) || !command_same_task(&command->info, info)) continue;
+        bool makes_rows = is_launch(command, &ROWS[0]) || is_launch(command, &ROWS[1]);
+        if (!makes_rows || !command_same_task(&command->info, info)) continue;
         const NormGradArgs *args = command->launch.args;
         Access dx = access_to(args->dx, sum->rows.bytes, false);
         if (!access_same(&dx, &sum->rows)) continue;
@@ -103,13 +107,13 @@ static void set_accesses(CommandList *list, const RowSum *sum, Arena *arena) {
 }
 
 static void fold(CommandList *list, const RowSum *sum, Arena *arena) {
-    static const KernelsByDtype SUMMED = KERNELS_BY_DTYPE(layernorm_grad_sum_rows);
     LaunchCommand *rows = &list->items[sum->norm].launch;
     LaunchCommand *join = &list->items[sum->norm + 1].launch;
     DType dtype = list->items[sum->norm].info.node->types[0].dtype;
     NormJoinArgs *args = ARENA_NEW(arena, NormJoinArgs);
     set_accesses(list, sum, arena);
-    rows->kernel = kernel_for_dtype(&SUMMED, dtype);
+    bool narrow = kernel_is_of(&ROWS[0], rows->kernel);
+    rows->kernel = kernel_for_dtype(&SUMMED[narrow ? 0 : 1], dtype);
     *args = *(const NormJoinArgs *)join->args;
     args->width = 3 * args->n;
     args->dsum = (float *)sum->out.at;

@@ -105,8 +105,8 @@ int main(void) {
         /* Of each normalisation: the input, its gradient twice, statistics, scale and offset; of
          * those in blocks the gradient that came past; and of all but the first the sum that is the
          * gradient of the bias before it. */
-        const CudaKernelRow *first = find_row(&s, "layernorm_grad_rows_bf16");
-        const CudaKernelRow *norm = find_row(&s, "layernorm_grad_sum_rows_bf16");
+        const CudaKernelRow *first = find_row(&s, "layernorm_grad_narrow_bf16");
+        const CudaKernelRow *norm = find_row(&s, "layernorm_grad_sum_narrow_bf16");
         const CudaKernelRow *join = find_row(&s, "norm_join");
         double large = ((double)(norm->count + first->count) * 3 + 2 * LAYERS) * 2 * ROWS * MODEL;
         CHECK(norm->count == 2 * LAYERS && first->count == 1 && join->count == norm->count + 1,

@@ -16,8 +16,8 @@ typedef struct NormArgs {
 } NormArgs;
 
 /* Block b sums gain and bias gradients over rows b rows_per_group on: partial [groups, 2 n], of
- * rmsnorm [groups, n], of layernorm_grad_sum_* [groups, 3 n], dx last. dx may be the memory of dy, x
- * or addend. */
+ * rmsnorm [groups, n], of layernorm_grad_sum_* [groups, 3 n], dx last. dx may be the memory of dy,
+ * x or addend. */
 typedef struct NormGradArgs {
     int64_t rows, rows_per_group;
     int32_t n;
@@ -38,7 +38,8 @@ typedef struct NormJoinArgs {
     const float *partial;
     float *dgain, *dbias, *dsum;
 } NormJoinArgs;
-enum { NORM_JOIN_COLUMNS = 32 }; /* of a block */
+enum { NORM_JOIN_COLUMNS = 32 };         /* of a block */
+enum { NORM_GRAD_NARROW_THREADS = 256 }; /* at most, of *_grad_narrow_* */
 
 /* softmax.cu: x [rows, n_local], f32, bf16 or f16, of which the first n_valid columns exist; column
  * 0 is number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */

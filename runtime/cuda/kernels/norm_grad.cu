@@ -38,50 +38,51 @@ static __device__ __forceinline__ float add_to_gradient(float addend, float dx) 
     return __fadd_rn(addend, dx);
 }
 
-/* What a thread needs of a row first: loaded while the row before is worked on, since a block has
- * few warps to wait with. */
-enum { GRAD_PACKS = 2 };
-struct RowAhead {
-    uint4 x[GRAD_PACKS], dy[GRAD_PACKS];
+/* What a thread needs of a row, `PACKS` of 16 bytes each: loaded while the row before is worked on,
+ * since a block has few warps to wait with. The addend, too, where registers do. */
+template <int PACKS> struct RowAhead {
+    uint4 x[PACKS], dy[PACKS], addend[PACKS];
     float mean, inv;
 };
 
-template <typename T, bool CENTERED>
-static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row, RowAhead &out) {
+template <typename T, bool CENTERED, int PACKS>
+static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row,
+                                                RowAhead<PACKS> &out) {
     enum { V = VectorOf<T>::N };
-    const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
+    const int64_t first = row * a.n;
     /* The row itself, as the compiler need not know: it would keep what is the same for a block in
      * a uniform register, and wait for it at once. */
     const int64_t own_row = row + (threadIdx.x >= blockDim.x);
     out.mean = CENTERED ? a.mean[own_row] : 0.0f;
     out.inv = a.inv[own_row];
 #pragma unroll
-    for (int p = 0; p < GRAD_PACKS; p++) {
+    for (int p = 0; p < PACKS; p++) {
         const int at = (p * (int)blockDim.x + (int)threadIdx.x) * V;
         if (at < a.n) {
-            out.x[p] = get_whole(x + at);
-            out.dy[p] = get_whole(dy + at);
+            out.x[p] = get_whole((const T *)a.x + first + at);
+            out.dy[p] = get_whole((const T *)a.dy + first + at);
+            if (PACKS == 1 && a.addend) out.addend[p] = get_whole((const T *)a.addend + first + at);
         }
     }
 }
 
 /* A block walks its group's rows; each thread keeps the same columns of all of them. What is past a
  * row's end is zero: were it left undefined, loads would wait for the branches around them. */
-template <typename T, bool CENTERED, bool SUMMED = false>
+template <typename T, bool CENTERED, bool SUMMED, int PACKS>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
-    enum { V = VectorOf<T>::N, PACKS = GRAD_PACKS };
+    enum { V = VectorOf<T>::N };
     __shared__ float2 scratch[2][32];
     const int threads = blockDim.x;
     const int64_t first = blockIdx.x * a.rows_per_group;
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
     float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {}, sum_dx[PACKS][V] = {};
-    RowAhead ahead;
+    RowAhead<PACKS> ahead = {};
     int turn = 0;
     load_row<T, CENTERED>(a, first, ahead);
     for (int64_t row = first; row < end; row++) {
         const float mean = ahead.mean, inv = ahead.inv;
         float normal[PACKS][V], d[PACKS][V];
-        uint4 addend[PACKS];
+        uint4 addend[PACKS] = {};
         TwoSums sums = {0.0f, 0.0f};
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
@@ -89,16 +90,12 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
             if (at < a.n) {
                 take_apart<T>(ahead.x[p], normal[p]);
                 take_apart<T>(ahead.dy[p], d[p]);
+                if (a.addend)
+                    addend[p] = PACKS == 1 ? ahead.addend[p]
+                                           : get_whole((const T *)a.addend + row * a.n + at);
             } else {
 #pragma unroll
                 for (int j = 0; j < V; j++) normal[p][j] = d[p][j] = 0.0f;
-            }
-        }
-        if (a.addend) {
-#pragma unroll
-            for (int p = 0; p < PACKS; p++) {
-                const int at = (p * threads + threadIdx.x) * V;
-                if (at < a.n) addend[p] = get_whole((const T *)a.addend + row * a.n + at);
             }
         }
         if (row + 1 < end) load_row<T, CENTERED>(a, row + 1, ahead);
@@ -201,29 +198,30 @@ static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
     }
 }
 
-#define NORM_GRAD_KERNELS(name, T, CENTERED, suffix)                                               \
-    KERNEL_FUNCTION __launch_bounds__(512) name##_grad_rows_##suffix(NormGradArgs a) {             \
-        norm_grad_rows<T, CENTERED>(a);                                                            \
+/* Two packs a thread where one would take more than NORM_GRAD_NARROW_THREADS. */
+#define NORM_GRAD_ROWS(name, T, CENTERED, SUMMED, suffix)                                          \
+    KERNEL_FUNCTION __launch_bounds__(NORM_GRAD_NARROW_THREADS, 3)                                 \
+        name##_narrow_##suffix(NormGradArgs a) {                                                   \
+        norm_grad_rows<T, CENTERED, SUMMED, 1>(a);                                                 \
     }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(512) name##_rows_##suffix(NormGradArgs a) {                  \
+        norm_grad_rows<T, CENTERED, SUMMED, 2>(a);                                                 \
+    }
+#define NORM_GRAD_KERNELS(name, T, CENTERED, suffix)                                               \
+    NORM_GRAD_ROWS(name##_grad, T, CENTERED, false, suffix)                                        \
     KERNEL_FUNCTION __launch_bounds__(128) name##_grad_columns_##suffix(NormGradArgs a) {          \
         norm_grad_columns<T, CENTERED>(a);                                                         \
     }                                                                                              \
     KERNEL_FUNCTION __launch_bounds__(256) name##_grad_any_##suffix(NormGradArgs a) {              \
         norm_grad_any<T, CENTERED>(a);                                                             \
     }
-#define NORM_GRAD_SUM_KERNEL(T, suffix)                                                            \
-    KERNEL_FUNCTION __launch_bounds__(512) layernorm_grad_sum_rows_##suffix(NormGradArgs a) {      \
-        norm_grad_rows<T, true, true>(a);                                                          \
-    }
-NORM_GRAD_SUM_KERNEL(float, f32)
-NORM_GRAD_SUM_KERNEL(bf16_t, bf16)
-NORM_GRAD_SUM_KERNEL(f16_t, f16)
-NORM_GRAD_KERNELS(layernorm, float, true, f32)
-NORM_GRAD_KERNELS(layernorm, bf16_t, true, bf16)
-NORM_GRAD_KERNELS(layernorm, f16_t, true, f16)
-NORM_GRAD_KERNELS(rmsnorm, float, false, f32)
-NORM_GRAD_KERNELS(rmsnorm, bf16_t, false, bf16)
-NORM_GRAD_KERNELS(rmsnorm, f16_t, false, f16)
+#define NORMS_GRAD_KERNELS(T, suffix)                                                              \
+    NORM_GRAD_KERNELS(layernorm, T, true, suffix)                                                  \
+    NORM_GRAD_KERNELS(rmsnorm, T, false, suffix)                                                   \
+    NORM_GRAD_ROWS(layernorm_grad_sum, T, true, true, suffix)
+NORMS_GRAD_KERNELS(float, f32)
+NORMS_GRAD_KERNELS(bf16_t, bf16)
+NORMS_GRAD_KERNELS(f16_t, f16)
 
 /* NORM_JOIN_COLUMNS per block, one a lane; its warps share the groups of each. */
 KERNEL_FUNCTION __launch_bounds__(1024) norm_join(NormJoinArgs a) {
