@@ -48,9 +48,9 @@ template <typename T> static __device__ __forceinline__ int head_of(const T *row
 
 /* use(i, whole) for each pack i of `packs` that is this thread's, AHEAD of them loaded before the
  * first is used: use may write where its pack is. */
-template <typename T, class Use>
+template <int AHEAD, typename T, class Use>
 static __device__ __forceinline__ void for_each_whole(const T *x, int packs, const Use &use) {
-    enum { V = VectorOf<T>::N, AHEAD = 4 };
+    enum { V = VectorOf<T>::N };
     const int step = blockDim.x;
     for (int i = threadIdx.x; i < packs; i += AHEAD * step) {
         uint4 whole[AHEAD];
@@ -68,7 +68,7 @@ static __device__ __forceinline__ void for_each_whole(const T *x, int packs, con
 
 /* log-sum-exp of a row, by the block: valid in thread 0. use(i, whole) for each pack i after the
  * `head` first elements, as it was loaded. Once per kernel. */
-template <typename T, class Use>
+template <int AHEAD, typename T, class Use>
 static __device__ __forceinline__ float block_logsumexp(const T *x, int n, int head,
                                                         const Use &use) {
     enum { V = VectorOf<T>::N };
@@ -79,7 +79,7 @@ static __device__ __forceinline__ float block_logsumexp(const T *x, int n, int h
         const float one[1] = {load(x + i)};
         include<1>(s, one);
     }
-    for_each_whole(x + head, packs, [&](int i, uint4 whole) {
+    for_each_whole<AHEAD>(x + head, packs, [&](int i, uint4 whole) {
         float v[V];
         take_apart<T>(whole, v);
         include<V>(s, v);
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float block_logsumexp(const T *x, int n, int h
 
 template <typename T> static __device__ __forceinline__ void logsumexp_row(const SoftmaxArgs &a) {
     const T *x = (const T *)a.x + (int64_t)blockIdx.x * a.n_local;
-    const float lse = block_logsumexp(x, a.n_valid, head_of(x, a.n_valid), [](int, uint4) {});
+    const float lse = block_logsumexp<4>(x, a.n_valid, head_of(x, a.n_valid), [](int, uint4) {});
     if (threadIdx.x == 0) ((float *)a.out)[blockIdx.x] = lse;
 }
 
@@ -163,7 +163,7 @@ static __device__ __forceinline__ void gradient_of_row(const GradRow &row, const
     for (int i = threadIdx.x; i < head; i += blockDim.x) {
         store(out + i, gradient_at(row, load(x + i), i));
     }
-    for_each_whole(from, packs, [&](int i, uint4 whole) {
+    for_each_whole<4>(from, packs, [&](int i, uint4 whole) {
         const int first = head + i * V;
         float v[V];
         take_apart<T>(whole, v);
@@ -203,7 +203,8 @@ KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_grad_f16(
 }
 
 /* logsumexp, pick and the gradient at once: a row is read from memory once, and waits in shared
- * memory for its log-sum-exp. The bits of the three. */
+ * memory for its log-sum-exp: of GPT-2's vocabulary two rows fit a processor of sm_90, so that much
+ * must be under way for each. The bits of the three. */
 template <typename T>
 static __device__ __forceinline__ void cross_entropy_row(const CrossEntropyArgs &a) {
     enum { V = VectorOf<T>::N };
@@ -223,12 +224,12 @@ static __device__ __forceinline__ void cross_entropy_row(const CrossEntropyArgs 
     gradient_of_row(row, x, kept, head, a.n_valid, a.n_local, x);
 }
 
-KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_f32(CrossEntropyArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS, 2) cross_entropy_f32(CrossEntropyArgs a) {
     cross_entropy_row<float>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_bf16(CrossEntropyArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS, 2) cross_entropy_bf16(CrossEntropyArgs a) {
     cross_entropy_row<bf16_t>(a);
 }
-KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS) cross_entropy_f16(CrossEntropyArgs a) {
+KERNEL_FUNCTION __launch_bounds__(CROSS_ENTROPY_THREADS, 2) cross_entropy_f16(CrossEntropyArgs a) {
     cross_entropy_row<f16_t>(a);
 }
