@@ -185,7 +185,7 @@ $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 build/fatbin/%.fatbin: runtime/cuda/kernels/%.cu
 	@mkdir -p $(@D)/$*.keep build/ptx
 	$(NVCC) $(NVCCFLAGS) -std=c++17 -I. -MMD -MF $@.d --keep --keep-dir $(@D)/$*.keep -fatbin -o $@ $<
-	@mv -f $(@D)/$*.keep/$*.compute_90a.ptx build/ptx/ 2>/dev/null || true
+	@mv -f $(@D)/$*.keep/$*.compute_90a.ptx build/ptx/$*.ptx 2>/dev/null || true
 	@rm -rf $(@D)/$*.keep
 
 build/fatbin/%.o: build/fatbin/%.fatbin

@@ -59,19 +59,21 @@ typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
     KernelId forward, keys, queries;
+    KernelId joint;         /* N_KERNELS: none */
     int step, queries_step; /* keys at a time, forward and in attention_queries_* */
 } WgmmaKernels;
-#define WGMMA_KERNELS(TYPE, suffix, head_, values_)                                                \
+#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_)                                        \
     {                                                                                              \
         .dtype = TYPE, .head = head_, .values = values_,                                           \
         .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
         .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
-        .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix,                              \
+        .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix, .joint = joint_,             \
         .step = ATTENTION_WGMMA_STEP_##head_, .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_ \
     }
 #define WGMMA_SET(TYPE, suffix)                                                                    \
-    WGMMA_KERNELS(TYPE, suffix, 64, 64), WGMMA_KERNELS(TYPE, suffix, 128, 128),                    \
-        WGMMA_KERNELS(TYPE, suffix, 192, 128)
+    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix),                 \
+        WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_joint_128_wgmma_##suffix),          \
+        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS)
 static const WgmmaKernels WGMMA[] = {WGMMA_SET(DTYPE_BF16, bf16), WGMMA_SET(DTYPE_F16, f16)};
 enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
@@ -360,6 +362,109 @@ int64_t cuda_attention_grad_workspace_bytes(const Node *node, const Type *inputs
     return own > library ? own : library;
 }
 
+/* --- the gradient --- */
+
+/* A piece of the workspace, in whole ALIGNs. */
+static int64_t piece_bytes(int64_t bytes) {
+    enum { ALIGN = 256 };
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* The workspace of the gradient in one pass of so many batch rows: lse2 and delta, sums of dq, of
+ * rows that more than one tile of keys is seen by, turns. */
+typedef struct JointWorkspace {
+    int64_t statistics, sums, turns; /* bytes; statistics: each of the two */
+} JointWorkspace;
+
+static JointWorkspace joint_workspace(const AttentionSizes *s, int head, int64_t batch) {
+    int64_t heads = batch * s->kv_heads;
+    int64_t rows = s->rows_padded - (int64_t)ATTENTION_TILE * s->group;
+    return (JointWorkspace){
+        .statistics = piece_bytes(heads * s->rows_padded * (int64_t)sizeof(float)),
+        .sums = rows > 0 ? piece_bytes(heads * rows * head * (int64_t)sizeof(float)) : 0,
+        .turns = piece_bytes(heads * s->rows_padded / ATTENTION_WGMMA_KEYS_STEP *
+                             (int64_t)sizeof(uint32_t)),
+    };
+}
+static int64_t joint_bytes(const JointWorkspace *w) {
+    return 2 * w->statistics + w->sums + w->turns;
+}
+
+/* How many batch rows the workspace has room for; 0: one pass does not do it. By shapes only, and
+ * by what plans leave, which follows from them. */
+static int64_t joint_batch(const AttentionShape *shape, const AttentionSizes *s,
+                           const WgmmaKernels *wgmma, int64_t workspace_bytes) {
+    bool windowed = shape->window > 0 && shape->window < shape->seq;
+    if (wgmma->joint == N_KERNELS || !shape->causal || attention_is_part(shape) || windowed ||
+        shape->documents || attention_is_uneven(shape)) {
+        return 0;
+    }
+    int64_t batch = s->batch;
+    for (JointWorkspace w; batch > 0; batch--) {
+        w = joint_workspace(s, wgmma->head, batch);
+        if (joint_bytes(&w) <= workspace_bytes) break;
+    }
+    return batch;
+}
+
+static bool push_delta(Binding *b, KernelId kernel, const AttentionBackwardArgs *args) {
+    const AttentionSizes *s = &args->sizes;
+    int64_t heads = (int64_t)s->batch * s->kv_heads, rows_a_block = 256 / ATTENTION_DELTA_LANES;
+    Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
+    return cuda_push_launch(b, kernel, grid, 256, 0, args, sizeof(*args));
+}
+
+static const void *further(const void *from, int64_t bytes) {
+    return (const char *)from + bytes;
+}
+
+/* The gradient of batch rows `first`... of an attention of whole heads: places, and workspace. */
+static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int head, int64_t first,
+                                        int64_t batch) {
+    AttentionBackwardArgs args = *all;
+    AttentionSizes *s = &args.sizes;
+    int64_t keys = first * s->seq * s->kv_heads * s->head * 2, queries = keys * s->group;
+    JointWorkspace w = joint_workspace(s, head, batch);
+    s->batch = (int32_t)batch;
+    args.q = further(all->q, queries);
+    args.k = further(all->k, keys);
+    args.v = further(all->v, keys);
+    args.o = further(all->o, queries);
+    args.d_o = further(all->d_o, queries);
+    args.dq = (char *)all->dq + queries;
+    args.dk = (char *)all->dk + keys;
+    args.dv = (char *)all->dv + keys;
+    args.lse = all->lse + first * s->seq * s->kv_heads * s->group;
+    args.delta = (float *)((char *)all->lse2 + w.statistics);
+    args.dq_sums = (float *)((char *)args.delta + w.statistics);
+    args.turns = (uint32_t *)((char *)args.dq_sums + w.sums);
+    return args;
+}
+
+/* In parts of so many batch rows. Tiles of 16 heads at least are launched one after the other:
+ * about as many as a device runs at a time, where blocks then follow each other over a head's rows.
+ */
+static bool push_joint(Binding *b, const WgmmaKernels *wgmma, const AttentionBackwardArgs *all,
+                       int64_t part) {
+    enum { LEAST = 16, THREADS = ATTENTION_WGMMA_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
+    int shared = (ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
+                 ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8;
+    for (int64_t first = 0; first < all->sizes.batch; first += part) {
+        int64_t left = all->sizes.batch - first;
+        AttentionBackwardArgs args = joint_args(all, wgmma->head, first, left < part ? left : part);
+        AttentionSizes *s = &args.sizes;
+        int64_t heads = (int64_t)s->batch * s->kv_heads, least = heads < LEAST ? heads : LEAST;
+        int64_t row_bytes = 4 * s->head + 4 * wgmma->head; /* q, do; dq in f32 */
+        Grid grid = cut(s, s->keys, ATTENTION_TILE, row_bytes * s->rows);
+        if (s->heads_together < least) s->heads_together = (int32_t)least;
+        if (!push_delta(b, kernel_for_dtype(&DELTA, wgmma->dtype), &args) ||
+            !cuda_push_launch(b, wgmma->joint, grid, THREADS, shared, &args, sizeof(args))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 bool cuda_bind_attention_grad(Binding *b) {
     DType dtype = b->in_local[0].dtype;
     AttentionBackwardArgs args = {
@@ -385,14 +490,16 @@ bool cuda_bind_attention_grad(Binding *b) {
                                                                .dv = args.dv});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
+    if (kernels == ATTENTION_WGMMA) {
+        const WgmmaKernels *wgmma = find_wgmma(&command.shape);
+        int64_t part = wgmma ? joint_batch(&command.shape, s, wgmma, b->workspace_bytes) : 0;
+        if (part) return push_joint(b, wgmma, &args, part);
+    }
     AttentionLaunches l = choose_launches(&command.shape, kernels);
-    int64_t heads = (int64_t)s->batch * s->kv_heads;
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
-    int rows_a_block = 256 / ATTENTION_DELTA_LANES;
-    Grid grid = {cuda_grid_size(heads * s->rows_padded / rows_a_block), 1, 1};
-    args.delta = args.lse2 + heads * s->rows_padded;
-    if (!cuda_push_launch(b, l.delta, grid, 256, 0, &args, sizeof(args))) return false;
-    grid = cut(s, s->keys, l.keys_tile, bytes * s->rows);
+    args.delta = args.lse2 + (int64_t)s->batch * s->kv_heads * s->rows_padded;
+    if (!push_delta(b, l.delta, &args)) return false;
+    Grid grid = cut(s, s->keys, l.keys_tile, bytes * s->rows);
     if (!cuda_push_launch(b, l.keys, grid, l.keys_threads, l.keys_shared, &args, sizeof(args))) {
         return false;
     }

@@ -1,5 +1,6 @@
 /* Kernels that test the emulator: each does what a device would let it do, or must not. */
 #include "runtime/cuda/kernels/attention_wgmma.cuh"
+#include "runtime/cuda/kernels/turns.cuh"
 #include "tests/emulate/probe.h"
 
 #ifdef __CUDACC__
@@ -92,6 +93,7 @@ PROBE(multiply_f16, ProbeArgs) {
 /* out [64, 128] += a [64, 16] b [16, 128], lows: a, then b, by one warpgroup. `n`, see probe.h. */
 template <typename T> static __device__ __forceinline__ void multiply_by_group(const ProbeArgs &a) {
     typedef PanelTile<64, 64> A;
+    typedef PanelTile<64, 16> AByK;        /* [k][m] */
     typedef PanelTile<128, 16> ByK;        /* b as it is */
     typedef PanelTile<64, 128> Transposed; /* [n][k] */
     constexpr int COLUMN = 2;              /* 16-byte chunks before k's */
@@ -116,6 +118,13 @@ template <typename T> static __device__ __forceinline__ void multiply_by_group(c
                 a.lows[1024 + i % 16 * 128 + i / 16];
         }
     }
+    if (a.n == PROBE_A_BY_K) {
+        __syncthreads();
+        for (int i = t; i < 64 * 16; i += blockDim.x) {
+            int at = AByK::offset(i % 16, i / 16 / 8) + i / 16 % 8 * 2;
+            *(uint16_t *)(shared + at) = a.lows[i];
+        }
+    }
     if (a.n != PROBE_NOT_HANDED_OVER) shared_to_wgmma();
     __syncthreads();
     for (int i = 0; i < 64; i++) {
@@ -137,6 +146,9 @@ template <typename T> static __device__ __forceinline__ void multiply_by_group(c
     } else if (a.n == PROBE_TRANSPOSED) {
         Wgmma<T, 128>::template multiply_tiles<false>(
             d, first, wgmma_matrix(b_tile + ByK::BYTES + COLUMN * 16, 16), true);
+    } else if (a.n == PROBE_A_BY_K) {
+        Wgmma<T, 128>::template multiply_tiles<true, true>(
+            d, wgmma_matrix(a_tile, AByK::PANEL_BYTES), by_k, true);
     } else {
         Wgmma<T, 128>::template multiply_tiles<true>(d, first, by_k, true);
     }
@@ -208,6 +220,34 @@ PROBE(copy_part, ProbeArgs) {
     for (int i = 0; i < 8; i++) a.ints[i] = part[i];
 }
 
+/* Four matrices of `lows`, through registers into others. */
+PROBE(store_matrices, ProbeArgs) {
+    __shared__ __align__(16) uint16_t tile[256], other[256];
+    int lane = (int)threadIdx.x;
+    uint32_t r[4];
+    for (int i = lane; i < 256; i += 32) tile[i] = a.lows[i];
+    __syncwarp();
+    ldmatrix_x4(r, shared_address(tile + 8 * lane));
+    stmatrix_x4(shared_address(other + 8 * (31 - lane)), r);
+    __syncwarp();
+    for (int i = lane; i < 256; i += 32) a.ints[i] = other[i];
+}
+
+/* Each block adds to what the one before it left; or one waits for a block of higher index. */
+PROBE(turns_joint_, ProbeArgs) {
+    uint32_t *const turn = (uint32_t *)a.ints, block = blockIdx.x;
+    float4 *const sums = (float4 *)a.out;
+    turns_wait(turn, block + (uint32_t)a.n);
+    const float x[4] = {1, 2, 3, (float)block}, none[4] = {0, 0, 0, 0};
+    if (block) {
+        turns_add(sums, x);
+    } else {
+        turns_put(sums, none);
+    }
+    turns_fence();
+    turns_pass(turn, turns_look(turn) + 1);
+}
+
 /* Mistakes */
 PROBE(two_barriers, ProbeArgs) {
     if ((int)threadIdx.x < 32 + a.n) {
@@ -246,10 +286,10 @@ struct EmulateProbe {
     { #name, enter_##name }
 extern const EmulateProbe EMULATE_PROBES[];
 const EmulateProbe EMULATE_PROBES[] = {
-    ROW(shuffles),     ROW(half_warps), ROW(reduce),        ROW(reverse),      ROW(multiply_bf16),
-    ROW(multiply_f16), ROW(wgmma_bf16), ROW(wgmma_f16),     ROW(convert_bf16), ROW(convert_f16),
-    ROW(matrices),     ROW(copy_part),  ROW(two_barriers),  ROW(early_return), ROW(lane_missing),
-    ROW(not_in_mask),  ROW(misaligned), {nullptr, nullptr},
+    ROW(shuffles),     ROW(half_warps), ROW(reduce),         ROW(reverse),      ROW(multiply_bf16),
+    ROW(multiply_f16), ROW(wgmma_bf16), ROW(wgmma_f16),      ROW(convert_bf16), ROW(convert_f16),
+    ROW(matrices),     ROW(copy_part),  ROW(two_barriers),   ROW(early_return), ROW(lane_missing),
+    ROW(not_in_mask),  ROW(misaligned), ROW(store_matrices), ROW(turns_joint_), {nullptr, nullptr},
 };
 }
 #endif

@@ -10,12 +10,13 @@ typedef struct ProbeArgs {
     int n;
 } ProbeArgs;
 
-/* What wgmma_* does: operands in tiles, b with k's rows or transposed; or a in fragments. Mistakes.
- */
+/* What wgmma_* does: operands in tiles, b with k's rows or transposed; or a in fragments, or with
+ * k's rows. Mistakes. */
 enum {
     PROBE_TILES,
     PROBE_TRANSPOSED,
     PROBE_FRAGMENTS,
+    PROBE_A_BY_K,
     PROBE_NO_WAIT,
     PROBE_NO_FENCE,
     PROBE_NOT_HANDED_OVER,

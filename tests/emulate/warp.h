@@ -163,6 +163,26 @@ static inline void emulate_ldmatrix(uint32_t (&r)[COUNT], const void *row, bool 
     memcpy(r, load.r, sizeof load.r);
 }
 
+/* stmatrix.x4: the same layout the other way. */
+struct EmulateStoreMatrix {
+    unsigned short *row;
+    const uint32_t *r;
+};
+static inline void emulate_store_matrices(void *const *operands, int) {
+    for (int lane = 0; lane < 32; lane++) {
+        const EmulateStoreMatrix *to = (const EmulateStoreMatrix *)operands[lane];
+        for (int t = 0; t < 4; t++) {
+            const EmulateStoreMatrix *from = (const EmulateStoreMatrix *)operands[lane % 8 * 4 + t];
+            memcpy(to->row + 2 * t, &from->r[lane / 8], 4);
+        }
+    }
+}
+static inline void emulate_stmatrix(const uint32_t (&r)[4], void *row, EmulateSite site) {
+    EmulateStoreMatrix store = {(unsigned short *)row, r};
+    if ((uintptr_t)row % 16) emulate_fail(site, "an address is not a multiple of 16");
+    emulate_wait_warp(0xffffffffu, &store, emulate_store_matrices, site);
+}
+
 /* mma.m16n8k16: with g = lane / 4 and t = lane % 4, rows of a [16, 16], columns of b [16, 8]:
  * a[0..3] hold (g, 2t) (g + 8, 2t) (g, 2t + 8) (g + 8, 2t + 8), each with its right neighbour;
  * b[0..1] hold (2t, g) (2t + 8, g), each with the one below;

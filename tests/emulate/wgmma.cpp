@@ -82,14 +82,14 @@ static uint64_t sum_operands(const EmulateWgmma &w, bool with_tiles) {
     };
     if (w.a) add(w.a, 4);
     if (!with_tiles) return sum;
-    for (int r = 0; r < ROWS && !w.a; r++) {
-        for (int k = 0; k < DEPTH; k += 8) add(locate_k_major(w.a_matrix, r, k), 4);
-    }
-    for (int r = 0; r < w.n; r += w.transposed ? 8 : 1) {
-        for (int k = 0; k < DEPTH; k += w.transposed ? 1 : 8)
-            add(w.transposed ? locate_n_major(w.b_matrix, r, k) : locate_k_major(w.b_matrix, r, k),
-                4);
-    }
+    auto add_matrix = [&add](uint64_t matrix, int rows, bool transposed) {
+        for (int r = 0; r < rows; r += transposed ? 8 : 1) {
+            for (int k = 0; k < DEPTH; k += transposed ? 1 : 8)
+                add(transposed ? locate_n_major(matrix, r, k) : locate_k_major(matrix, r, k), 4);
+        }
+    };
+    if (!w.a) add_matrix(w.a_matrix, ROWS, w.a_transposed);
+    add_matrix(w.b_matrix, w.n, w.transposed);
     return sum;
 }
 
@@ -158,8 +158,9 @@ void emulate_wgmma_begin(int n) {
 
 static bool same_operation(const Operation &x, const Operation &y) {
     const EmulateWgmma &a = x.what, &b = y.what;
-    return x.site.line == y.site.line && a.n == b.n && a.transposed == b.transposed && a.add == b.add &&
-           a.b_matrix == b.b_matrix && !a.a == !b.a && (a.a || a.a_matrix == b.a_matrix);
+    return x.site.line == y.site.line && a.n == b.n && a.transposed == b.transposed &&
+           a.a_transposed == b.a_transposed && a.add == b.add && a.b_matrix == b.b_matrix &&
+           !a.a == !b.a && (a.a || a.a_matrix == b.a_matrix);
 }
 
 /* Row of accumulator i of a thread of the group, and its column. */
@@ -184,7 +185,7 @@ static void multiply(int first, int i) {
             w.unpack(own.a[k], to[0], to[1]);
         }
     }
-    if (!w.a) read_matrix(w, w.a_matrix, false, ROWS, a);
+    if (!w.a) read_matrix(w, w.a_matrix, w.a_transposed, ROWS, a);
     read_matrix(w, w.b_matrix, w.transposed, w.n, b);
     for (int n = 0; n < w.n; n++) {
         for (int k = 0; k < DEPTH; k++) b_columns[k][n] = b[n][k];

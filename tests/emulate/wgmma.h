@@ -14,14 +14,14 @@
 typedef void EmulateUnpack(uint32_t pair, float &low, float &high);
 
 /* What one thread gives. d: n / 2 accumulators of its own; a: its four words of a [64, 16], or
- * NULL: in shared memory, at a_matrix. b is [16, n]: k along its rows in memory, or, transposed, n.
- */
+ * NULL: in shared memory, at a_matrix. b is [16, n]. In memory k is along rows, or, transposed,
+ * rows are k's. */
 struct EmulateWgmma {
     float *d;
     const uint32_t *a;
     uint64_t a_matrix, b_matrix;
     int n;
-    bool transposed, add;
+    bool a_transposed, transposed, add;
     EmulateUnpack *unpack;
 };
 

@@ -100,7 +100,9 @@ static bool decode_modifier(const char *text, Instruction *out, int *n_types) {
         out->space = (uint8_t)value;
         return true;
     }
-    if (out->op == PTX_atom && strcmp(text, "add") == 0) return true;
+    if ((out->op == PTX_atom || out->op == PTX_red) && strcmp(text, "add") == 0) return true;
+    if (strcmp(text, "acquire") == 0) return out->acquire = true;
+    if (strcmp(text, "acq_rel") == 0) return out->acquire = out->release = true;
     if (out->op == PTX_bar && strcmp(text, "warp") == 0) return out->warp = true;
     if (strcmp(text, "trans") == 0) return out->transposed = true;
     if (strcmp(text, "approx") == 0) return out->approx = true;

@@ -5,7 +5,14 @@
 
 #include "tests/ptx/module.h"
 
-enum { WARP = 32, MOST_WARPS = 32, MOST_COPIES = 8192, MOST_TILES = 64, SHADOW_BYTES = 2 };
+enum {
+    WARP = 32,
+    MOST_WARPS = 32,
+    MOST_COPIES = 8192,
+    MOST_TILES = 64,
+    SHADOW_BYTES = 2,
+    MOST_POLLS = 10000 /* of a warp, in one block: blocks run one after the other */
+};
 
 /* What became of two bytes of shared memory. Threads are counted from 1; 0 is none. */
 typedef struct Shadow {
@@ -33,7 +40,7 @@ typedef struct Tile {
     int a;      /* fragments there, or -1: a_matrix */
     uint64_t a_matrix, b_matrix;
     int n, group, line;
-    bool bf16, add, b_by_k;
+    bool bf16, add, a_by_k, b_by_k;
     Range reads[2]; /* of shared memory: of a, of b */
 } Tile;
 
@@ -54,6 +61,7 @@ typedef struct Warp {
     int copy_group[WARP], n_copies;
     Copy copies[MOST_COPIES];
     int n_tiles, tile_group, n_issued;
+    int n_polls; /* loads that acquire */
     Tile tiles[MOST_TILES];
 } Warp;
 
@@ -78,13 +86,13 @@ bool ptx_compute(const Instruction *i, const uint64_t *a, const uint64_t *b, con
                  uint64_t *out);
 float ptx_widen(uint16_t bits, bool bf16);
 
-/* memory.c: ld, st, atom, cp, fence; false: failed. */
+/* memory.c: ld, st, atom, red, cp, fence; false: failed. */
 bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
 /* Notes an access of a lane; false: failed. */
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 
-/* tensor.c: mma, ldmatrix, wgmma. */
+/* tensor.c: mma, ldmatrix, stmatrix, wgmma. */
 bool tensor_run(Machine *m, Warp *w, const Instruction *i);
 
 /* run.c: an operand of a lane; what a register becomes. */

@@ -98,7 +98,7 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
     return !m->failed;
 }
 
-/* --- ld, st, atom --- */
+/* --- ld, st, atom, red --- */
 
 static uint64_t element_of(const unsigned char *from, int bytes, char kind) {
     uint64_t value = 0;
@@ -146,6 +146,8 @@ static void note_traffic(const Machine *m, const Warp *w, const Instruction *i,
 
 static bool load(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     const int bytes = i->type.bits / 8, n = vector_elements(i);
+    if (i->acquire && ++w->n_polls > MOST_POLLS)
+        return machine_fail(m, w, i, -1, "waits for what no block before it does"), false;
     note_traffic(m, w, i, &i->operands[1], mask, bytes * n);
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
@@ -198,6 +200,28 @@ static bool add_atomically(Machine *m, Warp *w, const Instruction *i, uint32_t m
         sum = old + (uint32_t)warp_operand(m, w, &i->operands[2], lane);
         memcpy(m->shared + at, &sum, 4);
         warp_set(w, i->operands[0].reg, lane, old);
+    }
+    return true;
+}
+
+/* red.global.add.f32: lanes one after the other, each to its own place. */
+static bool add_to_memory(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    const int n = vector_elements(i);
+    if (i->space != SPACE_GLOBAL || i->type.bits != 32 || i->type.kind != 'f')
+        return machine_fail(m, w, i, -1, "not known"), false;
+    note_traffic(m, w, i, &i->operands[0], mask, 4 * n);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        unsigned char *to = place_of(m, w, i, &i->operands[0], lane, 4 * n, true);
+        for (int k = 0; to && k < n; k++) {
+            uint32_t bits = (uint32_t)w->registers[register_at(m, &i->operands[1], k)][lane];
+            float x, sum;
+            memcpy(&x, &bits, 4);
+            memcpy(&sum, to + 4 * k, 4);
+            sum += x;
+            memcpy(to + 4 * k, &sum, 4);
+        }
+        if (!to) return false;
     }
     return true;
 }
@@ -263,7 +287,9 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     case PTX_ld: return load(m, w, i, mask);
     case PTX_st: return store(m, w, i, mask);
     case PTX_atom: return add_atomically(m, w, i, mask);
+    case PTX_red: return add_to_memory(m, w, i, mask);
     case PTX_fence:
+        if (i->release) return true; /* between blocks, which run one after the other */
         for (int lane = 0; lane < WARP; lane++) w->handed[lane] += mask >> lane & 1;
         return true;
     default: break;

@@ -85,6 +85,8 @@ static void set_lanes(Warp *w, int reg, uint32_t mask, const uint64_t values[WAR
 static int count_results(const Instruction *i) {
     switch (i->op) {
     case PTX_st:
+    case PTX_stmatrix:
+    case PTX_red:
     case PTX_bar:
     case PTX_bra:
     case PTX_ret:
@@ -287,7 +289,7 @@ static bool guarded(Machine *m, Warp *w, const Instruction *i, uint32_t mask, ui
 }
 
 static bool needs_whole_warp(const Instruction *i) {
-    return i->op == PTX_mma || i->op == PTX_ldmatrix || i->op == PTX_wgmma;
+    return i->op == PTX_mma || i->op == PTX_ldmatrix || i->op == PTX_stmatrix || i->op == PTX_wgmma;
 }
 
 /* One instruction for the lanes of `mask`; false: failed. */
@@ -299,10 +301,12 @@ static bool execute(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     case PTX_ld:
     case PTX_st:
     case PTX_atom:
+    case PTX_red:
     case PTX_cp:
     case PTX_fence: return memory_access(m, w, i, mask);
     case PTX_mma:
     case PTX_ldmatrix:
+    case PTX_stmatrix:
     case PTX_wgmma: return tensor_run(m, w, i);
     case PTX_shfl: return shuffle(m, w, i, mask);
     case PTX_vote:
@@ -415,7 +419,7 @@ static void begin_block(Machine *m) {
         memset(w->handed, 0, sizeof w->handed);
         memset(w->copy_group, 0, sizeof w->copy_group);
         w->n_done = w->fenced_at = w->epoch = 0;
-        w->n_copies = w->n_tiles = w->tile_group = w->n_issued = 0;
+        w->n_copies = w->n_tiles = w->tile_group = w->n_issued = w->n_polls = 0;
     }
 }
 

@@ -1,5 +1,6 @@
-/* Matrix instructions: fragments and tiles as PTX ISA 9.0, 9.7.14 (mma, ldmatrix) and 9.7.15
- * (wgmma) lay them out. Pairs of 16 bits in, f32 accumulators, added up in the order of k. */
+/* Matrix instructions: fragments and tiles as PTX ISA 9.0, 9.7.14 (mma, ldmatrix, stmatrix)
+ * and 9.7.15 (wgmma) lay them out. Pairs of 16 bits in, f32 accumulators, added up in the order of
+ * k. */
 #include "tests/ptx/machine.h"
 #include "tests/ptx/traffic.h"
 
@@ -26,7 +27,7 @@ static uint64_t bits_of(float x) {
     return bits;
 }
 
-/* --- mma.sync.m16n8k16, ldmatrix --- */
+/* --- mma.sync.m16n8k16, ldmatrix, stmatrix --- */
 
 /* Fragments of a [16, 16]: pair `r` of a lane is row lane / 4 + 8 (r % 2), columns from
  * 2 (lane % 4) + 8 (r / 2). */
@@ -92,6 +93,26 @@ static bool load_matrices(Machine *m, Warp *w, const Instruction *i) {
             warp_set(w, to[r], lane, high << 16 | low);
         }
     }
+    return true;
+}
+
+/* The same the other way. */
+static bool store_matrices(Machine *m, Warp *w, const Instruction *i) {
+    const int *from = list_at(m, &i->operands[1]), n = i->operands[1].second;
+    uint64_t addresses[WARP] = {0};
+    if (i->transposed || n != 4)
+        return machine_fail(m, w, i, -1, "four matrices by rows only"), false;
+    for (int lane = 0; lane < WARP; lane++) {
+        uint32_t at =
+            (uint32_t)(w->registers[i->operands[0].reg][lane] + (uint64_t)i->operands[0].number);
+        if (!shared_write(m, w, i, lane, at, 16)) return false;
+        addresses[lane] = at;
+        for (int t = 0; t < 4; t++) {
+            uint32_t pair = (uint32_t)w->registers[from[lane / 8]][lane % 8 * 4 + t];
+            memcpy(m->shared + at + 4 * t, &pair, 4);
+        }
+    }
+    traffic_note(m->kernel, i, UINT32_MAX, addresses, 16, true);
     return true;
 }
 
@@ -180,7 +201,8 @@ static bool check_group(Machine *m, Warp *w, const Instruction *i, const Tile *t
     for (int t = 0; t < first->n_tiles && w != first; t++) {
         if (first->n_issued - first->n_tiles + t != w->n_issued) continue;
         if (theirs[t].line != tile->line || theirs[t].b_matrix != tile->b_matrix ||
-            theirs[t].a_matrix != tile->a_matrix || theirs[t].add != tile->add)
+            theirs[t].a_matrix != tile->a_matrix || theirs[t].add != tile->add ||
+            theirs[t].a_by_k != tile->a_by_k)
             return machine_fail(m, w, i, -1, "another operation than the group's first warp's"),
                    false;
     }
@@ -196,7 +218,7 @@ static bool issue_tile(Machine *m, Warp *w, const Instruction *i) {
         adds += (warp_operand(m, w, added, lane) & 1) != (added->negated ? 1 : 0);
     if (w->n_tiles == MOST_TILES || i->n_operands != (from_registers ? 7 : 8) ||
         o[0].second != i->wgmma_n / 2 || o[4].number != 1 || o[5].number != 1 ||
-        (!from_registers && o[6].number != 0) || (adds && adds != WARP))
+        (adds && adds != WARP))
         return machine_fail(m, w, i, -1, "operands that are not known"), false;
     Tile tile = {.d = o[0].reg,
                  .n_d = o[0].second,
@@ -208,6 +230,7 @@ static bool issue_tile(Machine *m, Warp *w, const Instruction *i) {
                  .line = i->line,
                  .bf16 = i->from.kind == 'n',
                  .add = adds != 0,
+                 .a_by_k = !from_registers && o[6].number != 0,
                  .b_by_k = o[from_registers ? 6 : 7].number != 0};
     for (int lane = 1; lane < WARP; lane++) {
         if (warp_operand(m, w, &o[2], lane) != tile.b_matrix)
@@ -215,7 +238,8 @@ static bool issue_tile(Machine *m, Warp *w, const Instruction *i) {
     }
     if (!check_group(m, w, i, &tile) ||
         !check_matrix(m, w, i, &tile.reads[1], tile.b_matrix, tile.n, tile.b_by_k) ||
-        (!from_registers && !check_matrix(m, w, i, &tile.reads[0], tile.a_matrix, 64, false)) ||
+        (!from_registers &&
+         !check_matrix(m, w, i, &tile.reads[0], tile.a_matrix, 64, tile.a_by_k)) ||
         !take_registers(m, w, i, list_at(m, &o[0]), tile.n_d, 1, tile.add) ||
         (from_registers && !take_registers(m, w, i, list_at(m, &o[1]), 4, 2, true)))
         return false;
@@ -232,7 +256,8 @@ static void finish_tile(const Machine *m, Warp *w, const Tile *tile) {
     if (tile->a >= 0) gather_a(w, &m->kernel->lists[tile->a], tile->bf16, a);
     for (int r = 0; r < 16 && tile->a < 0; r++) {
         for (int k = 0; k < 16; k++)
-            a[r][k] = tile_element(m, tile, tile->a_matrix, w->number % 4 * 16 + r, k, false);
+            a[r][k] =
+                tile_element(m, tile, tile->a_matrix, w->number % 4 * 16 + r, k, tile->a_by_k);
     }
     for (int n = 0; n < tile->n; n++) {
         for (int k = 0; k < 16; k++)
@@ -295,6 +320,7 @@ bool tensor_run(Machine *m, Warp *w, const Instruction *i) {
         return true;
     }
     if (i->op == PTX_ldmatrix) return load_matrices(m, w, i);
+    if (i->op == PTX_stmatrix) return store_matrices(m, w, i);
     switch (i->mode) {
     case MODE_FENCE: w->fenced_at = w->n_done; return true;
     case MODE_COMMIT: w->tile_group++; return true;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 32, SECTOR = 32, BANKS = 32, MOST_ROWS = 4096, MOST_SHOWN = 3 };
+enum { LANES = 32, SECTOR = 32, BANKS = 32, MOST_ROWS = 16384, MOST_SHOWN = 3 };
 
 /* Of one instruction of a kernel. */
 typedef struct Row {

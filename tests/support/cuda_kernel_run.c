@@ -125,6 +125,8 @@ static bool bind_node(CudaKernelRun *run, int r, Node *node, Diag *diag) {
                            .plan = &run->plan};
     b.backend = &emitter;
     b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);
+    int64_t most = run->hooks.most_workspace_bytes;
+    if (most && b.workspace_bytes > most) b.workspace_bytes = most;
     if (b.workspace_bytes) {
         b.workspace = gpu_run_alloc((size_t)b.workspace_bytes);
         if (!b.workspace) exit(2);

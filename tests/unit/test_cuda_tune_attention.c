@@ -81,19 +81,36 @@ static bool is_wgmma(KernelId kernel) {
     return strstr(KERNELS[kernel].name, "_wgmma_") != NULL;
 }
 
-/* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16. */
-static KernelId twin_of(KernelId kernel) {
+/* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16; the same, or attention_queries_64_bf16,
+ * for attention_joint_64_wgmma_bf16. */
+static KernelId twin_of(KernelId kernel, const char *joint) {
     const char *name = KERNELS[kernel].name, *word = strstr(name, "_wgmma_");
+    bool is_joint = strstr(name, "_joint_") != NULL;
     char twin[80];
-    int k = 0;
-    snprintf(twin, sizeof(twin), "%.*s%s", (int)(word - name), name, word + strlen("_wgmma"));
+    int k = 0, head = 0;
+    if (is_joint) {
+        sscanf(name, "attention_joint_%d", &head);
+        snprintf(twin, sizeof(twin), "attention_%s_%d%s", joint, head, word + strlen("_wgmma"));
+    } else {
+        snprintf(twin, sizeof(twin), "%.*s%s", (int)(word - name), name, word + strlen("_wgmma"));
+    }
     while (strcmp(KERNELS[k].name, twin) != 0) k++;
     return (KernelId)k;
 }
 
+/* Of a tile of rows and of keys there is one only, so one grid does for both. */
+static cudaError_t play_twins(KernelId kernel, dim3 grid, void *copy, cudaStream_t stream) {
+    const KernelLaunch *keys = &between.of[twin_of(kernel, "keys")];
+    const KernelLaunch *queries = &between.of[twin_of(kernel, "queries")];
+    cudaError_t status = fake_api->cudaLaunchKernel(keys->kernel, grid, keys->block,
+                                                    (void *[]){copy}, keys->shared, stream);
+    if (status != cudaSuccess || !strstr(KERNELS[kernel].name, "_joint_")) return status;
+    return fake_api->cudaLaunchKernel(queries->kernel, grid, queries->block, (void *[]){copy},
+                                      queries->shared, stream);
+}
+
 /* All arguments of attention begin with its sizes. */
 static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t stream) {
-    const KernelLaunch *twin = &between.of[twin_of(kernel)];
     union {
         AttentionSizes sizes;
         AttentionForwardArgs forward;
@@ -109,8 +126,7 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
         copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
     if (between.play == PLAY_WRONG) copy.sizes.scale_log2 *= 1.05f;
     if (between.play == PLAY_UNSTEADY) copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
-    return fake_api->cudaLaunchKernel(twin->kernel, grid, twin->block, (void *[]){&copy},
-                                      twin->shared, stream);
+    return play_twins(kernel, grid, &copy, stream);
 }
 
 static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
@@ -228,8 +244,9 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
     if (!good) return;
     count_attention(fake_cuda_graph(first), counts);
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
-        int each = k == ATTENTION_CUDNN ? 2 : 3; /* own gradients are two kernels, and delta */
+        /* Own gradients are two kernels, or one of all of the queries on wgmma; and delta. */
         int ranks = (int)run->plan->mesh.size[MESH_C];
+        int each = k == ATTENTION_CUDNN || (k == ATTENTION_WGMMA && ranks == 1) ? 2 : 3;
         int expected = k == (int)kernels ? each * run->plan->n_micro * ranks : 0;
         CHECK(counts[k] == expected, "%s: %d of %d by %s", what, counts[k], expected,
               attention_kernels_word((AttentionKernels)k));

@@ -14,14 +14,15 @@ static AttentionKernels always_wgmma(void *user, const AttentionCommand *attenti
     return cuda_attention_has_wgmma(&attention->shape) ? ATTENTION_WGMMA : ATTENTION_MMA;
 }
 
-/* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides. */
+/* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides. In
+ * one pass two of 128 and six of 64, statistics three times, 128 x 64 scores' gradients. */
 typedef struct WgmmaShared {
-    int forward, keys, queries; /* bytes */
+    int forward, keys, queries, joint; /* bytes; joint 0: there is none */
 } WgmmaShared;
-static const WgmmaShared SHARED_64 = {49152, 66560, 65536};
-static const WgmmaShared SHARED_128 = {163840, 132096, 196608};
+static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 99840};
+static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181760};
 /* Of 384 and 256 bytes. */
-static const WgmmaShared SHARED_192 = {212992, 164864, 163840};
+static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0};
 
 typedef struct WgmmaCase {
     const char *dtype;
@@ -69,13 +70,13 @@ static void check_launch(const LaunchCommand *launch, const char *name, int shar
 }
 
 /* Attention of 300 positions, 3 heads, 2 sequences; or its gradient. */
-static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backward) {
+static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backward, bool causal) {
     const char *q = arena_printf(arena, "%s[batch=2, seq=300, kv=3, head=%d]", c->dtype, c->head);
     const char *v =
         arena_printf(arena, "%s[batch=2, seq=300, kv=3, value=%d]", c->dtype, c->values);
     const char *lse = "f32[batch=2, seq=300, kv=3]";
     const char *attrs =
-        arena_printf(arena, "{seq=seq, head=head, causal=1, scale=%g}", (double)c->scale);
+        arena_printf(arena, "{seq=seq, head=head, causal=%d, scale=%g}", causal, (double)c->scale);
     const char *node =
         backward
             ? arena_printf(arena,
@@ -90,19 +91,21 @@ static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backwar
                         q, lse, v, node);
 }
 
-static void check_case(const WgmmaCase *c, bool backward) {
+static void check_case(const WgmmaCase *c, bool backward, bool causal) {
     static const AttentionCheck WHERE_POSSIBLE = {always_wgmma, NULL};
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     CommandList list = {0};
     CudaEmitter emitter = {.list = &list, .attention = &WHERE_POSSIBLE};
-    const char *text = attention_text(arena, c, backward);
-    int line = 1;
+    const char *text = attention_text(arena, c, backward, causal);
+    bool joint = backward && causal && c->shared && c->shared->joint;
+    int line = 1, expected = joint ? 2 : backward ? 3 : 1;
     const Graph *graph = graph_parse(arena, "case", &text, &line, diag);
     bool bound = graph && bind_last_node(graph, &emitter, arena, diag);
-    CHECK(bound && list.count == (backward ? 3 : 1), "%d launches: %s", list.count,
-          diag_text(diag));
-    if (bound && list.count == 1) {
+    CHECK(bound && list.count == expected, "%d launches: %s", list.count, diag_text(diag));
+    if (bound && joint && list.count == 2) { /* the first is attention_delta */
+        check_launch(&list.items[1].launch, kernel_name(arena, c, "joint"), c->shared->joint);
+    } else if (bound && list.count == 1) {
         check_launch(&list.items[0].launch, kernel_name(arena, c, "forward"),
                      c->shared ? c->shared->forward : 0);
     } else if (bound && list.count == 3) { /* the first, attention_delta, is as it was */
@@ -122,8 +125,9 @@ int main(void) {
         snprintf(name, sizeof(name), "launches on wgmma: %s, heads of %d and %d, scale %g",
                  CASES[i].dtype, CASES[i].head, CASES[i].values, (double)CASES[i].scale);
         check_begin(name);
-        check_case(&CASES[i], false);
-        check_case(&CASES[i], true);
+        check_case(&CASES[i], false, true);
+        check_case(&CASES[i], true, true);
+        check_case(&CASES[i], true, false);
         check_end();
     }
     return check_report();

@@ -122,7 +122,7 @@ enum { WGMMA_SHARED = 64 * 128 + 16 * 256 + 128 * 128 };
 static void test_wgmma(DType dtype, const char *kernel) {
     static _Alignas(16) unsigned short operands[64 * 16 + 16 * 128];
     static float out[64][128], expected[64][128];
-    static const char *const WAYS[] = {"tiles", "tiles, b transposed", "a in fragments"};
+    static const char *const WAYS[] = {"tiles", "tiles, b transposed", "a in fragments", "a by k"};
     for (int i = 0; i < 64 * 16 + 16 * 128; i++)
         vec_put(operands, dtype, i, (float)((i * 7 + i / 16 * 3 + i / 128) % 23 - 11) / 8);
     for (int way = PROBE_TILES; way <= PROBE_NO_WAIT; way++) {
@@ -175,6 +175,34 @@ static void test_wgmma_mistakes(void) {
         check_begin(name);
         CHECK(!run("wgmma_bf16", 1, CASES[i].threads, WGMMA_SHARED, &args), "it passed");
         CHECK(strstr(emulate_error(), CASES[i].expected), "it says: %s", emulate_error());
+    }
+}
+
+/* Blocks that wait for those of lower index, whatever the order; and for one that never does it. */
+static void test_turns(void) {
+    enum { BLOCKS = 5 };
+    static _Alignas(16) float sums[4];
+    static const char *const NAMES[] = {"blocks take turns",
+                                        "blocks take turns, in descending order",
+                                        "blocks wait for a later one", "blocks wait for nobody"};
+    for (int way = 0; way < 4; way++) {
+        int turn = 0;
+        ProbeArgs args = {.ints = &turn, .out = sums, .n = way == 3};
+        check_begin(NAMES[way]);
+        emulate_set_order(way == 1 || way == 2);
+        emulate_set_blind(way == 2);
+        bool good = run("turns_joint_", BLOCKS, 1, 0, &args);
+        emulate_set_blind(false);
+        emulate_set_order(0);
+        if (way < 2) {
+            CHECK(good, "%s", emulate_error());
+            CHECK(turn == BLOCKS && sums[0] == 4 && sums[1] == 8 && sums[2] == 12 && sums[3] == 10,
+                  "%d turns, %g %g %g %g", turn, (double)sums[0], (double)sums[1], (double)sums[2],
+                  (double)sums[3]);
+        } else {
+            CHECK(!good && strstr(emulate_error(), "waits for what no block before it does"),
+                  "it says: %s", emulate_error());
+        }
     }
 }
 
@@ -271,6 +299,12 @@ static void test_matrices(void) {
             }
         }
     }
+    int stored[256];
+    check_begin("stmatrix");
+    CHECK(run("store_matrices", 1, 32, 0, &(ProbeArgs){.ints = stored, .lows = &tiles[0][0][0]}),
+          "%s", emulate_error());
+    for (int i = 0; i < 256; i++) /* rows in reverse */
+        CHECK(stored[i] == 1000 + (31 - i / 8) * 8 + i % 8, "element %d: %d", i, stored[i]);
     for (int bytes = 0; bytes <= 16; bytes += 8) {
         check_begin(bytes == 0   ? "cp.async of nothing: zeros, and no read"
                     : bytes == 8 ? "cp.async of 8 bytes"
@@ -330,6 +364,7 @@ int main(void) {
     test_wgmma(DTYPE_BF16, "wgmma_bf16");
     test_wgmma(DTYPE_F16, "wgmma_f16");
     test_wgmma_mistakes();
+    test_turns();
     test_conversions(DTYPE_BF16, "convert_bf16");
     test_conversions(DTYPE_F16, "convert_f16");
     test_special_conversions(DTYPE_BF16, "convert_bf16");

@@ -118,6 +118,10 @@ static const Computation COMPUTATIONS[] = {
      "setp.eq.s32 %p1, %r1, 3; mov.u32 %r6, -1; vote.sync.any.pred %p2, %p1, %r6; "
      "selp.b32 %r4, %r3, 0, %p2;",
      9, 9},
+    {"a sum in memory",
+     "mov.b32 %f1, %r3; st.global.f32 [%rd4], %f1; red.relaxed.gpu.global.add.f32 [%rd4], %f1; "
+     "fence.acq_rel.gpu; ld.acquire.gpu.global.u32 %r4, [%rd4];",
+     0x3f800000, 0x40000000},
     {"lanes that are alike", "mov.u32 %r6, -1; match.any.sync.b32 %r4, %r3, %r6;", 5, 0xffffffff},
 };
 
@@ -207,6 +211,19 @@ static const Fault FAULTS[] = {
      "%p1, %r1, 16; @%p1 bra $L1; ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r10, %r11}, "
      "[%r9]; $L1: add.s32 %r3, %r1, 1;",
      32, 128, "whole warp"},
+    {"matrices stored, and read by others",
+     SHARE "shl.b32 %r9, %r1, 4; add.s32 %r9, %r9, %r7; "
+           "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r9], {%r1, %r1, %r1, %r1}; "
+           "xor.b32 %r9, %r9, 16; ld.shared.u32 %r10, [%r9];",
+     32, 512, "no barrier between"},
+    {"behind a barrier",
+     SHARE "shl.b32 %r9, %r1, 4; add.s32 %r9, %r9, %r7; "
+           "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%r9], {%r1, %r1, %r1, %r1}; "
+           "bar.warp.sync -1; xor.b32 %r9, %r9, 16; ld.shared.u32 %r10, [%r9];",
+     32, 512, NULL},
+    {"a wait for a block that does not come",
+     "$L1: ld.acquire.gpu.global.u32 %r3, [%rd2]; setp.ne.u32 %p1, %r3, 77; @%p1 bra $L1;", 32, 0,
+     "waits for what no block before it does"},
     {"a copy that was waited for",
      SHARE
      "shl.b32 %r9, %r1, 4; add.s32 %r9, %r9, %r7; cp.async.cg.shared.global [%r9], [%rd2], 16; "

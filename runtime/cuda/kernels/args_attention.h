@@ -45,7 +45,9 @@ enum {
     ATTENTION_WGMMA_QUERIES_STEP_64 = 64, /* in attention_queries_*, */
     ATTENTION_WGMMA_QUERIES_STEP_128 = 128,
     ATTENTION_WGMMA_QUERIES_STEP_192 = 64,
-    ATTENTION_WGMMA_KEYS_STEP = 64, /* and rows at a time in attention_keys_*. */
+    ATTENTION_WGMMA_KEYS_STEP =
+        64,                      /* and rows at a time in attention_keys_* and attention_joint_*, */
+    ATTENTION_JOINT_BUFFERS = 3, /* where tiles of so many are there. */
 };
 
 /* q, k, v, o of the kernel's dtype. */
@@ -64,6 +66,11 @@ typedef struct AttentionBackwardArgs {
     void *dq, *dk, *dv;
     float *lse2;  /* lse in base 2; infinite in the padding, so that its rows get no weights */
     float *delta; /* sum over head of o do; 0 in the padding */
+    /* In one pass, else NULL: of each 64 rows that the keys of several blocks are seen by, the sum
+     * of dq so far, f32 [batch, kv_heads, those, 64, head], as threads have it; and which tile of
+     * keys is the next to add to it, [batch, kv_heads, rows_padded / 64]. */
+    float *dq_sums;
+    uint32_t *turns;
 } AttentionBackwardArgs;
 
 #endif

@@ -8,7 +8,8 @@
  * (dq: a block owns 128 rows and passes over their keys). Both compute the scores: 7 products
  * where 5 would do if one kernel summed dq over blocks in memory. But such sums need either
  * floating-point atomics, whose order changes from run to run, or blocks that wait for each other
- * and twice q's memory in f32; here every sum has one owner and one order, and nothing waits.
+ * and twice q's memory in f32 (attention_wgmma_joint.cu); here every sum has one owner and one
+ * order, and nothing waits.
  *
  * A warp of attention_keys computes scores transposed, [keys, rows], so that P^T and dS^T are A
  * operands as they stand in its registers.
@@ -58,6 +59,8 @@ static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs
     for (int bits = LANES / 2; bits > 0; bits /= 2)
         delta += __shfl_xor_sync(0xffffffffu, delta, bits);
     if (lane) return;
+    if (a.turns && slot % ATTENTION_WGMMA_KEYS_STEP == 0)
+        a.turns[slot / ATTENTION_WGMMA_KEYS_STEP] = 0;
     a.delta[slot] = delta;
     a.lse2[slot] = row < s.rows ? a.lse[attention_lse_index(s, place, row)] * 1.4426950408889634f
                                 : bits_to_float(0x7f800000u);
@@ -95,9 +98,9 @@ transposed_weights(const AttentionSizes &z, const float *lse2s, const float *del
 
 /* With a soft cap: dp of a warp's keys and N rows, from scores as they are capped. */
 template <int MT, int N>
-static __device__ __forceinline__ void
-cap_transposed(const AttentionSizes &z, const float *deltas, const float (&s)[MT][N / 8][4],
-               float (&dp)[MT][N / 8][4]) {
+static __device__ __forceinline__ void cap_transposed(const AttentionSizes &z, const float *deltas,
+                                                      const float (&s)[MT][N / 8][4],
+                                                      float (&dp)[MT][N / 8][4]) {
     if (z.cap_factor == 0) return;
     int t = thread_anew() & 3;
 #pragma unroll

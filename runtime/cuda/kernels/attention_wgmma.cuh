@@ -42,6 +42,23 @@ static __device__ __forceinline__ void issue_scores(float (&scores)[N8][4], Shar
     wgmma_commit();
 }
 
+/* The same of A in registers: fragments over its columns. */
+template <typename T, class B, int K16, int N8>
+static __device__ __forceinline__ void
+issue_scores_of(float (&scores)[N8][4], uint32_t (&fragments)[K16][1][4], SharedAddress b) {
+    static_assert(B::HEAD == K16 * 16 && B::PANEL_BYTES >= N8 * 8 * 128, "rows of B");
+    const WgmmaMatrix of_b = wgmma_matrix(b, 16);
+    wgmma_pin(fragments);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < K16; k++) {
+        Wgmma<T, N8 * 8>::template multiply_fragments<false>(
+            scores, fragments[k][0], wgmma_further(of_b, k / 4 * B::PANEL_BYTES + k % 4 * 32),
+            k > 0);
+    }
+    wgmma_commit();
+}
+
 /* acc [64, HEAD] += fragments [64, 16 K16] times as many rows of B from the one at `b` on. Issued
  * and committed. */
 template <typename T, class B, int K16, int N8>
@@ -56,6 +73,24 @@ issue_weighted(float (&acc)[N8][4], uint32_t (&fragments)[K16][1][4], SharedAddr
     for (int k = 0; k < K16; k++) {
         Wgmma<T, N8 * 8>::template multiply_fragments<true>(
             acc, fragments[k][0], wgmma_further(of_b, k * 16 * 128), true);
+    }
+    wgmma_commit();
+}
+
+/* acc [64, 8 N8] = A^T, 64 columns of a panel of A, times columns of B from b_column on, over as
+ * many rows as both have. Issued and committed. */
+template <typename T, class A, class B, int N8>
+static __device__ __forceinline__ void issue_transposed(float (&acc)[N8][4], SharedAddress a,
+                                                        SharedAddress b, int b_column) {
+    static_assert(A::HEAD == 64 && (int)A::PANEL_BYTES == (int)B::PANEL_BYTES, "as many rows");
+    const WgmmaMatrix of_a = wgmma_matrix(a, A::PANEL_BYTES);
+    const WgmmaMatrix of_b =
+        wgmma_matrix(b + b_column / 64 * B::PANEL_BYTES + b_column % 64 * 2, B::PANEL_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < A::PANEL_BYTES / 128 / 16; k++) {
+        Wgmma<T, N8 * 8>::template multiply_tiles<true, true>(
+            acc, wgmma_further(of_a, k * 16 * 128), wgmma_further(of_b, k * 16 * 128), k > 0);
     }
     wgmma_commit();
 }

@@ -4,33 +4,7 @@
  * 64 each. Scores and products with do are issued together; weights are made from scores while the
  * tensor cores still do the other, and, in attention_keys, their gradients while those add up dv.
  */
-#include "runtime/cuda/kernels/attention_gradient.cuh"
-#include "runtime/cuda/kernels/attention_wgmma.cuh"
-
-/* Scores [64 keys, 8 N8 rows] become weights; dp their gradients. lse2, delta: of the rows. */
-template <int N8>
-static __device__ __forceinline__ void weigh(const AttentionSizes &s, const float *lse2,
-                                             float (&scores)[N8][4]) {
-    int t = thread_anew() & 3;
-#pragma unroll
-    for (int n = 0; n < N8; n++) {
-        float2 of = *(const float2 *)(lse2 + n * 8 + t * 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            scores[n][i] = exp2_fast(fmaf(scores[n][i], s.scale_log2, i % 2 ? -of.y : -of.x));
-    }
-}
-template <int N8>
-static __device__ __forceinline__ void
-weights_gradient(const float *delta, const float (&weights)[N8][4], float (&dp)[N8][4]) {
-    int t = thread_anew() & 3;
-#pragma unroll
-    for (int n = 0; n < N8; n++) {
-        float2 of = *(const float2 *)(delta + n * 8 + t * 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++) dp[n][i] = weights[n][i] * (dp[n][i] - (i % 2 ? of.y : of.x));
-    }
-}
+#include "runtime/cuda/kernels/attention_wgmma_gradient.cuh"
 
 /* N: rows whose weights are there at a time, which registers decide. */
 template <typename T, class Heads, int N>
@@ -107,18 +81,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             wgmma_pin(gradients);
         }
     }
-    /* Out through k and v, which nobody reads any more. */
-    __syncthreads();
-    const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
-    const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
-    const AttentionBase at = attention_key_base<Heads>(s, last);
-    const float scale[1][2] = {{s.scale, s.scale}}, one[1][2] = {{1, 1}};
-    tile_put<T, OwnKeys>(shared, in_tile, 0, dk, scale);
-    tile_put<T, OwnValues>(shared + OwnKeys::BYTES, in_tile, 0, dv, one);
-    __syncwarp();
-    tile_copy_out<OwnKeys, 16>(shared, in_tile, (T *)a.dk + at.head, KeyRows{s}, key, s.keys);
-    tile_copy_out<OwnValues, 16>(shared + OwnKeys::BYTES, in_tile, (T *)a.dv + at.value,
-                                 typename AttentionRows<Heads::EVEN>::Values{s}, key, s.keys);
+    put_key_gradients<T, Heads>(a, shared, dk, dv);
 }
 
 template <typename T, class Heads, int KEYS>

@@ -3,7 +3,7 @@
  * the layouts of fragments. All but the copies are for whole warps: every lane calls them together.
  * sm_80 and later.
  *
- * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, cp.async.
+ * PTX ISA 9.0: mma.sync.m16n8k16, ldmatrix, stmatrix, cp.async.
  */
 #ifndef RUNTIME_CUDA_KERNELS_TENSOR_CUH
 #define RUNTIME_CUDA_KERNELS_TENSOR_CUH
@@ -99,6 +99,18 @@ static __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t (&r)[2],
                  : "memory");
 #else
     emulate_ldmatrix(r, (const void *)row, true, EMULATE_SITE("ldmatrix.x2.trans"));
+#endif
+}
+
+/* The reverse of ldmatrix_x4: each matrix's rows to where lanes say. sm_90. */
+static __device__ __forceinline__ void stmatrix_x4(SharedAddress row,
+                                                   const uint32_t (&r)[4] TENSOR_HERE) {
+#ifdef __CUDACC__
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+#else
+    emulate_stmatrix(r, (void *)row, EMULATE_SITE("stmatrix.x4"));
 #endif
 }
 

@@ -111,9 +111,9 @@ static __device__ __forceinline__ bool wgmma_meanwhile(int positive) {
 }
 
 /* d [64, N] = a [64, 16] b [16, N], added to d with `add`; pairs of T in, f32 accumulators. Of warp
- * w of the group, rows 16 w..., accumulators and fragments of a lie as mma's. a from registers or,
- * along k, from shared memory; b from shared memory with its columns' k along rows, or, `by_k`,
- * with k's rows: as a transposed operand. */
+ * w of the group, rows 16 w..., accumulators and fragments of a lie as mma's. a from registers or
+ * from shared memory, b from shared memory: with k along the rows there, or, BY_K and A_BY_K, with
+ * a row for each k, as transposed operands. */
 template <typename T, int N> struct Wgmma;
 
 #ifdef __CUDACC__
@@ -141,12 +141,12 @@ template <typename T, int N> struct Wgmma;
 /* tiles, fragments: the operands after the accumulators, and what says whether to add. */
 #define WGMMA_INSTRUCTION(T, name, N, tiles, tiles_add, fragments, fragments_add)                  \
     template <> struct Wgmma<T, N> {                                                               \
-        template <bool BY_K>                                                                       \
+        template <bool BY_K, bool A_BY_K = false>                                                  \
         static __device__ __forceinline__ void multiply_tiles(float (&d)[N / 8][4], WgmmaMatrix a, \
                                                               WgmmaMatrix b, bool add) {           \
             asm volatile(WGMMA_DO(name, N, tiles_add, tiles)                                       \
                          : WGMMA_OUT_##N                                                           \
-                         : "l"(a), "l"(b), "r"((int)add), "n"((int)BY_K)                           \
+                         : "l"(a), "l"(b), "r"((int)add), "n"((int)BY_K), "n"((int)A_BY_K)         \
                          : "memory");                                                              \
         }                                                                                          \
         template <bool BY_K>                                                                       \
@@ -161,27 +161,28 @@ template <typename T, int N> struct Wgmma;
         }                                                                                          \
     };
 #define WGMMA_INSTRUCTIONS(T, name)                                                                \
-    WGMMA_INSTRUCTION(T, name, 32, "%16, %17, p, 1, 1, 0, %19", "%18",                             \
+    WGMMA_INSTRUCTION(T, name, 32, "%16, %17, p, 1, 1, %20, %19", "%18",                           \
                       "{%16, %17, %18, %19}, %20, p, 1, 1, %22", "%21")                            \
-    WGMMA_INSTRUCTION(T, name, 64, "%32, %33, p, 1, 1, 0, %35", "%34",                             \
+    WGMMA_INSTRUCTION(T, name, 64, "%32, %33, p, 1, 1, %36, %35", "%34",                           \
                       "{%32, %33, %34, %35}, %36, p, 1, 1, %38", "%37")                            \
-    WGMMA_INSTRUCTION(T, name, 128, "%64, %65, p, 1, 1, 0, %67", "%66",                            \
+    WGMMA_INSTRUCTION(T, name, 128, "%64, %65, p, 1, 1, %68, %67", "%66",                          \
                       "{%64, %65, %66, %67}, %68, p, 1, 1, %70", "%69")                            \
-    WGMMA_INSTRUCTION(T, name, 192, "%96, %97, p, 1, 1, 0, %99", "%98",                            \
+    WGMMA_INSTRUCTION(T, name, 192, "%96, %97, p, 1, 1, %100, %99", "%98",                         \
                       "{%96, %97, %98, %99}, %100, p, 1, 1, %102", "%101")
 WGMMA_INSTRUCTIONS(bf16_t, "bf16")
 WGMMA_INSTRUCTIONS(f16_t, "f16")
 #else
 template <typename T, int N> struct Wgmma {
-    template <bool BY_K>
+    template <bool BY_K, bool A_BY_K = false>
     static inline void multiply_tiles(float (&d)[N / 8][4], WgmmaMatrix a, WgmmaMatrix b, bool add,
                                       EMULATE_HERE) {
-        emulate_wgmma({d[0], nullptr, a, b, N, BY_K, add, Low<T>::unpack}, EMULATE_SITE("wgmma"));
+        emulate_wgmma({d[0], nullptr, a, b, N, A_BY_K, BY_K, add, Low<T>::unpack},
+                      EMULATE_SITE("wgmma"));
     }
     template <bool BY_K>
     static inline void multiply_fragments(float (&d)[N / 8][4], const uint32_t (&a)[4],
                                           WgmmaMatrix b, bool add, EMULATE_HERE) {
-        emulate_wgmma({d[0], a, 0, b, N, BY_K, add, Low<T>::unpack}, EMULATE_SITE("wgmma"));
+        emulate_wgmma({d[0], a, 0, b, N, false, BY_K, add, Low<T>::unpack}, EMULATE_SITE("wgmma"));
     }
 };
 #endif
