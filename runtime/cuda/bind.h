@@ -19,6 +19,8 @@ typedef struct AttentionCheck {
 
 /* Are there own kernels on wgmma for the shape? They run on compute capability 9.0 only. */
 bool cuda_attention_has_wgmma(const AttentionShape *shape);
+/* And of those, one that makes its gradient in one pass? */
+bool cuda_attention_has_joint(const AttentionShape *shape);
 
 /* Binding.backend here. */
 typedef struct CudaEmitter {

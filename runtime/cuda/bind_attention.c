@@ -390,16 +390,18 @@ static int64_t joint_bytes(const JointWorkspace *w) {
     return 2 * w->statistics + w->sums + w->turns;
 }
 
+bool cuda_attention_has_joint(const AttentionShape *shape) {
+    const WgmmaKernels *wgmma = find_wgmma(shape);
+    bool windowed = shape->window > 0 && shape->window < shape->seq;
+    return wgmma && wgmma->joint != N_KERNELS && shape->causal && !windowed &&
+           !attention_is_part(shape) && !shape->documents && !attention_is_uneven(shape);
+}
+
 /* How many batch rows the workspace has room for; 0: one pass does not do it. By shapes only, and
  * by what plans leave, which follows from them. */
 static int64_t joint_batch(const AttentionShape *shape, const AttentionSizes *s,
                            const WgmmaKernels *wgmma, int64_t workspace_bytes) {
-    bool windowed = shape->window > 0 && shape->window < shape->seq;
-    if (wgmma->joint == N_KERNELS || !shape->causal || attention_is_part(shape) || windowed ||
-        shape->documents || attention_is_uneven(shape)) {
-        return 0;
-    }
-    int64_t batch = s->batch;
+    int64_t batch = cuda_attention_has_joint(shape) ? s->batch : 0;
     for (JointWorkspace w; batch > 0; batch--) {
         w = joint_workspace(s, wgmma->head, batch);
         if (joint_bytes(&w) <= workspace_bytes) break;

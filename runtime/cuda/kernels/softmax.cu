@@ -213,7 +213,7 @@ static __device__ __forceinline__ void cross_entropy_row(const CrossEntropyArgs 
     T *x = (T *)a.x + (int64_t)blockIdx.x * a.n_local;
     const int head = head_of(x, a.n_valid), label = a.labels[blockIdx.x];
     const bool here = label >= 0 && label < a.n_valid;
-    const float lse = block_logsumexp(
+    const float lse = block_logsumexp<8>(
         x, a.n_valid, head, [&](int i, uint4 whole) { *(uint4 *)(kept + i * V) = whole; });
     if (threadIdx.x == 0) {
         shared_lse = a.lse[blockIdx.x] = lse;
