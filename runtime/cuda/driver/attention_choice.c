@@ -39,11 +39,14 @@ static AttentionKernels choose_own(const AttentionChoice *choice, const Attentio
 }
 
 /* Where the plan leaves cuDNN's gradient room for a part at a time, own kernels do it in one pass:
- * on an H200 in 0.86 of the time with heads of 128 (2 x 4096, 32 heads). */
+ * on an H200 in 0.86 of the time with heads of 128 (2 x 4096, 32 heads), in 1.0 to 1.05 with heads
+ * of 64. */
 static bool is_better_own(const AttentionChoice *choice, const AttentionCommand *attention) {
+    enum { SHORT_HEAD = 64 };
     const AttentionShape *s = &attention->shape;
     AttentionPart all = {s->batch, s->kv_heads};
-    return s->backward && attention_library_bytes(s, all) > attention->workspace_bytes &&
+    return s->backward && s->head > SHORT_HEAD &&
+           attention_library_bytes(s, all) > attention->workspace_bytes &&
            attention_runs_wgmma(choice->device, s) && cuda_attention_has_joint(s);
 }
 

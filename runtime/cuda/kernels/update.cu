@@ -155,41 +155,58 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
     return f;
 }
 
-/* N elements from the i-th on. */
+/* N elements of all that an update reads. */
+template <int N> struct AdamwPart { float g[N], p[N], m[N], v[N]; };
+
 template <int N>
-static __device__ __forceinline__ void adamw_elements(const AdamwTensor &t, const AdamwFactors &f,
-                                                      int copy_dtype, int64_t i) {
-    float g[N], p[N], m[N], v[N];
-    Elements<N>::get(t.g + i, g);
-    Elements<N>::get(t.m + i, m);
-    Elements<N>::get(t.v + i, v);
-    Elements<N>::get(t.p + i, p);
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        const float gj = __fmul_rn(g[j], f.clip);
-        m[j] = fmaf(f.take1, gj - m[j], m[j]);
-        v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
-        const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
-        p[j] = fmaf(-f.size, step, __fmul_rn(p[j], f.keep));
-    }
-    Elements<N>::put(t.m + i, m);
-    Elements<N>::put(t.v + i, v);
-    Elements<N>::put(t.p + i, p);
-    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
+static __device__ __forceinline__ void adamw_load(const AdamwTensor &t, int64_t i,
+                                                  AdamwPart<N> &out) {
+    Elements<N>::get(t.g + i, out.g);
+    Elements<N>::get(t.m + i, out.m);
+    Elements<N>::get(t.v + i, out.v);
+    Elements<N>::get(t.p + i, out.p);
 }
 
+/* The part becomes what it is from the i-th element on. */
+template <int N>
+static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const AdamwFactors &f,
+                                                    int copy_dtype, int64_t i, AdamwPart<N> &x) {
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float gj = __fmul_rn(x.g[j], f.clip);
+        x.m[j] = fmaf(f.take1, gj - x.m[j], x.m[j]);
+        x.v[j] = fmaf(f.beta2, x.v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
+        const float step = x.m[j] / fmaf(sqrtf(x.v[j]), f.unscale, f.eps);
+        x.p[j] = fmaf(-f.size, step, __fmul_rn(x.p[j], f.keep));
+    }
+    Elements<N>::put(t.m + i, x.m);
+    Elements<N>::put(t.v + i, x.v);
+    Elements<N>::put(t.p + i, x.p);
+    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, x.p);
+}
+
+/* The next elements are under way while some are updated, and the first while factors are made. */
 static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
                                                    uint32_t number) {
-    if (!is_finite(*s.clip)) return; /* all of the grid */
-    const AdamwFactors f = adamw_factors(s, t.weight_decay);
+    enum { STEP = 4 * UPDATE_THREADS };
     const int64_t begin = (int64_t)number * UPDATE_CHUNK;
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
-    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        adamw_elements<4>(t, f, s.copy_dtype, i);
+    int64_t i = begin + 4 * (int64_t)threadIdx.x;
+    AdamwPart<4> ahead = {};
+    if (!is_finite(*s.clip)) return; /* all of the grid */
+    if (i < whole) adamw_load(t, i, ahead);
+    const AdamwFactors f = adamw_factors(s, t.weight_decay);
+#pragma unroll
+    for (int k = 0; k < UPDATE_CHUNK / STEP; k++, i += STEP) {
+        AdamwPart<4> part = ahead;
+        if (i + STEP < whole) adamw_load(t, i + STEP, ahead);
+        if (i < whole) adamw_update(t, f, s.copy_dtype, i, part);
     }
     if (whole + threadIdx.x < end) {
-        adamw_elements<1>(t, f, s.copy_dtype, whole + threadIdx.x);
+        AdamwPart<1> one;
+        adamw_load(t, whole + threadIdx.x, one);
+        adamw_update(t, f, s.copy_dtype, whole + threadIdx.x, one);
     }
 }
 
