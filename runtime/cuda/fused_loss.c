@@ -19,7 +19,8 @@ static bool find_constant(Value value, float *out) {
     const Node *node = value.node;
     switch (node->op) {
     case OP_CONST: *out = (float)node_float(node, ATTR_value, 0); return true;
-    case OP_BROADCAST: return find_constant(node->inputs[0], out);
+    case OP_BROADCAST:
+    case OP_NARROW: return find_constant(node->inputs[0], out);
     case OP_SCALE:
         if (!find_constant(node->inputs[0], out)) return false;
         *out *= (float)node_float(node, ATTR_value, 1);

@@ -8,8 +8,10 @@
  */
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/fused_loss.h"
+#include "runtime/cuda/summary.h"
 #include "tests/support/gpu_run.h"
 #include "tests/unit/cuda_check.h"
+#include "tests/unit/train_fixture.h"
 
 /* $ is the dtype, # the number of words. */
 #define LEAVES                                                                                     \
@@ -159,8 +161,46 @@ static void check_case(const Case *c, const char *dtype, int words) {
     arena_destroy(arena);
 }
 
+/* In the last stage of plans: of so many micro-batches. */
+static void check_plan(const char *schedule, int t, int p, int loss_parts, int expected) {
+    enum { BATCH = 8 };
+    static const ModelSetting SETTINGS[] = {{"layers", "4"}};
+    const Layout layout = {t, 1, p, 2, 1, schedule, false, NULL, 0};
+    Run run;
+    CommandList list = {0};
+    char name[96];
+    int n_joined = 0, n_apart = 0;
+    run_loss_parts = loss_parts;
+    snprintf(name, sizeof(name), "%s, t=%d p=%d, the loss in %d", schedule, t, p, loss_parts);
+    check_begin(name);
+    bool good = run_plan_for(&run, "models/gpt.lua", SETTINGS, 1, &layout, BATCH, false, true,
+                             DTYPE_BF16) &&
+                cuda_emit_stage(run.plan, p - 1, NULL, NULL, run.arena,
+                                kernel_cache_create(run.arena), &list, run.diag);
+    CHECK(good, "%s", diag_text(run.diag));
+    for (int i = 0; i < list.count; i++) {
+        const Command *command = &list.items[i];
+        if (command->kind != COMMAND_LAUNCH || command->launch.generated) continue;
+        n_joined += command->launch.kernel == KERNEL_cross_entropy_bf16;
+        n_apart += command->launch.kernel == KERNEL_cross_entropy_grad_bf16;
+    }
+    CHECK(n_joined == expected, "%d joined, not %d", n_joined, expected);
+    CHECK(n_joined + n_apart == BATCH / 2 * loss_parts, "%d gradients", n_joined + n_apart);
+    check_end();
+    command_list_release(&list);
+    run_close(&run);
+    run_loss_parts = 1;
+}
+
 int main(void) {
     if (cuda_check_missing()) return 0;
+    check_plan("1f1b", 1, 1, 1, 4);
+    check_plan("1f1b", 1, 2, 1, 4);
+    check_plan("zb-h1", 1, 2, 1, 4);
+    check_plan("gpipe", 1, 2, 1, 0);
+    check_plan("1f1b", 1, 2, 4, 16);
+    check_plan("gpipe", 1, 2, 4, 16); /* parts are made in the backward */
+    check_plan("1f1b", 2, 1, 1, 0);
     /* Rows that begin anywhere; of whole vectors; of more than a block's threads have at once; one
      * that does not fit in any dtype but 16 bits. */
     static const int WORDS[] = {1, 41, 96, 5003, 20480};
