@@ -9,11 +9,11 @@ MFU with causal attention counted as half and as whole. One process, one GPU, ra
 layers of llama-8b where memory does not do for bench_gpu's.
 
   python3 tests/bench/torch_gpu.py [--models gpt-124m,gpt-1.5b,llama-8b] [--steps N]
-      [--attention default|flash|cudnn] [--compile model|blocks] [--llama-layers N] [--batch N]
-      [--peak TFLOP/S]
+      [--attention default|flash|cudnn] [--compile auto|model|blocks] [--llama-layers N]
+      [--batch N] [--peak TFLOP/S]
 
 --compile blocks, as torchtitan does: blocks are alike and compile once, where a deep model as a
-whole takes minutes.
+whole takes minutes. auto: that of more than 12 layers.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 WARM_UP = 3  # steps, which compile and are not counted
+WHOLE_LAYERS = 12  # of models that compile as a whole in less than a minute
 ATTENTION = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 # name: layers, model, heads, kv_heads, ffn, vocab, seq, sequences per micro-batch, micro-batches
@@ -135,7 +136,10 @@ def measure(name, layers, args):
     n_parameters = sum(p.numel() for p in net.parameters())
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
                                   fused=True)
-    run = torch.compile(net) if args.compile == "model" else net.compile_blocks()
+    compiled = args.compile
+    if compiled == "auto":
+        compiled = "model" if layers <= WHOLE_LAYERS else "blocks"
+    run = torch.compile(net) if compiled == "model" else net.compile_blocks()
     tokens, labels = torch.randint(vocab, (2, micro_batches, batch, seq), device=device)
     attention = (contextlib.nullcontext() if args.attention == "default" else
                  sdpa_kernel(ATTENTION[args.attention]))
@@ -169,7 +173,7 @@ def measure(name, layers, args):
     causal, full = 6 * matrix + whole / 2, 6 * matrix + whole
     peak = args.peak * 1e12
     print(f"PyTorch {torch.__version__} {name} {layers} layers, {n_parameters / 1e6:.0f} M, "
-          f"bf16 by autocast, {args.compile} compiled, attention {args.attention}, "
+          f"bf16 by autocast, {compiled} compiled, attention {args.attention}, "
           f"{micro_batches} x {batch} x {seq}: "
           f"{median:.4f} s/step (median of {len(seconds)}, min {min(seconds):.4f}), "
           f"{n_tokens / median:.0f} tokens/s, MFU {100 * causal * n_tokens / median / peak:.1f} % "
@@ -199,7 +203,7 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--attention", choices=["default", *ATTENTION], default="default")
-    parser.add_argument("--compile", choices=["model", "blocks"], default="model")
+    parser.add_argument("--compile", choices=["auto", "model", "blocks"], default="auto")
     parser.add_argument("--llama-layers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--peak", type=float, default=989, help="dense bf16 TFLOP/s of the GPU")

@@ -50,7 +50,6 @@ bool gpu_run_command(const Command *command, const char **out_why) {
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/epilogue.h"
 
-
 enum { WORKSPACE_BYTES = 32 << 20, MAX_GENERATED = 4096 };
 
 /* One device for the whole test program. */
