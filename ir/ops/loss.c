@@ -1,4 +1,6 @@
 /* Cross-entropy and its parts, sums of squares, clipping, optimizers, balancing. */
+#include "ir/ops/loss.h"
+
 #include "ir/op.h"
 
 /* x [rows..., axis], f32, bf16 or f16, and, if given, index i32[rows...]. */
@@ -286,4 +288,26 @@ bool infer_balance(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     return check_update(node, 2, 3, 1, diag);
+}
+
+/* The same for all elements, as kernels compute it; false: not known without running. */
+static bool find_constant(Value value, float *out) {
+    const Node *node = value.node;
+    switch (node->op) {
+    case OP_CONST: *out = (float)node_float(node, ATTR_value, 0); return true;
+    case OP_BROADCAST:
+    case OP_NARROW: return find_constant(node->inputs[0], out);
+    case OP_SCALE:
+        if (!find_constant(node->inputs[0], out)) return false;
+        *out *= (float)node_float(node, ATTR_value, 1);
+        return true;
+    default: return false;
+    }
+}
+
+bool loss_is_joint(const Node *gradient, float *out_dloss) {
+    const Node *lse = gradient->inputs[2].node;
+    return gradient->op == OP_CROSS_ENTROPY_GRAD && gradient->n_inputs == 4 &&
+           lse->op == OP_LOGSUMEXP && value_equal(lse->inputs[0], gradient->inputs[0]) &&
+           find_constant(gradient->inputs[3], out_dloss);
 }

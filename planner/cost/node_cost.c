@@ -1,6 +1,7 @@
 #include "planner/cost/node_cost.h"
 
 #include "ir/op.h"
+#include "ir/ops/loss.h"
 #include "planner/cost/device_time.h"
 
 #include <math.h>
@@ -83,6 +84,41 @@ static void find_folded(NodePricer *x, const int *uses) {
     }
 }
 
+/* The layernorm whose gradient, perhaps with what came past it, the value is; NULL: none. */
+static const Node *find_norm(const NodePricer *x, Value value) {
+    const Node *node = value.node;
+    if (node->op == OP_LAYERNORM_GRAD) return value.output == 0 ? node : NULL;
+    for (int i = 0; i < node->n_inputs && x->folded[node->id]; i++) {
+        const Node *norm = node->inputs[i].node;
+        if (norm->op == OP_LAYERNORM_GRAD && node->inputs[i].output == 0) return norm;
+    }
+    return NULL;
+}
+
+/* A layernorm's gradient makes one sum over the rows that it stores, and cross-entropy's reads the
+ * logits once for the log-sum-exp, too. (Not where other micro-batches' forward comes in between,
+ * as in gpipe, which is not looked at here.) */
+static void find_absorbed(NodePricer *x, bool *sums) {
+    for (int n = 0; n < x->graph->n_nodes && x->cluster->software.folds_epilogues; n++) {
+        const Node *node = x->graph->nodes[n];
+        float dloss;
+        if (node->op == OP_REDUCE_SUM) {
+            Type rows = local_type(node->inputs[0], &x->graph->mesh);
+            const Type *sum = &node->types[0];
+            const Node *norm = find_norm(x, node->inputs[0]);
+            if (!norm || sums[norm->id] || sum->dtype != DTYPE_F32 || sum->rank != 1 ||
+                sum->axes[0] != rows.axes[rows.rank - 1] || norm->phase != node->phase) {
+                continue;
+            }
+            x->absorbed[n] = sums[norm->id] = true;
+        } else if (node->op == OP_CROSS_ENTROPY_GRAD && loss_is_joint(node, &dloss)) {
+            Type logits = local_type(node->inputs[0], &x->graph->mesh);
+            int64_t row = logits.dims[logits.rank - 1] * dtype_bytes(logits.dtype);
+            x->absorbed[node->inputs[2].node->id] = row <= LOSS_ROW_BYTES;
+        }
+    }
+}
+
 /* Updates that the kernel of an earlier one does, too. */
 static void find_continued(NodePricer *x) {
     bool seen[N_OPS] = {false};
@@ -102,6 +138,8 @@ NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena 
     find_joined(&x);
     x.continued = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     find_folded(&x, graph_count_uses(graph, arena));
+    x.absorbed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
+    find_absorbed(&x, ARENA_ARRAY(arena, bool, graph->n_nodes + 1));
     find_continued(&x);
     for (int n = 0; n < graph->n_nodes; n++) x.quantizes |= graph->nodes[n]->op == OP_QUANTIZE;
     return x;
@@ -444,7 +482,7 @@ static double folded_bytes(const NodePricer *x, const Node *node) {
 void node_cost_add(PhaseCost *cost, const NodePricer *pricer, const Node *node) {
     const ClusterDevice *device = &pricer->cluster->device;
     unsigned flags = OPS[node->op].flags;
-    if (!(flags & KERNEL) || op_is_number(node->op)) return;
+    if (!(flags & KERNEL) || op_is_number(node->op) || pricer->absorbed[node->id]) return;
     if (node->op == OP_DEQUANTIZE && pricer->cluster->software.fp8_products) return;
     if (flags & COLLECTIVE) {
         add_collective(cost, pricer, node);

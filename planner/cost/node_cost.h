@@ -13,6 +13,7 @@ typedef struct NodePricer {
         *graph;      /* its mesh divides the shapes; axis t stays inside a node as far as it can */
     int *joined;     /* by node id: the product that this one is run with, or itself */
     bool *folded;    /* by node id: part of the product before it */
+    bool *absorbed;  /* by node id: another's kernel does it beside its own work */
     bool *continued; /* by node id: an update that the kernel of an earlier one does */
     bool quantizes;  /* has fp8 operands of its own */
 } NodePricer;

@@ -1,33 +1,14 @@
 #include "runtime/cuda/fused_loss.h"
 
-#include "ir/op.h"
+#include "ir/ops/loss.h"
 #include "runtime/cuda/kernels/args.h"
 
-enum {
-    MOST_BETWEEN = 64, /* commands, from logsumexp to the gradient */
-    MOST_SHARED =
-        99 * 1024 - 512 /* bytes of a row: compute capability 8.6's, less what is static */
-};
+enum { MOST_BETWEEN = 64 }; /* commands, from logsumexp to the gradient */
 
 /* The launches that become one, in the list. */
 typedef struct Loss {
     int logsumexp, pick, gradient;
 } Loss;
-
-/* The same for all elements, as kernels compute it; false: not known without running. */
-static bool find_constant(Value value, float *out) {
-    const Node *node = value.node;
-    switch (node->op) {
-    case OP_CONST: *out = (float)node_float(node, ATTR_value, 0); return true;
-    case OP_BROADCAST:
-    case OP_NARROW: return find_constant(node->inputs[0], out);
-    case OP_SCALE:
-        if (!find_constant(node->inputs[0], out)) return false;
-        *out *= (float)node_float(node, ATTR_value, 1);
-        return true;
-    default: return false;
-    }
-}
 
 /* The launch of an op on these logits, before `gradient` and for the same micro-batch; -1: none. */
 static int find_reader(const CommandList *list, int gradient, OpKind op, Value logits) {
@@ -57,8 +38,8 @@ static bool suits(const Command *command, float *out_dloss) {
     }
     const SoftmaxArgs *args = command->launch.args;
     int64_t row = (int64_t)args->n_valid * dtype_bytes(node->types[0].dtype);
-    return args->out == args->x && !args->offset && !args->dlse && row <= MOST_SHARED &&
-           node->inputs[2].node->op == OP_LOGSUMEXP && find_constant(node->inputs[3], out_dloss);
+    return args->out == args->x && !args->offset && row <= LOSS_ROW_BYTES &&
+           loss_is_joint(node, out_dloss);
 }
 
 /* May all be done where pick stands? */

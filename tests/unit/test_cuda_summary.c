@@ -118,6 +118,12 @@ int main(void) {
         CHECK(join->bytes == 0 && is_near(join->us, (double)join->count * LAUNCH_US),
               "%g bytes, %g us to join", join->bytes, join->us);
 
+        /* Read once and written once, for the log-sum-exp, too: its price is the gradient's. */
+        const CudaKernelRow *loss = find_row(&s, "cross_entropy_bf16");
+        double logits = 2.0 * ROWS * (double)run.plan->vocab;
+        CHECK(loss->count == 1 && loss->bytes > 2 * logits && loss->bytes < 2.1 * logits,
+              "%lld, %g bytes, of logits %g", (long long)loss->count, loss->bytes, logits);
+
         const CudaKernelRow *keys = find_row(&s, "attention_keys_64_bf16");
         const CudaKernelRow *queries = find_row(&s, "attention_queries_64_bf16");
         CHECK(is_near(keys->us / 4, queries->us / 3) &&
