@@ -1,7 +1,7 @@
 /* Cross-entropy and its gradient at once: where a micro-batch's backward follows its forward, as in
  * the last stage of 1f1b, the launches of logsumexp, pick and cross_entropy_grad become one that
- * reads the logits once and leaves their gradient in their place. Logits in parts
- * are made in the backward, so that this goes for every schedule.
+ * reads the logits once and leaves their gradient in their place. Logits in parts are
+ * made in the backward, so that this goes for every schedule.
  *
  * Folded is a gradient of whole rows (of a vocabulary that is not divided) that takes its logits'
  * memory, whose rows fit the shared memory of any device that plans are for, and where each row's
