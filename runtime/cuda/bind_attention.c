@@ -448,7 +448,7 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int he
  */
 static bool push_joint(Binding *b, const WgmmaKernels *wgmma, const AttentionBackwardArgs *all,
                        int64_t part) {
-    enum { LEAST = 16, THREADS = ATTENTION_WGMMA_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
+    enum { LEAST = 16, THREADS = ATTENTION_JOINT_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
     int shared = (ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
                  ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8;
     for (int64_t first = 0; first < all->sizes.batch; first += part) {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARP = 32, WARPGROUP = 128, MOST_COPIES = 512, NO_FIBER = -1 };
+enum { WARP = 32, WARPGROUP = 128, MOST_COPIES = 512, MOST_BARRIERS = 16, NO_FIBER = -1 };
 
 struct Copy {
     void *to;
@@ -40,6 +40,11 @@ struct Warp {
     void *operands[WARP]; /* of lanes that wait */
 };
 
+struct NamedBarrier {
+    int threads, n_come;
+    uint32_t come[EMULATE_MOST_THREADS / WARP], waiting[EMULATE_MOST_THREADS / WARP];
+};
+
 EmulateIndex emulate_thread_index, emulate_block_index, emulate_block_size, emulate_grid_size;
 
 static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;
@@ -49,6 +54,7 @@ static Fiber fibers[EMULATE_MOST_THREADS], scheduler;
 static int n_fibers, n_idle, idle[EMULATE_MOST_THREADS];
 static int n_threads, current, n_ended, n_at_barrier;
 static int n_in_group[EMULATE_MOST_THREADS / WARPGROUP];
+static NamedBarrier named[MOST_BARRIERS];
 static unsigned order, turn;
 static EmulateEntry *entry;
 static const char *entry_name;
@@ -257,6 +263,38 @@ void emulate_wait_warpgroup(void *operand, EmulateCombine *combine, EmulateSite 
     wait_together(first, WARPGROUP, &n_in_group[group], operand, combine, site);
 }
 
+void emulate_named_barrier(int barrier, int count, bool waits, EmulateSite site) {
+    NamedBarrier *b = &named[barrier];
+    const int warp = current / WARP;
+    const uint32_t lane = 1u << current % WARP;
+    if (barrier < 1 || barrier >= MOST_BARRIERS || count % WARP || count > n_threads)
+        emulate_fail(site, "no such barrier, or not so many threads");
+    if (!b->n_come) *b = NamedBarrier{count, 0, {}, {}};
+    if (b->threads != count) emulate_fail(site, "others wait there for another number of threads");
+    if (b->come[warp] & lane) emulate_fail(site, "comes twice, and others not at all");
+    b->come[warp] |= lane;
+    threads[current].site = site;
+    if (waits) {
+        b->waiting[warp] |= lane;
+        stop_current();
+    }
+    if (++b->n_come < count) {
+        if (waits) yield();
+        return;
+    }
+    b->n_come = 0;
+    for (int w = 0; w < (n_threads + WARP - 1) / WARP; w++) warps[w].ready |= b->waiting[w];
+}
+
+/* That of which some wait for others at the block's end. */
+static void check_named_barriers(void) {
+    for (int i = 0; i < MOST_BARRIERS && !failed; i++) {
+        if (named[i].n_come)
+            set_error("block %u,%u,%u ends with %d threads at barrier %d", emulate_block_index.x,
+                      emulate_block_index.y, emulate_block_index.z, named[i].n_come, i);
+    }
+}
+
 void *emulate_dynamic_shared(void) {
     return dynamic_shared;
 }
@@ -339,6 +377,7 @@ static void run_block(void) {
     int n_warps = (n_threads + WARP - 1) / WARP;
     n_ended = n_at_barrier = 0;
     memset(n_in_group, 0, sizeof(n_in_group));
+    for (NamedBarrier &b : named) b.n_come = 0;
     emulate_wgmma_begin(n_threads);
     for (int t = 0; t < n_threads; t++) {
         Copy *copies = threads[t].copies;
@@ -358,6 +397,7 @@ static void run_block(void) {
         }
         if (!ran && !failed) report_stuck();
     }
+    check_named_barriers();
 }
 
 static bool check_launch(const uint32_t grid[3], int block_threads, int shared_bytes) {

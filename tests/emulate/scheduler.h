@@ -51,6 +51,8 @@ typedef struct EmulateSite {
 typedef void EmulateCombine(void *const *operands, int n);
 void emulate_wait_warp(uint32_t mask, void *operand, EmulateCombine *combine, EmulateSite site);
 void emulate_wait_block(void *operand, EmulateCombine *combine, EmulateSite site);
+/* bar.sync, or bar.arrive, which does not wait: until so many threads have come, of whole warps. */
+void emulate_named_barrier(int barrier, int threads, bool waits, EmulateSite site);
 /* Of four warps, the first of which is a multiple of four. */
 void emulate_wait_warpgroup(void *operand, EmulateCombine *combine, EmulateSite site);
 

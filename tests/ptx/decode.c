@@ -45,9 +45,9 @@ static const Word SPACES[] = {{"global", SPACE_GLOBAL},
                               {0}};
 
 /* Which say nothing that is not known from the op, or that matters to speed alone. */
-static const char *const QUIET[] = {"sync",     "aligned", "row",     "col",   "uni",
-                                    "m16n8k16", "m8n8",    "cg",      "proxy", "to",
-                                    "cta",      "nc",      "relaxed", "gpu",   NULL};
+static const char *const QUIET[] = {"sync",    "aligned", "row",   "col", "uni", "m16n8k16",
+                                    "m8n8",    "cg",      "proxy", "to",  "cta", "nc",
+                                    "relaxed", "gpu",     "inc",   "dec", NULL};
 
 static int find_word(const Word *words, const char *text) {
     for (int i = 0; words[i].text; i++) {
@@ -104,6 +104,7 @@ static bool decode_modifier(const char *text, Instruction *out, int *n_types) {
     if (strcmp(text, "acquire") == 0) return out->acquire = true;
     if (strcmp(text, "acq_rel") == 0) return out->acquire = out->release = true;
     if (out->op == PTX_bar && strcmp(text, "warp") == 0) return out->warp = true;
+    if (out->op == PTX_bar && strcmp(text, "arrive") == 0) return out->arrives = true;
     if (strcmp(text, "trans") == 0) return out->transposed = true;
     if (strcmp(text, "approx") == 0) return out->approx = true;
     if (strcmp(text, "sat") == 0) return out->saturated = true;

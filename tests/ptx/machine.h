@@ -10,19 +10,25 @@ enum {
     MOST_WARPS = 32,
     MOST_COPIES = 8192,
     MOST_TILES = 64,
+    MOST_BARRIERS = 16,
     SHADOW_BYTES = 2,
     MOST_POLLS = 10000 /* of a warp, in one block: blocks run one after the other */
 };
 
 /* What became of two bytes of shared memory. Threads are counted from 1; 0 is none. */
 typedef struct Shadow {
-    uint16_t writer, reader;
-    bool several_in_warp, several_warps;    /* read it since the last barrier, not only `reader` */
-    bool pending;                           /* a copy is under way */
-    uint32_t written_at, read_at;           /* the block's barriers before it */
-    uint32_t written_in_warp, read_in_warp; /* the warp's */
-    uint32_t handed;                        /* the writer's proxy fences before it */
+    uint16_t writer;
+    bool pending;     /* a copy is under way */
+    uint32_t written; /* the writer's epoch */
+    uint32_t handed;  /* the writer's proxy fences before it */
+    uint32_t readers; /* warps that read it since; Machine.reads has more */
 } Shadow;
+
+/* What a warp read last: its epoch, and the lane, or SEVERAL. */
+typedef struct LastRead {
+    uint32_t epoch : 24, lane : 8;
+} LastRead;
+enum { SEVERAL = 255 };
 
 typedef struct Copy { /* cp.async */
     uint32_t to;
@@ -44,6 +50,13 @@ typedef struct Tile {
     Range reads[2]; /* of shared memory: of a, of b */
 } Tile;
 
+/* One of the block's: which warps have come, and of those who waits; what they had seen. */
+typedef struct Barrier {
+    int warps, line;
+    uint32_t come, waiting;
+    uint32_t seen[MOST_WARPS];
+} Barrier;
+
 typedef enum WarpState { WARP_RUNS, WARP_AT_BARRIER, WARP_ENDED } WarpState;
 
 typedef struct Warp {
@@ -56,7 +69,8 @@ typedef struct Warp {
     uint8_t *under_way; /* by register: 1, a wgmma is to write it; 2, to read it */
     uint32_t *touched;  /* by register: the count of instructions when it was last accessed */
     uint32_t n_done, fenced_at; /* instructions; the last wgmma.fence, 0: none */
-    uint32_t epoch;             /* barriers of this warp */
+    uint32_t epoch;             /* barriers of this warp, from 1 on */
+    uint32_t seen[MOST_WARPS];  /* of each warp, the last epoch before what this one does now */
     uint32_t handed[WARP];      /* proxy fences, by lane */
     int copy_group[WARP], n_copies;
     Copy copies[MOST_COPIES];
@@ -72,8 +86,10 @@ typedef struct Machine {
     Warp *warps;
     int n_warps;
     unsigned char *shared;
-    Shadow *shadow; /* [shared_bytes / SHADOW_BYTES] */
-    uint32_t shared_bytes, epoch;
+    Shadow *shadow;  /* [shared_bytes / SHADOW_BYTES] */
+    LastRead *reads; /* [the same][n_warps] */
+    Barrier barriers[MOST_BARRIERS];
+    uint32_t shared_bytes;
     bool failed;
 } Machine;
 
@@ -91,6 +107,17 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
 /* Notes an access of a lane; false: failed. */
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
+
+/* Of two bytes, by a lane, or SEVERAL. */
+void note_read(Machine *m, const Warp *w, uint32_t at, int lane);
+
+/* barrier.c: a warp's lanes come to a barrier of the block; false: failed. */
+bool barrier_come(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
+void barriers_begin(Machine *m);
+void barriers_report_stuck(Machine *m);
+void barriers_check_end(Machine *m);
+/* Whether what another thread did in an epoch of its warp comes before what this lane does now. */
+bool comes_before(const Warp *w, int lane, uint16_t thread, uint32_t epoch);
 
 /* tensor.c: mma, ldmatrix, stmatrix, wgmma. */
 bool tensor_run(Machine *m, Warp *w, const Instruction *i);

@@ -4,15 +4,6 @@
 
 #include <string.h>
 
-/* Whether what another thread did, at the block's barrier `at` and its warp's `in_warp`, comes
- * before what this lane does now. */
-static bool comes_before(const Machine *m, const Warp *w, int lane, uint16_t thread, uint32_t at,
-                         uint32_t in_warp) {
-    int other = thread - 1;
-    if (!thread || other == w->number * WARP + lane || at < m->epoch) return true;
-    return other / WARP == w->number && in_warp < w->epoch;
-}
-
 static bool check_place(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at,
                         int bytes) {
     if (at % (uint32_t)bytes) {
@@ -28,31 +19,44 @@ static bool check_place(Machine *m, Warp *w, const Instruction *i, int lane, uin
 
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes) {
     if (!check_place(m, w, i, lane, at, bytes)) return false;
-    const uint16_t thread = (uint16_t)(w->number * WARP + lane + 1);
     for (int k = 0; k < bytes / SHADOW_BYTES; k++) {
-        Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
+        const Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
         if (s->pending)
             machine_fail(m, w, i, lane, "reads shared memory at %u, a copy to which is under way",
                          at);
         else if (!s->writer)
             machine_fail(m, w, i, lane, "reads shared memory at %u, which nothing wrote", at);
-        else if (!comes_before(m, w, lane, s->writer, s->written_at, s->written_in_warp))
+        else if (!comes_before(w, lane, s->writer, s->written))
             machine_fail(m, w, i, lane,
                          "reads shared memory at %u while thread %d writes it: no barrier between",
                          at, s->writer - 1);
         if (m->failed) return false;
-        if (!s->reader || s->read_at < m->epoch) {
-            s->several_in_warp = s->several_warps = false;
-        } else if (s->reader != thread) {
-            bool same_warp = (s->reader - 1) / WARP == w->number;
-            s->several_warps |= !same_warp;
-            s->several_in_warp = same_warp && s->read_in_warp == w->epoch;
-        }
-        s->reader = thread;
-        s->read_at = m->epoch;
-        s->read_in_warp = w->epoch;
+        note_read(m, w, at + (uint32_t)(k * SHADOW_BYTES), lane);
     }
     return true;
+}
+
+void note_read(Machine *m, const Warp *w, uint32_t at, int lane) {
+    Shadow *s = &m->shadow[at / SHADOW_BYTES];
+    LastRead *last = &m->reads[at / SHADOW_BYTES * (uint32_t)m->n_warps + (uint32_t)w->number];
+    const uint32_t bit = 1u << w->number;
+    bool again = s->readers & bit && last->epoch == w->epoch;
+    *last =
+        (LastRead){w->epoch & 0xffffff, (uint8_t)(again && last->lane != lane ? SEVERAL : lane)};
+    s->readers |= bit;
+}
+
+/* A thread that read the two bytes at `cell` and does not come before this lane's writing, or -1.
+ */
+static int find_reader(const Machine *m, const Warp *w, int lane, uint32_t cell) {
+    for (uint32_t left = m->shadow[cell].readers; left; left &= left - 1) {
+        int other = __builtin_ctz(left);
+        const LastRead *last = &m->reads[cell * (uint32_t)m->n_warps + (uint32_t)other];
+        bool before = other == w->number ? last->epoch < w->epoch || last->lane == lane
+                                         : w->seen[other] >= last->epoch;
+        if (!before) return other * WARP + (last->lane == SEVERAL ? 0 : last->lane);
+    }
+    return -1;
 }
 
 /* A tile of a product under way may not change. */
@@ -74,16 +78,12 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
         machine_fail(m, w, i, lane, "writes shared memory at %u, a tile of a wgmma under way", at);
     for (int k = 0; k < bytes / SHADOW_BYTES && !m->failed; k++) {
         Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
-        bool other_reads = s->several_warps || s->several_in_warp;
-        if (s->reader && s->read_at == m->epoch &&
-            (other_reads ? s->several_warps || s->read_in_warp == w->epoch ||
-                               (s->reader - 1) / WARP != w->number
-                         : !comes_before(m, w, lane, s->reader, s->read_at, s->read_in_warp)))
-            machine_fail(
-                m, w, i, lane,
-                "writes shared memory at %u while thread %d%s reads it: no barrier between", at,
-                s->reader - 1, other_reads ? " or another" : "");
-        else if (!comes_before(m, w, lane, s->writer, s->written_at, s->written_in_warp))
+        int reader = find_reader(m, w, lane, at / SHADOW_BYTES + (uint32_t)k);
+        if (reader >= 0)
+            machine_fail(m, w, i, lane,
+                         "writes shared memory at %u while thread %d reads it: no barrier between",
+                         at, reader);
+        else if (!comes_before(w, lane, s->writer, s->written))
             machine_fail(m, w, i, lane,
                          "writes shared memory at %u while thread %d does: no barrier between", at,
                          s->writer - 1);
@@ -91,8 +91,8 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
             machine_fail(m, w, i, lane, "writes shared memory at %u, a copy to which is under way",
                          at);
         s->writer = thread;
-        s->written_at = m->epoch;
-        s->written_in_warp = w->epoch;
+        s->written = w->epoch;
+        s->readers = 0;
         s->handed = w->handed[lane];
     }
     return !m->failed;

@@ -13,7 +13,7 @@ enum { MOST_OPERANDS = 8 };
     X(abs) X(add) X(and) X(atom) X(bar) X(bfi) X(bra) X(copysign) X(cp) X(cvt) X(cvta)            \
     X(div) X(ex2) X(fence) X(fma) X(ld) X(ldmatrix) X(lg2) X(mad) X(match) X(max) X(min)          \
     X(mma) X(mov) X(mul) X(neg) X(not) X(or) X(popc) X(prmt) X(rcp) X(red) X(rem) X(ret) X(rsqrt) \
-    X(selp) X(setp) X(shfl) X(shl) X(shr) X(sqrt) X(st) X(stmatrix) X(sub) X(vote) X(wgmma) X(xor)
+    X(selp) X(setmaxnreg) X(setp) X(shfl) X(shl) X(shr) X(sqrt) X(st) X(stmatrix) X(sub) X(vote) X(wgmma) X(xor)
 /* clang-format on */
 
 typedef enum PtxOp {
@@ -109,6 +109,7 @@ typedef struct Instruction {
     uint8_t vector; /* 1, 2, 4 */
     char round;     /* 'n', 'z', 'm', 'p', 0 */
     bool to_integer, saturated, approx, ftz, transposed, warp, volatile_access, acquire, release;
+    bool arrives;       /* bar.arrive */
     PtxType type, from; /* from: cvt's and mma's operands */
     int guard;          /* a predicate register, or -1 */
     bool guard_negated;

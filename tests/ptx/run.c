@@ -91,6 +91,7 @@ static int count_results(const Instruction *i) {
     case PTX_bra:
     case PTX_ret:
     case PTX_cp:
+    case PTX_setmaxnreg:
     case PTX_fence: return 0;
     default: return 1;
     }
@@ -289,7 +290,8 @@ static bool guarded(Machine *m, Warp *w, const Instruction *i, uint32_t mask, ui
 }
 
 static bool needs_whole_warp(const Instruction *i) {
-    return i->op == PTX_mma || i->op == PTX_ldmatrix || i->op == PTX_stmatrix || i->op == PTX_wgmma;
+    return i->op == PTX_mma || i->op == PTX_ldmatrix || i->op == PTX_stmatrix ||
+           i->op == PTX_wgmma || i->op == PTX_setmaxnreg;
 }
 
 /* One instruction for the lanes of `mask`; false: failed. */
@@ -308,6 +310,7 @@ static bool execute(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     case PTX_ldmatrix:
     case PTX_stmatrix:
     case PTX_wgmma: return tensor_run(m, w, i);
+    case PTX_setmaxnreg: return true; /* registers are as many as there are */
     case PTX_shfl: return shuffle(m, w, i, mask);
     case PTX_vote:
     case PTX_match: return vote(m, w, i, mask);
@@ -347,14 +350,8 @@ static bool wait_here(Machine *m, Warp *w, const Instruction *i, uint32_t mask, 
         w->epoch++;
         return true;
     }
-    if (mask != w->live || w->live != (w->n_lanes == WARP ? UINT32_MAX : (1u << w->n_lanes) - 1))
-        return machine_fail(m, w, i, -1, "lanes %#x only come to the block's barrier", mask), false;
-    if (i->n_operands != 1 || i->operands[0].number != 0)
-        return machine_fail(m, w, i, -1, "barrier 0 for the whole block only"), false;
     put_lanes(w, mask, pc + 1);
-    w->state = WARP_AT_BARRIER;
-    w->line = i->line;
-    return false;
+    return barrier_come(m, w, i, mask) && w->state == WARP_RUNS;
 }
 
 /* Until it ends, waits, or fails. */
@@ -403,7 +400,6 @@ static void run_warp(Machine *m, Warp *w) {
 
 static void begin_block(Machine *m) {
     const int n = m->kernel->n_registers;
-    m->epoch = 1;
     memset(m->shadow, 0, sizeof(Shadow) * (m->shared_bytes / SHADOW_BYTES + 1));
     memset(m->shared, 0xff, m->shared_bytes);
     for (int k = 0; k < m->n_warps; k++) {
@@ -418,44 +414,31 @@ static void begin_block(Machine *m) {
         memset(w->under_way, 0, (size_t)n);
         memset(w->handed, 0, sizeof w->handed);
         memset(w->copy_group, 0, sizeof w->copy_group);
-        w->n_done = w->fenced_at = w->epoch = 0;
+        w->n_done = w->fenced_at = 0;
+        w->epoch = 1;
         w->n_copies = w->n_tiles = w->tile_group = w->n_issued = w->n_polls = 0;
     }
-}
-
-/* All warps have come to a barrier, or ended. */
-static void pass_barrier(Machine *m) {
-    const Warp *first = &m->warps[0];
-    for (int k = 0; k < m->n_warps && !m->failed; k++) {
-        Warp *w = &m->warps[k];
-        if (w->state != first->state || (w->state == WARP_AT_BARRIER && w->line != first->line))
-            machine_fail(
-                m, w, NULL, -1, "warp %d %s of line %d, warp 0 %s of line %d", k,
-                w->state == WARP_ENDED ? "has ended, last at the barrier" : "is at the barrier",
-                w->line, first->state == WARP_ENDED ? "has ended, last at that" : "at that",
-                first->line);
-        w->epoch++;
-    }
-    for (int k = 0; k < m->n_warps; k++) {
-        if (m->warps[k].state == WARP_AT_BARRIER) m->warps[k].state = WARP_RUNS;
-    }
-    m->epoch++;
+    barriers_begin(m);
 }
 
 static void run_block(Machine *m) {
     begin_block(m);
     for (bool ended = false; !ended && !m->failed;) {
+        bool ran = false;
         ended = true;
         for (int k = 0; k < m->n_warps && !m->failed; k++) {
-            run_warp(m, &m->warps[m->launch->order & 1 ? m->n_warps - 1 - k : k]);
+            Warp *w = &m->warps[m->launch->order & 1 ? m->n_warps - 1 - k : k];
+            ran |= w->state == WARP_RUNS;
+            run_warp(m, w);
         }
         for (int k = 0; k < m->n_warps; k++) ended &= m->warps[k].state == WARP_ENDED;
-        if (!ended && !m->failed) pass_barrier(m);
+        if (!ran && !ended && !m->failed) barriers_report_stuck(m);
     }
     for (int k = 0; k < m->n_warps && !m->failed; k++) {
         if (m->warps[k].n_tiles)
             machine_fail(m, &m->warps[k], NULL, -1, "ends with a wgmma under way");
     }
+    if (!m->failed) barriers_check_end(m);
 }
 
 static bool create_machine(Machine *m, const PtxLaunch *launch) {
@@ -482,8 +465,9 @@ static bool create_machine(Machine *m, const PtxLaunch *launch) {
     const size_t n = (size_t)kernel->n_registers + 1;
     m->shared = aligned_alloc(1024, (m->shared_bytes + 1024) / 1024 * 1024);
     m->shadow = malloc(sizeof(Shadow) * (m->shared_bytes / SHADOW_BYTES + 1));
+    m->reads = malloc(sizeof(LastRead) * (m->shared_bytes / SHADOW_BYTES + 1) * (size_t)m->n_warps);
     m->warps = calloc((size_t)m->n_warps, sizeof(Warp));
-    if (!m->shared || !m->shadow || !m->warps) exit(2);
+    if (!m->shared || !m->shadow || !m->reads || !m->warps) exit(2);
     for (int k = 0; k < m->n_warps; k++) {
         Warp *w = &m->warps[k];
         w->registers = calloc(n, sizeof *w->registers);
@@ -505,6 +489,7 @@ static void destroy_machine(Machine *m) {
     free(m->warps);
     free(m->shared);
     free(m->shadow);
+    free(m->reads);
 }
 
 /* So that a script can tell that kernels' PTX is what was run. */

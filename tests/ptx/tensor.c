@@ -162,7 +162,7 @@ static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads
                 why = "nothing wrote it";
             else if (s->pending)
                 why = "a copy to it is under way";
-            else if (s->written_at >= m->epoch)
+            else if (w->seen[(s->writer - 1) / WARP] < s->written)
                 why = "no barrier since it was written";
             else if (m->warps[(s->writer - 1) / WARP].handed[(s->writer - 1) % WARP] <= s->handed)
                 why = "its writer had no proxy fence since";
@@ -288,17 +288,9 @@ static void release(const Machine *m, Warp *w, const Tile *tile, bool takes) {
 }
 
 /* By this warp, as long as it was under way: until now. */
-static void note_reads(Machine *m, Warp *w, const Range *reads) {
-    for (uint32_t at = reads->first; at < reads->end; at += SHADOW_BYTES) {
-        Shadow *s = &m->shadow[at / SHADOW_BYTES];
-        if (!s->reader || s->read_at < m->epoch) s->several_warps = false;
-        s->several_warps |=
-            s->reader && s->read_at == m->epoch && (s->reader - 1) / WARP != w->number;
-        s->several_in_warp = true;
-        s->reader = (uint16_t)(w->number * WARP + 1);
-        s->read_at = m->epoch;
-        s->read_in_warp = w->epoch;
-    }
+static void note_reads(Machine *m, const Warp *w, const Range *reads) {
+    for (uint32_t at = reads->first; at < reads->end; at += SHADOW_BYTES)
+        note_read(m, w, at, SEVERAL);
 }
 
 /* Done are all groups but the last `pending`. */

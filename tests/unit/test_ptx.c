@@ -243,6 +243,40 @@ static const Fault FAULTS[] = {
     {"a copy from a misaligned place",
      SHARE "add.s64 %rd6, %rd2, 4; cp.async.cg.shared.global [%r7], [%rd6], 16;", 1, 128,
      "misaligned"},
+    {"a word handed on at a named barrier",
+     SHARE FAR
+     "st.shared.u32 [%r8], %r1; setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1; bar.sync 1, 64; "
+     "ld.shared.u32 %r10, [%r9]; bra.uni $L2; $L1: bar.arrive 1, 64; $L2: mov.u32 %r3, 0;",
+     64, 256, NULL},
+    {"overwritten by the one that only arrived there",
+     SHARE FAR "st.shared.u32 [%r8], %r1; bar.sync 0; ld.shared.u32 %r10, [%r9];\n"
+               "setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1; bar.arrive 1, 64; st.shared.u32 [%r8], "
+               "%r1; bra.uni $L2; $L1: bar.sync 1, 64; $L2: mov.u32 %r3, 0;",
+     64, 256, "no barrier between"},
+    {"overwritten by the one that waited there",
+     SHARE FAR "st.shared.u32 [%r8], %r1; bar.sync 0; ld.shared.u32 %r10, [%r9];\n"
+               "setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1; bar.sync 1, 64; st.shared.u32 [%r8], "
+               "%r1; bra.uni $L2; $L1: bar.arrive 1, 64; $L2: mov.u32 %r3, 0;",
+     64, 256, NULL},
+    {"another barrier than that at which it was handed on",
+     SHARE FAR "st.shared.u32 [%r8], %r1; bar.sync 0; setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1;\n"
+               "ld.shared.u32 %r10, [%r9]; bar.sync 2, 32; bra.uni $L2;\n"
+               "$L1: bar.sync 1, 32; st.shared.u32 [%r8], %r1; $L2: mov.u32 %r3, 0;",
+     64, 256, "no barrier between"},
+    {"a warp that comes to a barrier twice",
+     "setp.lt.u32 %p1, %r1, 32; @!%p1 bra $L1; bar.arrive 1, 64; bar.arrive 1, 64; $L1: mov.u32 "
+     "%r3, 0;",
+     64, 0, "comes twice"},
+    {"warps that expect other numbers at a barrier",
+     "setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1; bar.arrive 1, 96; bra.uni $L2; $L1: bar.arrive 1, "
+     "64; $L2: mov.u32 %r3, 0;",
+     96, 0, "others are at that barrier"},
+    {"a barrier to which too few come",
+     "setp.lt.u32 %p1, %r1, 32; @!%p1 bra $L1; bar.sync 1, 64; $L1: mov.u32 %r3, 0;", 64, 0,
+     "waits for ever"},
+    {"an end with warps at a barrier",
+     "setp.lt.u32 %p1, %r1, 32; @!%p1 bra $L1; bar.arrive 1, 64; $L1: mov.u32 %r3, 0;", 64, 0,
+     "ends with warps"},
     {"an instruction that is not known", "bogus.u32 %r3, %r4;", 1, 0, "k.ptx:"},
     {"a name that is not known", "add.s32 %r3, %q4, 1;", 1, 0, "%q4"},
     {"text that ends too soon", "{ add.s32 %r3, %r1, 1;", 1, 0, "ends within"},

@@ -38,7 +38,8 @@ enum {
     ATTENTION_ROW_PAD = 128,      /* a multiple of every tile of rows */
     ATTENTION_DELTA_LANES = 8,    /* threads per row in attention_delta_* */
 
-    ATTENTION_WGMMA_THREADS = 256, /* of all of attention_*_wgmma_*; tiles are ATTENTION_TILE. */
+    ATTENTION_WGMMA_THREADS = 256, /* of all of attention_*_wgmma_*; tiles are ATTENTION_TILE; */
+    ATTENTION_JOINT_THREADS = 384, /* with those that help in attention_joint_*. */
     ATTENTION_WGMMA_STEP_64 = 64, /* Keys at a time forward, by the heads that the kernel is for, */
     ATTENTION_WGMMA_STEP_128 = 128,
     ATTENTION_WGMMA_STEP_192 = 128,

@@ -6,13 +6,14 @@
 
 enum { ROW_TILE = ATTENTION_STEP }; /* rows that attention_keys_* passes over, up to heads of 128 */
 
-/* Starts copying lse2 and delta of ROWS rows: 16 bytes a thread. */
-template <int ROWS>
+/* Starts copying lse2 and delta of ROWS rows: 16 bytes a thread, of THREADS of them or as many as
+ * there are. */
+template <int ROWS, int THREADS = 1024>
 static __device__ __forceinline__ void copy_statistics(SharedAddress to,
                                                        const AttentionBackwardArgs &a,
                                                        const AttentionPlace &place, int first_row) {
     constexpr int EACH = ROWS / 4; /* threads */
-    int thread = thread_anew(), i = thread % EACH * 4;
+    int thread = thread_anew() & (THREADS - 1), i = thread % EACH * 4;
     if (thread >= 2 * EACH) return;
     const float *from = thread < EACH ? a.lse2 : a.delta;
     copy_async_16(to + thread * 16,

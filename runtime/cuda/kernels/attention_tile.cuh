@@ -36,8 +36,9 @@ template <int WIDTH> struct TileLanes {
     static_assert(WIDTH % 8 == 0 && CHUNKS % N == 0, "whole passes");
 };
 
-/* Starts copying rows `first`... of a head, of N arrays of one shape, into N tiles of ROWS rows one
- * after the other. The head's row 0 is at from[n] + base; rows(r) places row r. */
+/* THREADS threads, the first of them a multiple of that, start copying rows `first`... of a head,
+ * of N arrays of one shape, into N tiles of ROWS rows one after the other. The head's row 0 is at
+ * from[n] + base; rows(r) places row r. */
 template <class Tile, int ROWS, int THREADS, int N, class Rows>
 static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
                                                     const void *const (&from)[N], int64_t base,
@@ -46,7 +47,8 @@ static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
     constexpr int PASSES = Tile::HEAD / 8 / LANES;
     static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
     static_assert(AT_ONCE % 8 == 0, "its chunks are permuted alike");
-    int thread = thread_anew(), chunk = thread & (LANES - 1);
+    static_assert((THREADS & (THREADS - 1)) == 0, "as the mask says");
+    int thread = thread_anew() & (THREADS - 1), chunk = thread & (LANES - 1);
     int row = (int)((uint32_t)thread / LANES);
     SharedAddress to = tile + Tile::offset(row, chunk);
     row += first;

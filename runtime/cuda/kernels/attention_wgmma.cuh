@@ -59,18 +59,18 @@ issue_scores_of(float (&scores)[N8][4], uint32_t (&fragments)[K16][1][4], Shared
     wgmma_commit();
 }
 
-/* acc [64, HEAD] += fragments [64, 16 K16] times as many rows of B from the one at `b` on. Issued
- * and committed. */
-template <typename T, class B, int K16, int N8>
+/* acc [64, HEAD] += fragments [64, 16 K16] times as many rows of B from the one at `b` on; of both
+ * those from FROM to TO, where it is said. Issued and committed. */
+template <typename T, class B, int FROM = 0, int TO = 0, int K16, int N8>
 static __device__ __forceinline__ void
 issue_weighted(float (&acc)[N8][4], uint32_t (&fragments)[K16][1][4], SharedAddress b) {
     static_assert(B::HEAD == N8 * 8 && B::PANEL_BYTES >= K16 * 16 * 128, "rows of B");
     const WgmmaMatrix of_b = wgmma_matrix(b, B::PANEL_BYTES);
     wgmma_pin(acc);
-    wgmma_pin(fragments);
+    wgmma_pin<FROM, TO>(fragments);
     wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < K16; k++) {
+    for (int k = FROM; k < (TO ? TO : K16); k++) {
         Wgmma<T, N8 * 8>::template multiply_fragments<true>(
             acc, fragments[k][0], wgmma_further(of_b, k * 16 * 128), true);
     }

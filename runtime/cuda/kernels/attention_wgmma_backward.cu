@@ -81,6 +81,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             wgmma_pin(gradients);
         }
     }
+    __syncthreads();
     put_key_gradients<T, Heads>(a, shared, dk, dv);
 }
 

@@ -31,7 +31,7 @@ weights_gradient(const float *delta, const float (&weights)[N8][4], float (&dp)[
 }
 
 /* A block's dk and dv, out through its tiles of k and v, which lie first in shared memory and which
- * nobody reads behind the next barrier. */
+ * nobody reads any more. Of the block's first ATTENTION_WGMMA_THREADS threads. */
 template <typename T, class Heads>
 static __device__ __forceinline__ void
 put_key_gradients(const AttentionBackwardArgs &a, unsigned char *shared,
@@ -40,7 +40,6 @@ put_key_gradients(const AttentionBackwardArgs &a, unsigned char *shared,
     typedef PanelTile<Heads::HEAD, ATTENTION_TILE> OwnKeys;
     typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnValues;
     const AttentionSizes &s = a.sizes;
-    __syncthreads();
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
     const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
     const AttentionBase at = attention_key_base<Heads>(s, last);

@@ -92,10 +92,12 @@ template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N][
     (void)d;
 #endif
 }
-template <int K> static __device__ __forceinline__ void wgmma_pin(uint32_t (&fragments)[K][1][4]) {
+/* Of fragments, those from FROM to TO; 0: all. */
+template <int FROM = 0, int TO = 0, int K>
+static __device__ __forceinline__ void wgmma_pin(uint32_t (&fragments)[K][1][4]) {
 #ifdef __CUDACC__
 #pragma unroll
-    for (int k = 0; k < K; k++) {
+    for (int k = FROM; k < (TO ? TO : K); k++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) asm volatile("" : "+r"(fragments[k][0][i])::"memory");
     }
