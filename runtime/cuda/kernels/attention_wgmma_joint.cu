@@ -46,7 +46,6 @@ enum {
     SUMS_ISSUED = 2, /* the tile before's, by those that multiply, for the warp of turns */
     SUMS_THREADS = MULTIPLIERS + 32,
     TILE_SHARED = 3, /* all: dS^T by those that multiply, the next tile's rows by the helpers */
-    MULTIPLIED = 4,  /* the last tile, by those that did it */
 };
 
 /* Of a thread. A launch of 384 threads has 168 for each. */
@@ -316,7 +315,6 @@ multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned c
     named_sync<TILE_BEGINS, ALL>();
     fetch(0);
     finish(rows.first);
-    named_sync<MULTIPLIED, MULTIPLIERS>();
     put_key_gradients<T, Heads>(a, shared, dk, dv);
 }
 
