@@ -162,6 +162,8 @@ const char *engine_tuning(const Engine *engine);
  * everywhere without cuDNN unless `tune` has chosen. */
 const char *engine_attention(const Engine *engine);
 double engine_emit_seconds(const Engine *engine);
+/* In one line which graphs are launched slowly, and why; NULL: none. */
+const char *engine_graphs(const Engine *engine);
 /* Calls of one training step on rank 0. */
 int64_t engine_call_count(const Engine *engine);
 /* Seconds that replaying one step's calls takes with every kernel replaced by one that does

@@ -372,6 +372,7 @@ static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, A
     if (fine) {
         print_steps(bench, model, plan, &steps);
         double step = median(steps.seconds, bench->n_steps);
+    if (engine_graphs(engine)) printf("  graphs: %s\n", engine_graphs(engine));
         double kernels = kernel_seconds(engine, arena, diag);
         printf("  launching thread %.1f us/step; kernels %.4f s = %.1f %% of a step; %lld "
                "commands; arena %.2f GiB\n",

@@ -408,6 +408,25 @@ static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
                       "uploading the graphs");
 }
 
+/* Graphs that are not on the device, though all are meant to be. */
+static void tell_graphs(CudaEngine *cuda) {
+    Engine *engine = cuda->engine;
+    int n_graphs = 0, n_on_host = 0;
+    cudaError_t why = cudaSuccess;
+    for (int job = cuda->first_job; job < cuda->end_job; job++) {
+        const Replay *replay = &cuda->replays[job];
+        n_graphs += replay->n_graphs;
+        n_on_host += replay->n_on_host;
+        if (replay->n_on_host) why = replay->why_on_host;
+    }
+    if (!n_on_host) return;
+    engine->graphs =
+        arena_printf(engine->arena,
+                     "%d of %d do not live on the device, as CUDA refuses them there (%s): "
+                     "launching takes longer",
+                     n_on_host, n_graphs, cuda->device.api->cudaGetErrorString(why));
+}
+
 static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,
                      Diag *diag) {
     const char *why = "";
@@ -417,6 +436,7 @@ static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, siz
     return false;
 }
 
+    tell_graphs(cuda);
 static const char *why_failed(void *user) {
     const char *why = "";
     return control_failed(user, &why) ? why : NULL;
