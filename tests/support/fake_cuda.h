@@ -26,6 +26,7 @@ typedef struct FakeOptions {
     int cudnn_version;     /* 91900: 9.19.0; 0: cuDNN is not found */
     bool no_epilogues;     /* of products: the heuristic has no algorithm for them */
     bool no_fp8;           /* nor for products of fp8 */
+    bool no_blas;          /* a call of cuBLASLt ends the test: it has no functions */
     bool no_device_graphs; /* none is taken for launches from the device */
     bool in_order;         /* graphs run in the order of their capture */
     uint64_t seed;         /* of random orders; every launch has another */

@@ -30,7 +30,7 @@ typedef struct Messenger {
 /* What all lists of an engine share. */
 typedef struct ReplayContext {
     const CudaDevice *device;
-    GemmTable *gemms;
+    GemmTable *gemms;           /* NULL where no command is a product */
     AttentionTable *attentions; /* NULL where no command is a library's attention */
     Messenger messenger;
     void *(*workspace)(void *user, int rank, StreamKind stream); /* of products */
