@@ -210,6 +210,10 @@ const char *engine_attention(const Engine *engine) {
     return engine->attention;
 }
 
+const char *engine_graphs(const Engine *engine) {
+    return engine->graphs;
+}
+
 double engine_emit_seconds(const Engine *engine) {
     return engine->emit_seconds;
 }

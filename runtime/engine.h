@@ -23,6 +23,7 @@ typedef struct EngineOptions {
     bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     bool no_epilogues;  /* CUDA: kernels of their own for what products could do besides */
     bool no_cudnn;      /* CUDA: own kernels for all attention */
+    bool own_products;  /* CUDA: products by a plain kernel, no call of cuBLASLt */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* Several processes, a rank in each: this one's rank among them and how they talk
@@ -161,6 +162,8 @@ const char *engine_tuning(const Engine *engine);
 /* Whose attention the steps run, in one line; NULL: own kernels', as
  * everywhere without cuDNN unless `tune` has chosen. */
 const char *engine_attention(const Engine *engine);
+/* In one line which graphs are launched slowly, and why; NULL: none. */
+const char *engine_graphs(const Engine *engine);
 double engine_emit_seconds(const Engine *engine);
 /* Calls of one training step on rank 0. */
 int64_t engine_call_count(const Engine *engine);

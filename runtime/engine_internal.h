@@ -80,6 +80,7 @@ struct Engine {
     int64_t message_bytes;   /* engine_message_bytes */
     const char *tuning;      /* engine_tuning */
     const char *attention;   /* engine_attention */
+    const char *graphs;      /* engine_graphs */
     struct Control *control; /* NULL: one process has all ranks */
     bool is_first;           /* writes files and talks to the user */
     unsigned char *shared;   /* for engine_view of other processes' ranks */

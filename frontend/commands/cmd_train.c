@@ -260,6 +260,8 @@ static void print_start(const Run *run) {
     }
     if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
+    if (run->options.own_products) printf("with    products by a plain kernel, which is slow\n");
+    if (engine_graphs(run->engine)) printf("graphs  %s\n", engine_graphs(run->engine));
     if (run->n_begun > 0) {
         printf("adapters begin anew: %s has none of the plan's %d (A at random, B zero)\n",
                cli_text(run->args, OPT_LOAD, ""), run->n_begun);

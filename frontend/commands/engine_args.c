@@ -68,12 +68,32 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
 
 /* Nothing that is given is ignored in silence. */
 static bool check_for_cpu(const CliArgs *args, Diag *diag) {
-    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS, OPT_NO_GRAPH, OPT_NO_EPILOGUES,
-                                     OPT_NO_CUDNN,      OPT_TF32,     OPT_NO_REGISTRATION};
+    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS,  OPT_NO_GRAPH, OPT_NO_EPILOGUES,
+                                     OPT_OWN_PRODUCTS,   OPT_NO_CUDNN, OPT_TF32,
+                                     OPT_NO_REGISTRATION};
     for (size_t i = 0; i < sizeof(GPUS) / sizeof(GPUS[0]); i++) {
         if (!cli_given(args, GPUS[i])) continue;
         diag_error(diag, NO_LOC, "--%s: for --device cuda only", CLI_OPTIONS[GPUS[i]].name);
         return false;
+    }
+    return true;
+}
+
+/* What the plain kernel of --own-products does not do. */
+static bool check_own_products(const EngineOptions *options, const Plan *plan, Diag *diag) {
+    if (options->tf32) {
+        diag_error(diag, NO_LOC, "--tf32 and --own-products: one of them");
+        return false;
+    }
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (!matmul_is_scaled(graph->nodes[n])) continue;
+            diag_error(diag, NO_LOC,
+                       "--own-products: the plan has products of fp8, which they are not; "
+                       "--fp8-products widened makes a plan without");
+            return false;
+        }
     }
     return true;
 }
@@ -86,6 +106,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
                            .virtual_ranks = cli_given(args, OPT_VIRTUAL_RANKS),
                            .no_graph = cli_given(args, OPT_NO_GRAPH),
                            .no_epilogues = cli_given(args, OPT_NO_EPILOGUES),
+                           .own_products = cli_given(args, OPT_OWN_PRODUCTS),
                            .no_cudnn = cli_given(args, OPT_NO_CUDNN),
                            .tf32 = cli_given(args, OPT_TF32),
                            .no_registration = cli_given(args, OPT_NO_REGISTRATION),
@@ -99,6 +120,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
                    dtype_name(plan->precision));
         return EXIT_USAGE;
     }
+    if (out->own_products && !check_own_products(out, plan, diag)) return EXIT_USAGE;
     if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) {
         diag_error(diag, NO_LOC, "--device cuda: %s", why);
         return EXIT_FAILED;

@@ -1,5 +1,7 @@
 #include "runtime/cuda/bind.h"
 
+#include "runtime/cuda/own_product.h"
+
 #include <string.h>
 
 bool cuda_bind(Binding *binding) {
@@ -59,6 +61,7 @@ bool cuda_push_generated(Binding *binding, const GeneratedKernel *kernel, Grid g
 }
 
 bool cuda_push_gemm(Binding *binding, const GemmCommand *gemm) {
+    if (cuda_emitter(binding)->own_products) return cuda_push_own_product(binding, gemm);
     return push(binding, &(Command){.kind = COMMAND_GEMM, .stream = STREAM_COMPUTE, .gemm = *gemm});
 }
 

@@ -29,6 +29,7 @@ typedef struct CudaEmitter {
     struct KernelCache *generated; /* kernels made so far, by source (codegen.h) */
     const Plan *plan;
     const AttentionCheck *attention; /* NULL: own kernels, none on wgmma, do all */
+    bool own_products;               /* by own kernels (own_product.h) */
 } CudaEmitter;
 
 static inline CudaEmitter *cuda_emitter(const Binding *binding) {

@@ -248,7 +248,8 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
                                  .state = memory->state,
                                  .generated = generated,
                                  .plan = rank->plan,
-                                 .attention = memory->attention},
+                                 .attention = memory->attention,
+                                 .own_products = memory->own_products},
                      .rank = rank,
                      .memory = memory,
                      .n_sent = ARENA_ARRAY(rank->arena, int, rank->plan->n_channels + 1)};

@@ -40,6 +40,7 @@ typedef struct EmitMemory {
     uint32_t *progress;
     const EpilogueCheck *epilogues;  /* NULL: products are left without */
     const AttentionCheck *attention; /* NULL: own kernels, none on wgmma */
+    bool own_products;               /* by own kernels: there is none to put epilogues in */
 } EmitMemory;
 enum { STAGING_HEADER = 64 };
 int64_t emit_staging_bytes(const Plan *plan); /* of one slot */

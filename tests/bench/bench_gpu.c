@@ -8,12 +8,13 @@
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
  * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
- * widened to bf16 before. --no-epilogues: what follows products has kernels of its own. --no-wgmma:
- * not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
+ * widened to bf16 before. --no-epilogues: what follows products has kernels of its own.
+ * --own-products: products by a plain kernel, not tuned and not of fp8. --no-wgmma: not tried by
+ * --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--cudnn-backward]
- *       [--tune] [--no-wgmma]
- *       [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [gpt-124m gpt-1.5b llama-8b]
+ *       [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [--own-products]
+ *       [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -56,7 +57,8 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted, micro_batch; /* 0: each case's */
-    bool fp8_tensor_cores, no_cudnn, no_epilogues, no_wgmma, cudnn_backward, tune, wanted[N_CASES];
+    bool fp8_tensor_cores, no_cudnn, no_epilogues, own_products, no_wgmma, cudnn_backward, tune,
+        wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -357,8 +359,10 @@ static void print_steps(const Bench *bench, const Model *model, const Plan *plan
 
 static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, Arena *arena,
                      Diag *diag) {
-    const EngineOptions options = {
-        .device = DEVICE_CUDA, .no_cudnn = bench->no_cudnn, .no_epilogues = bench->no_epilogues};
+    const EngineOptions options = {.device = DEVICE_CUDA,
+                                   .no_cudnn = bench->no_cudnn,
+                                   .no_epilogues = bench->no_epilogues,
+                                   .own_products = bench->own_products};
     Steps steps;
     double start = now();
     Engine *engine = engine_create(plan, &options, diag);
@@ -368,6 +372,7 @@ static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, A
     const char *attention = engine_attention(engine);
     printf("  %s; started in %.1f s, weights made in %.1f s\n",
            attention ? attention : "attention by own kernels", started - start, now() - started);
+    if (engine_graphs(engine)) printf("  graphs: %s\n", engine_graphs(engine));
     bool fine = run_steps(engine, plan, bench->n_steps, arena, &steps, diag);
     if (fine) {
         print_steps(bench, model, plan, &steps);
@@ -407,7 +412,7 @@ static int usage(void) {
         stderr,
         "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
-        "[gpt-124m gpt-1.5b llama-8b]\n");
+        "[--own-products] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -425,6 +430,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
+    if (strcmp(text, "--own-products") == 0) return bench->own_products = true;
     if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;
@@ -453,12 +459,13 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!read_argument(argv, argc, &i, &bench)) return usage();
     }
+    if (bench.own_products && (bench.tune || bench.fp8_tensor_cores)) return usage();
     if (!engine_cuda_available(&why)) {
         printf("skip bench_gpu: %s\n", why);
         return 0;
     }
     Diag *diag = diag_create();
-    if (!cuda_device_open(&device, cuda_api(), 0, diag)) {
+    if (!cuda_device_open(&device, cuda_api(), 0, diag) || !cuda_device_start_blas(&device, diag)) {
         diag_print(diag, stderr);
         return 1;
     }

@@ -171,12 +171,18 @@ fails 'half a step of decay' 2 '--decay-steps: 2.5 is neither a whole number of 
     train $model --device cpu --data README.md --decay-steps 2.5 --lr-schedule wsd
 fails 'a decay longer than the run' 2 "--decay-steps: 60 are more than the run's 50 steps" \
     train $model --device cpu --data README.md --decay-steps 60 --steps 50 --lr-schedule wsd
-for option in no-cudnn no-epilogues no-nccl-registration no-graph virtual-ranks tf32; do
+for option in no-cudnn no-epilogues own-products no-nccl-registration no-graph virtual-ranks tf32; do
     fails "--$option on processors" 2 "--$option: for --device cuda only" train $model \
         --device cpu --data README.md --$option
     fails "generate --$option on processors" 2 "--$option: for --device cuda only" generate $model \
         --device cpu --load x --$option
 done
+fails 'own products of fp8' 2 '--own-products: the plan has products of fp8' train "$folder/tensor.plan" \
+    --device cuda --data README.md --own-products
+fails 'own products in TF32' 2 '--tf32 and --own-products: one of them' train $model --device cuda \
+    --precision f32 --data README.md --own-products --tf32
+fails 'own products are not tuned' 2 "'--own-products' is an option of" tune "$folder/tensor.plan" \
+    --own-products
 fails 'graphs instead of training' 2 "train: '--dump-after' is an option of plan" train $model \
     --data x --dump-after fuse
 fails 'graphs and JSON' 2 '--dump-after and --json: one of them' plan $model --dump-after fuse --json

@@ -11,7 +11,7 @@ status=0
 said=$(mktemp) || exit 2
 trap 'rm -f "$said"' EXIT
 for name in layers attention update layout collectives accumulation norm_addend wgmma_train codegen route \
-    elementwise state cache chunk; do
+    elementwise state cache chunk product; do
     build/tests/test_cuda_$name | tee "$said" | sed 's/^ok /ok ptx: /; s/^FAIL /FAIL ptx: /'
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
     grep -q '^ptx: [0-9]* launches' "$said" || {

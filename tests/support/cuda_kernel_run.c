@@ -122,6 +122,7 @@ static bool bind_node(CudaKernelRun *run, int r, Node *node, Diag *diag) {
                            .state = run->state,
                            .generated = run->hooks.generated,
                            .attention = run->hooks.attention,
+                           .own_products = run->hooks.own_products,
                            .plan = &run->plan};
     b.backend = &emitter;
     b.workspace_bytes = cuda_workspace_bytes(node, b.in_local, b.out_local);

@@ -258,7 +258,8 @@ const CuApi *fake_cuda_create(const FakeOptions *options) {
     fake_fill_cudnn(&fake->api);
     fake->api.announce = announce;
 #define CUDA_FN(library, function)                                                                 \
-    if (!fake->api.function) BUG("the fake lacks %s", #function);
+    if (!fake->api.function) BUG("the fake lacks %s", #function);                                  \
+    if (options->no_blas && LIBRARY_##library == LIBRARY_cublasLt) fake->api.function = NULL;
 #include "runtime/cuda/driver/api.def"
 #undef CUDA_FN
     return &fake->api;

@@ -21,13 +21,15 @@
 #include "tests/support/fake_graph.h"
 
 typedef struct FakeOptions {
-    int64_t memory_bytes; /* of the device; 0: 141 GiB */
-    bool poison;          /* new memory is filled with 0xff, not-a-number */
-    int cudnn_version;    /* 91900: 9.19.0; 0: cuDNN is not found */
-    bool no_epilogues;    /* of products: the heuristic has no algorithm for them */
-    bool no_fp8;          /* nor for products of fp8 */
-    bool in_order;        /* graphs run in the order of their capture */
-    uint64_t seed;        /* of random orders; every launch has another */
+    int64_t memory_bytes;  /* of the device; 0: 141 GiB */
+    bool poison;           /* new memory is filled with 0xff, not-a-number */
+    int cudnn_version;     /* 91900: 9.19.0; 0: cuDNN is not found */
+    bool no_epilogues;     /* of products: the heuristic has no algorithm for them */
+    bool no_fp8;           /* nor for products of fp8 */
+    bool no_blas;          /* a call of cuBLASLt ends the test: it has no functions */
+    bool no_device_graphs; /* none is taken for launches from the device */
+    bool in_order;         /* graphs run in the order of their capture */
+    uint64_t seed;         /* of random orders; every launch has another */
     /* At this launch of a graph, 0: never: from it on the device waits for another rank, until
      * communicators are aborted; the process ends; the launch fails. */
     int hangs_at, dies_at, fails_at;

@@ -307,7 +307,8 @@ static cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned
     const unsigned long long known =
         cudaGraphInstantiateFlagUseNodePriority | cudaGraphInstantiateFlagDeviceLaunch;
     if (!handle || flags & ~known) return cudaErrorInvalidValue;
-    if (flags & cudaGraphInstantiateFlagDeviceLaunch && has_messages(handle->graph)) {
+    if (flags & cudaGraphInstantiateFlagDeviceLaunch &&
+        (fake->options.no_device_graphs || has_messages(handle->graph))) {
         return cudaErrorNotSupported; /* as where NCCL has host functions in it */
     }
     FakeExec *exec = fake_new(FAKE_IS_EXEC, sizeof(*exec));

@@ -73,6 +73,7 @@ static void open_gpu(void) {
     gpu.arena = arena_create();
     gpu.diag = diag_create();
     if (!cuda_device_open(&gpu.device, api, 0, gpu.diag) ||
+        !cuda_device_start_blas(&gpu.device, gpu.diag) ||
         !cuda_check(api, api->cudaMalloc(&gpu.workspace, WORKSPACE_BYTES), gpu.diag,
                     "allocating workspace") ||
         !cuda_check(api, api->cudaStreamCreateWithFlags(&gpu.stream, cudaStreamNonBlocking),

@@ -50,6 +50,7 @@ typedef struct Variant {
 /* clang-format on */
 static LossScaling f16_scaling = {1024, 1}; /* of plans made from now on in f16 */
 static int fake_cudnn_version;              /* of fakes made from now on; 0: none */
+static bool fake_own_products;              /* of engines on them; the fake has no cuBLASLt then */
 static int n_layouts_run, half;             /* half: see run_in_halves */
 
 /* Enough micro-batches for a pipeline to fill up and go on. */
@@ -78,9 +79,12 @@ static inline bool start_on_fake(Run *run, const Variant *variant, const Layout 
     EngineOptions options = {.device = DEVICE_CUDA,
                              .virtual_ranks = true,
                              .no_graph = mode == EAGER,
-                             .segmented = mode == SEGMENTED};
-    cuda_api_replace(fake_cuda_create(&(FakeOptions){
-        .poison = true, .seed = 1 + (uint64_t)n_layouts_run, .cudnn_version = fake_cudnn_version}));
+                             .segmented = mode == SEGMENTED,
+                             .own_products = fake_own_products};
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.poison = true,
+                                                     .seed = 1 + (uint64_t)n_layouts_run,
+                                                     .cudnn_version = fake_cudnn_version,
+                                                     .no_blas = fake_own_products}));
     return plan(run, variant, layout) && run_start_on(run, &options);
 }
 

@@ -142,6 +142,35 @@ static void test_sequences(void) {
     check_end();
 }
 
+/* Without a call of cuBLASLt. */
+static void test_own_products(DType precision) {
+    const Variant *variant = find_variant("llama, documents, window");
+    FakeOptions without = FAKE;
+    const int cuts[BATCH] = {3, 12};
+    Expected e;
+    Decoding d;
+    check_begin(precision == DTYPE_F32 ? "own products, in f32: decoded as trained"
+                                       : "own products, in bf16: decoded as trained");
+    without.no_blas = true;
+    bool done = expect(&e, variant, precision);
+    CHECK(done, "%s", diag_text(e.run.diag));
+    begin_fake(&without, true);
+    decode_options.own_products = true;
+    if (done) {
+        bool fine = decoding_from_model(&d, variant, precision, BATCH, 5);
+        CHECK(fine, "%s %s", d.obstacle.what ? d.obstacle.what : "", diag_text(d.diag));
+        if (fine) {
+            prove(d.engine);
+            check_decoding(&e, &d, precision, cuts);
+            prove_accesses();
+        }
+        decoding_close(&d);
+    }
+    end();
+    run_close(&e.run);
+    check_end();
+}
+
 /* A device that is too small, if only for the graphs, is found before anything is taken. */
 static void test_refused(void) {
     const Variant *variant = find_variant("gpt");
@@ -181,6 +210,8 @@ int main(void) {
     if (file >= 0) close(file);
     for (int i = 0; i < N_CASES && i < MOST_CASES; i++) test_case(&CASES[i]);
     if (MOST_CASES > 1) test_sequences();
+    test_own_products(DTYPE_F32);
+    if (MOST_CASES > 1) test_own_products(DTYPE_BF16);
     test_refused();
     unlink(weights_path);
     return check_report();

@@ -147,7 +147,7 @@ static void check_product(const Case *given, const char *says) {
     enum { N_PARTS = 8 };
     void **memory[N_PARTS] = {&o.a,    &o.b,         &o.c,         &o.d,
                               &o.bias, &o.scales[0], &o.scales[1], &o.workspace};
-    bool fine = cuda_device_open(&device, api, 0, diag) &&
+    bool fine = cuda_device_open(&device, api, 0, diag) && cuda_device_start_blas(&device, diag) &&
                 api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess;
     for (int i = 0; fine && i < N_PARTS; i++) {
         fine = api->cudaMalloc(memory[i], i == N_PARTS - 1 ? WORKSPACE : BYTES) == cudaSuccess;

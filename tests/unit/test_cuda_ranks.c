@@ -145,7 +145,10 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
     exchange->rank = rank;
     p->rank = rank_context(plan, rank, arena);
     p->generated = kernel_cache_create(arena);
-    if (!cuda_device_open(&p->device, cuda_api(), 0, diag)) return false;
+    if (!cuda_device_open(&p->device, cuda_api(), 0, diag) ||
+        !cuda_device_start_blas(&p->device, diag)) {
+        return false;
+    }
     p->world = nccl_world_create(&p->device, plan, rank, &how, &(NcclOptions){.timeout_seconds = 5},
                                  arena, diag);
     if (!p->world || !allocate(p, plan, start, diag)) return false;

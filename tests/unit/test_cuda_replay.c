@@ -1,10 +1,11 @@
-/* Lists made by hand, replayed on the fake.
+/* Lists made by hand, replayed on the fake; and graphs that CUDA does not take for the device.
  *
  * Would catch: a launch that takes back the shared memory which an earlier one of the same kernel,
  * in the same list or in another, was allowed; an error for want of memory that does not say how
- * much there is.
+ * much there is; a graph that is launched slowly and nobody is told of; a line where none is.
  */
 #include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
 
 #ifndef HAVE_CUDA
 int main(void) {
@@ -15,7 +16,9 @@ int main(void) {
 
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/kernels/args.h"
+#include "tests/emulate/emulate.h"
 #include "tests/support/fake_cuda.h"
+#include "tests/support/generated_run.h"
 
 #include <string.h>
 
@@ -82,6 +85,44 @@ static void test_no_memory(const CudaDevice *device, Diag *diag) {
     check_end();
 }
 
+/* What a training says of its graphs at its start; `says` NULL: nothing. */
+static void check_graphs(const char *name, bool refused, bool segmented, const char *says) {
+    static const ModelSetting settings[] = {
+        {"model", "32"}, {"heads", "4"}, {"seq", "8"}, {"layers", "1"}, {"vocab", "61"}};
+    static const Layout layout = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
+    Run run;
+    check_begin(name);
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.seed = 1, .no_device_graphs = refused}));
+    bool good =
+        run_plan_for(&run, "models/gpt.lua", settings, 5, &layout, 4, false, true, DTYPE_F32) &&
+        run_start_on(&run, &(EngineOptions){.device = DEVICE_CUDA, .segmented = segmented}) &&
+        run_steps(&run, 2, 1e-3);
+    CHECK(good, "%s", diag_text(run.diag));
+    const char *said = good ? engine_graphs(run.engine) : NULL;
+    CHECK(!said == !says && (!says || (said && strstr(said, says))), "it says: %s",
+          said ? said : "nothing");
+    run_close(&run);
+    CHECK(fake_cuda_n_defects() == 0, "%s", fake_cuda_defect(0));
+    fake_cuda_destroy();
+    cuda_api_replace(NULL);
+    check_end();
+}
+
+static void test_graphs(void) {
+    const char *why = emulate_missing() ? emulate_missing() : generated_host_missing();
+    if (why) {
+        printf("skip graphs of a training: %s\n", why);
+        return;
+    }
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    check_graphs("graphs on the device: nothing to say", false, false, NULL);
+    check_graphs("graphs that CUDA does not take: one line", true, false,
+                 "3 of 3 do not live on the device, as CUDA refuses them there (the fake's error "
+                 "801): launching takes longer");
+    check_graphs("pieces that CUDA does not take", true, true, " do not live on the device, ");
+}
+
 int main(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
@@ -96,6 +137,7 @@ int main(void) {
     fake_cuda_destroy();
     diag_destroy(diag);
     arena_destroy(arena);
+    test_graphs();
     return check_report();
 }
 #endif

@@ -90,6 +90,22 @@ static void check_layout(const Variant *variant, const Layout *layout, Run *one)
     check_end();
 }
 
+/* Products by the plain kernel: in f32 held to what cuBLASLt's are. */
+static void check_own_products(const Variant *variant, Run *one) {
+    static const EngineOptions OWN = {
+        .device = DEVICE_CUDA, .virtual_ranks = true, .own_products = true};
+    char name[160], full[200];
+    Run run;
+    layout_name(variant->name, &LAYOUTS[11], name, sizeof(name));
+    snprintf(full, sizeof(full), "own products, %s", name);
+    check_begin(full);
+    bool done = train(&run, variant, &LAYOUTS[11], DTYPE_F32, &OWN);
+    CHECK(done, "%s", diag_text(run.diag));
+    if (done) compare_runs(&run, one, STEPS);
+    run_close(&run);
+    check_end();
+}
+
 static void check_bits(const Variant *variant, DType precision, const Layout *layout) {
     Run graph, eager;
     bool done = train(&graph, variant, layout, precision, &GRAPH);
@@ -373,6 +389,7 @@ int main(void) {
         for (int l = 0; done && l < N_LAYOUTS; l++) {
             if (LAYOUTS[l].t <= VARIANTS[v].most_t) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
         }
+        if (done) check_own_products(&VARIANTS[v], &one);
         run_lanes = 2;
         for (int l = 10; done && l <= 12; l++) check_layout(&VARIANTS[v], &LAYOUTS[l], &one);
         check_bits(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[11]);

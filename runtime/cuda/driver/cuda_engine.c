@@ -189,31 +189,40 @@ static bool joins(void *user, const GemmCommand *one, const GemmCommand *joined)
     return gemm_table_joins(cuda->context.gemms, one, joined);
 }
 
-/* What emission asks: which products and attentions there are on this device. */
-static bool open_libraries(CudaEngine *cuda, const EngineOptions *options) {
+static bool open_products(CudaEngine *cuda, bool tf32, Diag *diag) {
     Engine *engine = cuda->engine;
     int64_t workspace = INT64_MAX; /* what every rank has */
     for (int r = 0; r < cuda->n_local; r++) {
         int64_t bytes = engine->ranks[cuda->first_local + r].parts.bytes[WORKSPACE_COMPUTE];
         if (bytes < workspace) workspace = bytes;
     }
+    if (!cuda_device_start_blas(&cuda->device, diag)) return false;
+    cuda->context.gemms = gemm_table_create(&cuda->device, tf32, workspace, engine->arena);
+    gemm_table_use(cuda->context.gemms, &engine->plan->device);
+    return true;
+}
+
+/* What emission asks: which products and attentions there are on this device. */
+static bool open_libraries(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
+    Engine *engine = cuda->engine;
     cuda->context = (ReplayContext){
         .device = &cuda->device,
-        .gemms = gemm_table_create(&cuda->device, options->tf32, workspace, engine->arena),
         .workspace = workspace_of,
         .workspace_user = cuda,
         .generated = generated_of,
         .generated_user = cuda,
         .arena = engine->arena,
     };
-    gemm_table_use(cuda->context.gemms, &engine->plan->device);
+    cuda->memory.own_products = options->own_products;
+    if (!options->own_products && !open_products(cuda, options->tf32, diag)) return false;
     cuda->epilogues = (EpilogueCheck){supports_epilogue, cuda, sums_bias, joins};
     cuda->memory.epilogues = options->no_epilogues ? NULL : &cuda->epilogues;
     if (!options->no_cudnn)
         cuda->context.attentions = attention_table_create(&cuda->device, engine->arena);
+    const GemmTable *gemms = cuda->context.gemms;
     cuda->attentions = (AttentionChoice){.device = &cuda->device,
                                          .table = cuda->context.attentions,
-                                         .tuned = cuda->context.gemms->stored,
+                                         .tuned = gemms ? gemms->stored : NULL,
                                          .arena = engine->arena,
                                          .silent = cuda->first_local != 0};
     cuda->attention = (AttentionCheck){attention_choose, &cuda->attentions};
@@ -242,8 +251,13 @@ static void tell_tuning(CudaEngine *cuda) {
     Engine *engine = cuda->engine;
     const PlanDevice *tuned = &engine->plan->device;
     const GemmTable *gemms = cuda->context.gemms;
-    int64_t v = tuned->library_version, ours = (int64_t)cuda->device.api->cublasLtGetVersion();
     if (!tuned->name) return;
+    if (!gemms) {
+        engine->tuning = arena_printf(engine->arena, "for %s, %s: not used, for own products",
+                                      tuned->name, tuned->arch);
+        return;
+    }
+    int64_t v = tuned->library_version, ours = (int64_t)cuda->device.api->cublasLtGetVersion();
     if (gemms->stored) {
         engine->tuning = arena_printf(engine->arena, "%d of %d matrix products as tuned for %s%s",
                                       gemms->n_stored, gemms->n_used, tuned->name,
@@ -394,6 +408,25 @@ static bool warm_up(CudaEngine *cuda, Diag *diag) {
     return replay_wait(cuda->running, diag);
 }
 
+/* Graphs that are not on the device, though all are meant to be. */
+static void tell_graphs(CudaEngine *cuda) {
+    Engine *engine = cuda->engine;
+    int n_graphs = 0, n_on_host = 0;
+    cudaError_t why = cudaSuccess;
+    for (int job = cuda->first_job; job < cuda->end_job; job++) {
+        const Replay *replay = &cuda->replays[job];
+        n_graphs += replay->n_graphs;
+        n_on_host += replay->n_on_host;
+        if (replay->n_on_host) why = replay->why_on_host;
+    }
+    if (!n_on_host) return;
+    engine->graphs =
+        arena_printf(engine->arena,
+                     "%d of %d do not live on the device, as CUDA refuses them there (%s): "
+                     "launching takes longer",
+                     n_on_host, n_graphs, cuda->device.api->cudaGetErrorString(why));
+}
+
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
     for (int job = cuda->first_job; job < cuda->end_job; job++) {
         int64_t n_nodes = command_count_nodes(&cuda->replays[job].list);
@@ -403,6 +436,7 @@ static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
         }
         if (!replay_capture(&cuda->replays[job], cuda->mode, diag)) return false;
     }
+    tell_graphs(cuda);
     const CuApi *api = cuda->device.api;
     return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
                       "uploading the graphs");
@@ -456,7 +490,7 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
                 join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
-                open_libraries(cuda, options) && emit_jobs(cuda, lists, diag) &&
+                open_libraries(cuda, options, diag) && emit_jobs(cuda, lists, diag) &&
                 prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
     if (!fine) fail_job(cuda, diag);

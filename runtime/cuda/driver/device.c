@@ -156,8 +156,12 @@ bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *d
         return false;
     }
     return cuda_check(api, api->cudaSetDevice(ordinal), diag, "choosing the device") &&
-           read_properties(device, diag) && load_kernels(device, diag) &&
-           cuda_check_blas(api, api->cublasLtCreate(&device->blas), diag, "starting");
+           read_properties(device, diag) && load_kernels(device, diag);
+}
+
+bool cuda_device_start_blas(CudaDevice *device, Diag *diag) {
+    const CuApi *api = device->api;
+    return cuda_check_blas(api, api->cublasLtCreate(&device->blas), diag, "starting");
 }
 
 void cuda_device_close(CudaDevice *device) {

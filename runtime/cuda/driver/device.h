@@ -7,7 +7,7 @@
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/driver/api.h"
 
-enum { MAX_FATBINS = 32 };
+enum { MAX_FATBINS = 64 };
 
 /* What libraries may ask of the memory that they work in; arenas align to ALIGN_BYTES, so that it
  * begins a little later than it is given. */
@@ -23,7 +23,7 @@ typedef struct CudaDevice {
     cudaLibrary_t fatbins[MAX_FATBINS];
     int n_fatbins;
     cudaKernel_t kernels[N_KERNELS];
-    cublasLtHandle_t blas;
+    cublasLtHandle_t blas; /* NULL before cuda_device_start_blas */
 } CudaDevice;
 
 /* Reports `what` and CUDA's text where status is not success; returns whether it was. */
@@ -34,8 +34,10 @@ bool cuda_check_blas(const CuApi *api, cublasStatus_t status, Diag *diag, const 
 /* Can a device be used with this table? false: *out_why says in one line what is missing. */
 bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why);
 
-/* Opens device `ordinal` of this process: loads the kernels, makes the blas handle. */
+/* Opens device `ordinal` of this process: loads the kernels. */
 bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *diag);
+/* Starts cuBLASLt, which GemmTables need. */
+bool cuda_device_start_blas(CudaDevice *device, Diag *diag);
 void cuda_device_close(CudaDevice *device);
 
 /* Loads the kernel and allows it the shared memory of the launch; what it was allowed before is

@@ -349,7 +349,8 @@ bool measure_cuda(const MeasureOptions *options, Arena *arena, DeviceProfile *ou
     MeasureList list = {out, arena, options->quick, true, options->tiny};
     list_rows(&list, api, n_devices);
     measure->progress = (MeasureProgress){.options = options, .n_all = measure_list_count(out)};
-    bool fine = cuda_device_open(&measure->device, api, 0, diag);
+    bool fine = cuda_device_open(&measure->device, api, 0, diag) &&
+                cuda_device_start_blas(&measure->device, diag);
     if (fine) {
         out->name = arena_strdup(arena, measure->device.name);
         out->cores = measure->device.n_processors;

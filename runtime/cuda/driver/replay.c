@@ -356,8 +356,7 @@ bool replay_issue_timed(Replay *replay, const cudaEvent_t *begins, const cudaEve
  * to begin and nothing else: on an H200 25 us for a step of GPT-2 124M instead of 240 to 400, in
  * which it wrote most of cuBLASLt's and cuDNN's nodes anew. Graphs that have more than kernels,
  * copies and fills (NCCL has host functions in them between machines) cannot be that. */
-static bool make_executable(const Replay *replay, cudaGraph_t graph, cudaGraphExec_t *out,
-                            Diag *diag) {
+static bool make_executable(Replay *replay, cudaGraph_t graph, cudaGraphExec_t *out, Diag *diag) {
     static const unsigned long long FLAGS[] = {cudaGraphInstantiateFlagDeviceLaunch |
                                                    cudaGraphInstantiateFlagUseNodePriority,
                                                cudaGraphInstantiateFlagUseNodePriority};
@@ -371,10 +370,16 @@ static bool make_executable(const Replay *replay, cudaGraph_t graph, cudaGraphEx
         if (status == cudaSuccess) {
             doing = "uploading a graph";
             status = api->cudaGraphUpload(*out, replay->context->streams[0]);
-            if (status == cudaSuccess) return true;
+            if (status == cudaSuccess) {
+                replay->n_graphs++;
+                replay->n_on_host += i > 0;
+                return true;
+            }
             if (i + 1 < N_FLAGS) api->cudaGraphExecDestroy(*out);
         }
-        if (i + 1 < N_FLAGS) api->cudaGetLastError(); /* forgets it */
+        if (i + 1 == N_FLAGS) break;
+        replay->why_on_host = status;
+        api->cudaGetLastError(); /* forgets it */
     }
     return cuda_check(api, status, diag, doing);
 }

@@ -30,7 +30,7 @@ typedef struct Messenger {
 /* What all lists of an engine share. */
 typedef struct ReplayContext {
     const CudaDevice *device;
-    GemmTable *gemms;
+    GemmTable *gemms;           /* NULL where no command is a product */
     AttentionTable *attentions; /* NULL where no command is a library's attention */
     Messenger messenger;
     void *(*workspace)(void *user, int rank, StreamKind stream); /* of products */
@@ -60,6 +60,10 @@ typedef struct Replay {
     struct Segment *segments;
     int n_segments;
     double capture_seconds;
+    /* Executable graphs, those that CUDA did not take for launches from the device, and what it
+     * said of the last of them. */
+    int n_graphs, n_on_host;
+    cudaError_t why_on_host;
 } Replay;
 
 /* Takes the list over, orders it, prepares products and kernels. */

@@ -499,7 +499,8 @@ bool cuda_tune(const Plan *plan, const TuneOptions *options, Arena *arena, TuneR
     Tuner tuner = {.options = options, .plan = plan, .arena = arena, .diag = diag};
     *out = (TuneResult){0};
     bool fine = cuda_device_open(&tuner.device, cuda_api(), options->device_ordinal, diag) &&
-                collect(&tuner, plan) && allocate(&tuner) && tune_products(&tuner, out);
+                cuda_device_start_blas(&tuner.device, diag) && collect(&tuner, plan) &&
+                allocate(&tuner) && tune_products(&tuner, out);
     release(&tuner);
     return fine;
 }

@@ -8,6 +8,7 @@
 #include "runtime/cuda/kernels/args_collective.h"
 #include "runtime/cuda/kernels/args_layers.h"
 #include "runtime/cuda/kernels/args_layout.h"
+#include "runtime/cuda/kernels/args_product.h"
 #include "runtime/cuda/kernels/args_recurrent.h"
 #include "runtime/cuda/kernels/args_route.h"
 #include "runtime/cuda/kernels/args_update.h"
