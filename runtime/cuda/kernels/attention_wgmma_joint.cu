@@ -110,7 +110,10 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a,
 #pragma unroll 1
     for (int row = rows.last, buffer = 0; row >= rows.first; row -= ROW_TILE) {
         const int before = row + ROW_TILE, next = Tiles::after(buffer);
+        uint32_t *const turn = a.turns + ((int64_t)place.pair * s.rows_padded + row) / ROW_TILE;
+        uint32_t now = 0;
         named_sync<TILE_BEGINS, ALL>();
+        if (sees_to_turns && place.tile) now = turns_look(turn);
         copy_rows(row - 2 * ROW_TILE, Tiles::after(next));
         copy_async_wait<1>();
         shared_to_wgmma();
@@ -118,12 +121,9 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a,
         if (sees_to_turns) {
             named_sync<SUMS_ISSUED, SUMS_THREADS>();
             if (threadIdx.x % 32 == 0) {
-                uint32_t *turn = a.turns + ((int64_t)place.pair * s.rows_padded + row) / ROW_TILE;
-                if (rows.hands_on(before)) {
-                    turns_fence();
-                    turns_pass(turn + 1, (uint32_t)place.tile + 1);
-                }
-                if (place.tile) turns_wait(turn, (uint32_t)place.tile);
+                turns_fence();
+                if (rows.hands_on(before)) turns_pass(turn + 1, (uint32_t)place.tile + 1);
+                if (now < (uint32_t)place.tile) turns_wait(turn, (uint32_t)place.tile);
             }
             __syncwarp();
         }
