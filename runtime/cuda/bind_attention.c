@@ -371,7 +371,7 @@ static int64_t piece_bytes(int64_t bytes) {
 }
 
 /* The workspace of the gradient in one pass of so many batch rows: lse2 and delta, sums of dq, of
- * rows that more than one tile of keys is seen by, turns. */
+ * rows that more than one tile of keys is seen by, turns and the count of tiles taken. */
 typedef struct JointWorkspace {
     int64_t statistics, sums, turns; /* bytes; statistics: each of the two */
 } JointWorkspace;
@@ -382,7 +382,7 @@ static JointWorkspace joint_workspace(const AttentionSizes *s, int head, int64_t
     return (JointWorkspace){
         .statistics = piece_bytes(heads * s->rows_padded * (int64_t)sizeof(float)),
         .sums = rows > 0 ? piece_bytes(heads * rows * head * (int64_t)sizeof(float)) : 0,
-        .turns = piece_bytes(heads * s->rows_padded / ATTENTION_WGMMA_KEYS_STEP *
+        .turns = piece_bytes((heads * s->rows_padded / ATTENTION_WGMMA_KEYS_STEP + 1) *
                              (int64_t)sizeof(uint32_t)),
     };
 }
@@ -440,6 +440,7 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int he
     args.delta = (float *)((char *)all->lse2 + w.statistics);
     args.dq_sums = (float *)((char *)args.delta + w.statistics);
     args.turns = (uint32_t *)((char *)args.dq_sums + w.sums);
+    args.taken = args.turns + batch * s->kv_heads * s->rows_padded / ATTENTION_WGMMA_KEYS_STEP;
     return args;
 }
 
@@ -449,8 +450,10 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int he
 static bool push_joint(Binding *b, const WgmmaKernels *wgmma, const AttentionBackwardArgs *all,
                        int64_t part) {
     enum { LEAST = 16, THREADS = ATTENTION_JOINT_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
-    int shared = (ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
-                 ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8;
+    int keys = wgmma->head > 64 ? 1 : 2; /* tiles of keys and values that there is room for */
+    int shared = (keys * ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
+                 ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8 +
+                 ATTENTION_JOINT_TAKEN * 4;
     for (int64_t first = 0; first < all->sizes.batch; first += part) {
         int64_t left = all->sizes.batch - first;
         AttentionBackwardArgs args = joint_args(all, wgmma->head, first, left < part ? left : part);
@@ -459,6 +462,7 @@ static bool push_joint(Binding *b, const WgmmaKernels *wgmma, const AttentionBac
         int64_t row_bytes = 4 * s->head + 4 * wgmma->head; /* q, do; dq in f32 */
         Grid grid = cut(s, s->keys, ATTENTION_TILE, row_bytes * s->rows);
         if (s->heads_together < least) s->heads_together = (int32_t)least;
+        if (grid.x > ATTENTION_JOINT_BLOCKS) grid.x = ATTENTION_JOINT_BLOCKS;
         if (!push_delta(b, kernel_for_dtype(&DELTA, wgmma->dtype), &args) ||
             !cuda_push_launch(b, wgmma->joint, grid, THREADS, shared, &args, sizeof(args))) {
             return false;

@@ -25,7 +25,3 @@ const char *emulate_error(void) {
 void emulate_set_order(unsigned order) {
     (void)order;
 }
-
-void emulate_set_blind(bool blind) {
-    (void)blind;
-}

@@ -15,7 +15,7 @@ bool emulate_launch(KernelId kernel, Grid grid, int threads, int shared_bytes, c
                            args);
     }
     const char *why = ptx_folder_launch(info->name, blocks, threads, shared_bytes, args,
-                                        info->args_bytes, emulate_order_of(info->name));
+                                        info->args_bytes, emulate_order());
     if (why) emulate_report(why);
     return !why;
 }

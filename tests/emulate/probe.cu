@@ -1,6 +1,7 @@
 /* Kernels that test the emulator: each does what a device would let it do, or must not. */
 #include "runtime/cuda/kernels/attention_wgmma.cuh"
 #include "runtime/cuda/kernels/turns.cuh"
+#include "runtime/cuda/kernels/warp_roles.cuh"
 #include "tests/emulate/probe.h"
 
 #ifdef __CUDACC__
@@ -234,7 +235,7 @@ PROBE(store_matrices, ProbeArgs) {
 }
 
 /* Each block adds to what the one before it left; or one waits for a block of higher index. */
-PROBE(turns_joint_, ProbeArgs) {
+PROBE(turns, ProbeArgs) {
     uint32_t *const turn = (uint32_t *)a.ints, block = blockIdx.x;
     float4 *const sums = (float4 *)a.out;
     turns_wait(turn, block + (uint32_t)a.n);
@@ -246,6 +247,30 @@ PROBE(turns_joint_, ProbeArgs) {
     }
     turns_fence();
     turns_pass(turn, turns_look(turn) + 1);
+}
+
+/* The first half of the warps hands on to the second what is at lows, ints really; or does not. */
+PROBE(named_barriers, ProbeArgs) {
+    __shared__ int handed[64];
+    const int t = threadIdx.x;
+    if (t < 64) {
+        handed[t] = ((const int *)a.lows)[t];
+        if (a.n == PROBE_OTHER_COUNT && t < 32) {
+            named_arrive<1, 96>();
+        } else {
+            named_arrive<1, 128>();
+        }
+        if (a.n == PROBE_TWICE && t < 32) {
+            named_arrive<2, 64>();
+            named_arrive<2, 64>();
+        }
+        if (a.n == PROBE_LEFT && t < 32) named_arrive<2, 64>();
+        if (a.n == PROBE_STUCK && t < 32) named_sync<2, 64>();
+        if (a.n == PROBE_TOO_MANY && t < 32) named_sync<2, 160>();
+    } else {
+        named_sync<1, 128>();
+        a.ints[t] = handed[t - 64];
+    }
 }
 
 /* Mistakes */
@@ -286,10 +311,12 @@ struct EmulateProbe {
     { #name, enter_##name }
 extern const EmulateProbe EMULATE_PROBES[];
 const EmulateProbe EMULATE_PROBES[] = {
-    ROW(shuffles),     ROW(half_warps), ROW(reduce),         ROW(reverse),      ROW(multiply_bf16),
-    ROW(multiply_f16), ROW(wgmma_bf16), ROW(wgmma_f16),      ROW(convert_bf16), ROW(convert_f16),
-    ROW(matrices),     ROW(copy_part),  ROW(two_barriers),   ROW(early_return), ROW(lane_missing),
-    ROW(not_in_mask),  ROW(misaligned), ROW(store_matrices), ROW(turns_joint_), {nullptr, nullptr},
+    ROW(shuffles),      ROW(half_warps),     ROW(reduce),       ROW(reverse),
+    ROW(multiply_bf16), ROW(multiply_f16),   ROW(wgmma_bf16),   ROW(wgmma_f16),
+    ROW(convert_bf16),  ROW(convert_f16),    ROW(matrices),     ROW(copy_part),
+    ROW(two_barriers),  ROW(early_return),   ROW(lane_missing), ROW(not_in_mask),
+    ROW(misaligned),    ROW(store_matrices), ROW(turns),        ROW(named_barriers),
+    {nullptr, nullptr},
 };
 }
 #endif

@@ -28,4 +28,14 @@ enum {
     PROBE_DIFFERENT,
 };
 
+/* What named_barriers does: right, or a mistake. */
+enum {
+    PROBE_HANDED_ON,
+    PROBE_OTHER_COUNT,
+    PROBE_TWICE,
+    PROBE_LEFT,
+    PROBE_STUCK,
+    PROBE_TOO_MANY,
+};
+
 #endif

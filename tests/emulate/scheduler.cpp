@@ -60,7 +60,7 @@ static EmulateEntry *entry;
 static const char *entry_name;
 static const void *entry_args;
 static void *dynamic_shared;
-static bool failed, blind;
+static bool failed;
 static char error_text[512];
 
 static void fiber_main(void);
@@ -75,14 +75,6 @@ void emulate_set_order(unsigned next) {
 
 unsigned emulate_order(void) {
     return order;
-}
-
-void emulate_set_blind(bool next) {
-    blind = next;
-}
-
-unsigned emulate_order_of(const char *kernel) {
-    return !blind && strstr(kernel, "_joint_") ? order & ~1u : order;
 }
 
 void emulate_report(const char *why) {
@@ -432,7 +424,7 @@ bool emulate_run(EmulateEntry *run, const char *name, const uint32_t grid[3], in
         emulate_block_size = {(unsigned)block_threads, 1, 1};
         emulate_grid_size = {grid[0], grid[1], grid[2]};
         uint64_t blocks = (uint64_t)grid[0] * grid[1] * grid[2];
-        bool descends = emulate_order_of(name) & 1;
+        bool descends = order & 1;
         for (uint64_t i = 0; i < blocks && !failed; i++) {
             uint64_t block = descends ? blocks - 1 - i : i;
             emulate_block_index = {(unsigned)(block % grid[0]),

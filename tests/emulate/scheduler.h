@@ -25,11 +25,6 @@ const char *emulate_error(void);
  * order always gives the same run. */
 void emulate_set_order(unsigned order);
 unsigned emulate_order(void);
-/* Kernels whose blocks wait for those of lower index run these in ascending order whatever it is;
- * unless this says so: then one that waits ends the launch. */
-void emulate_set_blind(bool blind);
-/* The order for a kernel of that name. */
-unsigned emulate_order_of(const char *kernel);
 /* What emulate_error says, of a launch that something else did. */
 void emulate_report(const char *why);
 

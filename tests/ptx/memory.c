@@ -183,22 +183,23 @@ static bool store(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     return true;
 }
 
-/* atom.shared.add: lanes one after the other, and no race with each other. */
+/* atom.add of integers: lanes one after the other, and no race with each other. */
 static bool add_atomically(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
-    if (i->space != SPACE_SHARED || i->type.bits != 32 || i->type.kind == 'f')
+    const bool shared = i->space == SPACE_SHARED;
+    if ((!shared && i->space != SPACE_GLOBAL) || i->type.bits != 32 || i->type.kind == 'f')
         return machine_fail(m, w, i, -1, "not known"), false;
     for (uint32_t left = mask; left; left &= left - 1) {
         int lane = __builtin_ctz(left);
-        uint32_t at =
-            (uint32_t)(warp_operand(m, w,
-                                    &(Operand){.kind = OPERAND_REGISTER, .reg = i->operands[1].reg},
-                                    lane) +
-                       (uint64_t)i->operands[1].number);
+        const Operand *place = &i->operands[1];
+        uint64_t at = w->registers[place->reg][lane] + (uint64_t)place->number;
         uint32_t old, sum;
-        if (!check_place(m, w, i, lane, at, 4)) return false;
-        memcpy(&old, m->shared + at, 4);
+        if (shared && !check_place(m, w, i, lane, (uint32_t)at, 4)) return false;
+        unsigned char *to =
+            shared ? m->shared + (uint32_t)at : place_of(m, w, i, place, lane, 4, true);
+        if (!to) return false;
+        memcpy(&old, to, 4);
         sum = old + (uint32_t)warp_operand(m, w, &i->operands[2], lane);
-        memcpy(m->shared + at, &sum, 4);
+        memcpy(to, &sum, 4);
         warp_set(w, i->operands[0].reg, lane, old);
     }
     return true;

@@ -295,9 +295,9 @@ static bool ran_jointly(const bool *here) {
     return false;
 }
 
-/* Blocks own 128 keys and pass over 64 rows at a time: one tile of keys and several, up to more
- * than two that add to the same rows; positions that do not fill a tile of rows or of keys; groups.
- */
+/* Blocks take 128 keys and pass over 64 rows at a time: one tile of keys and several, up to more
+ * than two that add to the same rows; positions that do not fill a tile of rows or of keys; keys
+ * with one tile of rows, behind which the next is fetched at once; groups. */
 static void test_joint(void) {
     static const Shape SHAPES[] = {
         {3, 80, 2, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
@@ -309,6 +309,9 @@ static void test_joint(void) {
         {1, 200, 1, 3, 40, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 200, 1, 1, 56, true, 0, DTYPE_F16, 201, 0, 0},
         {9, 136, 2, 1, 48, true, 0, DTYPE_BF16, 0, 0, 0},
+        {5, 40, 2, 1, 64, true, 0, DTYPE_F16, 0, 0, 0},
+        {3, 130, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {5, 40, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
         {3, 80, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 390, 1, 1, 128, true, 1, DTYPE_F16, 0, 0, 0},
         {1, 328, 1, 2, 128, true, 0, DTYPE_BF16, 0, 0, 0},
@@ -346,35 +349,6 @@ static void test_not_joint(void) {
                   (int)room - less);
             check_end();
         }
-    }
-}
-
-/* Blocks in descending order: one would wait for what is not begun. */
-static void test_waits(void) {
-    static const Shape SHAPES[] = {{1, 200, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
-                                   {1, 200, 1, 1, 128, true, 0, DTYPE_F16, 0, 0, 0}};
-    if (gpu_run_wanted()) return;
-    for (int i = 0; i < 2; i++) {
-        CudaFixture f;
-        CudaKernelRun run;
-        Arena *arena = arena_create();
-        check_begin(arena_printf(arena, "blocks wait for each other, head %d", SHAPES[i].head));
-        bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, &SHAPES[i], "", "", ""));
-        if (bound) reference_run(f.reference);
-        bound = bound && cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[1], f.diag);
-        CHECK(bound, "%s", diag_text(f.diag));
-        if (bound) {
-            run.order = 1;
-            emulate_set_blind(true);
-            bool good = cuda_kernel_run_step(&run);
-            emulate_set_blind(false);
-            CHECK(!good && strstr(cuda_kernel_run_reason(&run), "no block before it"), "'%s'",
-                  good ? "they do not" : cuda_kernel_run_reason(&run));
-            cuda_kernel_run_destroy(&run);
-        }
-        check_end();
-        cuda_fixture_destroy(&f);
-        arena_destroy(arena);
     }
 }
 
@@ -657,7 +631,6 @@ int main(void) {
     if (gpu_run_has_wgmma()) {
         test_joint();
         test_not_joint();
-        test_waits();
     }
     test_all_ran();
     return check_report();

@@ -19,8 +19,8 @@ static AttentionKernels always_wgmma(void *user, const AttentionCommand *attenti
 typedef struct WgmmaShared {
     int forward, keys, queries, joint; /* bytes; joint 0: there is none */
 } WgmmaShared;
-static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 99840};
-static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181760};
+static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 132624};
+static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181776};
 /* Of 384 and 256 bytes. */
 static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0};
 

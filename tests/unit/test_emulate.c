@@ -178,23 +178,21 @@ static void test_wgmma_mistakes(void) {
     }
 }
 
-/* Blocks that wait for those of lower index, whatever the order; and for one that never does it. */
+/* Blocks that wait for those of lower index, which run before them or not; and for one that never
+ * does it. */
 static void test_turns(void) {
     enum { BLOCKS = 5 };
     static _Alignas(16) float sums[4];
-    static const char *const NAMES[] = {"blocks take turns",
-                                        "blocks take turns, in descending order",
-                                        "blocks wait for a later one", "blocks wait for nobody"};
-    for (int way = 0; way < 4; way++) {
+    static const char *const NAMES[] = {"blocks take turns", "blocks wait for a later one",
+                                        "blocks wait for nobody"};
+    for (int way = 0; way < 3; way++) {
         int turn = 0;
-        ProbeArgs args = {.ints = &turn, .out = sums, .n = way == 3};
+        ProbeArgs args = {.ints = &turn, .out = sums, .n = way == 2};
         check_begin(NAMES[way]);
-        emulate_set_order(way == 1 || way == 2);
-        emulate_set_blind(way == 2);
-        bool good = run("turns_joint_", BLOCKS, 1, 0, &args);
-        emulate_set_blind(false);
+        emulate_set_order(way == 1);
+        bool good = run("turns", BLOCKS, 1, 0, &args);
         emulate_set_order(0);
-        if (way < 2) {
+        if (way == 0) {
             CHECK(good, "%s", emulate_error());
             CHECK(turn == BLOCKS && sums[0] == 4 && sums[1] == 8 && sums[2] == 12 && sums[3] == 10,
                   "%d turns, %g %g %g %g", turn, (double)sums[0], (double)sums[1], (double)sums[2],
@@ -204,6 +202,33 @@ static void test_turns(void) {
                   "it says: %s", emulate_error());
         }
     }
+}
+
+/* Half of the warps hand on what the other half waits for; mistakes. */
+static void test_named_barriers(void) {
+    enum { THREADS = 128 };
+    static const char *const SAYS[] = {"",
+                                       "others wait there for another number",
+                                       "comes twice",
+                                       "ends with 32 threads at barrier 2",
+                                       "is stuck",
+                                       "no such barrier"};
+    int in[THREADS], out[THREADS];
+    for (int t = 0; t < THREADS; t++) in[t] = 7 * t + 1;
+    for (int way = PROBE_HANDED_ON; way <= PROBE_TOO_MANY; way++) {
+        check_begin(way ? SAYS[way] : "warps hand on what others wait for");
+        for (unsigned order = 0; order < 4; order++) {
+            ProbeArgs args = {.ints = out, .lows = (const unsigned short *)in, .n = way};
+            memset(out, 0, sizeof(out));
+            emulate_set_order(order);
+            bool good = run("named_barriers", 1, THREADS, 0, &args);
+            CHECK(good == (way == PROBE_HANDED_ON) && strstr(emulate_error(), SAYS[way]),
+                  "it says: %s", emulate_error());
+            for (int t = THREADS / 2; t < THREADS && way == PROBE_HANDED_ON; t++)
+                CHECK(out[t] == in[t - THREADS / 2], "thread %d: %d", t, out[t]);
+        }
+    }
+    emulate_set_order(0);
 }
 
 /* What a number of 16 bits is worth, from its fields. */
@@ -365,6 +390,7 @@ int main(void) {
     test_wgmma(DTYPE_F16, "wgmma_f16");
     test_wgmma_mistakes();
     test_turns();
+    test_named_barriers();
     test_conversions(DTYPE_BF16, "convert_bf16");
     test_conversions(DTYPE_F16, "convert_f16");
     test_special_conversions(DTYPE_BF16, "convert_bf16");

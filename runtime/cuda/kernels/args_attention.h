@@ -48,7 +48,9 @@ enum {
     ATTENTION_WGMMA_QUERIES_STEP_192 = 64,
     ATTENTION_WGMMA_KEYS_STEP =
         64,                      /* and rows at a time in attention_keys_* and attention_joint_*, */
-    ATTENTION_JOINT_BUFFERS = 3, /* where tiles of so many are there. */
+    ATTENTION_JOINT_BUFFERS = 3, /* where tiles of so many are there, */
+    ATTENTION_JOINT_TAKEN = 4,   /* which tiles of keys a block has taken: of those the latest; */
+    ATTENTION_JOINT_BLOCKS = 132, /* and a block for each processor that the largest sm_90 has. */
 };
 
 /* q, k, v, o of the kernel's dtype. */
@@ -69,9 +71,10 @@ typedef struct AttentionBackwardArgs {
     float *delta; /* sum over head of o do; 0 in the padding */
     /* In one pass, else NULL: of each 64 rows that the keys of several blocks are seen by, the sum
      * of dq so far, f32 [batch, kv_heads, those, 64, head], as threads have it; and which tile of
-     * keys is the next to add to it, [batch, kv_heads, rows_padded / 64]. */
+     * keys is the next to add to it, [batch, kv_heads, rows_padded / 64]; and how many tiles of
+     * keys blocks have taken. */
     float *dq_sums;
-    uint32_t *turns;
+    uint32_t *turns, *taken;
 } AttentionBackwardArgs;
 
 #endif

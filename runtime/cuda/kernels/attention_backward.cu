@@ -61,6 +61,7 @@ static __device__ __forceinline__ void compute_delta(const AttentionBackwardArgs
     if (lane) return;
     if (a.turns && slot % ATTENTION_WGMMA_KEYS_STEP == 0)
         a.turns[slot / ATTENTION_WGMMA_KEYS_STEP] = 0;
+    if (a.turns && slot == 0) *a.taken = 0;
     a.delta[slot] = delta;
     a.lse2[slot] = row < s.rows ? a.lse[attention_lse_index(s, place, row)] * 1.4426950408889634f
                                 : bits_to_float(0x7f800000u);

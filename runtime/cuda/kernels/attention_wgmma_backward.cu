@@ -82,7 +82,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         }
     }
     __syncthreads();
-    put_key_gradients<T, Heads>(a, shared, dk, dv);
+    put_key_gradients<T, Heads>(a, (int)blockIdx.x, shared, dk, dv);
 }
 
 template <typename T, class Heads, int KEYS>

@@ -30,17 +30,18 @@ weights_gradient(const float *delta, const float (&weights)[N8][4], float (&dp)[
     }
 }
 
-/* A block's dk and dv, out through its tiles of k and v, which lie first in shared memory and which
- * nobody reads any more. Of the block's first ATTENTION_WGMMA_THREADS threads. */
+/* dk and dv of a tile of keys, by its number, out through its tiles of k and v, which lie first in
+ * shared memory and which nobody reads any more. Of the block's first ATTENTION_WGMMA_THREADS
+ * threads. */
 template <typename T, class Heads>
 static __device__ __forceinline__ void
-put_key_gradients(const AttentionBackwardArgs &a, unsigned char *shared,
+put_key_gradients(const AttentionBackwardArgs &a, int id, unsigned char *shared,
                   const float (&dk)[1][Heads::HEAD / 8][4],
                   const float (&dv)[1][Heads::VALUE / 8][4]) {
     typedef PanelTile<Heads::HEAD, ATTENTION_TILE> OwnKeys;
     typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnValues;
     const AttentionSizes &s = a.sizes;
-    const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
+    const AttentionPlace last = attention_place(s, renew(id), false);
     const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
     const AttentionBase at = attention_key_base<Heads>(s, last);
     const float scale[1][2] = {{s.scale, s.scale}}, one[1][2] = {{1, 1}};

@@ -3,23 +3,24 @@
  *   P = 2^(scale_log2 q k^T - lse2),  dS = P (do v^T - delta)            (Dao 2023)
  *   dv = P^T do,  dk = scale dS^T q,  dq = scale dS k
  *
- * A block owns 128 keys of one (batch, kv_head) and passes over the rows that see them, 64 at a
- * time, from the last to those of its own positions. Two warpgroups multiply, each with 64 of the
- * keys. dS^T goes through shared memory, [keys, rows], from where dq takes it transposed, for all
- * 128 keys: each makes half of the columns. While a tile's dP and dV are computed the threads make
- * dS, and, while its dk and dq are and before them the next tile's scores, the next tile's weights.
+ * A block takes 128 keys of one (batch, kv_head) and passes over the rows that see them, 64 at a
+ * time, from the last to those of its own positions; then it takes the next keys. Two warpgroups
+ * multiply, each with 64 of the keys. dS^T goes through shared memory, [keys, rows], from where dq
+ * takes it transposed, for all 128 keys: each makes half of the columns. While a tile's dP and dV
+ * are computed the threads make dS, and, while its dk and dq are and before them the next tile's
+ * scores, the next tile's weights.
  *
- * Rows are seen by the keys of several blocks. Their dq is added up in memory, in f32, in the order
- * of keys (turns.cuh): the first block's is stored, the others' are added, and the last block, of
- * the rows' own positions, fetches the sum and writes dq. So results have the same bits each time.
- * A block adds a tile's dq when it begins the next tile, and passes the turn on while that one is
- * computed: the blocks of a head that run together follow each other by a tile or two, and wait for
- * their first tile at most. Blocks of earlier keys, which have more rows, have the lower index, and
- * those of later keys of the head wait for them only.
+ * Rows are seen by several tiles of keys. Their dq is added up in memory, in f32, in the order of
+ * keys (turns.cuh): the first tile's is stored, the others' are added, and the last one, of the
+ * rows' own positions, fetches the sum and writes dq. So results have the same bits each time. What
+ * a tile of rows gives is added when the next one begins, and the turn is passed on while that one
+ * is computed: the blocks at a head's tiles of keys follow each other by a tile of rows or two, and
+ * wait at their first one at most. Tiles of keys are taken by a counter, those of earlier keys of a
+ * head first: what others wait for is under way.
  *
- * A third warpgroup helps: it copies the rows after next, and one of its warps sees to turns. Until
- * what was added is there for other blocks takes about as long as half of a tile, and those that
- * multiply do not wait for it.
+ * A third warpgroup helps: it takes tiles of keys, copies the rows after next, of this one or
+ * already of the next, and one of its warps sees to turns. Until what was added is there for other
+ * blocks takes about as long as half of a tile, and those that multiply do not wait for it.
  */
 #include "runtime/cuda/kernels/attention_wgmma_gradient.cuh"
 #include "runtime/cuda/kernels/turns.cuh"
@@ -42,34 +43,51 @@ enum { HELPERS = ALL - MULTIPLIERS };
 
 /* Barriers, and who comes to them. */
 enum {
-    TILE_BEGINS = 1, /* all: the tile before is done with, and its turn has come */
-    SUMS_ISSUED = 2, /* the tile before's, by those that multiply, for the warp of turns */
+    KEYS_BEGIN = 1,  /* all: they and their first rows are there */
+    TILE_BEGINS = 2, /* all: the tile of rows before is done with, and its turn has come */
+    SUMS_ISSUED = 3, /* the tile before's, by those that multiply, for the warp of turns */
     SUMS_THREADS = MULTIPLIERS + 32,
-    TILE_SHARED = 3, /* all: dS^T by those that multiply, the next tile's rows by the helpers */
+    TILE_SHARED = 4, /* all: dS^T by those that multiply, the next tile's rows by the helpers */
+    KEYS_FREE = 5,   /* all: done with, gradients are out, where there is no room for two tiles */
+    TAKEN = 6,       /* the helpers: which tile of keys is next */
 };
 
 /* Of a thread. A launch of 384 threads has 168 for each. */
 enum { MULTIPLIER_REGISTERS = 240, HELPER_REGISTERS = 24 };
 static_assert(2 * MULTIPLIER_REGISTERS + HELPER_REGISTERS <= 3 * 168, "of all warpgroups");
 
-/* What a block has in shared memory: k, v, BUFFERS of (q, do), dS^T, BUFFERS of (lse2, delta). */
+/* What a block has in shared memory: KEYS of (k, v), BUFFERS of (q, do), dS^T, BUFFERS of (lse2,
+ * delta), and the numbers of the tiles of keys that it took last. */
 template <class Heads> struct JointTiles {
     static constexpr int HEAD = Heads::HEAD;
     typedef PanelTile<HEAD, ATTENTION_TILE> Keys; /* and values: heads are even */
     typedef PanelTile<HEAD, ROW_TILE> Queries;    /* and do */
     typedef PanelTile<ROW_TILE, ATTENTION_TILE> Scores;
     static_assert(Heads::EVEN && (int)ROW_TILE == (int)ATTENTION_WGMMA_KEYS_STEP, "as bound");
+    static constexpr int KEYS = HEAD > 64 ? 1 : 2, VALUES = Keys::BYTES;
+    static constexpr int KEYS_BYTES = 2 * Keys::BYTES, ROWS = KEYS * KEYS_BYTES;
     static constexpr int BUFFERS = ATTENTION_JOINT_BUFFERS, BUFFER_BYTES = 2 * Queries::BYTES;
-    static constexpr int VALUES = Keys::BYTES, ROWS = 2 * Keys::BYTES;
     static constexpr int SCORES = ROWS + BUFFERS * BUFFER_BYTES;
     static constexpr int STATISTICS = SCORES + Scores::BYTES, STATISTICS_BYTES = 2 * ROW_TILE * 4;
+    static constexpr int TAKEN_TILES = STATISTICS + BUFFERS * STATISTICS_BYTES;
 
+    /* Where the tile of keys that was taken as the nth is, and its number: past the last, none. */
+    static __device__ __forceinline__ int keys_at(int n) {
+        return n % KEYS * KEYS_BYTES;
+    }
+    static __device__ __forceinline__ volatile int *number(unsigned char *shared, int n) {
+        return (volatile int *)(shared + TAKEN_TILES) + n % ATTENTION_JOINT_TAKEN;
+    }
     static __device__ __forceinline__ int after(int buffer) {
         return buffer == BUFFERS - 1 ? 0 : buffer + 1;
     }
 };
 
-/* The rows that see a block's keys. */
+static __device__ __forceinline__ int count_tiles(const AttentionSizes &s) {
+    return s.tiles * s.batch * s.kv_heads;
+}
+
+/* The rows that see a tile of keys, from `key` on. */
 struct JointRows {
     int first, later, last; /* tiles of them; those before `later` are seen by no later keys */
 
@@ -77,78 +95,124 @@ struct JointRows {
         : first(key * s.group), later(first + ATTENTION_TILE * s.group),
           last((s.rows - 1) / ROW_TILE * ROW_TILE) {
     }
-    /* This block adds to the sums of dq of a tile that there is, and others will. */
+    /* They are rows that there are, and later keys add to their dq, too. */
     __device__ __forceinline__ bool hands_on(int row) const {
         return row <= last && row >= later;
     }
 };
 
-/* The third warpgroup: copies, and turns. */
+/* The third warpgroup: takes tiles of keys, copies, and sees to turns. */
 template <class Heads>
-static __device__ __forceinline__ void help(const AttentionBackwardArgs &a,
-                                            const AttentionPlace &place, SharedAddress shared) {
+static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsigned char *shared) {
     typedef JointTiles<Heads> Tiles;
     const AttentionSizes &s = a.sizes;
-    const JointRows rows(s, place.tile * ATTENTION_TILE);
-    /* A group of copies, whether or not there are such rows. */
-    auto copy_rows = [&](int row, int buffer) {
-        if (row >= rows.first) {
-            attention_copy_rows<Heads, ROW_TILE, HELPERS, PanelTile>(
-                shared + Tiles::ROWS + buffer * Tiles::BUFFER_BYTES, s, a.q, a.d_o,
-                attention_query_base<Heads>(s, place), row);
-            copy_statistics<ROW_TILE, HELPERS>(
-                shared + Tiles::STATISTICS + buffer * Tiles::STATISTICS_BYTES, a, place, row);
-        }
-        copy_async_commit();
-    };
-    copy_rows(rows.last, 0);
-    copy_rows(rows.last - ROW_TILE, 1);
-    copy_async_wait<1>();
-    shared_to_wgmma();
-    named_sync<TILE_BEGINS, ALL>();
+    const SharedAddress tiles = shared_address(shared);
     const bool sees_to_turns = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == ALL / 32 - 1;
-#pragma unroll 1
-    for (int row = rows.last, buffer = 0; row >= rows.first; row -= ROW_TILE) {
-        const int before = row + ROW_TILE, next = Tiles::after(buffer);
-        uint32_t *const turn = a.turns + ((int64_t)place.pair * s.rows_padded + row) / ROW_TILE;
-        uint32_t now = 0;
-        named_sync<TILE_BEGINS, ALL>();
-        if (sees_to_turns && place.tile) now = turns_look(turn);
-        copy_rows(row - 2 * ROW_TILE, Tiles::after(next));
-        copy_async_wait<1>();
+    int taken = -1, to_copy = -1, end = 0; /* of the tile taken last, rows to be copied */
+    bool more = true;
+
+    /* Which one is next, in the order of numbers: those that others wait for are all under way. */
+    auto take = [&]() {
+        taken++;
+        if ((int)threadIdx.x == MULTIPLIERS)
+            *Tiles::number(shared, taken) = (int)atomicAdd(a.taken, 1u);
+        named_sync<TAKEN, HELPERS>();
+        const int number = *Tiles::number(shared, taken);
+        more = number < count_tiles(s);
+        if (!more) return;
+        const JointRows rows(s, attention_place(s, number, false).tile * ATTENTION_TILE);
+        to_copy = rows.last;
+        end = rows.first;
+    };
+    auto copy_keys = [&](int n) {
+        const int number = *Tiles::number(shared, n);
+        if (number >= count_tiles(s)) return;
+        const AttentionPlace place = attention_place(s, number, false);
+        attention_copy_keys<Heads, ATTENTION_TILE, HELPERS, PanelTile>(
+            tiles + Tiles::keys_at(n), s, a.k, a.v, attention_key_base<Heads>(s, place),
+            place.tile * ATTENTION_TILE);
+    };
+    /* The next rows there are, of this tile of keys or of one that is taken for it. */
+    auto copy_rows = [&](int buffer) {
+        if (to_copy < end && more) take();
+        if (to_copy < end) return;
+        const AttentionPlace place = attention_place(s, *Tiles::number(shared, taken), false);
+        attention_copy_rows<Heads, ROW_TILE, HELPERS, PanelTile>(
+            tiles + Tiles::ROWS + buffer * Tiles::BUFFER_BYTES, s, a.q, a.d_o,
+            attention_query_base<Heads>(s, place), to_copy);
+        copy_statistics<ROW_TILE, HELPERS>(
+            tiles + Tiles::STATISTICS + buffer * Tiles::STATISTICS_BYTES, a, place, to_copy);
+        to_copy -= ROW_TILE;
+    };
+
+    take();
+    copy_keys(0);
+    copy_rows(0);
+    copy_rows(1);
+    copy_async_commit();
+    for (int n = 0, buffer = 0;; n++) {
+        bool keys_copied = false;
+        copy_async_wait<0>();
         shared_to_wgmma();
-        named_arrive<TILE_SHARED, ALL>();
-        if (sees_to_turns) {
-            named_sync<SUMS_ISSUED, SUMS_THREADS>();
-            if (threadIdx.x % 32 == 0) {
-                turns_fence();
-                if (rows.hands_on(before)) turns_pass(turn + 1, (uint32_t)place.tile + 1);
-                if (now < (uint32_t)place.tile) turns_wait(turn, (uint32_t)place.tile);
+        named_sync<KEYS_BEGIN, ALL>();
+        const int number = *Tiles::number(shared, n);
+        if (number >= count_tiles(s)) break;
+        const AttentionPlace place = attention_place(s, number, false);
+        const JointRows rows(s, place.tile * ATTENTION_TILE);
+#pragma unroll 1
+        for (int row = rows.last; row >= rows.first; row -= ROW_TILE) {
+            const int before = row + ROW_TILE, next = Tiles::after(buffer);
+            uint32_t *const turn = a.turns + ((int64_t)place.pair * s.rows_padded + row) / ROW_TILE;
+            uint32_t now = 0;
+            named_sync<TILE_BEGINS, ALL>();
+            if (sees_to_turns && place.tile) now = turns_look(turn);
+            copy_rows(Tiles::after(next));
+            if (Tiles::KEYS > 1 && taken > n && !keys_copied) {
+                copy_keys(n + 1);
+                keys_copied = true;
             }
-            __syncwarp();
+            copy_async_commit();
+            copy_async_wait<1>();
+            shared_to_wgmma();
+            named_arrive<TILE_SHARED, ALL>();
+            if (sees_to_turns) {
+                named_sync<SUMS_ISSUED, SUMS_THREADS>();
+                if (threadIdx.x % 32 == 0) {
+                    turns_fence();
+                    if (rows.hands_on(before)) turns_pass(turn + 1, (uint32_t)place.tile + 1);
+                    if (now < (uint32_t)place.tile) turns_wait(turn, (uint32_t)place.tile);
+                }
+                __syncwarp();
+            }
+            buffer = next;
         }
-        buffer = next;
+        named_sync<TILE_BEGINS, ALL>();
+        if (Tiles::KEYS == 1) {
+            named_sync<KEYS_FREE, ALL>();
+            copy_keys(n + 1);
+            copy_async_commit();
+        }
     }
-    named_sync<TILE_BEGINS, ALL>();
 }
 
+/* One tile of keys, the nth of this block; *buffer: where its first rows are, and then the next's.
+ */
 template <typename T, class Heads>
-static __device__ __forceinline__ void
-multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned char *shared) {
+static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, int number, int n,
+                                                unsigned char *shared, int *inout_buffer) {
     typedef JointTiles<Heads> Tiles;
     typedef typename Tiles::Keys Keys;
     typedef typename Tiles::Queries Queries;
     typedef typename Tiles::Scores Scores;
     constexpr int HEAD = Heads::HEAD, COLUMNS = HEAD / 2, N8 = ROW_TILE / 8;
     const AttentionSizes &s = a.sizes;
-    const SharedAddress k_tile = shared_address(shared), v_tile = k_tile + Tiles::VALUES;
-    const SharedAddress buffers = k_tile + Tiles::ROWS, ds_tile = k_tile + Tiles::SCORES;
+    const AttentionPlace place = attention_place(s, number, false);
+    unsigned char *const keys = shared + Tiles::keys_at(n);
+    const SharedAddress k_tile = shared_address(keys), v_tile = k_tile + Tiles::VALUES;
+    const SharedAddress buffers = shared_address(shared) + Tiles::ROWS;
+    const SharedAddress ds_tile = shared_address(shared) + Tiles::SCORES;
     const int tile_key = place.tile * ATTENTION_TILE, group_row = first_group_row();
     const JointRows rows(s, tile_key);
-
-    attention_copy_keys<Heads, ATTENTION_TILE, MULTIPLIERS, PanelTile>(
-        k_tile, s, a.k, a.v, attention_key_base<Heads>(s, place), tile_key);
-    copy_async_commit();
 
     float dk[1][HEAD / 8][4], dv[1][HEAD / 8][4], dq[1][COLUMNS / 8][4];
     clear_fragments(dk);
@@ -194,7 +258,7 @@ multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned c
     /* dq of the tile before: with what was fetched, the first of it; out through this warp's own
      * keys of dS^T, which nobody reads now. */
     auto finish = [&](int row) {
-        const AttentionPlace at = attention_place(s, renew((int)blockIdx.x), false);
+        const AttentionPlace at = attention_place(s, renew(number), false);
         const int in_tile = thread_anew() / 32 * 16, column = thread_anew() / 128 * COLUMNS;
         const float scale[1][2] = {{s.scale, s.scale}};
         add_fetched(0);
@@ -235,9 +299,6 @@ multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned c
                                     [&](int r, int k) { return attention_too_late(s, r, k); });
         weigh(s, statistics + buffer * 2 * ROW_TILE, p[0]);
     };
-    copy_async_wait<0>();
-    shared_to_wgmma();
-    named_sync<TILE_BEGINS, ALL>();
     if constexpr (IN_REGISTERS) {
         const int own = thread_anew() / 32 * 16;
         const TileLane<HEAD> keys = TileLane<HEAD>::by_rows(k_tile, own);
@@ -248,13 +309,14 @@ multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned c
             ldmatrix_x4(own_values[k][0], values.at(k, 0));
         }
     }
-    scores(0);
+    int buffer = *inout_buffer;
+    scores(buffer);
     wgmma_wait<0>();
     wgmma_pin(p[0]);
-    weights_of(rows.last, 0);
+    weights_of(rows.last, buffer);
 
 #pragma unroll 1
-    for (int row = rows.last, buffer = 0; row >= rows.first; row -= ROW_TILE) {
+    for (int row = rows.last; row >= rows.first; row -= ROW_TILE) {
         const SharedAddress q_rows = buffers + buffer * Tiles::BUFFER_BYTES;
         const SharedAddress do_rows = q_rows + Queries::BYTES;
         const int before = row + ROW_TILE, after = row - ROW_TILE; /* tiles */
@@ -315,20 +377,27 @@ multiply(const AttentionBackwardArgs &a, const AttentionPlace &place, unsigned c
     named_sync<TILE_BEGINS, ALL>();
     fetch(0);
     finish(rows.first);
-    put_key_gradients<T, Heads>(a, shared, dk, dv);
+    put_key_gradients<T, Heads>(a, number, keys, dk, dv);
+    *inout_buffer = buffer;
 }
 
 template <typename T, class Heads>
 static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArgs &a) {
     DYNAMIC_SHARED(unsigned char, shared);
-    const AttentionPlace place = attention_place(a.sizes, (int)blockIdx.x, false);
     /* The shuffle says that a warp's threads agree. */
     if (__shfl_sync(0xffffffffu, (int)threadIdx.x / MULTIPLIERS, 0)) {
         fewer_registers<HELPER_REGISTERS>();
-        help<Heads>(a, place, shared_address(shared));
-    } else {
-        more_registers<MULTIPLIER_REGISTERS>();
-        multiply<T, Heads>(a, place, shared);
+        help<Heads>(a, shared);
+        return;
+    }
+    more_registers<MULTIPLIER_REGISTERS>();
+#pragma unroll 1
+    for (int n = 0, buffer = 0;; n++) {
+        named_sync<KEYS_BEGIN, ALL>();
+        const int number = *JointTiles<Heads>::number(shared, n);
+        if (number >= count_tiles(a.sizes)) break;
+        multiply<T, Heads>(a, number, n, shared, &buffer);
+        if (JointTiles<Heads>::KEYS == 1) named_arrive<KEYS_FREE, ALL>();
     }
 }
 

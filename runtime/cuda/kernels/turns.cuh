@@ -1,9 +1,9 @@
 /* Sums in global memory that several blocks make in one order: a counter says whose turn it is.
  *
- * A block waits for its turn, adds, and says that it is the next one's. What it waits for are
- * blocks of lower index only: blocks begin in the order of their index, so the lowest that is there
- * waits for none that is not, and all come to an end. On the host blocks run one after the other: a
- * turn that has not come never will (tests/emulate/scheduler.h).
+ * A block waits for its turn, adds, and says that it is the next one's. Blocks that run have taken
+ * all turns that others wait for: they take work in one order, by a counter, and wait only for work
+ * that was taken before theirs, so the first of all that is under way waits for none. On the host
+ * blocks run one after the other: a turn that has not come never will.
  *
  * sm_70 and later; sums of four, sm_90.
  */
