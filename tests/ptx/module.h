@@ -10,8 +10,8 @@ enum { MOST_OPERANDS = 8 };
 
 /* clang-format off */
 #define PTX_OPS(X)                                                                                \
-    X(add) X(and) X(atom) X(bar) X(bfi) X(bra) X(copysign) X(cp) X(cvt) X(cvta) X(div) X(ex2)     \
-    X(fence) X(fma) X(ld) X(ldmatrix) X(lg2) X(mad) X(match) X(max) X(min) X(mma) X(mov)          \
+    X(abs) X(add) X(and) X(atom) X(bar) X(bfi) X(bra) X(copysign) X(cp) X(cvt) X(cvta) X(div)     \
+    X(ex2) X(fence) X(fma) X(ld) X(ldmatrix) X(lg2) X(mad) X(match) X(max) X(min) X(mma) X(mov)   \
     X(mul) X(neg) X(not) X(or) X(popc) X(prmt) X(rcp) X(red) X(rem) X(ret) X(rsqrt) X(selp)       \
     X(setmaxnreg) X(setp) X(shfl) X(shl) X(shr) X(sqrt) X(st) X(stmatrix) X(sub) X(vote)          \
     X(wgmma) X(xor)
