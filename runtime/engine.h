@@ -23,7 +23,8 @@ typedef struct EngineOptions {
     bool segmented;     /* CUDA: capture in pieces, as steps of too many nodes always are */
     bool no_epilogues;  /* CUDA: kernels of their own for what products could do besides */
     bool no_cudnn;      /* CUDA: own kernels for all attention */
-    bool own_products;  /* CUDA: products by a plain kernel, no call of cuBLASLt */
+    const AttentionKernels *attention; /* CUDA: these where they can; NULL: those that are best */
+    bool own_products;                 /* CUDA: products by a plain kernel, no call of cuBLASLt */
     bool tf32;          /* CUDA: f32 products round their operands to 10 bits, on tensor cores */
     int device_ordinal; /* CUDA: which of this machine's devices */
     /* Several processes, a rank in each: this one's rank among them and how they talk

@@ -68,12 +68,32 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
 
 /* Nothing that is given is ignored in silence. */
 static bool check_for_cpu(const CliArgs *args, Diag *diag) {
-    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS,  OPT_NO_GRAPH, OPT_NO_EPILOGUES,
-                                     OPT_OWN_PRODUCTS,   OPT_NO_CUDNN, OPT_TF32,
-                                     OPT_NO_REGISTRATION};
+    static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS, OPT_NO_GRAPH,       OPT_NO_EPILOGUES,
+                                     OPT_OWN_PRODUCTS,  OPT_NO_CUDNN,       OPT_ATTENTION,
+                                     OPT_TF32,          OPT_NO_REGISTRATION};
     for (size_t i = 0; i < sizeof(GPUS) / sizeof(GPUS[0]); i++) {
         if (!cli_given(args, GPUS[i])) continue;
         diag_error(diag, NO_LOC, "--%s: for --device cuda only", CLI_OPTIONS[GPUS[i]].name);
+        return false;
+    }
+    return true;
+}
+
+/* Which kernels attention is asked to have; NULL: none are. False: reported. */
+static bool find_attention(const CliArgs *args, const AttentionKernels **out, Diag *diag) {
+    static const AttentionKernels ALL[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
+                                           ATTENTION_JOINT};
+    const char *name = cli_text(args, OPT_ATTENTION, NULL);
+    *out = NULL;
+    for (size_t i = 0; name && i < sizeof(ALL) / sizeof(ALL[0]); i++) {
+        if (strcmp(name, attention_kernels_word(ALL[i])) == 0) *out = &ALL[i];
+    }
+    if (name && !*out) {
+        diag_error(diag, NO_LOC, "--attention: '%s' is none of cudnn, mma, wgmma, joint", name);
+        return false;
+    }
+    if (*out && **out == ATTENTION_CUDNN && cli_given(args, OPT_NO_CUDNN)) {
+        diag_error(diag, NO_LOC, "--attention cudnn and --no-cudnn: one of them");
         return false;
     }
     return true;
@@ -115,6 +135,7 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
     if (out->device == DEVICE_CPU && !check_for_cpu(args, diag)) return EXIT_USAGE;
+    if (!find_attention(args, &out->attention, diag)) return EXIT_USAGE;
     if (out->tf32 && plan->precision != DTYPE_F32) {
         diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
                    dtype_name(plan->precision));

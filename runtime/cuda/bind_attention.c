@@ -376,13 +376,13 @@ typedef struct JointWorkspace {
     int64_t statistics, sums, turns; /* bytes; statistics: each of the two */
 } JointWorkspace;
 
-static JointWorkspace joint_workspace(const AttentionSizes *s, int head, int64_t batch) {
-    int64_t heads = batch * s->kv_heads;
-    int64_t rows = s->rows_padded - (int64_t)ATTENTION_TILE * s->group;
+static JointWorkspace joint_workspace(const AttentionShape *s, int head, int64_t batch) {
+    int64_t heads = batch * s->kv_heads, padded = padded_rows(s->seq * s->group);
+    int64_t rows = padded - ATTENTION_TILE * s->group;
     return (JointWorkspace){
-        .statistics = piece_bytes(heads * s->rows_padded * (int64_t)sizeof(float)),
+        .statistics = piece_bytes(heads * padded * (int64_t)sizeof(float)),
         .sums = rows > 0 ? piece_bytes(heads * rows * head * (int64_t)sizeof(float)) : 0,
-        .turns = piece_bytes((heads * s->rows_padded / ATTENTION_WGMMA_KEYS_STEP + 1) *
+        .turns = piece_bytes((heads * padded / ATTENTION_WGMMA_KEYS_STEP + 1) *
                              (int64_t)sizeof(uint32_t)),
     };
 }
@@ -390,23 +390,23 @@ static int64_t joint_bytes(const JointWorkspace *w) {
     return 2 * w->statistics + w->sums + w->turns;
 }
 
-bool cuda_attention_has_joint(const AttentionShape *shape) {
-    const WgmmaKernels *wgmma = find_wgmma(shape);
-    bool windowed = shape->window > 0 && shape->window < shape->seq;
-    return wgmma && wgmma->joint != N_KERNELS && shape->causal && !windowed &&
-           !attention_is_part(shape) && !shape->documents && !attention_is_uneven(shape);
-}
-
-/* How many batch rows the workspace has room for; 0: one pass does not do it. By shapes only, and
- * by what plans leave, which follows from them. */
-static int64_t joint_batch(const AttentionShape *shape, const AttentionSizes *s,
-                           const WgmmaKernels *wgmma, int64_t workspace_bytes) {
-    int64_t batch = cuda_attention_has_joint(shape) ? s->batch : 0;
+/* How many batch rows one pass does at a time in that workspace; 0: it does not do it. By shapes
+ * only, and by what plans leave, which follows from them. */
+static int64_t joint_batch(const AttentionShape *s, int64_t workspace_bytes) {
+    const WgmmaKernels *wgmma = s->backward ? find_wgmma(s) : NULL;
+    bool windowed = s->window > 0 && s->window < s->seq;
+    bool suits = wgmma && wgmma->joint != N_KERNELS && s->causal && !windowed &&
+                 !attention_is_part(s) && !s->documents && !attention_is_uneven(s);
+    int64_t batch = suits ? s->batch : 0;
     for (JointWorkspace w; batch > 0; batch--) {
         w = joint_workspace(s, wgmma->head, batch);
         if (joint_bytes(&w) <= workspace_bytes) break;
     }
     return batch;
+}
+
+bool cuda_attention_has_joint(const AttentionShape *shape, int64_t workspace_bytes) {
+    return joint_batch(shape, workspace_bytes) > 0;
 }
 
 static bool push_delta(Binding *b, KernelId kernel, const AttentionBackwardArgs *args) {
@@ -421,12 +421,13 @@ static const void *further(const void *from, int64_t bytes) {
 }
 
 /* The gradient of batch rows `first`... of an attention of whole heads: places, and workspace. */
-static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int head, int64_t first,
+static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all,
+                                        const AttentionShape *shape, int head, int64_t first,
                                         int64_t batch) {
     AttentionBackwardArgs args = *all;
     AttentionSizes *s = &args.sizes;
     int64_t keys = first * s->seq * s->kv_heads * s->head * 2, queries = keys * s->group;
-    JointWorkspace w = joint_workspace(s, head, batch);
+    JointWorkspace w = joint_workspace(shape, head, batch);
     s->batch = (int32_t)batch;
     args.q = further(all->q, queries);
     args.k = further(all->k, keys);
@@ -447,16 +448,19 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all, int he
 /* In parts of so many batch rows. Tiles of 16 heads at least are launched one after the other:
  * about as many as a device runs at a time, where blocks then follow each other over a head's rows.
  */
-static bool push_joint(Binding *b, const WgmmaKernels *wgmma, const AttentionBackwardArgs *all,
-                       int64_t part) {
+static bool push_joint(Binding *b, const AttentionShape *shape, const AttentionBackwardArgs *all) {
     enum { LEAST = 16, THREADS = ATTENTION_JOINT_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
+    const WgmmaKernels *wgmma = find_wgmma(shape);
+    int64_t part = joint_batch(shape, b->workspace_bytes);
+    if (!part) BUG("a gradient in one pass with heads of %d", (int)shape->head);
     int keys = wgmma->head > 64 ? 1 : 2; /* tiles of keys and values that there is room for */
     int shared = (keys * ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
                  ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8 +
                  ATTENTION_JOINT_TAKEN * 4;
     for (int64_t first = 0; first < all->sizes.batch; first += part) {
         int64_t left = all->sizes.batch - first;
-        AttentionBackwardArgs args = joint_args(all, wgmma->head, first, left < part ? left : part);
+        AttentionBackwardArgs args =
+            joint_args(all, shape, wgmma->head, first, left < part ? left : part);
         AttentionSizes *s = &args.sizes;
         int64_t heads = (int64_t)s->batch * s->kv_heads, least = heads < LEAST ? heads : LEAST;
         int64_t row_bytes = 4 * s->head + 4 * wgmma->head; /* q, do; dq in f32 */
@@ -496,11 +500,7 @@ bool cuda_bind_attention_grad(Binding *b) {
                                                                .dv = args.dv});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    if (kernels == ATTENTION_WGMMA) {
-        const WgmmaKernels *wgmma = find_wgmma(&command.shape);
-        int64_t part = wgmma ? joint_batch(&command.shape, s, wgmma, b->workspace_bytes) : 0;
-        if (part) return push_joint(b, wgmma, &args, part);
-    }
+    if (kernels == ATTENTION_JOINT) return push_joint(b, &command.shape, &args);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
     args.delta = args.lse2 + (int64_t)s->batch * s->kv_heads * s->rows_padded;

@@ -21,8 +21,8 @@ typedef struct TuneOptions {
     /* Told before each candidate; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;
-    /* Given what is chosen without kernels on wgmma, before those are tried: if they never end, it
-     * is there. May be NULL. */
+    /* Given what is chosen without kernels on wgmma, before those are tried, and before those in
+     * one pass are: if they never end, it is there. May be NULL. */
     void (*known)(void *user, const PlanDevice *device);
     void *known_user;
 } TuneOptions;
@@ -41,8 +41,8 @@ typedef struct TunedAttention {
     PlanAttention kind;             /* with the choice */
     int64_t count;                  /* as TunedProduct's */
     double us[N_ATTENTION_KERNELS]; /* -1: does not run, or is not to */
-    /* Why cuDNN's, or those on wgmma, are not used however fast: "dq differs from mma's by 0.3";
-     * NULL: they may be, or there are none. */
+    /* Why those, none of them on mma.sync, are not used however fast: "dq differs from mma's by
+     * 0.3"; NULL: they may be, or there are none. */
     const char *refused[N_ATTENTION_KERNELS];
 } TunedAttention;
 

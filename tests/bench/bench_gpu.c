@@ -4,7 +4,8 @@
  * run, the launching thread's time per step, time in kernels over time of a step, and what of it
  * each kind of kernel takes. Each line as soon as it is known.
  *
- * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels;
+ * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels; --joint: its
+ * gradient by own ones in one pass;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
  * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
@@ -12,7 +13,7 @@
  * --own-products: products by a plain kernel, not tuned and not of fp8. --no-wgmma: not tried by
  * --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
- *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--cudnn-backward]
+ *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--joint] [--cudnn-backward]
  *       [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [--own-products]
  *       [gpt-124m gpt-1.5b llama-8b]
  */
@@ -57,8 +58,8 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted, micro_batch; /* 0: each case's */
-    bool fp8_tensor_cores, no_cudnn, no_epilogues, own_products, no_wgmma, cudnn_backward, tune,
-        wanted[N_CASES];
+    bool fp8_tensor_cores, no_cudnn, joint, no_epilogues, own_products, no_wgmma, cudnn_backward,
+        tune, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -308,12 +309,16 @@ static bool tune(const Bench *bench, Plan *plan, Arena *arena, Diag *diag) {
            result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
     for (int i = 0; i < result.n_attentions; i++) {
         const TunedAttention *a = &result.attentions[i];
-        const char *refused = a->refused[ATTENTION_WGMMA];
-        printf("  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma: %s%s%s\n",
-               a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN],
-               a->us[ATTENTION_MMA], a->us[ATTENTION_WGMMA],
-               attention_kernels_word(a->kind.kernels), refused ? "; wgmma not used: " : "",
-               refused ? refused : "");
+        printf(
+            "  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma, %.1f in one pass: %s\n",
+            a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN], a->us[ATTENTION_MMA],
+            a->us[ATTENTION_WGMMA], a->us[ATTENTION_JOINT],
+            attention_kernels_word(a->kind.kernels));
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+            if (a->refused[k])
+                printf("  %s not used: %s\n", attention_kernels_word((AttentionKernels)k),
+                       a->refused[k]);
+        }
     }
     return true;
 }
@@ -359,8 +364,10 @@ static void print_steps(const Bench *bench, const Model *model, const Plan *plan
 
 static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, Arena *arena,
                      Diag *diag) {
+    static const AttentionKernels JOINT = ATTENTION_JOINT;
     const EngineOptions options = {.device = DEVICE_CUDA,
                                    .no_cudnn = bench->no_cudnn,
+                                   .attention = bench->joint ? &JOINT : NULL,
                                    .no_epilogues = bench->no_epilogues,
                                    .own_products = bench->own_products};
     Steps steps;
@@ -410,7 +417,7 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 static int usage(void) {
     fprintf(
         stderr,
-        "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
+        "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--joint] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
         "[--own-products] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
@@ -429,6 +436,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
         return bench->micro_batch >= 1;
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
+    if (strcmp(text, "--joint") == 0) return bench->joint = true;
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
     if (strcmp(text, "--own-products") == 0) return bench->own_products = true;
     if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;

@@ -179,6 +179,12 @@ for option in no-cudnn no-epilogues own-products no-nccl-registration no-graph v
 done
 fails 'own products of fp8' 2 '--own-products: the plan has products of fp8' train "$folder/tensor.plan" \
     --device cuda --data README.md --own-products
+fails "attention by nobody's kernels" 2 "--attention: 'flash' is none of cudnn, mma, wgmma, joint" \
+    train $model --device cuda --data README.md --attention flash
+fails 'attention on processors' 2 '--attention: for --device cuda only' train $model --device cpu \
+    --data README.md --attention joint
+fails "attention by cuDNN and not by cuDNN's" 2 '--attention cudnn and --no-cudnn: one of them' \
+    generate $model --device cuda --load x --attention cudnn --no-cudnn
 fails 'own products in TF32' 2 '--tf32 and --own-products: one of them' train $model --device cuda \
     --precision f32 --data README.md --own-products --tf32
 fails 'own products are not tuned' 2 "'--own-products' is an option of" tune "$folder/tensor.plan" \

@@ -138,8 +138,16 @@ static AttentionKernels use_wgmma(void *user, const AttentionCommand *attention)
     return ATTENTION_WGMMA;
 }
 
-static const AttentionCheck USE_WGMMA = {use_wgmma, NULL};
-static const CudaRunHooks HOOKS[2] = {{0}, {.attention = &USE_WGMMA}}; /* [on wgmma] */
+static AttentionKernels use_joint(void *user, const AttentionCommand *attention) {
+    (void)user;
+    bool joint = cuda_attention_has_joint(&attention->shape, attention->workspace_bytes);
+    return joint ? ATTENTION_JOINT : ATTENTION_WGMMA;
+}
+
+static const AttentionCheck USE_WGMMA = {use_wgmma, NULL}, USE_JOINT = {use_joint, NULL};
+/* [on wgmma] */
+static const CudaRunHooks HOOKS[2] = {{0}, {.attention = &USE_WGMMA}};
+static const CudaRunHooks JOINT = {.attention = &USE_JOINT};
 
 static const char *const ON_WGMMA[2] = {"", ", on wgmma"};
 
@@ -151,11 +159,9 @@ static bool has_wgmma(const Shape *s) {
                                                       .softcap = s->softcap});
 }
 
-/* Two orders of threads and blocks. most_workspace_bytes: CudaRunHooks. Returns which kernels were
- * launched, until the next call. */
-static const bool *check_within(const Shape *s, bool wgmma, int64_t most_workspace_bytes) {
+/* Two orders of threads and blocks. Returns which kernels were launched, until the next call. */
+static const bool *check_on(const Shape *s, const CudaRunHooks *hooks, const char *with) {
     static bool here[N_KERNELS];
-    CudaRunHooks hooks = HOOKS[wgmma];
     CudaFixture f;
     CudaKernelRun runs[2];
     Arena *arena = arena_create();
@@ -165,9 +171,7 @@ static const bool *check_within(const Shape *s, bool wgmma, int64_t most_workspa
         s->batch, s->seq, s->kv_heads, s->group, s->head, s->causal ? ", causal" : "",
         s->window ? arena_printf(arena, ", window %d", s->window) : "",
         s->scale != 0 ? arena_printf(arena, ", scale %g", (double)s->scale) : "",
-        s->softcap > 0 ? arena_printf(arena, ", soft cap %g", (double)s->softcap) : "",
-        ON_WGMMA[wgmma]));
-    hooks.most_workspace_bytes = most_workspace_bytes;
+        s->softcap > 0 ? arena_printf(arena, ", soft cap %g", (double)s->softcap) : "", with));
     memset(here, 0, sizeof(here));
     bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", "", ""));
     if (bound) {
@@ -175,7 +179,7 @@ static const bool *check_within(const Shape *s, bool wgmma, int64_t most_workspa
         reference_run(f.reference);
     }
     for (; bound && n < 2; n++) {
-        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, &hooks, f.diag);
+        bound = cuda_kernel_run_create(&runs[n], f.reference, -1, hooks, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
         if (!bound) continue;
         runs[n].order = n ? 3 : 0;
@@ -197,7 +201,7 @@ static const bool *check_within(const Shape *s, bool wgmma, int64_t most_workspa
 }
 
 static void check_shape(const Shape *s, bool wgmma) {
-    check_within(s, wgmma, 0);
+    check_on(s, &HOOKS[wgmma], ON_WGMMA[wgmma]);
 }
 
 /* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32; on wgmma of 128, with long
@@ -288,7 +292,11 @@ static void test_shapes(bool wgmma) {
 
 /* --- the gradient in one pass --- */
 
-static bool ran_jointly(const bool *here) {
+/* most_workspace_bytes: CudaRunHooks. */
+static bool ran_jointly(const Shape *s, int64_t most_workspace_bytes) {
+    CudaRunHooks hooks = JOINT;
+    hooks.most_workspace_bytes = most_workspace_bytes;
+    const bool *here = check_on(s, &hooks, ", in one pass if it can be");
     for (int i = 0; i < N_KERNELS; i++) {
         if (here[i] && strstr(KERNELS[i].name, "_joint_")) return true;
     }
@@ -320,7 +328,7 @@ static void test_joint(void) {
         {3, 140, 1, 2, 72, true, 0, DTYPE_F16, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
-        bool joint = ran_jointly(check_within(&SHAPES[i], true, 0));
+        bool joint = ran_jointly(&SHAPES[i], 0);
         check_begin("its gradient is made in one pass");
         CHECK(joint, "it was not");
         check_end();
@@ -335,7 +343,7 @@ static void test_not_joint(void) {
     enum { ROWS = 256, ONE = ROWS * 8 + 128 * 64 * 4 + 256 };
     static const Shape LARGE = {5, 200, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0};
     for (int i = 0; i < 3; i++) {
-        bool joint = ran_jointly(check_within(&SHAPES[i], true, 0));
+        bool joint = ran_jointly(&SHAPES[i], 0);
         check_begin("its gradient is made in two");
         CHECK(!joint, "it was not");
         check_end();
@@ -344,7 +352,7 @@ static void test_not_joint(void) {
     for (int64_t room = 1; room <= 5; room += LAYOUT_STEP > 1 ? 2 : 1) {
         for (int less = 1; less >= 0; less--) {
             int64_t bytes = room * (ROWS * 8 + 128 * 64 * 4) + 256 - less;
-            bool joint = ran_jointly(check_within(&LARGE, true, bytes < ONE - 1 ? ONE - 1 : bytes));
+            bool joint = ran_jointly(&LARGE, bytes < ONE - 1 ? ONE - 1 : bytes);
             check_begin("the gradient in the room that there is");
             CHECK(joint == (room > 1 || !less), "in one pass: %d, with room for %d", joint,
                   (int)room - less);

@@ -1,7 +1,7 @@
-/* Tuning of attention on the fake: cuDNN's kernels, own ones on mma.sync or own ones on wgmma,
- * whichever are fastest, those on wgmma only if they are right; that training then does so, and
- * when it must not. Times are made up here: by what was issued last. Kernels on wgmma are played by
- * those on mma.sync, which are made wrong where a case says so.
+/* Tuning of attention on the fake: cuDNN's kernels, own ones on mma.sync or own ones on wgmma, of
+ * gradients also in one pass, whichever are fastest, those on wgmma only if they are right; that
+ * training then does so, and when it must not. Times are made up here: by what was issued last.
+ * Kernels on wgmma are played by those on mma.sync, which are made wrong where a case says so.
  */
 #include "tests/unit/train_compare.h"
 
@@ -38,6 +38,7 @@ static const Layout ONE = {1, 1, 1, 2, 1, "1f1b", false, NULL, 0};
 typedef enum Play {
     PLAY_RIGHT,
     PLAY_WRONG,    /* scores 5 % off */
+    PLAY_JOINT,    /* those of the gradient in one pass are */
     PLAY_NOTHING,  /* nothing is written */
     PLAY_NO_CUDNN, /* cuDNN writes nothing */
     PLAY_UNSTEADY, /* a little off, and more each time */
@@ -77,18 +78,20 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
     return fake_api->cudnnBackendExecute(handle, plan, pack);
 }
 
-static bool is_wgmma(KernelId kernel) {
-    return strstr(KERNELS[kernel].name, "_wgmma_") != NULL;
+/* ATTENTION_MMA: also what is no attention. */
+static AttentionKernels kind_of(KernelId kernel) {
+    const char *name = KERNELS[kernel].name;
+    if (!strstr(name, "_wgmma_")) return ATTENTION_MMA;
+    return strstr(name, "_joint_") ? ATTENTION_JOINT : ATTENTION_WGMMA;
 }
 
 /* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16; the same, or attention_queries_64_bf16,
  * for attention_joint_64_wgmma_bf16. */
 static KernelId twin_of(KernelId kernel, const char *joint) {
     const char *name = KERNELS[kernel].name, *word = strstr(name, "_wgmma_");
-    bool is_joint = strstr(name, "_joint_") != NULL;
     char twin[80];
     int k = 0, head = 0;
-    if (is_joint) {
+    if (kind_of(kernel) == ATTENTION_JOINT) {
         sscanf(name, "attention_joint_%d", &head);
         snprintf(twin, sizeof(twin), "attention_%s_%d%s", joint, head, word + strlen("_wgmma"));
     } else {
@@ -104,7 +107,7 @@ static cudaError_t play_twins(KernelId kernel, dim3 grid, void *copy, cudaStream
     const KernelLaunch *queries = &between.of[twin_of(kernel, "queries")];
     cudaError_t status = fake_api->cudaLaunchKernel(keys->kernel, grid, keys->block,
                                                     (void *[]){copy}, keys->shared, stream);
-    if (status != cudaSuccess || !strstr(KERNELS[kernel].name, "_joint_")) return status;
+    if (status != cudaSuccess || kind_of(kernel) != ATTENTION_JOINT) return status;
     return fake_api->cudaLaunchKernel(queries->kernel, grid, queries->block, (void *[]){copy},
                                       queries->shared, stream);
 }
@@ -124,7 +127,9 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
     if (between.play == PLAY_BREAKING) between.broken = true;
     if (between.play == PLAY_LATE && between.timed)
         copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
-    if (between.play == PLAY_WRONG) copy.sizes.scale_log2 *= 1.05f;
+    if (between.play == PLAY_WRONG ||
+        (between.play == PLAY_JOINT && kind_of(kernel) == ATTENTION_JOINT))
+        copy.sizes.scale_log2 *= 1.05f;
     if (between.play == PLAY_UNSTEADY) copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
     return play_twins(kernel, grid, &copy, stream);
 }
@@ -132,18 +137,19 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
 static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
                           cudaStream_t stream) {
     const FakeFunction *function = kernel;
-    bool wgmma = !function->generated && is_wgmma(function->kernel);
-    between.last = wgmma ? ATTENTION_WGMMA : ATTENTION_MMA;
+    AttentionKernels kind = function->generated ? ATTENTION_MMA : kind_of(function->kernel);
+    between.last = kind;
     if (!function->generated) between.of[function->kernel] = (KernelLaunch){kernel, block, shared};
-    if (wgmma && between.ms[ATTENTION_WGMMA] < 0) return cudaErrorInvalidConfiguration;
-    if (wgmma && between.play != PLAY_REAL) return play(function->kernel, grid, args, stream);
+    if (kind != ATTENTION_MMA && between.ms[kind] < 0) return cudaErrorInvalidConfiguration;
+    if (kind != ATTENTION_MMA && between.play != PLAY_REAL)
+        return play(function->kernel, grid, args, stream);
     return fake_api->cudaLaunchKernel(kernel, grid, block, args, shared, stream);
 }
 
 static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
     cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
     *out_ms = (float)(MANY * between.ms[between.last]);
-    between.timed |= between.last == ATTENTION_WGMMA;
+    between.timed |= between.last == ATTENTION_WGMMA || between.last == ATTENTION_JOINT;
     return status;
 }
 
@@ -162,6 +168,7 @@ static cudaError_t properties(struct cudaDeviceProp *out, int ordinal) {
     return status;
 }
 
+/* The gradient in one pass takes as long as on wgmma. */
 static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double wgmma_ms) {
     fake_api = fake_cuda_create(&(FakeOptions){.seed = 1, .cudnn_version = cudnn_version});
     memset(&between, 0, sizeof(between));
@@ -169,7 +176,7 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
     between.last = ATTENTION_MMA;
     between.ms[ATTENTION_CUDNN] = cudnn_ms;
     between.ms[ATTENTION_MMA] = mma_ms;
-    between.ms[ATTENTION_WGMMA] = wgmma_ms;
+    between.ms[ATTENTION_WGMMA] = between.ms[ATTENTION_JOINT] = wgmma_ms;
     between.api.cudnnBackendExecute = execute;
     between.api.cudaEventElapsedTime = elapsed;
     between.api.cudaLaunchKernel = launch;
@@ -193,10 +200,13 @@ static bool make_plan(Run *run, const ModelSetting *settings) {
 
 /* What is kept before kernels on wgmma run. */
 static void note_known(void *user, const PlanDevice *device) {
-    CHECK(user == &between && between.n_played == 0, "told after %d launches", between.n_played);
+    CHECK(user == &between && (between.n_known || !between.n_played), "told after %d launches",
+          between.n_played);
     CHECK(device->n_attentions == 2 && device->n_algos > 0, "%d attentions", device->n_attentions);
     for (int i = 0; i < device->n_attentions; i++)
-        CHECK(device->attentions[i].kernels != ATTENTION_WGMMA, "wgmma before it was tried");
+        CHECK(device->attentions[i].kernels != ATTENTION_JOINT &&
+                  (between.n_known || device->attentions[i].kernels != ATTENTION_WGMMA),
+              "%s before it was tried", attention_kernels_word(device->attentions[i].kernels));
     between.n_known++;
 }
 
@@ -221,9 +231,16 @@ static void count_attention(const FakeGraph *graph, int counts[N_ATTENTION_KERNE
         if (node->kind != FAKE_KERNEL || function->generated) continue;
         const char *name = KERNELS[function->kernel].name;
         bool counted = strncmp(name, "attention_", 10) == 0 && !strstr(name, "_delta_");
-        counts[ATTENTION_MMA] += counted && !is_wgmma(function->kernel);
-        counts[ATTENTION_WGMMA] += counted && is_wgmma(function->kernel);
+        counts[kind_of(function->kernel)] += counted;
     }
+}
+
+/* Launches of a layer in a micro-batch. Own gradients are two kernels, or one in one pass, whose
+ * attention is on wgmma; and delta. */
+static int launches_of(AttentionKernels counted, AttentionKernels wanted) {
+    if (wanted == ATTENTION_JOINT) return counted >= ATTENTION_WGMMA;
+    if (counted != wanted) return 0;
+    return counted == ATTENTION_CUDNN ? 2 : 3;
 }
 
 /* The plan as written and read back; in its step all attention is done by these kernels. Both
@@ -244,10 +261,8 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
     if (!good) return;
     count_attention(fake_cuda_graph(first), counts);
     for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
-        /* Own gradients are two kernels, or one of all of the queries on wgmma; and delta. */
         int ranks = (int)run->plan->mesh.size[MESH_C];
-        int each = k == ATTENTION_CUDNN || (k == ATTENTION_WGMMA && ranks == 1) ? 2 : 3;
-        int expected = k == (int)kernels ? each * run->plan->n_micro * ranks : 0;
+        int expected = launches_of((AttentionKernels)k, kernels) * run->plan->n_micro * ranks;
         CHECK(counts[k] == expected, "%s: %d of %d by %s", what, counts[k], expected,
               attention_kernels_word((AttentionKernels)k));
     }
@@ -261,15 +276,16 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
 
 static const EngineOptions ON_GPU = {.device = DEVICE_CUDA};
 static const char *const WITH[N_ATTENTION_KERNELS] = {
-    "attention by cuDNN 9.19.0", "attention by own kernels", "attention by own kernels on wgmma"};
+    "attention by cuDNN 9.19.0", "attention by own kernels", "attention by own kernels on wgmma",
+    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward"};
 
 typedef struct ChoiceCase {
     const char *name;
-    double ms[N_ATTENTION_KERNELS];
+    double ms[N_ATTENTION_KERNELS]; /* the last 0: as on wgmma */
     bool wide;
     Play play;
-    AttentionKernels chosen;
-    const char *refused[2]; /* forward and backward; NULL: wgmma's are not */
+    AttentionKernels chosen; /* ATTENTION_JOINT: of the gradient, and forward those on wgmma */
+    const char *refused[2];  /* forward and backward; NULL: wgmma's are not */
 } ChoiceCase;
 
 static void check_choice(const ChoiceCase *c) {
@@ -280,19 +296,24 @@ static void check_choice(const ChoiceCase *c) {
     check_begin(name);
     start_fake(CUDNN, c->ms[0], c->ms[1], c->ms[2]);
     between.play = c->play;
+    if (c->ms[ATTENTION_JOINT] > 0) between.ms[ATTENTION_JOINT] = c->ms[ATTENTION_JOINT];
     bool good = tune(&run, c->wide ? WIDE : NARROW, &result);
     CHECK(result.n_attentions == 2 && result.device.n_attentions == 2, "%d kinds, %d in the plan",
           result.n_attentions, result.device.n_attentions);
     for (int a = 0; good && a < result.n_attentions; a++) {
         const TunedAttention *tuned = &result.attentions[a];
-        CHECK(tuned->kind.kernels == c->chosen && tuned->kind.seq == 8 && tuned->kind.batch == 2 &&
+        AttentionKernels chosen =
+            c->chosen == ATTENTION_JOINT && a == 0 ? ATTENTION_WGMMA : c->chosen;
+        CHECK(tuned->kind.kernels == chosen && tuned->kind.seq == 8 && tuned->kind.batch == 2 &&
                   tuned->kind.backward == (a == 1),
               "%s, or another kind, for attention %d", attention_kernels_word(tuned->kind.kernels),
               a);
         CHECK(tuned->count == run.plan->n_micro, "%lld of them", (long long)tuned->count);
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
-            bool timed = c->ms[k] > 0 && (k != ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
-                         (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN);
+            bool timed = between.ms[k] > 0 &&
+                         (k < ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
+                         (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN) &&
+                         (k != ATTENTION_JOINT || (a == 1 && c->play != PLAY_JOINT));
             CHECK((tuned->us[k] > 0) == timed, "%g us by %s", tuned->us[k],
                   attention_kernels_word((AttentionKernels)k));
         }
@@ -301,12 +322,16 @@ static void check_choice(const ChoiceCase *c) {
                             : !tuned->refused[ATTENTION_WGMMA],
               "attention %d: '%s'", a,
               tuned->refused[ATTENTION_WGMMA] ? tuned->refused[ATTENTION_WGMMA] : "nothing");
+        const char *joint = tuned->refused[ATTENTION_JOINT];
+        const char *why = c->play == PLAY_JOINT ? "d" : c->refused[1];
+        CHECK(a == 1 && why ? joint && strstr(joint, why) : !joint, "in one pass: '%s'",
+              joint ? joint : "nothing");
     }
     for (int a = 0; good && a < 2 && c->play == PLAY_NO_CUDNN; a++) {
         const char *why = result.attentions[a].refused[ATTENTION_CUDNN];
         CHECK(why && strstr(why, "differs from mma's: not finite"), "cuDNN: '%s'", why ? why : "");
     }
-    CHECK(between.n_known == c->wide, "told %d times", between.n_known);
+    CHECK(between.n_known == 2 * c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
         check_training(&run, &ON_GPU, c->chosen, ", 2 of 2 attentions", WITH[c->chosen], c->name);
     run_close(&run);
@@ -340,6 +365,14 @@ static void test_choice(void) {
          ATTENTION_WGMMA,
          {NULL}},
         {"wgmma itself", {1, 1.1, 0.9}, true, PLAY_REAL, ATTENTION_WGMMA, {NULL}},
+        {"one pass is fastest", {1, 1.1, 0.9, 0.8}, true, PLAY_RIGHT, ATTENTION_JOINT, {NULL}},
+        {"one pass itself", {1, 1.1, 0.9, 0.8}, true, PLAY_REAL, ATTENTION_JOINT, {NULL}},
+        {"one pass is fastest, and wrong",
+         {1, 1.1, 0.9, 0.1},
+         true,
+         PLAY_JOINT,
+         ATTENTION_WGMMA,
+         {NULL}},
         {"wgmma is fastest, and wrong",
          {0.9, 1, 0.1},
          true,
@@ -530,6 +563,14 @@ static void test_other_libraries(void) {
         choose_all(&run, ATTENTION_CUDNN);
         check_training(&run, &no_cudnn, ATTENTION_WGMMA, ", 0 of 2 attentions",
                        WITH[ATTENTION_WGMMA], "cuDNN was fastest, and is not wanted");
+        static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
+                                                 ATTENTION_JOINT};
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+            /* In one pass a gradient only: attention itself is then as it would be. */
+            const EngineOptions asked = {
+                .device = DEVICE_CUDA, .attention = &KINDS[k], .no_cudnn = k == ATTENTION_JOINT};
+            check_training(&run, &asked, KINDS[k], ", 0 of 2 attentions", WITH[k], "asked for");
+        }
     }
     run_close(&run);
     end_fake();

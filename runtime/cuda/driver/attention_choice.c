@@ -7,6 +7,11 @@ bool attention_runs_wgmma(const CudaDevice *device, const AttentionShape *shape)
     return strcmp(device->arch, "sm_90") == 0 && cuda_attention_has_wgmma(shape);
 }
 
+bool attention_runs_joint(const CudaDevice *device, const AttentionCommand *attention) {
+    return attention_runs_wgmma(device, &attention->shape) &&
+           cuda_attention_has_joint(&attention->shape, attention->workspace_bytes);
+}
+
 int64_t attention_table_version(const AttentionTable *table) {
     return table && table->handle ? (int64_t)table->device->api->cudnnGetVersion() : 0;
 }
@@ -18,6 +23,17 @@ static bool is_other_library(const AttentionChoice *choice) {
     return version && choice->tuned->attention_version != version;
 }
 
+static bool can_run(const AttentionChoice *choice, const AttentionCommand *attention,
+                    AttentionKernels kernels) {
+    switch (kernels) {
+    case ATTENTION_WGMMA: return attention_runs_wgmma(choice->device, &attention->shape);
+    case ATTENTION_JOINT: return attention_runs_joint(choice->device, attention);
+    case ATTENTION_CUDNN:
+        return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
+    default: return true;
+    }
+}
+
 /* What the plan says, if it is for what is here and can be done: plans are untrusted. */
 static bool find_tuned(const AttentionChoice *choice, const AttentionCommand *attention,
                        const PlanAttention *kind, AttentionKernels *out) {
@@ -25,12 +41,7 @@ static bool find_tuned(const AttentionChoice *choice, const AttentionCommand *at
     const PlanAttention *tuned = plan_find_attention(choice->tuned, kind);
     if (!tuned) return false;
     *out = tuned->kernels;
-    switch (tuned->kernels) {
-    case ATTENTION_WGMMA: return attention_runs_wgmma(choice->device, &attention->shape);
-    case ATTENTION_CUDNN:
-        return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
-    default: return true;
-    }
+    return can_run(choice, attention, tuned->kernels);
 }
 
 /* On an H200 those on wgmma took 0.83 (forward) and 0.59 (backward) of the time of the others. */
@@ -38,23 +49,11 @@ static AttentionKernels choose_own(const AttentionChoice *choice, const Attentio
     return attention_runs_wgmma(choice->device, shape) ? ATTENTION_WGMMA : ATTENTION_MMA;
 }
 
-/* Where the plan leaves cuDNN's gradient room for a part at a time, own kernels do it in one pass:
- * on an H200 in 0.86 of the time with heads of 128 (2 x 4096, 32 heads), in 1.0 to 1.05 with heads
- * of 64. */
-static bool is_better_own(const AttentionChoice *choice, const AttentionCommand *attention) {
-    enum { SHORT_HEAD = 64 };
-    const AttentionShape *s = &attention->shape;
-    AttentionPart all = {s->batch, s->kv_heads};
-    return s->backward && s->head > SHORT_HEAD &&
-           attention_library_bytes(s, all) > attention->workspace_bytes &&
-           attention_runs_wgmma(choice->device, s) && cuda_attention_has_joint(s);
-}
-
 /* One line for each direction, and none where there is no cuDNN at all. */
 static AttentionKernels choose_untuned(AttentionChoice *choice, const AttentionCommand *attention) {
     const AttentionShape *s = &attention->shape;
     const char *why;
-    if (!choice->table || is_better_own(choice, attention)) return choose_own(choice, s);
+    if (!choice->table) return choose_own(choice, s);
     if (attention_table_find(choice->table, attention, &why)) return ATTENTION_CUDNN;
     bool known = !choice->device->api->path[LIBRARY_cudnn] || choice->silent;
     if (!known && !choice->told[s->backward]) {
@@ -84,7 +83,12 @@ AttentionKernels attention_choose(void *user, const AttentionCommand *attention)
     AttentionChoice *choice = user;
     PlanAttention kind = attention_kind(&attention->shape);
     bool as_tuned = find_tuned(choice, attention, &kind, &kind.kernels);
-    if (!as_tuned) kind.kernels = choose_untuned(choice, attention);
+    if (choice->asked && can_run(choice, attention, *choice->asked)) {
+        kind.kernels = *choice->asked;
+        as_tuned = false;
+    } else if (!as_tuned) {
+        kind.kernels = choose_untuned(choice, attention);
+    }
     choice->used[kind.backward][kind.kernels] = true;
     if (!is_known(choice, &kind)) {
         ARENA_PUSH(choice->arena, choice->kinds, choice->n_kinds, choice->capacity, kind);
@@ -112,8 +116,10 @@ const char *attention_choice_tuning(const AttentionChoice *choice) {
 
 /* "cuDNN 9.19.0 and own kernels" */
 static const char *list_used(const AttentionChoice *choice, const bool used[N_ATTENTION_KERNELS]) {
-    const char *names[N_ATTENTION_KERNELS] = {
-        [ATTENTION_MMA] = "own kernels", [ATTENTION_WGMMA] = "own kernels on wgmma"};
+    const char *names[N_ATTENTION_KERNELS] = {[ATTENTION_MMA] = "own kernels",
+                                              [ATTENTION_WGMMA] = "own kernels on wgmma",
+                                              [ATTENTION_JOINT] =
+                                                  "own kernels on wgmma in one pass"};
     const char *all = "";
     if (used[ATTENTION_CUDNN])
         names[ATTENTION_CUDNN] = name_cudnn(choice->arena, attention_table_version(choice->table));
@@ -126,9 +132,11 @@ static const char *list_used(const AttentionChoice *choice, const bool used[N_AT
 
 const char *attention_choice_describe(const AttentionChoice *choice) {
     const bool(*used)[N_ATTENTION_KERNELS] = choice->used;
-    bool own = true;
-    for (int b = 0; b < 2; b++) own &= !used[b][ATTENTION_CUDNN] && !used[b][ATTENTION_WGMMA];
-    if (own && !choice->n_as_tuned) return NULL;
+    bool usual = true;
+    for (int b = 0; b < 2; b++) {
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) usual &= k == ATTENTION_MMA || !used[b][k];
+    }
+    if (usual && !choice->n_as_tuned && !choice->asked) return NULL;
     const char *forward = list_used(choice, used[0]), *backward = list_used(choice, used[1]);
     if (!*backward || strcmp(forward, backward) == 0)
         return arena_printf(choice->arena, "attention by %s", forward);

@@ -223,6 +223,7 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options, Diag 
     cuda->attentions = (AttentionChoice){.device = &cuda->device,
                                          .table = cuda->context.attentions,
                                          .tuned = gemms ? gemms->stored : NULL,
+                                         .asked = options->attention,
                                          .arena = engine->arena,
                                          .silent = cuda->first_local != 0};
     cuda->attention = (AttentionCheck){attention_choose, &cuda->attentions};

@@ -12,9 +12,9 @@
 
 typedef struct Attention {
     PlanAttention kind;
-    AttentionCommand command;    /* one of those that it stands for */
-    const AttentionEntry *entry; /* cuDNN's; NULL: it does not do it */
-    bool wgmma;                  /* own kernels on wgmma could */
+    AttentionCommand command;      /* one of those that it stands for */
+    const AttentionEntry *entry;   /* cuDNN's; NULL: it does not do it */
+    bool own[N_ATTENTION_KERNELS]; /* which own kernels could */
     const Node *node;
     int64_t count;      /* see TunedAttention */
     int64_t count_here; /* in the stage that is looked at */
@@ -74,9 +74,11 @@ void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
     if (!known) {
         Attention attention = {.kind = kind, .command = *command, .node = node};
         attention.entry = attention_table_find(tuner->attention_table, command, &why);
-        attention.wgmma =
-            !tuner->options->no_wgmma && attention_runs_wgmma(&tuner->device, &command->shape);
-        if (!attention.entry && !attention.wgmma) return;
+        if (!tuner->options->no_wgmma) {
+            attention.own[ATTENTION_WGMMA] = attention_runs_wgmma(&tuner->device, &command->shape);
+            attention.own[ATTENTION_JOINT] = attention_runs_joint(&tuner->device, command);
+        }
+        if (!attention.entry && !attention.own[ATTENTION_WGMMA]) return;
         attention.set_bytes = set_bytes(&command->shape);
         ARENA_PUSH(tuner->arena, tuner->attentions, tuner->n_attentions, tuner->attention_capacity,
                    attention);
@@ -424,7 +426,9 @@ static AttentionKernels choose(const TunedAttention *tuned) {
 int tuner_attention_candidates(const Tuner *tuner) {
     int n = 0;
     for (int i = 0; i < tuner->n_attentions; i++) {
-        n += 1 + (tuner->attentions[i].entry != NULL) + tuner->attentions[i].wgmma;
+        const Attention *attention = &tuner->attentions[i];
+        n += 1 + (attention->entry != NULL);
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) n += attention->own[k];
     }
     return n;
 }
@@ -450,14 +454,14 @@ static void list_choices(Tuner *tuner, TuneResult *out) {
 
 static bool is_to_try(const Attention *attention, const TunedAttention *tuned,
                       AttentionKernels kernels) {
-    if (kernels == ATTENTION_WGMMA) return attention->wgmma && was_timed(tuned);
-    return attention->entry && tuned->us[ATTENTION_MMA] >= 0;
+    if (kernels == ATTENTION_CUDNN) return attention->entry && tuned->us[ATTENTION_MMA] >= 0;
+    return attention->own[kernels] && was_timed(tuned);
 }
 
 /* `broken`: the device perhaps is, by what was tried before. */
 static void try_all(Tuner *tuner, AttentionKernels kernels, TuneResult *out, bool *broken) {
     const TuneOptions *options = tuner->options;
-    bool told = kernels != ATTENTION_WGMMA;
+    bool told = kernels == ATTENTION_CUDNN;
     for (int i = 0; i < tuner->n_attentions; i++) {
         const Attention *attention = &tuner->attentions[i];
         TunedAttention *tuned = &out->attentions[i];
@@ -478,11 +482,12 @@ bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
     for (int i = 0; i < tuner->n_attentions; i++) {
         if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
     }
+    static const AttentionKernels TRIED[] = {ATTENTION_CUDNN, ATTENTION_WGMMA, ATTENTION_JOINT};
     bool broken = false;
-    try_all(tuner, ATTENTION_CUDNN, out, &broken);
-    list_choices(tuner, out);
-    try_all(tuner, ATTENTION_WGMMA, out, &broken);
-    list_choices(tuner, out);
+    for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++) {
+        try_all(tuner, TRIED[i], out, &broken);
+        list_choices(tuner, out);
+    }
     for (int i = 0; i < tuner->n_attentions; i++) {
         if (was_timed(&out->attentions[i]))
             out->attentions[out->n_attentions++] = out->attentions[i];
