@@ -234,6 +234,8 @@ typedef enum WorkspacePart {
     WORKSPACE_EXPERT,
     WORKSPACE_DATA,
     WORKSPACE_PIPELINE,
+    WORKSPACE_WEIGHTS, /* of products with a sum of several operands: runtime/cuda/stack_products.h
+                        */
     N_WORKSPACE_PARTS
 } WorkspacePart;
 typedef struct Workspace {

@@ -84,6 +84,30 @@ static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
     return cuda_bytes > cpu_bytes ? cuda_bytes : cpu_bytes;
 }
 
+/* The weights that a value is multiplied with, 0: it is not. */
+static int64_t weights_bytes(const Graph *graph, Value value) {
+    for (int n = value.node->id + 1; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_MATMUL && node->inputs[0].node == value.node &&
+            node->inputs[0].output == value.output)
+            return local_bytes(graph, node->inputs[1]);
+    }
+    return 0;
+}
+
+/* Those that the gradients of q, k and v are multiplied with, if that is all three: CUDA's backend
+ * makes one product of them. */
+static int64_t stacked_bytes(const Graph *graph, const Node *node) {
+    int64_t total = 0;
+    if (node->op != OP_ATTENTION_GRAD) return 0;
+    for (int o = 0; o < node->n_outputs; o++) {
+        int64_t bytes = weights_bytes(graph, node_value((Node *)node, o));
+        if (bytes == 0) return 0;
+        total += bytes;
+    }
+    return align(total);
+}
+
 Workspace program_workspace(const Graph *graph, bool cuda) {
     Workspace workspace = {0};
     int64_t group = 0;
@@ -93,6 +117,9 @@ Workspace program_workspace(const Graph *graph, bool cuda) {
         int64_t bytes = align(node_bytes(graph, node, cuda));
         group = node_is_joined(node) ? group + bytes : bytes; /* all of a group's at once */
         if (group > workspace.bytes[part]) workspace.bytes[part] = group;
+        int64_t stacked = cuda ? stacked_bytes(graph, node) : 0;
+        if (stacked > workspace.bytes[WORKSPACE_WEIGHTS])
+            workspace.bytes[WORKSPACE_WEIGHTS] = stacked;
     }
     for (int part = 0; part < N_WORKSPACE_PARTS; part++) {
         workspace.offset[part] = workspace.total;

@@ -15,6 +15,9 @@
 typedef struct AttentionCheck {
     AttentionKernels (*choose)(void *user, const AttentionCommand *attention);
     void *user;
+    /* Of a command that a library does: can it leave gradients as its shape's gradient_row says?
+     * NULL: it can. */
+    bool (*lays_out)(void *user, const AttentionCommand *attention);
 } AttentionCheck;
 
 /* Are there own kernels on wgmma for the shape? They run on compute capability 9.0 only. */

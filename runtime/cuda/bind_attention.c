@@ -434,9 +434,9 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all,
     args.v = further(all->v, keys);
     args.o = further(all->o, queries);
     args.d_o = further(all->d_o, queries);
-    args.dq = (char *)all->dq + queries;
-    args.dk = (char *)all->dk + keys;
-    args.dv = (char *)all->dv + keys;
+    args.dq = (char *)all->dq + first * s->seq * all->dq_row * 2;
+    args.dk = (char *)all->dk + first * s->seq * all->dk_row * 2;
+    args.dv = (char *)all->dv + first * s->seq * all->dv_row * 2;
     args.lse = all->lse + first * s->seq * s->kv_heads * s->group;
     args.delta = (float *)((char *)all->lse2 + w.statistics);
     args.dq_sums = (float *)((char *)args.delta + w.statistics);
@@ -491,6 +491,9 @@ bool cuda_bind_attention_grad(Binding *b) {
     };
     AttentionSizes *s = &args.sizes;
     if (!make_sizes(b, s)) return false;
+    args.dk_row = s->kv_heads * s->head;
+    args.dq_row = s->group * args.dk_row;
+    args.dv_row = s->kv_heads * s->values;
     AttentionCommand command = make_command(b, s,
                                             (AttentionCommand){.o = b->in[3],
                                                                .lse = b->in[4],

@@ -129,6 +129,7 @@ typedef struct GemmCommand {
     float beta;
     EpilogueKind epilogue;
     const void *bias;    /* [n], or NULL */
+    int64_t b_row;       /* elements from a row of B, as it is stored, to the next; 0: packed */
     GemmStrides apart;   /* joined ones': join_products.h */
     void *aux;           /* like D, or NULL */
     float *bias_grad;    /* [n], EPILOGUE_BIAS_GRAD: set, not added to; else NULL */
@@ -149,6 +150,8 @@ typedef struct AttentionShape {
     int64_t keys;   /* 0: seq */
     int64_t values; /* numbers of a head of v, o and their gradients; 0: head */
     bool documents; /* a position sees its own only */
+    /* Numbers from a position's dq, dk or dv to the next's: stack_products.h; 0: as of q, k, v. */
+    int64_t gradient_row;
 } AttentionShape;
 
 static inline int64_t attention_keys(const AttentionShape *shape) {

@@ -10,6 +10,7 @@
 #include "runtime/cuda/merge.h"
 #include "runtime/cuda/norm_addend.h"
 #include "runtime/cuda/norm_sum.h"
+#include "runtime/cuda/stack_products.h"
 #include "runtime/cuda/virtual.h"
 
 #include <string.h>
@@ -269,7 +270,13 @@ static bool emit_walk(const RankContext *rank, const EmitMemory *memory, EmitJob
         cuda_fold_norm_sums(out, rank->program->graph, rank->arena);
         cuda_join_sums(out, rank->arena);
         cuda_join_products(out, memory->epilogues, rank->arena);
-        if (job == EMIT_TRAIN) cuda_fuse_losses(out, rank->arena);
+        if (job == EMIT_TRAIN) {
+            const Workspace *parts = &rank->parts;
+            StackRoom room = {rank->workspace + parts->offset[WORKSPACE_WEIGHTS],
+                              parts->bytes[WORKSPACE_WEIGHTS]};
+            cuda_stack_products(out, rank->program->graph, room, memory->attention, rank->arena);
+            cuda_fuse_losses(out, rank->arena);
+        }
     }
     if (job == EMIT_TRAIN) cuda_merge_updates(out, rank->arena);
     return true;

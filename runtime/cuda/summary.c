@@ -119,8 +119,9 @@ static Share share_node(const Plan *plan, const Command *commands, int n_command
     if (node) {
         share.us = node_us[node->id] / n_parts;
         share.flops = local_flops(plan, node);
-        if (commands->kind == COMMAND_GEMM && commands->gemm.apart.d) { /* joined ones */
-            share.flops *= (double)commands->gemm.layout.batch;
+        if (commands->kind == COMMAND_GEMM) { /* perhaps several nodes' */
+            const MatmulLayout *l = &commands->gemm.layout;
+            share.flops = 2.0 * (double)l->batch * (double)l->m * (double)l->n * (double)l->k;
         }
     }
     share.flops /= n_parts;

@@ -36,7 +36,8 @@ static void get_factors(const GemmCommand *gemm, int64_t batch, double *a, doubl
     }
     for (int64_t n = 0; n < l->n; n++) {
         for (int64_t k = 0; k < l->k; k++) {
-            int64_t at = first_b + (l->transpose_b ? n * l->k + k : k * l->n + n);
+            int64_t row = gemm->b_row ? gemm->b_row : l->transpose_b ? l->k : l->n;
+            int64_t at = first_b + (l->transpose_b ? n * row + k : k * row + n);
             b[n * l->k + k] = get_factor(gemm, &gemm->scales_b, gemm->b, at, n, k);
         }
     }

@@ -144,7 +144,7 @@ static AttentionKernels use_joint(void *user, const AttentionCommand *attention)
     return joint ? ATTENTION_JOINT : ATTENTION_WGMMA;
 }
 
-static const AttentionCheck USE_WGMMA = {use_wgmma, NULL}, USE_JOINT = {use_joint, NULL};
+static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint};
 /* [on wgmma] */
 static const CudaRunHooks HOOKS[2] = {{0}, {.attention = &USE_WGMMA}};
 static const CudaRunHooks JOINT = {.attention = &USE_JOINT};

@@ -29,8 +29,8 @@ static double price_nodes(const Plan *plan, Arena *arena, CudaPrices *out) {
 /* What is no node's work: the step's beginning, inputs and results; or next to none of it. */
 static int64_t count_small(const CudaSummary *s) {
     static const char *const NAMES[] = {
-        "begin_step", "copy_input",           "copy_scalar",    "reduce_finish",
-        "norm_join",  "attention_delta_bf16", "embedding_join", "sumsq_finish_many"};
+        "begin_step",           "copy_input",     "copy_scalar",       "reduce_finish", "norm_join",
+        "attention_delta_bf16", "embedding_join", "sumsq_finish_many", "copy_rows_16"};
     int64_t count = 0;
     for (int i = 0; i < s->n_rows; i++)
         for (size_t k = 0; k < sizeof(NAMES) / sizeof(NAMES[0]); k++)

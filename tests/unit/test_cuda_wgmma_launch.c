@@ -96,7 +96,7 @@ static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backwar
 }
 
 static void check_case(const WgmmaCase *c, bool backward, bool causal, bool joint) {
-    const AttentionCheck where_possible = {always_wgmma, &joint};
+    const AttentionCheck where_possible = {.choose = always_wgmma, .user = &joint};
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     CommandList list = {0};

@@ -60,7 +60,7 @@ static bool choose_wgmma(Run *run) {
         .library_version = (int64_t)cuda_api()->cublasLtGetVersion(),
         .attentions = ARENA_ARRAY(run->arena, PlanAttention, MAX_PLAN_ATTENTIONS),
     };
-    const AttentionCheck check = {note_kind, device};
+    const AttentionCheck check = {.choose = note_kind, .user = device};
     bool fine = true;
     for (int s = 0; fine && s < run->plan->n_stages; s++) {
         CommandList list = {0};

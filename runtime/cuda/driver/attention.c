@@ -251,7 +251,8 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
            a->batch == b->batch && a->seq == b->seq && a->kv_heads == b->kv_heads &&
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
            a->window == b->window && a->softcap == b->softcap && a->keys == b->keys &&
-           a->documents == b->documents && a->values == b->values;
+           a->documents == b->documents && a->values == b->values &&
+           a->gradient_row == b->gradient_row;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {
@@ -309,6 +310,13 @@ static void *part_of(const AttentionShape *s, const void *x, AttentionPart from,
     return x ? (char *)x + (from.batch * s->seq * s->kv_heads + from.kv_heads) * width : NULL;
 }
 
+/* The same of dq, dk or dv. */
+static void *gradient_part_of(const AttentionShape *s, void *x, AttentionPart from, int64_t width) {
+    int64_t row = s->gradient_row * dtype_bytes(s->dtype);
+    if (!row || !x) return part_of(s, x, from, width);
+    return (char *)x + from.batch * s->seq * row + from.kv_heads * width;
+}
+
 /* The command's pointers for a part that begins at `from`. */
 static AttentionCommand command_of_part(const AttentionCommand *whole, AttentionPart from) {
     const AttentionShape *s = &whole->shape;
@@ -320,9 +328,9 @@ static AttentionCommand command_of_part(const AttentionCommand *whole, Attention
     part.o = part_of(s, whole->o, from, s->group * value);
     part.lse = part_of(s, whole->lse, from, s->group * (int64_t)sizeof(float));
     part.d_o = part_of(s, whole->d_o, from, s->group * value);
-    part.dq = part_of(s, whole->dq, from, s->group * key);
-    part.dk = part_of(s, whole->dk, from, key);
-    part.dv = part_of(s, whole->dv, from, value);
+    part.dq = gradient_part_of(s, whole->dq, from, s->group * key);
+    part.dk = gradient_part_of(s, whole->dk, from, key);
+    part.dv = gradient_part_of(s, whole->dv, from, value);
     return part;
 }
 

@@ -97,6 +97,11 @@ AttentionKernels attention_choose(void *user, const AttentionCommand *attention)
     return kind.kernels;
 }
 
+bool attention_choice_lays_out(void *user, const AttentionCommand *attention) {
+    const AttentionChoice *choice = user;
+    return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
+}
+
 static const char *name_cudnn(Arena *arena, int64_t version) {
     int v = (int)version;
     return arena_printf(arena, "cuDNN %d.%d.%d", v / 10000, v / 100 % 100, v % 100);

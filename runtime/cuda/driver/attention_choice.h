@@ -31,6 +31,7 @@ int64_t attention_table_version(const AttentionTable *table);
 
 /* An AttentionCheck's; `user` is an AttentionChoice. */
 AttentionKernels attention_choose(void *user, const AttentionCommand *attention);
+bool attention_choice_lays_out(void *user, const AttentionCommand *attention);
 
 /* For the lines at a training's start, of what was asked so far. What became of the plan's choices:
  * "" or more of a sentence. */

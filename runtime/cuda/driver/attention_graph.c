@@ -50,6 +50,15 @@ static View laid_out(const AttentionShape *s, AttentionPart part, int64_t group,
     return (View){{part.batch, part.kv_heads * group, s->seq, head}, {s->seq * row, head, row, 1}};
 }
 
+/* A gradient of the same, where those of q, k and v lie side by side. */
+static View side_by_side(const AttentionShape *s, View view) {
+    int64_t row = s->gradient_row;
+    if (!row) return view;
+    view.strides[0] = s->seq * row;
+    view.strides[2] = row;
+    return view;
+}
+
 static View transposed(View view) {
     return (View){{view.dims[0], view.dims[1], view.dims[3], view.dims[2]},
                   {view.strides[0], view.strides[1], view.strides[3], view.strides[2]}};
@@ -255,6 +264,10 @@ static Descriptor operand(const Attention *a, AttentionTensor id, View view) {
     return given(a->graph, id, a->low, view);
 }
 
+static Descriptor gradient(const Attention *a, AttentionTensor id, View view) {
+    return operand(a, id, side_by_side(a->shape, view));
+}
+
 static void build_forward(const Attention *a) {
     DnnGraph *graph = a->graph;
     Descriptor q = operand(a, ATTENTION_Q, a->queries);
@@ -312,14 +325,14 @@ static void build_backward(const Attention *a) {
     scores = add_float(graph, CUDNN_POINTWISE_SUB, scores, new_lse(a), new_scores(a));
     scores = hide_earlier(a, hide_later(a, scores));
     Descriptor weights = add_float(graph, CUDNN_POINTWISE_EXP, scores, NULL, new_scores(a));
-    add_key_gradient(a, weights, d_o, a->value, operand(a, ATTENTION_DV, a->values));
+    add_key_gradient(a, weights, d_o, a->value, gradient(a, ATTENTION_DV, a->values));
     Descriptor x = add_product(graph, d_o, v_transposed, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_SUB, x, delta, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, weights, new_scores(a));
     x = add_float(graph, CUDNN_POINTWISE_MUL, x, a->scale, new_scores(a));
-    add_key_gradient(a, x, q, a->shape->head, operand(a, ATTENTION_DK, a->keys));
+    add_key_gradient(a, x, q, a->shape->head, gradient(a, ATTENTION_DK, a->keys));
     Descriptor k = add_reshape(graph, k_transposed, passing(graph, a->low, a->keys));
-    add_product(graph, x, k, operand(a, ATTENTION_DQ, a->queries));
+    add_product(graph, x, k, gradient(a, ATTENTION_DQ, a->queries));
 }
 
 void attention_graph_build(const CuApi *api, cudnnHandle_t handle, const AttentionShape *s,

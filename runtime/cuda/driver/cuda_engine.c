@@ -226,7 +226,8 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options, Diag 
                                          .asked = options->attention,
                                          .arena = engine->arena,
                                          .silent = cuda->first_local != 0};
-    cuda->attention = (AttentionCheck){attention_choose, &cuda->attentions};
+    cuda->attention =
+        (AttentionCheck){attention_choose, &cuda->attentions, attention_choice_lays_out};
     cuda->memory.attention = &cuda->attention;
     return true;
 }

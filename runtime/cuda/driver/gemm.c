@@ -10,6 +10,7 @@ enum { MOST_CANDIDATES = 16 };
 struct GemmEntry {
     PlanAlgo product; /* what makes two products the same to cuBLASLt; its bytes are not used */
     EpilogueKind epilogue;
+    int64_t b_row; /* 0: packed */
     GemmStrides apart;
     bool bias, aux;
     cublasLtMatmulDesc_t operation;
@@ -51,13 +52,14 @@ static cudaDataType_t cuda_dtype(DType dtype) {
     return TYPES[dtype];
 }
 
-/* One operand of the column-major problem: `rows` lie next to each other, the matrices of a batch
- * `stride` elements apart. */
+/* One operand of the column-major problem: `rows` lie next to each other, columns `pitch` elements
+ * apart, the matrices of a batch `stride`. */
 static cublasStatus_t make_layout(const CuApi *api, cublasLtMatrixLayout_t *out, DType dtype,
-                                  int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+                                  int64_t rows, int64_t columns, int64_t pitch, int64_t batch,
+                                  int64_t stride) {
     int32_t count = (int32_t)batch;
     cublasStatus_t status = api->cublasLtMatrixLayoutCreate(out, cuda_dtype(dtype), (uint64_t)rows,
-                                                            (uint64_t)columns, rows);
+                                                            (uint64_t)columns, pitch);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1) {
         status = api->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
                                                        &count, sizeof(count));
@@ -157,13 +159,14 @@ static cublasStatus_t describe_operands(const CuApi *api, GemmEntry *entry) {
     int64_t a_stride = p->shared ? entry->apart.b : l->k * l->n;
     int64_t b_stride = p->shared ? 0 : l->m * l->k;
     int64_t d_stride = p->shared ? entry->apart.d : l->m * l->n;
-    cublasStatus_t status =
-        make_layout(api, &entry->a, p->in_dtype, rows[0], columns[0], l->batch, a_stride);
+    cublasStatus_t status = make_layout(api, &entry->a, p->in_dtype, rows[0], columns[0],
+                                        entry->b_row ? entry->b_row : rows[0], l->batch, a_stride);
     if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->b, p->in_dtype, rows[1], columns[1], l->batch, b_stride);
+        status = make_layout(api, &entry->b, p->in_dtype, rows[1], columns[1], rows[1], l->batch,
+                             b_stride);
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-        status = make_layout(api, &entry->d, p->out_dtype, l->n, l->m, l->batch, d_stride);
+        status = make_layout(api, &entry->d, p->out_dtype, l->n, l->m, l->n, l->batch, d_stride);
     }
     return status;
 }
@@ -294,7 +297,7 @@ static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     PlanAlgo product = gemm_product(command);
     for (int i = 0; i < table->count; i++) {
         GemmEntry *known = table->entries[i];
-        if (plan_algo_same_product(&known->product, &product) &&
+        if (plan_algo_same_product(&known->product, &product) && known->b_row == command->b_row &&
             gemm_strides_equal(&known->apart, &command->apart)) {
             return known;
         }
@@ -302,6 +305,7 @@ static GemmEntry *find_or_make(GemmTable *table, const GemmCommand *command) {
     GemmEntry *entry = ARENA_NEW(table->arena, GemmEntry);
     *entry = (GemmEntry){.product = product,
                          .epilogue = command->epilogue,
+                         .b_row = command->b_row,
                          .apart = command->apart,
                          .bias = command->bias != NULL,
                          .aux = command->aux != NULL};

@@ -42,7 +42,7 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
                               .table = measure->context.attentions,
                               .arena = measure->arena,
                               .silent = true};
-    const AttentionCheck attention = {attention_choose, &choice};
+    const AttentionCheck attention = {.choose = attention_choose, .user = &choice};
     CudaEmitter emitter = {.list = list,
                            .state = measure->state,
                            .generated = kernel_cache_create(measure->arena),

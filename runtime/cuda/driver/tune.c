@@ -38,6 +38,8 @@ static OperandBytes measure_operands(const GemmCommand *command) {
     const GemmStrides *apart = &command->apart;
     int64_t before = l->batch - 1; /* of a batch: those before the last */
     bool joined = apart->d != 0;
+    int64_t b_rows = l->transpose_b ? l->n : l->k, b_width = l->transpose_b ? l->k : l->n;
+    int64_t b = command->b_row ? (b_rows - 1) * command->b_row + b_width : b_rows * b_width;
     bool scaled = command->scales_a.at;
     int64_t n_a = scaled ? gemm_count_scales(command, &command->scales_a) : 0;
     int64_t n_b = scaled ? gemm_count_scales(command, &command->scales_b) : 0;
@@ -45,8 +47,7 @@ static OperandBytes measure_operands(const GemmCommand *command) {
         .scales_a = tuner_operand_bytes(n_a, DTYPE_F32),
         .scales_b = tuner_operand_bytes(n_b, DTYPE_F32),
         .a = tuner_operand_bytes((joined ? 1 : l->batch) * l->m * l->k, command->in_dtype),
-        .b = tuner_operand_bytes(before * (joined ? apart->b : l->k * l->n) + l->k * l->n,
-                                 command->in_dtype),
+        .b = tuner_operand_bytes(before * (joined ? apart->b : l->k * l->n) + b, command->in_dtype),
         .d = tuner_operand_bytes(before * (joined ? apart->d : l->m * l->n) + l->m * l->n,
                                  command->out_dtype),
         .bias =
@@ -117,7 +118,7 @@ static bool add_products(Tuner *tuner, const Plan *plan, int stage, bool sums) {
                            .user = tuner->table,
                            .sums_bias = sums ? supports_epilogue : NULL,
                            .joins = supports_joined};
-    const AttentionCheck attention = {as_command, NULL};
+    const AttentionCheck attention = {.choose = as_command};
     bool fine = cuda_emit_stage(plan, stage, &check, &attention, arena, kernel_cache_create(arena),
                                 &list, tuner->diag);
     for (int i = 0; fine && i < list.count; i++) {

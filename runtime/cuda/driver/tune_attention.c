@@ -73,7 +73,8 @@ void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
     Attention *known = find_attention(tuner, &kind);
     if (!known) {
         Attention attention = {.kind = kind, .command = *command, .node = node};
-        attention.entry = attention_table_find(tuner->attention_table, command, &why);
+        attention.command.shape.gradient_row = 0; /* results lie by themselves here */
+        attention.entry = attention_table_find(tuner->attention_table, &attention.command, &why);
         if (!tuner->options->no_wgmma) {
             attention.own[ATTENTION_WGMMA] = attention_runs_wgmma(&tuner->device, &command->shape);
             attention.own[ATTENTION_JOINT] = attention_runs_joint(&tuner->device, command);
@@ -148,7 +149,7 @@ static AttentionKernels as_given(void *user, const AttentionCommand *command) {
 static bool bind_own(const Tuner *tuner, const Node *node, const AttentionCommand *command,
                      bool backward, AttentionKernels kernels, CommandList *out) {
     enum { MOST_INPUTS = 7 };
-    const AttentionCheck check = {as_given, &kernels};
+    const AttentionCheck check = {.choose = as_given, .user = &kernels};
     CudaEmitter emitter = {.list = out, .plan = tuner->plan, .attention = &check};
     void *in[MOST_INPUTS] = {(void *)command->q, (void *)command->k, (void *)command->v,
                              command->o,         command->lse,       (void *)command->d_o};

@@ -67,6 +67,9 @@ typedef struct AttentionBackwardArgs {
     const void *q, *k, *v, *o, *d_o;
     const float *lse;
     void *dq, *dk, *dv;
+    /* Numbers from a position's to the next's: as of q, k and v, or more, where those of others lie
+     * beside them. */
+    int32_t dq_row, dk_row, dv_row;
     float *lse2;  /* lse in base 2; infinite in the padding, so that its rows get no weights */
     float *delta; /* sum over head of o do; 0 in the padding */
     /* In one pass, else NULL: of each 64 rows that the keys of several blocks are seen by, the sum

@@ -51,30 +51,68 @@ struct QueryRows {
         int position = attention_position(s, row);
         return position * (s.kv_heads * s.group * s.head) + (row - position * s.group) * s.head;
     }
-    __device__ __forceinline__ int width(void) const { return s.head; }
+    __device__ __forceinline__ int width(void) const {
+        return s.head;
+    }
 };
 struct KeyRows {
     const AttentionSizes &s;
     __device__ __forceinline__ int operator()(int key) const {
         return key * (s.kv_heads * s.head);
     }
-    __device__ __forceinline__ int width(void) const { return s.head; }
+    __device__ __forceinline__ int width(void) const {
+        return s.head;
+    }
 };
-/* The same of what has a value's numbers: o and its gradient, and v and its. */
+/* The same of what has a value's numbers: o and its gradient, and v. */
 struct OutRows {
     const AttentionSizes &s;
     __device__ __forceinline__ int operator()(int row) const {
         int position = attention_position(s, row);
         return position * (s.kv_heads * s.group * s.values) + (row - position * s.group) * s.values;
     }
-    __device__ __forceinline__ int width(void) const { return s.values; }
+    __device__ __forceinline__ int width(void) const {
+        return s.values;
+    }
 };
 struct ValueRows {
     const AttentionSizes &s;
     __device__ __forceinline__ int operator()(int key) const {
         return key * (s.kv_heads * s.values);
     }
-    __device__ __forceinline__ int width(void) const { return s.values; }
+    __device__ __forceinline__ int width(void) const {
+        return s.values;
+    }
+};
+
+/* Where gradients go: `row` numbers from a position's to the next's. */
+struct QueryGradients {
+    const AttentionSizes &s;
+    int row;
+    __device__ __forceinline__ int operator()(int query) const {
+        int position = attention_position(s, query);
+        return position * row + (query - position * s.group) * s.head;
+    }
+    __device__ __forceinline__ int width(void) const {
+        return s.head;
+    }
+    __device__ __forceinline__ int64_t first(const AttentionPlace &p) const {
+        return (int64_t)p.batch * s.seq * row + p.head * s.group * s.head;
+    }
+};
+/* Of keys, or of values, `head` numbers each. */
+struct KeyGradients {
+    const AttentionSizes &s;
+    int row, head;
+    __device__ __forceinline__ int operator()(int key) const {
+        return key * row;
+    }
+    __device__ __forceinline__ int width(void) const {
+        return head;
+    }
+    __device__ __forceinline__ int64_t first(const AttentionPlace &p) const {
+        return (int64_t)p.batch * s.keys * row + p.head * head;
+    }
 };
 
 static __device__ __forceinline__ int64_t attention_first_query(const AttentionSizes &s,

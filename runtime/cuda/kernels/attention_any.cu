@@ -242,8 +242,9 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         add_product(dv, s, s.values, t.p, 1, SIDE + 1, t.d_o);
         add_product(dk, s, s.head, t.ds, 1, SIDE + 1, t.q);
     }
-    store_rows((T *)a.dk + key_at, KeyRows{s}, s.head, first_key, s.keys, dk, scale);
-    store_rows((T *)a.dv + value_at, ValueRows{s}, s.values, first_key, s.keys, dv, one);
+    const KeyGradients dk_rows = {s, a.dk_row, s.head}, dv_rows = {s, a.dv_row, s.values};
+    store_rows((T *)a.dk + dk_rows.first(place), dk_rows, s.head, first_key, s.keys, dk, scale);
+    store_rows((T *)a.dv + dv_rows.first(place), dv_rows, s.values, first_key, s.keys, dv, one);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_keys_f32(AttentionBackwardArgs a) {
@@ -283,7 +284,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         __syncthreads();
         add_product(dq, s, s.head, t.ds, SIDE + 1, 1, t.k);
     }
-    store_rows((T *)a.dq + at, QueryRows{s}, s.head, first_row, s.rows, dq, scale);
+    const QueryGradients dq_rows = {s, a.dq_row};
+    store_rows((T *)a.dq + dq_rows.first(place), dq_rows, s.head, first_row, s.rows, dq, scale);
 }
 
 KERNEL_FUNCTION __launch_bounds__(256, 1) attention_any_queries_f32(AttentionBackwardArgs a) {

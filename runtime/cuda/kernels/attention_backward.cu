@@ -185,17 +185,17 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     __syncwarp();
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
     const int in_tile = thread_anew() / 32 * WARP_KEYS, key = last.tile * BACKWARD_TILE + in_tile;
-    const int64_t at = attention_first_key(s, last);
+    const KeyGradients dk_rows = {s, a.dk_row, s.head}, dv_rows = {s, a.dv_row, s.head};
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
     tile_put<T, RowTile<HEAD>>(shared, in_tile, 0, dk, factors);
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
     tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
-    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared, in_tile, (T *)a.dk + at, KeyRows{s}, key,
-                                            s.keys);
-    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared + KEY_BYTES, in_tile, (T *)a.dv + at, KeyRows{s},
-                                            key, s.keys);
+    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared, in_tile, (T *)a.dk + dk_rows.first(last),
+                                            dk_rows, key, s.keys);
+    tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared + KEY_BYTES, in_tile,
+                                            (T *)a.dv + dv_rows.first(last), dv_rows, key, s.keys);
 }
 
 /* Heads over 64: eight warps, two of them for 16 MT keys. Each of the two computes the weights of
@@ -298,17 +298,18 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     /* Out through k and v, which nobody has read since the last barrier. */
     const AttentionPlace last = attention_place(s, renew((int)blockIdx.x), false);
     const int warp = thread_anew() / 32, key = last.tile * TILE + warp * OUT_KEYS;
-    const AttentionBase at = attention_key_base<Heads>(s, last);
+    const KeyGradients dk_rows = {s, a.dk_row, s.head},
+                       dv_rows = {s, a.dv_row, Heads::EVEN ? s.head : s.values};
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
     tile_put<T, RowTile<HEAD>, 2>(shared, warp / 2 * KEYS, warp % 2 * 2, dk, factors);
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
     tile_put<T, RowTile<VALUE>, 2>(shared + K_BYTES, warp / 2 * KEYS, warp % 2 * 2, dv, factors);
     __syncthreads();
-    tile_copy_out<RowTile<HEAD>, OUT_KEYS>(shared, warp * OUT_KEYS, (T *)a.dk + at.head, KeyRows{s},
-                                           key, s.keys);
-    tile_copy_out<RowTile<VALUE>, OUT_KEYS>(shared + K_BYTES, warp * OUT_KEYS, (T *)a.dv + at.value,
-                                            ValueRows{s}, key, s.keys);
+    tile_copy_out<RowTile<HEAD>, OUT_KEYS>(shared, warp * OUT_KEYS, (T *)a.dk + dk_rows.first(last),
+                                           dk_rows, key, s.keys);
+    tile_copy_out<RowTile<VALUE>, OUT_KEYS>(shared + K_BYTES, warp * OUT_KEYS,
+                                            (T *)a.dv + dv_rows.first(last), dv_rows, key, s.keys);
 }
 
 /* dS of a warp's 16 MT rows and KEYS keys, from scores and products with do. */
@@ -413,9 +414,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     __syncwarp();
     tile_put<T, RowTile<HEAD>>(shared, in_tile, 0, acc, factors);
     __syncwarp();
-    tile_copy_out<RowTile<HEAD>, WARP_ROWS>(
-        shared, in_tile, (T *)a.dq + attention_first_query(s, last), QueryRows{s},
-        last.tile * BACKWARD_TILE + in_tile, s.rows);
+    const QueryGradients dq_rows = {s, a.dq_row};
+    tile_copy_out<RowTile<HEAD>, WARP_ROWS>(shared, in_tile, (T *)a.dq + dq_rows.first(last),
+                                            dq_rows, last.tile * BACKWARD_TILE + in_tile, s.rows);
 }
 
 #define KEYS_KERNEL(name, threads, blocks, body)                                                   \

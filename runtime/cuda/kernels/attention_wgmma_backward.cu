@@ -173,8 +173,9 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const float scale[1][2] = {{s.scale, s.scale}};
     tile_put<T, OwnQueries>(shared, in_tile, 0, acc, scale);
     __syncwarp();
-    tile_copy_out<OwnQueries, 16>(shared, in_tile, (T *)a.dq + attention_first_query(s, last),
-                                  QueryRows{s}, last.tile * ATTENTION_TILE + in_tile, s.rows);
+    const QueryGradients dq_rows = {s, a.dq_row};
+    tile_copy_out<OwnQueries, 16>(shared, in_tile, (T *)a.dq + dq_rows.first(last), dq_rows,
+                                  last.tile * ATTENTION_TILE + in_tile, s.rows);
 }
 
 /* blocks: of attention_queries_* on a processor. */

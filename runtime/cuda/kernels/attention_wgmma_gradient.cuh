@@ -43,14 +43,16 @@ put_key_gradients(const AttentionBackwardArgs &a, int id, unsigned char *shared,
     const AttentionSizes &s = a.sizes;
     const AttentionPlace last = attention_place(s, renew(id), false);
     const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
-    const AttentionBase at = attention_key_base<Heads>(s, last);
+    const KeyGradients dk_rows = {s, a.dk_row, s.head},
+                       dv_rows = {s, a.dv_row, Heads::EVEN ? s.head : s.values};
     const float scale[1][2] = {{s.scale, s.scale}}, one[1][2] = {{1, 1}};
     tile_put<T, OwnKeys>(shared, in_tile, 0, dk, scale);
     tile_put<T, OwnValues>(shared + OwnKeys::BYTES, in_tile, 0, dv, one);
     __syncwarp();
-    tile_copy_out<OwnKeys, 16>(shared, in_tile, (T *)a.dk + at.head, KeyRows{s}, key, s.keys);
-    tile_copy_out<OwnValues, 16>(shared + OwnKeys::BYTES, in_tile, (T *)a.dv + at.value,
-                                 typename AttentionRows<Heads::EVEN>::Values{s}, key, s.keys);
+    tile_copy_out<OwnKeys, 16>(shared, in_tile, (T *)a.dk + dk_rows.first(last), dk_rows, key,
+                               s.keys);
+    tile_copy_out<OwnValues, 16>(shared + OwnKeys::BYTES, in_tile, (T *)a.dv + dv_rows.first(last),
+                                 dv_rows, key, s.keys);
 }
 
 #endif

@@ -26,15 +26,15 @@
 #include "runtime/cuda/kernels/turns.cuh"
 #include "runtime/cuda/kernels/warp_roles.cuh"
 
-/* Rows of queries from a column on. */
-struct QueryColumns {
-    const AttentionSizes &s;
+/* Rows of dq from a column on. */
+struct GradientColumns {
+    const QueryGradients &rows;
     int column;
     __device__ __forceinline__ int operator()(int row) const {
-        return QueryRows{s}(row) + column;
+        return rows(row) + column;
     }
     __device__ __forceinline__ int width(void) const {
-        return s.head - column;
+        return rows.width() - column;
     }
 };
 
@@ -269,9 +269,10 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
         }
         tile_put<T, Scores>(shared + Tiles::SCORES, in_tile, 0, dq, scale);
         __syncwarp();
-        tile_copy_out<Scores, 16, COLUMNS>(shared + Tiles::SCORES, in_tile,
-                                           (T *)a.dq + attention_query_base<Heads>(s, at).head,
-                                           QueryColumns{s, column}, row + in_tile % 64, s.rows);
+        const QueryGradients rows = {s, a.dq_row};
+        tile_copy_out<Scores, 16, COLUMNS>(
+            shared + Tiles::SCORES, in_tile, (T *)a.dq + rows.first(at),
+            GradientColumns{rows, column}, row + in_tile % 64, s.rows);
         __syncwarp();
     };
 
