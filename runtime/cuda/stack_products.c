@@ -186,33 +186,35 @@ static int find_part(const Stack *stack, const void *at) {
     return -1;
 }
 
-static int64_t part_bytes(const Stack *stack, int part) {
-    const GemmCommand *g = stack->parts[part].gemm;
-    return g->layout.m * g->layout.k * dtype_bytes(g->in_dtype);
-}
-
-/* `count` of `width` numbers, `apart` bytes from one to the next, from the part on: parts? */
-static bool are_parts(const Stack *stack, int part, int64_t count, int64_t width, int64_t apart) {
-    if (part < 0 || part + count > N_STACKED) return false;
-    for (int i = part; i < part + count; i++) {
-        if (stack->parts[i].gemm->layout.k != width) return false;
-        if (count > 1 && part_bytes(stack, i) != apart) return false;
+/* `count` of `width` numbers, `apart` bytes from one to the next, from `at` on: parts, and side by
+ * side equally far apart, too? Then *out_apart is how far, in numbers. */
+static bool are_parts(const Stack *stack, const void *at, int64_t count, int64_t width,
+                      int64_t apart, int64_t *out_apart) {
+    int64_t before = 0;
+    *out_apart = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int part = find_part(stack, (const char *)at + i * apart);
+        if (part < 0 || stack->parts[part].gemm->layout.k != width) return false;
+        int64_t column = stack->parts[part].column;
+        if (i > 1 && column - before != *out_apart) return false;
+        if (i > 0) *out_apart = column - before;
+        before = column;
     }
     return true;
 }
 
-/* Gradients of weights, of one or several at once: x^T dy. */
-static bool is_weight_gradient(const Stack *stack, const GemmCommand *g) {
+/* Gradients of weights, of one or several at once: x^T dy; perhaps with a bias's. */
+static bool is_weight_gradient(const Stack *stack, const GemmCommand *g, int64_t *out_apart) {
     const MatmulLayout *l = &g->layout;
     const GemmCommand *one = stack->parts[0].gemm;
     int64_t apart = g->apart.b * dtype_bytes(g->in_dtype);
     return l->transpose_a && !l->transpose_b && l->k == one->layout.m &&
-           g->in_dtype == one->in_dtype && g->epilogue == EPILOGUE_SUM && !g->scales_a.at &&
+           g->in_dtype == one->in_dtype && !gemm_has_gelu(g) && !g->scales_a.at &&
            (l->batch == 1 || g->apart.d) &&
-           are_parts(stack, find_part(stack, g->b), l->batch, l->n, apart);
+           are_parts(stack, g->b, l->batch, l->n, apart, out_apart);
 }
 
-static bool is_column_sum(const Stack *stack, const Command *command) {
+static bool is_column_sum(const Stack *stack, const Command *command, int64_t *out_apart) {
     static const KernelsByDtype COLUMNS = KERNELS_BY_DTYPE(reduce_columns);
     const GemmCommand *one = stack->parts[0].gemm;
     if (command->kind != COMMAND_LAUNCH || command->launch.generated ||
@@ -222,8 +224,7 @@ static bool is_column_sum(const Stack *stack, const Command *command) {
     const ReduceArgs *args = command->launch.args;
     return args->row_at.n_dims == 0 && args->run_at.n_dims == 1 && args->n_runs == one->layout.m &&
            args->run_at.stride[0] == args->width &&
-           are_parts(stack, find_part(stack, args->x), command->launch.grid.z, args->width,
-                     args->x_apart);
+           are_parts(stack, args->x, command->launch.grid.z, args->width, args->x_apart, out_apart);
 }
 
 /* Adds up what a sum before it has left in the workspace. */
@@ -236,6 +237,7 @@ static bool is_finish(const Command *command) {
 static int count_uses(const CommandList *list, const Stack *stack, int at) {
     const Command *command = &list->items[at];
     bool reads = false, is_part = false;
+    int64_t apart;
     if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return -1;
     for (int i = 0; i < N_STACKED; i++) is_part |= stack->parts[i].at == at;
     for (int k = 0; k < command->n_accesses; k++) {
@@ -251,11 +253,11 @@ static int count_uses(const CommandList *list, const Stack *stack, int at) {
         command->stream != list->items[stack->last].stream) {
         return -1;
     }
-    if (command->kind == COMMAND_GEMM && is_weight_gradient(stack, &command->gemm))
-        return (int)command->gemm.layout.batch;
-    if (is_column_sum(stack, command)) return (int)command->launch.grid.z;
+    if (command->kind == COMMAND_GEMM && is_weight_gradient(stack, &command->gemm, &apart))
+        return (int)command->gemm.layout.batch + (command->gemm.bias_grad != NULL);
+    if (is_column_sum(stack, command, &apart)) return (int)command->launch.grid.z;
     bool finishes = is_finish(command) && list->items[at - 1].info.node == command->info.node;
-    return finishes && is_column_sum(stack, &list->items[at - 1]) ? 0 : -1;
+    return finishes && is_column_sum(stack, &list->items[at - 1], &apart) ? 0 : -1;
 }
 
 /* Where the last of the readers stands, behind which the operands are gone; -1: one of them has no
@@ -382,16 +384,18 @@ static const char *part_place(const Stack *stack, const void *at) {
 }
 
 static void lay_out_reader(const Stack *stack, Command *command, Arena *arena) {
+    int64_t apart;
     if (command->kind == COMMAND_GEMM) {
         GemmCommand *g = &command->gemm;
+        is_weight_gradient(stack, g, &apart);
+        if (g->layout.batch > 1) g->apart.b = apart;
         g->b = part_place(stack, g->b);
         g->b_row = stack->row;
-        if (g->layout.batch > 1) g->apart.b = g->layout.n;
-    } else if (is_column_sum(stack, command)) {
+    } else if (is_column_sum(stack, command, &apart)) {
         ReduceArgs *args = ARENA_NEW(arena, ReduceArgs);
         *args = *(const ReduceArgs *)command->launch.args;
         args->x = part_place(stack, args->x);
-        args->x_apart = args->width * dtype_bytes(stack->parts[0].gemm->in_dtype);
+        args->x_apart = apart * dtype_bytes(stack->parts[0].gemm->in_dtype);
         args->run_at.stride[0] = stack->row;
         command->launch.args = args;
     }

@@ -77,7 +77,8 @@ static void run_gemm(const GemmCommand *gemm) {
     for (int64_t n = 0; gemm->bias_grad && n < l->n; n++) {
         double sum = 0;
         for (int64_t k = 0; k < l->k; k++) {
-            sum += (double)vec_get(gemm->b, gemm->in_dtype, k * l->n + n);
+            int64_t row = gemm->b_row ? gemm->b_row : l->n;
+            sum += (double)vec_get(gemm->b, gemm->in_dtype, k * row + n);
         }
         gemm->bias_grad[n] = (float)sum;
     }
@@ -143,7 +144,7 @@ bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int 
     const Graph *graph = reference->graph;
     Arena *arena = reference->arena;
     *run = (CudaKernelRun){.hooks = hooks ? *hooks : (CudaRunHooks){0}};
-    kernel_run_prepare(&run->base, reference, in_place);
+    kernel_run_prepare(&run->base, reference, in_place, run->hooks.together);
     run->state = gpu_run_alloc(sizeof(DeviceState));
     if (!run->state) exit(2);
     *run->state = (DeviceState){.seed = reference->seed,

@@ -26,6 +26,7 @@ typedef struct CudaRunHooks {
     struct KernelCache *generated;   /* for binders of generated kernels */
     const AttentionCheck *attention; /* NULL: own kernels, none on wgmma */
     bool own_products;               /* by own kernels */
+    bool together;                   /* KernelRun.together */
     int64_t most_workspace_bytes;    /* of a node that would have more; 0: any */
     bool (*launch_generated)(void *user, const LaunchCommand *launch, const char **out_why);
     /* All members' commands, by member. */

@@ -103,6 +103,25 @@ static int shared_operand(const KernelRun *run, const Node *node, int o) {
     return same ? i : -1;
 }
 
+static bool lies_with_others(const KernelRun *run, const Node *node, int output) {
+    return run->together && node->op == OP_ATTENTION_GRAD && output + 1 < node->n_outputs;
+}
+
+static int64_t output_bytes(const Graph *graph, const Node *node, int o) {
+    return type_local_bytes(&node->types[o], &node->shardings[o], &graph->mesh);
+}
+
+/* The last result's memory, with the others' behind it. */
+static void make_together(const Graph *graph, const Node *node, void **buffers) {
+    int64_t bytes = 0;
+    for (int o = 0; o < node->n_outputs; o++) bytes += output_bytes(graph, node, o);
+    char *at = new_buffer(bytes);
+    for (int o = node->n_outputs - 1; o >= 0; o--) {
+        buffers[o] = at;
+        at += output_bytes(graph, node, o);
+    }
+}
+
 static void make_buffers(KernelRun *run, KernelRank *rank) {
     const Graph *graph = run->reference->graph;
     rank->buffers = ARENA_ARRAY(run->reference->arena, void *, graph->n_nodes *MAX_OUTPUTS + 1);
@@ -110,6 +129,10 @@ static void make_buffers(KernelRun *run, KernelRank *rank) {
         Node *node = graph->nodes[n];
         for (int o = 0; o < node->n_outputs; o++) {
             int operand = shared_operand(run, node, o);
+            if (run->together && node->op == OP_ATTENTION_GRAD) {
+                make_together(graph, node, &rank->buffers[n * MAX_OUTPUTS]);
+                break;
+            }
             if (operand >= 0) {
                 Value from = node->inputs[operand];
                 int at = from.node->id * MAX_OUTPUTS + from.output;
@@ -117,8 +140,7 @@ static void make_buffers(KernelRun *run, KernelRank *rank) {
                 run->overwritten[at] = true;
                 continue;
             }
-            rank->buffers[n * MAX_OUTPUTS + o] =
-                new_buffer(type_local_bytes(&node->types[o], &node->shardings[o], &graph->mesh));
+            rank->buffers[n * MAX_OUTPUTS + o] = new_buffer(output_bytes(graph, node, o));
             if (OPS[node->op].flags & LEAF) fill_leaf(rank, node_value(node, o));
         }
     }
@@ -186,13 +208,14 @@ static void make_groups(KernelRun *run) {
     }
 }
 
-void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place) {
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place, bool together) {
     const Graph *graph = reference->graph;
     *run = (KernelRun){.reference = reference,
                        .state = {reference->seed, reference->step, reference->train,
                                  (float)reference->label_share},
                        .n_ranks = mesh_rank_count(&graph->mesh),
-                       .in_place = in_place};
+                       .in_place = in_place,
+                       .together = together};
     if (run->n_ranks > KERNEL_MAX_RANKS) BUG("%d ranks", run->n_ranks);
     run->overwritten = ARENA_ARRAY(reference->arena, bool, graph->n_nodes *MAX_OUTPUTS + 1);
     run->world = comm_world_create(run->n_ranks);
@@ -206,7 +229,7 @@ void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place
 
 bool kernel_run_create(KernelRun *run, const Reference *reference, int in_place, Diag *diag) {
     const Graph *graph = reference->graph;
-    kernel_run_prepare(run, reference, in_place);
+    kernel_run_prepare(run, reference, in_place, false);
     for (int r = 0; r < run->n_ranks; r++) {
         KernelRank *rank = &run->ranks[r];
         rank->products = gemm_plans_create();
@@ -247,7 +270,9 @@ void kernel_run_destroy(KernelRun *run) {
         gemm_plans_destroy(run->ranks[r].products);
         for (int n = 0; run->ranks[r].buffers && n < graph->n_nodes; n++) {
             for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
-                if (shared_operand(run, graph->nodes[n], o) >= 0) continue;
+                if (shared_operand(run, graph->nodes[n], o) >= 0 ||
+                    lies_with_others(run, graph->nodes[n], o))
+                    continue;
                 gpu_run_free(run->ranks[r].buffers[n * MAX_OUTPUTS + o]);
             }
         }

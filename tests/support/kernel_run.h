@@ -31,6 +31,7 @@ typedef struct KernelRun {
     int n_ranks;
     KernelRank ranks[KERNEL_MAX_RANKS];
     int in_place; /* output 0 of elementwise nodes lies in this operand where it may; -1: nowhere */
+    bool together;     /* attention's gradients lie one behind the other, dv first */
     bool *overwritten; /* values that lie in an operand which they replaced */
 } KernelRun;
 
@@ -49,7 +50,7 @@ double kernel_run_error(const KernelRun *run, Value value, double floor_abs, boo
 void kernel_run_set_leaf(KernelRun *run, Value leaf);
 
 /* For runs on other devices (cuda_kernel_run.h): all but the binding of kernels; */
-void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place);
+void kernel_run_prepare(KernelRun *run, const Reference *reference, int in_place, bool together);
 /* what a node's kernel is told, but for backend and workspace; */
 Binding kernel_run_binding(const KernelRun *run, const KernelRank *rank, Node *node, Diag *diag);
 /* and visit() for each element of the rank's shard; `whole` is -1 in the padding. */

@@ -96,7 +96,7 @@ static inline bool cuda_run_launches(CudaKernelRun *run) {
     bool good = true;
     for (int i = 0; good && i < run->lists[0].count; i++) {
         const Command *command = &run->lists[0].items[i];
-        if (command->launch.generated) continue;
+        if (command->kind == COMMAND_LAUNCH && command->launch.generated) continue;
         good = cuda_run_command(command, &run->hooks, &why);
         CHECK(good, "%s", why);
     }

@@ -1,0 +1,294 @@
+/* The gradient through q, k and v as one product: which are, and that everything then has the
+ * numbers that it had.
+ *
+ * Would catch: a gradient read where it no longer lies, weights in another order than the
+ * gradients, an addend left out or added twice, memory that something else uses by then, a reader
+ * that is not known, a copy of weights that are changed before they are used, launches that do not
+ * run at all.
+ */
+#include "runtime/cuda/codegen.h"
+#include "runtime/cuda/emit.h"
+#include "runtime/cuda/stack_products.h"
+#include "tests/support/gpu_run.h"
+#include "tests/unit/cuda_check.h"
+#include "tests/unit/train_fixture.h"
+
+/* What every case begins with: $ is the dtype; queries of @ heads for each key's. The gradients are
+ * %5 (dq), %5.1 and %5.2; %6 what q, k and v came from, %7 to %9 their weights, %10 what else is
+ * added. */
+#define POSITIONS "batch=2, seq=24"
+#define KEYS      "kv=2, head=8"
+#define QUERIES   "kv=2, group=@, head=8"
+static const char LEAVES[] =
+    "%0 = input() {name=\"\"} : $[" POSITIONS ", " QUERIES "]\n"
+    "%1 = input() {name=\"\"} : $[" POSITIONS ", " KEYS "]\n"
+    "%2 = input() {name=\"\"} : $[" POSITIONS ", " KEYS "]\n"
+    "%3 = input() {name=\"\"} : $[" POSITIONS ", " QUERIES "]\n"
+    "%4:2 = attention(%0, %1, %2) {seq=seq, head=head, causal=1, scale=0.35} : $[" POSITIONS
+    ", " QUERIES "], f32[" POSITIONS ", kv=2, group=@]\n"
+    "%5:3 = attention_grad(%0, %1, %2, %4, %4.1, %3) {seq=seq, head=head, causal=1, scale=0.35} : "
+    "$[" POSITIONS ", " QUERIES "], $[" POSITIONS ", " KEYS "], $[" POSITIONS ", " KEYS "]\n"
+    "%6 = input() {name=\"\"} : $[" POSITIONS ", model=24]\n"
+    "%7 = input() {name=\"\"} : $[model=24, " QUERIES "]\n"
+    "%8 = input() {name=\"\"} : $[model=24, " KEYS "]\n"
+    "%9 = input() {name=\"\"} : $[model=24, " KEYS "]\n"
+    "%10 = input() {name=\"\"} : $[" POSITIONS ", model=24]\n";
+#define X  "$[" POSITIONS ", model=24]\n"
+#define DV " = matmul(%5.2, %9) {over=[kv, head]} : " X
+#define DK " = matmul(%5.1, %8) {over=[kv, head]} : " X
+#define DQ " = matmul(%5, %7) {over=[kv, group, head]} : " X
+/* Of weights and biases. */
+#define WV    " = matmul(%6, %5.2) {over=[batch, seq], dtype=\"f32\"} : f32[model=24, " KEYS "]\n"
+#define WK    " = matmul(%6, %5.1) {over=[batch, seq], dtype=\"f32\"} : f32[model=24, " KEYS "]\n"
+#define WQ    " = matmul(%6, %5) {over=[batch, seq], dtype=\"f32\"} : f32[model=24, " QUERIES "]\n"
+#define BV    " = reduce_sum(%5.2) {over=[batch, seq], dtype=\"f32\"} : f32[" KEYS "]\n"
+#define BK    " = reduce_sum(%5.1) {over=[batch, seq], dtype=\"f32\"} : f32[" KEYS "]\n"
+#define BQ    " = reduce_sum(%5) {over=[batch, seq], dtype=\"f32\"} : f32[" QUERIES "]\n"
+#define SUM   "%14 = add(%11, %12) : " X "%15 = add(%14, %13) : " X
+#define CHAIN "%11" DV "%12" DK "%13" DQ SUM
+#define REST  "%16" WV "%17" WK "%18" WQ
+
+typedef struct Case {
+    const char *name, *nodes;
+    int sum; /* the node that has all of it */
+    bool stacked;
+    void (*change)(CudaKernelRun *run); /* of the commands, or NULL */
+    int64_t lacks;                      /* bytes of the room for weights */
+} Case;
+
+static Command *command_of(CudaKernelRun *run, int node) {
+    return &run->lists[0].items[run->first_command[0][node]];
+}
+
+static void add_access(CudaKernelRun *run, int at, int leaf, int output, bool write) {
+    Command *command = command_of(run, at);
+    Access *accesses = ARENA_ARRAY(run->base.reference->arena, Access, command->n_accesses + 1);
+    memcpy(accesses, command->accesses, sizeof(*accesses) * (size_t)command->n_accesses);
+    accesses[command->n_accesses++] =
+        access_to(run->base.ranks[0].buffers[leaf * MAX_OUTPUTS + output], 4, write);
+    command->accesses = accesses;
+}
+static void other_micro(CudaKernelRun *run) {
+    command_of(run, 18)->info.micro = 1;
+}
+static void other_stream(CudaKernelRun *run) {
+    command_of(run, 18)->stream = STREAM_DATA;
+}
+static void write_gradient(CudaKernelRun *run) {
+    add_access(run, 19, 5, 2, true);
+}
+static void write_weight(CudaKernelRun *run) {
+    add_access(run, 12, 9, 0, true);
+}
+static void read_gradient(CudaKernelRun *run) {
+    add_access(run, 19, 5, 1, false);
+}
+static void message_between(CudaKernelRun *run) {
+    command_of(run, 19)->kind = COMMAND_RECV;
+}
+static void with_gelu(CudaKernelRun *run) {
+    command_of(run, 11)->gemm.epilogue = EPILOGUE_GELU;
+}
+
+static const Case CASES[] = {
+    {"as in a transformer's block", CHAIN REST "%19" BV "%20" BK "%21" BQ, 15, true, NULL, 0},
+    {"each with its weight's and bias's",
+     "%11" DV "%12" DK "%13" BV "%14" WV "%15" BK "%16" WK "%17" BQ "%18" DQ
+     "%19 = add(%11, %12) : " X "%20 = add(%19, %18) : " X "%21" WQ,
+     20, true, NULL, 0},
+    {"in one fused sum",
+     "%11" DV "%12" DK "%13" DQ "%14 = fused(%11, %12, %13) {program=\"t0=add(i0,i1) "
+     "t1=add(t0,i2) -> t1\"} : " X "%15 = copy(%14) : " X REST,
+     14, true, NULL, 0},
+    {"q first", "%11" DQ "%12" DK "%13" DV SUM REST, 15, true, NULL, 0},
+    {"without other readers", CHAIN, 15, true, NULL, 0},
+    {"with what came past",
+     "%11" DV "%12" DK "%13" DQ "%14 = add(%10, %11) : " X "%15 = add(%14, %12) : " X
+     "%16 = add(%15, %13) : " X "%17" WV "%18" WK "%19" WQ,
+     16, true, NULL, 0},
+    /* What must be left alone. */
+    {"no room for the weights", CHAIN REST, 15, false, NULL, 2},
+    {"another reads a gradient", CHAIN REST "%19 = copy(%5.1) : $[" POSITIONS ", " KEYS "]\n", 15,
+     false, NULL, 0},
+    {"a gradient that is an output", CHAIN REST "output(%5) {name=\"dq\"}\n", 15, false, NULL, 0},
+    {"a sum on the way is read", CHAIN REST "%19 = copy(%14) : " X, 15, false, NULL, 0},
+    {"two are added up", "%11" DV "%12" DK "%13" DQ "%14 = add(%11, %12) : " X, 14, false, NULL, 0},
+    {"one is added twice",
+     "%11" DV "%12" DK "%13" DQ "%14 = add(%11, %12) : " X "%15 = add(%14, %13) : " X
+     "%16 = add(%15, %13) : " X,
+     16, false, NULL, 0},
+    {"a reader in another micro-batch", CHAIN REST, 15, false, other_micro, 0},
+    {"a reader on another stream", CHAIN REST, 15, false, other_stream, 0},
+    {"gradients are written over before all have read them",
+     CHAIN "%16" WV "%17" WK "%18 = copy(%6) : " X "%19 = copy(%6) : " X "%20" WQ, 15, false,
+     write_gradient, 0},
+    {"a weight changes before the last product",
+     "%11" DV "%12 = copy(%6) : " X "%13" DK "%14" DQ "%15 = add(%11, %13) : " X
+     "%16 = add(%15, %14) : " X,
+     16, false, write_weight, 0},
+    {"an unknown reader",
+     CHAIN "%16" WV "%17" WK "%18 = copy(%6) : " X "%19 = copy(%6) : " X "%20" WQ, 15, false,
+     read_gradient, 0},
+    {"a message in between",
+     CHAIN "%16" WV "%17" WK "%18 = copy(%6) : " X "%19 = copy(%6) : " X "%20" WQ, 15, false,
+     message_between, 0},
+    {"gelu of the first", CHAIN REST, 15, false, with_gelu, 0},
+};
+
+static void put_text(StrBuf *out, const char *text, const char *dtype, int group) {
+    for (; *text; text++) {
+        switch (*text) {
+        case '$': strbuf_put(out, dtype); break;
+        case '@': strbuf_printf(out, "%d", group); break;
+        default: strbuf_put_bytes(out, text, 1);
+        }
+    }
+}
+
+static int64_t weights_bytes(const CudaKernelRun *run) {
+    const Graph *graph = run->base.reference->graph;
+    int64_t bytes = 0;
+    for (int n = 7; n <= 9; n++) bytes += cuda_value_bytes(graph, node_value(graph->nodes[n], 0));
+    return bytes;
+}
+
+static int fold(CudaKernelRun *run, StackRoom room, Arena *arena) {
+    static const EpilogueCheck ALL = {NULL, NULL, NULL, NULL};
+    const Graph *graph = run->base.reference->graph;
+    cuda_fold_epilogues(&run->lists[0], graph, &ALL, arena);
+    return cuda_stack_products(&run->lists[0], graph, room, NULL, arena);
+}
+
+/* Everything that a command makes but the gradients themselves and sums on the way. */
+static void compare(const CudaKernelRun *stacked, const CudaKernelRun *apart, int sum,
+                    DType dtype) {
+    const Graph *graph = stacked->base.reference->graph;
+    for (int n = 11; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        const void *now = stacked->base.ranks[0].buffers[n * MAX_OUTPUTS];
+        const void *then = apart->base.ranks[0].buffers[n * MAX_OUTPUTS];
+        if (node->types[0].dtype == DTYPE_F32 && node->op != OP_ADD && node->op != OP_FUSED &&
+            !(node->op == OP_MATMUL && dtype == DTYPE_F32 && node->inputs[0].node->id == 5)) {
+            if (OPS[node->op].flags & EFFECT || node->op == OP_COPY) continue;
+            size_t bytes = (size_t)cuda_value_bytes(graph, node_value(node, 0));
+            CHECK(memcmp(now, then, bytes) == 0, "%%%d has other bits", n);
+        }
+        if (n != sum) continue;
+        double error = cuda_kernel_run_error(stacked, node_value(node, 0), 0, true);
+        double before = cuda_kernel_run_error(apart, node_value(node, 0), 0, true);
+        double allowed = dtype == DTYPE_F32 ? 3e-6 : 2e-2;
+        CHECK(error <= allowed && before <= allowed, "%%%d: error %.3g, before %.3g", n, error,
+              before);
+    }
+}
+
+static void check_case(const Case *c, const char *dtype, int group) {
+    CudaFixture f;
+    CudaKernelRun runs[2];
+    Arena *arena = arena_create();
+    CudaRunHooks hooks = {.generated = kernel_cache_create(arena), .together = true};
+    StrBuf text = strbuf_create();
+    put_text(&text, LEAVES, dtype, group);
+    put_text(&text, c->nodes, dtype, group);
+    check_begin(arena_printf(arena, "%s, %s, %d heads of queries a key's", c->name, dtype, group));
+    if (cuda_fixture_create(&f, NULL, text.text)) {
+        reference_run(f.reference);
+        for (int i = 0; i < 2; i++) {
+            bool bound = cuda_kernel_run_create(&runs[i], f.reference, -1, &hooks, f.diag);
+            CHECK(bound, "%s", diag_text(f.diag));
+            cuda_describe_commands(&runs[i], arena);
+            if (c->change) c->change(&runs[i]);
+        }
+        StackRoom room = {NULL, weights_bytes(&runs[0])}, none = {NULL, 0};
+        room.at = gpu_run_alloc((size_t)room.bytes);
+        room.bytes -= c->lacks;
+        int n_gone = fold(&runs[0], room, arena), n_kept = fold(&runs[1], none, arena);
+        CHECK(n_gone == (c->stacked ? 2 : 0) && n_kept == 0, "%d products gone, %d without room",
+              n_gone, n_kept);
+        if (c->stacked && cuda_run_launches(&runs[0]) && cuda_run_launches(&runs[1]))
+            compare(&runs[0], &runs[1], c->sum, (DType)dtype_find(dtype, (int)strlen(dtype)));
+        gpu_run_free(room.at);
+        for (int i = 0; i < 2; i++) cuda_kernel_run_destroy(&runs[i]);
+    }
+    check_end();
+    cuda_fixture_destroy(&f);
+    strbuf_destroy(&text);
+    arena_destroy(arena);
+}
+
+/* --- plans --- */
+
+typedef struct PlanCase {
+    const char *model;
+    DType precision;
+    Layout layout;
+    int n_settings;
+    ModelSetting settings[2];
+    bool stacked;
+} PlanCase;
+
+/* Where weights' gradients are made later, tasks are others; BERT's sums are of four, which products
+ * do not make one by one; q and k of Llama are turned before they are multiplied. */
+static const PlanCase PLANS[] = {
+    {"models/gpt.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
+    {"models/gpt.lua", DTYPE_F32, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
+    {"models/gpt.lua", DTYPE_BF16, {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
+    {"models/gpt.lua", DTYPE_BF16, {1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
+    {"models/gpt.lua", DTYPE_BF16, {1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 0, {{0}}, false},
+    {"models/bert.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
+    {"models/llama.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
+};
+
+static void count_in_plan(const PlanCase *c, const Run *run) {
+    static const uintptr_t BASE = (uintptr_t)1 << 32; /* never followed */
+    static const EpilogueCheck ALL = {NULL, NULL, NULL, NULL};
+    EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
+                         .staging = (const unsigned char *)(BASE / 4),
+                         .epilogues = &ALL};
+    RankContext rank = rank_context(run->plan, 0, run->arena);
+    CommandList list = {0};
+    int n_gradients = 0, n_stacked = 0;
+    rank_set_memory(&rank, (void *)BASE);
+    bool good =
+        emit_rank(&rank, &memory, EMIT_TRAIN, kernel_cache_create(run->arena), &list, run->diag);
+    CHECK(good, "%s", diag_text(run->diag));
+    for (int i = 0; i < list.count; i++) {
+        const Command *command = &list.items[i];
+        n_gradients += command->kind == COMMAND_LAUNCH && !command->launch.generated &&
+                       strncmp(KERNELS[command->launch.kernel].name, "attention_delta_", 16) == 0;
+        n_stacked += command->kind == COMMAND_GEMM &&
+                     command->gemm.b == rank.workspace + rank.parts.offset[WORKSPACE_WEIGHTS];
+    }
+    CHECK(n_gradients > 0 && n_stacked == (c->stacked ? n_gradients : 0),
+          "%d of %d gradients of attention", n_stacked, n_gradients);
+    command_list_release(&list);
+}
+
+static void test_plans(void) {
+    for (size_t i = 0; i < sizeof(PLANS) / sizeof(PLANS[0]); i++) {
+        const PlanCase *c = &PLANS[i];
+        Run run;
+        char name[128];
+        snprintf(name, sizeof(name), "%s, %s, t=%d d=%d p=%d, %s: one product%s", c->model,
+                 dtype_name(c->precision), c->layout.t, c->layout.d, c->layout.p,
+                 c->layout.schedule, c->stacked ? "" : " cannot be made");
+        check_begin(name);
+        bool planned = run_plan_for(&run, c->model, c->settings, c->n_settings, &c->layout, 8,
+                                    false, true, c->precision);
+        CHECK(planned, "%s", diag_text(run.diag));
+        if (planned) count_in_plan(c, &run);
+        run_close(&run);
+        check_end();
+    }
+}
+
+int main(void) {
+    if (cuda_check_missing()) return 0;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        check_case(&CASES[i], "bf16", 1);
+        check_case(&CASES[i], "f32", 1);
+        check_case(&CASES[i], "f16", 3);
+    }
+    test_plans();
+    return check_report();
+}
