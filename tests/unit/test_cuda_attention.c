@@ -601,6 +601,98 @@ static void test_far_documents(bool wgmma) {
     }
 }
 
+/* --- gradients side by side --- */
+
+enum { BESIDE = 8 }; /* numbers of a row that are nobody's */
+
+/* Where a gradient's numbers begin in a row of all three, and how many they are. */
+typedef struct Columns {
+    int first, count;
+} Columns;
+
+/* The launches of the gradient again, into rows of all three. `apart`: the results by themselves.
+ */
+static bool run_beside(const CudaKernelRun *run, const Columns columns[3], int row, char *out,
+                       void *const apart[3]) {
+    bool fine = true;
+    for (int i = run->first_command[0][5]; fine && i < run->first_command[0][6]; i++) {
+        Command command = run->lists[0].items[i];
+        AttentionBackwardArgs args = *(const AttentionBackwardArgs *)command.launch.args;
+        const char *why = "";
+        void **to[3] = {&args.dq, &args.dk, &args.dv};
+        int32_t *rows[3] = {&args.dq_row, &args.dk_row, &args.dv_row};
+        DType dtype = run->base.reference->graph->nodes[5]->types[0].dtype;
+        for (int o = 0; o < 3; o++) {
+            int64_t position = ((char *)*to[o] - (char *)apart[o]) / dtype_bytes(dtype) / *rows[o];
+            *to[o] = out + (position * row + columns[o].first) * dtype_bytes(dtype);
+            *rows[o] = row;
+        }
+        command.launch.args = &args;
+        fine = cuda_run_command(&command, &run->hooks, &why);
+        CHECK(fine, "%s", why);
+    }
+    return fine;
+}
+
+static void check_rows(const CudaKernelRun *run, const Shape *s) {
+    enum { UNTOUCHED = 0x5a };
+    const Node *node = run->base.reference->graph->nodes[5];
+    void *const *apart = &run->base.ranks[0].buffers[5 * MAX_OUTPUTS];
+    int keys = s->kv_heads * s->head, values = s->kv_heads * (s->values ? s->values : s->head);
+    Columns columns[3] = {{values + keys, s->group * keys}, {values, keys}, {0, values}};
+    int row = columns[0].first + columns[0].count + BESIDE, n_rows = s->batch * s->seq;
+    size_t size = (size_t)dtype_bytes(node->types[0].dtype), bytes = (size_t)(n_rows * row) * size;
+    char *out = gpu_run_alloc(bytes);
+    if (!out) exit(2);
+    memset(out, UNTOUCHED, bytes);
+    bool ran = run_beside(run, columns, row, out, apart);
+    for (int i = 0; ran && i < n_rows; i++) {
+        const char *at = out + (size_t)(i * row) * size;
+        for (int o = 0; o < 3; o++) {
+            size_t width = (size_t)columns[o].count * size;
+            CHECK(memcmp(at + (size_t)columns[o].first * size,
+                         (const char *)apart[o] + (size_t)i * width, width) == 0,
+                  "position %d, result %d: other bits", i, o);
+        }
+        for (size_t k = (size_t)(row - BESIDE) * size; k < (size_t)row * size; k++)
+            CHECK(at[k] == UNTOUCHED, "position %d: written beside", i);
+    }
+    gpu_run_free(out);
+}
+
+/* Each set of kernels; of what goes in one pass, parts of the batch. */
+static void test_side_by_side(const CudaRunHooks *hooks, const char *with) {
+    static const Shape SHAPES[] = {
+        {2, 70, 2, 2, 32, true, 0, DTYPE_BF16, 0, 0, 0},
+        {3, 140, 1, 2, 64, true, 0, DTYPE_F16, 0, 0, 0},
+        {2, 140, 1, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 70, 2, 1, 192, true, 0, DTYPE_BF16, 0, 0, 128},
+        {1, 70, 1, 1, 256, true, 0, DTYPE_F16, 0, 0, 0},
+        {2, 33, 2, 3, 13, true, 0, DTYPE_F32, 0, 0, 20},
+        {2, 33, 2, 1, 12, false, 0, DTYPE_BF16, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
+        const Shape *s = &SHAPES[i];
+        CudaFixture f;
+        CudaKernelRun run;
+        if (hooks->attention && !has_wgmma(s)) continue;
+        Arena *arena = arena_create();
+        check_begin(arena_printf(arena, "gradients side by side, seq %d, head %d, %s%s", s->seq,
+                                 s->head, dtype_name(s->dtype), with));
+        if (cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", "", ""))) {
+            bool bound = cuda_kernel_run_create(&run, f.reference, -1, hooks, f.diag);
+            CHECK(bound, "%s", diag_text(f.diag));
+            bool good = bound && cuda_kernel_run_step(&run);
+            CHECK(good, "%s", cuda_kernel_run_reason(&run));
+            if (good) check_rows(&run, s);
+            cuda_kernel_run_destroy(&run);
+        }
+        check_end();
+        cuda_fixture_destroy(&f);
+        arena_destroy(arena);
+    }
+}
+
 /* A q without the axis `group` is a group of one. */
 static void test_without_group(void) {
     check_begin("queries without group");
@@ -636,10 +728,16 @@ int main(void) {
         test_documents(wgmma);
         test_wrong_documents(wgmma);
         test_far_documents(wgmma);
+        test_side_by_side(&HOOKS[wgmma], ON_WGMMA[wgmma]);
     }
     if (gpu_run_has_wgmma()) {
         test_joint();
         test_not_joint();
+        CudaRunHooks small = JOINT;
+        small.most_workspace_bytes =
+            256 * 8 * 2 + 128 * 64 * 4 * 2 + 256; /* a row of heads of 64 */
+        test_side_by_side(&JOINT, ", in one pass");
+        test_side_by_side(&small, ", in one pass, in parts");
     }
     test_all_ran();
     return check_report();

@@ -201,19 +201,24 @@ static void check_room(const Bench *b, const AttentionEntry *entry) {
           (long long)room);
 }
 
-static bool run(Bench *b, bool backward) {
-    AttentionCommand command = make_command(b, backward);
+static bool run_command(Bench *b, const AttentionCommand *command) {
     const char *why;
-    const AttentionEntry *entry = attention_table_find(b->table, &command, &why);
+    bool backward = command->shape.backward;
+    const AttentionEntry *entry = attention_table_find(b->table, command, &why);
     CHECK(entry, "%s: %s", backward ? "backward" : "forward", why);
     if (!entry) return false;
     if (backward) check_room(b, entry);
     bool fine =
-        attention_check(b->table, attention_issue(b->table, entry, &command, b->stream), b->diag);
+        attention_check(b->table, attention_issue(b->table, entry, command, b->stream), b->diag);
     fine = fine && cuda_check(b->device.api, b->device.api->cudaStreamSynchronize(b->stream),
                               b->diag, "attention");
     CHECK(fine, "%s", diag_text(b->diag));
     return fine;
+}
+
+static bool run(Bench *b, bool backward) {
+    AttentionCommand command = make_command(b, backward);
+    return run_command(b, &command);
 }
 
 static void *download(const Bench *b, int tensor) {
@@ -274,6 +279,47 @@ static void check_parts(Bench *b) {
     for (int t = DQ; t <= DV; t++) compare(b, t);
 }
 
+/* The gradients of a position in one row, of which the last numbers are nobody's. */
+static void check_side_by_side(Bench *b) {
+    enum { BESIDE = 8, UNTOUCHED = 0x5a };
+    const Shape *s = b->shape;
+    const CuApi *api = b->device.api;
+    int64_t key = (int64_t)s->kv_heads * s->head,
+            value = (int64_t)s->kv_heads * (s->values ? s->values : s->head);
+    int64_t width[] = {s->group * key, key, value}, first[] = {value + key, value, 0};
+    int64_t row = first[0] + width[0] + BESIDE, n_rows = (int64_t)s->batch * s->seq;
+    size_t bytes = (size_t)(n_rows * row) * 2;
+    AttentionCommand command = make_command(b, true);
+    uint16_t *host = arena_alloc(b->arena, bytes);
+    void *memory = NULL;
+    memset(host, UNTOUCHED, bytes);
+    bool fine = api->cudaMalloc(&memory, bytes) == cudaSuccess &&
+                api->cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
+                api->cudaDeviceSynchronize() == cudaSuccess;
+    CHECK(fine, "no memory");
+    command.shape.gradient_row = row;
+    command.dq = (uint16_t *)memory + first[0];
+    command.dk = (uint16_t *)memory + first[1];
+    command.dv = (uint16_t *)memory + first[2];
+    fine = fine && run_command(b, &command) &&
+           api->cudaMemcpy(host, memory, bytes, cudaMemcpyDeviceToHost) == cudaSuccess;
+    for (int t = DQ; fine && t <= DV; t++) {
+        uint16_t *packed = arena_alloc(b->arena, bytes_of(b, t));
+        for (int64_t i = 0; i < n_rows; i++)
+            memcpy(packed + i * width[t - DQ], host + i * row + first[t - DQ],
+                   (size_t)width[t - DQ] * 2);
+        CHECK(api->cudaMemcpy(b->memory[t], packed, bytes_of(b, t), cudaMemcpyHostToDevice) ==
+                  cudaSuccess,
+              "a copy");
+        compare(b, t);
+    }
+    for (int64_t i = 0; fine && i < n_rows; i++) {
+        for (int64_t k = row - BESIDE; k < row; k++)
+            CHECK(host[i * row + k] == (UNTOUCHED << 8 | UNTOUCHED), "written beside");
+    }
+    api->cudaFree(memory);
+}
+
 static void check_shape(const Shape *s) {
     Bench b;
     char name[160];
@@ -290,7 +336,11 @@ static void check_shape(const Shape *s) {
         for (int t = O; again && t <= DV; t++) {
             CHECK(memcmp(first[t], download(&b, t), bytes_of(&b, t)) == 0, "other bits again");
         }
-        if (again && s->batch * s->kv_heads > 1) check_parts(&b);
+        if (again) check_side_by_side(&b);
+        if (again && s->batch * s->kv_heads > 1) {
+            check_parts(&b);
+            check_side_by_side(&b); /* in parts */
+        }
     }
     close_bench(&b);
     check_end();
@@ -304,6 +354,7 @@ static void test_shapes(void) {
         {1, 128, 2, 1, 128, false, 0.09f, DTYPE_BF16, 0, 0},
         {1, 33, 1, 2, 32, true, 3, DTYPE_BF16, 0, 0},
         {1, 16, 2, 1, 8, true, 0.2f, DTYPE_BF16, 0, 0},
+        {3, 8, 2, 2, 8, true, 0.35f, DTYPE_BF16, 0, 0},
         {2, 7, 2, 1, 16, true, 0.25f, DTYPE_F16, 0, 0},
         {2, 13, 1, 3, 64, true, 0.125f, DTYPE_F16, 0, 0},
         {2, 13, 1, 3, 16, true, 0.25f, DTYPE_BF16, 4, 0},
