@@ -28,6 +28,21 @@ typedef struct Stack {
     const char *made[N_STACKED]; /* where it puts dq, dk, dv */
 } Stack;
 
+/* Is the command at that place one of the three? */
+static bool is_part(const Stack *stack, int at) {
+    bool found = false;
+    for (int i = 0; i < N_STACKED; i++) found |= stack->parts[i].at == at;
+    return found;
+}
+
+/* Where the first of the three stands. */
+static int find_begin(const Stack *stack) {
+    int begin = stack->last;
+    for (int i = 0; i < N_STACKED; i++)
+        if (stack->parts[i].at < begin) begin = stack->parts[i].at;
+    return begin;
+}
+
 /* --- the chain of products --- */
 
 static bool is_link(const Command *command) {
@@ -143,9 +158,7 @@ static bool may_lay_out(const Stack *stack, const Command *command, const Attent
 }
 
 static bool find_maker(const CommandList *list, const AttentionCheck *check, Stack *stack) {
-    int begin = stack->last, at;
-    for (int i = 0; i < N_STACKED; i++)
-        if (stack->parts[i].at < begin) begin = stack->parts[i].at;
+    int begin = find_begin(stack), at;
     for (at = begin - 1; at >= 0 && begin - at <= MOST_BETWEEN; at--) {
         const CommandInfo *info = &list->items[at].info;
         if (info->node && info->node->op == OP_ATTENTION_GRAD &&
@@ -236,19 +249,18 @@ static bool is_finish(const Command *command) {
 /* How many of the graph's uses a command is; -1: it reads or writes what it must not. */
 static int count_uses(const CommandList *list, const Stack *stack, int at) {
     const Command *command = &list->items[at];
-    bool reads = false, is_part = false;
+    bool reads = false, part = is_part(stack, at);
     int64_t apart;
     if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return -1;
-    for (int i = 0; i < N_STACKED; i++) is_part |= stack->parts[i].at == at;
     for (int k = 0; k < command->n_accesses; k++) {
         const Access *access = &command->accesses[k];
         if (!access_overlaps(access, &stack->memory)) continue;
         /* Sums on the way are stored no more. */
-        if (access->write && !(is_part && at != stack->last)) return -1;
+        if (access->write && !(part && at != stack->last)) return -1;
         reads |= !access->write;
     }
     if (!reads) return 0;
-    if (is_part) return 1;
+    if (part) return 1;
     if (!command_same_task(&command->info, &list->items[stack->last].info) ||
         command->stream != list->items[stack->last].stream) {
         return -1;
@@ -272,8 +284,9 @@ static int find_last_reader(const CommandList *list, const int *uses, const Stac
         /* A sum ends with its second launch. */
         if (left == 0 && i >= stack->last &&
             !(i + 1 < list->count && is_finish(&list->items[i + 1]) &&
-              list->items[i + 1].info.node == list->items[i].info.node))
+              list->items[i + 1].info.node == list->items[i].info.node)) {
             return i;
+        }
     }
     return -1;
 }
@@ -282,9 +295,8 @@ static int find_last_reader(const CommandList *list, const int *uses, const Stac
  */
 static bool stays(const CommandList *list, const Stack *stack, int from, const Access *read) {
     for (int k = from; k < stack->last; k++) {
-        bool is_part = false;
-        for (int p = 0; p < N_STACKED; p++) is_part |= stack->parts[p].at == k;
-        if (!is_part && !command_list_leaves_alone(list, k, k + 1, read, true)) return false;
+        if (!is_part(stack, k) && !command_list_leaves_alone(list, k, k + 1, read, true))
+            return false;
     }
     return true;
 }
@@ -310,12 +322,9 @@ static bool is_sound(const CommandList *list, const Stack *stack, StackRoom room
     }
     if (!stack->addend) return true;
     Access c = gemm_range(stack->addend, l->m, l->n, last->out_dtype, false);
-    int first = stack->last;
-    for (int i = 0; i < N_STACKED; i++)
-        if (stack->parts[i].at < first) first = stack->parts[i].at;
     return (stack->addend == last->d || !access_overlaps(&d, &c)) &&
            !access_overlaps(&c, &packed) && !access_overlaps(&c, &stack->memory) &&
-           stays(list, stack, first, &c);
+           stays(list, stack, find_begin(stack), &c);
 }
 
 /* --- rewriting --- */
@@ -491,9 +500,7 @@ static void lay_out_all(CommandList *list, const Stack *stack, int last_reader, 
     Widened last = {0};
     for (int i = stack->first; i <= last_reader; i++) {
         Command *command = &list->items[i];
-        bool is_part = false;
-        for (int p = 0; p < N_STACKED; p++) is_part |= stack->parts[p].at == i;
-        if (is_part || !touches(stack, command)) continue;
+        if (is_part(stack, i) || !touches(stack, command)) continue;
         if (i < stack->end) {
             lay_out_maker(stack, command, arena);
         } else {
