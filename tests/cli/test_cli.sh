@@ -51,6 +51,7 @@ fp8=($model --set size=124m --set layers=1 --precision fp8)
 works 'fp8 on tensor cores' '18 products on tensor cores' plan "${fp8[@]}" --device cuda -o "$folder/tensor.plan"
 works 'is proved' 'is sound' check "$folder/tensor.plan"
 works 'and shown' '"tensor_cores": 18' show "$folder/tensor.plan" --json
+head -c 6000 "$0" >"$folder/few.txt"
 parts=($model --set layers=2 --set vocab=4096)
 works 'logits in parts' 'logits of 1/12 of the positions at a time' \
     plan "${parts[@]}" --loss-parts 12 -o "$folder/parts.plan"
@@ -59,7 +60,7 @@ works 'twice' 'logits of 1/2 of the positions at a time, again in the backward' 
 works 'are proved' 'is sound' check "$folder/parts.plan"
 works 'and shown' '"loss_parts": 12' show "$folder/parts.plan" --json
 works 'and trained with' 'done ' train "$folder/parts.plan" --data "$0" --steps 2 --save "$folder/parts.safetensors"
-works 'and evaluated' 'perplexity' evaluate "$folder/parts.plan" --data "$0" --load "$folder/parts.safetensors"
+works 'and evaluated' 'perplexity' evaluate "$folder/parts.plan" --data "$folder/few.txt" --load "$folder/parts.safetensors"
 works 'weights are as ever' 'a' generate "${parts[@]}" --load "$folder/parts.safetensors" --prompt a --length 3
 fails 'generate from parts' 2 'generate: the plan never has all logits, as with --loss-parts or --lanes; one without has' \
     generate "$folder/parts.plan" --load "$folder/parts.safetensors" --prompt a
@@ -71,7 +72,7 @@ works 'lanes' '4 micro-batches of 4 sequences in 2 lanes' plan "${lanes[@]}" --l
 works 'are proved' 'is sound' check "$folder/lanes.plan"
 works 'and shown' '"lanes": 2' show "$folder/lanes.plan" --json
 works 'and trained with' 'done ' train "$folder/lanes.plan" --data "$0" --steps 2 --save "$folder/lanes.safetensors"
-works 'and evaluated' 'perplexity' evaluate "$folder/lanes.plan" --data "$0" --load "$folder/lanes.safetensors"
+works 'and evaluated' 'perplexity' evaluate "$folder/lanes.plan" --data "$folder/few.txt" --load "$folder/lanes.safetensors"
 works 'their weights are as ever' 'a' generate $model --set layers=2 --load "$folder/lanes.safetensors" --prompt a --length 3
 fails 'generate in lanes' 2 'generate: the plan never has all logits, as with --loss-parts or --lanes' \
     generate "$folder/lanes.plan" --load "$folder/lanes.safetensors" --prompt a

@@ -28,11 +28,10 @@ static inline uint64_t of_f64(double x) {
     return bits;
 }
 
+/* Exponents are 112 larger in f32; those of subnormal numbers, too, once they are normal. */
 static float widen_f16(uint16_t bits) {
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    float x = exponent == 31  ? (fraction ? NAN : INFINITY)
-              : exponent == 0 ? ldexpf((float)fraction, -24)
-                              : ldexpf((float)(fraction + 1024), exponent - 25);
+    float x = f32_of((uint32_t)(bits & 0x7fff) << 13) * 0x1p112f;
+    if ((bits & 0x7c00) == 0x7c00) x = bits & 1023 ? NAN : INFINITY;
     return bits & 0x8000 ? -x : x;
 }
 

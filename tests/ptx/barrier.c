@@ -9,13 +9,6 @@
 
 #include <string.h>
 
-bool comes_before(const Warp *w, int lane, uint16_t thread, uint32_t epoch) {
-    const int other = thread - 1;
-    if (!thread || other == w->number * WARP + lane) return true;
-    if (other / WARP == w->number) return epoch < w->epoch;
-    return w->seen[other / WARP] >= epoch;
-}
-
 static void see(uint32_t to[MOST_WARPS], const uint32_t from[MOST_WARPS]) {
     for (int k = 0; k < MOST_WARPS; k++) to[k] = to[k] < from[k] ? from[k] : to[k];
 }

@@ -87,7 +87,7 @@ typedef struct Machine {
     int n_warps;
     unsigned char *shared;
     Shadow *shadow;  /* [shared_bytes / SHADOW_BYTES] */
-    LastRead *reads; /* [the same][n_warps] */
+    LastRead *reads; /* [n_warps][the same] */
     Barrier barriers[MOST_BARRIERS];
     uint32_t shared_bytes;
     bool failed;
@@ -108,8 +108,8 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 
-/* Of two bytes, by a lane, or SEVERAL. */
-void note_read(Machine *m, const Warp *w, uint32_t at, int lane);
+/* Of the bytes from `at` to `end`, by a lane, or SEVERAL. */
+void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane);
 
 /* barrier.c: a warp's lanes come to a barrier of the block; false: failed. */
 bool barrier_come(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
@@ -117,13 +117,24 @@ void barriers_begin(Machine *m);
 void barriers_report_stuck(Machine *m);
 void barriers_check_end(Machine *m);
 /* Whether what another thread did in an epoch of its warp comes before what this lane does now. */
-bool comes_before(const Warp *w, int lane, uint16_t thread, uint32_t epoch);
+static inline bool comes_before(const Warp *w, int lane, uint16_t thread, uint32_t epoch) {
+    const int other = thread - 1;
+    if (!thread || other == w->number * WARP + lane) return true;
+    if (other / WARP == w->number) return epoch < w->epoch;
+    return w->seen[other / WARP] >= epoch;
+}
 
 /* tensor.c: mma, ldmatrix, stmatrix, wgmma. */
 bool tensor_run(Machine *m, Warp *w, const Instruction *i);
 
-/* run.c: an operand of a lane; what a register becomes. */
+/* run.c: an operand of a lane. */
 uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, int lane);
-void warp_set(Warp *w, int reg, int lane, uint64_t value);
+
+/* What a register becomes. */
+static inline void warp_set(Warp *w, int reg, int lane, uint64_t value) {
+    w->registers[reg][lane] = value;
+    w->defined[reg] |= 1u << lane;
+    w->touched[reg] = w->n_done;
+}
 
 #endif

@@ -31,14 +31,17 @@ bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t a
                          "reads shared memory at %u while thread %d writes it: no barrier between",
                          at, s->writer - 1);
         if (m->failed) return false;
-        note_read(m, w, at + (uint32_t)(k * SHADOW_BYTES), lane);
     }
+    note_reads(m, w, at, at + (uint32_t)bytes, lane);
     return true;
 }
 
-void note_read(Machine *m, const Warp *w, uint32_t at, int lane) {
-    Shadow *s = &m->shadow[at / SHADOW_BYTES];
-    LastRead *last = &m->reads[at / SHADOW_BYTES * (uint32_t)m->n_warps + (uint32_t)w->number];
+/* Of a warp, by cell: those of one access, or of a tile, lie one behind the other. */
+static LastRead *last_reads(const Machine *m, int warp) {
+    return &m->reads[(size_t)warp * (m->shared_bytes / SHADOW_BYTES + 1)];
+}
+
+static inline void note_cell(const Warp *w, Shadow *s, LastRead *last, int lane) {
     const uint32_t bit = 1u << w->number;
     bool again = s->readers & bit && last->epoch == w->epoch;
     *last =
@@ -46,12 +49,18 @@ void note_read(Machine *m, const Warp *w, uint32_t at, int lane) {
     s->readers |= bit;
 }
 
+void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane) {
+    Shadow *s = &m->shadow[at / SHADOW_BYTES];
+    LastRead *last = &last_reads(m, w->number)[at / SHADOW_BYTES];
+    for (; at < end; at += SHADOW_BYTES) note_cell(w, s++, last++, lane);
+}
+
 /* A thread that read the two bytes at `cell` and does not come before this lane's writing, or -1.
  */
 static int find_reader(const Machine *m, const Warp *w, int lane, uint32_t cell) {
     for (uint32_t left = m->shadow[cell].readers; left; left &= left - 1) {
         int other = __builtin_ctz(left);
-        const LastRead *last = &m->reads[cell * (uint32_t)m->n_warps + (uint32_t)other];
+        const LastRead *last = &last_reads(m, other)[cell];
         bool before = other == w->number ? last->epoch < w->epoch || last->lane == lane
                                          : w->seen[other] >= last->epoch;
         if (!before) return other * WARP + (last->lane == SEVERAL ? 0 : last->lane);
@@ -100,9 +109,19 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
 
 /* --- ld, st, atom, red --- */
 
+/* memcpy of 1, 2, 4 or 8 bytes: a move each where the compiler knows how many. */
+static inline void copy_element(void *to, const void *from, int bytes) {
+    switch (bytes) {
+    case 1: memcpy(to, from, 1); break;
+    case 2: memcpy(to, from, 2); break;
+    case 4: memcpy(to, from, 4); break;
+    default: memcpy(to, from, 8); break;
+    }
+}
+
 static uint64_t element_of(const unsigned char *from, int bytes, char kind) {
     uint64_t value = 0;
-    memcpy(&value, from, (size_t)bytes);
+    copy_element(&value, from, bytes);
     if (kind == 's' && bytes < 4 && value >> (bytes * 8 - 1)) value |= ~0ull << bytes * 8;
     return bytes < 4 && kind == 's' ? (uint32_t)value : value;
 }
@@ -177,7 +196,7 @@ static bool store(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
             } else {
                 value = warp_operand(m, w, values, lane);
             }
-            memcpy(to + k * bytes, &value, (size_t)bytes);
+            copy_element(to + k * bytes, &value, bytes);
         }
     }
     return true;

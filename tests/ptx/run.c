@@ -55,12 +55,6 @@ uint64_t warp_operand(const Machine *m, const Warp *w, const Operand *operand, i
     }
 }
 
-void warp_set(Warp *w, int reg, int lane, uint64_t value) {
-    w->registers[reg][lane] = value;
-    w->defined[reg] |= 1u << lane;
-    w->touched[reg] = w->n_done;
-}
-
 /* All lanes of an operand, in `room` if they are not a register's. */
 static const uint64_t *operand_lanes(const Machine *m, const Warp *w, const Operand *operand,
                                      uint64_t room[WARP]) {

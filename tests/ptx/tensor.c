@@ -136,11 +136,33 @@ static uint32_t element_place(uint64_t matrix, int r, int k, bool by_k) {
     return at ^ (at >> 7 & 7) << 4;
 }
 
-static float tile_element(const Machine *m, const Tile *tile, uint64_t matrix, int r, int k,
-                          bool by_k) {
-    uint16_t bits;
-    memcpy(&bits, m->shared + element_place(matrix, r, k, by_k), 2);
-    return ptx_widen(bits, tile->bf16);
+enum { CHUNK = 8 }; /* elements one behind the other: what the swizzle moves is 16 bytes */
+
+/* [n][16] of a matrix's rows from `first` on, or by k, [16][stride]. */
+static void gather_tile(const Machine *m, const Tile *tile, uint64_t matrix, bool by_k, int first,
+                        int n, bool transposed, float *out, int stride) {
+    for (int r = 0; r < n; r += by_k ? CHUNK : 1) {
+        for (int k = 0; k < 16; k += by_k ? 1 : CHUNK) {
+            uint16_t bits[CHUNK];
+            memcpy(bits, m->shared + element_place(matrix, first + r, k, by_k), sizeof bits);
+            for (int e = 0; e < CHUNK; e++) {
+                int row = by_k ? r + e : r, column = by_k ? k : k + e;
+                out[transposed ? column * stride + row : row * stride + column] =
+                    ptx_widen(bits[e], tile->bf16);
+            }
+        }
+    }
+}
+
+/* NULL, or what is wrong about two bytes that a product reads. */
+static const char *defect_of(const Machine *m, const Warp *w, const Shadow *s) {
+    if (!s->writer) return "nothing wrote it";
+    if (s->pending) return "a copy to it is under way";
+    const Warp *writer = &m->warps[(s->writer - 1) / WARP];
+    if (w->seen[(s->writer - 1) / WARP] < s->written) return "no barrier since it was written";
+    if (writer->handed[(s->writer - 1) % WARP] <= s->handed)
+        return "its writer had no proxy fence since";
+    return NULL;
 }
 
 /* What a tile reads lies within shared memory, is complete, handed over, and behind a barrier. */
@@ -151,24 +173,18 @@ static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads
         return machine_fail(m, w, i, -1, "descriptor %#llx: no 128-byte swizzle, or misaligned",
                             (unsigned long long)matrix),
                false;
-    for (int r = 0; r < rows; r++) {
-        for (int k = 0; k < 16; k++) {
-            uint32_t at = element_place(matrix, r, k, by_k);
-            if (at + 2 > m->shared_bytes)
-                return machine_fail(m, w, i, -1, "a tile at %u is beyond shared memory", at), false;
-            const Shadow *s = &m->shadow[at / SHADOW_BYTES];
-            const char *why = NULL;
-            if (!s->writer)
-                why = "nothing wrote it";
-            else if (s->pending)
-                why = "a copy to it is under way";
-            else if (w->seen[(s->writer - 1) / WARP] < s->written)
-                why = "no barrier since it was written";
-            else if (m->warps[(s->writer - 1) / WARP].handed[(s->writer - 1) % WARP] <= s->handed)
-                why = "its writer had no proxy fence since";
-            if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", at, why), false;
-            if (at < reads->first) reads->first = at;
-            if (at + 2 > reads->end) reads->end = at + 2;
+    for (int r = 0; r < rows; r += by_k ? CHUNK : 1) {
+        for (int k = 0; k < 16; k += by_k ? 1 : CHUNK) {
+            uint32_t first = element_place(matrix, r, k, by_k), end = first + 2 * CHUNK;
+            for (uint32_t at = first; at < end; at += 2) {
+                if (at + 2 > m->shared_bytes)
+                    return machine_fail(m, w, i, -1, "a tile at %u is beyond shared memory", at),
+                           false;
+                const char *why = defect_of(m, w, &m->shadow[at / SHADOW_BYTES]);
+                if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", at, why), false;
+            }
+            if (first < reads->first) reads->first = first;
+            if (end > reads->end) reads->end = end;
         }
     }
     return true;
@@ -254,15 +270,9 @@ static void finish_tile(const Machine *m, Warp *w, const Tile *tile) {
     const int *d = &m->kernel->lists[tile->d];
     float a[16][16], sums[16][256];
     if (tile->a >= 0) gather_a(w, &m->kernel->lists[tile->a], tile->bf16, a);
-    for (int r = 0; r < 16 && tile->a < 0; r++) {
-        for (int k = 0; k < 16; k++)
-            a[r][k] =
-                tile_element(m, tile, tile->a_matrix, w->number % 4 * 16 + r, k, tile->a_by_k);
-    }
-    for (int n = 0; n < tile->n; n++) {
-        for (int k = 0; k < 16; k++)
-            b[k][n] = tile_element(m, tile, tile->b_matrix, n, k, tile->b_by_k);
-    }
+    if (tile->a < 0)
+        gather_tile(m, tile, tile->a_matrix, tile->a_by_k, w->number % 4 * 16, 16, false, a[0], 16);
+    gather_tile(m, tile, tile->b_matrix, tile->b_by_k, 0, tile->n, true, b[0], 256);
     for (int lane = 0; lane < WARP; lane++) { /* as mma's c, 8 columns after the other */
         for (int k = 0; k < tile->n_d; k++)
             sums[lane / 4 + 8 * (k % 4 / 2)][k / 4 * 8 + lane % 4 * 2 + k % 2] =
@@ -287,19 +297,16 @@ static void release(const Machine *m, Warp *w, const Tile *tile, bool takes) {
         w->under_way[m->kernel->lists[tile->a + k]] = takes ? 2 : 0;
 }
 
-/* By this warp, as long as it was under way: until now. */
-static void note_reads(Machine *m, const Warp *w, const Range *reads) {
-    for (uint32_t at = reads->first; at < reads->end; at += SHADOW_BYTES)
-        note_read(m, w, at, SEVERAL);
-}
-
 /* Done are all groups but the last `pending`. */
 static void wait_tiles(Machine *m, Warp *w, int pending) {
     int n = 0;
     for (; n < w->n_tiles && w->tiles[n].group < w->tile_group - pending; n++) {
         finish_tile(m, w, &w->tiles[n]);
         release(m, w, &w->tiles[n], false);
-        for (int k = 0; k < 2; k++) note_reads(m, w, &w->tiles[n].reads[k]);
+        for (int k = 0; k < 2; k++) { /* by this warp, as long as it was under way: until now */
+            const Range *reads = &w->tiles[n].reads[k];
+            note_reads(m, w, reads->first, reads->end, SEVERAL);
+        }
     }
     w->n_tiles -= n;
     memmove(w->tiles, w->tiles + n, sizeof(Tile) * (size_t)w->n_tiles);

@@ -132,10 +132,11 @@ static bool start_part(const char *folder, int part, const GeneratedKernel *cons
     if (!file) return false;
     write_part(file, kernels, count);
     if (fclose(file)) return false;
-    /* -ffp-contract: as NVRTC is told. -w: what dialect.h does not use. */
+    /* -ffp-contract: as NVRTC is told. -w: what dialect.h does not use. -O0: each runs for less
+     * time than it takes to compile. */
     char *argv[] = {(char *)compiler(),
                     "-std=c++17",
-                    "-O1",
+                    "-O0",
                     "-w",
                     "-ffp-contract=off",
                     "-fno-strict-aliasing",
