@@ -43,6 +43,39 @@ static bool can_join(const NodePricer *x, const Node *a, const Node *b) {
     return p.k == q.k && (left || right);
 }
 
+/* Products of what the gradient of attention makes, added up as one (runtime/cuda: products that
+ * are added up). That memory lies so is assumed, which with ZeRO from 2 on it mostly does not. */
+static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
+    MatmulLayout p, q;
+    const ClusterSoftware *software = &x->cluster->software;
+    if (a->op != OP_MATMUL || b->op != OP_MATMUL || a->phase != b->phase ||
+        !software->batches_products || !software->folds_epilogues) {
+        return false;
+    }
+    const Node *maker = a->inputs[0].node;
+    if (maker->op != OP_ATTENTION_GRAD || b->inputs[0].node != maker || maker->phase != a->phase ||
+        a->inputs[0].output == b->inputs[0].output) {
+        return false;
+    }
+    return layout_of(x, a, &p) && layout_of(x, b, &q) && p.batch == 1 && q.batch == 1 &&
+           p.m == q.m && p.n == q.n;
+}
+
+/* Is all that reads the gradients of the same phase, and are all three multiplied and added up? */
+static bool is_stacked(const NodePricer *x, const Node *product) {
+    const Node *maker = product->inputs[0].node;
+    int n_products = 0;
+    for (int n = maker->id + 1; n < x->graph->n_nodes; n++) {
+        const Node *node = x->graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) {
+            if (node->inputs[i].node != maker) continue;
+            if (node->phase != maker->phase) return false;
+            n_products += i == 0 && (node == product || can_stack(x, product, node));
+        }
+    }
+    return n_products == maker->n_outputs;
+}
+
 static void find_joined(NodePricer *x) {
     enum { NEAR = 24 }; /* nodes between them */
     for (int n = 0; n < x->graph->n_nodes; n++) {
@@ -52,7 +85,9 @@ static void find_joined(NodePricer *x) {
         if (node->op != OP_MATMUL) continue;
         if (!software->joins_products && !software->batches_products) continue;
         for (int k = n - 1; k >= 0 && k >= n - NEAR && x->joined[n] == n; k--) {
-            if (can_join(x, x->graph->nodes[k], node)) x->joined[n] = x->joined[k];
+            const Node *other = x->graph->nodes[k];
+            if (can_join(x, other, node) || (can_stack(x, other, node) && is_stacked(x, node)))
+                x->joined[n] = x->joined[k];
         }
     }
 }
@@ -203,6 +238,7 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         cost->memory_us += device_memory_us(&cluster->device, accumulated);
         cost->n_ops++;
     }
+    bool stacked = false;
     if (x->joined[node->id] != node->id) return;
     if (matmul_is_dots(&layout)) { /* as long as reading takes */
         double bytes = local_bytes(node->inputs[0], &x->graph->mesh);
@@ -216,6 +252,11 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         MatmulLayout beside;
         if (x->joined[n] != node->id || !layout_of(x, other, &beside)) continue;
         bool left = value_equal(other->inputs[0], node->inputs[0]);
+        if (can_stack(x, node, other)) {
+            layout.k += beside.k;
+            stacked = true;
+            continue;
+        }
         if (cluster->software.batches_products) {
             layout.batch++;
             continue;
@@ -231,6 +272,11 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
                           dtype_bytes(bytes ? DTYPE_FP8 : a.dtype)};
     if (math == MATH_FP8 && !x->quantizes && !is_weight_gradient(node)) {
         add_quantization(cost, cluster, &shape);
+    }
+    if (stacked) { /* weights are copied one below the other */
+        double weights = (double)layout.k * (double)layout.n * dtype_bytes(a.dtype);
+        cost->memory_us += device_memory_us(&cluster->device, 2 * weights);
+        cost->n_ops++;
     }
     int streams = cluster->software.product_streams;
     bool alone = streams == 0 || shape.batch < 2;

@@ -318,9 +318,10 @@ static void test_padded_shares(void) {
 }
 
 /* A block's phases with t, where software batches products and where it does not. */
-static bool block_costs(int t, bool batches, const char *model_size, SegmentCost *out) {
+static bool block_costs(int t, bool batches, bool folds, const char *model_size, SegmentCost *out) {
     Cluster cluster = CLUSTER;
     cluster.software.batches_products = batches;
+    cluster.software.folds_epilogues = folds;
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     ModelSetting settings[] = {
@@ -349,8 +350,8 @@ static void test_batched_products(void) {
     check_begin("alike products of one operand run at once");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         SegmentCost apart, together;
-        if (!block_costs(CASES[i].t, false, CASES[i].model, &apart)) continue;
-        if (!block_costs(CASES[i].t, true, CASES[i].model, &together)) continue;
+        if (!block_costs(CASES[i].t, false, false, CASES[i].model, &apart)) continue;
+        if (!block_costs(CASES[i].t, true, false, CASES[i].model, &together)) continue;
         const PhaseCost *from[2] = {&apart.forward, &apart.backward};
         const PhaseCost *to[2] = {&together.forward, &together.backward};
         for (int phase = 0; phase < 2; phase++) {
@@ -364,8 +365,31 @@ static void test_batched_products(void) {
     }
 }
 
+/* Where sums are part of products, the gradient through q, k and v is one product and a copy of
+ * weights, of large ones, too. */
+static void test_stacked_products(void) {
+    static const struct {
+        int t;
+        const char *model;
+        int less; /* operations backward, with those of gradients of weights */
+    } CASES[] = {{1, "1536", 3}, {2, "1536", 3}, {1, "8192", 1}};
+    check_begin("products that are added up run as one");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        SegmentCost apart, together;
+        if (!block_costs(CASES[i].t, false, true, CASES[i].model, &apart)) continue;
+        if (!block_costs(CASES[i].t, true, true, CASES[i].model, &together)) continue;
+        const PhaseCost *from = &apart.backward, *to = &together.backward;
+        CHECK(from->n_ops - to->n_ops == CASES[i].less && from->flops == to->flops,
+              "case %zu: %d operations, apart %d", i, to->n_ops, from->n_ops);
+        CHECK(to->product_us < from->product_us && to->memory_us > from->memory_us,
+              "case %zu: products of %.1f us, apart %.1f, memory of %.1f, apart %.1f", i,
+              to->product_us, from->product_us, to->memory_us, from->memory_us);
+    }
+}
+
 int main(void) {
     test_models();
+    test_stacked_products();
     test_padded_shares();
     test_batched_products();
     test_published_memory();
