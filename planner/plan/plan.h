@@ -22,7 +22,7 @@
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
 
-enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 20 };
+enum { ALIGN_BYTES = 64, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 21 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
