@@ -64,10 +64,9 @@ static bool continues(const Command *before, const Command *command) {
            command_same_task(&before->info, &command->info);
 }
 
-/* Does nothing but the next product see what this one stores? next -1: there is none. */
+/* Does nothing but the next product see what this one stores? */
 static bool is_passed_on(const CommandList *list, const int *uses, int at, int next) {
     const Command *command = &list->items[at];
-    if (next < 0) return false;
     const GemmCommand *g = &command->gemm;
     Access d = gemm_range(g->d, g->layout.m, g->layout.n, g->out_dtype, true);
     return uses[command->info.node->id * MAX_OUTPUTS] == 1 &&
@@ -87,14 +86,12 @@ static bool find_chain(const CommandList *list, const int *uses, int first, Stac
     int at[N_STACKED] = {first};
     for (int i = 1; i < N_STACKED; i++) {
         at[i] = find_next(list, at[i - 1]);
-        if (!is_passed_on(list, uses, at[i - 1], at[i])) return false;
+        if (at[i] < 0 || !is_passed_on(list, uses, at[i - 1], at[i])) return false;
     }
-    int last = at[N_STACKED - 1];
-    if (is_passed_on(list, uses, last, find_next(list, last))) return false;
     for (int i = 0; i < N_STACKED; i++)
         out->parts[i] = (Part){.at = at[i], .gemm = &list->items[at[i]].gemm};
     out->addend = added_to(&command->gemm);
-    out->last = last;
+    out->last = at[N_STACKED - 1];
     return true;
 }
 
@@ -308,10 +305,7 @@ static bool is_sound(const CommandList *list, const Stack *stack, StackRoom room
     const MatmulLayout *l = &last->layout;
     Access d = gemm_range(last->d, l->m, l->n, last->out_dtype, true);
     Access packed = gemm_range(room.at, l->n, stack->row, last->in_dtype, true);
-    if (packed.bytes > room.bytes || access_overlaps(&d, &stack->memory) ||
-        access_overlaps(&d, &packed)) {
-        return false;
-    }
+    if (packed.bytes > room.bytes || access_overlaps(&d, &packed)) return false;
     for (int i = 0; i < N_STACKED; i++) {
         const GemmCommand *g = stack->parts[i].gemm;
         Access b = gemm_range(g->b, g->layout.k, g->layout.n, g->in_dtype, false);
@@ -323,8 +317,7 @@ static bool is_sound(const CommandList *list, const Stack *stack, StackRoom room
     if (!stack->addend) return true;
     Access c = gemm_range(stack->addend, l->m, l->n, last->out_dtype, false);
     return (stack->addend == last->d || !access_overlaps(&d, &c)) &&
-           !access_overlaps(&c, &packed) && !access_overlaps(&c, &stack->memory) &&
-           stays(list, stack, find_begin(stack), &c);
+           !access_overlaps(&c, &packed) && stays(list, stack, find_begin(stack), &c);
 }
 
 /* --- rewriting --- */

@@ -13,12 +13,12 @@
 #include "tests/unit/cuda_check.h"
 #include "tests/unit/train_fixture.h"
 
-/* What every case begins with: $ is the dtype; queries of @ heads for each key's. The gradients are
- * %5 (dq), %5.1 and %5.2; %6 what q, k and v came from, %7 to %9 their weights, %10 what else is
- * added. */
+/* What every case begins with: $ is the dtype; queries of @ heads for each key's, heads of #. The
+ * gradients are %5 (dq), %5.1 and %5.2; %6 what q, k and v came from, %7 to %9 their weights, %10
+ * what else is added. */
 #define POSITIONS "batch=2, seq=24"
-#define KEYS      "kv=2, head=8"
-#define QUERIES   "kv=2, group=@, head=8"
+#define KEYS      "kv=2, head=#"
+#define QUERIES   "kv=2, group=@, head=#"
 static const char LEAVES[] =
     "%0 = input() {name=\"\"} : $[" POSITIONS ", " QUERIES "]\n"
     "%1 = input() {name=\"\"} : $[" POSITIONS ", " KEYS "]\n"
@@ -83,6 +83,14 @@ static void write_weight(CudaKernelRun *run) {
 static void read_gradient(CudaKernelRun *run) {
     add_access(run, 19, 5, 1, false);
 }
+static void write_addend(CudaKernelRun *run) {
+    add_access(run, 15, 10, 0, true);
+}
+/* Rows of three are more than 32 bits count. */
+static void long_sequence(CudaKernelRun *run) {
+    for (int i = run->first_command[0][5]; i < run->first_command[0][6]; i++)
+        ((AttentionBackwardArgs *)run->lists[0].items[i].launch.args)->sizes.seq = 1 << 30;
+}
 static void message_between(CudaKernelRun *run) {
     command_of(run, 19)->kind = COMMAND_RECV;
 }
@@ -126,6 +134,11 @@ static const Case CASES[] = {
      "%11" DV "%12 = copy(%6) : " X "%13" DK "%14" DQ "%15 = add(%11, %13) : " X
      "%16 = add(%15, %14) : " X,
      16, false, write_weight, 0},
+    {"the addend changes before the last product",
+     "%11" DV "%12" DK "%13" DQ "%14 = add(%10, %11) : " X "%15 = copy(%6) : " X
+     "%16 = add(%14, %12) : " X "%17 = add(%16, %13) : " X,
+     17, false, write_addend, 0},
+    {"a long sequence", CHAIN REST, 15, false, long_sequence, 0},
     {"an unknown reader",
      CHAIN "%16" WV "%17" WK "%18 = copy(%6) : " X "%19 = copy(%6) : " X "%20" WQ, 15, false,
      read_gradient, 0},
@@ -135,16 +148,6 @@ static const Case CASES[] = {
     {"gelu of the first", CHAIN REST, 15, false, with_gelu, 0},
 };
 
-static void put_text(StrBuf *out, const char *text, const char *dtype, int group) {
-    for (; *text; text++) {
-        switch (*text) {
-        case '$': strbuf_put(out, dtype); break;
-        case '@': strbuf_printf(out, "%d", group); break;
-        default: strbuf_put_bytes(out, text, 1);
-        }
-    }
-}
-
 static int64_t weights_bytes(const CudaKernelRun *run) {
     const Graph *graph = run->base.reference->graph;
     int64_t bytes = 0;
@@ -152,11 +155,50 @@ static int64_t weights_bytes(const CudaKernelRun *run) {
     return bytes;
 }
 
+/* How a case is run. */
+typedef struct Form {
+    const char *dtype;
+    int group, head;
+    const AttentionCheck *attention;
+    int64_t most_workspace_bytes; /* CudaRunHooks */
+    bool never;                   /* stacked */
+} Form;
+
+static void put_text(StrBuf *out, const char *text, const Form *form) {
+    for (; *text; text++) {
+        switch (*text) {
+        case '$': strbuf_put(out, form->dtype); break;
+        case '@': strbuf_printf(out, "%d", form->group); break;
+        case '#': strbuf_printf(out, "%d", form->head); break;
+        default: strbuf_put_bytes(out, text, 1);
+        }
+    }
+}
+
+static AttentionKernels use_joint(void *user, const AttentionCommand *attention) {
+    (void)user;
+    bool joint = cuda_attention_has_joint(&attention->shape, attention->workspace_bytes);
+    return joint ? ATTENTION_JOINT : ATTENTION_WGMMA;
+}
+
+static AttentionKernels use_library(void *user, const AttentionCommand *attention) {
+    (void)user;
+    return attention->shape.backward ? ATTENTION_CUDNN : ATTENTION_MMA;
+}
+
+/* `user`: can it? */
+static bool lays_out(void *user, const AttentionCommand *attention) {
+    const bool *can = user;
+    CHECK(attention->shape.gradient_row == 48, "rows of %lld numbers",
+          (long long)attention->shape.gradient_row);
+    return *can;
+}
+
 static int fold(CudaKernelRun *run, StackRoom room, Arena *arena) {
     static const EpilogueCheck ALL = {NULL, NULL, NULL, NULL};
     const Graph *graph = run->base.reference->graph;
     cuda_fold_epilogues(&run->lists[0], graph, &ALL, arena);
-    return cuda_stack_products(&run->lists[0], graph, room, NULL, arena);
+    return cuda_stack_products(&run->lists[0], graph, room, run->hooks.attention, arena);
 }
 
 /* Everything that a command makes but the gradients themselves and sums on the way. */
@@ -182,15 +224,37 @@ static void compare(const CudaKernelRun *stacked, const CudaKernelRun *apart, in
     }
 }
 
-static void check_case(const Case *c, const char *dtype, int group) {
+/* Of a library's command: dv first, then dk and dq, in rows of all three. */
+static void check_library(const CudaKernelRun *run, bool stacked) {
+    void *const *made = &run->base.ranks[0].buffers[5 * MAX_OUTPUTS];
+    int n = 0;
+    for (int i = 0; i < run->lists[0].count; i++) {
+        const AttentionCommand *a = &run->lists[0].items[i].attention;
+        if (run->lists[0].items[i].kind != COMMAND_ATTENTION) continue;
+        n++;
+        CHECK(a->shape.gradient_row == (stacked ? 48 : 0) && a->dv == made[2], "rows of %lld",
+              (long long)a->shape.gradient_row);
+        CHECK(a->dk == (stacked ? (char *)made[2] + 32 : made[1]) &&
+                  a->dq == (stacked ? (char *)made[2] + 64 : made[0]),
+              "dq and dk lie elsewhere");
+    }
+    CHECK(n == 1, "%d commands", n);
+}
+
+static void check_case(const Case *c, const Form *form) {
     CudaFixture f;
     CudaKernelRun runs[2];
     Arena *arena = arena_create();
-    CudaRunHooks hooks = {.generated = kernel_cache_create(arena), .together = true};
+    CudaRunHooks hooks = {.generated = kernel_cache_create(arena),
+                          .attention = form->attention,
+                          .most_workspace_bytes = form->most_workspace_bytes,
+                          .together = true};
     StrBuf text = strbuf_create();
-    put_text(&text, LEAVES, dtype, group);
-    put_text(&text, c->nodes, dtype, group);
-    check_begin(arena_printf(arena, "%s, %s, %d heads of queries a key's", c->name, dtype, group));
+    bool stacked = c->stacked && !form->never;
+    put_text(&text, LEAVES, form);
+    put_text(&text, c->nodes, form);
+    check_begin(arena_printf(arena, "%s, %s, %d heads of %d a key's", c->name, form->dtype,
+                             form->group, form->head));
     if (cuda_fixture_create(&f, NULL, text.text)) {
         reference_run(f.reference);
         for (int i = 0; i < 2; i++) {
@@ -203,10 +267,13 @@ static void check_case(const Case *c, const char *dtype, int group) {
         room.at = gpu_run_alloc((size_t)room.bytes);
         room.bytes -= c->lacks;
         int n_gone = fold(&runs[0], room, arena), n_kept = fold(&runs[1], none, arena);
-        CHECK(n_gone == (c->stacked ? 2 : 0) && n_kept == 0, "%d products gone, %d without room",
+        CHECK(n_gone == (stacked ? 2 : 0) && n_kept == 0, "%d products gone, %d without room",
               n_gone, n_kept);
-        if (c->stacked && cuda_run_launches(&runs[0]) && cuda_run_launches(&runs[1]))
-            compare(&runs[0], &runs[1], c->sum, (DType)dtype_find(dtype, (int)strlen(dtype)));
+        bool library = form->attention && form->attention->choose == use_library;
+        if (stacked && !library && cuda_run_launches(&runs[0]) && cuda_run_launches(&runs[1]))
+            compare(&runs[0], &runs[1], c->sum,
+                    (DType)dtype_find(form->dtype, (int)strlen(form->dtype)));
+        if (library) check_library(&runs[0], stacked);
         gpu_run_free(room.at);
         for (int i = 0; i < 2; i++) cuda_kernel_run_destroy(&runs[i]);
     }
@@ -214,6 +281,28 @@ static void check_case(const Case *c, const char *dtype, int group) {
     cuda_fixture_destroy(&f);
     strbuf_destroy(&text);
     arena_destroy(arena);
+}
+
+static void test_cases(void) {
+    static const Form FORMS[] = {{"bf16", 1, 8, NULL, 0, false},
+                                 {"f32", 1, 8, NULL, 0, false},
+                                 {"f16", 3, 8, NULL, 0, false}};
+    static const AttentionCheck JOINT = {.choose = use_joint};
+    static bool can[2] = {false, true};
+    /* In one pass a sequence at a time; rows that are no whole 16 bytes. */
+    static const Form ONE_BY_ONE = {"bf16", 1, 40, &JOINT, 3000, false};
+    static const Form UNALIGNED = {"bf16", 1, 6, NULL, 0, true};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        for (int k = 0; k < 3; k++) check_case(&CASES[i], &FORMS[k]);
+    }
+    if (gpu_run_has_wgmma()) check_case(&CASES[0], &ONE_BY_ONE);
+    check_case(&CASES[0], &UNALIGNED);
+    for (int k = 0; k < 2; k++) {
+        const AttentionCheck library = {
+            .choose = use_library, .user = &can[k], .lays_out = lays_out};
+        const Form form = {"bf16", 1, 8, &library, 0, !can[k]};
+        check_case(&CASES[0], &form);
+    }
 }
 
 /* --- plans --- */
@@ -284,11 +373,7 @@ static void test_plans(void) {
 
 int main(void) {
     if (cuda_check_missing()) return 0;
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        check_case(&CASES[i], "bf16", 1);
-        check_case(&CASES[i], "f32", 1);
-        check_case(&CASES[i], "f16", 3);
-    }
+    test_cases();
     test_plans();
     return check_report();
 }
