@@ -220,6 +220,11 @@ bool matmul_is_dots(const MatmulLayout *layout) {
     return layout->m == 1 && layout->n == 1 && layout->k <= LONGEST;
 }
 
+bool matmul_sum_is_one(const MatmulLayout *layout, DType dtype) {
+    enum { SMALL_BYTES = 1 << 20 };
+    return layout->k <= 2 * layout->m || layout->n * layout->k * dtype_bytes(dtype) <= SMALL_BYTES;
+}
+
 bool matmul_is_large(const MatmulLayout *layout) {
     enum { TILE = 128, MOST_TILES = 2048 };
     return (layout->m + TILE - 1) / TILE * ((layout->n + TILE - 1) / TILE) > MOST_TILES;

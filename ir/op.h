@@ -223,5 +223,11 @@ bool matmul_is_dots(const MatmulLayout *layout);
 /* More than 2,048 tiles of 128 x 128: fills any device many times over, so that nothing is gained
  * by running several such products at once. */
 bool matmul_is_large(const MatmulLayout *layout);
+/* Of products with weights that are added up: is it worth copying the weights one below the other,
+ * so that the sum is one product, `layout`, with all of their k? Two results less are written and
+ * read, and the weights once more each; what is small stays in a device's cache, and saves a
+ * launch.
+ */
+bool matmul_sum_is_one(const MatmulLayout *layout, DType dtype);
 
 #endif

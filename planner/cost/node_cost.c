@@ -61,19 +61,27 @@ static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
            p.m == q.m && p.n == q.n;
 }
 
-/* Is all that reads the gradients of the same phase, and are all three multiplied and added up? */
+/* Is all that reads the gradients of the same phase, are all three multiplied and added up, and is
+ * it worth it? */
 static bool is_stacked(const NodePricer *x, const Node *product) {
     const Node *maker = product->inputs[0].node;
+    MatmulLayout own, all = {0};
     int n_products = 0;
     for (int n = maker->id + 1; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
             if (node->inputs[i].node != maker) continue;
             if (node->phase != maker->phase) return false;
-            n_products += i == 0 && (node == product || can_stack(x, product, node));
+            if (i > 0 || (node != product && !can_stack(x, product, node))) continue;
+            layout_of(x, node, &own);
+            all.m = own.m;
+            all.n = own.n;
+            all.k += own.k;
+            n_products++;
         }
     }
-    return n_products == maker->n_outputs;
+    return n_products == maker->n_outputs &&
+           matmul_sum_is_one(&all, value_type(product->inputs[0])->dtype);
 }
 
 static void find_joined(NodePricer *x) {

@@ -84,28 +84,33 @@ static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
     return cuda_bytes > cpu_bytes ? cuda_bytes : cpu_bytes;
 }
 
-/* The weights that a value is multiplied with, 0: it is not. */
-static int64_t weights_bytes(const Graph *graph, Value value) {
+/* The product with weights that reads a value as its left operand; NULL: there is none. */
+static const Node *find_product(const Graph *graph, Value value) {
     for (int n = value.node->id + 1; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op == OP_MATMUL && node->inputs[0].node == value.node &&
-            node->inputs[0].output == value.output)
-            return local_bytes(graph, node->inputs[1]);
+        if (node->op == OP_MATMUL && value_equal(node->inputs[0], value)) return node;
     }
-    return 0;
+    return NULL;
 }
 
-/* Those that the gradients of q, k and v are multiplied with, if that is all three: CUDA's backend
- * makes one product of them. */
+/* The weights that the gradients of q, k and v are multiplied with, if all three are and CUDA's
+ * backend makes one product of them. */
 static int64_t stacked_bytes(const Graph *graph, const Node *node) {
+    MatmulLayout all = {0};
     int64_t total = 0;
     if (node->op != OP_ATTENTION_GRAD) return 0;
     for (int o = 0; o < node->n_outputs; o++) {
-        int64_t bytes = weights_bytes(graph, node_value((Node *)node, o));
-        if (bytes == 0) return 0;
-        total += bytes;
+        const Node *product = find_product(graph, node_value((Node *)node, o));
+        MatmulLayout own;
+        if (!product) return 0;
+        Type a = local_type(graph, product->inputs[0]), b = local_type(graph, product->inputs[1]);
+        if (!matmul_layout(product, &a, &b, &own) || (o > 0 && (own.m != all.m || own.n != all.n)))
+            return 0;
+        own.k += all.k;
+        all = own;
+        total += type_bytes(&b);
     }
-    return align(total);
+    return matmul_sum_is_one(&all, node->types[0].dtype) ? align(total) : 0;
 }
 
 Workspace program_workspace(const Graph *graph, bool cuda) {

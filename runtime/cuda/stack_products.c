@@ -95,8 +95,8 @@ static bool find_chain(const CommandList *list, const int *uses, int first, Stac
     return true;
 }
 
-/* Puts the parts in memory's order; false: their operands do not lie one behind the other, or rows
- * of all three could not be read 16 bytes at a time. */
+/* Puts the parts in memory's order; false: their operands do not lie one behind the other, rows of
+ * all three could not be read 16 bytes at a time, or weights are more than what is saved. */
 static bool find_rows(Stack *stack) {
     Part *parts = stack->parts;
     for (int i = 1; i < N_STACKED; i++) {
@@ -116,7 +116,9 @@ static bool find_rows(Stack *stack) {
         stack->row += parts[i].gemm->layout.k;
     }
     stack->memory = gemm_range(first->a, m, stack->row, first->in_dtype, true);
-    return true;
+    MatmulLayout all = first->layout;
+    all.k = stack->row;
+    return matmul_sum_is_one(&all, first->in_dtype);
 }
 
 /* --- what makes the operands --- */

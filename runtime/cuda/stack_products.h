@@ -9,10 +9,11 @@
  * before each such product (program_workspace): some megabytes, next to the reads and writes of
  * activations that it saves.
  *
- * Left as they are: products whose operands lie otherwise, that are anything but added up, or that
- * a library could not leave so; gradients that are read by what has no way to follow, in another
- * task, or whose memory is used again before all have read it. Sums differ in their rounding from
- * three products' (they are better), but do not depend on the layout more than those.
+ * Left as they are: products of fewer rows than that is worth, whose operands lie otherwise, that
+ * are anything but added up, or that a library could not leave so; gradients that are read by what
+ * has no way to follow, in another task, or whose memory is used again before all have read it.
+ * Sums differ in their rounding from three products' (they are better), but do not depend on the
+ * layout more than those.
  *
  * To be called after sums and products were joined, before messages are added and commands ordered.
  * New arguments and accesses are allocated in `arena`.

@@ -312,7 +312,7 @@ typedef struct PlanCase {
     DType precision;
     Layout layout;
     int n_settings;
-    ModelSetting settings[2];
+    ModelSetting settings[3];
     bool stacked;
 } PlanCase;
 
@@ -324,6 +324,19 @@ static const PlanCase PLANS[] = {
     {"models/gpt.lua", DTYPE_BF16, {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
     {"models/gpt.lua", DTYPE_BF16, {1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
     {"models/gpt.lua", DTYPE_BF16, {1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 0, {{0}}, false},
+    /* Weights of 2,304 x 768, of more than twice as many rows, and of fewer. */
+    {"models/gpt.lua",
+     DTYPE_BF16,
+     {1, 1, 1, 2, 1, "1f1b", false, NULL, 0},
+     3,
+     {{"model", "768"}, {"seq", "600"}, {"layers", "1"}},
+     true},
+    {"models/gpt.lua",
+     DTYPE_BF16,
+     {1, 1, 1, 2, 1, "1f1b", false, NULL, 0},
+     3,
+     {{"model", "768"}, {"seq", "560"}, {"layers", "1"}},
+     false},
     {"models/bert.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
     {"models/llama.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
 };

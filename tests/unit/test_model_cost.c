@@ -366,13 +366,13 @@ static void test_batched_products(void) {
 }
 
 /* Where sums are part of products, the gradient through q, k and v is one product and a copy of
- * weights, of large ones, too. */
+ * weights, unless these are more than what is saved. */
 static void test_stacked_products(void) {
     static const struct {
         int t;
         const char *model;
         int less; /* operations backward, with those of gradients of weights */
-    } CASES[] = {{1, "1536", 3}, {2, "1536", 3}, {1, "8192", 1}};
+    } CASES[] = {{1, "1536", 3}, {2, "1536", 3}, {1, "4096", 3}, {1, "8192", 0}};
     check_begin("products that are added up run as one");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         SegmentCost apart, together;
@@ -381,7 +381,9 @@ static void test_stacked_products(void) {
         const PhaseCost *from = &apart.backward, *to = &together.backward;
         CHECK(from->n_ops - to->n_ops == CASES[i].less && from->flops == to->flops,
               "case %zu: %d operations, apart %d", i, to->n_ops, from->n_ops);
-        CHECK(to->product_us < from->product_us && to->memory_us > from->memory_us,
+        bool same = to->product_us == from->product_us && to->memory_us == from->memory_us;
+        CHECK(CASES[i].less ? to->product_us < from->product_us && to->memory_us > from->memory_us
+                            : same,
               "case %zu: products of %.1f us, apart %.1f, memory of %.1f, apart %.1f", i,
               to->product_us, from->product_us, to->memory_us, from->memory_us);
     }
