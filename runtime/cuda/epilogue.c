@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MOST_BETWEEN = 64, MOST_ADDENDS = 2 };
+enum { MOST_BETWEEN = 64, MOST_ADDENDS = 3 };
 
 typedef struct Folder {
     CommandList *list;
@@ -260,36 +260,62 @@ static void join_accesses(const Folder *f, const Command *product, const Command
     out->n_accesses = count;
 }
 
+/* An addend's own product with another addend in it. */
+typedef struct Link {
+    int at; /* in the list */
+    GemmCommand gemm;
+    Access addend;
+} Link;
+
+/* Can addend `own`, if it is a product that only this program reads, become own + other? */
+static bool find_link(const Folder *f, const Reader *reader, int own, int other, Link *out) {
+    int value = value_index(reader->node->inputs[own]), at = f->last[value];
+    if (at < 0 || at >= reader->product || reader->at - at > MOST_BETWEEN) return false;
+    const Command *earlier = &f->list->items[at];
+    const CommandInfo *info = &earlier->info, *here = &f->list->items[reader->at].info;
+    GemmCommand gemm = earlier->gemm;
+    if (f->uses[value] != 1 || info->micro != here->micro || info->task != here->task ||
+        info->chunk != here->chunk || !is_plain(&gemm) || gemm.layout.batch != 1 ||
+        matmul_accumulator(gemm.product) >= 0) {
+        return false;
+    }
+    gemm.c = reader->args->in[other];
+    gemm.beta = 1;
+    *out =
+        (Link){at, gemm, gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false)};
+    return command_list_leaves_alone(f->list, at, reader->at, &out->addend, true) &&
+           is_legal(f, &gemm);
+}
+
+static void set_link(Folder *f, const Link *link) {
+    Command *earlier = &f->list->items[link->at];
+    Access *accesses = ARENA_ARRAY(f->arena, Access, earlier->n_accesses + 1);
+    memcpy(accesses, earlier->accesses, (size_t)earlier->n_accesses * sizeof(*accesses));
+    accesses[earlier->n_accesses++] = link->addend;
+    earlier->accesses = accesses;
+    earlier->gemm = link->gemm;
+}
+
 /* Of product + x + y one addend, say x, is itself a product that only this program reads: it
- * becomes x + y, and is left as the only addend. False: nothing has changed. */
+ * becomes x + y, and is left as the only addend; of three addends x becomes x + (y + z), y being
+ * such a product before it. False: nothing has changed. */
 static bool chain_addends(Folder *f, const Reader *reader, Term *term) {
-    for (int i = 0; i < 2; i++) {
-        int own = term->addends[i], other = term->addends[1 - i];
-        int value = value_index(reader->node->inputs[own]), at = f->last[value];
-        if (at < 0 || at >= reader->product || reader->at - at > MOST_BETWEEN) continue;
-        Command *earlier = &f->list->items[at];
-        GemmCommand gemm = earlier->gemm;
-        const CommandInfo *info = &earlier->info, *here = &f->list->items[reader->at].info;
-        if (f->uses[value] != 1 || info->micro != here->micro || info->task != here->task ||
-            info->chunk != here->chunk) {
-            continue;
+    const int *of = term->addends;
+    for (int i = 0; i < term->n_addends; i++) {
+        for (int k = 0; k < term->n_addends; k++) {
+            Link link, before;
+            if (k == i || !find_link(f, reader, of[i], of[k], &link)) continue;
+            bool more = term->n_addends == 3;
+            if (more &&
+                (!find_link(f, reader, of[k], of[3 - i - k], &before) || before.at >= link.at)) {
+                continue;
+            }
+            if (more) set_link(f, &before);
+            set_link(f, &link);
+            term->addends[0] = of[i];
+            term->n_addends = 1;
+            return true;
         }
-        if (!is_plain(&gemm) || gemm.layout.batch != 1 || matmul_accumulator(gemm.product) >= 0)
-            continue;
-        gemm.c = reader->args->in[other];
-        gemm.beta = 1;
-        Access addend = gemm_range(gemm.c, gemm.layout.m, gemm.layout.n, gemm.out_dtype, false);
-        if (!command_list_leaves_alone(f->list, at, reader->at, &addend, true) ||
-            !is_legal(f, &gemm))
-            continue;
-        Access *accesses = ARENA_ARRAY(f->arena, Access, earlier->n_accesses + 1);
-        memcpy(accesses, earlier->accesses, (size_t)earlier->n_accesses * sizeof(*accesses));
-        accesses[earlier->n_accesses++] = addend;
-        earlier->accesses = accesses;
-        earlier->gemm = gemm;
-        term->n_addends = 1;
-        term->addends[0] = own;
-        return true;
     }
     return false;
 }
@@ -312,7 +338,7 @@ static bool fold_reader(Folder *f, const Reader *reader) {
     }
     if (!may_wait(f, reader, folded.gemm.aux == product->gemm.d)) return false;
     Term *sum = &terms[reader->expr.outputs[0]];
-    if (sum->n_addends == 2) {
+    if (sum->n_addends > 1) {
         /* As if there were only one, to know before anything changes. */
         if (sum->bias >= 0 || !is_legal(f, &folded.gemm) || !chain_addends(f, reader, sum)) {
             return false;

@@ -58,6 +58,14 @@ static const Case CASES[] = {
      "%8 = matmul(%4, %1) {over=[k]}" AS
      "%9 = fused(%7, %8, %3) {program=\"t0=add(i0,i1) t1=add(t0,i2) -> t1\"}" AS,
      1, "+addend +addend", NULL},
+    {"three products",
+     "%8 = matmul(%4, %1) {over=[k]}" AS "%9 = matmul(%0, %1) {over=[k]}" AS
+     "%10 = fused(%7, %9, %8) {program=\"t0=add(i0,i1) t1=add(t0,i2) -> t1\"}" AS,
+     1, " +addend +addend", NULL},
+    {"three products and an addend",
+     "%8 = matmul(%4, %1) {over=[k]}" AS "%9 = matmul(%0, %1) {over=[k]}" AS
+     "%10 = fused(%7, %8, %3, %9) {program=\"t0=add(i0,i1) t1=add(t0,i2) t2=add(t1,i3) -> t2\"}" AS,
+     1, "+addend +addend +addend", NULL},
     /* What must be left alone. cuBLASLt's gelu is not good enough for f32. */
     {"gelu alone", "%8 = gelu(%7)" AS, 0, "", " f32 "},
     {"gelu of a sum that is kept", SUM "%9 = gelu(%8)" AS "output(%8) {name=\"pre\"}\n", 1, "+bias",
@@ -79,6 +87,15 @@ static const Case CASES[] = {
      " bf16 "},
     {"a kept sum that is read before gelu", SUM "%9 = relu(%8)" AS "%10 = gelu(%8)" AS, 1, "+bias",
      NULL},
+    {"two products and two addends",
+     "%8 = matmul(%4, %1) {over=[k]}" AS
+     "%9 = fused(%7, %8, %3, %3) {program=\"t0=add(i0,i1) t1=add(t0,i2) t2=add(t1,i3) -> t2\"}" AS,
+     0, " ", NULL},
+    {"three products, of which two are read again",
+     "%8 = matmul(%4, %1) {over=[k]}" AS "%9 = matmul(%0, %1) {over=[k]}" AS
+     "%10 = fused(%7, %8, %3, %9) {program=\"t0=add(i0,i1) t1=add(t0,i2) t2=add(t1,i3) -> t2\"}" AS
+     "%11 = relu(%7)" AS "%12 = relu(%8)" AS,
+     0, "  ", NULL},
     {"a difference", "%8 = sub(%3, %7)" AS, 0, "", NULL},
     {"the same twice", "%8 = add(%7, %7)" AS, 0, "", NULL},
     {"a bias twice", SUM "%9 = add(%8, %2)" AS, 1, "+bias", NULL},

@@ -316,8 +316,8 @@ typedef struct PlanCase {
     bool stacked;
 } PlanCase;
 
-/* Where weights' gradients are made later, tasks are others; BERT's sums are of four, which
- * products do not make one by one; q and k of Llama are turned before they are multiplied. */
+/* Where weights' gradients are made later, tasks are others; BERT adds what came past; q and k of
+ * Llama are turned before they are multiplied. */
 static const PlanCase PLANS[] = {
     {"models/gpt.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
     {"models/gpt.lua", DTYPE_F32, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
@@ -337,7 +337,7 @@ static const PlanCase PLANS[] = {
      3,
      {{"model", "768"}, {"seq", "560"}, {"layers", "1"}},
      false},
-    {"models/bert.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
+    {"models/bert.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, true},
     {"models/llama.lua", DTYPE_BF16, {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, {{0}}, false},
 };
 
