@@ -256,7 +256,9 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     memset(results, 0xff, sizeof(*results));
     results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
     *out_count = 1;
-    for (int i = 0; i < N_ALGORITHMS && *out_count < wanted; i++) {
+    /* As cuBLASLt 13.1 does, it leaves out one for sums with a bias that runs for them, too. */
+    bool less = fake->options.less_with_bias && operation->epilogue == CUBLASLT_EPILOGUE_BIAS;
+    for (int i = less; i < N_ALGORITHMS && *out_count < wanted; i++) {
         cublasLtMatmulHeuristicResult_t *result = &results[(*out_count)++];
         memset(result, 0, sizeof(*result));
         result->algo.data[0] = ALGORITHM;
@@ -265,6 +267,11 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
         result->state = CUBLAS_STATUS_SUCCESS;
     }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool runs_without_bias(const Desc *desc, const cublasLtMatmulAlgo_t *algo) {
+    return fake->options.less_with_bias > 1 && algo->data[1] == 0 &&
+           desc->epilogue == CUBLASLT_EPILOGUE_BIAS;
 }
 
 /* What a plan has kept is any bytes. */
@@ -287,6 +294,7 @@ static cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     if (is_missing(operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (runs_without_bias(operation, algo)) return CUBLAS_STATUS_NOT_SUPPORTED;
     result->workspaceSize = 0;
     result->state = CUBLAS_STATUS_SUCCESS;
     return CUBLAS_STATUS_SUCCESS;
@@ -370,7 +378,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     const Layout *lc = fake_get(c_layout, FAKE_IS_LAYOUT, function);
     const Layout *ld = fake_get(d_layout, FAKE_IS_LAYOUT, function);
     if (!fake_get(handle, FAKE_IS_BLAS, function) || !operation || !la || !lb || !lc || !ld ||
-        !algo || algo->data[0] != ALGORITHM ||
+        !algo || algo->data[0] != ALGORITHM || runs_without_bias(operation, algo) ||
         !fits(operation, &la->matrix, &lb->matrix, &lc->matrix, &ld->matrix)) {
         fake_defect("%s: operands that do not fit each other", function);
         return CUBLAS_STATUS_INVALID_VALUE;

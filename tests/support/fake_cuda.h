@@ -25,6 +25,8 @@ typedef struct FakeOptions {
     bool poison;           /* new memory is filled with 0xff, not-a-number */
     int cudnn_version;     /* 91900: 9.19.0; 0: cuDNN is not found */
     bool no_epilogues;     /* of products: the heuristic has no algorithm for them */
+    int less_with_bias;    /* sums with a bias: the heuristic leaves out the first algorithm of
+                            * sums, 1, or 2: and it does not run */
     bool no_fp8;           /* nor for products of fp8 */
     bool no_blas;          /* a call of cuBLASLt ends the test: it has no functions */
     bool no_device_graphs; /* none is taken for launches from the device */

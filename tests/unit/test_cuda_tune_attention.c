@@ -235,9 +235,13 @@ static void count_attention(const FakeGraph *graph, int counts[N_ATTENTION_KERNE
     }
 }
 
+/* Of a plan that is not tuned: cuDNN's, but the gradient in one pass. */
+static const AttentionKernels UNTUNED = N_ATTENTION_KERNELS;
+
 /* Launches of a layer in a micro-batch. Own gradients are two kernels, or one in one pass, whose
  * attention is on wgmma; and delta. */
 static int launches_of(AttentionKernels counted, AttentionKernels wanted) {
+    if (wanted == UNTUNED) return counted == ATTENTION_CUDNN || counted == ATTENTION_JOINT;
     if (wanted == ATTENTION_JOINT) return counted >= ATTENTION_WGMMA;
     if (counted != wanted) return 0;
     return counted == ATTENTION_CUDNN ? 2 : 3;
@@ -275,9 +279,10 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
 }
 
 static const EngineOptions ON_GPU = {.device = DEVICE_CUDA};
-static const char *const WITH[N_ATTENTION_KERNELS] = {
+static const char *const WITH[N_ATTENTION_KERNELS + 1] = {
     "attention by cuDNN 9.19.0", "attention by own kernels", "attention by own kernels on wgmma",
-    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward"};
+    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward",
+    "attention by cuDNN 9.19.0 forward, by own kernels on wgmma in one pass backward"};
 
 typedef struct ChoiceCase {
     const char *name;
@@ -546,23 +551,24 @@ static void test_other_libraries(void) {
     start_fake(CUDNN, 1, 0.9, 0.8);
     if (tune(&run, WIDE, &result)) {
         between.version = CUDNN + 1;
-        check_training(&run, &ON_GPU, ATTENTION_CUDNN,
+        check_training(&run, &ON_GPU, UNTUNED,
                        ", not attention: that was with cuDNN 9.19.0, and this is cuDNN 9.19.1",
-                       "attention by cuDNN 9.19.1", "another cuDNN");
+                       "attention by cuDNN 9.19.1 forward, by own kernels on wgmma in one pass "
+                       "backward",
+                       "another cuDNN");
         check_training(&run, &no_cudnn, ATTENTION_WGMMA, ", 2 of 2 attentions",
                        WITH[ATTENTION_WGMMA], "another cuDNN, not wanted");
         between.version = 0;
         run.plan->device.name = "Fake A100";
-        check_training(&run, &ON_GPU, ATTENTION_CUDNN, "not used", WITH[ATTENTION_CUDNN],
-                       "another GPU");
-        check_training(&run, &no_cudnn, ATTENTION_WGMMA, "not used", WITH[ATTENTION_WGMMA],
+        check_training(&run, &ON_GPU, UNTUNED, "not used", WITH[UNTUNED], "another GPU");
+        check_training(&run, &no_cudnn, ATTENTION_JOINT, "not used", WITH[ATTENTION_JOINT],
                        "another GPU, no cuDNN");
         run.plan->device.name = result.device.name;
         check_training(&run, &ON_GPU, ATTENTION_WGMMA, ", 2 of 2 attentions", WITH[ATTENTION_WGMMA],
                        "the same");
         choose_all(&run, ATTENTION_CUDNN);
-        check_training(&run, &no_cudnn, ATTENTION_WGMMA, ", 0 of 2 attentions",
-                       WITH[ATTENTION_WGMMA], "cuDNN was fastest, and is not wanted");
+        check_training(&run, &no_cudnn, ATTENTION_JOINT, ", 0 of 2 attentions",
+                       WITH[ATTENTION_JOINT], "cuDNN was fastest, and is not wanted");
         static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
                                                  ATTENTION_JOINT};
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
@@ -593,9 +599,9 @@ static void test_without_cudnn(void) {
     }
     end_fake();
     start_fake(CUDNN, 1, 0.9, 0.8);
-    check_training(&run, &ON_GPU, ATTENTION_CUDNN,
+    check_training(&run, &ON_GPU, UNTUNED,
                    ", not attention: that was without cuDNN, and this is cuDNN 9.19.0",
-                   WITH[ATTENTION_CUDNN], "now there is one");
+                   WITH[UNTUNED], "now there is one");
     run_close(&run);
     end_fake();
 }

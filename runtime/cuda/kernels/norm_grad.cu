@@ -6,6 +6,7 @@
  * before the norm. Gain and bias gradients are summed by groups of rows, in ascending order in
  * each, then over the groups by norm_join. How rows are grouped follows from the sizes alone.
  */
+#include "runtime/cuda/kernels/tensor.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
 struct TwoSums {
@@ -38,36 +39,75 @@ static __device__ __forceinline__ float add_to_gradient(float addend, float dx) 
     return __fadd_rn(addend, dx);
 }
 
-/* What a thread needs of a row, `PACKS` of 16 bytes each: loaded while the row before is worked on,
- * since a block has few warps to wait with. The addend, too, where registers do. */
-template <int PACKS> struct RowAhead {
-    uint4 x[PACKS], dy[PACKS], addend[PACKS];
-    float mean, inv;
+/* The rows of a group on their way: x, dy and the addend of AHEAD rows are copied to shared memory
+ * while the ones before are worked on, since a block has few warps to wait with. A thread copies
+ * and takes its own columns, PACKS of 16 bytes each, and so waits for nobody. */
+template <typename T, bool CENTERED, int PACKS> struct RowsAhead {
+    enum { V = VectorOf<T>::N, AHEAD = PACKS == 1 ? NORM_GRAD_NARROW_AHEAD : NORM_GRAD_AHEAD };
+    enum { PARTS = NORM_GRAD_PARTS, PACK_BYTES = NORM_GRAD_PACK_BYTES };
+    const NormGradArgs &a;
+    const int64_t first, end;
+    unsigned char *const own; /* this thread's first pack */
+    int slot;
+    /* A lane's are those of a row of 32, and of the 32 after those. */
+    float mean, inv, next_mean, next_inv;
+
+    __device__ __forceinline__ RowsAhead(const NormGradArgs &args, int64_t first_row,
+                                         int64_t end_row, unsigned char *shared)
+        : a(args), first(first_row), end(end_row), own(shared + threadIdx.x * PACK_BYTES), slot(0),
+          mean(0), inv(0) {
+        load_statistics(first);
+        for (int i = 0; i < AHEAD; i++) copy(first + i, i);
+    }
+    __device__ __forceinline__ void load_statistics(int64_t row) {
+        const int64_t at = row + threadIdx.x % 32;
+        next_mean = CENTERED && at < end ? a.mean[at] : 0.0f;
+        next_inv = at < end ? a.inv[at] : 0.0f;
+    }
+    __device__ __forceinline__ unsigned char *pack(int at_slot, int part, int p) const {
+        return own + ((at_slot * PARTS + part) * PACKS + p) * (int)blockDim.x * PACK_BYTES;
+    }
+    __device__ __forceinline__ int column(int p) const {
+        return (p * (int)blockDim.x + (int)threadIdx.x) * V;
+    }
+    __device__ __forceinline__ void copy(int64_t row, int to) {
+        const void *const parts[PARTS] = {a.x, a.dy, a.addend};
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+#pragma unroll
+            for (int p = 0; p < PACKS; p++) {
+                if (row < end && parts[i] && column(p) < a.n)
+                    copy_async_16(shared_address(pack(to, i, p)),
+                                  (const T *)parts[i] + row * a.n + column(p), PACK_BYTES);
+            }
+        }
+        copy_async_commit();
+    }
+    /* The rows one after the other. What is past a row's end stays as it is. */
+    __device__ __forceinline__ void take(int64_t row, uint4 (&x)[PACKS], uint4 (&dy)[PACKS],
+                                         uint4 (&addend)[PACKS], float *out_mean, float *out_inv) {
+        const int lane = (int)(row - first) % 32;
+        if (lane == 0) {
+            mean = next_mean;
+            inv = next_inv;
+            load_statistics(row + 32);
+        }
+        *out_mean = __shfl_sync(0xffffffffu, mean, lane);
+        *out_inv = __shfl_sync(0xffffffffu, inv, lane);
+        copy_async_wait<AHEAD - 1>();
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            if (column(p) >= a.n) continue;
+            x[p] = *(const uint4 *)pack(slot, 0, p);
+            dy[p] = *(const uint4 *)pack(slot, 1, p);
+            if (a.addend) addend[p] = *(const uint4 *)pack(slot, 2, p);
+        }
+        copy(row + AHEAD, slot);
+        slot = slot == AHEAD - 1 ? 0 : slot + 1;
+    }
 };
 
-template <typename T, bool CENTERED, int PACKS>
-static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row,
-                                                RowAhead<PACKS> &out) {
-    enum { V = VectorOf<T>::N };
-    const int64_t first = row * a.n;
-    /* The row itself, as the compiler need not know: it would keep what is the same for a block in
-     * a uniform register, and wait for it at once. */
-    const int64_t own_row = row + (threadIdx.x >= blockDim.x);
-    out.mean = CENTERED ? a.mean[own_row] : 0.0f;
-    out.inv = a.inv[own_row];
-#pragma unroll
-    for (int p = 0; p < PACKS; p++) {
-        const int at = (p * (int)blockDim.x + (int)threadIdx.x) * V;
-        if (at < a.n) {
-            out.x[p] = get_whole((const T *)a.x + first + at);
-            out.dy[p] = get_whole((const T *)a.dy + first + at);
-            if (PACKS == 1 && a.addend) out.addend[p] = get_whole((const T *)a.addend + first + at);
-        }
-    }
-}
-
-/* A block walks its group's rows; each thread keeps the same columns of all of them. What is past a
- * row's end is zero: were it left undefined, loads would wait for the branches around them. */
+/* A block walks its group's rows; each thread keeps the same columns of all of them. */
 template <typename T, bool CENTERED, bool SUMMED, int PACKS>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     enum { V = VectorOf<T>::N };
@@ -76,29 +116,19 @@ static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     const int64_t first = blockIdx.x * a.rows_per_group;
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
     float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {}, sum_dx[PACKS][V] = {};
-    RowAhead<PACKS> ahead = {};
+    DYNAMIC_SHARED(unsigned char, shared);
+    RowsAhead<T, CENTERED, PACKS> ahead(a, first, end, shared);
     int turn = 0;
-    load_row<T, CENTERED>(a, first, ahead);
     for (int64_t row = first; row < end; row++) {
-        const float mean = ahead.mean, inv = ahead.inv;
-        float normal[PACKS][V], d[PACKS][V];
-        uint4 addend[PACKS] = {};
+        uint4 x[PACKS] = {}, dy[PACKS] = {}, addend[PACKS] = {};
+        float mean, inv, normal[PACKS][V], d[PACKS][V];
         TwoSums sums = {0.0f, 0.0f};
+        ahead.take(row, x, dy, addend, &mean, &inv);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            const int at = (p * threads + threadIdx.x) * V;
-            if (at < a.n) {
-                take_apart<T>(ahead.x[p], normal[p]);
-                take_apart<T>(ahead.dy[p], d[p]);
-                if (a.addend)
-                    addend[p] = PACKS == 1 ? ahead.addend[p]
-                                           : get_whole((const T *)a.addend + row * a.n + at);
-            } else {
-#pragma unroll
-                for (int j = 0; j < V; j++) normal[p][j] = d[p][j] = 0.0f;
-            }
+            take_apart<T>(x[p], normal[p]);
+            take_apart<T>(dy[p], d[p]);
         }
-        if (row + 1 < end) load_row<T, CENTERED>(a, row + 1, ahead);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
             const int at = (p * threads + threadIdx.x) * V;
