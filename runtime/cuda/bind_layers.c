@@ -98,11 +98,6 @@ static int norm_grad_threads(int64_t n, int v) {
     return threads_for(divide_up(n, (is_narrow(n, v) ? 1 : GRAD_PACKS) * v), NORM_GRAD_THREADS);
 }
 
-static int norm_grad_shared_bytes(int64_t n, int v, int threads) {
-    int packs = is_narrow(n, v) ? NORM_GRAD_NARROW_AHEAD : GRAD_PACKS * NORM_GRAD_AHEAD;
-    return packs * NORM_GRAD_PARTS * threads * NORM_GRAD_PACK_BYTES;
-}
-
 /* As many groups as norm_grad_rows' blocks run at once on an H200: with a few more all would wait
  * for a second round there, and a block walks for long. (On an A100 with its 108 processors some
  * do.) Else enough groups to fill a large device, but partial sums of a few megabytes at most. */
@@ -151,9 +146,8 @@ static bool push_norm_grad(Binding *b, const NormKernels *kernels, NormGradArgs 
     bool good;
     if (threads) {
         const KernelsByDtype *rows = is_narrow(n, v) ? &kernels->grad_narrow : &kernels->grad_rows;
-        good =
-            cuda_push_launch(b, kernel_for_dtype(rows, x->dtype), grid_of(join.groups, 1), threads,
-                             norm_grad_shared_bytes(n, v, threads), args, sizeof(*args));
+        good = cuda_push_launch(b, kernel_for_dtype(rows, x->dtype), grid_of(join.groups, 1),
+                                threads, 0, args, sizeof(*args));
     } else {
         enum { COLUMNS = 128 };
         good = cuda_push_launch(b, kernel_for_dtype(&kernels->grad_columns, x->dtype),

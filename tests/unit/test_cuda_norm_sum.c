@@ -138,8 +138,8 @@ static void check_case(const Case *c, const char *dtype, int rows, int columns, 
 
 int main(void) {
     if (cuda_check_missing()) return 0;
-    /* Three groups, the last of them short; sums in one launch and in two; groups of more rows than
-     * a warp has lanes; two packs a thread; of no whole vectors. */
+    /* Three groups, the last of them short; sums in one launch and in two; groups of many rows; two
+     * packs a thread; of no whole vectors. */
     static const int SIZES[][3] = {
         {19, 40, 0}, {600, 24, 0}, {600, 24, 70}, {19, 2056, 0}, {19, 37, 0}};
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {

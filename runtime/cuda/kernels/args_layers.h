@@ -40,10 +40,6 @@ typedef struct NormJoinArgs {
 } NormJoinArgs;
 enum { NORM_JOIN_COLUMNS = 32 };         /* of a block */
 enum { NORM_GRAD_NARROW_THREADS = 256 }; /* at most, of *_grad_narrow_* */
-/* Rows that *_grad_narrow_* and *_grad_rows_* have on their way in dynamic shared memory, of each
- * x, dy and the addend, and what a thread has of those at a time: one pack, or two. */
-enum { NORM_GRAD_NARROW_AHEAD = 3, NORM_GRAD_AHEAD = 2 };
-enum { NORM_GRAD_PARTS = 3, NORM_GRAD_PACK_BYTES = 16 };
 
 /* softmax.cu: x [rows, n_local], f32, bf16 or f16, of which the first n_valid columns exist; column
  * 0 is number `offset` of the whole axis. out: f32 [rows], or like x, and perhaps x itself. */

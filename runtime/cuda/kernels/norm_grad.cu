@@ -6,31 +6,31 @@
  * before the norm. Gain and bias gradients are summed by groups of rows, in ascending order in
  * each, then over the groups by norm_join. How rows are grouped follows from the sizes alone.
  */
-#include "runtime/cuda/kernels/tensor.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
 struct TwoSums {
     float g, gx;
 };
 
-/* Over the block, the same on every thread. scratch [32] is read until the next barrier: two in
- * turn need one barrier per call. */
+/* Over the block of at most 16 warps, the same on every thread. Half of a warp's lanes add up g,
+ * the others gx. scratch [16] is read until the next barrier: two in turn need one barrier per
+ * call. */
 static __device__ __forceinline__ TwoSums block_sums(TwoSums s, float2 *scratch) {
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, in_half = lane % 16, warps = blockDim.x / 32;
+    const bool of_gx = lane >= 16;
+    float sum = of_gx ? s.gx : s.g;
+    sum += __shfl_xor_sync(0xffffffffu, of_gx ? s.g : s.gx, 16);
 #pragma unroll
-    for (int bits = 16; bits > 0; bits /= 2) {
-        s.g += __shfl_xor_sync(0xffffffffu, s.g, bits);
-        s.gx += __shfl_xor_sync(0xffffffffu, s.gx, bits);
+    for (int bits = 8; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+    if (warps > 1) {
+        float *const sums = (float *)scratch + of_gx;
+        if (in_half == 0) sums[2 * (threadIdx.x / 32)] = sum;
+        __syncthreads();
+        sum = in_half < warps ? sums[2 * in_half] : 0.0f;
+#pragma unroll
+        for (int bits = 8; bits > 0; bits /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bits);
     }
-    if (warps == 1) return s;
-    if (lane == 0) scratch[threadIdx.x / 32] = make_float2(s.g, s.gx);
-    __syncthreads();
-    s = {0.0f, 0.0f};
-    for (int w = 0; w < warps; w++) {
-        s.g += scratch[w].x;
-        s.gx += scratch[w].y;
-    }
-    return s;
+    return {__shfl_sync(0xffffffffu, sum, 0), __shfl_sync(0xffffffffu, sum, 16)};
 }
 
 /* dx, or its sum with the addend: the f32 sum of two rounded numbers, as one launch after the other
@@ -39,134 +39,115 @@ static __device__ __forceinline__ float add_to_gradient(float addend, float dx) 
     return __fadd_rn(addend, dx);
 }
 
-/* The rows of a group on their way: x, dy and the addend of AHEAD rows are copied to shared memory
- * while the ones before are worked on, since a block has few warps to wait with. A thread copies
- * and takes its own columns, PACKS of 16 bytes each, and so waits for nobody. */
-template <typename T, bool CENTERED, int PACKS> struct RowsAhead {
-    enum { V = VectorOf<T>::N, AHEAD = PACKS == 1 ? NORM_GRAD_NARROW_AHEAD : NORM_GRAD_AHEAD };
-    enum { PARTS = NORM_GRAD_PARTS, PACK_BYTES = NORM_GRAD_PACK_BYTES };
-    const NormGradArgs &a;
-    const int64_t first, end;
-    unsigned char *const own; /* this thread's first pack */
-    int slot;
-    /* A lane's are those of a row of 32, and of the 32 after those. */
-    float mean, inv, next_mean, next_inv;
-
-    __device__ __forceinline__ RowsAhead(const NormGradArgs &args, int64_t first_row,
-                                         int64_t end_row, unsigned char *shared)
-        : a(args), first(first_row), end(end_row), own(shared + threadIdx.x * PACK_BYTES), slot(0),
-          mean(0), inv(0) {
-        load_statistics(first);
-        for (int i = 0; i < AHEAD; i++) copy(first + i, i);
-    }
-    __device__ __forceinline__ void load_statistics(int64_t row) {
-        const int64_t at = row + threadIdx.x % 32;
-        next_mean = CENTERED && at < end ? a.mean[at] : 0.0f;
-        next_inv = at < end ? a.inv[at] : 0.0f;
-    }
-    __device__ __forceinline__ unsigned char *pack(int at_slot, int part, int p) const {
-        return own + ((at_slot * PARTS + part) * PACKS + p) * (int)blockDim.x * PACK_BYTES;
-    }
-    __device__ __forceinline__ int column(int p) const {
-        return (p * (int)blockDim.x + (int)threadIdx.x) * V;
-    }
-    __device__ __forceinline__ void copy(int64_t row, int to) {
-        const void *const parts[PARTS] = {a.x, a.dy, a.addend};
-#pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-#pragma unroll
-            for (int p = 0; p < PACKS; p++) {
-                if (row < end && parts[i] && column(p) < a.n)
-                    copy_async_16(shared_address(pack(to, i, p)),
-                                  (const T *)parts[i] + row * a.n + column(p), PACK_BYTES);
-            }
-        }
-        copy_async_commit();
-    }
-    /* The rows one after the other. What is past a row's end stays as it is. */
-    __device__ __forceinline__ void take(int64_t row, uint4 (&x)[PACKS], uint4 (&dy)[PACKS],
-                                         uint4 (&addend)[PACKS], float *out_mean, float *out_inv) {
-        const int lane = (int)(row - first) % 32;
-        if (lane == 0) {
-            mean = next_mean;
-            inv = next_inv;
-            load_statistics(row + 32);
-        }
-        *out_mean = __shfl_sync(0xffffffffu, mean, lane);
-        *out_inv = __shfl_sync(0xffffffffu, inv, lane);
-        copy_async_wait<AHEAD - 1>();
-#pragma unroll
-        for (int p = 0; p < PACKS; p++) {
-            if (column(p) >= a.n) continue;
-            x[p] = *(const uint4 *)pack(slot, 0, p);
-            dy[p] = *(const uint4 *)pack(slot, 1, p);
-            if (a.addend) addend[p] = *(const uint4 *)pack(slot, 2, p);
-        }
-        copy(row + AHEAD, slot);
-        slot = slot == AHEAD - 1 ? 0 : slot + 1;
-    }
+/* What a thread needs of a row, `PACKS` of 16 bytes each: loaded while the row before is worked on,
+ * since a block has few warps to wait with. The addend, too, where registers do. */
+template <int PACKS> struct RowAhead {
+    uint4 x[PACKS], dy[PACKS], addend[PACKS];
+    float mean, inv;
 };
 
-/* A block walks its group's rows; each thread keeps the same columns of all of them. */
+/* Where a thread's pack p begins behind its first, and whether it is in a row. */
+template <typename T> static __device__ __forceinline__ int pack_at(int p) {
+    return p * (int)blockDim.x * VectorOf<T>::N;
+}
+template <typename T>
+static __device__ __forceinline__ bool has_pack(const NormGradArgs &a, int p) {
+    return pack_at<T>(p) + (int)threadIdx.x * VectorOf<T>::N < a.n;
+}
+
+/* at: of the thread's first number of the row. */
+template <typename T, bool CENTERED, int PACKS>
+static __device__ __forceinline__ void load_row(const NormGradArgs &a, int64_t row, int64_t at,
+                                                RowAhead<PACKS> &out) {
+    out.mean = CENTERED ? a.mean[row] : 0.0f;
+    out.inv = a.inv[row];
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        if (!has_pack<T>(a, p)) continue;
+        out.x[p] = get_whole((const T *)a.x + at + pack_at<T>(p));
+        out.dy[p] = get_whole((const T *)a.dy + at + pack_at<T>(p));
+        if (PACKS == 1 && a.addend) out.addend[p] = get_whole((const T *)a.addend + at);
+    }
+}
+
+/* A block walks its group's rows; each thread keeps the same columns of all of them. What is past a
+ * row's end is zero: were it left undefined, loads would wait for the branches around them. With
+ * c = x - mean and g' = inv g, of as few operations as there are: dx = g' - mean(g') - c inv^2
+ * mean(g' c), dgain = sum of inv dy c. */
 template <typename T, bool CENTERED, bool SUMMED, int PACKS>
 static __device__ __forceinline__ void norm_grad_rows(const NormGradArgs &a) {
     enum { V = VectorOf<T>::N };
-    __shared__ float2 scratch[2][32];
+    __shared__ float2 scratch[2][16];
     const int threads = blockDim.x;
     const int64_t first = blockIdx.x * a.rows_per_group;
     const int64_t end = first + a.rows_per_group < a.rows ? first + a.rows_per_group : a.rows;
+    const float share = 1.0f / a.n;
     float sum_gain[PACKS][V] = {}, sum_bias[PACKS][V] = {}, sum_dx[PACKS][V] = {};
-    DYNAMIC_SHARED(unsigned char, shared);
-    RowsAhead<T, CENTERED, PACKS> ahead(a, first, end, shared);
+    RowAhead<PACKS> ahead = {};
+    /* The row itself, as the compiler need not know: it would keep what is the same for a block in
+     * a uniform register, and wait for it at once. */
+    int64_t row = first + (threadIdx.x >= blockDim.x);
+    int64_t at = row * a.n + (int)threadIdx.x * V;
     int turn = 0;
-    for (int64_t row = first; row < end; row++) {
-        uint4 x[PACKS] = {}, dy[PACKS] = {}, addend[PACKS] = {};
-        float mean, inv, normal[PACKS][V], d[PACKS][V];
+    load_row<T, CENTERED>(a, row, at, ahead);
+    for (int n_left = (int)(end - first); n_left > 0; n_left--) {
+        const float mean = ahead.mean, inv = ahead.inv;
+        const int64_t now = at;
+        float c[PACKS][V], d[PACKS][V];
+        uint4 addend[PACKS] = {};
         TwoSums sums = {0.0f, 0.0f};
-        ahead.take(row, x, dy, addend, &mean, &inv);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            take_apart<T>(x[p], normal[p]);
-            take_apart<T>(dy[p], d[p]);
+            if (has_pack<T>(a, p)) {
+                take_apart<T>(ahead.x[p], c[p]);
+                take_apart<T>(ahead.dy[p], d[p]);
+                if (a.addend)
+                    addend[p] = PACKS == 1 ? ahead.addend[p]
+                                           : get_whole((const T *)a.addend + now + pack_at<T>(p));
+            } else {
+#pragma unroll
+                for (int j = 0; j < V; j++) c[p][j] = d[p][j] = 0.0f;
+            }
         }
+        row++;
+        at += a.n;
+        if (n_left > 1) load_row<T, CENTERED>(a, row, at, ahead);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            const int at = (p * threads + threadIdx.x) * V;
-            if (at < a.n) {
+            if (!has_pack<T>(a, p)) continue;
 #pragma unroll
-                for (int j = 0; j < V; j += 4) {
-                    float gain[4];
-                    Elements<4>::get(a.gain + at + j, gain);
+            for (int j = 0; j < V; j += 4) {
+                float gain[4];
+                Elements<4>::get(a.gain + pack_at<T>(p) + (int)threadIdx.x * V + j, gain);
 #pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        normal[p][j + k] = (normal[p][j + k] - mean) * inv;
-                        sum_gain[p][j + k] += d[p][j + k] * normal[p][j + k];
-                        if (CENTERED) sum_bias[p][j + k] += d[p][j + k];
-                        d[p][j + k] *= gain[k];
-                        sums.g += d[p][j + k];
-                        sums.gx += d[p][j + k] * normal[p][j + k];
-                    }
+                for (int k = 0; k < 4; k++) {
+                    float &x = c[p][j + k], &g = d[p][j + k];
+                    if (CENTERED) x -= mean;
+                    if (CENTERED) sum_bias[p][j + k] += g;
+                    g *= inv;
+                    sum_gain[p][j + k] += g * x;
+                    g *= gain[k];
+                    if (CENTERED) sums.g += g;
+                    sums.gx += g * x;
                 }
             }
         }
         sums = block_sums(sums, scratch[turn]);
         turn ^= 1;
-        const float mean_g = CENTERED ? sums.g / a.n : 0.0f, mean_gx = sums.gx / a.n;
-        T *dx = (T *)a.dx + row * a.n;
+        const float mean_g = CENTERED ? sums.g * share : 0.0f,
+                    slope = inv * inv * (sums.gx * share);
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            const int at = (p * threads + threadIdx.x) * V;
-            if (at < a.n) {
-                float more[V];
-                if (a.addend) take_apart<T>(addend[p], more);
+            if (!has_pack<T>(a, p)) continue;
+            float more[V];
+            if (a.addend) take_apart<T>(addend[p], more);
 #pragma unroll
-                for (int j = 0; j < V; j++) {
-                    d[p][j] = inv * (d[p][j] - mean_g - normal[p][j] * mean_gx);
-                    if (a.addend) d[p][j] = add_to_gradient(more[j], d[p][j]);
-                    if (SUMMED) sum_dx[p][j] += d[p][j];
-                }
-                Elements<V>::put(dx + at, d[p]);
+            for (int j = 0; j < V; j++) {
+                d[p][j] = d[p][j] - mean_g - c[p][j] * slope;
+                if (a.addend) d[p][j] = add_to_gradient(more[j], d[p][j]);
+                if (SUMMED) sum_dx[p][j] += d[p][j];
             }
+            Elements<V>::put((T *)a.dx + now + pack_at<T>(p), d[p]);
         }
     }
     float *partial = a.partial + (int64_t)blockIdx.x * a.n * (1 + CENTERED + SUMMED);
@@ -207,7 +188,7 @@ static __device__ __forceinline__ void norm_grad_columns(const NormGradArgs &a) 
 /* dx for any width, a block per row. */
 template <typename T, bool CENTERED>
 static __device__ __forceinline__ void norm_grad_any(const NormGradArgs &a) {
-    __shared__ float2 scratch[32];
+    __shared__ float2 scratch[16];
     const int64_t row = blockIdx.x;
     const T *x = (const T *)a.x + row * a.n, *dy = (const T *)a.dy + row * a.n;
     T *dx = (T *)a.dx + row * a.n;
