@@ -18,6 +18,7 @@
 typedef struct TuneOptions {
     int device_ordinal;
     bool no_wgmma; /* own attention on wgmma is not tried */
+    bool brief;    /* for tests: a graph of what is timed is launched once, not for 0.1 s */
     /* Told before each candidate; `what` lives until the next call. May be NULL. */
     void (*progress)(void *user, int n_done, int n_all, const char *what);
     void *user;

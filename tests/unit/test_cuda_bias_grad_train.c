@@ -115,7 +115,7 @@ static PlanDevice tune(const Layout *layout, DType precision, double sum_ms, Are
     TuneResult tuned = {0};
     start_fake(sum_ms, false);
     bool good = make_plan(&run, layout, precision) &&
-                cuda_tune(run.plan, &(TuneOptions){0}, arena, &tuned, run.diag);
+                cuda_tune(run.plan, &(TuneOptions){.brief = true}, arena, &tuned, run.diag);
     CHECK(good, "%s", diag_text(run.diag));
     CHECK(tuned.n_sums > 0 && tuned.n_sums_joined == (sum_ms > 0 ? tuned.n_sums : 0),
           "%d of %d joined", tuned.n_sums_joined, tuned.n_sums);
@@ -154,11 +154,12 @@ static void test_one(Arena *arena) {
     const PlanDevice slower = tune(&ONE, DTYPE_F32, 0, arena);
     PlanDevice other = faster;
     other.name = "Fake A100";
+    /* Of a block's six, norms' gradients make two besides, of kinds of product that five have. */
     const struct {
         const char *name;
         How how;
     } cases[] = {
-        {"tuned, and faster", {&faster, false, false, 6 * 2}}, /* biases, micro-batches */
+        {"tuned, and faster", {&faster, false, false, 1 * 2}}, /* biases, micro-batches */
         {"tuned, and slower", {&slower, false, false, 0}},
         {"tuned for another device", {&other, false, false, 0}},
         {"the device has none", {&faster, true, false, 0}},
@@ -191,8 +192,8 @@ static void test_many(Arena *arena) {
     memcpy(losses, run.losses, sizeof(losses));
     run_close(&run);
     end_fake();
-    /* A block's six, by each of two ranks. */
-    good = train(&run, &(How){&faster, false, false, 2 * 6 * 2 * 2}, &MANY, DTYPE_BF16) && good;
+    /* Of a block's six, by each of two ranks, a norm's gradient makes one. */
+    good = train(&run, &(How){&faster, false, false, 2 * 5 * 2 * 2}, &MANY, DTYPE_BF16) && good;
     for (int s = 0; good && s < STEPS; s++) {
         CHECK(fabs(run.losses[s] - losses[s]) < 1e-3, "step %d: %.7f, not %.7f", s + 1,
               run.losses[s], losses[s]);

@@ -215,7 +215,7 @@ static bool tune(Run *run, const ModelSetting *settings, TuneResult *out) {
     *out = (TuneResult){0};
     if (!make_plan(run, settings)) return false;
     const TuneOptions options = {
-        .no_wgmma = between.no_wgmma, .known = note_known, .known_user = &between};
+        .no_wgmma = between.no_wgmma, .brief = true, .known = note_known, .known_user = &between};
     bool good = cuda_tune(run->plan, &options, run->arena, out, run->diag);
     CHECK(good, "%s", diag_text(run->diag));
     if (good) run->plan->device = out->device;

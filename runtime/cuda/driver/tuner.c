@@ -2,7 +2,10 @@
 
 #include "runtime/measure/measure.h"
 
-enum { SAMPLE_US = 2000, MOST_REPEATS = 200, N_SAMPLES = 5 };
+/* A graph of 2 ms, so often that the device takes the clocks that it has in training: under its
+ * power limit others are fastest than in a short burst. */
+enum { GRAPH_US = 2000, MOST_REPEATS = 200 };
+enum { WARM_LAUNCHES = 15, SAMPLE_LAUNCHES = 10, N_SAMPLES = 3 };
 
 /* Waits for what lies between the events; its microseconds, or -1, reported: the device has
  * failed. */
@@ -59,23 +62,34 @@ static cudaGraphExec_t capture(Tuner *tuner, TunedCall *call, const void *what, 
     return fine ? launchable : NULL;
 }
 
+/* Microseconds of so many launches; -1: reported. */
+static double time_launches(Tuner *tuner, cudaGraphExec_t graph, int n) {
+    const CuApi *api = tuner->device.api;
+    if (!mark_begin(tuner)) return -1;
+    for (int i = 0; i < n; i++) {
+        if (!cuda_check(api, api->cudaGraphLaunch(graph, tuner->stream), tuner->diag,
+                        "running what is timed"))
+            return -1;
+    }
+    return elapsed(tuner);
+}
+
 /* The median microseconds of one within a graph of many. */
 static double time_repeated(Tuner *tuner, TunedCall *call, const void *what, double once_us) {
-    const CuApi *api = tuner->device.api;
-    double samples[N_SAMPLES + 1];
-    int repeats = once_us * MOST_REPEATS < SAMPLE_US ? MOST_REPEATS : (int)(SAMPLE_US / once_us);
+    double samples[N_SAMPLES];
+    bool brief = tuner->options->brief;
+    int launches = brief ? 1 : SAMPLE_LAUNCHES;
+    int repeats = once_us * MOST_REPEATS < GRAPH_US ? MOST_REPEATS : (int)(GRAPH_US / once_us);
     if (repeats < 1) repeats = 1;
     cudaGraphExec_t graph = capture(tuner, call, what, repeats);
     if (!graph) return -1;
-    bool fine = true;
-    for (int s = 0; fine && s <= N_SAMPLES; s++) { /* the first one warms up */
-        fine = mark_begin(tuner) && cuda_check(api, api->cudaGraphLaunch(graph, tuner->stream),
-                                               tuner->diag, "running what is timed");
-        samples[s] = fine ? elapsed(tuner) : -1;
+    bool fine = time_launches(tuner, graph, brief ? 1 : WARM_LAUNCHES) >= 0;
+    for (int s = 0; fine && s < N_SAMPLES; s++) {
+        samples[s] = time_launches(tuner, graph, launches);
         fine = samples[s] >= 0;
     }
-    api->cudaGraphExecDestroy(graph);
-    return fine ? measure_median(samples + 1, N_SAMPLES) / repeats : -1;
+    tuner->device.api->cudaGraphExecDestroy(graph);
+    return fine ? measure_median(samples, N_SAMPLES) / (repeats * launches) : -1;
 }
 
 bool tuner_time(Tuner *tuner, TunedCall *call, const void *what, double best_us, double *out_us) {
