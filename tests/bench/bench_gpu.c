@@ -4,8 +4,8 @@
  * run, the launching thread's time per step, time in kernels over time of a step, and what of it
  * each kind of kernel takes. Each line as soon as it is known.
  *
- * Attention by cuDNN where it is found, as in training; --no-cudnn: by own kernels; --joint: its
- * gradient by own ones in one pass;
+ * Attention by the kernels that training would take; --no-cudnn: by own ones; --attention cudnn,
+ * mma, wgmma or joint: by these where they can;
  * --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
  * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
  * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
@@ -13,9 +13,9 @@
  * --own-products: products by a plain kernel, not tuned and not of fp8. --no-wgmma: not tried by
  * --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
- *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--joint] [--cudnn-backward]
- *       [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] [--own-products]
- *       [gpt-124m gpt-1.5b llama-8b]
+ *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
+ *       [--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues]
+ * [--own-products] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -58,8 +58,9 @@ typedef struct Bench {
     double rate; /* FLOP/s of matrix products */
     DType precision;
     int n_steps, n_wanted, micro_batch; /* 0: each case's */
-    bool fp8_tensor_cores, no_cudnn, joint, no_epilogues, own_products, no_wgmma, cudnn_backward,
-        tune, wanted[N_CASES];
+    AttentionKernels attention;         /* N_ATTENTION_KERNELS: not asked for */
+    bool fp8_tensor_cores, no_cudnn, no_epilogues, own_products, no_wgmma, cudnn_backward, tune,
+        wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -364,10 +365,10 @@ static void print_steps(const Bench *bench, const Model *model, const Plan *plan
 
 static bool run_plan(const Bench *bench, const Model *model, const Plan *plan, Arena *arena,
                      Diag *diag) {
-    static const AttentionKernels JOINT = ATTENTION_JOINT;
+    const AttentionKernels *asked = &bench->attention;
     const EngineOptions options = {.device = DEVICE_CUDA,
                                    .no_cudnn = bench->no_cudnn,
-                                   .attention = bench->joint ? &JOINT : NULL,
+                                   .attention = *asked < N_ATTENTION_KERNELS ? asked : NULL,
                                    .no_epilogues = bench->no_epilogues,
                                    .own_products = bench->own_products};
     Steps steps;
@@ -417,7 +418,8 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
 static int usage(void) {
     fprintf(
         stderr,
-        "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--joint] "
+        "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
+        "[--attention cudnn|mma|wgmma|joint] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
         "[--own-products] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
@@ -436,7 +438,14 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
         return bench->micro_batch >= 1;
     }
     if (strcmp(text, "--no-cudnn") == 0) return bench->no_cudnn = true;
-    if (strcmp(text, "--joint") == 0) return bench->joint = true;
+    if (strcmp(text, "--attention") == 0 && *i + 1 < argc) {
+        const char *word = argv[++*i];
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+            if (strcmp(word, attention_kernels_word((AttentionKernels)k)) == 0)
+                bench->attention = (AttentionKernels)k;
+        }
+        return bench->attention < N_ATTENTION_KERNELS;
+    }
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
     if (strcmp(text, "--own-products") == 0) return bench->own_products = true;
     if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;
@@ -461,7 +470,10 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
 int main(int argc, char **argv) {
     const char *why;
     CudaDevice device;
-    Bench bench = {.device = &device, .precision = DTYPE_BF16, .n_steps = 10};
+    Bench bench = {.device = &device,
+                   .precision = DTYPE_BF16,
+                   .attention = N_ATTENTION_KERNELS,
+                   .n_steps = 10};
     bool fine = true;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what is known stays known when time is up */
     for (int i = 1; i < argc; i++) {

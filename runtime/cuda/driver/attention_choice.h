@@ -1,7 +1,7 @@
 /* Which kernels do each attention of a training run: those that are asked for, where they can;
  * those that `tune` found fastest, where the plan was tuned on this device and with this cuDNN;
- * else cuDNN's, where it can, else own ones, on wgmma where the device has it. The gradient in one
- * pass only as asked for or tuned. */
+ * else of gradients the one in one pass, where the device and the workspace have it; else cuDNN's,
+ * where it can, else own ones, on wgmma where the device has it. */
 #ifndef RUNTIME_CUDA_DRIVER_ATTENTION_CHOICE_H
 #define RUNTIME_CUDA_DRIVER_ATTENTION_CHOICE_H
 
