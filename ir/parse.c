@@ -35,7 +35,11 @@ static SourceLoc here(const Parser *p) {
 static bool fail(Parser *p, const char *what) {
     int shown = (int)strcspn(p->at, "\r\n");
     if (shown > 20) shown = 20;
-    if (!p->failed) diag_error(p->diag, here(p), "%s, at '%.*s'", what, shown, p->at);
+    if (!p->failed && shown > 0) {
+        diag_error(p->diag, here(p), "%s, at '%.*s'", what, shown, p->at);
+    } else if (!p->failed) {
+        diag_error(p->diag, here(p), "%s", what); /* at the line's end */
+    }
     p->failed = true;
     return false;
 }

@@ -43,8 +43,8 @@ local h100 = device {
 -- alone and for a moment reach 80 %.
 local h200 = device(like(h100, {
   name = "H200-SXM5-141GB",
-  product_fraction = { f32 = 0.80, bf16 = 0.70, fp8 = 0.62 },
-  attention_fraction = 0.45, attention_backward_fraction = 0.36,
+  product_fraction = { f32 = 0.80, bf16 = 0.71, fp8 = 0.62 },
+  attention_fraction = 0.45, attention_backward_fraction = 0.40,
   memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB, memory_fraction = 0.84,
   kernel_us = 2,
 }))

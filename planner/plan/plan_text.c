@@ -58,9 +58,15 @@ bool plan_reader_fail(PlanReader *reader, const char *format, ...) {
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
+    enum { MOST_SHOWN = 24 };
+    SourceLoc here = {reader->file, reader->line};
     int length = (int)strcspn(reader->at, "\n");
-    diag_error(reader->diag, (SourceLoc){reader->file, reader->line}, "%s, at '%.*s'", what,
-               length < 24 ? length : 24, reader->at);
+    if (length > MOST_SHOWN) length = MOST_SHOWN;
+    if (length > 0) {
+        diag_error(reader->diag, here, "%s, at '%.*s'", what, length, reader->at);
+    } else {
+        diag_error(reader->diag, here, "%s", what); /* all of the line was read */
+    }
     reader->failed = true;
     return false;
 }
