@@ -10,8 +10,9 @@ layers of llama-8b where memory does not do for bench_gpu's.
 
   python3 tests/bench/torch_gpu.py [--models gpt-124m,gpt-1.5b,llama-8b] [--steps N]
       [--attention default|flash|cudnn] [--compile auto|model|blocks] [--llama-layers N]
-      [--batch N] [--peak TFLOP/S]
+      [--batch N | --micro-batch N] [--peak TFLOP/S]
 
+--micro-batch: sequences at a time, of as many in a step.
 --compile blocks, as torchtitan does: blocks are alike and compile once, where a deep model as a
 whole takes minutes. auto: that of more than 12 layers.
 """
@@ -130,6 +131,10 @@ def measure(name, layers, args):
     _, model, heads, kv_heads, ffn, vocab, seq, batch, micro_batches = MODELS[name]
     llama = name.startswith("llama")
     batch = args.batch or batch
+    if args.micro_batch:
+        if batch * micro_batches % args.micro_batch:
+            raise ValueError(f"{batch * micro_batches} sequences, {args.micro_batch} at a time")
+        batch, micro_batches = args.micro_batch, batch * micro_batches // args.micro_batch
     device = torch.device(args.device)
     with device:  # where random numbers are fast
         net = Decoder(layers, model, heads, kv_heads, ffn, vocab, seq, llama)
@@ -206,6 +211,7 @@ def main():
     parser.add_argument("--compile", choices=["auto", "model", "blocks"], default="auto")
     parser.add_argument("--llama-layers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=0)
+    parser.add_argument("--micro-batch", type=int, default=0)
     parser.add_argument("--peak", type=float, default=989, help="dense bf16 TFLOP/s of the GPU")
     parser.add_argument("--device", default="cuda", help="cpu: to see whether it runs at all")
     args = parser.parse_args()
