@@ -1,0 +1,35 @@
+/* What one lowered program costs: time, FLOPs, memory and messages of each part of the model, for a
+ * micro-batch of any size. model_cost.c lowers programs and keeps what they cost.
+ */
+#ifndef PLANNER_COST_LAYOUT_COST_H
+#define PLANNER_COST_LAYOUT_COST_H
+
+#include "planner/cost/shared_weights.h"
+
+/* A program lowered for one sequence, and which segment each of its nodes belongs to. */
+typedef struct Lowered {
+    int t, c, e, lanes;
+    bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
+    Recompute recompute;
+    const Plan *plan; /* NULL: cannot be */
+    const char *reason;
+    int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
+    LeafPlaces places;
+} Lowered;
+
+/* The graph with b times as many sequences, in `arena`. */
+Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena);
+
+/* The part of `out` that a node of the program belongs to. */
+SegmentCost *lowered_segment(const Lowered *lowered, int node, LayoutCost *out);
+
+/* Fills in what a micro-batch of out->micro_batch sequences costs; out->kinds and out->shared are
+ * there, with room for all. mask_elements: of dropout, by kind; then before and after. */
+void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
+                       LayoutCost *out);
+
+/* What recomputes is compared with what does not: the model's FLOPs are the latter's, and there is
+ * software that runs the whole forward of a block again. */
+void layout_cost_compare(const ModelCosts *costs, const LayoutCost *none, LayoutCost *out);
+
+#endif
