@@ -155,13 +155,10 @@ const CliCommand CLI_COMMANDS[] = {
      "chooses the algorithms of a plan's products and attention on this machine's GPU",
      {{"options", IN_TUNING}},
      "Times what cuBLASLt proposes for each of the plan's matrix products, and attention by cuDNN\n"
-     "and by own kernels, which takes some seconds, and writes what is fastest into the plan: "
-     "back\n"
-     "to PLAN, or with -o to another file. Training on the same kind of GPU with the same "
-     "libraries\n"
-     "then does so. Own kernels on wgmma (sm_90) are used nowhere else, and not where their "
-     "results\n"
-     "differ from the others'.\n\n"
+     "and by own kernels, each for 0.1 s (a GPU under its power limit has other clocks than in a\n"
+     "moment), half a minute in all, and writes what is fastest into the plan: back to PLAN, or\n"
+     "with -o to another file. Training on the same kind of GPU with the same libraries then does\n"
+     "so. Kernels whose results differ from the others' are not chosen.\n\n"
      "  perilune tune gpt.plan\n"
      "  perilune tune gpt.plan -o tuned.plan\n",
      cmd_tune},
