@@ -120,49 +120,64 @@ static bool emit_stage(Tuner *tuner, const Plan *plan, int stage, bool sums, Are
                            tuner->diag);
 }
 
-/* Is it the sum, or what adds the sum up over micro-batches, done with it? */
-static bool does_sum(const CommandInfo *info, const Node *sum) {
-    const Node *node = info->node;
-    for (int i = 0; node && i < node->n_inputs; i++) {
-        if (node->inputs[i].node == sum) return true;
-    }
-    return node == sum;
+/* The node's sum, and what it does with sums: it may be what adds one up over micro-batches. */
+static void mark_sums(const Node *node, bool *alone) {
+    if (!node) return;
+    alone[node->id] = true;
+    for (int i = 0; i < node->n_inputs; i++) alone[node->inputs[i].node->id] = true;
 }
 
-/* Has the sum launches of its own in the list? Else a norm's gradient makes it (norm_sum.h). */
-static bool runs_alone(const CommandList *list, const Node *sum) {
+/* By node: has a sum launches of its own in the list? Else a norm's gradient makes it (norm_sum.h).
+ */
+static const bool *find_lone_sums(const CommandList *list, const Graph *graph, Arena *arena) {
     static const KernelsByDtype COLUMNS = KERNELS_BY_DTYPE(reduce_columns);
+    bool *alone = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     for (int i = 0; i < list->count; i++) {
         const Command *command = &list->items[i];
         if (command->kind != COMMAND_LAUNCH || command->launch.generated ||
             !kernel_is_of(&COLUMNS, command->launch.kernel))
             continue;
-        if (does_sum(&command->info, sum)) return true;
-        for (int k = 0; k < command->n_others; k++) {
-            if (does_sum(&command->others[k], sum)) return true;
-        }
+        mark_sums(command->info.node, alone);
+        for (int k = 0; k < command->n_others; k++) mark_sums(command->others[k].node, alone);
+    }
+    return alone;
+}
+
+typedef struct Kinds {
+    int count, capacity;
+    PlanAlgo *items;
+} Kinds;
+
+static bool has_kind(const Kinds *kinds, const PlanAlgo *kind) {
+    for (int i = 0; i < kinds->count; i++) {
+        if (plan_algo_same_product(&kinds->items[i], kind)) return true;
     }
     return false;
 }
 
-/* Is a bias's gradient of that kind of product made for nothing where no product makes it? */
-static bool is_made_besides(const CommandList *with, const CommandList *without,
-                            const GemmCommand *gemm) {
-    PlanAlgo kind = gemm_product(gemm);
-    for (int i = 0; i < with->count; i++) {
-        const GemmCommand *other = &with->items[i].gemm;
-        if (with->items[i].kind != COMMAND_GEMM || !other->bias_grad) continue;
-        PlanAlgo other_kind = gemm_product(other);
-        if (plan_algo_same_product(&kind, &other_kind) && !runs_alone(without, other->summed))
-            return true;
+static bool makes_bias_gradient(const Command *command) {
+    return command->kind == COMMAND_GEMM && command->gemm.bias_grad;
+}
+
+/* Products of which one's bias's gradient is made besides where no product makes it: all of a kind
+ * make them or none does. */
+static Kinds find_needless(const CommandList *list, const bool *alone, Arena *arena) {
+    Kinds needless = {0};
+    for (int i = 0; i < list->count; i++) {
+        const GemmCommand *gemm = &list->items[i].gemm;
+        if (!makes_bias_gradient(&list->items[i]) || alone[gemm->summed->id]) continue;
+        PlanAlgo kind = gemm_product(gemm);
+        if (!has_kind(&needless, &kind))
+            ARENA_PUSH(arena, needless.items, needless.count, needless.capacity, kind);
     }
-    return false;
+    return needless;
 }
 
 /* All products and attentions of the stage as they run when no product makes a bias's gradient;
  * then those that could, where something would be saved. */
 static bool add_products(Tuner *tuner, const Plan *plan, int stage) {
     Arena *arena = arena_create();
+    const Graph *graph = plan->programs[plan->stages[stage].program].graph;
     CommandList without = {0}, with = {0};
     bool fine = emit_stage(tuner, plan, stage, false, arena, &without) &&
                 emit_stage(tuner, plan, stage, true, arena, &with);
@@ -172,11 +187,12 @@ static bool add_products(Tuner *tuner, const Plan *plan, int stage) {
             tuner_add_attention(tuner, &command->attention, command->info.node);
         if (command->kind == COMMAND_GEMM) fine = add_product(tuner, &command->gemm);
     }
+    Kinds needless = {0};
+    if (fine) needless = find_needless(&with, find_lone_sums(&without, graph, arena), arena);
     for (int i = 0; fine && i < with.count; i++) {
-        const Command *command = &with.items[i];
-        if (command->kind == COMMAND_GEMM && command->gemm.bias_grad &&
-            !is_made_besides(&with, &without, &command->gemm))
-            fine = add_product(tuner, &command->gemm);
+        if (!makes_bias_gradient(&with.items[i])) continue;
+        PlanAlgo kind = gemm_product(&with.items[i].gemm);
+        if (!has_kind(&needless, &kind)) fine = add_product(tuner, &with.items[i].gemm);
     }
     command_list_release(&without);
     command_list_release(&with);
