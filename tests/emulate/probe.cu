@@ -256,19 +256,19 @@ PROBE(named_barriers, ProbeArgs) {
     if (t < 64) {
         handed[t] = ((const int *)a.lows)[t];
         if (a.n == PROBE_OTHER_COUNT && t < 32) {
-            named_arrive<1, 96>();
+            named_arrive<96>(1);
         } else {
-            named_arrive<1, 128>();
+            named_arrive<128>(1);
         }
         if (a.n == PROBE_TWICE && t < 32) {
-            named_arrive<2, 64>();
-            named_arrive<2, 64>();
+            named_arrive<64>(2);
+            named_arrive<64>(2);
         }
-        if (a.n == PROBE_LEFT && t < 32) named_arrive<2, 64>();
-        if (a.n == PROBE_STUCK && t < 32) named_sync<2, 64>();
-        if (a.n == PROBE_TOO_MANY && t < 32) named_sync<2, 160>();
+        if (a.n == PROBE_LEFT && t < 32) named_arrive<64>(2);
+        if (a.n == PROBE_STUCK && t < 32) named_sync<64>(2);
+        if (a.n == PROBE_TOO_MANY && t < 32) named_sync<160>(2);
     } else {
-        named_sync<1, 128>();
+        named_sync<128>(1);
         a.ints[t] = handed[t - 64];
     }
 }

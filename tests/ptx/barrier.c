@@ -13,12 +13,31 @@ static void see(uint32_t to[MOST_WARPS], const uint32_t from[MOST_WARPS]) {
     for (int k = 0; k < MOST_WARPS; k++) to[k] = to[k] < from[k] ? from[k] : to[k];
 }
 
+/* Which barrier: a number, or what a register has, the same in all lanes; -1: reported. */
+static int read_number(Machine *m, Warp *w, const Instruction *i) {
+    const Operand *operand = &i->operands[0];
+    int64_t number = operand->number;
+    if (operand->kind == OPERAND_REGISTER) {
+        const uint64_t *lanes = w->registers[operand->reg];
+        for (int lane = 1; lane < w->n_lanes; lane++) {
+            if (lanes[lane] == lanes[0]) continue;
+            return machine_fail(m, w, i, lane, "comes to another barrier than lane 0"), -1;
+        }
+        number = (int64_t)lanes[0];
+    } else if (operand->kind != OPERAND_NUMBER) {
+        number = -1;
+    }
+    if (number < 0 || number >= MOST_BARRIERS)
+        return machine_fail(m, w, i, -1, "barriers 0 to 15 only"), -1;
+    return (int)number;
+}
+
 /* bar.sync n [, threads]; bar.arrive n, threads. All of the block where no number is said. */
-static bool read_operands(Machine *m, Warp *w, const Instruction *i, int *out_warps) {
-    const int64_t number = i->operands[0].number;
+static bool read_operands(Machine *m, Warp *w, const Instruction *i, int *out_number,
+                          int *out_warps) {
     const int64_t threads = i->n_operands > 1 ? i->operands[1].number : m->n_warps * WARP;
-    if (number < 0 || number >= MOST_BARRIERS || i->operands[0].kind != OPERAND_NUMBER)
-        return machine_fail(m, w, i, -1, "barriers 0 to 15 only"), false;
+    *out_number = read_number(m, w, i);
+    if (*out_number < 0) return false;
     if (threads % WARP || threads < WARP || threads > m->n_warps * WARP ||
         (i->n_operands > 1 && i->operands[1].kind != OPERAND_NUMBER))
         return machine_fail(m, w, i, -1, "%d threads of %d", (int)threads, m->n_warps * WARP),
@@ -28,11 +47,11 @@ static bool read_operands(Machine *m, Warp *w, const Instruction *i, int *out_wa
 }
 
 bool barrier_come(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
-    int warps;
+    int number, warps;
     if (mask != w->live || w->live != (w->n_lanes == WARP ? UINT32_MAX : (1u << w->n_lanes) - 1))
         return machine_fail(m, w, i, -1, "lanes %#x only come to the block's barrier", mask), false;
-    if (!read_operands(m, w, i, &warps)) return false;
-    Barrier *b = &m->barriers[i->operands[0].number];
+    if (!read_operands(m, w, i, &number, &warps)) return false;
+    Barrier *b = &m->barriers[number];
     const bool whole = i->n_operands == 1; /* a line of the program that all come to */
     if (!b->come) *b = (Barrier){.warps = warps, .line = i->line};
     if (b->warps != warps || (whole && b->line != i->line))

@@ -4,6 +4,7 @@
 #include "runtime/cpu/vec_low.h"
 
 #include "runtime/cpu/quantize.h"
+#include "runtime/cuda/driver/gemm.h"
 #include "tests/support/fake_internal.h"
 #include "tests/support/reference_eval.h"
 
@@ -249,7 +250,7 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     if (is_missing(operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
     /* One algorithm for all products of a kind, so it may count on no more than arenas give. */
-    if ((uintptr_t)operation->bias % (2 * ALIGN_BYTES) == 0 && operation->bias) {
+    if ((uintptr_t)operation->bias % (2 * GEMM_ALIGN) == 0 && operation->bias) {
         fake_defect("%s: asked about a bias that is aligned better than others are", function);
     }
     /* The first one is none, as its state says. */

@@ -263,6 +263,17 @@ static const Fault FAULTS[] = {
                "ld.shared.u32 %r10, [%r9]; bar.sync 2, 32; bra.uni $L2;\n"
                "$L1: bar.sync 1, 32; st.shared.u32 [%r8], %r1; $L2: mov.u32 %r3, 0;",
      64, 256, "no barrier between"},
+    {"barriers whose numbers are in a register",
+     SHARE FAR
+     "st.shared.u32 [%r8], %r1; mov.u32 %r12, 3; setp.lt.u32 %p1, %r1, 32; @%p1 bra $L1; bar.sync "
+     "%r12, 64; ld.shared.u32 %r10, [%r9]; bra.uni $L2; $L1: bar.arrive %r12, 64; $L2: mov.u32 "
+     "%r3, 0;",
+     64, 256, NULL},
+    {"a warp whose lanes come to two barriers",
+     "and.b32 %r12, %r1, 1; bar.sync %r12, 32; mov.u32 %r3, 0;", 32, 0,
+     "another barrier than lane 0"},
+    {"a barrier in a register that there is not",
+     "mov.u32 %r12, 16; bar.sync %r12, 32; mov.u32 %r3, 0;", 32, 0, "barriers 0 to 15 only"},
     {"a warp that comes to a barrier twice",
      "setp.lt.u32 %p1, %r1, 32; @!%p1 bra $L1; bar.arrive 1, 64; bar.arrive 1, 64; $L1: mov.u32 "
      "%r3, 0;",

@@ -9,8 +9,8 @@
 
 enum { MAX_FATBINS = 64 };
 
-/* What libraries may ask of the memory that they work in; arenas align to ALIGN_BYTES, so that it
- * begins a little later than it is given. */
+/* What libraries may ask of the memory that they work in; where a piece of a workspace begins at
+ * less, they have it from a little later on than it is given. */
 enum { WORKSPACE_ALIGN = 256 };
 
 typedef struct CudaDevice {

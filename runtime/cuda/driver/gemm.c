@@ -207,7 +207,7 @@ static void keep_valid(GemmEntry *entry) {
 /* The heuristic looks at the addresses of bias and aux, at their alignment. All products of a key
  * have one algorithm, on all ranks: it is asked about the least that any of them has. */
 static cublasStatus_t set_least_aligned(const CuApi *api, const GemmEntry *entry) {
-    void *least = (void *)(uintptr_t)ALIGN_BYTES; /* never followed */
+    void *least = (void *)(uintptr_t)GEMM_ALIGN; /* never followed */
     bool any_bias = entry->bias || entry->epilogue == EPILOGUE_BIAS_GRAD;
     GemmCommand command = {.bias = any_bias ? least : NULL, .aux = entry->aux ? least : NULL};
     if (entry->product.in_dtype == DTYPE_FP8)
@@ -215,10 +215,10 @@ static cublasStatus_t set_least_aligned(const CuApi *api, const GemmEntry *entry
     return set_pointers(api, entry, &command);
 }
 
-/* Arenas align to ALIGN_BYTES, less than cuBLASLt assumes. Split sums are added up in f32 in a
+/* Operands are aligned less well than cuBLASLt assumes. Split sums are added up in f32 in a
  * workspace, in one order: in place, the order would be who comes first. */
 static cublasStatus_t make_preference(const GemmTable *table, cublasLtMatmulPreference_t *out) {
-    static const uint32_t ALIGNMENT = ALIGN_BYTES;
+    static const uint32_t ALIGNMENT = GEMM_ALIGN;
     static const uint32_t REDUCTION = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const CuApi *api = table->device->api;
     size_t workspace = (size_t)table->workspace_bytes;

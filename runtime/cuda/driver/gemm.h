@@ -13,6 +13,9 @@
 
 typedef struct GemmEntry GemmEntry;
 
+/* What cuBLASLt may count on: arenas align better, but parts of a tensor may not. */
+enum { GEMM_ALIGN = 64 };
+
 typedef struct GemmTable {
     const CudaDevice *device;
     Arena *arena;

@@ -29,10 +29,11 @@ template <int HEAD_, int ROWS_ = 0> struct RowTile {
     }
 };
 
-/* How many threads copy neighbouring chunks of rows of WIDTH: as many as it has chunks, or eight,
- * 128 bytes, which then go on with the next eight. */
-template <int WIDTH> struct TileLanes {
-    static constexpr int CHUNKS = WIDTH / 8, N = CHUNKS & (CHUNKS - 1) ? 8 : CHUNKS;
+/* How many of THREADS copy neighbouring chunks of rows of WIDTH: as many as it has chunks, or where
+ * they then have no eight rows at once, eight, 128 bytes, which go on with the next eight. */
+template <int WIDTH, int THREADS = 1024> struct TileLanes {
+    static constexpr int CHUNKS = WIDTH / 8;
+    static constexpr int N = CHUNKS & (CHUNKS - 1) || THREADS < 8 * CHUNKS ? 8 : CHUNKS;
     static_assert(WIDTH % 8 == 0 && CHUNKS % N == 0, "whole passes");
 };
 
@@ -43,7 +44,7 @@ template <class Tile, int ROWS, int THREADS, int N, class Rows>
 static __device__ __forceinline__ void tile_copy_in(SharedAddress tile,
                                                     const void *const (&from)[N], int64_t base,
                                                     const Rows &rows, int first, int end) {
-    constexpr int LANES = TileLanes<Tile::HEAD>::N, AT_ONCE = THREADS / LANES;
+    constexpr int LANES = TileLanes<Tile::HEAD, THREADS>::N, AT_ONCE = THREADS / LANES;
     constexpr int PASSES = Tile::HEAD / 8 / LANES;
     static_assert(ROWS % AT_ONCE == 0, "every thread copies equally many chunks");
     static_assert(AT_ONCE % 8 == 0, "its chunks are permuted alike");

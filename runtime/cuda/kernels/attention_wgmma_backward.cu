@@ -82,7 +82,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         }
     }
     __syncthreads();
-    put_key_gradients<T, Heads>(a, (int)blockIdx.x, shared, dk, dv);
+    put_key_gradients<T, Heads>(a, (int)blockIdx.x, shared,
+                                shared + PanelTile<Heads::HEAD, ATTENTION_TILE>::BYTES, dk, dv);
 }
 
 template <typename T, class Heads, int KEYS>

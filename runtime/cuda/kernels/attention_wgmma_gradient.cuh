@@ -30,29 +30,35 @@ weights_gradient(const float *delta, const float (&weights)[N8][4], float (&dp)[
     }
 }
 
-/* dk and dv of a tile of keys, by its number, out through its tiles of k and v, which lie first in
- * shared memory and which nobody reads any more. Of the block's first ATTENTION_WGMMA_THREADS
- * threads. */
+/* x of this warp's keys, the first one at in_tile, out through its rows of a tile of shared memory,
+ * which nobody reads any more. */
+template <typename T, class Tile, int N8>
+static __device__ __forceinline__ void put_gradients(unsigned char *tile, int in_tile,
+                                                     const float (&x)[1][N8][4], float scale, T *to,
+                                                     const KeyGradients &rows, int first, int end) {
+    const float factors[1][2] = {{scale, scale}};
+    tile_put<T, Tile>(tile, in_tile, 0, x, factors);
+    __syncwarp();
+    tile_copy_out<Tile, 16>(tile, in_tile, to, rows, first, end);
+    __syncwarp();
+}
+
+/* dk and dv of a tile of keys, by its number, out through such tiles, or one for both. Of the
+ * block's first ATTENTION_WGMMA_THREADS threads. */
 template <typename T, class Heads>
 static __device__ __forceinline__ void
-put_key_gradients(const AttentionBackwardArgs &a, int id, unsigned char *shared,
-                  const float (&dk)[1][Heads::HEAD / 8][4],
+put_key_gradients(const AttentionBackwardArgs &a, int id, unsigned char *dk_tile,
+                  unsigned char *dv_tile, const float (&dk)[1][Heads::HEAD / 8][4],
                   const float (&dv)[1][Heads::VALUE / 8][4]) {
-    typedef PanelTile<Heads::HEAD, ATTENTION_TILE> OwnKeys;
-    typedef PanelTile<Heads::VALUE, ATTENTION_TILE> OwnValues;
     const AttentionSizes &s = a.sizes;
     const AttentionPlace last = attention_place(s, renew(id), false);
     const int in_tile = thread_anew() / 32 * 16, key = last.tile * ATTENTION_TILE + in_tile;
     const KeyGradients dk_rows = {s, a.dk_row, s.head},
                        dv_rows = {s, a.dv_row, Heads::EVEN ? s.head : s.values};
-    const float scale[1][2] = {{s.scale, s.scale}}, one[1][2] = {{1, 1}};
-    tile_put<T, OwnKeys>(shared, in_tile, 0, dk, scale);
-    tile_put<T, OwnValues>(shared + OwnKeys::BYTES, in_tile, 0, dv, one);
-    __syncwarp();
-    tile_copy_out<OwnKeys, 16>(shared, in_tile, (T *)a.dk + dk_rows.first(last), dk_rows, key,
-                               s.keys);
-    tile_copy_out<OwnValues, 16>(shared + OwnKeys::BYTES, in_tile, (T *)a.dv + dv_rows.first(last),
-                                 dv_rows, key, s.keys);
+    put_gradients<T, PanelTile<Heads::HEAD, ATTENTION_TILE>>(
+        dk_tile, in_tile, dk, s.scale, (T *)a.dk + dk_rows.first(last), dk_rows, key, s.keys);
+    put_gradients<T, PanelTile<Heads::VALUE, ATTENTION_TILE>>(
+        dv_tile, in_tile, dv, 1, (T *)a.dv + dv_rows.first(last), dv_rows, key, s.keys);
 }
 
 #endif

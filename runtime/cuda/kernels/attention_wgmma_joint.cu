@@ -6,17 +6,19 @@
  * A block takes 128 keys of one (batch, kv_head) and passes over the rows that see them, 64 at a
  * time, from the last to those of its own positions; then it takes the next keys. Two warpgroups
  * multiply, each with 64 of the keys. dS^T goes through shared memory, [keys, rows], from where dq
- * takes it transposed, for all 128 keys: each makes half of the columns. While a tile's dP and dV
- * are computed the threads make dS, and, while its dk and dq are and before them the next tile's
- * scores, the next tile's weights.
+ * takes it transposed, for all 128 keys: each makes half of the columns.
+ *
+ * A thread that issues products waits until most of them are done. So the two take turns, as
+ * FlashAttention-3's do forward (Shah 2024): dV and dP of one, of the other, then the next tile's
+ * scores, dk and dq of the first, of the other. Between, each makes dS, and the next weights, while
+ * the other one's products run.
  *
  * Rows are seen by several tiles of keys. Their dq is added up in memory, in f32, in the order of
  * keys (turns.cuh): the first tile's is stored, the others' are added, and the last one, of the
- * rows' own positions, fetches the sum and writes dq. So results have the same bits each time. What
- * a tile of rows gives is added when the next one begins, and the turn is passed on while that one
- * is computed: the blocks at a head's tiles of keys follow each other by a tile of rows or two, and
- * wait at their first one at most. Tiles of keys are taken by a counter, those of earlier keys of a
- * head first: what others wait for is under way.
+ * rows' own positions, fetches the sum and writes dq. So results have the same bits each time. The
+ * blocks at a head's tiles of keys follow each other by a tile of rows or two, and wait at their
+ * first one at most. Tiles of keys are taken by a counter, those of earlier keys of a head first:
+ * what others wait for is under way.
  *
  * A third warpgroup helps: it takes tiles of keys, copies the rows after next, of this one or
  * already of the next, and one of its warps sees to turns. Until what was added is there for other
@@ -38,18 +40,25 @@ struct GradientColumns {
     }
 };
 
-enum { ALL = ATTENTION_JOINT_THREADS, MULTIPLIERS = ATTENTION_WGMMA_THREADS };
-enum { HELPERS = ALL - MULTIPLIERS };
+/* Two warpgroups multiply; of the third one two warps copy, one sees to turns, and one has nothing
+ * to do. */
+enum { GROUP = 128, MULTIPLIERS = ATTENTION_WGMMA_THREADS, COPIERS = 64 };
+enum { TURNS_THREAD = MULTIPLIERS + COPIERS };
+static_assert(MULTIPLIERS == 2 * GROUP && (int)ATTENTION_JOINT_THREADS == 3 * GROUP, "warpgroups");
 
 /* Barriers, and who comes to them. */
 enum {
-    KEYS_BEGIN = 1,  /* all: they and their first rows are there */
-    TILE_BEGINS = 2, /* all: the tile of rows before is done with, and its turn has come */
-    SUMS_ISSUED = 3, /* the tile before's, by those that multiply, for the warp of turns */
-    SUMS_THREADS = MULTIPLIERS + 32,
-    TILE_SHARED = 4, /* all: dS^T by those that multiply, the next tile's rows by the helpers */
-    KEYS_FREE = 5,   /* all: done with, gradients are out, where there is no room for two tiles */
-    TAKEN = 6,       /* the helpers: which tile of keys is next */
+    KEYS_TAKEN = 1,  /* which ones are next: by those that copy, for the warp of turns */
+    KEYS_FREE = 2,   /* gradients are out, where there is no room for two: for those that copy */
+    TAKEN = 3,       /* those that copy: which tile of keys is next */
+    TILE_DONE = 4,   /* a tile of rows may be overwritten: for those that copy */
+    SUMS_ISSUED = 5, /* what a tile gives is on its way: for the warp of turns */
+    /* Of each warpgroup that multiplies, the second one's one further: */
+    ROWS_COPIED = 6,   /* keys and two tiles of rows are there, then one more: by those that copy */
+    SCORES_SHARED = 8, /* its dS^T is there: for the other one, */
+    SCORES_READ = 10,  /* and need not be any longer: by the other one */
+    PRODUCTS_ISSUED = 12, /* the other one's: it is this one's turn */
+    TURN_COMES = 14,      /* a tile's, to add to dq: by the warp of turns */
 };
 
 /* Of a thread. A launch of 384 threads has 168 for each. */
@@ -95,19 +104,14 @@ struct JointRows {
         : first(key * s.group), later(first + ATTENTION_TILE * s.group),
           last((s.rows - 1) / ROW_TILE * ROW_TILE) {
     }
-    /* They are rows that there are, and later keys add to their dq, too. */
-    __device__ __forceinline__ bool hands_on(int row) const {
-        return row <= last && row >= later;
-    }
 };
 
-/* The third warpgroup: takes tiles of keys, copies, and sees to turns. */
+/* Takes tiles of keys, and copies. */
 template <class Heads>
-static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsigned char *shared) {
+static __device__ __forceinline__ void copy(const AttentionBackwardArgs &a, unsigned char *shared) {
     typedef JointTiles<Heads> Tiles;
     const AttentionSizes &s = a.sizes;
     const SharedAddress tiles = shared_address(shared);
-    const bool sees_to_turns = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0) == ALL / 32 - 1;
     int taken = -1, to_copy = -1, end = 0; /* of the tile taken last, rows to be copied */
     bool more = true;
 
@@ -116,7 +120,7 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsi
         taken++;
         if ((int)threadIdx.x == MULTIPLIERS)
             *Tiles::number(shared, taken) = (int)atomicAdd(a.taken, 1u);
-        named_sync<TAKEN, HELPERS>();
+        named_sync<COPIERS>(TAKEN);
         const int number = *Tiles::number(shared, taken);
         more = number < count_tiles(s);
         if (!more) return;
@@ -128,7 +132,7 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsi
         const int number = *Tiles::number(shared, n);
         if (number >= count_tiles(s)) return;
         const AttentionPlace place = attention_place(s, number, false);
-        attention_copy_keys<Heads, ATTENTION_TILE, HELPERS, PanelTile>(
+        attention_copy_keys<Heads, ATTENTION_TILE, COPIERS, PanelTile>(
             tiles + Tiles::keys_at(n), s, a.k, a.v, attention_key_base<Heads>(s, place),
             place.tile * ATTENTION_TILE);
     };
@@ -137,10 +141,10 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsi
         if (to_copy < end && more) take();
         if (to_copy < end) return;
         const AttentionPlace place = attention_place(s, *Tiles::number(shared, taken), false);
-        attention_copy_rows<Heads, ROW_TILE, HELPERS, PanelTile>(
+        attention_copy_rows<Heads, ROW_TILE, COPIERS, PanelTile>(
             tiles + Tiles::ROWS + buffer * Tiles::BUFFER_BYTES, s, a.q, a.d_o,
             attention_query_base<Heads>(s, place), to_copy);
-        copy_statistics<ROW_TILE, HELPERS>(
+        copy_statistics<ROW_TILE, COPIERS>(
             tiles + Tiles::STATISTICS + buffer * Tiles::STATISTICS_BYTES, a, place, to_copy);
         to_copy -= ROW_TILE;
     };
@@ -154,52 +158,78 @@ static __device__ __forceinline__ void help(const AttentionBackwardArgs &a, unsi
         bool keys_copied = false;
         copy_async_wait<0>();
         shared_to_wgmma();
-        named_sync<KEYS_BEGIN, ALL>();
+        named_arrive<COPIERS + 32>(KEYS_TAKEN);
+        named_arrive<GROUP + COPIERS>(ROWS_COPIED);
+        named_arrive<GROUP + COPIERS>(ROWS_COPIED + 1);
         const int number = *Tiles::number(shared, n);
         if (number >= count_tiles(s)) break;
-        const AttentionPlace place = attention_place(s, number, false);
-        const JointRows rows(s, place.tile * ATTENTION_TILE);
+        const JointRows rows(s, attention_place(s, number, false).tile * ATTENTION_TILE);
 #pragma unroll 1
         for (int row = rows.last; row >= rows.first; row -= ROW_TILE) {
-            const int before = row + ROW_TILE, next = Tiles::after(buffer);
-            uint32_t *const turn = a.turns + ((int64_t)place.pair * s.rows_padded + row) / ROW_TILE;
-            uint32_t now = 0;
-            named_sync<TILE_BEGINS, ALL>();
-            if (sees_to_turns && place.tile) now = turns_look(turn);
+            const int next = Tiles::after(buffer);
+            if (row < rows.last) {
+                named_sync<MULTIPLIERS + COPIERS>(TILE_DONE);
+                copy_async_wait<0>();
+                shared_to_wgmma();
+                named_arrive<GROUP + COPIERS>(ROWS_COPIED);
+                named_arrive<GROUP + COPIERS>(ROWS_COPIED + 1);
+            }
             copy_rows(Tiles::after(next));
-            if (Tiles::KEYS > 1 && taken > n && !keys_copied) {
+            /* Where there is room for two: those before are done with once a tile of rows is. */
+            if (Tiles::KEYS > 1 && row < rows.last && taken > n && !keys_copied) {
                 copy_keys(n + 1);
                 keys_copied = true;
             }
             copy_async_commit();
-            copy_async_wait<1>();
-            shared_to_wgmma();
-            named_arrive<TILE_SHARED, ALL>();
-            if (sees_to_turns) {
-                named_sync<SUMS_ISSUED, SUMS_THREADS>();
-                if (threadIdx.x % 32 == 0) {
-                    turns_fence();
-                    if (rows.hands_on(before)) turns_pass(turn + 1, (uint32_t)place.tile + 1);
-                    if (now < (uint32_t)place.tile) turns_wait(turn, (uint32_t)place.tile);
-                }
-                __syncwarp();
-            }
             buffer = next;
         }
-        named_sync<TILE_BEGINS, ALL>();
-        if (Tiles::KEYS == 1) {
-            named_sync<KEYS_FREE, ALL>();
+        named_sync<MULTIPLIERS + COPIERS>(TILE_DONE);
+        if (Tiles::KEYS == 1) named_sync<MULTIPLIERS + COPIERS>(KEYS_FREE);
+        if (!keys_copied) {
             copy_keys(n + 1);
             copy_async_commit();
         }
     }
 }
 
-/* One tile of keys, the nth of this block; *buffer: where its first rows are, and then the next's.
- */
+/* Waits for a tile's turn, and passes it on when what the tile gives is there for all. */
+template <class Heads>
+static __device__ __forceinline__ void see_to_turns(const AttentionBackwardArgs &a,
+                                                    unsigned char *shared) {
+    const AttentionSizes &s = a.sizes;
+    for (int n = 0;; n++) {
+        named_sync<COPIERS + 32>(KEYS_TAKEN);
+        const int number = *JointTiles<Heads>::number(shared, n);
+        if (number >= count_tiles(s)) break;
+        const AttentionPlace place = attention_place(s, number, false);
+        const JointRows rows(s, place.tile * ATTENTION_TILE);
+        uint32_t *turn = a.turns + ((int64_t)place.pair * s.rows_padded + rows.last) / ROW_TILE;
+        const uint32_t ours = (uint32_t)place.tile;
+        const bool speaks = threadIdx.x % 32 == 0;
+        if (speaks && ours) turns_wait(turn, ours);
+#pragma unroll 1
+        for (int row = rows.last; row >= rows.first; row -= ROW_TILE, turn--) {
+            const bool more = row > rows.first;
+            uint32_t next = 0;
+            __syncwarp();
+            named_arrive<GROUP + 32>(TURN_COMES);
+            named_arrive<GROUP + 32>(TURN_COMES + 1);
+            if (speaks && ours && more) next = turns_look(turn - 1);
+            named_sync<MULTIPLIERS + 32>(SUMS_ISSUED);
+            if (!speaks) continue;
+            turns_fence();
+            if (row >= rows.later) turns_pass(turn, ours + 1);
+            if (more && next < ours) turns_wait(turn - 1, ours);
+        }
+    }
+}
+
+/* One tile of keys, the nth of this block; *buffer: where its first rows are, and then the next's;
+ * *waits: for the other warpgroup's products, but for the first of all. */
 template <typename T, class Heads>
 static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, int number, int n,
-                                                unsigned char *shared, int *inout_buffer) {
+                                                bool *inout_waits, unsigned char *shared,
+                                                int *inout_buffer) {
     typedef JointTiles<Heads> Tiles;
     typedef typename Tiles::Keys Keys;
     typedef typename Tiles::Queries Queries;
@@ -212,14 +242,15 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
     const SharedAddress buffers = shared_address(shared) + Tiles::ROWS;
     const SharedAddress ds_tile = shared_address(shared) + Tiles::SCORES;
     const int tile_key = place.tile * ATTENTION_TILE, group_row = first_group_row();
+    const int group = group_row / GROUP_ROWS, other = 1 - group;
     const JointRows rows(s, tile_key);
 
     float dk[1][HEAD / 8][4], dv[1][HEAD / 8][4], dq[1][COLUMNS / 8][4];
     clear_fragments(dk);
     clear_fragments(dv);
 
-    /* Where this thread's sums of dq of the tile before lie, every 256th from there on. Fewer than
-     * 2^32. */
+    /* Where this thread's sums of dq of a tile lie, every 256th from there on, at first those of
+     * the one before. Fewer than 2^32. */
     const int slots = s.rows_padded / ROW_TILE - 2 * s.group;
     uint32_t sums = (uint32_t)(place.pair * slots + rows.last / ROW_TILE + 1 - 2 * s.group) *
                         (ROW_TILE * HEAD / 4) +
@@ -276,9 +307,6 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
         __syncwarp();
     };
 
-    /* Of dV's products these go before dP's: ptxas has no registers for more of them beside dS. */
-    constexpr int EARLY = HEAD > 64 ? N8 / 2 - 1 : 0;
-
     /* Short heads leave registers for this warp's keys and values: shared memory, which would be
      * read for longer than is multiplied, is read less. */
     constexpr bool IN_REGISTERS = HEAD == 64;
@@ -326,59 +354,60 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
         float ds[1][N8][4];
         uint32_t weights[N8 / 2][1][4], gradients[N8 / 2][1][4];
 
-        named_sync<TILE_BEGINS, ALL>();
-        if (rows.hands_on(before)) hand_on();
-        named_arrive<SUMS_ISSUED, SUMS_THREADS>();
         if (finishes) {
             fetch(0);
+            named_sync<MULTIPLIERS>(SCORES_READ + group);
             if (FINISH_FIRST) finish(before);
         }
-        if constexpr (EARLY > 0) {
-            pack_fragments<T>(weights, p);
-            issue_weighted<T, Queries, 0, EARLY>(dv[0], weights, do_rows);
-        }
+        sums -= ROW_TILE * HEAD / 4;
+        pack_fragments<T>(weights, p);
+        if (*inout_waits) named_sync<MULTIPLIERS>(PRODUCTS_ISSUED + group);
+        *inout_waits = true;
+        issue_weighted<T, Queries>(dv[0], weights, do_rows);
         if constexpr (IN_REGISTERS) {
             issue_scores_of<T, Queries>(ds[0], own_values, do_rows);
         } else {
             issue_scores<T, Keys, Queries>(ds[0], v_tile, group_row, do_rows);
         }
-        if constexpr (EARLY == 0) pack_fragments<T>(weights, p);
-        issue_weighted<T, Queries, EARLY>(dv[0], weights, do_rows);
-        if (!FINISH_FIRST && finishes) {
-            wgmma_wait<0>();
-            wgmma_pin(ds[0]);
-            wgmma_pin(dv[0]);
-            finish(before);
-        }
-        wgmma_wait<1>();
-        if constexpr (EARLY > 0) wgmma_pin<0, EARLY>(weights);
+        named_arrive<MULTIPLIERS>(PRODUCTS_ISSUED + other);
+        wgmma_wait<0>();
+        wgmma_pin(dv[0]);
+        wgmma_pin(weights);
         wgmma_pin(ds[0]);
+        if (!FINISH_FIRST && finishes) finish(before);
         weights_gradient(statistics + (buffer * 2 + 1) * ROW_TILE, p[0], ds[0]);
         pack_fragments<T>(gradients, ds);
+        if (before <= rows.last && !finishes) named_sync<MULTIPLIERS>(SCORES_READ + group);
         const TileLane<ROW_TILE> to = TileLane<ROW_TILE>::by_rows(ds_tile, thread_anew() / 32 * 16);
 #pragma unroll
         for (int k = 0; k < N8 / 2; k++) stmatrix_x4(to.at(k, 0), gradients[k][0]);
         shared_to_wgmma();
-        named_sync<TILE_SHARED, ALL>();
-        scores(after >= rows.first ? next : buffer); /* behind the last tile for nothing */
+        named_arrive<MULTIPLIERS>(SCORES_SHARED + group);
+        if (before <= rows.last) named_sync<GROUP + COPIERS>(ROWS_COPIED + group);
+        named_sync<MULTIPLIERS>(PRODUCTS_ISSUED + group);
+        scores(after >= rows.first ? next : buffer); /* the last for nothing */
         issue_weighted<T, Queries>(dk[0], gradients, q_rows);
-        issue_transposed<T, Scores, Keys>(dq[0], ds_tile, k_tile, group_row / 64 * COLUMNS);
+        named_sync<MULTIPLIERS>(SCORES_SHARED + other);
+        issue_transposed<T, Scores, Keys>(dq[0], ds_tile, k_tile, group * COLUMNS);
+        named_arrive<MULTIPLIERS>(PRODUCTS_ISSUED + other);
         wgmma_wait<2>();
         wgmma_pin(p[0]);
         if (after >= rows.first) weights_of(after, next);
+        named_sync<GROUP + 32>(TURN_COMES + group);
         wgmma_wait<0>();
-        wgmma_pin(dv[0]);
         wgmma_pin(dk[0]);
-        wgmma_pin(dq[0]);
-        wgmma_pin<EARLY>(weights);
         wgmma_pin(gradients);
+        wgmma_pin(dq[0]);
+        named_arrive<MULTIPLIERS>(SCORES_READ + other);
+        if (row >= rows.later) hand_on();
+        named_arrive<MULTIPLIERS + 32>(SUMS_ISSUED);
+        named_arrive<MULTIPLIERS + COPIERS>(TILE_DONE);
         buffer = next;
-        sums -= ROW_TILE * HEAD / 4;
     }
-    named_sync<TILE_BEGINS, ALL>();
+    named_sync<MULTIPLIERS>(SCORES_READ + group);
     fetch(0);
     finish(rows.first);
-    put_key_gradients<T, Heads>(a, number, keys, dk, dv);
+    put_key_gradients<T, Heads>(a, number, keys, keys + Tiles::VALUES, dk, dv);
     *inout_buffer = buffer;
 }
 
@@ -386,20 +415,27 @@ template <typename T, class Heads>
 static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArgs &a) {
     DYNAMIC_SHARED(unsigned char, shared);
     /* The shuffle says that a warp's threads agree. */
-    if (__shfl_sync(0xffffffffu, (int)threadIdx.x / MULTIPLIERS, 0)) {
+    const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
+    if (warp >= MULTIPLIERS / 32) {
         fewer_registers<HELPER_REGISTERS>();
-        help<Heads>(a, shared);
+        if (warp < TURNS_THREAD / 32) {
+            copy<Heads>(a, shared);
+        } else if (warp == TURNS_THREAD / 32) {
+            see_to_turns<Heads>(a, shared);
+        }
         return;
     }
     more_registers<MULTIPLIER_REGISTERS>();
+    bool waits = warp >= GROUP / 32; /* the first warpgroup's first products wait for none */
 #pragma unroll 1
     for (int n = 0, buffer = 0;; n++) {
-        named_sync<KEYS_BEGIN, ALL>();
+        named_sync<GROUP + COPIERS>(ROWS_COPIED + warp / (GROUP / 32));
         const int number = *JointTiles<Heads>::number(shared, n);
         if (number >= count_tiles(a.sizes)) break;
-        multiply<T, Heads>(a, number, n, shared, &buffer);
-        if (JointTiles<Heads>::KEYS == 1) named_arrive<KEYS_FREE, ALL>();
+        multiply<T, Heads>(a, number, n, &waits, shared, &buffer);
+        if (JointTiles<Heads>::KEYS == 1) named_arrive<MULTIPLIERS + COPIERS>(KEYS_FREE);
     }
+    if (waits && warp < GROUP / 32) named_sync<MULTIPLIERS>(PRODUCTS_ISSUED);
 }
 
 #define JOINT_KERNEL(head, T, suffix)                                                              \

@@ -11,18 +11,18 @@
 #include "runtime/cuda/kernels/tensor.cuh"
 
 #ifdef __CUDACC__
-template <int BARRIER, int THREADS> static __device__ __forceinline__ void named_sync(void) {
-    asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
+template <int THREADS> static __device__ __forceinline__ void named_sync(int barrier) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
 }
-template <int BARRIER, int THREADS> static __device__ __forceinline__ void named_arrive(void) {
-    asm volatile("bar.arrive %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
+template <int THREADS> static __device__ __forceinline__ void named_arrive(int barrier) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(THREADS) : "memory");
 }
 #else
-template <int BARRIER, int THREADS> static inline void named_sync(EMULATE_HERE) {
-    emulate_named_barrier(BARRIER, THREADS, true, EMULATE_SITE("bar.sync"));
+template <int THREADS> static inline void named_sync(int barrier, EMULATE_HERE) {
+    emulate_named_barrier(barrier, THREADS, true, EMULATE_SITE("bar.sync"));
 }
-template <int BARRIER, int THREADS> static inline void named_arrive(EMULATE_HERE) {
-    emulate_named_barrier(BARRIER, THREADS, false, EMULATE_SITE("bar.arrive"));
+template <int THREADS> static inline void named_arrive(int barrier, EMULATE_HERE) {
+    emulate_named_barrier(barrier, THREADS, false, EMULATE_SITE("bar.arrive"));
 }
 #endif
 
