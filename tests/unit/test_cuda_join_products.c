@@ -198,7 +198,7 @@ static const Case CASES[] = {
     {"not equally far apart", uneven, 1, 2, 1},
     {"operands in the opposite order of results", against_each_other, 0, 1, 1},
     {"the common operand lies between results", left_between_results, 1, 1, 1},
-    {"not a multiple of 64 bytes apart", unaligned, 0, 1, 1},
+    {"not at a multiple of what memory is aligned to", unaligned, 0, 1, 1},
     {"large enough by themselves", large, 0, 1, 1},
 };
 

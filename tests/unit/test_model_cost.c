@@ -77,7 +77,8 @@ static Total total_of(const ModelCosts *costs, const LayoutCost *layout) {
 }
 
 static bool near(double a, double b, double tolerance) {
-    return fabs(a - b) <= tolerance * fabs(b) + 4096; /* rounding of each buffer up to 64 bytes */
+    return fabs(a - b) <=
+           tolerance * fabs(b) + 16384; /* rounding of each buffer up to ALIGN_BYTES */
 }
 
 static void compare(const char *path, const ModelSetting *settings, int n_settings, int t, int b,
