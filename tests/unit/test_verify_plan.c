@@ -98,7 +98,7 @@ static void unaligned(Plan *plan) {
     first_buffer(plan, 0, OP_PARAM)->offset_bytes += 4;
 }
 static void wrong_size(Plan *plan) {
-    first_buffer(plan, 1, OP_MATMUL)->bytes -= 64;
+    first_buffer(plan, 1, OP_MATMUL)->bytes -= ALIGN_BYTES;
 }
 static void wrong_region(Plan *plan) {
     first_buffer(plan, 1, OP_PARAM)->region = REGION_SCRATCH;
@@ -171,13 +171,13 @@ static void read_after_update(Plan *plan) {
 
 /* ---- Stages ---- */
 static void small_arena(Plan *plan) {
-    plan->stages[2].arena_bytes -= 64;
+    plan->stages[2].arena_bytes -= ALIGN_BYTES;
 }
 static void overlapping_regions(Plan *plan) {
     plan->stages[1].scratch_base = plan->stages[1].message_base;
 }
 static void small_message_region(Plan *plan) {
-    plan->stages[1].message_bytes -= 64;
+    plan->stages[1].message_bytes -= ALIGN_BYTES;
 }
 static void few_frame_slots(Plan *plan) {
     plan->stages[0].frame_slots[0]--;
@@ -240,7 +240,7 @@ static void twin_channels(Plan *plan) {
     plan->channels[2] = plan->channels[0];
 }
 static void small_slot(Plan *plan) {
-    plan->channels[0].slot_bytes -= 64;
+    plan->channels[0].slot_bytes -= ALIGN_BYTES;
 }
 static void missing_recv_node(Plan *plan) {
     find_node(plan, 1, OP_RECV, 0)->phase = PHASE_FORWARD;
@@ -466,7 +466,7 @@ static const Case CASES[] = {
     {"wrong peer", &PIPELINE, wrong_peer, "channel forward 0->2: joins stages that are no neighbo",
      "stage 0 (rank 0): task 1, sf0.0: there is no channel for it"},
     {"channel twice", &PIPELINE, twin_channels, "is there twice", "there is no channel for it"},
-    {"slot too small", &PIPELINE, small_slot, "sends does not fit its part of the slot, 960 bytes",
+    {"slot too small", &PIPELINE, small_slot, "sends does not fit its part of the slot, 768 bytes",
      "fixture.lua:"},
     {"value received but not sent", &PIPELINE, missing_recv_node,
      "stage 0 (rank 0) sends 0 values forward from chunk 0, stage 1 (rank 1) receives 1", "recv"},
