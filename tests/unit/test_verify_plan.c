@@ -98,7 +98,7 @@ static void unaligned(Plan *plan) {
     first_buffer(plan, 0, OP_PARAM)->offset_bytes += 4;
 }
 static void wrong_size(Plan *plan) {
-    first_buffer(plan, 1, OP_MATMUL)->bytes -= ALIGN_BYTES;
+    first_buffer(plan, 1, OP_MATMUL)->bytes -= 64;
 }
 static void wrong_region(Plan *plan) {
     first_buffer(plan, 1, OP_PARAM)->region = REGION_SCRATCH;
