@@ -1,9 +1,21 @@
-/* fuse: joins elementwise nodes that feed each other into one `fused` node, run at the place of the
- * last of them. A producer joins its consumer when both have the same shape and sharding, block,
- * chunk and phase, and every other reader of the producer comes after the consumer. A producer that
- * others read too becomes a further result, so one pass over memory serves all.
+/* fuse: elementwise nodes become `fused` nodes, so that one pass over memory serves several. Nodes
+ * of a group have one shape and sharding, block, chunk and phase; it runs at the place of the last.
+ *
+ *   chains    A producer joins its consumer when every other reader of it comes after the consumer.
+ *             What others read too becomes a further result.
+ *   siblings  Groups that read the same large operand, neither of which needs the other, join when
+ *             nothing but elementwise nodes stands between them: so no product has to run while an
+ *             operand or a result of either waits for the other.
+ *   again     What groups of a later phase read of the forward they compute again, if they read its
+ *             operands anyway and nobody else asks for it: it is then stored nowhere, and no frame
+ *             keeps it. In f32 bits are the same; 16 bits lose a rounding, as nothing inside a
+ *             program is rounded.
+ *
+ * A gated layer, silu(gate) * up, needs all three: its two gradients are siblings (they share that
+ * of the product), and compute silu again, from the gate whose gradient they make.
  */
 #include "ir/expr.h"
+#include "ir/reported.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
@@ -19,6 +31,7 @@ typedef struct Fuser {
     int *group_of; /* by node id, -1: none */
     Group *groups; /* by id of the last member */
     int **readers, *n_readers, *reader_capacity;
+    bool *reported; /* by node id: validation runs it, too */
 } Fuser;
 
 static bool is_cast(const Node *node) {
@@ -43,24 +56,41 @@ static bool in_group(const Group *group, const Node *node) {
     return false;
 }
 
+static const Node *last_of(const Group *group) {
+    return group->members[group->count - 1];
+}
+
+static Group *group_of(const Fuser *f, int node) {
+    return f->group_of[node] >= 0 ? &f->groups[f->group_of[node]] : NULL;
+}
+
+/* Does anybody but the group read the node, instead of computing it again? Not of the group's own
+ * copy of another phase's node. */
+static bool is_result(const Fuser *f, const Group *group, const Node *node) {
+    if (node->phase != last_of(group)->phase) return false;
+    for (int k = 0; k < f->n_readers[node->id]; k++) {
+        int reader = f->readers[node->id][k];
+        const Group *other = group_of(f, reader);
+        if (in_group(group, f->in->nodes[reader]) || (other && in_group(other, node))) continue;
+        return true;
+    }
+    return false;
+}
+
 /* Distinct operands from outside, and results read outside, of the union of two groups. */
 static bool fits(const Fuser *f, const Group *joined) {
     Value inputs[64];
     int n_inputs = 0, n_outputs = 0;
-    const Type *type = &joined->members[joined->count - 1]->types[0];
+    const Type *type = &last_of(joined)->types[0];
     if (joined->count > EXPR_MAX_INSTRUCTIONS / 2) return false;
     for (int i = 0; i < joined->count; i++) {
         const Node *node = joined->members[i];
-        bool outside = false;
         for (int k = 0; k < node->n_inputs; k++) {
             bool known = in_group(joined, node->inputs[k].node);
             for (int j = 0; j < n_inputs; j++) known |= value_equal(inputs[j], node->inputs[k]);
             if (!known) inputs[n_inputs++] = node->inputs[k];
         }
-        for (int k = 0; k < f->n_readers[node->id]; k++) {
-            outside |= !in_group(joined, f->in->nodes[f->readers[node->id][k]]);
-        }
-        n_outputs += outside;
+        n_outputs += is_result(f, joined, node);
     }
     /* Inference takes the first of the widest operands as the result's shape. */
     int widest = 0;
@@ -101,23 +131,162 @@ static bool is_own_cast(const Fuser *f, const Node *producer, const Node *consum
            producer->phase == consumer->phase;
 }
 
-static void try_join(Fuser *f, Node *consumer, Node *producer) {
-    int from = f->group_of[producer->id], to = f->group_of[consumer->id];
-    if (from < 0 || from == to) return;
-    if (!same_shape(producer, consumer) && !is_own_cast(f, producer, consumer)) return;
-    Group *a = &f->groups[from], *b = &f->groups[to];
+/* The members of both, in order. */
+static Group merge(const Fuser *f, const Group *a, const Group *b) {
     Group joined = {0};
-    if (!can_move(f, a, b, consumer->id)) return;
     for (int i = 0, j = 0; i < a->count || j < b->count;) {
         bool take_a = j == b->count || (i < a->count && a->members[i]->id < b->members[j]->id);
         Node *next = take_a ? a->members[i++] : b->members[j++];
         ARENA_PUSH(f->ctx->arena, joined.members, joined.count, joined.capacity, next);
     }
-    if (!fits(f, &joined)) return;
+    return joined;
+}
+
+/* Moves group `from` into `to`, which runs later. */
+static bool join(Fuser *f, int from, int to) {
+    Group *a = &f->groups[from], *b = &f->groups[to];
+    if (!can_move(f, a, b, to)) return false;
+    Group joined = merge(f, a, b);
+    if (!fits(f, &joined)) return false;
     for (int i = 0; i < joined.count; i++) f->group_of[joined.members[i]->id] = to;
     *b = joined;
     a->count = 0;
+    return true;
 }
+
+static void try_producer(Fuser *f, Node *consumer, Node *producer) {
+    int from = f->group_of[producer->id], to = f->group_of[consumer->id];
+    if (from < 0 || from == to) return;
+    if (same_shape(producer, consumer) || is_own_cast(f, producer, consumer)) join(f, from, to);
+}
+
+/* --- siblings --- */
+
+/* A sum, or gelu of one: where an operand is a product or a norm's gradient, that may do it as it
+ * stores its result (runtime/cuda/epilogue.h, norm_addend.h), in no pass over memory at all. */
+static bool may_be_epilogue(const Group *group) {
+    for (int i = 0; i < group->count; i++) {
+        OpKind op = group->members[i]->op;
+        bool sum = op == OP_ADD || op == OP_COPY || op_is_cast(op);
+        if (!sum && op != OP_GELU && op != OP_GELU_GRAD) return false;
+    }
+    return true;
+}
+
+/* Dropouts of one program are for the same rows. */
+static bool same_lane(const Group *a, const Group *b) {
+    const Group *both[] = {a, b};
+    const Node *first = NULL;
+    for (int g = 0; g < 2; g++) {
+        for (int i = 0; i < both[g]->count; i++) {
+            const Node *node = both[g]->members[i];
+            if (node->op != OP_DROPOUT) continue;
+            if (!first) first = node;
+            if (node_int(node, ATTR_first, 0) != node_int(first, ATTR_first, 0)) return false;
+            if (node_int(node, ATTR_count, 0) != node_int(first, ATTR_count, 0)) return false;
+        }
+    }
+    return true;
+}
+
+/* Nothing between that computes more than element by element. */
+static bool are_close(const Fuser *f, int from, int to) {
+    for (int n = from + 1; n < to; n++) {
+        if (f->group_of[n] < 0 && !(OPS[f->in->nodes[n]->op].flags & LEAF)) return false;
+    }
+    return true;
+}
+
+static bool try_sibling(Fuser *f, int from, int to) {
+    const Group *a = &f->groups[from], *b = &f->groups[to];
+    return from >= 0 && from < to && same_shape(last_of(a), last_of(b)) &&
+           f->reported[from] == f->reported[to] && !may_be_epilogue(a) && !may_be_epilogue(b) &&
+           same_lane(a, b) && are_close(f, from, to) && join(f, from, to);
+}
+
+/* Joins the group with an earlier one that reads an operand as large as its results. */
+static bool join_sibling(Fuser *f, int at) {
+    const Group *group = &f->groups[at];
+    for (int i = 0; i < group->count; i++) {
+        const Node *node = group->members[i];
+        for (int k = 0; k < node->n_inputs; k++) {
+            int from = node->inputs[k].node->id;
+            if (!type_same_shape(value_type(node->inputs[k]), &last_of(group)->types[0])) continue;
+            for (int r = f->n_readers[from] - 1; r >= 0; r--) {
+                const Node *reader = f->in->nodes[f->readers[from][r]];
+                bool same = false; /* result of the operand's node */
+                for (int j = 0; j < reader->n_inputs; j++) {
+                    same |= value_equal(reader->inputs[j], node->inputs[k]);
+                }
+                if (same && try_sibling(f, f->group_of[reader->id], at)) return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* --- computing again --- */
+
+/* Gives the same in another phase, for less than a pass over memory. A cast to 16 bits rounds where
+ * its result is stored, and would not then. */
+static bool is_cheap(const Node *node) {
+    return node->op != OP_DROPOUT && (!is_cast(node) || node->types[0].dtype == DTYPE_F32);
+}
+
+static bool reads(const Group *group, Value value) {
+    for (int i = 0; i < group->count; i++) {
+        for (int k = 0; k < group->members[i]->n_inputs; k++) {
+            if (value_equal(group->members[i]->inputs[k], value)) return true;
+        }
+    }
+    return false;
+}
+
+/* The group with `node` in it, or an empty one. */
+static Group with_copy(const Fuser *f, const Group *group, Node *node) {
+    const Node *last = last_of(group);
+    bool later = last->phase > node->phase && last->phase < PHASE_UPDATE;
+    bool alike = last->block == node->block && last->chunk == node->chunk &&
+                 type_same_shape(&last->types[0], &node->types[0]) &&
+                 sharding_equal(&last->shardings[0], &node->shardings[0], node->types[0].rank);
+    if (!later || !alike || may_be_epilogue(group)) return (Group){0};
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (!reads(group, node->inputs[k])) return (Group){0};
+    }
+    Group alone = {.count = 1, .members = &node}, joined = merge(f, &alone, group);
+    return fits(f, &joined) ? joined : (Group){0};
+}
+
+/* Its own group goes on without it if nothing there needs it. */
+static void leave_if_unread(Group *group, const Node *node) {
+    int count = 0;
+    if (reads(group, node_value((Node *)node, 0))) return;
+    for (int i = 0; i < group->count; i++) {
+        if (group->members[i] != node) group->members[count++] = group->members[i];
+    }
+    group->count = count;
+}
+
+/* All groups that read the node get copies of it, or none. Later nodes come first: what they are
+ * made of may then follow them. */
+static void compute_again(Fuser *f, Node *node) {
+    Group *own = group_of(f, node->id);
+    if (!own || !is_cheap(node)) return;
+    bool again = false;
+    for (int add = 0; add < 2; add++) {
+        for (int k = 0; k < f->n_readers[node->id]; k++) {
+            Group *reader = group_of(f, f->readers[node->id][k]);
+            if (reader == own || (reader && in_group(reader, node))) continue;
+            Group joined = reader ? with_copy(f, reader, node) : (Group){0};
+            if (joined.count == 0) return;
+            if (add) *reader = joined;
+            again = true;
+        }
+    }
+    if (again) leave_if_unread(own, node);
+}
+
+/* --- the new graph --- */
 
 static void find_readers(Fuser *f) {
     for (int n = 0; n < f->in->n_nodes; n++) {
@@ -144,7 +313,7 @@ static bool emit_group(Fuser *f, const Group *group, ValueMap *map, Graph *out) 
     Expr expr = {.n_instructions = group->count};
     Value inputs[EXPR_MAX_INPUTS * 2];
     Node *results[MAX_OUTPUTS];
-    const Node *last = group->members[group->count - 1];
+    const Node *last = last_of(group);
     for (int i = 0; i < group->count; i++) {
         const Node *node = group->members[i];
         expr.instructions[i] = expr_of_node(node).instructions[0];
@@ -152,11 +321,7 @@ static bool emit_group(Fuser *f, const Group *group, ValueMap *map, Graph *out) 
             expr.instructions[i].operands[k] =
                 operand_of(group, node->inputs[k], inputs, &expr.n_inputs);
         }
-        bool outside = false;
-        for (int k = 0; k < f->n_readers[node->id]; k++) {
-            outside |= !in_group(group, f->in->nodes[f->readers[node->id][k]]);
-        }
-        if (!outside) continue;
+        if (!is_result(f, group, node)) continue;
         results[expr.n_outputs] = group->members[i];
         expr.outputs[expr.n_outputs++] = i;
     }
@@ -179,7 +344,9 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
     f.readers = ARENA_ARRAY(arena, int *, count);
     f.n_readers = ARENA_ARRAY(arena, int, count);
     f.reader_capacity = ARENA_ARRAY(arena, int, count);
+    f.reported = ARENA_ARRAY(arena, bool, count);
     find_readers(&f);
+    graph_find_reported(in, f.reported);
     /* Later nodes, too: whether a producer may move depends on where its readers run. */
     for (int n = 0; n < in->n_nodes; n++) f.group_of[n] = -1;
     for (int n = 0; n < in->n_nodes; n++) {
@@ -187,18 +354,22 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
         if (!is_elementwise(node)) continue;
         f.group_of[n] = n;
         ARENA_PUSH(arena, f.groups[n].members, f.groups[n].count, f.groups[n].capacity, node);
-        for (int i = 0; i < node->n_inputs; i++) try_join(&f, node, node->inputs[i].node);
+        for (int i = 0; i < node->n_inputs; i++) try_producer(&f, node, node->inputs[i].node);
     }
+    for (int n = 0; n < in->n_nodes; n++) {
+        while (f.groups[n].count && join_sibling(&f, n)) continue;
+    }
+    for (int n = in->n_nodes - 1; n >= 0; n--) compute_again(&f, in->nodes[n]);
     Graph *out = graph_create_like(in, arena);
     ValueMap map = value_map_create(in, arena);
     for (int n = 0; n < in->n_nodes; n++) {
-        const Group *group = f.group_of[n] >= 0 ? &f.groups[f.group_of[n]] : NULL;
-        if (group && group->count > 1) {
-            if (group->members[group->count - 1]->id != n) continue;
-            if (!emit_group(&f, group, &map, out)) return NULL;
-        } else if (!value_map_copy(&map, in->nodes[n], out, ctx->diag)) {
-            return NULL;
-        }
+        const Group *group = group_of(&f, n);
+        if (group && (f.group_of[n] != n || group->count == 0)) continue;
+        bool fine = group && group->count > 1
+                        ? emit_group(&f, group, &map, out)
+                        : value_map_copy(&map, group ? last_of(group) : in->nodes[n], out,
+                                         ctx->diag) != NULL;
+        if (!fine) return NULL;
     }
     return out;
 }
