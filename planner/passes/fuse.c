@@ -64,10 +64,14 @@ static Group *group_of(const Fuser *f, int node) {
     return f->group_of[node] >= 0 ? &f->groups[f->group_of[node]] : NULL;
 }
 
-/* Does anybody but the group read the node, instead of computing it again? Not of the group's own
- * copy of another phase's node. */
+/* Of a node of an earlier phase, whose own group makes it for all others. */
+static bool is_copy(const Group *group, const Node *member) {
+    return member->phase != last_of(group)->phase;
+}
+
+/* Does anybody but the group read its member, instead of computing it again? */
 static bool is_result(const Fuser *f, const Group *group, const Node *node) {
-    if (node->phase != last_of(group)->phase) return false;
+    if (is_copy(group, node)) return false;
     for (int k = 0; k < f->n_readers[node->id]; k++) {
         int reader = f->readers[node->id][k];
         const Group *other = group_of(f, reader);
@@ -82,7 +86,7 @@ static bool fits(const Fuser *f, const Group *joined) {
     Value inputs[64];
     int n_inputs = 0, n_outputs = 0;
     const Type *type = &last_of(joined)->types[0];
-    if (joined->count > EXPR_MAX_INSTRUCTIONS / 2) return false;
+    if (joined->count > EXPR_MAX_INSTRUCTIONS) return false;
     for (int i = 0; i < joined->count; i++) {
         const Node *node = joined->members[i];
         for (int k = 0; k < node->n_inputs; k++) {
@@ -105,13 +109,15 @@ static bool fits(const Fuser *f, const Group *joined) {
 static bool can_move(const Fuser *f, const Group *group, const Group *into, int at) {
     for (int i = 0; i < group->count; i++) {
         const Node *node = group->members[i];
-        for (int k = 0; k < f->n_readers[node->id]; k++) {
+        for (int k = 0; k < f->n_readers[node->id] && !is_copy(group, node); k++) {
             int reader = f->readers[node->id][k];
-            /* A reader inside a group runs where that group's last member is. */
-            int runs = f->group_of[reader] >= 0 ? f->group_of[reader] : reader;
-            if (in_group(group, f->in->nodes[reader]) || in_group(into, f->in->nodes[reader])) {
-                continue;
-            }
+            const Node *other = f->in->nodes[reader];
+            /* A reader inside a group runs where that group's last member is; one that left it,
+             * nowhere. */
+            const Group *of = group_of(f, reader);
+            int runs = of ? f->group_of[reader] : reader;
+            if (in_group(group, other) || in_group(into, other)) continue;
+            if (of && !in_group(of, other)) continue;
             if (runs <= at) return false;
         }
     }
@@ -131,12 +137,13 @@ static bool is_own_cast(const Fuser *f, const Node *producer, const Node *consum
            producer->phase == consumer->phase;
 }
 
-/* The members of both, in order. */
+/* The members of both, in order; a copy that both have once. */
 static Group merge(const Fuser *f, const Group *a, const Group *b) {
     Group joined = {0};
     for (int i = 0, j = 0; i < a->count || j < b->count;) {
-        bool take_a = j == b->count || (i < a->count && a->members[i]->id < b->members[j]->id);
+        bool take_a = j == b->count || (i < a->count && a->members[i]->id <= b->members[j]->id);
         Node *next = take_a ? a->members[i++] : b->members[j++];
+        if (joined.count && joined.members[joined.count - 1] == next) continue;
         ARENA_PUSH(f->ctx->arena, joined.members, joined.count, joined.capacity, next);
     }
     return joined;
@@ -145,19 +152,32 @@ static Group merge(const Fuser *f, const Group *a, const Group *b) {
 /* Moves group `from` into `to`, which runs later. */
 static bool join(Fuser *f, int from, int to) {
     Group *a = &f->groups[from], *b = &f->groups[to];
+    if (a->count == 0 || b->count == 0 || from >= to) return false;
     if (!can_move(f, a, b, to)) return false;
     Group joined = merge(f, a, b);
     if (!fits(f, &joined)) return false;
-    for (int i = 0; i < joined.count; i++) f->group_of[joined.members[i]->id] = to;
+    for (int i = 0; i < a->count; i++) {
+        if (!is_copy(a, a->members[i])) f->group_of[a->members[i]->id] = to;
+    }
     *b = joined;
     a->count = 0;
     return true;
 }
 
-static void try_producer(Fuser *f, Node *consumer, Node *producer) {
+static bool try_producer(Fuser *f, Node *consumer, Node *producer) {
     int from = f->group_of[producer->id], to = f->group_of[consumer->id];
-    if (from < 0 || from == to) return;
-    if (same_shape(producer, consumer) || is_own_cast(f, producer, consumer)) join(f, from, to);
+    if (from < 0 || from == to || f->groups[from].count == 0) return false;
+    return (same_shape(producer, consumer) || is_own_cast(f, producer, consumer)) &&
+           join(f, from, to);
+}
+
+/* Joins the node's group with those that make its operands. */
+static bool join_producers(Fuser *f, Node *node) {
+    const Group *group = group_of(f, node->id);
+    bool any = false;
+    if (!group || !in_group(group, node)) return false;
+    for (int i = 0; i < node->n_inputs; i++) any |= try_producer(f, node, node->inputs[i].node);
+    return any;
 }
 
 /* --- siblings --- */
@@ -199,7 +219,7 @@ static bool are_close(const Fuser *f, int from, int to) {
 
 static bool try_sibling(Fuser *f, int from, int to) {
     const Group *a = &f->groups[from], *b = &f->groups[to];
-    return from >= 0 && from < to && same_shape(last_of(a), last_of(b)) &&
+    return from >= 0 && from < to && a->count && same_shape(last_of(a), last_of(b)) &&
            f->reported[from] == f->reported[to] && !may_be_epilogue(a) && !may_be_epilogue(b) &&
            same_lane(a, b) && are_close(f, from, to) && join(f, from, to);
 }
@@ -227,10 +247,11 @@ static bool join_sibling(Fuser *f, int at) {
 
 /* --- computing again --- */
 
-/* Gives the same in another phase, for less than a pass over memory. A cast to 16 bits rounds where
- * its result is stored, and would not then. */
-static bool is_cheap(const Node *node) {
-    return node->op != OP_DROPOUT && (!is_cast(node) || node->types[0].dtype == DTYPE_F32);
+/* A cast to 16 bits rounds where its result is stored, and would not then; random numbers cost more
+ * than a pass over memory. */
+static bool may_be_copied(const Node *node, bool read_as_stored) {
+    bool rounds = is_cast(node) && node->types[0].dtype != DTYPE_F32;
+    return node->op != OP_DROPOUT && !(rounds && read_as_stored);
 }
 
 static bool reads(const Group *group, Value value) {
@@ -242,18 +263,35 @@ static bool reads(const Group *group, Value value) {
     return false;
 }
 
-/* The group with `node` in it, or an empty one. */
-static Group with_copy(const Fuser *f, const Group *group, Node *node) {
+/* Would the node give in the group's place what it gives in its own? */
+static bool fits_phase(const Group *group, const Node *node) {
     const Node *last = last_of(group);
-    bool later = last->phase > node->phase && last->phase < PHASE_UPDATE;
-    bool alike = last->block == node->block && last->chunk == node->chunk &&
-                 type_same_shape(&last->types[0], &node->types[0]) &&
-                 sharding_equal(&last->shardings[0], &node->shardings[0], node->types[0].rank);
-    if (!later || !alike || may_be_epilogue(group)) return (Group){0};
-    for (int k = 0; k < node->n_inputs; k++) {
-        if (!reads(group, node->inputs[k])) return (Group){0};
+    return last->phase > node->phase && last->phase < PHASE_UPDATE && last->block == node->block &&
+           last->chunk == node->chunk && type_same_shape(&last->types[0], &node->types[0]) &&
+           sharding_equal(&last->shardings[0], &node->shardings[0], node->types[0].rank);
+}
+
+/* The group with a copy of `node`, and of what that is made of by the node's own group from what
+ * the group reads anyway and constants; or an empty one. */
+static Group with_copies(const Fuser *f, const Group *group, Node *node) {
+    const Group *own = group_of(f, node->id);
+    Group joined = *group;
+    Node *wanted[EXPR_MAX_INSTRUCTIONS] = {node};
+    int n_wanted = 1;
+    if (!fits_phase(group, node) || may_be_epilogue(group)) return (Group){0};
+    for (int at = 0; at < n_wanted; at++) {
+        Group one = {.count = 1, .members = &wanted[at]};
+        for (int k = 0; k < wanted[at]->n_inputs; k++) {
+            Value operand = wanted[at]->inputs[k];
+            if (reads(group, operand) || operand.node->op == OP_CONST) continue;
+            if (!in_group(own, operand.node) || !may_be_copied(operand.node, false) ||
+                n_wanted == EXPR_MAX_INSTRUCTIONS) {
+                return (Group){0};
+            }
+            wanted[n_wanted++] = operand.node;
+        }
+        joined = merge(f, &one, &joined);
     }
-    Group alone = {.count = 1, .members = &node}, joined = merge(f, &alone, group);
     return fits(f, &joined) ? joined : (Group){0};
 }
 
@@ -269,21 +307,34 @@ static void leave_if_unread(Group *group, const Node *node) {
 
 /* All groups that read the node get copies of it, or none. Later nodes come first: what they are
  * made of may then follow them. */
-static void compute_again(Fuser *f, Node *node) {
+static bool compute_again(Fuser *f, Node *node) {
     Group *own = group_of(f, node->id);
-    if (!own || !is_cheap(node)) return;
     bool again = false;
+    if (!own || !in_group(own, node) || !may_be_copied(node, true)) return false;
     for (int add = 0; add < 2; add++) {
         for (int k = 0; k < f->n_readers[node->id]; k++) {
             Group *reader = group_of(f, f->readers[node->id][k]);
             if (reader == own || (reader && in_group(reader, node))) continue;
-            Group joined = reader ? with_copy(f, reader, node) : (Group){0};
-            if (joined.count == 0) return;
+            Group joined = reader ? with_copies(f, reader, node) : (Group){0};
+            if (joined.count == 0) return false;
             if (add) *reader = joined;
             again = true;
         }
     }
     if (again) leave_if_unread(own, node);
+    return again;
+}
+
+/* One round; false: nothing has changed. With fewer operands and results more groups fit. */
+static bool make_groups(Fuser *f) {
+    int count = f->in->n_nodes;
+    bool any = false;
+    for (int n = 0; n < count; n++) any |= join_producers(f, f->in->nodes[n]);
+    for (int n = 0; n < count; n++) {
+        while (f->groups[n].count && join_sibling(f, n)) any = true;
+    }
+    for (int n = count - 1; n >= 0; n--) any |= compute_again(f, f->in->nodes[n]);
+    return any;
 }
 
 /* --- the new graph --- */
@@ -347,19 +398,13 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
     f.reported = ARENA_ARRAY(arena, bool, count);
     find_readers(&f);
     graph_find_reported(in, f.reported);
-    /* Later nodes, too: whether a producer may move depends on where its readers run. */
-    for (int n = 0; n < in->n_nodes; n++) f.group_of[n] = -1;
     for (int n = 0; n < in->n_nodes; n++) {
-        Node *node = in->nodes[n];
-        if (!is_elementwise(node)) continue;
-        f.group_of[n] = n;
-        ARENA_PUSH(arena, f.groups[n].members, f.groups[n].count, f.groups[n].capacity, node);
-        for (int i = 0; i < node->n_inputs; i++) try_producer(&f, node, node->inputs[i].node);
+        Group *group = &f.groups[n];
+        f.group_of[n] = is_elementwise(in->nodes[n]) ? n : -1;
+        if (f.group_of[n] == n)
+            ARENA_PUSH(arena, group->members, group->count, group->capacity, in->nodes[n]);
     }
-    for (int n = 0; n < in->n_nodes; n++) {
-        while (f.groups[n].count && join_sibling(&f, n)) continue;
-    }
-    for (int n = in->n_nodes - 1; n >= 0; n--) compute_again(&f, in->nodes[n]);
+    while (make_groups(&f)) continue;
     Graph *out = graph_create_like(in, arena);
     ValueMap map = value_map_create(in, arena);
     for (int n = 0; n < in->n_nodes; n++) {
