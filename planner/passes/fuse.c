@@ -272,7 +272,7 @@ static bool fits_phase(const Group *group, const Node *node) {
 }
 
 /* The group with a copy of `node`, and of what that is made of by the node's own group from what
- * the group reads anyway and constants; or an empty one. */
+ * the group reads anyway and numbers; or an empty one. */
 static Group with_copies(const Fuser *f, const Group *group, Node *node) {
     const Group *own = group_of(f, node->id);
     Group joined = *group;
@@ -283,7 +283,8 @@ static Group with_copies(const Fuser *f, const Group *group, Node *node) {
         Group one = {.count = 1, .members = &wanted[at]};
         for (int k = 0; k < wanted[at]->n_inputs; k++) {
             Value operand = wanted[at]->inputs[k];
-            if (reads(group, operand) || operand.node->op == OP_CONST) continue;
+            bool number = value_type(operand)->rank == 0 && operand.node->chunk == node->chunk;
+            if (number || reads(group, operand)) continue;
             if (!in_group(own, operand.node) || !may_be_copied(operand.node, false) ||
                 n_wanted == EXPR_MAX_INSTRUCTIONS) {
                 return (Group){0};
@@ -305,6 +306,18 @@ static void leave_if_unread(Group *group, const Node *node) {
     group->count = count;
 }
 
+/* What copies read, their group reads. */
+static void note_reads(Fuser *f, const Group *group) {
+    for (int i = 0; i < group->count; i++) {
+        const Node *node = group->members[i];
+        for (int k = 0; k < node->n_inputs && is_copy(group, node); k++) {
+            int id = node->inputs[k].node->id;
+            ARENA_PUSH(f->ctx->arena, f->readers[id], f->n_readers[id], f->reader_capacity[id],
+                       last_of(group)->id);
+        }
+    }
+}
+
 /* All groups that read the node get copies of it, or none. Later nodes come first: what they are
  * made of may then follow them. */
 static bool compute_again(Fuser *f, Node *node) {
@@ -317,8 +330,10 @@ static bool compute_again(Fuser *f, Node *node) {
             if (reader == own || (reader && in_group(reader, node))) continue;
             Group joined = reader ? with_copies(f, reader, node) : (Group){0};
             if (joined.count == 0) return false;
-            if (add) *reader = joined;
             again = true;
+            if (!add) continue;
+            *reader = joined;
+            note_reads(f, reader);
         }
     }
     if (again) leave_if_unread(own, node);
