@@ -62,7 +62,7 @@ bool op_has_attr(OpKind op, AttrKey key, bool *out_required);
 
 /* Input whose memory output `output` must share (updates in place), or -1. */
 int op_alias(const Node *node, int output);
-/* May output 0 take over the memory of input `input` where that input dies? */
+/* May a result take over the memory of input `input` where that input dies? One may. */
 bool op_may_reuse(const Node *node, int input);
 
 /* Memory that the op's kernel needs for the length of one call, for operands of local shapes. */

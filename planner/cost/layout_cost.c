@@ -82,6 +82,7 @@ static FrameShare *share_of(const Pricer *p, FrameShare *shares, Value value, co
 
 /* What a node makes in the frame, and what dies with it. */
 static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare *shares) {
+    int64_t taken = 0; /* of what dies */
     for (int o = 0; node->phase < PHASE_WEIGHTS && o < node->n_outputs; o++) {
         Value value = node_value((Node *)node, o);
         const Buffer *buffer = buffer_of(p, value);
@@ -96,8 +97,8 @@ static void play_frame(Pricer *p, const Node *node, const int *last, FrameShare 
         if (node->phase == PHASE_FORWARD) made->forward += buffer->bytes;
         if (reader->phase == PHASE_WEIGHTS) share->weights += buffer->bytes;
         share->live += buffer->bytes;
-        bool in_place = is_in_place(p, node, buffer);
-        if (share->live > share->peak + (in_place ? buffer->bytes : 0)) share->peak = share->live;
+        if (is_in_place(p, node, buffer)) taken += buffer->bytes;
+        if (share->live - taken > share->peak) share->peak = share->live - taken;
     }
     for (int i = 0; i < node->n_inputs; i++) {
         Value input = node->inputs[i];

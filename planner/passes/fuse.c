@@ -284,9 +284,9 @@ static Group with_copies(const Fuser *f, const Group *group, Node *node) {
         for (int k = 0; k < wanted[at]->n_inputs; k++) {
             Value operand = wanted[at]->inputs[k];
             bool number = value_type(operand)->rank == 0 && operand.node->chunk == node->chunk;
-            if (number || reads(group, operand)) continue;
-            if (!in_group(own, operand.node) || !may_be_copied(operand.node, false) ||
-                n_wanted == EXPR_MAX_INSTRUCTIONS) {
+            bool here = in_group(own, operand.node);
+            if (reads(group, operand) || (number && !here)) continue;
+            if (!here || !may_be_copied(operand.node, false) || n_wanted == EXPR_MAX_INSTRUCTIONS) {
                 return (Group){0};
             }
             wanted[n_wanted++] = operand.node;

@@ -162,13 +162,16 @@ static bool is_near(const Storage *storage, const Node *node) {
     }
 }
 
-/* The storage of operand i, if result 0 of the node may take it over; else -1. */
-static int find_reusable(const Planner *p, const Node *node, int i) {
-    Value in = node->inputs[i], out = node_value((Node *)node, 0);
+/* The storage of operand i, if result `o` of the node may take it over; else -1. */
+static int find_reusable(const Planner *p, const Node *node, int i, int o) {
+    Value in = node->inputs[i], out = node_value((Node *)node, o);
     if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) return -1;
     if (in.node->op == OP_INPUT) return -1;
     int at = p->storage_of[value_index(in)];
     const Storage *storage = &p->storages[at];
+    for (int k = 0; k < o; k++) {
+        if (p->storage_of[node->id * MAX_OUTPUTS + k] == at) return -1; /* an earlier one has it */
+    }
     int frame = p->frame[value_index(out)];
     bool kept_here = storage->region == REGION_FRAME && storage->chunk == frame;
     if (p->keep[value_index(out)] && !kept_here) return -1;
@@ -182,10 +185,10 @@ static int find_shared(const Planner *p, const Node *node, int o) {
     int alias = op_alias(node, o), found = -1;
     if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
     for (int i = 0; o == 0 && p->cuda && i < node->n_inputs && found < 0; i++) {
-        if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i);
+        if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i, o);
     }
-    for (int i = 0; o == 0 && i < node->n_inputs && found < 0; i++) {
-        found = find_reusable(p, node, i);
+    for (int i = 0; i < node->n_inputs && found < 0; i++) {
+        found = find_reusable(p, node, i, o);
     }
     return found;
 }

@@ -85,7 +85,9 @@ static void read_operand(Lifetimes *l, const Node *node, int operand) {
 static bool may_take(Lifetimes *l, const Node *node, int output, int operand) {
     int alias = op_alias(node, output);
     int storage = l->storage_of[value_index(node->inputs[operand])];
-    if (alias >= 0 ? alias != operand : output != 0 || !op_may_reuse(node, operand)) return false;
+    if (alias >= 0 ? alias != operand : !op_may_reuse(node, operand)) return false;
+    /* An earlier result may have it already. */
+    if (output > 0 && l->storages[storage].current.node == node) return false;
     if (l->storages[storage].pinned == verify_segment(node)) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         /* The same memory as another operand, too, must be read no later than it is written. */

@@ -94,12 +94,12 @@ static void *new_buffer(int64_t bytes) {
 
 /* The operand whose memory output `o` takes, or -1. */
 static int shared_operand(const KernelRun *run, const Node *node, int o) {
-    int alias = op_alias(node, o), i = run->in_place;
+    int alias = op_alias(node, o), i = run->in_place + o;
     if (alias >= 0) return alias;
-    if (o != 0 || i < 0 || i >= node->n_inputs || !op_may_reuse(node, i)) return -1;
+    if (run->in_place < 0 || i >= node->n_inputs || !op_may_reuse(node, i)) return -1;
     bool same =
-        type_equal(value_type(node->inputs[i]), &node->types[0]) &&
-        sharding_equal(value_sharding(node->inputs[i]), &node->shardings[0], node->types[0].rank);
+        type_equal(value_type(node->inputs[i]), &node->types[o]) &&
+        sharding_equal(value_sharding(node->inputs[i]), &node->shardings[o], node->types[o].rank);
     return same ? i : -1;
 }
 

@@ -82,6 +82,8 @@ const OpCase OP_CASES[] = {
      4, 3},
     {OP_FUSED, "cols=5; rows=3 cols=5", "program=t0=sub(i1,i0) t1=sub(i0,t0) -> t1", 1, 0},
     {OP_FUSED, "rows=3; rows=3", "program=t0=add(i0,i1) -> t0 t0", 2, 0},
+    {OP_FUSED, "rows=7 cols=13; rows=7 cols=13; rows=7 cols=13",
+     "program=t0=silu(i0) t1=mul(i1,i2) t2=mul(i1,t0) t3=silu_grad(i0,t1) -> t2 t3", 2, 0},
     CASE(TO_BF16, "rows=3 cols=37", ""),
     CASE(TO_BF16, "~rows=3", ""),
     CASE(TO_F16, "rows=3 cols=37", ""),

@@ -311,18 +311,18 @@ static void pick_place(Trial *t) {
     t->state.train = pick(0, 4) != 0;
 }
 
-/* Result 0 over operand 0, where the planner could have put it. */
-static void pick_in_place(Trial *t) {
+/* A result over the operand of its number, where the planner could have put it. */
+static void pick_in_place(Trial *t, int o) {
     int64_t expected = 1;
-    bool linear = t->spec.in_dtype[0] == t->spec.out_dtype[0] && t->extent[0] == t->total;
+    bool linear = t->spec.in_dtype[o] == t->spec.out_dtype[o] && t->extent[o] == t->total;
     for (int d = t->spec.n_dims - 1; d >= 0; d--) {
-        linear &= t->spec.in_stride[0][d] == expected;
+        linear &= t->spec.in_stride[o][d] == expected;
         expected *= t->spec.dims[d];
     }
     if (!linear || pick(0, 1)) return;
-    free(t->out_memory[0]);
-    t->out_memory[0] = NULL;
-    t->spec.out[0] = (void *)(uintptr_t)t->spec.in[0];
+    free(t->out_memory[o]);
+    t->out_memory[o] = NULL;
+    t->spec.out[o] = (void *)(uintptr_t)t->spec.in[o];
 }
 
 static void make_random_trial(Trial *t, KernelCache *cache, int number) {
@@ -350,7 +350,7 @@ static void make_random_trial(Trial *t, KernelCache *cache, int number) {
         t->spec.out_dtype[o] = (flavour == 2 ? pick(0, 1) : flavour) ? low : DTYPE_F32;
         make_result(t, o, pick(0, 9) ? 0 : pick(1, MISALIGNED));
     }
-    pick_in_place(t);
+    for (int o = 0; o < t->expr.n_outputs && o < t->expr.n_inputs; o++) pick_in_place(t, o);
     finish_trial(t, cache);
 }
 

@@ -156,6 +156,17 @@ static void overlapping_scratch(Plan *plan) {
     buffer_of(plan, 1, node_value(norm, 1))->offset_bytes =
         buffer_of(plan, 1, node_value(norm, 0))->offset_bytes;
 }
+static void results_in_one_place(Plan *plan) {
+    Node *node = find_node(plan, 1, OP_GELU_GRAD, 0);
+    node->op = OP_FUSED;
+    node->n_attrs = 1;
+    node->attrs = ARENA_NEW(plan->arena, Attr);
+    node->attrs[0] = attr_string(ATTR_program, "t0=gelu_grad(i0,i1) t1=neg(t0) -> t0 t1");
+    node->n_outputs = 2;
+    node->types[1] = node->types[0];
+    node->shardings[1] = node->shardings[0];
+    *buffer_of(plan, 1, node_value(node, 1)) = *buffer_of(plan, 1, node_value(node, 0));
+}
 static void not_in_place(Plan *plan) {
     Node *node = find_node(plan, 1, OP_ADAMW, 0);
     buffer_of(plan, 1, node_value(node, 0))->offset_bytes =
@@ -429,6 +440,8 @@ static const Case CASES[] = {
      "'blocks.2.up' and 'blocks.2.down' overlap", "of persistent, alive together"},
     {"overlapping activations", &PIPELINE, overlapping_frames, "overlap: bytes", "of frame"},
     {"overlapping scratch", &PIPELINE, overlapping_scratch, "rmsnorm_grad", "of scratch"},
+    {"two results in one operand's place", &PIPELINE, results_in_one_place, "overlap: bytes",
+     "fused"},
     {"update beside its operand", &PIPELINE, not_in_place, "must update 'blocks.2.", "in place"},
     {"parameter read after its update", &PIPELINE, read_after_update, "adamw reads 'blocks.2.up'",
      "adamw has overwritten in place"},
