@@ -162,13 +162,16 @@ static bool is_near(const Storage *storage, const Node *node) {
     }
 }
 
-/* The storage of operand i, if result `o` of the node may take it over; else -1. */
+/* The storage of operand i, if result `o` of the node may take it over; else -1. Results after the
+ * first only in frames of a backward in two, which would grow for the length of the node: how
+ * scratch is laid out decides which products of a GPU are one (join_products.h). */
 static int find_reusable(const Planner *p, const Node *node, int i, int o) {
     Value in = node->inputs[i], out = node_value((Node *)node, o);
     if (!op_may_reuse(node, i) || OPS[in.node->op].flags & PERSISTENT) return -1;
     if (in.node->op == OP_INPUT) return -1;
     int at = p->storage_of[value_index(in)];
     const Storage *storage = &p->storages[at];
+    if (o > 0 && !p->keep[value_index(out)]) return -1;
     for (int k = 0; k < o; k++) {
         if (p->storage_of[node->id * MAX_OUTPUTS + k] == at) return -1; /* an earlier one has it */
     }
