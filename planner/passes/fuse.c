@@ -69,21 +69,41 @@ static bool is_copy(const Group *group, const Node *member) {
     return member->phase != last_of(group)->phase;
 }
 
+/* Of a node that only copies compute now. */
+static bool has_left(const Fuser *f, const Node *node) {
+    const Group *group = group_of(f, node->id);
+    return group && !in_group(group, node);
+}
+
+static bool reads(const Group *group, Value value) {
+    for (int i = 0; i < group->count; i++) {
+        for (int k = 0; k < group->members[i]->n_inputs; k++) {
+            if (value_equal(group->members[i]->inputs[k], value)) return true;
+        }
+    }
+    return false;
+}
+
+/* Not if the group has its own copy of the node, or what read it has left. */
+static bool still_reads(const Group *group, const Node *node) {
+    return !in_group(group, node) && reads(group, node_value((Node *)node, 0));
+}
+
 /* Does anybody but the group read its member, instead of computing it again? */
 static bool is_result(const Fuser *f, const Group *group, const Node *node) {
     if (is_copy(group, node)) return false;
     for (int k = 0; k < f->n_readers[node->id]; k++) {
         int reader = f->readers[node->id][k];
         const Group *other = group_of(f, reader);
-        if (in_group(group, f->in->nodes[reader]) || (other && in_group(other, node))) continue;
-        return true;
+        if (in_group(group, f->in->nodes[reader])) continue;
+        if (!other || still_reads(other, node)) return true;
     }
     return false;
 }
 
 /* Distinct operands from outside, and results read outside, of the union of two groups. */
 static bool fits(const Fuser *f, const Group *joined) {
-    Value inputs[64];
+    Value inputs[EXPR_MAX_INSTRUCTIONS * EXPR_MAX_OPERANDS];
     int n_inputs = 0, n_outputs = 0;
     const Type *type = &last_of(joined)->types[0];
     if (joined->count > EXPR_MAX_INSTRUCTIONS) return false;
@@ -111,13 +131,10 @@ static bool can_move(const Fuser *f, const Group *group, const Group *into, int 
         const Node *node = group->members[i];
         for (int k = 0; k < f->n_readers[node->id] && !is_copy(group, node); k++) {
             int reader = f->readers[node->id][k];
-            const Node *other = f->in->nodes[reader];
-            /* A reader inside a group runs where that group's last member is; one that left it,
-             * nowhere. */
-            const Group *of = group_of(f, reader);
-            int runs = of ? f->group_of[reader] : reader;
-            if (in_group(group, other) || in_group(into, other)) continue;
-            if (of && !in_group(of, other)) continue;
+            /* A reader inside a group runs where that group's last member is. */
+            const Group *other = group_of(f, reader);
+            int runs = other ? f->group_of[reader] : reader;
+            if (other == group || other == into || (other && !still_reads(other, node))) continue;
             if (runs <= at) return false;
         }
     }
@@ -173,9 +190,8 @@ static bool try_producer(Fuser *f, Node *consumer, Node *producer) {
 
 /* Joins the node's group with those that make its operands. */
 static bool join_producers(Fuser *f, Node *node) {
-    const Group *group = group_of(f, node->id);
     bool any = false;
-    if (!group || !in_group(group, node)) return false;
+    if (f->group_of[node->id] < 0 || has_left(f, node)) return false;
     for (int i = 0; i < node->n_inputs; i++) any |= try_producer(f, node, node->inputs[i].node);
     return any;
 }
@@ -254,15 +270,6 @@ static bool may_be_copied(const Node *node, bool read_as_stored) {
     return node->op != OP_DROPOUT && !(rounds && read_as_stored);
 }
 
-static bool reads(const Group *group, Value value) {
-    for (int i = 0; i < group->count; i++) {
-        for (int k = 0; k < group->members[i]->n_inputs; k++) {
-            if (value_equal(group->members[i]->inputs[k], value)) return true;
-        }
-    }
-    return false;
-}
-
 /* Would the node give in the group's place what it gives in its own? */
 static bool fits_phase(const Group *group, const Node *node) {
     const Node *last = last_of(group);
@@ -296,17 +303,7 @@ static Group with_copies(const Fuser *f, const Group *group, Node *node) {
     return fits(f, &joined) ? joined : (Group){0};
 }
 
-/* Its own group goes on without it if nothing there needs it. */
-static void leave_if_unread(Group *group, const Node *node) {
-    int count = 0;
-    if (reads(group, node_value((Node *)node, 0))) return;
-    for (int i = 0; i < group->count; i++) {
-        if (group->members[i] != node) group->members[count++] = group->members[i];
-    }
-    group->count = count;
-}
-
-/* What copies read, their group reads. */
+/* What copies read, their group reads: its last own member stands for it. */
 static void note_reads(Fuser *f, const Group *group) {
     for (int i = 0; i < group->count; i++) {
         const Node *node = group->members[i];
@@ -318,26 +315,50 @@ static void note_reads(Fuser *f, const Group *group) {
     }
 }
 
+static void remove_member(Group *group, const Node *node) {
+    int count = 0;
+    for (int i = 0; i < group->count; i++) {
+        if (group->members[i] != node) group->members[count++] = group->members[i];
+    }
+    group->count = count;
+}
+
+/* The group goes on without a member that nobody reads, and without copies that only this read. */
+static void leave(Fuser *f, Group *group, const Node *node) {
+    Phase phase = node->phase;
+    int n_own = 0;
+    remove_member(group, node);
+    for (int i = group->count - 1; i >= 0; i--) {
+        Node *member = group->members[i];
+        bool own = member->phase == phase;
+        if (!own && !reads(group, node_value(member, 0))) remove_member(group, member);
+        n_own += own;
+    }
+    if (n_own == 0) group->count = 0;
+    if (group->count) note_reads(f, group);
+}
+
 /* All groups that read the node get copies of it, or none. Later nodes come first: what they are
  * made of may then follow them. */
 static bool compute_again(Fuser *f, Node *node) {
     Group *own = group_of(f, node->id);
     bool again = false;
-    if (!own || !in_group(own, node) || !may_be_copied(node, true)) return false;
+    if (!own || has_left(f, node) || !may_be_copied(node, true)) return false;
     for (int add = 0; add < 2; add++) {
         for (int k = 0; k < f->n_readers[node->id]; k++) {
             Group *reader = group_of(f, f->readers[node->id][k]);
-            if (reader == own || (reader && in_group(reader, node))) continue;
+            if (reader && (reader == own || !still_reads(reader, node))) continue;
             Group joined = reader ? with_copies(f, reader, node) : (Group){0};
-            if (joined.count == 0) return false;
-            again = true;
+            if (joined.count == 0) return again;
             if (!add) continue;
+            again = true;
             *reader = joined;
             note_reads(f, reader);
         }
     }
-    if (again) leave_if_unread(own, node);
-    return again;
+    if (f->n_readers[node->id] == 0 || reads(own, node_value(node, 0))) return again;
+    leave(f, own, node);
+    return true;
 }
 
 /* One round; false: nothing has changed. With fewer operands and results more groups fit. */
