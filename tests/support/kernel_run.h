@@ -30,8 +30,8 @@ typedef struct KernelRun {
     CommWorld *world;
     int n_ranks;
     KernelRank ranks[KERNEL_MAX_RANKS];
-    int in_place; /* output 0 of elementwise nodes lies in this operand where it may, the
-                   * next in the next; -1: nowhere */
+    int in_place;      /* output 0 of elementwise nodes lies in this operand where it may, the
+                        * next in the next; -1: nowhere */
     bool together;     /* attention's gradients lie one behind the other, dv first */
     bool *overwritten; /* values that lie in an operand which they replaced */
 } KernelRun;
