@@ -278,6 +278,10 @@ bool op_compares(OpKind op) {
     return op == OP_LESS || op == OP_EQUAL;
 }
 
+bool op_ends_product(OpKind op) {
+    return op == OP_ADD || op == OP_COPY || op_is_cast(op) || op == OP_GELU || op == OP_GELU_GRAD;
+}
+
 bool op_moves_parts(OpKind op) {
     return op == OP_NARROW || op == OP_PAD || op == OP_CONCAT || op == OP_SHIFT || op == OP_STACK ||
            op == OP_RENAME;

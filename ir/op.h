@@ -152,6 +152,9 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */
 bool op_compares(OpKind op);
+/* A sum, gelu or its gradient: where an operand is a product, or a norm's gradient, that may do it
+ * as it stores its result (runtime/cuda/epilogue.h, norm_addend.h). */
+bool op_ends_product(OpKind op);
 /* Does the op move parts of an axis (ir/ops/parts.h)? */
 bool op_moves_parts(OpKind op);
 /* Does the op go on with what earlier positions left? Only graphs of planner/decode have such. */

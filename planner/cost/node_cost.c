@@ -1,5 +1,6 @@
 #include "planner/cost/node_cost.h"
 
+#include "ir/expr.h"
 #include "ir/op.h"
 #include "ir/ops/loss.h"
 #include "planner/cost/device_time.h"
@@ -112,13 +113,25 @@ static bool goes_on(Value from, const Node *reader) {
     }
 }
 
-/* Elementwise work on such a result that nothing else reads. */
+/* Programs of nothing but what products and norms do as they store their result. */
+static bool ends_product(const Node *node) {
+    Expr expr;
+    const char *error;
+    if (node->op != OP_FUSED) return node->op == OP_ACCUMULATE || op_ends_product(node->op);
+    if (!expr_parse(node_string(node, ATTR_program), node->n_inputs, &expr, &error)) return false;
+    for (int i = 0; i < expr.n_instructions; i++) {
+        if (!op_ends_product(expr.instructions[i].op)) return false;
+    }
+    return true;
+}
+
+/* Such elementwise work on such a result that nothing else reads. */
 static void find_folded(NodePricer *x, const int *uses) {
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
         bool elementwise = OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED ||
                            node->op == OP_ACCUMULATE;
-        if (!elementwise || !x->cluster->software.folds_epilogues) continue;
+        if (!elementwise || !x->cluster->software.folds_epilogues || !ends_product(node)) continue;
         for (int i = 0; i < node->n_inputs; i++) {
             Value from = node->inputs[i];
             x->folded[n] |= goes_on(from, node) && from.node->phase == node->phase &&

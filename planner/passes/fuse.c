@@ -198,13 +198,10 @@ static bool join_producers(Fuser *f, Node *node) {
 
 /* --- siblings --- */
 
-/* A sum, or gelu of one: where an operand is a product or a norm's gradient, that may do it as it
- * stores its result (runtime/cuda/epilogue.h, norm_addend.h), in no pass over memory at all. */
+/* Such a group may need no pass over memory at all. */
 static bool may_be_epilogue(const Group *group) {
     for (int i = 0; i < group->count; i++) {
-        OpKind op = group->members[i]->op;
-        bool sum = op == OP_ADD || op == OP_COPY || op_is_cast(op);
-        if (!sum && op != OP_GELU && op != OP_GELU_GRAD) return false;
+        if (!op_ends_product(group->members[i]->op)) return false;
     }
     return true;
 }
