@@ -1,7 +1,8 @@
 /* What a node costs that another's kernel does beside its own work: nothing, and only that.
  * Catches: sums that a norm does not make, or a second one, for nothing; log-sum-exps for nothing
- * whose logits are read once more: rows that do not fit, of other weights, or not of this loss; any
- * of it where software does none. */
+ * whose logits are read once more: rows that do not fit, of other weights, or not of this loss;
+ * programs for nothing that no product does as it stores its result; any of it where software does
+ * none. */
 #include "check.h"
 
 #include "frontend/lua/cluster_read.h"
@@ -24,6 +25,10 @@
 #define MEAN                                                                                       \
     "%3 = const() {value=1} : f32[]\n"                                                             \
     "%4 = broadcast(%3) : f32[rows=512]\n"
+#define PRODUCT                                                                                    \
+    "%0 = input() {name=\"\"} : bf16[rows=512, cols=768]\n"                                        \
+    "%1 = input() {name=\"\"} : bf16[cols=768, to=768]\n"                                          \
+    "%2 = matmul(%0, %1) {over=[cols]} : bf16[rows=512, to=768]\n"
 #define GRADIENT "%5 = cross_entropy_grad(%0, %1, %2, %4) {axis=vocab} : bf16[rows=512, vocab=#]\n"
 
 typedef struct Case {
@@ -52,6 +57,12 @@ static const Case CASES[] = {
                  "bf16[rows=512, vocab=#]\n",
      "50304", 2, false},
     {"without a gradient", LOGITS, "50304", 2, false},
+    {"gelu of a product", PRODUCT "%3 = gelu(%2) : bf16[rows=512, to=768]\n", "", 3, true},
+    {"silu of a product", PRODUCT "%3 = silu(%2) : bf16[rows=512, to=768]\n", "", 3, false},
+    {"gelu of a product and its square",
+     PRODUCT "%3 = fused(%2) {program=\"t0=gelu(i0) t1=square(t0) -> t1\"} : "
+             "bf16[rows=512, to=768]\n",
+     "", 3, false},
 };
 
 static Graph *read_graph(const Case *c, Arena *arena, Diag *diag) {
