@@ -39,12 +39,12 @@ local h100 = device {
 }
 
 -- NVIDIA H200 Tensor Core GPU, data sheet of 2024: the same chip with 141 GB of HBM3e. Fractions as
--- steps of training ran on one at its cap of 700 W (tests/bench/RESULTS.md, 2026-11-26): products
+-- steps of training ran on one at its cap of 700 W (tests/bench/RESULTS.md, 2026-11-27): products
 -- alone and for a moment reach 80 %.
 local h200 = device(like(h100, {
   name = "H200-SXM5-141GB",
-  product_fraction = { f32 = 0.80, bf16 = 0.71, fp8 = 0.62 },
-  attention_fraction = 0.45, attention_backward_fraction = 0.40,
+  product_fraction = { f32 = 0.80, bf16 = 0.72, fp8 = 0.62 },
+  attention_fraction = 0.45, attention_backward_fraction = 0.54,
   memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB, memory_fraction = 0.84,
   kernel_us = 2,
 }))
