@@ -222,8 +222,11 @@ static bool same_lane(const Group *a, const Group *b) {
     return true;
 }
 
-/* Nothing between that computes more than element by element. */
+/* Nothing between that computes more than element by element. Not looked for further away, so that
+ * graphs of thousands of such nodes do not take forever. */
 static bool are_close(const Fuser *f, int from, int to) {
+    enum { MOST_APART = 64 };
+    if (to - from > MOST_APART) return false;
     for (int n = from + 1; n < to; n++) {
         if (f->group_of[n] < 0 && !(OPS[f->in->nodes[n]->op].flags & LEAF)) return false;
     }
@@ -232,9 +235,9 @@ static bool are_close(const Fuser *f, int from, int to) {
 
 static bool try_sibling(Fuser *f, int from, int to) {
     const Group *a = &f->groups[from], *b = &f->groups[to];
-    return from >= 0 && from < to && a->count && same_shape(last_of(a), last_of(b)) &&
-           f->reported[from] == f->reported[to] && !may_be_epilogue(a) && !may_be_epilogue(b) &&
-           same_lane(a, b) && are_close(f, from, to) && join(f, from, to);
+    return from >= 0 && from < to && a->count && are_close(f, from, to) &&
+           same_shape(last_of(a), last_of(b)) && f->reported[from] == f->reported[to] &&
+           !may_be_epilogue(a) && !may_be_epilogue(b) && same_lane(a, b) && join(f, from, to);
 }
 
 /* Joins the group with an earlier one that reads an operand as large as its results. */
