@@ -129,7 +129,8 @@ endif
 ifneq ($(EMULATE_CXX),)
 EMULATE := $(EMULATED) $(patsubst %.c,$B/%.o,$(wildcard tests/ptx/*.c)) \
            $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
-             $(addprefix tests/emulate/,entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp wgmma.cpp)))
+             $(addprefix tests/emulate/,bulk.cpp entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp \
+               wgmma.cpp)))
 else
 EMULATE := $B/emulate/absent.c.o
 endif

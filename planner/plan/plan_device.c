@@ -45,7 +45,8 @@ const char *attention_kernels_word(AttentionKernels kernels) {
     static const char *const WORDS[N_ATTENTION_KERNELS] = {[ATTENTION_CUDNN] = "cudnn",
                                                            [ATTENTION_MMA] = "mma",
                                                            [ATTENTION_WGMMA] = "wgmma",
-                                                           [ATTENTION_JOINT] = "joint"};
+                                                           [ATTENTION_JOINT] = "joint",
+                                                           [ATTENTION_BULK] = "bulk"};
     return WORDS[kernels];
 }
 
@@ -194,7 +195,7 @@ static void read_kernels(PlanReader *reader, AttentionKernels *out) {
         *out = (AttentionKernels)k;
         return;
     }
-    plan_reader_fail(reader, "expected cudnn, mma, wgmma or joint");
+    plan_reader_fail(reader, "expected cudnn, mma, wgmma, joint or bulk");
 }
 
 /* What follows `attention `. */

@@ -59,21 +59,23 @@ typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
     KernelId forward, keys, queries;
-    KernelId joint;         /* N_KERNELS: none */
+    KernelId joint, bulk;   /* N_KERNELS: none */
     int step, queries_step; /* keys at a time, forward and in attention_queries_* */
 } WgmmaKernels;
-#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_)                                        \
+#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_, bulk_)                                 \
     {                                                                                              \
         .dtype = TYPE, .head = head_, .values = values_,                                           \
         .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
         .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
         .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix, .joint = joint_,             \
-        .step = ATTENTION_WGMMA_STEP_##head_, .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_ \
+        .bulk = bulk_, .step = ATTENTION_WGMMA_STEP_##head_,                                       \
+        .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_                                       \
     }
 #define WGMMA_SET(TYPE, suffix)                                                                    \
-    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix),                 \
-        WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_joint_128_wgmma_##suffix),          \
-        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS)
+    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix, N_KERNELS),      \
+        WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_joint_128_wgmma_##suffix,           \
+                      KERNEL_attention_bulk_128_wgmma_##suffix),                                   \
+        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS, N_KERNELS)
 static const WgmmaKernels WGMMA[] = {WGMMA_SET(DTYPE_BF16, bf16), WGMMA_SET(DTYPE_F16, f16)};
 enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
@@ -409,6 +411,10 @@ bool cuda_attention_has_joint(const AttentionShape *shape, int64_t workspace_byt
     return joint_batch(shape, workspace_bytes) > 0;
 }
 
+bool cuda_attention_has_bulk(const AttentionShape *shape, int64_t workspace_bytes) {
+    return cuda_attention_has_joint(shape, workspace_bytes) && find_wgmma(shape)->bulk != N_KERNELS;
+}
+
 static bool push_delta(Binding *b, KernelId kernel, const AttentionBackwardArgs *args) {
     const AttentionSizes *s = &args->sizes;
     int64_t heads = (int64_t)s->batch * s->kv_heads, rows_a_block = 256 / ATTENTION_DELTA_LANES;
@@ -448,8 +454,10 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all,
 /* In parts of so many batch rows. Tiles of 16 heads at least are launched one after the other:
  * about as many as a device runs at a time, where blocks then follow each other over a head's rows.
  */
-static bool push_joint(Binding *b, const AttentionShape *shape, const AttentionBackwardArgs *all) {
+static bool push_joint(Binding *b, const AttentionShape *shape, bool bulk,
+                       const AttentionBackwardArgs *all) {
     enum { LEAST = 16, THREADS = ATTENTION_JOINT_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
+    enum { LINE = 128 };
     const WgmmaKernels *wgmma = find_wgmma(shape);
     int64_t part = joint_batch(shape, b->workspace_bytes);
     if (!part) BUG("a gradient in one pass with heads of %d", (int)shape->head);
@@ -457,6 +465,7 @@ static bool push_joint(Binding *b, const AttentionShape *shape, const AttentionB
     int shared = (keys * ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
                  ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8 +
                  ATTENTION_JOINT_TAKEN * 4;
+    if (bulk) shared = (shared + LINE - 1) / LINE * LINE + STEP * wgmma->head * 4;
     for (int64_t first = 0; first < all->sizes.batch; first += part) {
         int64_t left = all->sizes.batch - first;
         AttentionBackwardArgs args =
@@ -468,7 +477,8 @@ static bool push_joint(Binding *b, const AttentionShape *shape, const AttentionB
         if (s->heads_together < least) s->heads_together = (int32_t)least;
         if (grid.x > ATTENTION_JOINT_BLOCKS) grid.x = ATTENTION_JOINT_BLOCKS;
         if (!push_delta(b, kernel_for_dtype(&DELTA, wgmma->dtype), &args) ||
-            !cuda_push_launch(b, wgmma->joint, grid, THREADS, shared, &args, sizeof(args))) {
+            !cuda_push_launch(b, bulk ? wgmma->bulk : wgmma->joint, grid, THREADS, shared, &args,
+                              sizeof(args))) {
             return false;
         }
     }
@@ -503,7 +513,8 @@ bool cuda_bind_attention_grad(Binding *b) {
                                                                .dv = args.dv});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    if (kernels == ATTENTION_JOINT) return push_joint(b, &command.shape, &args);
+    if (kernels == ATTENTION_JOINT || kernels == ATTENTION_BULK)
+        return push_joint(b, &command.shape, kernels == ATTENTION_BULK, &args);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
     args.delta = args.lse2 + (int64_t)s->batch * s->kv_heads * s->rows_padded;

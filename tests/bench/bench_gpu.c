@@ -310,11 +310,12 @@ static bool tune(const Bench *bench, Plan *plan, Arena *arena, Diag *diag) {
            result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
     for (int i = 0; i < result.n_attentions; i++) {
         const TunedAttention *a = &result.attentions[i];
-        printf(
-            "  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma, %.1f in one pass: %s\n",
-            a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN], a->us[ATTENTION_MMA],
-            a->us[ATTENTION_WGMMA], a->us[ATTENTION_JOINT],
-            attention_kernels_word(a->kind.kernels));
+        printf("  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma, %.1f in one pass, "
+               "%.1f so "
+               "with bulk copies: %s\n",
+               a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN],
+               a->us[ATTENTION_MMA], a->us[ATTENTION_WGMMA], a->us[ATTENTION_JOINT],
+               a->us[ATTENTION_BULK], attention_kernels_word(a->kind.kernels));
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
             if (a->refused[k])
                 printf("  %s not used: %s\n", attention_kernels_word((AttentionKernels)k),

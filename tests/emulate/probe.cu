@@ -273,6 +273,22 @@ PROBE(named_barriers, ProbeArgs) {
     }
 }
 
+/* 32 numbers, twice, through shared memory. */
+PROBE(bulk, ProbeArgs) {
+    __shared__ __align__(16) float numbers[32];
+    const int t = threadIdx.x;
+    const SharedAddress from = shared_address(numbers);
+    numbers[t] = a.floats[t];
+    shared_to_wgmma();
+    __syncthreads();
+    if (t) return;
+    turns_put_bulk((float4 *)a.out, from, 128);
+    turns_wait_bulk();
+    turns_add_bulk((float4 *)a.out, from + (a.n == PROBE_BULK_MISALIGNED ? 8 : 0), 112);
+    if (a.n == PROBE_BULK_CHANGED) numbers[3] += 1;
+    if (a.n != PROBE_BULK_LEFT) turns_wait_bulk();
+}
+
 /* Mistakes */
 PROBE(two_barriers, ProbeArgs) {
     if ((int)threadIdx.x < 32 + a.n) {
@@ -316,7 +332,7 @@ const EmulateProbe EMULATE_PROBES[] = {
     ROW(convert_bf16),  ROW(convert_f16),    ROW(matrices),     ROW(copy_part),
     ROW(two_barriers),  ROW(early_return),   ROW(lane_missing), ROW(not_in_mask),
     ROW(misaligned),    ROW(store_matrices), ROW(turns),        ROW(named_barriers),
-    {nullptr, nullptr},
+    ROW(bulk),          {nullptr, nullptr},
 };
 }
 #endif

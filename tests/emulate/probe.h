@@ -38,4 +38,12 @@ enum {
     PROBE_TOO_MANY,
 };
 
+/* What bulk does: right, or a mistake. */
+enum {
+    PROBE_BULK,
+    PROBE_BULK_CHANGED,
+    PROBE_BULK_LEFT,
+    PROBE_BULK_MISALIGNED,
+};
+
 #endif

@@ -5,6 +5,7 @@
  * when it ends, so that kernels which never wait use one, and never switch. */
 #include "tests/emulate/scheduler.h"
 
+#include "tests/emulate/bulk.h"
 #include "tests/emulate/fiber.h"
 #include "tests/emulate/wgmma.h"
 
@@ -287,6 +288,13 @@ static void check_named_barriers(void) {
     }
 }
 
+static void check_bulk_copies(void) {
+    const EmulateSite *left = emulate_bulk_left();
+    if (left && !failed)
+        set_error("block %u,%u,%u ends with %s of %s:%d under way", emulate_block_index.x,
+                  emulate_block_index.y, emulate_block_index.z, left->what, left->file, left->line);
+}
+
 void *emulate_dynamic_shared(void) {
     return dynamic_shared;
 }
@@ -371,6 +379,7 @@ static void run_block(void) {
     memset(n_in_group, 0, sizeof(n_in_group));
     for (NamedBarrier &b : named) b.n_come = 0;
     emulate_wgmma_begin(n_threads);
+    emulate_bulk_begin();
     for (int t = 0; t < n_threads; t++) {
         Copy *copies = threads[t].copies;
         threads[t] = Thread{};
@@ -390,6 +399,7 @@ static void run_block(void) {
         if (!ran && !failed) report_stuck();
     }
     check_named_barriers();
+    check_bulk_copies();
 }
 
 static bool check_launch(const uint32_t grid[3], int block_threads, int shared_bytes) {

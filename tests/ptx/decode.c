@@ -125,6 +125,10 @@ static bool decode_modifier(const char *text, Instruction *out, int *n_types) {
         return true;
     }
     if (out->op == PTX_fence && strcmp(text, "async") == 0) return true;
+    if (out->op == PTX_cp && strcmp(text, "bulk") == 0) return out->bulk = true;
+    if (out->op == PTX_cp && strcmp(text, "reduce") == 0) return out->adds = true;
+    if (out->op == PTX_cp && (strcmp(text, "bulk_group") == 0 || strcmp(text, "add") == 0))
+        return true;
     if ((value = find_word(MODES, text)) >= 0) {
         out->mode = (uint8_t)value;
         return true;

@@ -9,6 +9,7 @@ enum {
     WARP = 32,
     MOST_WARPS = 32,
     MOST_COPIES = 8192,
+    MOST_BULKS = 16,
     MOST_TILES = 64,
     MOST_BARRIERS = 16,
     SHADOW_BYTES = 2,
@@ -39,6 +40,14 @@ typedef struct Copy { /* cp.async */
 typedef struct Range {
     uint32_t first, end;
 } Range;
+
+/* A cp.async.bulk out of shared memory, of one lane. */
+typedef struct Bulk {
+    Range reads;
+    uint64_t to;
+    int group, lane;
+    bool adds; /* f32 */
+} Bulk;
 
 /* One wgmma.mma_async, of one warp: 16 of its 64 rows. */
 typedef struct Tile {
@@ -74,6 +83,8 @@ typedef struct Warp {
     uint32_t handed[WARP];      /* proxy fences, by lane */
     int copy_group[WARP], n_copies;
     Copy copies[MOST_COPIES];
+    int bulk_group[WARP], n_bulks;
+    Bulk bulks[MOST_BULKS];
     int n_tiles, tile_group, n_issued;
     int n_polls; /* loads that acquire */
     Tile tiles[MOST_TILES];
@@ -108,6 +119,8 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 
+/* NULL, or what is wrong about two bytes that tensor cores or copies read for the warp. */
+const char *shared_defect(const Machine *m, const Warp *w, uint32_t at);
 /* Of the bytes from `at` to `end`, by a lane, or SEVERAL. */
 void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane);
 

@@ -68,6 +68,29 @@ static int find_reader(const Machine *m, const Warp *w, int lane, uint32_t cell)
     return -1;
 }
 
+const char *shared_defect(const Machine *m, const Warp *w, uint32_t at) {
+    const Shadow *s = &m->shadow[at / SHADOW_BYTES];
+    if (!s->writer) return "nothing wrote it";
+    if (s->pending) return "a copy to it is under way";
+    const Warp *writer = &m->warps[(s->writer - 1) / WARP];
+    if (w->seen[(s->writer - 1) / WARP] < s->written) return "no barrier since it was written";
+    if (writer->handed[(s->writer - 1) % WARP] <= s->handed)
+        return "its writer had no proxy fence since";
+    return NULL;
+}
+
+/* What a bulk copy under way reads may not change. */
+static bool is_in_bulk(const Machine *m, uint32_t at, int bytes) {
+    for (int k = 0; k < m->n_warps; k++) {
+        const Warp *other = &m->warps[k];
+        for (int b = 0; b < other->n_bulks; b++) {
+            const Range *reads = &other->bulks[b].reads;
+            if (at < reads->end && at + (uint32_t)bytes > reads->first) return true;
+        }
+    }
+    return false;
+}
+
 /* A tile of a product under way may not change. */
 static bool is_in_tile(const Machine *m, uint32_t at, int bytes) {
     for (int k = 0; k < m->n_warps && m->kernel->uses_wgmma; k++) {
@@ -85,6 +108,9 @@ bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t 
     const uint16_t thread = (uint16_t)(w->number * WARP + lane + 1);
     if (is_in_tile(m, at, bytes))
         machine_fail(m, w, i, lane, "writes shared memory at %u, a tile of a wgmma under way", at);
+    if (is_in_bulk(m, at, bytes))
+        machine_fail(m, w, i, lane, "writes shared memory at %u, which a bulk copy under way reads",
+                     at);
     for (int k = 0; k < bytes / SHADOW_BYTES && !m->failed; k++) {
         Shadow *s = &m->shadow[at / SHADOW_BYTES + (uint32_t)k];
         int reader = find_reader(m, w, lane, at / SHADOW_BYTES + (uint32_t)k);
@@ -302,6 +328,75 @@ static void finish_copies(Machine *m, Warp *w, uint32_t mask, int pending_groups
     w->n_copies = kept;
 }
 
+/* --- cp.async.bulk, cp.reduce.async.bulk --- */
+
+/* [to], [from], bytes: out of shared memory. */
+static bool start_bulk(Machine *m, Warp *w, const Instruction *i, int lane) {
+    const Operand *o = i->operands;
+    Bulk bulk = {.to = w->registers[o[0].reg][lane] + (uint64_t)o[0].number,
+                 .group = w->bulk_group[lane],
+                 .lane = lane,
+                 .adds = i->adds};
+    const uint32_t from = (uint32_t)(w->registers[o[1].reg][lane] + (uint64_t)o[1].number);
+    const uint32_t bytes = (uint32_t)warp_operand(m, w, &o[2], lane);
+    bulk.reads = (Range){from, from + bytes};
+    if (i->n_operands != 3 || (i->adds && (i->type.kind != 'f' || i->type.bits != 32)))
+        machine_fail(m, w, i, lane, "not known");
+    else if (bulk.to % 16 || bulk.to < 4096 || from % 16 || bytes % 16 || !bytes)
+        machine_fail(m, w, i, lane, "%u bytes from %u to %#llx: not whole 16 bytes", bytes, from,
+                     (unsigned long long)bulk.to);
+    else if (bytes > m->shared_bytes || from > m->shared_bytes - bytes)
+        machine_fail(m, w, i, lane, "%u bytes at %u are beyond the %u of shared memory", bytes,
+                     from, m->shared_bytes);
+    else if (w->n_bulks == MOST_BULKS)
+        machine_fail(m, w, i, lane, "too many copies under way");
+    for (uint32_t at = from; !m->failed && at < bulk.reads.end; at += SHADOW_BYTES) {
+        const char *why = shared_defect(m, w, at);
+        if (why) machine_fail(m, w, i, lane, "copies shared memory at %u: %s", at, why);
+    }
+    if (!m->failed) w->bulks[w->n_bulks++] = bulk;
+    return !m->failed;
+}
+
+static void finish_bulk(Machine *m, Warp *w, const Bulk *bulk) {
+    const unsigned char *from = m->shared + bulk->reads.first;
+    unsigned char *to = (unsigned char *)(uintptr_t)bulk->to;
+    const uint32_t bytes = bulk->reads.end - bulk->reads.first;
+    for (uint32_t at = 0; at < bytes; at += 4) {
+        float x, sum = 0;
+        memcpy(&x, from + at, 4);
+        if (bulk->adds) {
+            memcpy(&sum, to + at, 4);
+            x += sum;
+        }
+        memcpy(to + at, &x, 4);
+    }
+    note_reads(m, w, bulk->reads.first, bulk->reads.end, bulk->lane);
+}
+
+static void finish_bulks(Machine *m, Warp *w, uint32_t mask, int pending_groups) {
+    int kept = 0;
+    for (int k = 0; k < w->n_bulks; k++) {
+        const Bulk bulk = w->bulks[k];
+        if (!(mask >> bulk.lane & 1) || bulk.group >= w->bulk_group[bulk.lane] - pending_groups) {
+            w->bulks[kept++] = bulk;
+        } else {
+            finish_bulk(m, w, &bulk);
+        }
+    }
+    w->n_bulks = kept;
+}
+
+static bool copy_in_bulk(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
+    if (i->mode == MODE_WAIT) finish_bulks(m, w, mask, (int)i->operands[0].number);
+    for (int lane = 0; lane < WARP; lane++) {
+        if (!(mask >> lane & 1)) continue;
+        if (i->mode == MODE_COMMIT) w->bulk_group[lane]++;
+        if (i->mode == MODE_ASYNC && !start_bulk(m, w, i, lane)) return false;
+    }
+    return true;
+}
+
 bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
     switch (i->op) {
     case PTX_ld: return load(m, w, i, mask);
@@ -314,6 +409,7 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask) {
         return true;
     default: break;
     }
+    if (i->bulk) return copy_in_bulk(m, w, i, mask);
     if (i->mode == MODE_ASYNC) return start_copies(m, w, i, mask);
     if (i->mode == MODE_COMMIT) {
         for (int lane = 0; lane < WARP; lane++) w->copy_group[lane] += mask >> lane & 1;

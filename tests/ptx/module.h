@@ -111,6 +111,7 @@ typedef struct Instruction {
     char round;     /* 'n', 'z', 'm', 'p', 0 */
     bool to_integer, saturated, approx, ftz, transposed, warp, volatile_access, acquire, release;
     bool arrives;       /* bar.arrive */
+    bool bulk, adds;    /* cp.async.bulk, cp.reduce.async.bulk.add */
     PtxType type, from; /* from: cvt's and mma's operands */
     int guard;          /* a predicate register, or -1 */
     bool guard_negated;

@@ -408,8 +408,10 @@ static void begin_block(Machine *m) {
         memset(w->under_way, 0, (size_t)n);
         memset(w->handed, 0, sizeof w->handed);
         memset(w->copy_group, 0, sizeof w->copy_group);
+        memset(w->bulk_group, 0, sizeof w->bulk_group);
         w->n_done = w->fenced_at = 0;
         w->epoch = 1;
+        w->n_bulks = 0;
         w->n_copies = w->n_tiles = w->tile_group = w->n_issued = w->n_polls = 0;
     }
     barriers_begin(m);
@@ -431,6 +433,8 @@ static void run_block(Machine *m) {
     for (int k = 0; k < m->n_warps && !m->failed; k++) {
         if (m->warps[k].n_tiles)
             machine_fail(m, &m->warps[k], NULL, -1, "ends with a wgmma under way");
+        if (m->warps[k].n_bulks)
+            machine_fail(m, &m->warps[k], NULL, -1, "ends with a bulk copy under way");
     }
     if (!m->failed) barriers_check_end(m);
 }

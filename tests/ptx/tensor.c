@@ -154,17 +154,6 @@ static void gather_tile(const Machine *m, const Tile *tile, uint64_t matrix, boo
     }
 }
 
-/* NULL, or what is wrong about two bytes that a product reads. */
-static const char *defect_of(const Machine *m, const Warp *w, const Shadow *s) {
-    if (!s->writer) return "nothing wrote it";
-    if (s->pending) return "a copy to it is under way";
-    const Warp *writer = &m->warps[(s->writer - 1) / WARP];
-    if (w->seen[(s->writer - 1) / WARP] < s->written) return "no barrier since it was written";
-    if (writer->handed[(s->writer - 1) % WARP] <= s->handed)
-        return "its writer had no proxy fence since";
-    return NULL;
-}
-
 /* What a tile reads lies within shared memory, is complete, handed over, and behind a barrier. */
 static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads, uint64_t matrix,
                          int rows, bool by_k) {
@@ -180,7 +169,7 @@ static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads
                 if (at + 2 > m->shared_bytes)
                     return machine_fail(m, w, i, -1, "a tile at %u is beyond shared memory", at),
                            false;
-                const char *why = defect_of(m, w, &m->shadow[at / SHADOW_BYTES]);
+                const char *why = shared_defect(m, w, at);
                 if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", at, why), false;
             }
             if (first < reads->first) reads->first = first;

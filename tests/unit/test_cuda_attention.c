@@ -144,10 +144,16 @@ static AttentionKernels use_joint(void *user, const AttentionCommand *attention)
     return joint ? ATTENTION_JOINT : ATTENTION_WGMMA;
 }
 
-static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint};
+static AttentionKernels use_bulk(void *user, const AttentionCommand *attention) {
+    bool bulk = cuda_attention_has_bulk(&attention->shape, attention->workspace_bytes);
+    return bulk ? ATTENTION_BULK : use_joint(user, attention);
+}
+
+static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint},
+                            USE_BULK = {.choose = use_bulk};
 /* [on wgmma] */
 static const CudaRunHooks HOOKS[2] = {{0}, {.attention = &USE_WGMMA}};
-static const CudaRunHooks JOINT = {.attention = &USE_JOINT};
+static const CudaRunHooks JOINT = {.attention = &USE_JOINT}, BULK = {.attention = &USE_BULK};
 
 static const char *const ON_WGMMA[2] = {"", ", on wgmma"};
 
@@ -331,6 +337,13 @@ static void test_joint(void) {
         bool joint = ran_jointly(&SHAPES[i], 0);
         check_begin("its gradient is made in one pass");
         CHECK(joint, "it was not");
+        check_end();
+        if (SHAPES[i].head <= 64) continue;
+        const bool *here = check_on(&SHAPES[i], &BULK, ", in one pass with bulk copies");
+        check_begin("its gradient is made in one pass with bulk copies");
+        CHECK(here[SHAPES[i].dtype == DTYPE_BF16 ? KERNEL_attention_bulk_128_wgmma_bf16
+                                                 : KERNEL_attention_bulk_128_wgmma_f16],
+              "it was not");
         check_end();
     }
 }

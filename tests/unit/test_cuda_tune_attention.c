@@ -19,10 +19,10 @@ int main(void) {
 
 enum { CUDNN = 91900, MOST_SETTINGS = 6, LATENT_SETTINGS = 8 };
 enum { MANY = 10 }; /* so long that a graph has one of what is timed */
-/* Heads of 8, for which there are none on wgmma, and of 40. */
+/* Heads of 8, for which there are none on wgmma, and of 72. */
 static const ModelSetting NARROW[MOST_SETTINGS] = {{"model", "32"}, {"heads", "4"},  {"seq", "8"},
                                                    {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}};
-static const ModelSetting WIDE[MOST_SETTINGS] = {{"model", "40"}, {"heads", "1"},  {"seq", "8"},
+static const ModelSetting WIDE[MOST_SETTINGS] = {{"model", "72"}, {"heads", "1"},  {"seq", "8"},
                                                  {"layers", "1"}, {"vocab", "31"}, {"ffn", "32"}};
 /* Keys of 24, values of 16. */
 static const ModelSetting LATENT[LATENT_SETTINGS] = {
@@ -82,17 +82,23 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
 static AttentionKernels kind_of(KernelId kernel) {
     const char *name = KERNELS[kernel].name;
     if (!strstr(name, "_wgmma_")) return ATTENTION_MMA;
-    return strstr(name, "_joint_") ? ATTENTION_JOINT : ATTENTION_WGMMA;
+    return strstr(name, "_joint_")  ? ATTENTION_JOINT
+           : strstr(name, "_bulk_") ? ATTENTION_BULK
+                                    : ATTENTION_WGMMA;
+}
+
+static bool in_one_pass(AttentionKernels kind) {
+    return kind == ATTENTION_JOINT || kind == ATTENTION_BULK;
 }
 
 /* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16; the same, or attention_queries_64_bf16,
- * for attention_joint_64_wgmma_bf16. */
+ * for attention_joint_64_wgmma_bf16, or bulk. */
 static KernelId twin_of(KernelId kernel, const char *joint) {
     const char *name = KERNELS[kernel].name, *word = strstr(name, "_wgmma_");
     char twin[80];
     int k = 0, head = 0;
-    if (kind_of(kernel) == ATTENTION_JOINT) {
-        sscanf(name, "attention_joint_%d", &head);
+    if (in_one_pass(kind_of(kernel))) {
+        sscanf(name, "attention_%*5[a-z]_%d", &head);
         snprintf(twin, sizeof(twin), "attention_%s_%d%s", joint, head, word + strlen("_wgmma"));
     } else {
         snprintf(twin, sizeof(twin), "%.*s%s", (int)(word - name), name, word + strlen("_wgmma"));
@@ -107,7 +113,7 @@ static cudaError_t play_twins(KernelId kernel, dim3 grid, void *copy, cudaStream
     const KernelLaunch *queries = &between.of[twin_of(kernel, "queries")];
     cudaError_t status = fake_api->cudaLaunchKernel(keys->kernel, grid, keys->block,
                                                     (void *[]){copy}, keys->shared, stream);
-    if (status != cudaSuccess || kind_of(kernel) != ATTENTION_JOINT) return status;
+    if (status != cudaSuccess || !in_one_pass(kind_of(kernel))) return status;
     return fake_api->cudaLaunchKernel(queries->kernel, grid, queries->block, (void *[]){copy},
                                       queries->shared, stream);
 }
@@ -127,8 +133,7 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
     if (between.play == PLAY_BREAKING) between.broken = true;
     if (between.play == PLAY_LATE && between.timed)
         copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
-    if (between.play == PLAY_WRONG ||
-        (between.play == PLAY_JOINT && kind_of(kernel) == ATTENTION_JOINT))
+    if (between.play == PLAY_WRONG || (between.play == PLAY_JOINT && in_one_pass(kind_of(kernel))))
         copy.sizes.scale_log2 *= 1.05f;
     if (between.play == PLAY_UNSTEADY) copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
     return play_twins(kernel, grid, &copy, stream);
@@ -149,7 +154,7 @@ static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args
 static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
     cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
     *out_ms = (float)(MANY * between.ms[between.last]);
-    between.timed |= between.last == ATTENTION_WGMMA || between.last == ATTENTION_JOINT;
+    between.timed |= between.last == ATTENTION_WGMMA || in_one_pass(between.last);
     return status;
 }
 
@@ -177,6 +182,7 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
     between.ms[ATTENTION_CUDNN] = cudnn_ms;
     between.ms[ATTENTION_MMA] = mma_ms;
     between.ms[ATTENTION_WGMMA] = between.ms[ATTENTION_JOINT] = wgmma_ms;
+    between.ms[ATTENTION_BULK] = wgmma_ms;
     between.api.cudnnBackendExecute = execute;
     between.api.cudaEventElapsedTime = elapsed;
     between.api.cudaLaunchKernel = launch;
@@ -198,14 +204,13 @@ static bool make_plan(Run *run, const ModelSetting *settings) {
     return good;
 }
 
-/* What is kept before kernels on wgmma run. */
+/* What is kept before kernels on wgmma run, each set after the other. */
 static void note_known(void *user, const PlanDevice *device) {
     CHECK(user == &between && (between.n_known || !between.n_played), "told after %d launches",
           between.n_played);
     CHECK(device->n_attentions == 2 && device->n_algos > 0, "%d attentions", device->n_attentions);
     for (int i = 0; i < device->n_attentions; i++)
-        CHECK(device->attentions[i].kernels != ATTENTION_JOINT &&
-                  (between.n_known || device->attentions[i].kernels != ATTENTION_WGMMA),
+        CHECK((int)device->attentions[i].kernels < ATTENTION_WGMMA + between.n_known,
               "%s before it was tried", attention_kernels_word(device->attentions[i].kernels));
     between.n_known++;
 }
@@ -242,7 +247,7 @@ static const AttentionKernels UNTUNED = N_ATTENTION_KERNELS;
  * attention is on wgmma; and delta. */
 static int launches_of(AttentionKernels counted, AttentionKernels wanted) {
     if (wanted == UNTUNED) return counted == ATTENTION_CUDNN || counted == ATTENTION_JOINT;
-    if (wanted == ATTENTION_JOINT) return counted >= ATTENTION_WGMMA;
+    if (in_one_pass(wanted)) return counted == ATTENTION_WGMMA || counted == wanted;
     if (counted != wanted) return 0;
     return counted == ATTENTION_CUDNN ? 2 : 3;
 }
@@ -280,16 +285,20 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
 
 static const EngineOptions ON_GPU = {.device = DEVICE_CUDA};
 static const char *const WITH[N_ATTENTION_KERNELS + 1] = {
-    "attention by cuDNN 9.19.0", "attention by own kernels", "attention by own kernels on wgmma",
+    "attention by cuDNN 9.19.0",
+    "attention by own kernels",
+    "attention by own kernels on wgmma",
     "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward",
+    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass with bulk "
+    "copies backward",
     "attention by cuDNN 9.19.0 forward, by own kernels on wgmma in one pass backward"};
 
 typedef struct ChoiceCase {
     const char *name;
-    double ms[N_ATTENTION_KERNELS]; /* the last 0: as on wgmma */
+    double ms[N_ATTENTION_KERNELS]; /* the last ones 0: as on wgmma */
     bool wide;
     Play play;
-    AttentionKernels chosen; /* ATTENTION_JOINT: of the gradient, and forward those on wgmma */
+    AttentionKernels chosen; /* in one pass: of the gradient, and forward those on wgmma */
     const char *refused[2];  /* forward and backward; NULL: wgmma's are not */
 } ChoiceCase;
 
@@ -301,14 +310,14 @@ static void check_choice(const ChoiceCase *c) {
     check_begin(name);
     start_fake(CUDNN, c->ms[0], c->ms[1], c->ms[2]);
     between.play = c->play;
-    if (c->ms[ATTENTION_JOINT] > 0) between.ms[ATTENTION_JOINT] = c->ms[ATTENTION_JOINT];
+    for (int k = ATTENTION_JOINT; k < N_ATTENTION_KERNELS; k++)
+        if (c->ms[k] > 0) between.ms[k] = c->ms[k];
     bool good = tune(&run, c->wide ? WIDE : NARROW, &result);
     CHECK(result.n_attentions == 2 && result.device.n_attentions == 2, "%d kinds, %d in the plan",
           result.n_attentions, result.device.n_attentions);
     for (int a = 0; good && a < result.n_attentions; a++) {
         const TunedAttention *tuned = &result.attentions[a];
-        AttentionKernels chosen =
-            c->chosen == ATTENTION_JOINT && a == 0 ? ATTENTION_WGMMA : c->chosen;
+        AttentionKernels chosen = in_one_pass(c->chosen) && a == 0 ? ATTENTION_WGMMA : c->chosen;
         CHECK(tuned->kind.kernels == chosen && tuned->kind.seq == 8 && tuned->kind.batch == 2 &&
                   tuned->kind.backward == (a == 1),
               "%s, or another kind, for attention %d", attention_kernels_word(tuned->kind.kernels),
@@ -318,7 +327,7 @@ static void check_choice(const ChoiceCase *c) {
             bool timed = between.ms[k] > 0 &&
                          (k < ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
                          (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN) &&
-                         (k != ATTENTION_JOINT || (a == 1 && c->play != PLAY_JOINT));
+                         (!in_one_pass((AttentionKernels)k) || (a == 1 && c->play != PLAY_JOINT));
             CHECK((tuned->us[k] > 0) == timed, "%g us by %s", tuned->us[k],
                   attention_kernels_word((AttentionKernels)k));
         }
@@ -327,16 +336,18 @@ static void check_choice(const ChoiceCase *c) {
                             : !tuned->refused[ATTENTION_WGMMA],
               "attention %d: '%s'", a,
               tuned->refused[ATTENTION_WGMMA] ? tuned->refused[ATTENTION_WGMMA] : "nothing");
-        const char *joint = tuned->refused[ATTENTION_JOINT];
-        const char *why = c->play == PLAY_JOINT ? "d" : c->refused[1];
-        CHECK(a == 1 && why ? joint && strstr(joint, why) : !joint, "in one pass: '%s'",
-              joint ? joint : "nothing");
+        for (int k = ATTENTION_JOINT; k < N_ATTENTION_KERNELS; k++) {
+            const char *joint = tuned->refused[k];
+            const char *why = c->play == PLAY_JOINT ? "d" : c->refused[1];
+            CHECK(a == 1 && why ? joint && strstr(joint, why) : !joint, "in one pass: '%s'",
+                  joint ? joint : "nothing");
+        }
     }
     for (int a = 0; good && a < 2 && c->play == PLAY_NO_CUDNN; a++) {
         const char *why = result.attentions[a].refused[ATTENTION_CUDNN];
         CHECK(why && strstr(why, "differs from mma's: not finite"), "cuDNN: '%s'", why ? why : "");
     }
-    CHECK(between.n_known == 2 * c->wide, "told %d times", between.n_known);
+    CHECK(between.n_known == 3 * c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
         check_training(&run, &ON_GPU, c->chosen, ", 2 of 2 attentions", WITH[c->chosen], c->name);
     run_close(&run);
@@ -372,8 +383,20 @@ static void test_choice(void) {
         {"wgmma itself", {1, 1.1, 0.9}, true, PLAY_REAL, ATTENTION_WGMMA, {NULL}},
         {"one pass is fastest", {1, 1.1, 0.9, 0.8}, true, PLAY_RIGHT, ATTENTION_JOINT, {NULL}},
         {"one pass itself", {1, 1.1, 0.9, 0.8}, true, PLAY_REAL, ATTENTION_JOINT, {NULL}},
+        {"bulk copies are fastest",
+         {1, 1.1, 0.9, 0.8, 0.7},
+         true,
+         PLAY_RIGHT,
+         ATTENTION_BULK,
+         {NULL}},
+        {"bulk copies themselves",
+         {1, 1.1, 0.9, 0.8, 0.7},
+         true,
+         PLAY_REAL,
+         ATTENTION_BULK,
+         {NULL}},
         {"one pass is fastest, and wrong",
-         {1, 1.1, 0.9, 0.1},
+         {1, 1.1, 0.9, 0.1, 0.1},
          true,
          PLAY_JOINT,
          ATTENTION_WGMMA,
@@ -570,11 +593,11 @@ static void test_other_libraries(void) {
         check_training(&run, &no_cudnn, ATTENTION_JOINT, ", 0 of 2 attentions",
                        WITH[ATTENTION_JOINT], "cuDNN was fastest, and is not wanted");
         static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
-                                                 ATTENTION_JOINT};
+                                                 ATTENTION_JOINT, ATTENTION_BULK};
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
             /* In one pass a gradient only: attention itself is then as it would be. */
             const EngineOptions asked = {
-                .device = DEVICE_CUDA, .attention = &KINDS[k], .no_cudnn = k == ATTENTION_JOINT};
+                .device = DEVICE_CUDA, .attention = &KINDS[k], .no_cudnn = in_one_pass(KINDS[k])};
             check_training(&run, &asked, KINDS[k], ", 0 of 2 attentions", WITH[k], "asked for");
         }
     }

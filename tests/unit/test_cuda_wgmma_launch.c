@@ -9,24 +9,27 @@
 
 #include <string.h>
 
-/* `user`: also in one pass? */
+/* `user`: ATTENTION_JOINT, ATTENTION_BULK: in one pass if it can be, and so; else not. */
 static AttentionKernels always_wgmma(void *user, const AttentionCommand *attention) {
     const AttentionShape *shape = &attention->shape;
-    const bool *joint = user;
-    if (*joint && cuda_attention_has_joint(shape, attention->workspace_bytes))
+    const AttentionKernels *wanted = user;
+    if (*wanted == ATTENTION_BULK && cuda_attention_has_bulk(shape, attention->workspace_bytes))
+        return ATTENTION_BULK;
+    if (*wanted >= ATTENTION_JOINT && cuda_attention_has_joint(shape, attention->workspace_bytes))
         return ATTENTION_JOINT;
     return cuda_attention_has_wgmma(shape) ? ATTENTION_WGMMA : ATTENTION_MMA;
 }
 
 /* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides. In
- * one pass two of 128 and six of 64, statistics three times, 128 x 64 scores' gradients. */
+ * one pass two of 128 and six of 64, statistics three times, 128 x 64 scores' gradients; with bulk
+ * copies, from the next 128 bytes on, a tile's sums besides. */
 typedef struct WgmmaShared {
-    int forward, keys, queries, joint; /* bytes; joint 0: there is none */
+    int forward, keys, queries, joint, bulk; /* bytes; 0: there is none */
 } WgmmaShared;
-static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 132624};
-static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181776};
+static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 132624, 0};
+static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181776, 214656};
 /* Of 384 and 256 bytes. */
-static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0};
+static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0, 0};
 
 typedef struct WgmmaCase {
     const char *dtype;
@@ -69,7 +72,8 @@ static void check_launch(const LaunchCommand *launch, const char *name, int shar
     if (shared_bytes == 0) return;
     CHECK(launch->shared_bytes == shared_bytes, "%s: %d bytes of shared memory", name,
           launch->shared_bytes);
-    CHECK(launch->threads == (strstr(name, "_joint_") ? 384 : 256) && launch->grid.x == 2 * 3 * 3,
+    bool helped = strstr(name, "_joint_") || strstr(name, "_bulk_");
+    CHECK(launch->threads == (helped ? 384 : 256) && launch->grid.x == 2 * 3 * 3,
           "%s: %u blocks of %d", name, launch->grid.x, launch->threads);
 }
 
@@ -95,20 +99,22 @@ static const char *attention_text(Arena *arena, const WgmmaCase *c, bool backwar
                         q, lse, v, node);
 }
 
-static void check_case(const WgmmaCase *c, bool backward, bool causal, bool joint) {
-    const AttentionCheck where_possible = {.choose = always_wgmma, .user = &joint};
+static void check_case(const WgmmaCase *c, bool backward, bool causal, AttentionKernels wanted) {
+    const AttentionCheck where_possible = {.choose = always_wgmma, .user = &wanted};
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     CommandList list = {0};
     CudaEmitter emitter = {.list = &list, .attention = &where_possible};
     const char *text = attention_text(arena, c, backward, causal);
-    bool once = joint && backward && causal && c->shared && c->shared->joint;
+    bool once = wanted >= ATTENTION_JOINT && backward && causal && c->shared && c->shared->joint;
     int line = 1, expected = once ? 2 : backward ? 3 : 1;
     const Graph *graph = graph_parse(arena, "case", &text, &line, diag);
     bool bound = graph && bind_last_node(graph, &emitter, arena, diag);
     CHECK(bound && list.count == expected, "%d launches: %s", list.count, diag_text(diag));
     if (bound && once && list.count == 2) { /* the first is attention_delta */
-        check_launch(&list.items[1].launch, kernel_name(arena, c, "joint"), c->shared->joint);
+        bool bulk = wanted == ATTENTION_BULK && c->shared->bulk;
+        check_launch(&list.items[1].launch, kernel_name(arena, c, bulk ? "bulk" : "joint"),
+                     bulk ? c->shared->bulk : c->shared->joint);
     } else if (bound && list.count == 1) {
         check_launch(&list.items[0].launch, kernel_name(arena, c, "forward"),
                      c->shared ? c->shared->forward : 0);
@@ -129,8 +135,11 @@ int main(void) {
         snprintf(name, sizeof(name), "launches on wgmma: %s, heads of %d and %d, scale %g",
                  CASES[i].dtype, CASES[i].head, CASES[i].values, (double)CASES[i].scale);
         check_begin(name);
-        check_case(&CASES[i], false, true, true);
-        for (int k = 0; k < 4; k++) check_case(&CASES[i], true, k & 1, k & 2);
+        check_case(&CASES[i], false, true, ATTENTION_JOINT);
+        for (int k = ATTENTION_WGMMA; k < N_ATTENTION_KERNELS; k++) {
+            check_case(&CASES[i], true, false, (AttentionKernels)k);
+            check_case(&CASES[i], true, true, (AttentionKernels)k);
+        }
         check_end();
     }
     return check_report();

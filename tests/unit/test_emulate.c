@@ -231,6 +231,22 @@ static void test_named_barriers(void) {
     emulate_set_order(0);
 }
 
+static void test_bulk(void) {
+    static const char *const SAYS[] = {"", "changed while it was under way",
+                                       "ends with cp.reduce.async.bulk", "not whole 16 bytes"};
+    static _Alignas(16) float in[32], out[32];
+    for (int t = 0; t < 32; t++) in[t] = (float)(t * t);
+    for (int way = PROBE_BULK; way <= PROBE_BULK_MISALIGNED; way++) {
+        ProbeArgs args = {.floats = in, .out = out, .n = way};
+        check_begin(way ? SAYS[way] : "bulk copies and sums");
+        bool good = run("bulk", 1, 32, 0, &args);
+        CHECK(good == (way == PROBE_BULK) && strstr(emulate_error(), SAYS[way]), "it says: %s",
+              emulate_error());
+        for (int t = 0; t < 32 && way == PROBE_BULK; t++)
+            CHECK(out[t] == in[t] * (t < 28 ? 2 : 1), "%d: %g", t, (double)out[t]);
+    }
+}
+
 /* What a number of 16 bits is worth, from its fields. */
 static double value_of(DType dtype, int bits) {
     int fraction_bits = dtype == DTYPE_F16 ? 10 : 7, bias = dtype == DTYPE_F16 ? 15 : 127;
@@ -391,6 +407,7 @@ int main(void) {
     test_wgmma_mistakes();
     test_turns();
     test_named_barriers();
+    test_bulk();
     test_conversions(DTYPE_BF16, "convert_bf16");
     test_conversions(DTYPE_F16, "convert_f16");
     test_special_conversions(DTYPE_BF16, "convert_bf16");

@@ -419,11 +419,75 @@ static void test_wgmma(void) {
     }
 }
 
+/* --- bulk copies: thread t stores 3 t into shared memory, and one thread copies or adds that ---
+ */
+
+#define NUMBER                                                                                     \
+    "mul.lo.u32 %r11, %r1, 3; cvt.rn.f32.u32 %f1, %r11; mov.u32 %r7, tiles; add.s32 %r8, %r7, "    \
+    "%r2;\n"
+#define PUT        "st.shared.f32 [%r8], %f1;\n"
+#define FIRST_ONLY "setp.ne.u32 %p1, %r1, 0; @%p1 bra $L1;\n"
+#define COPY_BULK  "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r7], 128;\n"
+#define ADD_BULK   "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r7], 128;\n"
+#define WAIT_BULK  "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
+#define END        "$L1: mov.u32 %r3, 0;\n"
+
+typedef struct BulkCase {
+    const char *name, *body, *expected;
+    float times; /* where nothing is wrong */
+} BulkCase;
+static const BulkCase BULK_CASES[] = {
+    {"a copy", NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK WAIT_BULK END, NULL, 1},
+    {"a copy and a sum",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK WAIT_BULK ADD_BULK WAIT_BULK END, NULL, 2},
+    {"not handed over", NUMBER PUT BARRIER FIRST_ONLY COPY_BULK WAIT_BULK END, "no proxy fence", 0},
+    {"handed over before it is written",
+     NUMBER HAND_OVER PUT BARRIER FIRST_ONLY ADD_BULK WAIT_BULK END, "no proxy fence", 0},
+    {"no barrier", NUMBER PUT HAND_OVER FIRST_ONLY COPY_BULK WAIT_BULK END, "no barrier", 0},
+    {"overwritten meanwhile", NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK PUT WAIT_BULK END,
+     "a bulk copy under way reads", 0},
+    {"overwritten by others behind the wait, without a barrier",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK WAIT_BULK END
+     "xor.b32 %r9, %r8, 128; st.shared.f32 [%r9], %f1;\n",
+     "no barrier", 0},
+    {"not waited for",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK "cp.async.bulk.commit_group;\n" END,
+     "ends with a bulk copy", 0},
+    {"not committed",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY COPY_BULK "cp.async.bulk.wait_group 0;\n" END,
+     "ends with a bulk copy", 0},
+    {"beyond shared memory",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY "add.s32 %r7, %r7, 192;\n" COPY_BULK WAIT_BULK END,
+     "beyond", 0},
+    {"misaligned",
+     NUMBER PUT HAND_OVER BARRIER FIRST_ONLY "add.s32 %r7, %r7, 8;\n" COPY_BULK WAIT_BULK END,
+     "not whole 16 bytes", 0},
+};
+
+static void test_bulk(void) {
+    static _Alignas(16) float out[32];
+    for (size_t c = 0; c < sizeof BULK_CASES / sizeof BULK_CASES[0]; c++) {
+        const BulkCase *what = &BULK_CASES[c];
+        check_begin(arena_printf(arena, "ptx, bulk: %s", what->name));
+        memset(out, 0, sizeof out);
+        const char *why = run_text(what->body, 64, 256, &(KernelArgs){out, NULL});
+        if (what->expected) {
+            CHECK(why && strstr(why, what->expected), "it says: %s", why ? why : "nothing");
+        } else {
+            CHECK(!why, "%s", why);
+            for (int t = 0; t < 32; t++)
+                CHECK(out[t] == what->times * 3 * (float)t, "%d: %g", t, (double)out[t]);
+        }
+        check_end();
+    }
+}
+
 int main(void) {
     arena = arena_create();
     test_computations();
     test_faults();
     test_wgmma();
+    test_bulk();
     arena_destroy(arena);
     return check_report();
 }

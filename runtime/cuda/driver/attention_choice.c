@@ -12,6 +12,11 @@ bool attention_runs_joint(const CudaDevice *device, const AttentionCommand *atte
            cuda_attention_has_joint(&attention->shape, attention->workspace_bytes);
 }
 
+bool attention_runs_bulk(const CudaDevice *device, const AttentionCommand *attention) {
+    return attention_runs_joint(device, attention) &&
+           cuda_attention_has_bulk(&attention->shape, attention->workspace_bytes);
+}
+
 int64_t attention_table_version(const AttentionTable *table) {
     return table && table->handle ? (int64_t)table->device->api->cudnnGetVersion() : 0;
 }
@@ -28,6 +33,7 @@ static bool can_run(const AttentionChoice *choice, const AttentionCommand *atten
     switch (kernels) {
     case ATTENTION_WGMMA: return attention_runs_wgmma(choice->device, &attention->shape);
     case ATTENTION_JOINT: return attention_runs_joint(choice->device, attention);
+    case ATTENTION_BULK: return attention_runs_bulk(choice->device, attention);
     case ATTENTION_CUDNN:
         return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
     default: return true;
@@ -130,7 +136,9 @@ static const char *list_used(const AttentionChoice *choice, const bool used[N_AT
     const char *names[N_ATTENTION_KERNELS] = {[ATTENTION_MMA] = "own kernels",
                                               [ATTENTION_WGMMA] = "own kernels on wgmma",
                                               [ATTENTION_JOINT] =
-                                                  "own kernels on wgmma in one pass"};
+                                                  "own kernels on wgmma in one pass",
+                                              [ATTENTION_BULK] = "own kernels on wgmma in one pass "
+                                                                 "with bulk copies"};
     const char *all = "";
     if (used[ATTENTION_CUDNN])
         names[ATTENTION_CUDNN] = name_cudnn(choice->arena, attention_table_version(choice->table));

@@ -23,6 +23,10 @@
  * A third warpgroup helps: it takes tiles of keys, copies the rows after next, of this one or
  * already of the next, and one of its warps sees to turns. Until what was added is there for other
  * blocks takes about as long as half of a tile, and those that multiply do not wait for it.
+ *
+ * Sums of dq leave registers as stores and additions of each thread; or, BULK, they are put into
+ * shared memory, from where the engine that copies adds them up. Those that multiply then wait
+ * neither for the way to L2 nor, but for rows that they finish, for the tile's turn. Same bits.
  */
 #include "runtime/cuda/kernels/attention_wgmma_gradient.cuh"
 #include "runtime/cuda/kernels/turns.cuh"
@@ -58,7 +62,9 @@ enum {
     SCORES_SHARED = 8, /* its dS^T is there: for the other one, */
     SCORES_READ = 10,  /* and need not be any longer: by the other one */
     PRODUCTS_ISSUED = 12, /* the other one's: it is this one's turn */
-    TURN_COMES = 14,      /* a tile's, to add to dq: by the warp of turns */
+    /* A tile's, to add to dq; BULK: there is room for its sums in shared memory; by the warp of
+     * turns. */
+    TURN_COMES = 14,
 };
 
 /* Of a thread. A launch of 384 threads has 168 for each. */
@@ -66,7 +72,8 @@ enum { MULTIPLIER_REGISTERS = 240, HELPER_REGISTERS = 24 };
 static_assert(2 * MULTIPLIER_REGISTERS + HELPER_REGISTERS <= 3 * 168, "of all warpgroups");
 
 /* What a block has in shared memory: KEYS of (k, v), BUFFERS of (q, do), dS^T, BUFFERS of (lse2,
- * delta), and the numbers of the tiles of keys that it took last. */
+ * delta), and the numbers of the tiles of keys that it took last; BULK: a tile's sums of dq, as
+ * threads have them. */
 template <class Heads> struct JointTiles {
     static constexpr int HEAD = Heads::HEAD;
     typedef PanelTile<HEAD, ATTENTION_TILE> Keys; /* and values: heads are even */
@@ -79,6 +86,8 @@ template <class Heads> struct JointTiles {
     static constexpr int SCORES = ROWS + BUFFERS * BUFFER_BYTES;
     static constexpr int STATISTICS = SCORES + Scores::BYTES, STATISTICS_BYTES = 2 * ROW_TILE * 4;
     static constexpr int TAKEN_TILES = STATISTICS + BUFFERS * STATISTICS_BYTES;
+    static constexpr int SUMS = (TAKEN_TILES + ATTENTION_JOINT_TAKEN * 4 + 127) / 128 * 128;
+    static constexpr int SUMS_BYTES = ROW_TILE * HEAD * 4;
 
     /* Where the tile of keys that was taken as the nth is, and its number: past the last, none. */
     static __device__ __forceinline__ int keys_at(int n) {
@@ -192,6 +201,15 @@ static __device__ __forceinline__ void copy(const AttentionBackwardArgs &a, unsi
     }
 }
 
+/* Where the sums of dq of a tile of rows begin, in pieces of four. Fewer than 2^32. */
+template <class Heads>
+static __device__ __forceinline__ uint32_t first_sums(const AttentionSizes &s,
+                                                      const AttentionPlace &place, int row) {
+    const int slots = s.rows_padded / ROW_TILE - 2 * s.group;
+    return (uint32_t)(place.pair * slots + row / ROW_TILE - 2 * s.group) *
+           (ROW_TILE * Heads::HEAD / 4);
+}
+
 /* Waits for a tile's turn, and passes it on when what the tile gives is there for all. */
 template <class Heads>
 static __device__ __forceinline__ void see_to_turns(const AttentionBackwardArgs &a,
@@ -224,9 +242,50 @@ static __device__ __forceinline__ void see_to_turns(const AttentionBackwardArgs 
     }
 }
 
+/* BULK: the same, and adds what a tile gives. */
+template <class Heads>
+static __device__ __forceinline__ void add_in_turn(const AttentionBackwardArgs &a,
+                                                   unsigned char *shared) {
+    typedef JointTiles<Heads> Tiles;
+    const AttentionSizes &s = a.sizes;
+    const SharedAddress sums = shared_address(shared) + Tiles::SUMS;
+    for (int n = 0;; n++) {
+        named_sync<COPIERS + 32>(KEYS_TAKEN);
+        const int number = *Tiles::number(shared, n);
+        if (number >= count_tiles(s)) break;
+        const AttentionPlace place = attention_place(s, number, false);
+        const JointRows rows(s, place.tile * ATTENTION_TILE);
+        uint32_t *turn = a.turns + ((int64_t)place.pair * s.rows_padded + rows.last) / ROW_TILE;
+        float4 *to = (float4 *)a.dq_sums + first_sums<Heads>(s, place, rows.last);
+        const uint32_t ours = (uint32_t)place.tile;
+        const bool speaks = threadIdx.x % 32 == 0;
+#pragma unroll 1
+        for (int row = rows.last; row >= rows.first; row -= ROW_TILE, turn--) {
+            const bool adds = row >= rows.later;
+            if (speaks && ours && !adds) turns_wait(turn, ours); /* these are fetched */
+            __syncwarp();
+            named_arrive<GROUP + 32>(TURN_COMES);
+            named_arrive<GROUP + 32>(TURN_COMES + 1);
+            named_sync<MULTIPLIERS + 32>(SUMS_ISSUED);
+            if (speaks && adds) {
+                if (ours) {
+                    turns_wait(turn, ours);
+                    turns_add_bulk(to, sums, Tiles::SUMS_BYTES);
+                } else {
+                    turns_put_bulk(to, sums, Tiles::SUMS_BYTES);
+                }
+                turns_wait_bulk();
+                turns_fence();
+                turns_pass(turn, ours + 1);
+            }
+            to -= Tiles::SUMS_BYTES / 16;
+        }
+    }
+}
+
 /* One tile of keys, the nth of this block; *buffer: where its first rows are, and then the next's;
  * *waits: for the other warpgroup's products, but for the first of all. */
-template <typename T, class Heads>
+template <typename T, class Heads, bool BULK>
 static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, int number, int n,
                                                 bool *inout_waits, unsigned char *shared,
                                                 int *inout_buffer) {
@@ -250,14 +309,21 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
     clear_fragments(dv);
 
     /* Where this thread's sums of dq of a tile lie, every 256th from there on, at first those of
-     * the one before. Fewer than 2^32. */
+     * the one before. */
     const int slots = s.rows_padded / ROW_TILE - 2 * s.group;
     uint32_t sums = (uint32_t)(place.pair * slots + rows.last / ROW_TILE + 1 - 2 * s.group) *
                         (ROW_TILE * HEAD / 4) +
                     threadIdx.x;
     auto hand_on = [&]() {
         float4 *to = (float4 *)a.dq_sums + sums;
-        if (place.tile) {
+        if constexpr (BULK) {
+            to = (float4 *)(shared + Tiles::SUMS) + thread_anew();
+#pragma unroll
+            for (int n = 0; n < COLUMNS / 8; n++)
+                to[n * MULTIPLIERS] =
+                    make_float4(dq[0][n][0], dq[0][n][1], dq[0][n][2], dq[0][n][3]);
+            shared_to_wgmma();
+        } else if (place.tile) {
 #pragma unroll
             for (int n = 0; n < COLUMNS / 8; n++) turns_add(to + n * MULTIPLIERS, dq[0][n]);
         } else {
@@ -411,7 +477,7 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
     *inout_buffer = buffer;
 }
 
-template <typename T, class Heads>
+template <typename T, class Heads, bool BULK>
 static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArgs &a) {
     DYNAMIC_SHARED(unsigned char, shared);
     /* The shuffle says that a warp's threads agree. */
@@ -421,7 +487,11 @@ static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArg
         if (warp < TURNS_THREAD / 32) {
             copy<Heads>(a, shared);
         } else if (warp == TURNS_THREAD / 32) {
-            see_to_turns<Heads>(a, shared);
+            if constexpr (BULK) {
+                add_in_turn<Heads>(a, shared);
+            } else {
+                see_to_turns<Heads>(a, shared);
+            }
         }
         return;
     }
@@ -432,19 +502,20 @@ static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArg
         named_sync<GROUP + COPIERS>(ROWS_COPIED + warp / (GROUP / 32));
         const int number = *JointTiles<Heads>::number(shared, n);
         if (number >= count_tiles(a.sizes)) break;
-        multiply<T, Heads>(a, number, n, &waits, shared, &buffer);
+        multiply<T, Heads, BULK>(a, number, n, &waits, shared, &buffer);
         if (JointTiles<Heads>::KEYS == 1) named_arrive<MULTIPLIERS + COPIERS>(KEYS_FREE);
     }
     if (waits && warp < GROUP / 32) named_sync<MULTIPLIERS>(PRODUCTS_ISSUED);
 }
 
-#define JOINT_KERNEL(head, T, suffix)                                                              \
+#define JOINT_KERNEL(name, head, bulk, T, suffix)                                                  \
     KERNEL_FUNCTION __launch_bounds__(ATTENTION_JOINT_THREADS, 1)                                  \
-        attention_joint_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                         \
-        WGMMA_KERNEL((joint_gradient<T, AttentionHeads<head, head>>(a)));                          \
+        attention_##name##_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                      \
+        WGMMA_KERNEL((joint_gradient<T, AttentionHeads<head, head>, bulk>(a)));                    \
     }
 #define JOINT_KERNELS(T, suffix)                                                                   \
-    JOINT_KERNEL(64, T, suffix)                                                                    \
-    JOINT_KERNEL(128, T, suffix)
+    JOINT_KERNEL(joint, 64, false, T, suffix)                                                      \
+    JOINT_KERNEL(joint, 128, false, T, suffix)                                                     \
+    JOINT_KERNEL(bulk, 128, true, T, suffix)
 JOINT_KERNELS(bf16_t, bf16)
 JOINT_KERNELS(f16_t, f16)

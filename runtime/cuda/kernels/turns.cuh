@@ -12,6 +12,10 @@
 
 #include "runtime/cuda/kernels/tensor.cuh"
 
+#ifndef __CUDACC__
+#include "tests/emulate/bulk.h"
+#endif
+
 /* The counter now: a look ahead, that of a turn which may not have come. Behind turns_fence, what
  * was added in the turns that it tells of is seen. */
 static __device__ __forceinline__ uint32_t turns_look(const uint32_t *counter) {
@@ -78,5 +82,42 @@ static __device__ __forceinline__ void turns_add(float4 *to, const float (&x)[4]
     *to = make_float4(to->x + x[0], to->y + x[1], to->z + x[2], to->w + x[3]);
 #endif
 }
+
+/* The same of `bytes` of shared memory, f32, a multiple of 16, by the engine that copies: nobody's
+ * registers or instructions. Every thread that wrote them called shared_to_wgmma() before a barrier
+ * behind which one thread starts this; it commits what it has started, and waits until all of that
+ * is there, and the shared memory is free. PTX ISA 9.0, 9.7.9.25.4: cp.async.bulk. */
+static __device__ __forceinline__ void turns_put_bulk(float4 *to, SharedAddress from,
+                                                      int bytes TENSOR_HERE) {
+#ifdef __CUDACC__
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
+                     __cvta_generic_to_global(to)),
+                 "r"(from), "r"(bytes)
+                 : "memory");
+#else
+    emulate_bulk(to, (const void *)from, bytes, false, EMULATE_SITE("cp.async.bulk"));
+#endif
+}
+static __device__ __forceinline__ void turns_add_bulk(float4 *to, SharedAddress from,
+                                                      int bytes TENSOR_HERE) {
+#ifdef __CUDACC__
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                     __cvta_generic_to_global(to)),
+                 "r"(from), "r"(bytes)
+                 : "memory");
+#else
+    emulate_bulk(to, (const void *)from, bytes, true, EMULATE_SITE("cp.reduce.async.bulk"));
+#endif
+}
+#ifdef __CUDACC__
+static __device__ __forceinline__ void turns_wait_bulk(void) {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+#else
+static inline void turns_wait_bulk(EMULATE_HERE) {
+    emulate_bulk_wait(EMULATE_SITE("cp.async.bulk.wait_group"));
+}
+#endif
 
 #endif
