@@ -5,12 +5,12 @@
  * each kind of kernel takes. Each line as soon as it is known.
  *
  * Attention by the kernels that training would take; --no-cudnn: by own ones; --attention cudnn,
- * mma, wgmma, joint or bulk: by these where they can; --cudnn-backward: the plan has room for cuDNN's gradient. --tune: algorithms of products as
- * `perilune tune` chooses them, else cuBLASLt's first choices. --f16: all of it in f16.
- * --fp8: operands of blocks' products are fp8, multiplied on tensor cores (sm_90); --fp8-widened:
- * widened to bf16 before. --no-epilogues: what follows products has kernels of its own.
- * --own-products: products by a plain kernel, not tuned and not of fp8. --no-wgmma: not tried by
- * --tune. --micro-batch N: sequences at a time, of as many in a step.
+ * mma, wgmma, joint or bulk: by these where they can; --cudnn-backward: the plan has room for
+ * cuDNN's gradient. --tune: algorithms of products as `perilune tune` chooses them, else cuBLASLt's
+ * first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8, multiplied on
+ * tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what follows products
+ * has kernels of its own. --own-products: products by a plain kernel, not tuned and not of fp8.
+ * --no-wgmma: not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
  *       [--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues]
