@@ -29,6 +29,9 @@ typedef struct ClusterDevice {
     bool fp8_blocks; /* products read fp8 with a scale for 128 numbers: cuBLASLt on sm_90 */
     double attention_fraction; /* of peak_flops, blockwise attention, forward */
     double attention_backward_fraction;
+    /* The same of software's own_attention, which is made for the device: of 2 products forward,
+     * and of the 5 that a gradient in one pass takes; 0: there is none. */
+    double own_attention_fraction, own_attention_backward_fraction;
     double memory_bytes; /* what a program can use of it is memory_bytes * memory_usable */
     double memory_usable;
     double memory_bytes_per_second, memory_fraction; /* peak; achievable */
@@ -100,6 +103,7 @@ typedef struct ClusterSoftware {
     bool fp8_products;     /* of weights, whatever the activations are kept in */
     bool scatters_borders; /* t ranks that hold the same send 1/t each between stages */
     int attention_backward_products; /* of blockwise attention, of its forward's 2; 5 would do */
+    bool own_attention;              /* Perilune's kernels */
     double attention_share;  /* of the device's attention fractions: what older kernels reach */
     int attention_most_head; /* of keys or values, for tensor cores, if both are multiples of 8;
                                 others at f32's rate; 0: any is */

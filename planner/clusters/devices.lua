@@ -31,6 +31,8 @@ local h100 = device {
   product_fraction = { f32 = 0.80, bf16 = 0.62, fp8 = 0.62 },
   fp8_blocks = true,
   attention_fraction = 0.40, attention_backward_fraction = 0.32,
+  -- The H200's, of the same chip, in steps of training at its cap of 700 W (tests/bench/RESULTS.md).
+  own_attention_fraction = 0.45, own_attention_backward_fraction = 0.386,
   memory_bytes = 80 * GiB, memory_usable = 0.95,
   memory_bytes_per_second = 3.35 * TB, memory_fraction = 0.80,
   n_units = 132, tile_m = 128, tile_n = 256,
@@ -44,7 +46,6 @@ local h100 = device {
 local h200 = device(like(h100, {
   name = "H200-SXM5-141GB",
   product_fraction = { f32 = 0.80, bf16 = 0.72, fp8 = 0.62 },
-  attention_fraction = 0.45, attention_backward_fraction = 0.54,
   memory_bytes = 141 * GiB, memory_bytes_per_second = 4.8 * TB, memory_fraction = 0.84,
   kernel_us = 2,
 }))

@@ -3,10 +3,12 @@
 
 -- One captured graph a step: nothing is issued while it runs. f32 gradients, master weights and
 -- both moments beside the bf16 copy; dropout masks are computed again. Backward, attention computes
--- scores and their gradients twice, for queries and for keys, so that sums have one order. What
+-- scores and their gradients twice, for queries and for keys, so that sums have one order; on Hopper
+-- once, where a mask is causal and hides nothing else. What
 -- NCCL's kernels take from compute beside them is taken from Megatron-Core's runs below.
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7, attention_most_head = 256,
+  own_attention = true,
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
   zero_stages = 3, splits_backward = true, overlaps_block = true, joins_messages = true,
@@ -18,7 +20,7 @@ local perilune_cpu = software(like(perilune, {
   overlaps_gradients = false, overlaps_pipeline = false, overlaps_block = false,
   folds_epilogues = false, batches_products = false, joins_updates = false, joins_messages = false,
   fills_vocab = false,
-  attention_backward_products = 5, attention_most_head = 0,
+  attention_backward_products = 5, attention_most_head = 0, own_attention = false,
 }))
 
 -- Megatron-LM of SC'21 (arXiv 2104.04473): fp16, scores in memory, operations issued one by one,

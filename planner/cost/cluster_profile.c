@@ -14,14 +14,22 @@ static double last_rate(const RateCurve *curve) {
     return curve->count ? curve->points[curve->count - 1].per_second : 0;
 }
 
-/* The gradient's rate is of the 5 products that are needed; it is priced by those that are made. */
+/* What was measured are own kernels. The gradient's rate is of the 5 products that are needed;
+ * where it is not priced as one pass, by those that are made. */
 static void apply_attention(Cluster *cluster, const Device *measured, MathKind math) {
     ClusterDevice *device = &cluster->device;
     int narrow = math == MATH_BF16;
     double made = cluster->software.attention_backward_products / 5.0;
     double peak = device->peak_flops[math];
     double forward = last_rate(&measured->attention[narrow]);
-    double backward = last_rate(&measured->attention_grad[narrow]) * made;
+    double backward = last_rate(&measured->attention_grad[narrow]);
+    if (cluster->software.own_attention && device->own_attention_fraction > 0) {
+        if (forward > 0 && forward <= peak) device->own_attention_fraction = forward / peak;
+        if (backward > 0 && backward <= peak)
+            device->own_attention_backward_fraction = backward / peak;
+        return;
+    }
+    backward *= made;
     if (forward > 0 && forward <= peak) device->attention_fraction = forward / peak;
     if (backward > 0 && backward <= peak) device->attention_backward_fraction = backward / peak;
 }

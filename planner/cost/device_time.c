@@ -130,6 +130,30 @@ static int64_t count_values(const AttentionShape *shape) {
     return shape->values ? shape->values : shape->head;
 }
 
+/* Perilune's gradient in one pass, as runtime/cuda/bind_attention.c has it. */
+static bool goes_in_one_pass(const AttentionShape *shape) {
+    enum { SHORT_HEAD = 32, LONGEST_HEAD = 128 };
+    return shape->causal && !shape->window && count_keys(shape) == shape->seq &&
+           shape->head > SHORT_HEAD && shape->head <= LONGEST_HEAD &&
+           count_values(shape) == shape->head;
+}
+
+/* What attention reaches of the device's peak; *out_products: backward, and how many it makes. */
+static double attention_fraction(const Cluster *cluster, const AttentionShape *shape, bool backward,
+                                 double *out_products) {
+    const ClusterDevice *device = &cluster->device;
+    const ClusterSoftware *software = &cluster->software;
+    double own =
+        backward ? device->own_attention_backward_fraction : device->own_attention_fraction;
+    double others = backward ? device->attention_backward_fraction : device->attention_fraction;
+    *out_products = software->attention_backward_products;
+    if (software->own_attention && own > 0 && (!backward || goes_in_one_pass(shape))) {
+        *out_products = 5;
+        return own;
+    }
+    return others * (software->attention_share > 0 ? software->attention_share : 1);
+}
+
 /* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least,
  * of which scores, and the gradients of queries and keys, are along `head`, the others along
  * values). Few queries leave units without work. */
@@ -141,17 +165,14 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
     double keys = attention_mean_keys(shape->causal, count_keys(shape), shape->window);
     double pairs = batch * (double)shape->heads * seq * keys;
     double flops = 2.0 * pairs * (head + values);
-    double fraction = device->attention_fraction;
+    double products, fraction = attention_fraction(cluster, shape, backward, &products);
     double bytes =
         batch * (head + values) * shape->bytes_per_element *
         ((double)shape->heads * seq + (double)shape->kv_heads * (double)count_keys(shape));
     if (backward) {
-        double products = cluster->software.attention_backward_products;
         flops = pairs * ((products + 1) * head + (products - 1) * values);
         bytes *= 2.5;
-        fraction = device->attention_backward_fraction;
     }
-    if (cluster->software.attention_share > 0) fraction *= cluster->software.attention_share;
     double pieces = batch * (double)shape->heads * whole(shape->seq, ATTENTION_TILE);
     double idle = largest(1, device->n_units / pieces);
     double us = flops * idle / (device->peak_flops[math] * fraction * 1e-6);

@@ -320,16 +320,17 @@ static const char PROFILE[] =
     " \"collectives\": []}\n";
 
 /* A gradient takes as long as was measured, however many products it is made of. */
-static void check_measured_attention(Arena *arena, Diag *diag) {
+static void check_measured_attention(Arena *arena, const char *software, Diag *diag) {
     static const char ROW[] = "[{\"dtype\":\"bf16\", \"threads\":1, \"batch\":4, \"heads\":16, "
                               "\"seq\":2048, \"head\":128, \"forward_us\":300, "
                               "\"backward_us\":1000}]";
     const char *none = strstr(PROFILE, "[],\n \"memory\"");
     const char *text =
         arena_printf(arena, "%.*s%s%s", (int)(none - PROFILE), PROFILE, ROW, none + 2);
-    check_begin("a profile's attention takes as long as was measured");
+    check_begin(arena_printf(arena, "a profile's attention takes as long as was measured, by %s",
+                             software ? software : "own kernels"));
     DeviceProfile *profile = device_profile_parse(arena, "p.json", text, strlen(text), diag);
-    Cluster *cluster = cluster_read(arena, "h100-dgx", NULL, diag);
+    Cluster *cluster = cluster_read(arena, "h100-dgx", software, diag);
     bool good = profile && cluster && cluster_apply_profile(cluster, profile, diag);
     CHECK(good, "%s", diag_text(diag));
     if (!good) return;
@@ -362,11 +363,13 @@ static void check_profile(void) {
         CHECK(near(cluster->node.link_bytes_per_second, 100e9), "links");
         CHECK(cluster->node.link_latency_us == 4, "latency");
         CHECK(device->attention_fraction == before.device.attention_fraction &&
+                  device->own_attention_fraction == before.device.own_attention_fraction &&
                   device->product_fraction[MATH_F32] == before.device.product_fraction[MATH_F32] &&
                   memcmp(&cluster->network, &before.network, sizeof(before.network)) == 0,
               "what was not measured stays");
     }
-    check_measured_attention(arena, diag);
+    check_measured_attention(arena, NULL, diag);
+    check_measured_attention(arena, "megatron-core-2024", diag);
     check_begin("a GPU's profile is refused for processors");
     Cluster *cpu = cluster_read(arena, "cpu", NULL, diag);
     CHECK(cpu && !cluster_apply_profile(cpu, profile, diag), "it was taken");

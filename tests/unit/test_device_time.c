@@ -114,6 +114,52 @@ static void test_memory(void) {
     CHECK(fabs(large - 1e10 / (2.039e6 * 0.78)) < 0.001 * large, "10 GB take %.1f us", large);
 }
 
+/* Kernels of our own count where they are asked for, the device has them, and they do the shape. */
+static void test_own_attention(void) {
+    static const struct {
+        const char *name;
+        AttentionShape shape;
+        bool once;
+    } CASES[] = {
+        {"causal, heads of 128", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0}, true},
+        {"heads of 64 in groups", {4, 16, 4, 2048, 64, 0, true, false, 2, 0, 0}, true},
+        {"a window", {4, 16, 16, 2048, 128, 512, true, false, 2, 0, 0}, false},
+        {"both ways", {4, 16, 16, 2048, 128, 0, false, false, 2, 0, 0}, false},
+        {"a part of the queries", {4, 16, 16, 1024, 128, 0, true, false, 2, 2048, 0}, false},
+        {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0}, false},
+        {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0}, false},
+        {"other values", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64}, false},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        const AttentionShape *shape = &CASES[i].shape;
+        Cluster others = a100(), own = others;
+        int n;
+        check_begin(CASES[i].name);
+        others.software.attention_backward_products = 7;
+        own.software = others.software;
+        own.software.own_attention = true;
+        for (int backward = 0; backward < 2; backward++) {
+            double us = device_attention_us(&own, MATH_BF16, shape, backward, &n);
+            CHECK(us == device_attention_us(&others, MATH_BF16, shape, backward, &n),
+                  "a device that has none: %.2f us", us);
+        }
+        own.device.own_attention_fraction = 0.75;
+        own.device.own_attention_backward_fraction = 0.25;
+        double theirs = device_attention_us(&others, MATH_BF16, shape, false, &n) - 3.3;
+        double ours = device_attention_us(&own, MATH_BF16, shape, false, &n) - 3.3;
+        CHECK(fabs(ours * 0.75 - theirs * 0.6) < 1e-6 * ours, "forward %.2f, others' %.2f", ours,
+              theirs);
+        theirs = device_attention_us(&others, MATH_BF16, shape, true, &n) - 6.6;
+        ours = device_attention_us(&own, MATH_BF16, shape, true, &n) - 6.6;
+        double expected = CASES[i].once ? theirs * 5 / 7 * 0.5 / 0.25 : theirs;
+        CHECK(fabs(ours - expected) < 1e-6 * ours, "backward %.2f, not %.2f", ours, expected);
+        others.device = own.device;
+        CHECK(fabs(device_attention_us(&others, MATH_BF16, shape, true, &n) - 6.6 - theirs) <
+                  1e-6 * theirs,
+              "other software has them, too");
+    }
+}
+
 static void test_attention(void) {
     Cluster cluster = a100();
     AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0};
@@ -222,6 +268,7 @@ int main(void) {
     test_growth();
     test_memory();
     test_attention();
+    test_own_attention();
     test_host();
     return check_report();
 }
