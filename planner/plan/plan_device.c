@@ -42,11 +42,9 @@ const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product
 }
 
 const char *attention_kernels_word(AttentionKernels kernels) {
-    static const char *const WORDS[N_ATTENTION_KERNELS] = {[ATTENTION_CUDNN] = "cudnn",
-                                                           [ATTENTION_MMA] = "mma",
-                                                           [ATTENTION_WGMMA] = "wgmma",
-                                                           [ATTENTION_JOINT] = "joint",
-                                                           [ATTENTION_BULK] = "bulk"};
+    static const char *const WORDS[N_ATTENTION_KERNELS] = {
+        [ATTENTION_CUDNN] = "cudnn", [ATTENTION_MMA] = "mma",   [ATTENTION_WGMMA] = "wgmma",
+        [ATTENTION_JOINT] = "joint", [ATTENTION_BULK] = "bulk", [ATTENTION_PAIRED] = "paired"};
     return WORDS[kernels];
 }
 
@@ -195,7 +193,7 @@ static void read_kernels(PlanReader *reader, AttentionKernels *out) {
         *out = (AttentionKernels)k;
         return;
     }
-    plan_reader_fail(reader, "expected cudnn, mma, wgmma, joint or bulk");
+    plan_reader_fail(reader, "expected cudnn, mma, wgmma, joint, bulk or paired");
 }
 
 /* What follows `attention `. */

@@ -10,8 +10,8 @@
 #include "runtime/cuda/kernels/state.h"
 #include "runtime/cuda/move.h"
 
-/* Which kernels do an attention in 16 bits here (driver/attention_choice.h): ATTENTION_WGMMA,
- * ATTENTION_JOINT and ATTENTION_BULK only where there are some for it. */
+/* Which kernels do an attention in 16 bits here (driver/attention_choice.h): from ATTENTION_WGMMA
+ * on only where there are some for it. */
 typedef struct AttentionCheck {
     AttentionKernels (*choose)(void *user, const AttentionCommand *attention);
     void *user;
@@ -24,7 +24,9 @@ typedef struct AttentionCheck {
 bool cuda_attention_has_wgmma(const AttentionShape *shape);
 /* And of those, one that makes its gradient in one pass, in so much workspace? */
 bool cuda_attention_has_joint(const AttentionShape *shape, int64_t workspace_bytes);
-/* And of those, one that adds up by bulk copies? */
+/* One forward whose warpgroups take turns? */
+bool cuda_attention_has_paired(const AttentionShape *shape);
+/* Of those in one pass, one that adds up by bulk copies? */
 bool cuda_attention_has_bulk(const AttentionShape *shape, int64_t workspace_bytes);
 
 /* Binding.backend here. */

@@ -59,23 +59,25 @@ typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
     KernelId forward, keys, queries;
-    KernelId joint, bulk;   /* N_KERNELS: none */
-    int step, queries_step; /* keys at a time, forward and in attention_queries_* */
+    KernelId joint, bulk, paired; /* N_KERNELS: none */
+    int step, queries_step;       /* keys at a time, forward and in attention_queries_* */
 } WgmmaKernels;
-#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_, bulk_)                                 \
+#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_, bulk_, paired_)                        \
     {                                                                                              \
         .dtype = TYPE, .head = head_, .values = values_,                                           \
         .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
         .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
         .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix, .joint = joint_,             \
-        .bulk = bulk_, .step = ATTENTION_WGMMA_STEP_##head_,                                       \
+        .bulk = bulk_, .paired = paired_, .step = ATTENTION_WGMMA_STEP_##head_,                    \
         .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_                                       \
     }
 #define WGMMA_SET(TYPE, suffix)                                                                    \
-    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix, N_KERNELS),      \
+    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix, N_KERNELS,       \
+                  KERNEL_attention_paired_64_wgmma_##suffix),                                      \
         WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_joint_128_wgmma_##suffix,           \
-                      KERNEL_attention_bulk_128_wgmma_##suffix),                                   \
-        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS, N_KERNELS)
+                      KERNEL_attention_bulk_128_wgmma_##suffix,                                    \
+                      KERNEL_attention_paired_128_wgmma_##suffix),                                 \
+        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS, N_KERNELS, N_KERNELS)
 static const WgmmaKernels WGMMA[] = {WGMMA_SET(DTYPE_BF16, bf16), WGMMA_SET(DTYPE_F16, f16)};
 enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
@@ -175,6 +177,11 @@ static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
 
 bool cuda_attention_has_wgmma(const AttentionShape *shape) {
     return find_wgmma(shape) != NULL;
+}
+
+bool cuda_attention_has_paired(const AttentionShape *shape) {
+    const WgmmaKernels *wgmma = shape->backward ? NULL : find_wgmma(shape);
+    return wgmma && wgmma->paired != N_KERNELS;
 }
 
 /* NULL: there are none for it. */
@@ -315,10 +322,22 @@ static bool push_zero_padding(Binding *b, const AttentionSizes *s, void *x, int6
     return cuda_push_rows(b, &zeros);
 }
 
+/* A block for each processor takes one tile of rows after the other. */
+static bool push_paired(Binding *b, const AttentionShape *shape, AttentionForwardArgs *args) {
+    const WgmmaKernels *wgmma = find_wgmma(shape);
+    AttentionSizes *s = &args->sizes;
+    int row = wgmma->head * 2, shared = 2 * (ATTENTION_TILE + 2 * ATTENTION_PAIRED_STEP) * row;
+    Grid grid = cut(s, s->rows, ATTENTION_TILE, (int64_t)s->keys * 4 * s->head);
+    if (grid.x > ATTENTION_JOINT_BLOCKS) grid.x = ATTENTION_JOINT_BLOCKS;
+    return cuda_push_launch(b, wgmma->paired, grid, ATTENTION_PAIRED_THREADS, shared, args,
+                            sizeof(*args));
+}
+
 static bool push_forward(Binding *b, const AttentionCommand *command, AttentionForwardArgs *args) {
     AttentionSizes *s = &args->sizes;
     AttentionKernels kernels = ask(b, command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, command);
+    if (kernels == ATTENTION_PAIRED) return push_paired(b, &command->shape, args);
     AttentionLaunches l = choose_launches(&command->shape, kernels);
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(command->shape.dtype);
     Grid grid = cut(s, s->rows, l.tile, bytes * s->keys);

@@ -5,11 +5,12 @@
  * each kind of kernel takes. Each line as soon as it is known.
  *
  * Attention by the kernels that training would take; --no-cudnn: by own ones; --attention cudnn,
- * mma, wgmma, joint or bulk: by these where they can; --cudnn-backward: the plan has room for
- * cuDNN's gradient. --tune: algorithms of products as `perilune tune` chooses them, else cuBLASLt's
- * first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8, multiplied on
- * tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what follows products
- * has kernels of its own. --own-products: products by a plain kernel, not tuned and not of fp8.
+ * mma, wgmma, joint, bulk or paired: by these where they can; --cudnn-backward: the plan has room
+ * for cuDNN's gradient. --tune: algorithms of products as `perilune tune` chooses them, else
+ * cuBLASLt's first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8,
+ * multiplied on tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what
+ * follows products has kernels of its own. --own-products: products by a plain kernel, not tuned
+ * and not of fp8.
  * --no-wgmma: not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
@@ -309,12 +310,12 @@ static bool tune(const Bench *bench, Plan *plan, Arena *arena, Diag *diag) {
            result.n_gelus_folded, result.n_gelus, result.n_joined, result.n_joinable);
     for (int i = 0; i < result.n_attentions; i++) {
         const TunedAttention *a = &result.attentions[i];
-        printf("  attention %s: %.1f us by cuDNN, %.1f on mma, %.1f on wgmma, %.1f in one pass, "
-               "%.1f so "
-               "with bulk copies: %s\n",
-               a->kind.backward ? "backward" : "forward", a->us[ATTENTION_CUDNN],
-               a->us[ATTENTION_MMA], a->us[ATTENTION_WGMMA], a->us[ATTENTION_JOINT],
-               a->us[ATTENTION_BULK], attention_kernels_word(a->kind.kernels));
+        printf("  attention %s, us:", a->kind.backward ? "backward" : "forward");
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+            if (a->us[k] > 0)
+                printf(" %s %.1f,", attention_kernels_word((AttentionKernels)k), a->us[k]);
+        }
+        printf(" chosen: %s\n", attention_kernels_word(a->kind.kernels));
         for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
             if (a->refused[k])
                 printf("  %s not used: %s\n", attention_kernels_word((AttentionKernels)k),
@@ -419,7 +420,7 @@ static int usage(void) {
     fprintf(
         stderr,
         "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
-        "[--attention cudnn|mma|wgmma|joint|bulk] "
+        "[--attention cudnn|mma|wgmma|joint|bulk|paired] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
         "[--own-products] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;

@@ -149,20 +149,41 @@ static AttentionKernels use_bulk(void *user, const AttentionCommand *attention) 
     return bulk ? ATTENTION_BULK : use_joint(user, attention);
 }
 
+/* Forward; the gradient as on wgmma. */
+static AttentionKernels use_paired(void *user, const AttentionCommand *attention) {
+    (void)user;
+    return cuda_attention_has_paired(&attention->shape) ? ATTENTION_PAIRED : ATTENTION_WGMMA;
+}
+
 static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint},
-                            USE_BULK = {.choose = use_bulk};
-/* [on wgmma] */
-static const CudaRunHooks HOOKS[2] = {{0}, {.attention = &USE_WGMMA}};
+                            USE_BULK = {.choose = use_bulk}, USE_PAIRED = {.choose = use_paired};
+/* On mma.sync, or without tensor cores; on wgmma; there forward by warpgroups that take turns. */
+enum { ON_MMA, ON_WGMMA, ON_PAIRED, N_SETS };
+static const CudaRunHooks HOOKS[N_SETS] = {
+    {0}, {.attention = &USE_WGMMA}, {.attention = &USE_PAIRED}};
 static const CudaRunHooks JOINT = {.attention = &USE_JOINT}, BULK = {.attention = &USE_BULK};
 
-static const char *const ON_WGMMA[2] = {"", ", on wgmma"};
+static const char *const WITH[N_SETS] = {"", ", on wgmma", ", on wgmma in turns"};
 
-static bool has_wgmma(const Shape *s) {
-    return cuda_attention_has_wgmma(&(AttentionShape){.dtype = s->dtype,
-                                                      .head = s->head,
-                                                      .scale = s->scale != 0 ? s->scale : 1,
-                                                      .values = s->values,
-                                                      .softcap = s->softcap});
+static bool has_set(int set, const Shape *s) {
+    AttentionShape shape = {.dtype = s->dtype, .head = s->head, .values = s->values};
+    shape.scale = s->scale != 0 ? s->scale : 1;
+    shape.softcap = s->softcap;
+    if (set == ON_PAIRED) return cuda_attention_has_paired(&shape);
+    return set == ON_MMA || cuda_attention_has_wgmma(&shape);
+}
+
+/* Blocks that attention_paired_* is launched with at most: then each takes several tiles of rows.
+ * 0: as many as the binder says. */
+static uint32_t most_blocks;
+
+static void limit_blocks(CudaKernelRun *run) {
+    for (int i = 0; most_blocks && i < run->lists[0].count; i++) {
+        Command *command = &run->lists[0].items[i];
+        if (command->kind != COMMAND_LAUNCH || command->launch.generated) continue;
+        bool paired = strstr(KERNELS[command->launch.kernel].name, "_paired_");
+        if (paired && command->launch.grid.x > most_blocks) command->launch.grid.x = most_blocks;
+    }
 }
 
 /* Two orders of threads and blocks. Returns which kernels were launched, until the next call. */
@@ -188,6 +209,7 @@ static const bool *check_on(const Shape *s, const CudaRunHooks *hooks, const cha
         bound = cuda_kernel_run_create(&runs[n], f.reference, -1, hooks, f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
         if (!bound) continue;
+        limit_blocks(&runs[n]);
         runs[n].order = n ? 3 : 0;
         bool good = cuda_kernel_run_step(&runs[n]);
         CHECK(good, "%s", cuda_kernel_run_reason(&runs[n]));
@@ -206,14 +228,14 @@ static const bool *check_on(const Shape *s, const CudaRunHooks *hooks, const cha
     return here;
 }
 
-static void check_shape(const Shape *s, bool wgmma) {
-    check_on(s, &HOOKS[wgmma], ON_WGMMA[wgmma]);
+static void check_shape(const Shape *s, int set) {
+    check_on(s, &HOOKS[set], WITH[set]);
 }
 
 /* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32; on wgmma of 128, with long
  * heads); of 32 without tensor cores.
- * `wgmma`: those of the shapes that have kernels on it, by those. */
-static void test_shapes(bool wgmma) {
+ * On wgmma those of the shapes that have kernels there. */
+static void test_shapes(int set) {
     static const Shape SHAPES[] = {
         /* one position; less than a fragment; a tile, and one more; two; two and a half */
         {1, 1, 1, 1, 8, true, 0, DTYPE_BF16, 0, 0, 0},
@@ -291,9 +313,30 @@ static void test_shapes(bool wgmma) {
         {1, 150, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 35, 1, 2, 200, false, 1, DTYPE_F16, 17, 1.5f, 248},
     };
-    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
-        if (!wgmma || has_wgmma(&SHAPES[i])) check_shape(&SHAPES[i], wgmma);
+    const size_t step = set == ON_PAIRED ? 3 : LAYOUT_STEP; /* test_turns has more */
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += step) {
+        if (has_set(set, &SHAPES[i])) check_shape(&SHAPES[i], set);
     }
+}
+
+/* Blocks that take one tile of rows after the other, of several tiles of keys and of one. */
+static void test_turns(void) {
+    static const Shape SHAPES[] = {
+        {2, 40, 3, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 300, 2, 1, 64, true, 0, DTYPE_F16, 0, 0, 0},
+        {1, 390, 1, 1, 64, true, 1, DTYPE_BF16, 0, 0, 0},
+        {2, 150, 1, 3, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 390, 1, 1, 64, true, 0, DTYPE_BF16, 100, 0, 0},
+        {1, 290, 1, 1, 40, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 300, 2, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 130, 1, 4, 128, true, 0, DTYPE_F16, 0, 0, 0},
+        {3, 70, 1, 1, 128, true, 1, DTYPE_BF16, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
+        most_blocks = 1 + (uint32_t)i % 3;
+        check_on(&SHAPES[i], &HOOKS[ON_PAIRED], ", on wgmma in turns, few blocks");
+    }
+    most_blocks = 0;
 }
 
 /* --- the gradient in one pass --- */
@@ -393,7 +436,7 @@ static void test_shards(void) {
 
 /* Two chunks of the queries a rank, and all keys: tiles within a chunk, across both, of keys that
  * none of a rank's rows see; each set of kernels, windows, groups. */
-static void test_parts(bool wgmma) {
+static void test_parts(int set) {
     static const struct {
         const char *mesh;
         Shape shape;
@@ -410,12 +453,12 @@ static void test_parts(bool wgmma) {
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         const Shape *s = &PARTS[i].shape;
         bool heads = strncmp(PARTS[i].mesh, "t=2", 3) == 0;
-        if (wgmma && !has_wgmma(s)) continue;
+        if (!has_set(set, s)) continue;
         Arena *arena = arena_create();
         check_begin(arena_printf(arena, "queries divided, %s, seq %d, head %d, %s%s", PARTS[i].mesh,
-                                 s->seq, s->head, dtype_name(s->dtype), ON_WGMMA[wgmma]));
+                                 s->seq, s->head, dtype_name(s->dtype), WITH[set]));
         cuda_check(&(CudaCase){.mesh = PARTS[i].mesh,
-                               .hooks = &HOOKS[wgmma],
+                               .hooks = &HOOKS[set],
                                .nodes = make_nodes(arena, s, "", heads ? "/t" : "", "/c"),
                                .tolerance = PARTS[i].tolerance});
         check_end();
@@ -459,7 +502,7 @@ static const char *make_documents(Arena *arena, const Shape *s, int length, cons
 
 /* Documents that begin and end within tiles, and are longer than tiles; several of a tile; each set
  * of kernels, groups, windows, soft caps, two chunks of the queries. */
-static void test_documents(bool wgmma) {
+static void test_documents(int set) {
     static const struct {
         const char *mesh;
         Shape shape;
@@ -475,14 +518,13 @@ static void test_documents(bool wgmma) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const Shape *s = &CASES[i].shape;
         bool divided = strstr(CASES[i].mesh, "c=") != NULL;
-        if (wgmma && !has_wgmma(s)) continue;
+        if (!has_set(set, s)) continue;
         Arena *arena = arena_create();
         check_begin(arena_printf(arena, "within documents, %s, seq %d, head %d, %s%s",
-                                 CASES[i].mesh, s->seq, s->head, dtype_name(s->dtype),
-                                 ON_WGMMA[wgmma]));
+                                 CASES[i].mesh, s->seq, s->head, dtype_name(s->dtype), WITH[set]));
         cuda_check(
             &(CudaCase){.mesh = CASES[i].mesh,
-                        .hooks = &HOOKS[wgmma],
+                        .hooks = &HOOKS[set],
                         .nodes = make_documents(arena, s, CASES[i].length, divided ? "/c" : ""),
                         .tolerance = CASES[i].tolerance});
         check_end();
@@ -491,7 +533,7 @@ static void test_documents(bool wgmma) {
 }
 
 /* Runs what `change` has made of the leaves' numbers; `look` looks at the results. */
-static void run_changed(const char *nodes, bool wgmma, void (*change)(const CudaFixture *f),
+static void run_changed(const char *nodes, int set, void (*change)(const CudaFixture *f),
                         void (*look)(const CudaKernelRun *run, const Graph *graph)) {
     CudaFixture f;
     CudaKernelRun run;
@@ -499,7 +541,7 @@ static void run_changed(const char *nodes, bool wgmma, void (*change)(const Cuda
     if (bound) {
         change(&f);
         reference_run(f.reference);
-        bound = cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[wgmma], f.diag);
+        bound = cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[set], f.diag);
         CHECK(bound, "%s", diag_text(f.diag));
     }
     if (bound) {
@@ -544,18 +586,18 @@ static void look_at_all(const CudaKernelRun *run, const Graph *graph) {
     }
 }
 
-static void test_wrong_documents(bool wgmma) {
+static void test_wrong_documents(int set) {
     static const Shape SHAPES[] = {{1, 150, 1, 2, 64, true, 0, DTYPE_BF16, 0, 0, 0},
                                    {1, 70, 1, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}};
     for (int i = 0; i < 2; i++) {
-        if (wgmma && !has_wgmma(&SHAPES[i])) continue;
+        if (!has_set(set, &SHAPES[i])) continue;
         Arena *arena = arena_create();
         char *nodes = arena_printf(arena, "%s", make_documents(arena, &SHAPES[i], 1, ""));
         /* The tokens themselves, and some far off, in the place of what is found in them. */
         for (char *at = nodes; (at = strstr(at, "%5)")) != NULL;) at[1] = '4';
         check_begin(arena_printf(arena, "wrong places of documents, %s%s",
-                                 dtype_name(SHAPES[i].dtype), ON_WGMMA[wgmma]));
-        run_changed(nodes, wgmma, set_wrong, look_at_all);
+                                 dtype_name(SHAPES[i].dtype), WITH[set]));
+        run_changed(nodes, set, set_wrong, look_at_all);
         check_end();
         arena_destroy(arena);
     }
@@ -598,17 +640,17 @@ static void look_at_keys(const CudaKernelRun *run, const Graph *graph) {
     for (int o = 1; o <= 2; o++) look_at_rows(run, graph->nodes[7], o, 0, FAR_DOCUMENT);
 }
 
-static void test_far_documents(bool wgmma) {
+static void test_far_documents(int set) {
     static const Shape SHAPES[] = {{1, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
                                    {1, 330, 1, 1, 12, true, 0, DTYPE_F32, 0, 0, 0}};
     for (int i = 0; i < 2; i++) {
-        if (wgmma && !has_wgmma(&SHAPES[i])) continue;
+        if (!has_set(set, &SHAPES[i])) continue;
         Arena *arena = arena_create();
         const char *nodes = make_documents(arena, &SHAPES[i], 2, "");
         check_begin(arena_printf(arena, "other documents' tiles are left out, %s%s",
-                                 dtype_name(SHAPES[i].dtype), ON_WGMMA[wgmma]));
-        run_changed(nodes, wgmma, spoil_keys, look_at_queries);
-        run_changed(nodes, wgmma, spoil_queries, look_at_keys);
+                                 dtype_name(SHAPES[i].dtype), WITH[set]));
+        run_changed(nodes, set, spoil_keys, look_at_queries);
+        run_changed(nodes, set, spoil_queries, look_at_keys);
         check_end();
         arena_destroy(arena);
     }
@@ -688,7 +730,7 @@ static void test_side_by_side(const CudaRunHooks *hooks, const char *with) {
         const Shape *s = &SHAPES[i];
         CudaFixture f;
         CudaKernelRun run;
-        if (hooks->attention && !has_wgmma(s)) continue;
+        if (!has_set(hooks->attention ? ON_WGMMA : ON_MMA, s)) continue;
         Arena *arena = arena_create();
         check_begin(arena_printf(arena, "gradients side by side, seq %d, head %d, %s%s", s->seq,
                                  s->head, dtype_name(s->dtype), with));
@@ -735,15 +777,16 @@ int main(void) {
     test_shards();
     test_without_group();
     /* wgmma last: on a GPU that they break nothing else would run. */
-    for (int wgmma = 0; wgmma <= (int)gpu_run_has_wgmma(); wgmma++) {
-        test_shapes(wgmma);
-        test_parts(wgmma);
-        test_documents(wgmma);
-        test_wrong_documents(wgmma);
-        test_far_documents(wgmma);
-        test_side_by_side(&HOOKS[wgmma], ON_WGMMA[wgmma]);
+    for (int set = ON_MMA; set < (gpu_run_has_wgmma() ? N_SETS : ON_WGMMA); set++) {
+        test_shapes(set);
+        test_parts(set);
+        test_documents(set);
+        test_wrong_documents(set);
+        test_far_documents(set);
+        if (set < ON_PAIRED) test_side_by_side(&HOOKS[set], WITH[set]); /* gradients are */
     }
     if (gpu_run_has_wgmma()) {
+        test_turns();
         test_joint();
         test_not_joint();
         CudaRunHooks small = JOINT;

@@ -50,7 +50,9 @@ enum {
         64,                      /* and rows at a time in attention_keys_* and attention_joint_*, */
     ATTENTION_JOINT_BUFFERS = 3, /* where tiles of so many are there, */
     ATTENTION_JOINT_TAKEN = 4,   /* which tiles of keys a block has taken: of those the latest; */
-    ATTENTION_JOINT_BLOCKS = 132, /* and a block for each processor that the largest sm_90 has. */
+    ATTENTION_PAIRED_THREADS = 384, /* of attention_paired_*, those that copy included, */
+    ATTENTION_PAIRED_STEP = 128,    /* and keys at a time; blocks as those of attention_joint_* */
+    ATTENTION_JOINT_BLOCKS = 132,   /* and a block for each processor that the largest sm_90 has. */
 };
 
 /* q, k, v, o of the kernel's dtype. */
