@@ -82,9 +82,10 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
 static AttentionKernels kind_of(KernelId kernel) {
     const char *name = KERNELS[kernel].name;
     if (!strstr(name, "_wgmma_")) return ATTENTION_MMA;
-    return strstr(name, "_joint_")  ? ATTENTION_JOINT
-           : strstr(name, "_bulk_") ? ATTENTION_BULK
-                                    : ATTENTION_WGMMA;
+    return strstr(name, "_joint_")    ? ATTENTION_JOINT
+           : strstr(name, "_bulk_")   ? ATTENTION_BULK
+           : strstr(name, "_paired_") ? ATTENTION_PAIRED
+                                      : ATTENTION_WGMMA;
 }
 
 static bool in_one_pass(AttentionKernels kind) {
@@ -92,7 +93,7 @@ static bool in_one_pass(AttentionKernels kind) {
 }
 
 /* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16; the same, or attention_queries_64_bf16,
- * for attention_joint_64_wgmma_bf16, or bulk. */
+ * for attention_joint_64_wgmma_bf16, or bulk; attention_forward_64_bf16 for paired. */
 static KernelId twin_of(KernelId kernel, const char *joint) {
     const char *name = KERNELS[kernel].name, *word = strstr(name, "_wgmma_");
     char twin[80];
@@ -100,6 +101,9 @@ static KernelId twin_of(KernelId kernel, const char *joint) {
     if (in_one_pass(kind_of(kernel))) {
         sscanf(name, "attention_%*5[a-z]_%d", &head);
         snprintf(twin, sizeof(twin), "attention_%s_%d%s", joint, head, word + strlen("_wgmma"));
+    } else if (kind_of(kernel) == ATTENTION_PAIRED) {
+        sscanf(name, "attention_paired_%d", &head);
+        snprintf(twin, sizeof(twin), "attention_forward_%d%s", head, word + strlen("_wgmma"));
     } else {
         snprintf(twin, sizeof(twin), "%.*s%s", (int)(word - name), name, word + strlen("_wgmma"));
     }
@@ -154,7 +158,7 @@ static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **args
 static cudaError_t elapsed(float *out_ms, cudaEvent_t first, cudaEvent_t last) {
     cudaError_t status = fake_api->cudaEventElapsedTime(out_ms, first, last);
     *out_ms = (float)(MANY * between.ms[between.last]);
-    between.timed |= between.last == ATTENTION_WGMMA || in_one_pass(between.last);
+    between.timed |= between.last >= ATTENTION_WGMMA;
     return status;
 }
 
@@ -182,7 +186,7 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
     between.ms[ATTENTION_CUDNN] = cudnn_ms;
     between.ms[ATTENTION_MMA] = mma_ms;
     between.ms[ATTENTION_WGMMA] = between.ms[ATTENTION_JOINT] = wgmma_ms;
-    between.ms[ATTENTION_BULK] = wgmma_ms;
+    between.ms[ATTENTION_BULK] = between.ms[ATTENTION_PAIRED] = wgmma_ms;
     between.api.cudnnBackendExecute = execute;
     between.api.cudaEventElapsedTime = elapsed;
     between.api.cudaLaunchKernel = launch;
@@ -242,12 +246,18 @@ static void count_attention(const FakeGraph *graph, int counts[N_ATTENTION_KERNE
 
 /* Of a plan that is not tuned: cuDNN's, but the gradient in one pass. */
 static const AttentionKernels UNTUNED = N_ATTENTION_KERNELS;
+/* And of one that forward is asked to be in turns. */
+static const AttentionKernels UNTUNED_IN_TURNS = N_ATTENTION_KERNELS + 1;
 
 /* Launches of a layer in a micro-batch. Own gradients are two kernels, or one in one pass, whose
  * attention is on wgmma; and delta. */
 static int launches_of(AttentionKernels counted, AttentionKernels wanted) {
+    if (wanted == UNTUNED_IN_TURNS)
+        return counted == ATTENTION_JOINT || counted == ATTENTION_PAIRED;
     if (wanted == UNTUNED) return counted == ATTENTION_CUDNN || counted == ATTENTION_JOINT;
     if (in_one_pass(wanted)) return counted == ATTENTION_WGMMA || counted == wanted;
+    if (wanted == ATTENTION_PAIRED)
+        return counted == ATTENTION_WGMMA ? 2 : counted == ATTENTION_PAIRED;
     if (counted != wanted) return 0;
     return counted == ATTENTION_CUDNN ? 2 : 3;
 }
@@ -291,6 +301,7 @@ static const char *const WITH[N_ATTENTION_KERNELS + 1] = {
     "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward",
     "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass with bulk "
     "copies backward",
+    "attention by own kernels on wgmma in turns forward, by own kernels on wgmma backward",
     "attention by cuDNN 9.19.0 forward, by own kernels on wgmma in one pass backward"};
 
 typedef struct ChoiceCase {
@@ -298,7 +309,7 @@ typedef struct ChoiceCase {
     double ms[N_ATTENTION_KERNELS]; /* the last ones 0: as on wgmma */
     bool wide;
     Play play;
-    AttentionKernels chosen; /* in one pass: of the gradient, and forward those on wgmma */
+    AttentionKernels chosen; /* for what they do; for the other those on wgmma */
     const char *refused[2];  /* forward and backward; NULL: wgmma's are not */
 } ChoiceCase;
 
@@ -317,7 +328,8 @@ static void check_choice(const ChoiceCase *c) {
           result.n_attentions, result.device.n_attentions);
     for (int a = 0; good && a < result.n_attentions; a++) {
         const TunedAttention *tuned = &result.attentions[a];
-        AttentionKernels chosen = in_one_pass(c->chosen) && a == 0 ? ATTENTION_WGMMA : c->chosen;
+        bool either = c->chosen <= ATTENTION_WGMMA || a == in_one_pass(c->chosen);
+        AttentionKernels chosen = either ? c->chosen : ATTENTION_WGMMA;
         CHECK(tuned->kind.kernels == chosen && tuned->kind.seq == 8 && tuned->kind.batch == 2 &&
                   tuned->kind.backward == (a == 1),
               "%s, or another kind, for attention %d", attention_kernels_word(tuned->kind.kernels),
@@ -327,7 +339,8 @@ static void check_choice(const ChoiceCase *c) {
             bool timed = between.ms[k] > 0 &&
                          (k < ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
                          (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN) &&
-                         (!in_one_pass((AttentionKernels)k) || (a == 1 && c->play != PLAY_JOINT));
+                         (!in_one_pass((AttentionKernels)k) || (a == 1 && c->play != PLAY_JOINT)) &&
+                         (k != ATTENTION_PAIRED || a == 0);
             CHECK((tuned->us[k] > 0) == timed, "%g us by %s", tuned->us[k],
                   attention_kernels_word((AttentionKernels)k));
         }
@@ -338,8 +351,10 @@ static void check_choice(const ChoiceCase *c) {
               tuned->refused[ATTENTION_WGMMA] ? tuned->refused[ATTENTION_WGMMA] : "nothing");
         for (int k = ATTENTION_JOINT; k < N_ATTENTION_KERNELS; k++) {
             const char *joint = tuned->refused[k];
-            const char *why = c->play == PLAY_JOINT ? "d" : c->refused[1];
-            CHECK(a == 1 && why ? joint && strstr(joint, why) : !joint, "in one pass: '%s'",
+            const bool once = in_one_pass((AttentionKernels)k);
+            const char *why = once && c->play == PLAY_JOINT ? "d" : c->refused[once];
+            bool same = joint && why && (!once || strstr(joint, why)); /* others first, and late */
+            CHECK(a == once && why ? same : !joint, "in one pass, or in turns: '%s'",
                   joint ? joint : "nothing");
         }
     }
@@ -347,7 +362,7 @@ static void check_choice(const ChoiceCase *c) {
         const char *why = result.attentions[a].refused[ATTENTION_CUDNN];
         CHECK(why && strstr(why, "differs from mma's: not finite"), "cuDNN: '%s'", why ? why : "");
     }
-    CHECK(between.n_known == 3 * c->wide, "told %d times", between.n_known);
+    CHECK(between.n_known == 4 * c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
         check_training(&run, &ON_GPU, c->chosen, ", 2 of 2 attentions", WITH[c->chosen], c->name);
     run_close(&run);
@@ -395,6 +410,8 @@ static void test_choice(void) {
          PLAY_REAL,
          ATTENTION_BULK,
          {NULL}},
+        {"turns are fastest", {1, 1.1, 0.9, 0, 0, 0.8}, true, PLAY_RIGHT, ATTENTION_PAIRED, {NULL}},
+        {"turns themselves", {1, 1.1, 0.9, 0, 0, 0.8}, true, PLAY_REAL, ATTENTION_PAIRED, {NULL}},
         {"one pass is fastest, and wrong",
          {1, 1.1, 0.9, 0.1, 0.1},
          true,
@@ -592,14 +609,20 @@ static void test_other_libraries(void) {
         choose_all(&run, ATTENTION_CUDNN);
         check_training(&run, &no_cudnn, ATTENTION_JOINT, ", 0 of 2 attentions",
                        WITH[ATTENTION_JOINT], "cuDNN was fastest, and is not wanted");
-        static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
-                                                 ATTENTION_JOINT, ATTENTION_BULK};
-        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
+        static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA,  ATTENTION_WGMMA,
+                                                 ATTENTION_JOINT, ATTENTION_BULK, ATTENTION_PAIRED};
+        for (int k = 0; k < ATTENTION_PAIRED; k++) {
             /* In one pass a gradient only: attention itself is then as it would be. */
             const EngineOptions asked = {
                 .device = DEVICE_CUDA, .attention = &KINDS[k], .no_cudnn = in_one_pass(KINDS[k])};
             check_training(&run, &asked, KINDS[k], ", 0 of 2 attentions", WITH[k], "asked for");
         }
+        const EngineOptions in_turns = {
+            .device = DEVICE_CUDA, .attention = &KINDS[ATTENTION_PAIRED], .no_cudnn = true};
+        check_training(&run, &in_turns, UNTUNED_IN_TURNS, ", 0 of 2 attentions",
+                       "attention by own kernels on wgmma in turns forward, by own kernels on "
+                       "wgmma in one pass backward",
+                       "asked for, forward");
     }
     run_close(&run);
     end_fake();
