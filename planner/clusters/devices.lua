@@ -31,7 +31,7 @@ local h100 = device {
   product_fraction = { f32 = 0.80, bf16 = 0.62, fp8 = 0.62 },
   fp8_blocks = true,
   attention_fraction = 0.40, attention_backward_fraction = 0.32,
-  -- The H200's, of the same chip, in steps of training at its cap of 700 W (tests/bench/RESULTS.md).
+  -- The H200's, of the same chip, in steps at its cap of 700 W (tests/bench/RESULTS.md).
   own_attention_fraction = 0.45, own_attention_backward_fraction = 0.386,
   memory_bytes = 80 * GiB, memory_usable = 0.95,
   memory_bytes_per_second = 3.35 * TB, memory_fraction = 0.80,

@@ -3,9 +3,9 @@
 
 -- One captured graph a step: nothing is issued while it runs. f32 gradients, master weights and
 -- both moments beside the bf16 copy; dropout masks are computed again. Backward, attention computes
--- scores and their gradients twice, for queries and for keys, so that sums have one order; on Hopper
--- once, where a mask is causal and hides nothing else. What
--- NCCL's kernels take from compute beside them is taken from Megatron-Core's runs below.
+-- scores and their gradients twice, for queries and for keys, so that sums have one order; on
+-- Hopper once, where a mask is causal and hides nothing else. What NCCL's kernels take from compute
+-- beside them is taken from Megatron-Core's runs below.
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7, attention_most_head = 256,
   own_attention = true,

@@ -299,8 +299,8 @@ static const char *const WITH[N_ATTENTION_KERNELS + 1] = {
     "attention by own kernels",
     "attention by own kernels on wgmma",
     "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward",
-    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass with bulk "
-    "copies backward",
+    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass in bulk "
+    "backward",
     "attention by own kernels on wgmma in turns forward, by own kernels on wgmma backward",
     "attention by cuDNN 9.19.0 forward, by own kernels on wgmma in one pass backward"};
 

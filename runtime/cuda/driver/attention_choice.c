@@ -138,13 +138,12 @@ const char *attention_choice_tuning(const AttentionChoice *choice) {
 
 /* "cuDNN 9.19.0 and own kernels" */
 static const char *list_used(const AttentionChoice *choice, const bool used[N_ATTENTION_KERNELS]) {
-    const char *names[N_ATTENTION_KERNELS] = {[ATTENTION_MMA] = "own kernels",
-                                              [ATTENTION_WGMMA] = "own kernels on wgmma",
-                                              [ATTENTION_JOINT] =
-                                                  "own kernels on wgmma in one pass",
-                                              [ATTENTION_BULK] = "own kernels on wgmma in one pass "
-                                                                 "with bulk copies",
-                                              [ATTENTION_PAIRED] = "own kernels on wgmma in turns"};
+    const char *names[N_ATTENTION_KERNELS] = {
+        [ATTENTION_MMA] = "own kernels",
+        [ATTENTION_WGMMA] = "own kernels on wgmma",
+        [ATTENTION_JOINT] = "own kernels on wgmma in one pass",
+        [ATTENTION_BULK] = "own kernels on wgmma in one pass in bulk",
+        [ATTENTION_PAIRED] = "own kernels on wgmma in turns"};
     const char *all = "";
     if (used[ATTENTION_CUDNN])
         names[ATTENTION_CUDNN] = name_cudnn(choice->arena, attention_table_version(choice->table));
