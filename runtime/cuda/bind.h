@@ -71,6 +71,9 @@ bool cuda_push_rows(Binding *binding, const MoveRows *rows);
 bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes);
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes);
 
+/* How rotary's work is cut; `args` is not copied. False: heads too large for the kernel. */
+bool cuda_rotary_launch(const RotaryArgs *args, DType dtype, LaunchCommand *out);
+
 /* Of a grid: what 32 bits do not hold becomes more than any device has, so that pushing reports it.
  */
 static inline uint32_t cuda_grid_size(int64_t n) {

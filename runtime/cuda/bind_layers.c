@@ -246,9 +246,25 @@ bool cuda_bind_documents(Binding *b) {
 
 /* Rotary */
 
-bool cuda_bind_rotary(Binding *b) {
+bool cuda_rotary_launch(const RotaryArgs *args, DType dtype, LaunchCommand *out) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(rotary);
     enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
+    const int64_t pack = 16 / dtype_bytes(dtype), half = args->turned / 2;
+    const int64_t pairs = args->inner * args->head / 2;
+    /* Places differ from sequence to sequence. */
+    int64_t shares = args->places ? args->batch : divide_up(ENOUGH_BLOCKS, args->seq);
+    bool vectors = half % pack == 0 && args->head % pack == 0;
+    if (args->head > MOST_HEAD || pairs > INT32_MAX) return false;
+    *out = (LaunchCommand){.kernel = kernel_for_dtype(&KERNELS_OF, dtype),
+                           .grid = grid_of(args->seq, shares < args->batch ? shares : args->batch),
+                           .threads = threads_for(vectors ? divide_up(pairs, pack) : pairs, 256),
+                           .shared_bytes = (int)(half * (int64_t)sizeof(float[2])),
+                           .args = args,
+                           .args_bytes = sizeof(*args)};
+    return true;
+}
+
+bool cuda_bind_rotary(Binding *b) {
     const Type *x = &b->in_local[0];
     int seq = type_find_axis(x, node_axis(b->node, ATTR_seq));
     RotaryArgs args = {.batch = 1,
@@ -260,12 +276,9 @@ bool cuda_bind_rotary(Binding *b) {
         if (i < seq) args.batch *= x->dims[i];
         if (i > seq) args.inner *= x->dims[i];
     }
-    int64_t head = x->dims[x->rank - 1], pairs = args.inner * head / 2;
-    const int64_t turned = rotary_turned(b->node, head);
-    if (head > MOST_HEAD || pairs > INT32_MAX) {
-        return bind_fail(b, "has heads too large for its CUDA kernel");
-    }
+    const int64_t head = x->dims[x->rank - 1], turned = rotary_turned(b->node, head);
     args.seq = x->dims[seq];
+    args.row = args.inner * head;
     args.head = (int32_t)head;
     args.turned = (int32_t)turned;
     DimSpan span = bind_span(b, bind_input_type(b, 0), bind_input_sharding(b, 0), seq);
@@ -284,14 +297,11 @@ bool cuda_bind_rotary(Binding *b) {
     static_assert(sizeof(args.factors) == sizeof(scaling.factors), "as many in both");
     memcpy(args.factors, scaling.factors, sizeof(args.factors));
     args.direction = node_int(b->node, ATTR_direction, 1) < 0 ? -1 : 1;
-    /* Places differ from sequence to sequence. */
-    int64_t shares = args.places ? args.batch : divide_up(ENOUGH_BLOCKS, args.seq);
-    const int64_t pack = vector_elements(x);
-    bool vectors = turned / 2 % pack == 0 && head % pack == 0;
-    int threads = threads_for(vectors ? divide_up(pairs, pack) : pairs, 256);
-    return cuda_push_launch(b, kernel_for_dtype(&KERNELS_OF, x->dtype),
-                            grid_of(args.seq, shares < args.batch ? shares : args.batch), threads,
-                            (int)(turned / 2 * (int64_t)sizeof(float[2])), &args, sizeof(args));
+    LaunchCommand launch;
+    if (head > INT32_MAX || !cuda_rotary_launch(&args, x->dtype, &launch))
+        return bind_fail(b, "has heads too large for its CUDA kernel");
+    return cuda_push_launch(b, launch.kernel, launch.grid, launch.threads, launch.shared_bytes,
+                            &args, sizeof(args));
 }
 
 /* Embedding */

@@ -335,6 +335,74 @@ static void test_rotary(void) {
                                                          "head=16]\n"});
 }
 
+/* What a launch of rotary does to rows that have numbers of others on both sides. */
+static void check_rows_beside(const CudaKernelRun *run, int node, bool in_place) {
+    enum { BESIDE = 16, UNTOUCHED = 0x5a }; /* numbers on each side */
+    Command command = run->lists[0].items[run->first_command[0][node]];
+    RotaryArgs args = *(const RotaryArgs *)command.launch.args;
+    size_t size = (size_t)dtype_bytes(run->base.reference->graph->nodes[0]->types[0].dtype);
+    size_t width = (size_t)args.row * size, row = width + 2 * BESIDE * size;
+    size_t rows = (size_t)(args.batch * args.seq);
+    const char *x = args.x, *y = args.y, *why = "";
+    char *from = gpu_run_alloc(rows * row), *to = in_place ? from : gpu_run_alloc(rows * row);
+    if (!from || !to) exit(2);
+    memset(from, UNTOUCHED, rows * row);
+    memset(to, UNTOUCHED, rows * row);
+    for (size_t i = 0; i < rows; i++) memcpy(from + i * row + BESIDE * size, x + i * width, width);
+    args.x = from + BESIDE * size;
+    args.y = to + BESIDE * size;
+    args.row += 2 * BESIDE;
+    command.launch.args = &args;
+    bool ran = cuda_run_command(&command, &run->hooks, &why);
+    CHECK(ran, "%s", why);
+    for (size_t i = 0; ran && i < rows; i++) {
+        const char *at = to + i * row, *end = at + BESIDE * size + width;
+        CHECK(memcmp(at + BESIDE * size, y + i * width, width) == 0, "row %zu: other bits", i);
+        for (size_t k = 0; k < BESIDE * size; k++)
+            CHECK(at[k] == UNTOUCHED && end[k] == UNTOUCHED, "row %zu: written beside", i);
+    }
+    gpu_run_free(from);
+    if (!in_place) gpu_run_free(to);
+}
+
+/* Vectors and single numbers, heads that turn in part, more of a row than a block has threads,
+ * positions that are given. */
+static void test_rotary_rows(void) {
+    static const struct {
+        int heads, head, turned;
+        const char *places;
+    } CASES[] = {{3, 64, 64, ""}, {3, 64, 32, ""},    {2, 6, 6, ""},
+                 {5, 10, 4, ""},  {40, 128, 128, ""}, {3, 16, 16, ", %1"}};
+    for (size_t i = 0; i < 3 * sizeof(CASES) / sizeof(CASES[0]); i++) {
+        CudaFixture f;
+        CudaKernelRun run;
+        Arena *arena = arena_create();
+        const char *dtype = WIDE[i % 3];
+        int heads = CASES[i / 3].heads, head = CASES[i / 3].head, turned = CASES[i / 3].turned;
+        const char *nodes = arena_printf(
+            arena,
+            "%%0 = input() {name=\"\"} : %s[batch=2, seq=9, heads=%d, head=%d]\n"
+            "%%1 = input() {name=\"#90\"} : i32[batch=2, seq=9]\n"
+            "%%2 = rotary(%%0%s) {seq=seq, head=head, base=100, direction=-1, turned=%d} : "
+            "%s[batch=2, seq=9, heads=%d, head=%d]\n",
+            dtype, heads, head, CASES[i / 3].places, turned, dtype, heads, head);
+        check_begin(arena_printf(arena,
+                                 "rotary of rows beside others, %d heads of %d, %d turn%s, %s",
+                                 heads, head, turned, CASES[i / 3].places, dtype));
+        if (cuda_fixture_create(&f, NULL, nodes)) {
+            bool good = cuda_kernel_run_create(&run, f.reference, -1, NULL, f.diag) &&
+                        cuda_kernel_run_step(&run);
+            CHECK(good, "%s", cuda_kernel_run_reason(&run));
+            for (int in_place = 0; good && in_place < 2; in_place++)
+                check_rows_beside(&run, 2, in_place);
+            cuda_kernel_run_destroy(&run);
+        }
+        check_end();
+        cuda_fixture_destroy(&f);
+        arena_destroy(arena);
+    }
+}
+
 /* Both ways and causal, wide rows and narrow ones, more buckets than are met, other queries than
  * keys, a part of the queries in one run and in two. */
 static void test_relative(void) {
@@ -464,6 +532,7 @@ int main(void) {
     test_embedding();
     test_embedding_grad();
     test_rotary();
+    test_rotary_rows();
     test_relative();
     test_documents();
     test_quantize();

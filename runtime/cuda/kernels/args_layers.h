@@ -149,13 +149,14 @@ typedef struct RelativeArgs {
     int32_t from[RELATIVE_MOST + 1];
 } RelativeArgs;
 
-/* rotary.cu: x, y [batch, seq, inner, head]; position of row s is first + s, from split on second +
- * s, or places [batch, seq] say it, a block for each of them; pair i turns by 2^(i log2_step)
- * radians per position, stretched as ir/ops/rotary.h says. y may be x. The sines and cosines are
- * times `scale`. */
+/* rotary.cu: x, y [batch, seq, inner, head], `row` numbers from a position to the next: inner head,
+ * or more, and then whole vectors where heads are; position of row s is first + s, from split on
+ * second + s, or places [batch, seq] say it, a block for each of them; pair i turns by
+ * 2^(i log2_step) radians per position, stretched as ir/ops/rotary.h says. y may be x. The sines
+ * and cosines are times `scale`. */
 enum { ROTARY_FACTORS = 128 };
 typedef struct RotaryArgs {
-    int64_t batch, seq, inner, split, first, second;
+    int64_t batch, seq, inner, row, split, first, second;
     int32_t head, turned, ramp; /* the first `turned` of a head turn, the others stay */
     float direction;            /* 1 or -1 */
     double log2_step;
