@@ -101,6 +101,7 @@ bool op_may_reuse(const Node *node, int input) {
     switch (node->op) {
     case OP_CROSS_ENTROPY_GRAD: return input == 0;
     case OP_RELATIVE_BIAS:
+    case OP_ROTARY:
     case OP_ADD_N:
     case OP_ALL_REDUCE:
     case OP_STAGE_REDUCE: return input == 0;

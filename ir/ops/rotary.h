@@ -35,6 +35,11 @@ typedef struct RotaryScaling {
  * (Black et al. 2022, GPT-NeoX-20B, section 2.1: a quarter of each head turns). */
 int64_t rotary_turned(const Node *node, int64_t head);
 
+/* What a rotary op turned, where the value is one's result; else the value. */
+static inline Value rotary_source(Value value) {
+    return value.node->op == OP_ROTARY ? value.node->inputs[0] : value;
+}
+
 RotaryScaling rotary_scaling(const Node *node);
 
 /* The stretched frequency of a pair that would turn `frequency` radians a position. */

@@ -4,8 +4,8 @@
  * that may work in place takes over an operand that dies with it. A storage is persistent, part of
  * its chunk's frame (kept from forward to backward), or scratch of one segment: forward(c),
  * backward(c), weights(c) or update. Scratch is packed by exact lifetimes, largest first at the
- * lowest offset that is free for the whole lifetime; segments never run at once, so they share the
- * region.
+ * lowest offset that is free for the whole lifetime, of what lies together for each; segments never
+ * run at once, so they share the region.
  *
  * Where backwards are cut in two (split_backward.c) a frame lives until its W: some of its values
  * die in the backward, and what that keeps for the W takes their room, by exact lifetimes. What one
@@ -28,7 +28,10 @@ typedef struct Storage {
     BufferClass class;
     int64_t bytes, offset;
     int chunk, segment;
-    int first, last; /* node ids: written, last read */
+    int first, last;        /* node ids: written, last read */
+    struct Storage *behind; /* lies right behind it (join_gradients); NULL: any may */
+    bool follows;           /* another, which it is placed with */
+    int64_t largest;        /* bytes of it and of those that follow it, each */
 } Storage;
 
 typedef struct Planner {
@@ -200,6 +203,7 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     int value = node->id * MAX_OUTPUTS + o;
     Storage storage = {.region = REGION_SCRATCH, .class = CLASS_SCRATCH, .chunk = node->chunk};
     storage.bytes = align(type_local_bytes(&node->types[o], &node->shardings[o], &p->graph->mesh));
+    storage.largest = storage.bytes;
     storage.segment = segment_of(node);
     storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
     if (node_is_joined(node)) storage.first = p->group_first[node->id];
@@ -232,6 +236,24 @@ static void make_storages(Planner *p) {
     }
 }
 
+/* Gradients of q, k and v that CUDA's backend may multiply as one operand lie one behind the other,
+ * the last one first (stack_products.h), each until it has been read. */
+static void join_gradients(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n];
+        const int *made = &p->storage_of[n * MAX_OUTPUTS];
+        bool scratch = program_stacked_bytes(p->graph, node) > 0;
+        for (int o = 0; scratch && o < node->n_outputs; o++)
+            scratch = p->storages[made[o]].region == REGION_SCRATCH;
+        for (int o = 1; scratch && o < node->n_outputs; o++) {
+            Storage *storage = &p->storages[made[o]], *next = &p->storages[made[o - 1]];
+            storage->behind = next;
+            next->follows = true;
+            if (next->largest > storage->largest) storage->largest = next->largest;
+        }
+    }
+}
+
 /* An accumulator into which nothing is added (a shared weight whose use on this stage has no
  * gradient) is zero from the start, and no first share makes it so again: nothing may borrow it. */
 static void keep_untouched_accumulators(Planner *p) {
@@ -254,7 +276,7 @@ static void keep_untouched_accumulators(Planner *p) {
  * of their weights do, which are in the order of the backward (join_products.h). */
 static int by_size(const void *left, const void *right) {
     const Storage *a = *(Storage *const *)left, *b = *(Storage *const *)right;
-    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    if (a->largest != b->largest) return a->largest < b->largest ? 1 : -1;
     if (a->first != b->first) return a->first < b->first ? -1 : 1;
     return a < b ? 1 : -1;
 }
@@ -316,9 +338,9 @@ static bool raise_above(Storage *const *others, int n_others, const Storage *sto
     return *offset > before;
 }
 
-/* The lowest offset where `storage` meets no placed one that is alive at the same time. */
-static int64_t find_room(const Placed *placed, const Storage *storage) {
-    int64_t offset = 0;
+/* The lowest offset from `offset` on where `storage` meets no placed one that is alive at the same
+ * time. */
+static int64_t find_room(const Placed *placed, const Storage *storage, int64_t offset) {
     if (is_lasting(placed, storage)) {
         while (raise_above(placed->all, placed->count, storage, &offset)) continue;
         return offset;
@@ -383,7 +405,7 @@ static bool pack_gradients(Planner *p) {
         Storage *storage = &p->storages[i];
         if (!may_borrow(p, storage)) continue;
         bool message = p->graph->nodes[storage->first]->op == OP_REDUCE_SCATTER;
-        int64_t offset = find_room(&placed, storage), needed = offset + storage->bytes;
+        int64_t offset = find_room(&placed, storage, 0), needed = offset + storage->bytes;
         if (needed > end && !message) continue;
         storage->region = REGION_PERSISTENT;
         storage->class = CLASS_GRADIENT;
@@ -395,14 +417,30 @@ static bool pack_gradients(Planner *p) {
     return n_borrowers > 0;
 }
 
+/* Where a storage, and what lies behind it, have room; returns where they end. */
+static int64_t find_rooms(const Placed *placed, Storage *first) {
+    int64_t offset = 0, end = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        end = offset;
+        for (Storage *at = first; at && !moved; at = at->behind) {
+            at->offset = find_room(placed, at, end);
+            moved = at->offset > end;
+            offset += at->offset - end;
+            end = at->offset + at->bytes;
+        }
+    }
+    return end;
+}
+
 static int64_t pack_segment(Planner *p, Storage **order, int count) {
     Placed placed = placed_create(p);
     int64_t peak = 0;
     qsort(order, (size_t)count, sizeof(*order), by_size);
     for (int i = 0; i < count; i++) {
-        order[i]->offset = find_room(&placed, order[i]);
-        placed_add(&placed, order[i], p->arena);
-        if (order[i]->offset + order[i]->bytes > peak) peak = order[i]->offset + order[i]->bytes;
+        int64_t end = find_rooms(&placed, order[i]);
+        for (Storage *at = order[i]; at; at = at->behind) placed_add(&placed, at, p->arena);
+        if (end > peak) peak = end;
     }
     return peak;
 }
@@ -415,7 +453,7 @@ static void pack_scratch(Planner *p) {
         for (int i = 0; i < p->n_storages; i++) {
             Storage *storage = &p->storages[i];
             bool here = storage->region == REGION_SCRATCH && storage->segment == segment;
-            if (here) order[count++] = storage;
+            if (here && !storage->follows) order[count++] = storage;
         }
         int64_t peak = count ? pack_segment(p, order, count) : 0;
         if (peak > p->program->scratch_bytes) p->program->scratch_bytes = peak;
@@ -512,6 +550,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     if (cuda) keep_sent(&p);
     keep_groups(&p);
     make_storages(&p);
+    if (cuda) join_gradients(&p);
     keep_untouched_accumulators(&p);
     place_storages(&p);
     program->buffers = ARENA_ARRAY(arena, Buffer, n_values + 1);

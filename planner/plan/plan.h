@@ -248,6 +248,9 @@ typedef struct Workspace {
 } Workspace;
 Workspace program_workspace(const Graph *graph, bool cuda);
 WorkspacePart node_workspace_part(const Node *node);
+/* Of a node that makes the gradients of q, k and v: the weights that these are multiplied with, if
+ * all three are and CUDA's backend may make one product of them; else 0. */
+int64_t program_stacked_bytes(const Graph *graph, const Node *node);
 
 Path plan_path(const Plan *plan);
 /* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:

@@ -1,6 +1,7 @@
 /* Memory that kernels use within one call, beside values: at the end of a rank's scratch. */
 #include "ir/message_group.h"
 #include "ir/op.h"
+#include "ir/ops/rotary.h"
 #include "planner/plan/plan.h"
 
 #include <string.h>
@@ -84,18 +85,18 @@ static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
     return cuda_bytes > cpu_bytes ? cuda_bytes : cpu_bytes;
 }
 
-/* The product with weights that reads a value as its left operand; NULL: there is none. */
+/* The product with weights that reads a value, or what rotary makes of it, as its left operand;
+ * NULL: there is none. */
 static const Node *find_product(const Graph *graph, Value value) {
     for (int n = value.node->id + 1; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op == OP_MATMUL && value_equal(node->inputs[0], value)) return node;
+        if (node->op == OP_MATMUL && value_equal(rotary_source(node->inputs[0]), value))
+            return node;
     }
     return NULL;
 }
 
-/* The weights that the gradients of q, k and v are multiplied with, if all three are and CUDA's
- * backend makes one product of them. */
-static int64_t stacked_bytes(const Graph *graph, const Node *node) {
+int64_t program_stacked_bytes(const Graph *graph, const Node *node) {
     MatmulLayout all = {0};
     int64_t total = 0;
     if (node->op != OP_ATTENTION_GRAD) return 0;
@@ -122,7 +123,7 @@ Workspace program_workspace(const Graph *graph, bool cuda) {
         int64_t bytes = align(node_bytes(graph, node, cuda));
         group = node_is_joined(node) ? group + bytes : bytes; /* all of a group's at once */
         if (group > workspace.bytes[part]) workspace.bytes[part] = group;
-        int64_t stacked = cuda ? stacked_bytes(graph, node) : 0;
+        int64_t stacked = cuda ? program_stacked_bytes(graph, node) : 0;
         if (stacked > workspace.bytes[WORKSPACE_WEIGHTS])
             workspace.bytes[WORKSPACE_WEIGHTS] = stacked;
     }

@@ -281,13 +281,13 @@ typedef struct Plans {
     int forward, gradients; /* joined products a block and micro-batch */
 } Plans;
 
-/* With t=2 and rows of sequences divided, what the gradients of weights are made from fills gaps in
- * scratch: v's and k's alone lie as their accumulators do. */
+/* With t=2 and rows of sequences divided, scratch has gaps, which what the gradients of weights are
+ * made from must not fill one by one. */
 static const Plans PLANS[] = {
     {"models/gpt.lua", {1, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, 3, 3},
     {"models/gpt.lua", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, 3, 3},
     {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", false, NULL, 0}, 0, 3, 3},
-    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}, 0, 3, 2},
+    {"models/gpt.lua", {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}, 0, 3, 3},
     {"models/gpt.lua", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 3, 3},
 };
 
