@@ -2,6 +2,7 @@
 
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/move.h"
+#include "runtime/cuda/stack_rotary.h"
 
 #include <limits.h>
 #include <string.h>
@@ -215,6 +216,15 @@ static bool are_parts(const Stack *stack, const void *at, int64_t count, int64_t
     return true;
 }
 
+/* Turns one of the three, in its place, before the sum's product reads it. */
+static bool is_turning(const CommandList *list, const Stack *stack, int at) {
+    const GemmCommand *one = stack->parts[0].gemm;
+    const RotaryArgs *args = cuda_find_rotary(&list->items[at], one->in_dtype);
+    int part = args ? find_part(stack, args->x) : -1;
+    return part >= 0 && at < stack->parts[part].at && args->batch * args->seq == one->layout.m &&
+           args->row == stack->parts[part].gemm->layout.k;
+}
+
 /* Gradients of weights, of one or several at once: x^T dy; perhaps with a bias's. */
 static bool is_weight_gradient(const Stack *stack, const GemmCommand *g, int64_t *out_apart) {
     const MatmulLayout *l = &g->layout;
@@ -248,14 +258,14 @@ static bool is_finish(const Command *command) {
 /* How many of the graph's uses a command is; -1: it reads or writes what it must not. */
 static int count_uses(const CommandList *list, const Stack *stack, int at) {
     const Command *command = &list->items[at];
-    bool reads = false, part = is_part(stack, at);
+    bool reads = false, part = is_part(stack, at), turns = is_turning(list, stack, at);
     int64_t apart;
     if (command->kind == COMMAND_SEND || command->kind == COMMAND_RECV) return -1;
     for (int k = 0; k < command->n_accesses; k++) {
         const Access *access = &command->accesses[k];
         if (!access_overlaps(access, &stack->memory)) continue;
         /* Sums on the way are stored no more. */
-        if (access->write && !(part && at != stack->last)) return -1;
+        if (access->write && !turns && !(part && at != stack->last)) return -1;
         reads |= !access->write;
     }
     if (!reads) return 0;
@@ -264,6 +274,7 @@ static int count_uses(const CommandList *list, const Stack *stack, int at) {
         command->stream != list->items[stack->last].stream) {
         return -1;
     }
+    if (turns) return 1;
     if (command->kind == COMMAND_GEMM && is_weight_gradient(stack, &command->gemm, &apart))
         return (int)command->gemm.layout.batch + (command->gemm.bias_grad != NULL);
     if (is_column_sum(stack, command, &apart)) return (int)command->launch.grid.z;
@@ -280,6 +291,8 @@ static int find_last_reader(const CommandList *list, const int *uses, const Stac
         int n = count_uses(list, stack, i);
         if (n < 0) return -1;
         left -= n;
+        /* What reads what it makes reads the same memory. */
+        if (is_turning(list, stack, i)) left += uses[list->items[i].info.node->id * MAX_OUTPUTS];
         /* A sum ends with its second launch. */
         if (left == 0 && i >= stack->last &&
             !(i + 1 < list->count && is_finish(&list->items[i + 1]) &&
@@ -381,10 +394,10 @@ static void lay_out_maker(const Stack *stack, Command *command, Arena *arena) {
     command->launch.args = args;
 }
 
-static const char *part_place(const Stack *stack, const void *at) {
+static void *part_place(const Stack *stack, const void *at) {
     const Part *part = &stack->parts[find_part(stack, at)];
     const GemmCommand *first = stack->parts[0].gemm;
-    return (const char *)first->a + part->column * dtype_bytes(first->in_dtype);
+    return (char *)first->a + part->column * dtype_bytes(first->in_dtype);
 }
 
 static void lay_out_reader(const Stack *stack, Command *command, Arena *arena) {
@@ -405,49 +418,60 @@ static void lay_out_reader(const Stack *stack, Command *command, Arena *arena) {
     }
 }
 
-/* The copies of the weights into rows of all three: one launch where they are alike and equally far
- * apart. Returns how many. */
+static int64_t weights_apart(const Part *part) {
+    return (const char *)part[1].gemm->b - (const char *)part[0].gemm->b;
+}
+
+/* How many parts from `first` on have weights that are alike and equally far apart. */
+static int count_regular(const Stack *stack, int first) {
+    const Part *parts = stack->parts;
+    int end = first + 1;
+    while (end < N_STACKED && parts[end].gemm->layout.k == parts[first].gemm->layout.k &&
+           weights_apart(&parts[end - 1]) == weights_apart(&parts[first])) {
+        end++;
+    }
+    return end - first;
+}
+
+/* The weights of parts [first, first + n), which are regular, into rows of all three. */
+static bool copy_regular(const Stack *stack, int first, int n, StackRoom room, Arena *arena,
+                         Command *out) {
+    const Part *part = &stack->parts[first];
+    const GemmCommand *g = part->gemm;
+    int64_t size = dtype_bytes(g->in_dtype), width = g->layout.k * size;
+    MoveRows rows = {.in = g->b,
+                     .out = (char *)room.at + part->column * size,
+                     .n_parts = n,
+                     .n_rows = g->layout.n,
+                     .width = width,
+                     .limit = n * width,
+                     .in_part = n > 1 ? weights_apart(part) : 0,
+                     .in_row = width,
+                     .out_part = width,
+                     .out_row = stack->row * size};
+    Access *accesses = ARENA_ARRAY(arena, Access, n + 1);
+    for (int k = 0; k < n; k++) {
+        const GemmCommand *of = part[k].gemm;
+        accesses[k] = gemm_range(of->b, of->layout.k, of->layout.n, of->in_dtype, false);
+    }
+    accesses[n] = gemm_range(room.at, g->layout.n, stack->row, g->in_dtype, true);
+    out->accesses = accesses;
+    out->n_accesses = n + 1;
+    return move_rows_launch(&rows, arena, &out->launch);
+}
+
+/* Returns how many launches it takes; 0: they cannot be copied. */
 static int copy_weights(const Stack *stack, StackRoom room, const Command *product, Arena *arena,
                         Command out[N_STACKED]) {
-    const Part *parts = stack->parts;
-    int64_t size = dtype_bytes(parts[0].gemm->in_dtype);
-    int64_t apart = (const char *)parts[1].gemm->b - (const char *)parts[0].gemm->b;
-    bool alike = true;
     CommandInfo info = product->info;
+    int count = 0;
     info.node = NULL; /* it takes no part of the product's time */
-    for (int i = 1; i < N_STACKED; i++) {
-        alike &= parts[i].gemm->layout.k == parts[0].gemm->layout.k &&
-                 (const char *)parts[i].gemm->b - (const char *)parts[i - 1].gemm->b == apart;
+    for (int i = 0, n; i < N_STACKED; i += n) {
+        n = count_regular(stack, i);
+        out[count] = (Command){.kind = COMMAND_LAUNCH, .stream = product->stream, .info = info};
+        if (!copy_regular(stack, i, n, room, arena, &out[count++])) return 0;
     }
-    int n = alike ? 1 : N_STACKED;
-    for (int i = 0; i < n; i++) {
-        const GemmCommand *g = parts[i].gemm;
-        int64_t width = g->layout.k * size;
-        MoveRows rows = {.in = g->b,
-                         .out = (char *)room.at + parts[i].column * size,
-                         .n_parts = alike ? N_STACKED : 1,
-                         .n_rows = g->layout.n,
-                         .width = width,
-                         .limit = alike ? N_STACKED * width : width,
-                         .in_part = apart,
-                         .in_row = width,
-                         .out_part = width,
-                         .out_row = stack->row * size};
-        Access *accesses = ARENA_ARRAY(arena, Access, N_STACKED + 1);
-        int count = 0;
-        for (int k = i; k < (alike ? N_STACKED : i + 1); k++) {
-            const GemmCommand *of = parts[k].gemm;
-            accesses[count++] = gemm_range(of->b, of->layout.k, of->layout.n, of->in_dtype, false);
-        }
-        accesses[count++] = gemm_range(room.at, g->layout.n, stack->row, g->in_dtype, true);
-        out[i] = (Command){.kind = COMMAND_LAUNCH,
-                           .stream = product->stream,
-                           .info = info,
-                           .n_accesses = count,
-                           .accesses = accesses};
-        if (!move_rows_launch(&rows, arena, &out[i].launch)) return 0;
-    }
-    return n;
+    return count;
 }
 
 /* The three in the place of the last. */
@@ -490,18 +514,30 @@ static bool touches(const Stack *stack, const Command *command) {
     return false;
 }
 
-/* Makers and readers, up to the last of these. */
+/* Makers, what turns them, and readers, up to the last of these. */
 static void lay_out_all(CommandList *list, const Stack *stack, int last_reader, Arena *arena) {
+    const DType dtype = stack->parts[0].gemm->in_dtype;
     Widened last = {0};
+    Command *turned = NULL; /* right before the command */
     for (int i = stack->first; i <= last_reader; i++) {
         Command *command = &list->items[i];
+        bool turns = i >= stack->end && is_turning(list, stack, i);
+        if (!turns) turned = NULL;
         if (is_part(stack, i) || !touches(stack, command)) continue;
         if (i < stack->end) {
             lay_out_maker(stack, command, arena);
+        } else if (turns) {
+            const RotaryArgs *args = command->launch.args;
+            cuda_lay_out_rotary(command, part_place(stack, args->x), stack->row, arena);
         } else {
             lay_out_reader(stack, command, arena);
         }
         widen_accesses(stack, command, &last, arena);
+        if (turned && cuda_join_rotaries(turned, command, dtype, arena)) {
+            command->kind = COMMAND_GONE;
+        } else if (turns) {
+            turned = command;
+        }
     }
 }
 

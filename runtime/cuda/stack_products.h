@@ -2,16 +2,18 @@
  * below the other, summed in f32, in the place of three that each add to what the last has rounded
  * and stored, over a third as many numbers.
  *
- * A plan lays out dq, dk and dv one behind the other, as it does what is made and dies together.
- * Here their rows go side by side into the same bytes: what makes them (the gradient of attention,
- * cuDNN's or own) leaves a row of all three from a position to the next, and what else reads them,
- * gradients of weights and of biases, follows. The weights are copied into a piece of the workspace
+ * A plan lays out dq, dk and dv one behind the other (join_gradients in plan_memory.c). Here their
+ * rows go side by side into the same bytes: what makes them (the gradient of attention, cuDNN's or
+ * own) leaves a row of all three from a position to the next, and what else reads them, gradients
+ * of weights and of biases, follows. So does what turns some of them in their places, rotary, by
+ * one launch for neighbours (stack_rotary.h). The weights are copied into a piece of the workspace
  * before each such product (program_workspace): some megabytes, next to the reads and writes of
  * activations that it saves.
  *
  * Left as they are: products of fewer rows than that is worth, whose operands lie otherwise, that
  * are anything but added up, or that a library could not leave so; gradients that are read by what
- * has no way to follow, in another task, or whose memory is used again before all have read it.
+ * has no way to follow, in another task, that are turned after their product has read them, or
+ * whose memory is used again before all have read it.
  * Sums differ in their rounding from three products' (they are better), but do not depend on the
  * layout more than those.
  *

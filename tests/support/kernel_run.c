@@ -92,10 +92,23 @@ static void *new_buffer(int64_t bytes) {
     return buffer;
 }
 
+/* Is the node the last to read its first operand? */
+static bool is_last_reader(const Graph *graph, const Node *node) {
+    for (int n = node->id + 1; n < graph->n_nodes; n++) {
+        const Node *other = graph->nodes[n];
+        for (int i = 0; i < other->n_inputs; i++) {
+            if (value_equal(other->inputs[i], node->inputs[0])) return false;
+        }
+    }
+    return true;
+}
+
 /* The operand whose memory output `o` takes, or -1. */
 static int shared_operand(const KernelRun *run, const Node *node, int o) {
     int alias = op_alias(node, o), i = run->in_place + o;
     if (alias >= 0) return alias;
+    if (run->together && node->op == OP_ROTARY && is_last_reader(run->reference->graph, node))
+        return 0;
     if (run->in_place < 0 || i >= node->n_inputs || !op_may_reuse(node, i)) return -1;
     bool same =
         type_equal(value_type(node->inputs[i]), &node->types[o]) &&

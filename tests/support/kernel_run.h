@@ -32,7 +32,8 @@ typedef struct KernelRun {
     KernelRank ranks[KERNEL_MAX_RANKS];
     int in_place;      /* output 0 of elementwise nodes lies in this operand where it may, the
                         * next in the next; -1: nowhere */
-    bool together;     /* attention's gradients lie one behind the other, dv first */
+    bool together;     /* attention's gradients lie one behind the other, dv first, and are turned
+                        * there by rotary ops that read them last */
     bool *overwritten; /* values that lie in an operand which they replaced */
 } KernelRun;
 

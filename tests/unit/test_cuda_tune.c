@@ -196,10 +196,14 @@ static void test_clocks(void) {
     check_end();
 }
 
-static int count_matmuls(const Plan *plan, int program) {
+/* Those of the gradients of q, k and v are one (stack_products.h). */
+static int count_products(const Plan *plan, int program) {
     const Graph *graph = plan->programs[program].graph;
     int n = 0;
-    for (int i = 0; i < graph->n_nodes; i++) n += graph->nodes[i]->op == OP_MATMUL;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        n += graph->nodes[i]->op == OP_MATMUL;
+        if (program_stacked_bytes(graph, graph->nodes[i]) > 0) n -= 2;
+    }
     return n;
 }
 
@@ -250,7 +254,7 @@ static void test_products(void) {
         CHECK(good, "%s", diag_text(run.diag));
         int64_t counted = 0, most = 0, all = 0;
         for (int p = 0; good && p < run.plan->n_programs; p++) {
-            int64_t n = (int64_t)count_matmuls(run.plan, p) * run.plan->n_micro;
+            int64_t n = (int64_t)count_products(run.plan, p) * run.plan->n_micro;
             if (n > most) most = n;
             all += n;
         }
