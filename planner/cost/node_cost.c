@@ -3,6 +3,7 @@
 #include "ir/expr.h"
 #include "ir/op.h"
 #include "ir/ops/loss.h"
+#include "ir/ops/rotary.h"
 #include "planner/cost/device_time.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) 
 }
 
 /* Products of one left operand that run at once: alike, too small to fill a device. That they lie
- * equally far apart is assumed; with t one in three gradients of weights does not. */
+ * equally far apart is assumed. */
 static bool can_batch(const NodePricer *x, const Node *a, const Node *b) {
     MatmulLayout p, q;
     if (a->op != OP_MATMUL || a->phase != b->phase || a->block != b->block) return false;
@@ -44,8 +45,9 @@ static bool can_join(const NodePricer *x, const Node *a, const Node *b) {
     return p.k == q.k && (left || right);
 }
 
-/* Products of what the gradient of attention makes, added up as one (runtime/cuda: products that
- * are added up). That memory lies so is assumed, which with ZeRO from 2 on it mostly does not. */
+/* Products of what the gradient of attention makes, turned by rotary or not, added up as one
+ * (runtime/cuda: products that are added up). That memory lies so is assumed, which with ZeRO from
+ * 2 on it mostly does not. */
 static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
     MatmulLayout p, q;
     const ClusterSoftware *software = &x->cluster->software;
@@ -53,9 +55,9 @@ static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
         !software->batches_products || !software->folds_epilogues) {
         return false;
     }
-    const Node *maker = a->inputs[0].node;
-    if (maker->op != OP_ATTENTION_GRAD || b->inputs[0].node != maker || maker->phase != a->phase ||
-        a->inputs[0].output == b->inputs[0].output) {
+    const Value one = rotary_source(a->inputs[0]), other = rotary_source(b->inputs[0]);
+    if (one.node->op != OP_ATTENTION_GRAD || other.node != one.node ||
+        one.node->phase != a->phase || one.output == other.output) {
         return false;
     }
     return layout_of(x, a, &p) && layout_of(x, b, &q) && p.batch == 1 && q.batch == 1 &&
@@ -65,14 +67,15 @@ static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
 /* Is all that reads the gradients of the same phase, are all three multiplied and added up, and is
  * it worth it? */
 static bool is_stacked(const NodePricer *x, const Node *product) {
-    const Node *maker = product->inputs[0].node;
+    const Node *maker = rotary_source(product->inputs[0]).node;
     MatmulLayout own, all = {0};
     int n_products = 0;
     for (int n = maker->id + 1; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
-            if (node->inputs[i].node != maker) continue;
+            if (rotary_source(node->inputs[i]).node != maker) continue;
             if (node->phase != maker->phase) return false;
+            if (node->op == OP_ROTARY) continue;
             if (i > 0 || (node != product && !can_stack(x, product, node))) continue;
             layout_of(x, node, &own);
             all.m = own.m;

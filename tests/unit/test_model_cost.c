@@ -319,7 +319,8 @@ static void test_padded_shares(void) {
 }
 
 /* A block's phases with t, where software batches products and where it does not. */
-static bool block_costs(int t, bool batches, bool folds, const char *model_size, SegmentCost *out) {
+static bool block_costs(const char *path, int t, bool batches, bool folds, const char *model_size,
+                        SegmentCost *out) {
     Cluster cluster = CLUSTER;
     cluster.software.batches_products = batches;
     cluster.software.folds_epilogues = folds;
@@ -327,7 +328,7 @@ static bool block_costs(int t, bool batches, bool folds, const char *model_size,
     Diag *diag = diag_create();
     ModelSetting settings[] = {
         {"layers", "1"}, {"model", model_size}, {"heads", "64"}, {"seq", "1024"}, {"vocab", "512"}};
-    Model *model = model_load(arena, "models/gpt.lua", settings, 5, 1, diag);
+    Model *model = model_load(arena, path, settings, 5, 1, diag);
     PlanRequest request;
     if (model) request = request_of(model, 1, 1, false, DTYPE_BF16);
     ModelCosts *costs = model ? model_costs_create(arena, &request, &cluster, diag) : NULL;
@@ -351,8 +352,10 @@ static void test_batched_products(void) {
     check_begin("alike products of one operand run at once");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         SegmentCost apart, together;
-        if (!block_costs(CASES[i].t, false, false, CASES[i].model, &apart)) continue;
-        if (!block_costs(CASES[i].t, true, false, CASES[i].model, &together)) continue;
+        if (!block_costs("models/gpt.lua", CASES[i].t, false, false, CASES[i].model, &apart))
+            continue;
+        if (!block_costs("models/gpt.lua", CASES[i].t, true, false, CASES[i].model, &together))
+            continue;
         const PhaseCost *from[2] = {&apart.forward, &apart.backward};
         const PhaseCost *to[2] = {&together.forward, &together.backward};
         for (int phase = 0; phase < 2; phase++) {
@@ -367,18 +370,24 @@ static void test_batched_products(void) {
 }
 
 /* Where sums are part of products, the gradient through q, k and v is one product and a copy of
- * weights, unless these are more than what is saved. */
+ * weights, unless these are more than what is saved; behind rotary, too. */
 static void test_stacked_products(void) {
     static const struct {
+        const char *path;
         int t;
         const char *model;
         int less; /* operations backward, with those of gradients of weights */
-    } CASES[] = {{1, "1536", 3}, {2, "1536", 3}, {1, "4096", 3}, {1, "8192", 0}};
+    } CASES[] = {{"models/gpt.lua", 1, "1536", 3},
+                 {"models/gpt.lua", 2, "1536", 3},
+                 {"models/gpt.lua", 1, "4096", 3},
+                 {"models/gpt.lua", 1, "8192", 0},
+                 {"models/llama.lua", 1, "1536", 3}};
     check_begin("products that are added up run as one");
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         SegmentCost apart, together;
-        if (!block_costs(CASES[i].t, false, true, CASES[i].model, &apart)) continue;
-        if (!block_costs(CASES[i].t, true, true, CASES[i].model, &together)) continue;
+        if (!block_costs(CASES[i].path, CASES[i].t, false, true, CASES[i].model, &apart)) continue;
+        if (!block_costs(CASES[i].path, CASES[i].t, true, true, CASES[i].model, &together))
+            continue;
         const PhaseCost *from = &apart.backward, *to = &together.backward;
         CHECK(from->n_ops - to->n_ops == CASES[i].less && from->flops == to->flops,
               "case %zu: %d operations, apart %d", i, to->n_ops, from->n_ops);
