@@ -248,16 +248,18 @@ bool cuda_bind_documents(Binding *b) {
 
 bool cuda_rotary_launch(const RotaryArgs *args, DType dtype, LaunchCommand *out) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(rotary);
-    enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192 };
+    enum { ENOUGH_BLOCKS = 2048, MOST_HEAD = 8192, MOST = 256 };
     const int64_t pack = 16 / dtype_bytes(dtype), half = args->turned / 2;
     const int64_t pairs = args->inner * args->head / 2;
     /* Places differ from sequence to sequence. */
     int64_t shares = args->places ? args->batch : divide_up(ENOUGH_BLOCKS, args->seq);
     bool vectors = half % pack == 0 && args->head % pack == 0;
+    /* As many threads as have as much to do each. */
+    int64_t items = vectors ? divide_up(pairs, pack) : pairs, rounds = divide_up(items, MOST);
     if (args->head > MOST_HEAD || pairs > INT32_MAX) return false;
     *out = (LaunchCommand){.kernel = kernel_for_dtype(&KERNELS_OF, dtype),
                            .grid = grid_of(args->seq, shares < args->batch ? shares : args->batch),
-                           .threads = threads_for(vectors ? divide_up(pairs, pack) : pairs, 256),
+                           .threads = threads_for(rounds ? divide_up(items, rounds) : 1, MOST),
                            .shared_bytes = (int)(half * (int64_t)sizeof(float[2])),
                            .args = args,
                            .args_bytes = sizeof(*args)};
