@@ -428,9 +428,11 @@ static void test_wgmma(void) {
 #define PUT        "st.shared.f32 [%r8], %f1;\n"
 #define FIRST_ONLY "setp.ne.u32 %p1, %r1, 0; @%p1 bra $L1;\n"
 #define COPY_BULK  "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r7], 128;\n"
-#define ADD_BULK   "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd1], [%r7], 128;\n"
-#define WAIT_BULK  "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
-#define END        "$L1: mov.u32 %r3, 0;\n"
+#define ADD_BULK                                                                                   \
+    "cp.reduce.async.bulk.global.shared::cta"                                                      \
+    ".bulk_group.add.f32 [%rd1], [%r7], 128;\n"
+#define WAIT_BULK "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n"
+#define END       "$L1: mov.u32 %r3, 0;\n"
 
 typedef struct BulkCase {
     const char *name, *body, *expected;
