@@ -133,9 +133,9 @@ static int64_t count_values(const AttentionShape *shape) {
 /* Perilune's gradient in one pass, as runtime/cuda/bind_attention.c has it. */
 static bool goes_in_one_pass(const AttentionShape *shape) {
     enum { SHORT_HEAD = 32, LONGEST_HEAD = 128 };
-    return shape->causal && !shape->window && count_keys(shape) == shape->seq &&
-           shape->head > SHORT_HEAD && shape->head <= LONGEST_HEAD &&
-           count_values(shape) == shape->head;
+    return shape->causal && !shape->window && !shape->documents && !shape->capped &&
+           count_keys(shape) == shape->seq && shape->head > SHORT_HEAD &&
+           shape->head <= LONGEST_HEAD && count_values(shape) == shape->head;
 }
 
 /* What attention reaches of the device's peak; *out_products: backward, and how many it makes. */
@@ -147,7 +147,8 @@ static double attention_fraction(const Cluster *cluster, const AttentionShape *s
         backward ? device->own_attention_backward_fraction : device->own_attention_fraction;
     double others = backward ? device->attention_backward_fraction : device->attention_fraction;
     *out_products = software->attention_backward_products;
-    if (software->own_attention && own > 0 && (!backward || goes_in_one_pass(shape))) {
+    bool low = shape->bytes_per_element == 2;
+    if (software->own_attention && own > 0 && low && (!backward || goes_in_one_pass(shape))) {
         *out_products = 5;
         return own;
     }

@@ -323,7 +323,9 @@ static AttentionShape attention_shape(const Node *node, const Cluster *cluster, 
                             .dropout = cluster && cluster->software.attention_dropout,
                             .bytes_per_element = dtype_bytes(q.dtype),
                             .keys = local_type(node->inputs[1], mesh).dims[1],
-                            .values = value_type(node->inputs[2])->dims[3]};
+                            .values = value_type(node->inputs[2])->dims[3],
+                            .documents = attention_documents(node) >= 0,
+                            .capped = node_attr(node, ATTR_softcap) != NULL};
 }
 
 double attention_score_elements(const Node *node, const Mesh *mesh) {

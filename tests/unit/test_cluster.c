@@ -334,7 +334,13 @@ static void check_measured_attention(Arena *arena, const char *software, Diag *d
     bool good = profile && cluster && cluster_apply_profile(cluster, profile, diag);
     CHECK(good, "%s", diag_text(diag));
     if (!good) return;
-    const AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0};
+    const AttentionShape shape = {.batch = 4,
+                                  .heads = 16,
+                                  .kv_heads = 16,
+                                  .seq = 2048,
+                                  .head = 128,
+                                  .causal = true,
+                                  .bytes_per_element = 2};
     double kernel_us = cluster->device.kernel_us;
     int n_ops;
     double forward = device_attention_us(cluster, MATH_BF16, &shape, false, &n_ops) - kernel_us;

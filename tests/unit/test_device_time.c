@@ -129,9 +129,12 @@ static void test_own_attention(void) {
         {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0}, false},
         {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0}, false},
         {"other values", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64}, false},
+        {"documents", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, true, false}, false},
+        {"a soft cap", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, true}, false},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const AttentionShape *shape = &CASES[i].shape;
+        AttentionShape wide = *shape;
         Cluster others = a100(), own = others;
         int n;
         check_begin(CASES[i].name);
@@ -145,6 +148,10 @@ static void test_own_attention(void) {
         }
         own.device.own_attention_fraction = 0.75;
         own.device.own_attention_backward_fraction = 0.25;
+        wide.bytes_per_element = 4;
+        CHECK(device_attention_us(&own, MATH_F32, &wide, true, &n) ==
+                  device_attention_us(&others, MATH_F32, &wide, true, &n),
+              "in f32, too");
         double theirs = device_attention_us(&others, MATH_BF16, shape, false, &n) - 3.3;
         double ours = device_attention_us(&own, MATH_BF16, shape, false, &n) - 3.3;
         CHECK(fabs(ours * 0.75 - theirs * 0.6) < 1e-6 * ours, "forward %.2f, others' %.2f", ours,
