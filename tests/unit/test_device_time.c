@@ -121,14 +121,20 @@ static void test_own_attention(void) {
         AttentionShape shape;
         bool once;
     } CASES[] = {
-        {"causal, heads of 128", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0}, true},
-        {"heads of 64 in groups", {4, 16, 4, 2048, 64, 0, true, false, 2, 0, 0}, true},
-        {"a window", {4, 16, 16, 2048, 128, 512, true, false, 2, 0, 0}, false},
-        {"both ways", {4, 16, 16, 2048, 128, 0, false, false, 2, 0, 0}, false},
-        {"a part of the queries", {4, 16, 16, 1024, 128, 0, true, false, 2, 2048, 0}, false},
-        {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0}, false},
-        {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0}, false},
-        {"other values", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64}, false},
+        {"causal, heads of 128",
+         {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false},
+         true},
+        {"heads of 64 in groups",
+         {4, 16, 4, 2048, 64, 0, true, false, 2, 0, 0, false, false},
+         true},
+        {"a window", {4, 16, 16, 2048, 128, 512, true, false, 2, 0, 0, false, false}, false},
+        {"both ways", {4, 16, 16, 2048, 128, 0, false, false, 2, 0, 0, false, false}, false},
+        {"a part of the queries",
+         {4, 16, 16, 1024, 128, 0, true, false, 2, 2048, 0, false, false},
+         false},
+        {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0, false, false}, false},
+        {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0, false, false}, false},
+        {"other values", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64, false, false}, false},
         {"documents", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, true, false}, false},
         {"a soft cap", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, true}, false},
     };
@@ -169,7 +175,7 @@ static void test_own_attention(void) {
 
 static void test_attention(void) {
     Cluster cluster = a100();
-    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0};
+    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false};
     int n_forward = 0, n_backward = 0, n_ops = 0;
     check_begin("attention: blockwise is arithmetic, half of it if causal");
     double us = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
@@ -233,7 +239,7 @@ static void test_attention(void) {
 
     check_begin("attention: few queries leave units idle");
     cluster.software.attention = ATTENTION_BLOCKWISE;
-    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0, 0}, many = few;
+    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0, 0, false, false}, many = few;
     many.batch = 6;
     double alone = device_attention_us(&cluster, MATH_BF16, &few, false, &n_ops);
     double together = device_attention_us(&cluster, MATH_BF16, &many, false, &n_ops);
