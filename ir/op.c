@@ -200,17 +200,18 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TO_BF16:
     case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
+    /* But for their last operand, a copy. */
+    case OP_ADAMW: return input == 2 || input == 3 ? OPERAND_STATE : OPERAND_F32;
+    case OP_LAMB_MOMENTS:
+    case OP_LAMB: return input == 1 || input == 2 ? OPERAND_STATE : OPERAND_F32;
+    case OP_SGD:
+    case OP_LION: return input == 2 ? OPERAND_STATE : OPERAND_F32;
+    case OP_MUON_MOMENTUM: return input == 0 ? OPERAND_STATE : OPERAND_F32;
     case OP_SUMSQ:
     case OP_CLIP_SCALE:
     case OP_LOSS_SCALE:
-    case OP_ADAMW:
-    case OP_SGD:
-    case OP_LION:
     case OP_TALLY:
-    case OP_BALANCE:
-    case OP_LAMB_MOMENTS:
-    case OP_LAMB:
-    case OP_MUON_MOMENTUM: return OPERAND_F32; /* but for their last operand, a copy */
+    case OP_BALANCE: return OPERAND_F32;
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
     }

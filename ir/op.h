@@ -126,6 +126,7 @@ bool op_multiplies(OpKind op);
 typedef enum OperandPrecision {
     OPERAND_FOLLOWS,
     OPERAND_F32,    /* always f32: statistics, gains, gradients of numbers per row, the update's */
+    OPERAND_STATE,  /* an optimizer's: f32 or bf16, as the other states of the op */
     OPERAND_EITHER, /* any, whatever the others are */
     OPERAND_UNREAD  /* only its shape counts */
 } OperandPrecision;

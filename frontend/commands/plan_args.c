@@ -149,9 +149,14 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
         diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
         return false;
     }
-    if (!options->frozen_bits || options->frozen_bits == 4 || options->frozen_bits == 8)
-        return true;
-    diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
+    if (options->frozen_bits && options->frozen_bits != 4 && options->frozen_bits != 8) {
+        diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
+        return false;
+    }
+    const char *state = cli_text(args, OPT_OPTIMIZER_STATE, "f32");
+    options->state_dtype = strcmp(state, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    if (options->state_dtype == DTYPE_BF16 || strcmp(state, "f32") == 0) return true;
+    diag_error(diag, NO_LOC, "--optimizer-state: '%s' is not f32 or bf16", state);
     return false;
 }
 

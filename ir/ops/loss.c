@@ -155,19 +155,32 @@ bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
-/* First `n_like` operands f32 and shaped alike, then scalars, and perhaps, past the `n_always`-th,
- * the parameter's copy in bf16 or f16. Results: `n_results` like the parameter, and the copy. */
+/* The dtype of the operator's states, by its first; f32 where that is none of a state's. */
+static DType state_dtype(const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (op_operand_precision(node->op, i) != OPERAND_STATE) continue;
+        return value_type(node->inputs[i])->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    }
+    return DTYPE_F32;
+}
+
+/* First `n_like` operands f32, or a state's, and shaped alike, then scalars, and perhaps, past the
+ * `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the parameter and its
+ * states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
+    const Type state = type_with_dtype(&param, state_dtype(node));
     bool has_copy = node->n_inputs > n_always;
     DType low = has_copy ? value_type(node->inputs[n_always])->dtype : DTYPE_BF16;
     const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
     node->n_outputs = n_results + has_copy;
-    for (int i = 0; i < n_results; i++) node->types[i] = param;
+    for (int i = 0; i < n_results; i++) node->types[i] = i ? state : param;
     if (has_copy) node->types[n_results] = copy;
     for (int i = 0; i < node->n_inputs; i++) {
-        const Type *want = i == n_always ? &copy : i < n_like ? &param : &scalar;
+        bool is_state = op_operand_precision(node->op, i) == OPERAND_STATE;
+        const Type *like = is_state ? &state : &param;
+        const Type *want = i == n_always ? &copy : i < n_like ? like : &scalar;
         const Type *have = value_type(node->inputs[i]);
         bool any = op_operand_precision(node->op, i) == OPERAND_EITHER; /* looked at before */
         if (any || type_equal(have, want)) continue;
@@ -202,14 +215,18 @@ bool infer_lamb_moments(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
+    const Type state = type_with_dtype(&param, state_dtype(node));
     for (int i = 0; i < node->n_inputs; i++) {
-        bool number = i == 3 || i == 4;
-        if (type_equal(value_type(node->inputs[i]), number ? &scalar : &param)) continue;
+        bool number = i == 3 || i == 4, is_state = i == 1 || i == 2;
+        const Type *want = number ? &scalar : is_state ? &state : &param;
+        if (type_equal(value_type(node->inputs[i]), want)) continue;
         diag_error(diag, node->loc, "lamb_moments: operand %d must be %s", i + 1,
-                   number ? "a single f32" : "f32 of the parameter's shape");
+                   number     ? "a single f32"
+                   : is_state ? "f32 or bf16, as the other state, of the parameter's shape"
+                              : "f32 of the parameter's shape");
         return false;
     }
-    node->types[0] = node->types[1] = param;
+    node->types[0] = node->types[1] = state;
     node->types[2] = node->types[3] = scalar;
     return true;
 }
@@ -227,12 +244,16 @@ bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     const Type scalar = {.dtype = DTYPE_F32};
     const Type *m = value_type(node->inputs[0]), *g = value_type(node->inputs[2]);
-    node->types[0] = node->types[1] = *m;
-    if (m->dtype == DTYPE_F32 && type_equal(m, g) &&
+    const Type want = type_with_dtype(m, DTYPE_F32);
+    node->types[0] = *m;
+    node->types[1] = want;
+    if (m->dtype == state_dtype(node) && type_equal(g, &want) &&
         type_equal(value_type(node->inputs[1]), &scalar)) {
         return true;
     }
-    diag_error(diag, node->loc, "muon_momentum: takes f32 of one shape and, between, a single f32");
+    diag_error(diag, node->loc,
+               "muon_momentum: takes a state in f32 or bf16, a single f32, and f32 of the state's "
+               "shape");
     return false;
 }
 

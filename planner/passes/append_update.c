@@ -148,7 +148,9 @@ static bool append_clipping(Update *u) {
 /* The parameter's state, called kind/NAME; NO_VALUE: reported. */
 static Value add_state(Update *u, const Node *param, const char *kind) {
     const char *name = node_string(param, ATTR_name);
-    Node *node = leaf(u, OP_STATE, param, arena_printf(u->ctx->arena, "%s/%s", kind, name), name);
+    Node like = *param;
+    like.types[0].dtype = u->ctx->options.state_dtype;
+    Node *node = leaf(u, OP_STATE, &like, arena_printf(u->ctx->arena, "%s/%s", kind, name), name);
     return node ? node_value(node, 0) : NO_VALUE;
 }
 

@@ -86,11 +86,13 @@ static Leaf *find_param(Names *names, const char *name, int stage) {
     return bsearch(&key, names->leaves, (size_t)names->count, sizeof(key), by_name);
 }
 
-/* Of the parameter's shape and f32, or its copy in 16 bits; verify_update.c says how they may lie.
- */
+/* Of the parameter's shape and f32, its copy in 16 bits, or a state in bf16; verify_update.c says
+ * how they may lie. */
 static bool looks_like(const Node *param, const Node *leaf) {
+    const DType dtype = leaf->types[0].dtype;
     if (!type_same_shape(&param->types[0], &leaf->types[0])) return false;
-    return node_is_copy(leaf) || leaf->types[0].dtype == DTYPE_F32;
+    if (leaf->op == OP_STATE && dtype == DTYPE_BF16) return true;
+    return node_is_copy(leaf) || dtype == DTYPE_F32;
 }
 
 /* Accumulators and optimizer states belong to a parameter of their stage, and look like it. */

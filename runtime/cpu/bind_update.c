@@ -8,10 +8,11 @@
 
 typedef struct UpdateArgs {
     int64_t n;
-    const float *in[8];
+    const float *in[8]; /* f32, but for states */
     float *out[4];
-    uint16_t *copy;   /* of the parameter, in 16 bits, or NULL */
-    DType copy_dtype; /* f32: there is none */
+    uint16_t *copy;    /* of the parameter, in 16 bits, or NULL */
+    DType copy_dtype;  /* f32: there is none */
+    DType state_dtype; /* f32 or bf16 */
     float max_norm;
     int64_t interval;
     AdamwConfig adamw;
@@ -25,9 +26,15 @@ typedef struct UpdateArgs {
 static UpdateArgs *new_args(Binding *b) {
     UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
     args->n = type_elements(&b->in_local[0]);
-    for (int i = 0; i < b->node->n_inputs && i < 8; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_inputs && i < 8; i++) {
+        args->in[i] = b->in[i];
+        if (op_operand_precision(b->node->op, i) != OPERAND_STATE) continue;
+        args->state_dtype = b->in_local[i].dtype;
+    }
     for (int i = 0; i < b->node->n_outputs; i++) {
-        if (dtype_is_low(b->out_local[i].dtype)) {
+        int from = op_alias(b->node, i);
+        bool state = from >= 0 && op_operand_precision(b->node->op, from) == OPERAND_STATE;
+        if (dtype_is_low(b->out_local[i].dtype) && !state) {
             args->copy = b->out[i];
             args->copy_dtype = b->out_local[i].dtype;
         } else {
@@ -96,7 +103,8 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
                                 .eps = node_float(b->node, ATTR_eps, 0),
                                 .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                                 .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
-                                .copy_dtype = args->copy_dtype};
+                                .copy_dtype = args->copy_dtype,
+                                .state_dtype = args->state_dtype};
     *out = (CpuCall){run_adamw, args};
     return true;
 }
@@ -112,7 +120,8 @@ bool cpu_bind_sgd(Binding *b, CpuCall *out) {
     args->sgd = (SgdConfig){.momentum = node_float(b->node, ATTR_momentum, 0),
                             .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                             .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
-                            .copy_dtype = args->copy_dtype};
+                            .copy_dtype = args->copy_dtype,
+                            .state_dtype = args->state_dtype};
     *out = (CpuCall){run_sgd, args};
     return true;
 }
@@ -129,19 +138,21 @@ bool cpu_bind_lion(Binding *b, CpuCall *out) {
                               .beta2 = node_float(b->node, ATTR_beta2, 0),
                               .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                               .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
-                              .copy_dtype = args->copy_dtype};
+                              .copy_dtype = args->copy_dtype,
+                              .state_dtype = args->state_dtype};
     *out = (CpuCall){run_lion, args};
     return true;
 }
 
-static LambConfig lamb_config(const Binding *b, DType copy_dtype) {
+static LambConfig lamb_config(const Binding *b, const UpdateArgs *args) {
     return (LambConfig){.beta1 = node_float(b->node, ATTR_beta1, 0),
                         .beta2 = node_float(b->node, ATTR_beta2, 0),
                         .eps = node_float(b->node, ATTR_eps, 0),
                         .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                         .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                         .trust_max = node_float(b->node, ATTR_trust_max, 0),
-                        .copy_dtype = copy_dtype};
+                        .copy_dtype = args->copy_dtype,
+                        .state_dtype = args->state_dtype};
 }
 
 static bool run_lamb_moments(const void *args) {
@@ -153,7 +164,7 @@ static bool run_lamb_moments(const void *args) {
 
 bool cpu_bind_lamb_moments(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
-    args->lamb = lamb_config(b, DTYPE_F32);
+    args->lamb = lamb_config(b, args);
     *out = (CpuCall){run_lamb_moments, args};
     return true;
 }
@@ -167,14 +178,15 @@ static bool run_lamb(const void *args) {
 
 bool cpu_bind_lamb(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
-    args->lamb = lamb_config(b, args->copy_dtype);
+    args->lamb = lamb_config(b, args);
     *out = (CpuCall){run_lamb, args};
     return true;
 }
 
 static bool run_muon_momentum(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_muon_momentum(a->momentum, a->n, a->in[1], a->in[2], a->out[0], a->out[1]);
+    optimizer_muon_momentum(a->momentum, a->state_dtype, a->n, a->in[1], a->in[2], a->out[0],
+                            a->out[1]);
     return true;
 }
 

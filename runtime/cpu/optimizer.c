@@ -5,6 +5,35 @@
 #include <math.h>
 
 #define CHUNK 8192 /* elements a thread updates at a time */
+#define TILE  1024 /* and of those that are widened first */
+
+uint32_t optimizer_threshold(float step) {
+    uint32_t x = (uint32_t)(int64_t)step; /* Murmur3's last steps */
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return (x ^ x >> 16) & 0xffff;
+}
+
+static int64_t tile_length(DType state) {
+    return dtype_is_low(state) ? TILE : CHUNK;
+}
+
+/* Elements of a state from the first-th on, as f32: where they are, or in `tile`. */
+static float *open_state(void *state, DType dtype, int64_t first, int64_t n, float *tile) {
+    if (!dtype_is_low(dtype)) return (float *)state + first;
+    vec_bf16_load((const uint16_t *)state + first, tile, n);
+    return tile;
+}
+
+/* Keeps what open_state gave: second moments, at least 0, as the threshold has it. */
+static void close_moments(void *state, DType dtype, int64_t first, int64_t n, const float *tile,
+                          uint32_t threshold) {
+    if (!dtype_is_low(dtype)) return;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        ((uint16_t *)state + first)[i] = (uint16_t)((vec_bits(tile[i]) + threshold) >> 16);
+    }
+}
 
 void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
                           float *finite_steps, float *updates) {
@@ -20,8 +49,11 @@ void optimizer_loss_scale(int64_t interval, float most, const float *factor, flo
 }
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const float *g, float *p, float *m, float *v,
+                     const float *clip, const float *g, float *p, void *m, void *v,
                      uint16_t *copy) {
+    const DType state = config->state_dtype;
+    const int64_t length = tile_length(state);
+    const uint32_t threshold = optimizer_threshold(*step);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     /* The scalars in f64, as PyTorch has them. */
@@ -34,23 +66,30 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
     const float beta2 = (float)config->beta2;
     const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
 #pragma omp parallel for schedule(static) if (n > CHUNK)
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+    for (int64_t first = 0; first < n; first += length) {
+        const int64_t count = n - first < length ? n - first : length;
+        float tiles[2][TILE];
+        float *ms = open_state(m, state, first, count, tiles[0]);
+        float *vs = open_state(v, state, first, count, tiles[1]);
 #pragma omp simd
-        for (int64_t i = first; i < end; i++) {
-            const float gi = g[i] * factor;
-            const float mi = m[i] + take1 * (gi - m[i]);
-            const float vi = beta2 * v[i] + take2 * gi * gi;
-            m[i] = mi;
-            v[i] = vi;
-            p[i] = p[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
+        for (int64_t i = 0; i < count; i++) {
+            const float gi = g[first + i] * factor;
+            const float mi = ms[i] + take1 * (gi - ms[i]);
+            const float vi = beta2 * vs[i] + take2 * gi * gi;
+            ms[i] = mi;
+            vs[i] = vi;
+            p[first + i] = p[first + i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+        vec_close_tile(m, state, first, count, ms);
+        close_moments(v, state, first, count, vs, threshold);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, float *buf, uint16_t *copy) {
+                   const float *g, float *p, void *buf, uint16_t *copy) {
+    const DType state = config->state_dtype;
+    const int64_t length = tile_length(state);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = (float)((double)*lr * config->lr_scale);
@@ -58,22 +97,25 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
     const float decay = (float)config->weight_decay;
     const bool nesterov = config->nesterov;
 #pragma omp parallel for schedule(static) if (n > CHUNK)
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+    for (int64_t first = 0; first < n; first += length) {
+        const int64_t count = n - first < length ? n - first : length, end = first + count;
+        float tile[TILE], *bs;
         if (momentum == 0) {
 #pragma omp simd
             for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
-            if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+            if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
             continue;
         }
+        bs = open_state(buf, state, first, count, tile);
 #pragma omp simd
         for (int64_t i = first; i < end; i++) {
             const float gi = g[i] * factor + decay * p[i];
-            const float bi = momentum * buf[i] + gi;
-            buf[i] = bi;
+            const float bi = momentum * bs[i - first] + gi;
+            bs[i - first] = bi;
             p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+        vec_close_tile(buf, state, first, count, bs);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }
 
@@ -82,22 +124,26 @@ static float sign_of(float x) {
 }
 
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
-                    const float *g, float *p, float *m, uint16_t *copy) {
+                    const float *g, float *p, void *m, uint16_t *copy) {
+    const DType state = config->state_dtype;
+    const int64_t length = tile_length(state);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const double rate = (double)*lr * config->lr_scale;
     const float keep = (float)(1.0 - rate * config->weight_decay), size = (float)rate;
     const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
 #pragma omp parallel for schedule(static) if (n > CHUNK)
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+    for (int64_t first = 0; first < n; first += length) {
+        const int64_t count = n - first < length ? n - first : length;
+        float tile[TILE], *ms = open_state(m, state, first, count, tile);
 #pragma omp simd
-        for (int64_t i = first; i < end; i++) {
-            const float gi = g[i] * factor, mi = m[i];
-            p[i] = p[i] * keep - size * sign_of(mi + take1 * (gi - mi));
-            m[i] = mi + take2 * (gi - mi);
+        for (int64_t i = 0; i < count; i++) {
+            const float gi = g[first + i] * factor, mi = ms[i];
+            p[first + i] = p[first + i] * keep - size * sign_of(mi + take1 * (gi - mi));
+            ms[i] = mi + take2 * (gi - mi);
         }
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+        vec_close_tile(m, state, first, count, ms);
+        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }
 
@@ -117,37 +163,58 @@ static inline float lamb_direction(const LambFactors *f, float p, float m, float
     return f->size * (m / (sqrtf(v) * f->unscale + f->eps)) + f->decay * p;
 }
 
+/* The moments of up to TILE elements, kept, and the squares of p and r in f64: of r as the moments
+ * are kept. */
+static void lamb_moments_tile(const LambConfig *config, const LambFactors *f, uint32_t threshold,
+                              float factor, int64_t first, int64_t n, const float *g,
+                              const float *p, void *m, void *v, double sums[2]) {
+    const float beta2 = (float)config->beta2;
+    const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
+    const DType state = config->state_dtype;
+    double p2 = 0, r2 = 0;
+    float tiles[2][TILE];
+    float *ms = open_state(m, state, first, n, tiles[0]);
+    float *vs = open_state(v, state, first, n, tiles[1]);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const float gi = g[first + i] * factor;
+        ms[i] = ms[i] + take1 * (gi - ms[i]);
+        vs[i] = beta2 * vs[i] + take2 * gi * gi;
+    }
+    vec_close_tile(m, state, first, n, ms);
+    close_moments(v, state, first, n, vs, threshold);
+    ms = open_state(m, state, first, n, tiles[0]);
+    vs = open_state(v, state, first, n, tiles[1]);
+#pragma omp simd reduction(+ : p2, r2)
+    for (int64_t i = 0; i < n; i++) {
+        const float pi = p[first + i], ri = lamb_direction(f, pi, ms[i], vs[i]);
+        p2 += (double)pi * (double)pi;
+        r2 += (double)ri * (double)ri;
+    }
+    sums[0] += p2;
+    sums[1] += r2;
+}
+
 void optimizer_lamb_moments(const LambConfig *config, int64_t n, const float *step,
-                            const float *clip, const float *g, const float *p, float *m, float *v,
+                            const float *clip, const float *g, const float *p, void *m, void *v,
                             float *p_squared, float *r_squared) {
     enum { MOST_PARTS = 256 }; /* as many as there are chunks: the sums do not know the threads */
     const float factor = *clip;
+    const uint32_t threshold = optimizer_threshold(*step);
     double parts[MOST_PARTS][2] = {{0}}, sums[2] = {0};
     *p_squared = *r_squared = 0;
     if (!isfinite(factor)) return;
     const LambFactors f = lamb_factors(config, (double)*step);
-    const float beta2 = (float)config->beta2;
-    const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
     const int64_t n_chunks = (n + CHUNK - 1) / CHUNK;
     const int64_t n_parts = n_chunks < MOST_PARTS ? n_chunks : MOST_PARTS;
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t part = 0; part < n_parts; part++) {
         const int64_t first = n_chunks * part / n_parts * CHUNK;
         const int64_t last = n_chunks * (part + 1) / n_parts * CHUNK, end = last < n ? last : n;
-        double p2 = 0, r2 = 0;
-#pragma omp simd reduction(+ : p2, r2)
-        for (int64_t i = first; i < end; i++) {
-            const float gi = g[i] * factor;
-            const float mi = m[i] + take1 * (gi - m[i]);
-            const float vi = beta2 * v[i] + take2 * gi * gi;
-            const float ri = lamb_direction(&f, p[i], mi, vi);
-            m[i] = mi;
-            v[i] = vi;
-            p2 += (double)p[i] * (double)p[i];
-            r2 += (double)ri * (double)ri;
+        for (int64_t at = first; at < end; at += TILE) {
+            const int64_t count = end - at < TILE ? end - at : TILE;
+            lamb_moments_tile(config, &f, threshold, factor, at, count, g, p, m, v, parts[part]);
         }
-        parts[part][0] = p2;
-        parts[part][1] = r2;
     }
     for (int64_t part = 0; part < n_parts; part++) {
         for (int k = 0; k < 2; k++) sums[k] += parts[part][k];
@@ -163,33 +230,45 @@ static double lamb_trust(const LambConfig *config, double p_squared, double r_sq
 
 void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const float *step,
                     const float *clip, const float *p_squared, const float *r_squared,
-                    const float *m, const float *v, float *p, uint16_t *copy) {
+                    const void *m, const void *v, float *p, uint16_t *copy) {
+    const DType state = config->state_dtype;
+    const int64_t length = tile_length(state);
     const double trust = lamb_trust(config, (double)*p_squared, (double)*r_squared);
     if (!isfinite(*clip)) return;
     const LambFactors f = lamb_factors(config, (double)*step);
     const float size = (float)((double)*lr * config->lr_scale * trust);
 #pragma omp parallel for schedule(static) if (n > CHUNK)
-    for (int64_t first = 0; first < n; first += CHUNK) {
-        const int64_t end = n - first < CHUNK ? n : first + CHUNK;
+    for (int64_t first = 0; first < n; first += length) {
+        const int64_t count = n - first < length ? n - first : length;
+        float tiles[2][TILE], *ps = p + first;
+        const float *ms = vec_tile(m, state, first, count, tiles[0]);
+        const float *vs = vec_tile(v, state, first, count, tiles[1]);
 #pragma omp simd
-        for (int64_t i = first; i < end; i++) p[i] -= size * lamb_direction(&f, p[i], m[i], v[i]);
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, end - first);
+        for (int64_t i = 0; i < count; i++) ps[i] -= size * lamb_direction(&f, ps[i], ms[i], vs[i]);
+        if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
     }
 }
 
-void optimizer_muon_momentum(double momentum, int64_t n, const float *clip, const float *g,
-                             float *m, float *direction) {
+void optimizer_muon_momentum(double momentum, DType state, int64_t n, const float *clip,
+                             const float *g, void *m, float *direction) {
+    const int64_t length = tile_length(state);
     const float factor = *clip, keep = (float)momentum;
     if (!isfinite(factor)) {
         for (int64_t i = 0; i < n; i++) direction[i] = 0;
         return;
     }
-#pragma omp parallel for simd schedule(static) if (n > CHUNK)
-    for (int64_t i = 0; i < n; i++) {
-        const float gi = g[i] * factor;
-        const float mi = keep * m[i] + gi;
-        m[i] = mi;
-        direction[i] = gi + keep * mi;
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t first = 0; first < n; first += length) {
+        const int64_t count = n - first < length ? n - first : length;
+        float tile[TILE], *ms = open_state(m, state, first, count, tile);
+#pragma omp simd
+        for (int64_t i = 0; i < count; i++) {
+            const float gi = g[first + i] * factor;
+            const float mi = keep * ms[i] + gi;
+            ms[i] = mi;
+            direction[first + i] = gi + keep * mi;
+        }
+        vec_close_tile(m, state, first, count, ms);
     }
 }
 

@@ -61,6 +61,15 @@ static int32_t copy_dtype(const Binding *b, int output) {
     return b->node->n_outputs > output ? (int32_t)b->out_local[output].dtype : 0;
 }
 
+/* Of the optimizer's states, by its first operand that is one. */
+static int32_t state_dtype(const Binding *b) {
+    for (int i = 0; i < b->node->n_inputs; i++) {
+        if (op_operand_precision(b->node->op, i) == OPERAND_STATE)
+            return (int32_t)b->in_local[i].dtype;
+    }
+    return DTYPE_F32;
+}
+
 bool cuda_bind_adamw(Binding *b) {
     AdamwArgs args = {
         .scalars = {.clip = b->in[4],
@@ -70,7 +79,8 @@ bool cuda_bind_adamw(Binding *b) {
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
-                    .copy_dtype = copy_dtype(b, 3)},
+                    .copy_dtype = copy_dtype(b, 3),
+                    .state_dtype = state_dtype(b)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .v = b->out[2],
@@ -89,7 +99,8 @@ bool cuda_bind_sgd(Binding *b) {
                     .lr = b->in[4],
                     .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .momentum = (float)node_float(b->node, ATTR_momentum, 0),
-                    .copy_dtype = copy_dtype(b, 2)},
+                    .copy_dtype = copy_dtype(b, 2),
+                    .state_dtype = state_dtype(b)},
         .tensor = {.p = b->out[0],
                    .buf = b->out[1],
                    .g = b->in[1],
@@ -108,7 +119,8 @@ bool cuda_bind_lion(Binding *b) {
                     .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
-                    .copy_dtype = copy_dtype(b, 2)},
+                    .copy_dtype = copy_dtype(b, 2),
+                    .state_dtype = state_dtype(b)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .g = b->in[1],
@@ -139,7 +151,8 @@ static LambArgs lamb_args(const Binding *b) {
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .trust_max = node_float(b->node, ATTR_trust_max, 0),
-                    .eps = (float)node_float(b->node, ATTR_eps, 0)},
+                    .eps = (float)node_float(b->node, ATTR_eps, 0),
+                    .state_dtype = state_dtype(b)},
         .tensor = {.n = type_elements(&b->in_local[0]),
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };
@@ -190,7 +203,8 @@ bool cuda_bind_muon_momentum(Binding *b) {
                              .g = b->in[2],
                              .clip = b->in[1],
                              .n = type_elements(&b->in_local[0]),
-                             .momentum = (float)node_float(b->node, ATTR_momentum, 0)};
+                             .momentum = (float)node_float(b->node, ATTR_momentum, 0),
+                             .state_dtype = state_dtype(b)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon_momentum, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }

@@ -56,7 +56,7 @@ static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
 
 /* The operand's text without what it says about values. */
 static const char *axes_text(const char *operand) {
-    operand += strspn(operand, " ~");
+    operand += strspn(operand, " ~^");
     return *operand && strchr("+#:%", *operand) ? operand + strcspn(operand, " ") : operand;
 }
 
@@ -226,7 +226,8 @@ Graph *op_case_build(Arena *arena, const OpCase *op_case, DType precision, bool 
         }
         bool tokens = *operands[i] == '#';
         bool is_low = *operands[i] == '~' || (lowered && takes_low(op_case, i));
-        DType dtype = tokens ? DTYPE_I32 : is_low ? low : DTYPE_F32;
+        bool is_state = *operands[i] == '^';
+        DType dtype = tokens ? DTYPE_I32 : is_state ? DTYPE_BF16 : is_low ? low : DTYPE_F32;
         if (*operands[i] == '%') dtype = operands[i][1] == '4' ? DTYPE_NF4 : DTYPE_INT8;
         Type type = read_axes(graph, axes_text(operands[i]), dtype);
         OpKind op = tokens ? OP_INPUT : OP_PARAM;
@@ -276,7 +277,7 @@ static double uniform(uint64_t *state) {
 
 double op_case_draw(const char *operand, uint64_t *state) {
     double u = uniform(state);
-    operand += *operand == '~';
+    operand += *operand == '~' || *operand == '^';
     switch (*operand) {
     case '#': return (double)(int)(u * atoi(operand + 1));
     case ':': return strtod(operand + 1, NULL);

@@ -496,9 +496,25 @@ void reference_loss_scale(const RefCall *call) {
     call->out[2][0] = finite ? updates : call->in[3][0];
 }
 
+/* What, rounded to nearest, an optimizer keeps of a second moment after a step. In bf16 it is
+ * rounded up where its excess over the number below and the step's threshold (Murmur3's finish of
+ * the step, modulo 2^16) make at least the distance of the two together. */
+static double keep_square(DType dtype, double v, double step) {
+    uint64_t x = (uint64_t)step & UINT32_MAX;
+    int exponent;
+    if (!dtype_is_low(dtype) || v == 0 || !isfinite(v)) return v;
+    x = ((x ^ x >> 16) * UINT64_C(0x85ebca6b)) & UINT32_MAX;
+    x = ((x ^ x >> 13) * UINT64_C(0xc2b2ae35)) & UINT32_MAX;
+    x = (x ^ x >> 16) % 65536;
+    frexp(v, &exponent);
+    double shifted = v + ldexp((double)x / 65536 - 0.5, exponent - 8);
+    return fmax(shifted, ldexp(0.5, exponent)); /* below it numbers lie closer together */
+}
+
 /* p, g, m, v, scale, lr, step and perhaps a copy of p; a scale that is not finite changes nothing.
  */
 void reference_adamw(const RefCall *call) {
+    const DType state = value_type(call->node->inputs[3])->dtype;
     const Node *node = call->node;
     double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
     double eps = node_float(node, ATTR_eps, 0), decay = node_float(node, ATTR_weight_decay, 0);
@@ -515,7 +531,7 @@ void reference_adamw(const RefCall *call) {
         }
         call->out[0][i] = p;
         call->out[1][i] = m;
-        call->out[2][i] = v;
+        call->out[2][i] = isfinite(scale) ? keep_square(state, v, step) : v;
         if (node->n_inputs > 7) call->out[3][i] = isfinite(scale) ? p : call->in[7][i];
     }
 }
@@ -572,14 +588,16 @@ static double lamb_direction(const Node *node, double p, double m, double v, dou
 void reference_lamb_moments(const RefCall *call) {
     const Node *node = call->node;
     double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
+    const DType state = node->types[0].dtype;
     double scale = call->in[3][0], p2 = 0, r2 = 0;
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
         double p = call->in[0][i], m = call->in[1][i], v = call->in[2][i];
         if (isfinite(scale)) {
             double g = call->in[5][i] * scale;
             m = b1 * m + (1 - b1) * g;
-            v = b2 * v + (1 - b2) * g * g;
-            double r = lamb_direction(node, p, m, v, call->in[4][0]);
+            v = keep_square(state, b2 * v + (1 - b2) * g * g, call->in[4][0]);
+            double kept = reference_rounded(state, m);
+            double r = lamb_direction(node, p, kept, reference_rounded(state, v), call->in[4][0]);
             p2 += p * p;
             r2 += r * r;
         }

@@ -24,19 +24,25 @@ typedef struct Case {
     const char *name;
     Layout layout;
     int zero;
-    DType precision;
+    DType precision, state; /* state: of the optimizer */
 } Case;
 
 static const Case CASES[] = {
-    {"one rank", {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0, DTYPE_F32},
-    {"t=2 d=2", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, 0, DTYPE_F32},
-    {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
-    {"p=2 in a V", {1, 2, 2, 2, 2, "zb-v", false, NULL, 0}, 1, DTYPE_F32},
-    {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, DTYPE_F32},
-    {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32},
-    {"t=2 d=4, ZeRO-3", {2, 4, 1, 2, 1, "1f1b", true, NULL, 0}, 3, DTYPE_F32},
-    {"bf16, d=2, ZeRO", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_BF16},
-    {"bf16, d=2 p=2, ZeRO-3", {1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 3, DTYPE_BF16},
+    {"one rank", {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0, DTYPE_F32, DTYPE_F32},
+    {"t=2 d=2", {2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, 0, DTYPE_F32, DTYPE_F32},
+    {"d=4, ZeRO", {1, 4, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32, DTYPE_F32},
+    {"p=2 in a V", {1, 2, 2, 2, 2, "zb-v", false, NULL, 0}, 1, DTYPE_F32, DTYPE_F32},
+    {"p=2 in two chunks", {1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, 0, DTYPE_F32, DTYPE_F32},
+    {"t=2 d=2 p=2, ZeRO", {2, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_F32, DTYPE_F32},
+    {"t=2 d=4, ZeRO-3", {2, 4, 1, 2, 1, "1f1b", true, NULL, 0}, 3, DTYPE_F32, DTYPE_F32},
+    {"bf16, d=2, ZeRO", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, DTYPE_BF16, DTYPE_F32},
+    {"bf16, d=2 p=2, ZeRO-3", {1, 2, 2, 2, 1, "1f1b", false, NULL, 0}, 3, DTYPE_BF16, DTYPE_F32},
+    {"all in bf16, t=2 d=2, ZeRO",
+     {2, 2, 1, 2, 1, "1f1b", false, NULL, 0},
+     1,
+     DTYPE_BF16,
+     DTYPE_BF16},
+    {"all in bf16", {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0, DTYPE_BF16, DTYPE_BF16},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
@@ -45,9 +51,10 @@ static char path[64];
 static bool start(Run *run, const Case *c) {
     run_zero = c->zero;
     run_precision = c->precision;
+    run_state_dtype = c->state;
     bool fine = run_plan(run, "models/gpt.lua", TINY, N_TINY, &c->layout, 16, false);
     run_zero = 0;
-    run_precision = DTYPE_F32;
+    run_precision = run_state_dtype = DTYPE_F32;
     return fine && run_start(run);
 }
 

@@ -25,6 +25,10 @@ static void run(void) {
     for (run_zero = ZERO_OPTIMIZER; run_zero < N_ZERO_STAGES; run_zero++) {
         check_layouts(&GPT, ZERO_LAYOUTS, run_zero == ZERO_PARAMETERS ? 5 : 2);
     }
+    run_zero = ZERO_OPTIMIZER;
+    run_state_dtype = DTYPE_BF16;
+    check_layouts(&GPT, ZERO_LAYOUTS, 3);
+    run_state_dtype = DTYPE_F32;
     run_zero = 0;
     run_loss_parts = 3; /* of 61 words, filled up to 64 */
     check_layouts(&GPT, ZERO_LAYOUTS, 4);

@@ -345,6 +345,8 @@ static void test_optimizers(void) {
 
 /* Joined launches */
 
+static const char *states = "f32"; /* what updates that are joined keep their states in */
+
 /* SGD's copies are f16, AdamW's bf16. */
 static const char *low_name(bool sgd) {
     return sgd ? "f16" : "bf16";
@@ -360,16 +362,16 @@ static void put_update(StrBuf *out, int number, int i, int p, bool sgd, int scal
     if (sgd) {
         strbuf_printf(out, "sgd(%%%d, %%%d, %%%d, %%%d, %%%d", p, p + 1, p + 2, scale, rate);
         if (copy) strbuf_printf(out, ", %%%d", p + 4);
-        strbuf_printf(out, ") {momentum=0.9, weight_decay=%g} : f32[%s], f32[%s]", decay, axes,
-                      axes);
+        strbuf_printf(out, ") {momentum=0.9, weight_decay=%g} : f32[%s], %s[%s]", decay, axes,
+                      states, axes);
     } else {
         strbuf_printf(out, "adamw(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d, %%%d", p, p + 1, p + 2, p + 3,
                       scale, rate, rate + 1);
         if (copy) strbuf_printf(out, ", %%%d", p + 4);
         strbuf_printf(out,
-                      ") {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=%g} : f32[%s], f32[%s], "
-                      "f32[%s]",
-                      decay, axes, axes, axes);
+                      ") {beta1=0.9, beta2=0.95, eps=1e-08, weight_decay=%g} : f32[%s], %s[%s], "
+                      "%s[%s]",
+                      decay, axes, states, axes, states, axes);
     }
     if (copy) strbuf_printf(out, ", %s[%s]", low_name(sgd), axes);
     strbuf_put(out, "\n");
@@ -389,7 +391,11 @@ static const char *many_updates(Arena *arena, int n, bool sgd, const char *max_n
         for (int k = 0; k < LEAVES; k++) {
             strbuf_printf(&leaves,
                           "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
-                          VALUES[k], k == LEAVES - 1 ? low_name(sgd) : "f32", axes);
+                          VALUES[k],
+                          k == LEAVES - 1    ? low_name(sgd)
+                          : k == 2 || k == 3 ? states
+                                             : "f32",
+                          axes);
         }
         strbuf_printf(&norms, "%%%d = sumsq(%%%d) : f32[]\n", norm + i, p + 1);
         strbuf_printf(&list, "%s%%%d", i ? ", " : "", norm + i);
@@ -516,13 +522,17 @@ static void check_merged_lamb(const char *name, int n, int n_commands) {
         for (int k = 0; k < LEAVES; k++) {
             strbuf_printf(&leaves,
                           "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
-                          VALUES[k], k == LEAVES - 1 ? "bf16" : "f32", axes);
+                          VALUES[k],
+                          k == LEAVES - 1    ? "bf16"
+                          : k == 1 || k == 2 ? states
+                                             : "f32",
+                          axes);
         }
         strbuf_printf(&first,
                       "%%%d:4 = lamb_moments(%%%d, %%%d, %%%d, %%%d, %%%d, %%%d) {%s, "
-                      "weight_decay=%g} : f32[%s], f32[%s], f32[], f32[]\n",
+                      "weight_decay=%g} : %s[%s], %s[%s], f32[], f32[]\n",
                       moments + i, p, p + 1, p + 2, CLIP, STEP, p + 3, BETAS, i % 2 ? 0.1 : 0.01,
-                      axes, axes);
+                      states, axes, states, axes);
         strbuf_printf(&second, "%%%d%s = lamb(%%%d, %%%d, %%%d.1, %%%d, %%%d, %%%d, %%%d.2, %%%d.3",
                       steps + i, copy ? ":2" : "", p, moments + i, moments + i, CLIP, RATE, STEP,
                       moments + i, moments + i);
@@ -608,6 +618,9 @@ static void test_what_is_joined(void) {
     make_pair(&p, false);
     p.args[1].scalars.beta1 = 0.8;
     CHECK(!joins(&p), "joined: with other constants");
+    make_pair(&p, false);
+    p.args[1].scalars.state_dtype = DTYPE_BF16;
+    CHECK(!joins(&p), "joined: states of two dtypes");
     make_pair(&p, false);
     p.args[1].scalars.clip = p.memory + 1;
     CHECK(!joins(&p), "joined: with another clip factor");
@@ -695,5 +708,9 @@ int main(void) {
     check_merged("10 SGD updates joined", 10, true, "1", 2 + 2 + 1);
     check_merged("70 AdamW updates joined", 70, false, "1", 2 + 2 + 2);
     check_merged("2 SGD updates joined, of one block", 2, true, "1", 1 + 2 + 1);
+    states = "bf16";
+    check_merged_lamb("10 LAMB updates joined, states in bf16", 10, 2 + 1);
+    check_merged("10 AdamW updates joined, states in bf16", 10, false, "1", 2 + 2 + 1);
+    check_merged("10 SGD updates joined, states in bf16", 10, true, "1", 2 + 2 + 1);
     return check_report();
 }

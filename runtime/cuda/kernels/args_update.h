@@ -54,10 +54,11 @@ typedef struct LossScaleArgs {
     float most;
 } LossScaleArgs;
 
-/* f32 [n] each; copy: bf16 or f16 [n], written with p, or NULL. weight_decay in f64: see
- * optimizer.h. */
+/* f32 [n] each, states (m, v) f32 or bf16; copy: bf16 or f16 [n], written with p, or NULL.
+ * weight_decay in f64: see optimizer.h. */
 typedef struct AdamwTensor {
-    float *p, *m, *v;
+    float *p;
+    void *m, *v;
     const float *g;
     uint16_t *copy;
     int64_t n;
@@ -68,7 +69,7 @@ typedef struct AdamwScalars {
     const float *clip, *lr, *step;
     double lr_scale, beta1, beta2;
     float eps;
-    int32_t copy_dtype; /* a DType: of all copies, where there is one */
+    int32_t copy_dtype, state_dtype; /* DTypes: of all copies, where there is one, and states */
 } AdamwScalars;
 
 /* As optimizer_adamw of runtime/cpu/optimizer.h. */
@@ -85,7 +86,8 @@ typedef struct AdamwManyArgs {
 } AdamwManyArgs;
 
 typedef struct SgdTensor {
-    float *p, *buf;
+    float *p;
+    void *buf;
     const float *g;
     uint16_t *copy;
     int64_t n;
@@ -95,8 +97,8 @@ typedef struct SgdTensor {
 typedef struct SgdScalars {
     const float *clip, *lr;
     double lr_scale;
-    float momentum;     /* 0: buf is not touched */
-    int32_t copy_dtype; /* as in AdamwScalars */
+    float momentum;                  /* 0: buf is not touched */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
 } SgdScalars;
 
 /* As optimizer_sgd, without Nesterov's form. */
@@ -113,7 +115,8 @@ typedef struct SgdManyArgs {
 } SgdManyArgs;
 
 typedef struct LionTensor {
-    float *p, *m;
+    float *p;
+    void *m;
     const float *g;
     uint16_t *copy;
     int64_t n;
@@ -123,7 +126,7 @@ typedef struct LionTensor {
 typedef struct LionScalars {
     const float *clip, *lr;
     double lr_scale, beta1, beta2;
-    int32_t copy_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
 } LionScalars;
 
 /* As optimizer_lion. */
@@ -142,7 +145,8 @@ typedef struct LionManyArgs {
 /* f32 [n] each, and the squared norms of this rank's part of p and of the direction: written by
  * lamb_moments, read by lamb. copy as in AdamwTensor. */
 typedef struct LambTensor {
-    float *p, *m, *v;
+    float *p;
+    void *m, *v;
     const float *g; /* NULL for lamb */
     uint16_t *copy;
     int64_t n;
@@ -154,7 +158,7 @@ typedef struct LambScalars {
     const float *clip, *lr, *step; /* lr: NULL for lamb_moments */
     double lr_scale, beta1, beta2, trust_max;
     float eps;
-    int32_t copy_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
 } LambScalars;
 
 /* As optimizer_lamb_moments and optimizer_lamb. Blocks of lamb_moments take `chunk` elements and
@@ -179,10 +183,12 @@ typedef struct LambManyArgs {
 
 /* As optimizer_muon_momentum. */
 typedef struct MuonMomentumArgs {
-    float *m, *direction;
+    void *m;
+    float *direction;
     const float *g, *clip;
     int64_t n;
     float momentum;
+    int32_t state_dtype; /* as in AdamwScalars */
 } MuonMomentumArgs;
 
 /* As optimizer_muon. */

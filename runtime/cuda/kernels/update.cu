@@ -113,27 +113,88 @@ KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
 }
 
 /* N elements of a parameter from the i-th on: N is 4 or 1. */
-template <typename T, int N>
-static __device__ __forceinline__ void put_low(uint16_t *copy, const float *p) {
-    if constexpr (N == 1) {
-        store((T *)copy, p[0]);
-    } else {
-        *(uint2 *)copy = make_uint2(Low<T>::pack(p[0], p[1]), Low<T>::pack(p[2], p[3]));
-    }
-}
-
 template <int N>
 static __device__ __forceinline__ void put_copy(int dtype, uint16_t *copy, const float *p) {
     if (dtype == DTYPE_F16) {
-        put_low<f16_t, N>(copy, p);
+        Elements<N>::put((f16_t *)copy, p);
     } else {
-        put_low<bf16_t, N>(copy, p);
+        Elements<N>::put((bf16_t *)copy, p);
     }
+}
+
+/* N numbers of a state, S being float or bf16_t, as they lie in memory: loaded long before they are
+ * taken apart. */
+template <typename S, int N> struct Kept {
+    uint32_t word[(N * sizeof(S) + 3) / 4];
+
+    __device__ __forceinline__ void load(const void *state, int64_t i) {
+        const S *p = (const S *)state + i;
+        if constexpr (N == 1) {
+            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
+        } else if constexpr (sizeof(S) == 4) {
+            const uint4 words = *(const uint4 *)p;
+            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
+        } else {
+            const uint2 words = *(const uint2 *)p;
+            word[0] = words.x, word[1] = words.y;
+        }
+    }
+    __device__ __forceinline__ void widen(float *x) const {
+        if constexpr (sizeof(S) == 4) {
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
+        } else if constexpr (N == 1) {
+            x[0] = bits_to_float(word[0] << 16);
+        } else {
+            Low<S>::unpack(word[0], x[0], x[1]);
+            Low<S>::unpack(word[1], x[2], x[3]);
+        }
+    }
+};
+
+template <typename S, int N>
+static __device__ __forceinline__ void get_state(const void *state, int64_t i, float *x) {
+    Kept<S, N> kept;
+    kept.load(state, i);
+    kept.widen(x);
+}
+
+/* optimizer_threshold of runtime/cpu/optimizer.h. */
+static __device__ __forceinline__ uint32_t threshold_of(float step) {
+    uint32_t x = (uint32_t)(int64_t)step;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    return (x ^ x >> 16) & 0xffffu;
+}
+
+/* First moments become what is kept of them: rounded to nearest. */
+template <typename S, int N> static __device__ __forceinline__ void round_moments(float *x) {
+    if constexpr (sizeof(S) == 2) {
+#pragma unroll
+        for (int j = 0; j < N; j++) x[j] = to_float(Low<S>::round(x[j]));
+    }
+}
+
+/* Second moments, at least 0, likewise: as the threshold has it. */
+template <typename S, int N>
+static __device__ __forceinline__ void round_squares(float *x, uint32_t threshold) {
+    if constexpr (sizeof(S) == 2) {
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            x[j] = bits_to_float((__float_as_uint(x[j]) + threshold) & 0xffff0000u);
+        }
+    }
+}
+
+template <typename S, int N>
+static __device__ __forceinline__ void put_state(void *state, int64_t i, const float *x) {
+    Elements<N>::put((S *)state + i, x);
 }
 
 /* What one element's update needs, in f32. */
 typedef struct AdamwFactors {
     float clip, take1, beta2, take2, keep, size, unscale, eps;
+    uint32_t threshold;
 } AdamwFactors;
 
 /* The powers in f64 by two threads, for all of the block. */
@@ -152,61 +213,79 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
     f.size = (float)(rate / (1.0 - power[0]));
     f.unscale = (float)(1.0 / sqrt(1.0 - power[1]));
     f.eps = s.eps;
+    f.threshold = threshold_of(*s.step);
     return f;
 }
 
 /* N elements of all that an update reads. */
-template <int N> struct AdamwPart { float g[N], p[N], m[N], v[N]; };
+template <typename S, int N> struct AdamwPart {
+    float g[N], p[N];
+    Kept<S, N> m, v;
+};
 
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void adamw_load(const AdamwTensor &t, int64_t i,
-                                                  AdamwPart<N> &out) {
+                                                  AdamwPart<S, N> &out) {
     Elements<N>::get(t.g + i, out.g);
-    Elements<N>::get(t.m + i, out.m);
-    Elements<N>::get(t.v + i, out.v);
+    out.m.load(t.m, i);
+    out.v.load(t.v, i);
     Elements<N>::get(t.p + i, out.p);
 }
 
 /* The part becomes what it is from the i-th element on. */
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const AdamwFactors &f,
-                                                    int copy_dtype, int64_t i, AdamwPart<N> &x) {
+                                                    int copy_dtype, int64_t i, AdamwPart<S, N> &x) {
+    float m[N], v[N];
+    x.m.widen(m);
+    x.v.widen(v);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(x.g[j], f.clip);
-        x.m[j] = fmaf(f.take1, gj - x.m[j], x.m[j]);
-        x.v[j] = fmaf(f.beta2, x.v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
-        const float step = x.m[j] / fmaf(sqrtf(x.v[j]), f.unscale, f.eps);
+        m[j] = fmaf(f.take1, gj - m[j], m[j]);
+        v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
+        const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
         x.p[j] = fmaf(-f.size, step, __fmul_rn(x.p[j], f.keep));
     }
-    Elements<N>::put(t.m + i, x.m);
-    Elements<N>::put(t.v + i, x.v);
+    round_squares<S, N>(v, f.threshold);
+    put_state<S, N>(t.m, i, m);
+    put_state<S, N>(t.v, i, v);
     Elements<N>::put(t.p + i, x.p);
     if (t.copy) put_copy<N>(copy_dtype, t.copy + i, x.p);
 }
 
 /* The next elements are under way while some are updated, and the first while factors are made. */
-static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
-                                                   uint32_t number) {
+template <typename S>
+static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, const AdamwScalars &s,
+                                                      uint32_t number) {
     enum { STEP = 4 * UPDATE_THREADS };
     const int64_t begin = (int64_t)number * UPDATE_CHUNK;
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     int64_t i = begin + 4 * (int64_t)threadIdx.x;
-    AdamwPart<4> ahead = {};
+    AdamwPart<S, 4> ahead = {};
     if (!is_finite(*s.clip)) return; /* all of the grid */
     if (i < whole) adamw_load(t, i, ahead);
     const AdamwFactors f = adamw_factors(s, t.weight_decay);
 #pragma unroll
     for (int k = 0; k < UPDATE_CHUNK / STEP; k++, i += STEP) {
-        AdamwPart<4> part = ahead;
+        AdamwPart<S, 4> part = ahead;
         if (i + STEP < whole) adamw_load(t, i + STEP, ahead);
         if (i < whole) adamw_update(t, f, s.copy_dtype, i, part);
     }
     if (whole + threadIdx.x < end) {
-        AdamwPart<1> one;
+        AdamwPart<S, 1> one;
         adamw_load(t, whole + threadIdx.x, one);
         adamw_update(t, f, s.copy_dtype, whole + threadIdx.x, one);
+    }
+}
+
+static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
+                                                   uint32_t number) {
+    if (s.state_dtype == DTYPE_BF16) {
+        adamw_chunk_of<bf16_t>(t, s, number);
+    } else {
+        adamw_chunk_of<float>(t, s, number);
     }
 }
 
@@ -219,37 +298,47 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
     adamw_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
 
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const SgdScalars &s,
                                                     float clip, float rate, int64_t i) {
     const float momentum = s.momentum;
     float g[N], p[N], buf[N];
     Elements<N>::get(t.g + i, g);
     Elements<N>::get(t.p + i, p);
-    if (momentum != 0) Elements<N>::get(t.buf + i, buf);
+    if (momentum != 0) get_state<S, N>(t.buf, i, buf);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = fmaf(t.weight_decay, p[j], __fmul_rn(g[j], clip));
         buf[j] = momentum != 0 ? fmaf(momentum, buf[j], gj) : gj;
         p[j] = fmaf(-rate, buf[j], p[j]);
     }
-    if (momentum != 0) Elements<N>::put(t.buf + i, buf);
+    if (momentum != 0) put_state<S, N>(t.buf, i, buf);
     Elements<N>::put(t.p + i, p);
     if (t.copy) put_copy<N>(s.copy_dtype, t.copy + i, p);
 }
 
-static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
-                                                 uint32_t number) {
+template <typename S>
+static __device__ __forceinline__ void sgd_chunk_of(const SgdTensor &t, const SgdScalars &s,
+                                                    uint32_t number) {
     const float clip = *s.clip, rate = (float)((double)*s.lr * s.lr_scale);
     if (!is_finite(clip)) return;
     const int64_t begin = (int64_t)number * UPDATE_CHUNK;
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        sgd_elements<4>(t, s, clip, rate, i);
+        sgd_elements<S, 4>(t, s, clip, rate, i);
     }
     if (whole + threadIdx.x < end) {
-        sgd_elements<1>(t, s, clip, rate, whole + threadIdx.x);
+        sgd_elements<S, 1>(t, s, clip, rate, whole + threadIdx.x);
+    }
+}
+
+static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
+                                                 uint32_t number) {
+    if (s.state_dtype == DTYPE_BF16) {
+        sgd_chunk_of<bf16_t>(t, s, number);
+    } else {
+        sgd_chunk_of<float>(t, s, number);
     }
 }
 
@@ -267,12 +356,12 @@ typedef struct LionFactors {
     float clip, take1, take2, keep, size;
 } LionFactors;
 
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void lion_elements(const LionTensor &t, const LionFactors &f,
                                                      int copy_dtype, int64_t i) {
     float g[N], p[N], m[N];
     Elements<N>::get(t.g + i, g);
-    Elements<N>::get(t.m + i, m);
+    get_state<S, N>(t.m, i, m);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -282,13 +371,14 @@ static __device__ __forceinline__ void lion_elements(const LionTensor &t, const 
         p[j] = fmaf(-f.size, sign, __fmul_rn(p[j], f.keep));
         m[j] = fmaf(f.take2, change, m[j]);
     }
-    Elements<N>::put(t.m + i, m);
+    put_state<S, N>(t.m, i, m);
     Elements<N>::put(t.p + i, p);
     if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
 }
 
-static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s,
-                                                  uint32_t number) {
+template <typename S>
+static __device__ __forceinline__ void lion_chunk_of(const LionTensor &t, const LionScalars &s,
+                                                     uint32_t number) {
     const double rate = (double)*s.lr * s.lr_scale;
     LionFactors f;
     f.clip = *s.clip;
@@ -301,10 +391,19 @@ static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const Lio
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        lion_elements<4>(t, f, s.copy_dtype, i);
+        lion_elements<S, 4>(t, f, s.copy_dtype, i);
     }
     if (whole + threadIdx.x < end) {
-        lion_elements<1>(t, f, s.copy_dtype, whole + threadIdx.x);
+        lion_elements<S, 1>(t, f, s.copy_dtype, whole + threadIdx.x);
+    }
+}
+
+static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s,
+                                                  uint32_t number) {
+    if (s.state_dtype == DTYPE_BF16) {
+        lion_chunk_of<bf16_t>(t, s, number);
+    } else {
+        lion_chunk_of<float>(t, s, number);
     }
 }
 
@@ -341,7 +440,7 @@ static __device__ __forceinline__ float lamb_direction(const LambFactors &f, flo
 }
 
 /* N elements from the i-th on; adds their squares to *p2 and *r2. */
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void
 lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFactors &f, int64_t i,
                       float clip, float *p2, float *r2) {
@@ -349,26 +448,32 @@ lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFacto
     const float beta2 = (float)s.beta2;
     float g[N], p[N], m[N], v[N];
     Elements<N>::get(t.g + i, g);
-    Elements<N>::get(t.m + i, m);
-    Elements<N>::get(t.v + i, v);
+    get_state<S, N>(t.m, i, m);
+    get_state<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(g[j], clip);
         m[j] = fmaf(take1, gj - m[j], m[j]);
         v[j] = fmaf(beta2, v[j], __fmul_rn(__fmul_rn(take2, gj), gj));
+    }
+    round_moments<S, N>(m);
+    round_squares<S, N>(v, threshold_of(*s.step));
+#pragma unroll
+    for (int j = 0; j < N; j++) {
         const float r = lamb_direction(f, p[j], m[j], v[j]);
         *p2 = fmaf(p[j], p[j], *p2);
         *r2 = fmaf(r, r, *r2);
     }
-    Elements<N>::put(t.m + i, m);
-    Elements<N>::put(t.v + i, v);
+    put_state<S, N>(t.m, i, m);
+    put_state<S, N>(t.v, i, v);
 }
 
 /* Chunk number `number`; the sums of its squares go to out[0] and out[1]. */
-static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, const LambScalars &s,
-                                                          int64_t chunk, uint32_t number,
-                                                          float *p_out, float *r_out) {
+template <typename S>
+static __device__ __forceinline__ void
+lamb_moments_chunk_of(const LambTensor &t, const LambScalars &s, int64_t chunk, uint32_t number,
+                      float *p_out, float *r_out) {
     const float clip = *s.clip;
     const int64_t begin = number * chunk;
     const int64_t end = t.n - begin < chunk ? t.n : begin + chunk;
@@ -377,10 +482,10 @@ static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, c
     if (is_finite(clip)) { /* or not, for all of the grid */
         const LambFactors f = lamb_factors(s, t.weight_decay);
         for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-            lamb_moments_elements<4>(t, s, f, i, clip, &p2, &r2);
+            lamb_moments_elements<S, 4>(t, s, f, i, clip, &p2, &r2);
         }
         if (whole + threadIdx.x < end) {
-            lamb_moments_elements<1>(t, s, f, whole + threadIdx.x, clip, &p2, &r2);
+            lamb_moments_elements<S, 1>(t, s, f, whole + threadIdx.x, clip, &p2, &r2);
         }
     }
     const float p_sum = (float)block_total<UPDATE_THREADS>(p2);
@@ -389,6 +494,16 @@ static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, c
     if (threadIdx.x > 0) return;
     *p_out = p_sum;
     *r_out = r_sum;
+}
+
+static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, const LambScalars &s,
+                                                          int64_t chunk, uint32_t number,
+                                                          float *p_out, float *r_out) {
+    if (s.state_dtype == DTYPE_BF16) {
+        lamb_moments_chunk_of<bf16_t>(t, s, chunk, number, p_out, r_out);
+    } else {
+        lamb_moments_chunk_of<float>(t, s, chunk, number, p_out, r_out);
+    }
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments(LambArgs a) {
@@ -442,12 +557,12 @@ static __device__ __forceinline__ double lamb_trust(const LambTensor &t, double 
     return most > 0 && trust > most ? most : trust;
 }
 
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void lamb_elements(const LambTensor &t, const LambFactors &f,
                                                      float size, int copy_dtype, int64_t i) {
     float p[N], m[N], v[N];
-    Elements<N>::get(t.m + i, m);
-    Elements<N>::get(t.v + i, v);
+    get_state<S, N>(t.m, i, m);
+    get_state<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -457,8 +572,9 @@ static __device__ __forceinline__ void lamb_elements(const LambTensor &t, const 
     if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
 }
 
-static __device__ __forceinline__ void lamb_chunk(const LambTensor &t, const LambScalars &s,
-                                                  uint32_t number) {
+template <typename S>
+static __device__ __forceinline__ void lamb_chunk_of(const LambTensor &t, const LambScalars &s,
+                                                     uint32_t number) {
     if (!is_finite(*s.clip)) return; /* all of the grid */
     const LambFactors f = lamb_factors(s, t.weight_decay);
     const float size = (float)((double)*s.lr * s.lr_scale * lamb_trust(t, s.trust_max));
@@ -466,10 +582,19 @@ static __device__ __forceinline__ void lamb_chunk(const LambTensor &t, const Lam
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        lamb_elements<4>(t, f, size, s.copy_dtype, i);
+        lamb_elements<S, 4>(t, f, size, s.copy_dtype, i);
     }
     if (whole + threadIdx.x < end) {
-        lamb_elements<1>(t, f, size, s.copy_dtype, whole + threadIdx.x);
+        lamb_elements<S, 1>(t, f, size, s.copy_dtype, whole + threadIdx.x);
+    }
+}
+
+static __device__ __forceinline__ void lamb_chunk(const LambTensor &t, const LambScalars &s,
+                                                  uint32_t number) {
+    if (s.state_dtype == DTYPE_BF16) {
+        lamb_chunk_of<bf16_t>(t, s, number);
+    } else {
+        lamb_chunk_of<float>(t, s, number);
     }
 }
 
@@ -482,23 +607,24 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_many(LambManyArgs a) {
     lamb_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
 
-template <int N>
+template <typename S, int N>
 static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs &a, float clip,
                                                          int64_t i) {
     float g[N], m[N], direction[N];
     Elements<N>::get(a.g + i, g);
-    Elements<N>::get(a.m + i, m);
+    get_state<S, N>(a.m, i, m);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(g[j], clip);
         m[j] = fmaf(a.momentum, m[j], gj);
         direction[j] = fmaf(a.momentum, m[j], gj);
     }
-    Elements<N>::put(a.m + i, m);
+    put_state<S, N>(a.m, i, m);
     Elements<N>::put(a.direction + i, direction);
 }
 
-KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs a) {
+template <typename S>
+static __device__ __forceinline__ void momentum_chunk(const MuonMomentumArgs &a) {
     const float clip = *a.clip;
     const int64_t begin = (int64_t)blockIdx.x * UPDATE_CHUNK;
     const int64_t end = a.n - begin < UPDATE_CHUNK ? a.n : begin + UPDATE_CHUNK;
@@ -508,9 +634,17 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs
         return;
     }
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        momentum_elements<4>(a, clip, i);
+        momentum_elements<S, 4>(a, clip, i);
     }
-    if (whole + threadIdx.x < end) momentum_elements<1>(a, clip, whole + threadIdx.x);
+    if (whole + threadIdx.x < end) momentum_elements<S, 1>(a, clip, whole + threadIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs a) {
+    if (a.state_dtype == DTYPE_BF16) {
+        momentum_chunk<bf16_t>(a);
+    } else {
+        momentum_chunk<float>(a);
+    }
 }
 
 /* N elements of the direction, whatever it is kept in. */

@@ -48,6 +48,10 @@ template <> struct Elements<4> {
     static __device__ __forceinline__ void put(float *p, const float *x) {
         *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]);
     }
+    /* Of 16 bits, aligned to 8 bytes. */
+    template <typename T> static __device__ __forceinline__ void put(T *p, const float *x) {
+        *(uint2 *)p = make_uint2(Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]));
+    }
 };
 
 template <> struct Elements<8> {
