@@ -211,8 +211,10 @@ static int64_t planned_bytes(const Plan *plan) {
 /* What is not plain f32. */
 static void print_precision(const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
-    if (plan->precision == DTYPE_F32 && scaling.initial == 0) return;
-    printf("numbers %s", dtype_name(plan->precision));
+    bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
+    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states) return;
+    printf("numbers %s%s", dtype_name(plan->precision),
+           low_states ? ", optimizer's state bf16" : "");
     if (scaling.initial != 0) {
         printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");
     }

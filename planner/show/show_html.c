@@ -134,6 +134,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
         html_put_fact(out, "Blocks by chunk", facts_split(facts->arena, plan));
     }
     html_put_fact(out, "Precision", dtype_name(plan->precision));
+    if (plan_state_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     PackedFacts packed = facts_count_packed(plan);
     if (packed.bits) {
         snprintf(text, sizeof(text), "%d bits in blocks", packed.bits);

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* The plan's facts as one JSON object. Bytes are of one rank unless the key says `all`; times are
  * predicted, in microseconds.
  *
@@ -11,13 +12,15 @@
  *   schedule          name, chunks, micro_batches, micro_batch (sequences), sequence_parallel
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
+ *   optimizer_state   what the optimizer keeps its states in: f32 or bf16
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
  *   lanes             that a micro-batch's sequences go through the model in
  *   loss_parts        of the positions, whose logits are computed in turn
  *   frozen_weights    {bits, parameters}: those of blocks that are kept in 4 or 8 bits; null: none
  *   fp8_products      {tensor_cores, bf16 {planned, batches, parts}}: how many products with fp8
  *                     operands a micro-batch runs on all stages, by what multiplies them; null:
- * none zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
+ *                     none
+ *   zero              stage: what is divided over d: 1 optimizer state, 2 gradients, 3 weights
  *   zero_messages     block: a block's weights, and gradients, are one message; else absent
  *   recompute         none, selective or full
  *   loss_scale        {initial, interval}: interval 0: it stays; null: none
@@ -25,18 +28,22 @@
  *   tuned             device, arch, cublaslt and cudnn (versions), products, attentions,
  *                     attention_kernels {cudnn, mma, wgmma: attentions done by them}; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second,
- * bubble_fraction, message_fraction (waiting for messages between stages) memory
- * largest_arena_bytes, all_arena_bytes (all ranks), library_bytes programs[]        nodes,
- * persistent_bytes, scratch_bytes, frame_bytes[chunk], forward_flops[chunk], backward_flops[chunk],
- * forward_us[chunk], backward_us[chunk], weights_flops[chunk], weights_us[chunk] (0 but where the
- * schedule has W tasks, no part of backward's), update_us stages[]          program, blocks[chunk]
- * {first, count}, parameters (logical), flops, arena_bytes, class_bytes {parameter ... input},
- * frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us,
- * idle_us traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
+ *                     bubble_fraction, message_fraction (waiting for messages between stages)
+ *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
+ *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
+ *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
+ *                     backward_us[chunk], weights_flops[chunk], weights_us[chunk] (0 but where the
+ *                     schedule has W tasks, no part of backward's), update_us
+ *   stages[]          program, blocks[chunk] {first, count}, parameters (logical), flops,
+ *                     arena_bytes, class_bytes {parameter ... input}, frame_pool[chunk],
+ *                     frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us,
+ *                     idle_us
+ *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
  *                     messages and rank_bytes (of the busiest rank), all_bytes; per step, sent
  *   channels[]        from, to (stages), direction (forward, backward), slots, slot_bytes, messages
  *   communicators[]   name, stages[]
  */
+/* clang-format on */
 #include "planner/show/show_facts.h"
 #include "planner/show/show_json_put.h"
 
@@ -131,6 +138,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(batch, "sequences", plan->global_batch);
     json_put_int(batch, "tokens", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(plan->precision));
+    json_put_name(root, "optimizer_state", dtype_name(plan_state_dtype(plan)));
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);

@@ -8,7 +8,8 @@
  *   model              name, parameters, active_parameters (that a token meets), seq, vocab,
  *                      flops_per_step
  *   cluster            name, title, source;  software  name;  ranks, nodes
- *   global_batch, tokens_per_step, precision, frozen_bits (0: frozen weights are as the others)
+ *   global_batch, tokens_per_step, precision, optimizer_state,
+ *   frozen_bits (0: frozen weights are as the others)
  *   a layout (the best, and each of runners_up, pareto, refused, closest):
  *     mesh             t, d, p
  *     schedule, chunks, micro_batch, micro_batches, zero (stage), sequence_parallel
@@ -111,6 +112,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_int(root, "global_batch", report->request->global_batch);
     json_put_int(root, "tokens_per_step", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(report->precision));
+    json_put_name(root, "optimizer_state", dtype_name(report->state_dtype));
     json_put_int(root, "frozen_bits", report->frozen_bits);
 }
 

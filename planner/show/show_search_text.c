@@ -51,10 +51,11 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     const char *kept = report->frozen_bits == 4   ? ", frozen weights in 4 bits"
                        : report->frozen_bits == 8 ? ", frozen weights in 8 bits"
                                                   : "";
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s\n",
+    const char *states = report->state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
-                  dtype_name(report->precision), how, kept);
+                  dtype_name(report->precision), how, states, kept);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {

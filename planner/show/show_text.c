@@ -113,9 +113,12 @@ static void put_fp8(StrBuf *out, const Fp8Facts *fp8) {
 }
 
 static void put_precision(StrBuf *out, const Plan *plan) {
-    const char *name = dtype_name(plan->precision), *rest = "f32 parameters, gradients and sums";
+    const char *name = dtype_name(plan->precision);
+    bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
+    const char *rest = low_states ? "f32 parameters, gradients and sums; optimizer's state bf16"
+                                  : "f32 parameters, gradients and sums";
     if (plan->precision == DTYPE_F32) {
-        strbuf_printf(out, "%s\n", name);
+        strbuf_printf(out, "%s%s\n", name, low_states ? "; optimizer's state bf16" : "");
     } else if (plan->precision == DTYPE_FP8) {
         Fp8Facts fp8 = facts_count_fp8(plan);
         strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s\n", name,

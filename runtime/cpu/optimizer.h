@@ -3,11 +3,11 @@
  * All arrays are f32 [n], and an optimizer's states f32 or bf16, as the config's state_dtype says.
  * Steps are made of the new states before they are rounded to bf16 (LAMB's, which reads them again,
  * after). First moments are rounded to nearest; second ones, which a beta2 close to 1 changes by
- * less than bf16's last bit, as optimizer_threshold has it, so that they follow on average. `clip` multiplies the gradient (the factor of gradient clipping, and of
- * averaging). When *clip is infinite or NaN, as after an overflow, nothing changes: parameters and
- * state keep their values. clip NULL means 1. lr and step are read when run, so a prepared call can
- * be replayed. `copy`, unless NULL, receives the new parameters rounded to
- * the config's copy_dtype, bf16 or f16.
+ * less than bf16's last bit, as optimizer_threshold has it, so that they follow on average. `clip`
+ * multiplies the gradient (the factor of gradient clipping, and of averaging). When *clip is
+ * infinite or NaN, as after an overflow, nothing changes: parameters and state keep their values.
+ * clip NULL means 1. lr and step are read when run, so a prepared call can be replayed. `copy`,
+ * unless NULL, receives the new parameters rounded to the config's copy_dtype, bf16 or f16.
  */
 #ifndef RUNTIME_CPU_OPTIMIZER_H
 #define RUNTIME_CPU_OPTIMIZER_H
@@ -23,9 +23,9 @@
 void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
                           float *finite_steps, float *updates);
 
-/* What a number of step `step` that is kept in bf16 has below its last bit, in 65536ths of that, and
- * this make 1 or more where it is rounded up (else down): 0 to 65535, as good as random from step to
- * step, and the same for all elements, whatever the layout. */
+/* What a number of step `step` that is kept in bf16 has below its last bit, in 65536ths of that,
+ * and this make 1 or more where it is rounded up (else down): 0 to 65535, as good as random from
+ * step to step, and the same for all elements, whatever the layout. */
 uint32_t optimizer_threshold(float step);
 
 typedef struct AdamwConfig {
@@ -38,8 +38,7 @@ typedef struct AdamwConfig {
  *     p -= lr weight_decay p;   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
  *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const float *g, float *p, void *m, void *v,
-                     uint16_t *copy);
+                     const float *clip, const float *g, float *p, void *m, void *v, uint16_t *copy);
 
 typedef struct SgdConfig {
     double momentum, weight_decay, lr_scale;

@@ -255,12 +255,16 @@ static void bench_rest(void) {
     const int64_t heads[] = {8, 1024, 48, 64};
     BENCH_BYTES("permute: batch seq head <-> batch head seq", 2 * bytes,
                 reduce_permute(4, heads, (int[]){0, 2, 1, 3}, DTYPE_F32, x, y));
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32};
-    const SgdConfig sgd = {0.9, 0, 1, false, DTYPE_F32};
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_F32};
+    const SgdConfig sgd = {0.9, 0, 1, false, DTYPE_F32, DTYPE_F32};
     const float lr = 1e-6f, step = 10, clip = 1;
     for (int64_t i = 0; i < total; i++) w[i] = z[i] = 1e-3f;
     BENCH_BYTES("adamw", 7 * bytes,
                 optimizer_adamw(&adamw, total, &lr, &step, &clip, x, y, z, w, NULL));
+    const AdamwConfig low = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_BF16};
+    BENCH_BYTES(
+        "adamw, states in bf16", 5 * bytes,
+        optimizer_adamw(&low, total, &lr, &step, &clip, x, y, (uint16_t *)z, (uint16_t *)w, NULL));
     BENCH_BYTES("sgd with momentum", 5 * bytes,
                 optimizer_sgd(&sgd, total, &lr, &clip, x, y, z, NULL));
     const PhiloxStream stream = {.seed = 1};

@@ -39,6 +39,11 @@ fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
+fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16
+works 'states in bf16' "f32; optimizer's state bf16" plan $model --optimizer-state bf16 -o "$folder/states.plan"
+works 'states in bf16, as JSON' '"optimizer_state": "bf16"' show "$folder/states.plan" --json
+works 'training with states in bf16' "numbers f32, optimizer's state bf16" \
+    train "$folder/states.plan" --data "$0" --steps 2 --val-fraction 0
 fails 'precision that is no float' 2 "'i32' is not f32, bf16, f16 or fp8" plan $model --precision i32
 fails 'fp8 without blocks of 128' 2 '--precision fp8: no block has a product whose sides and positions hold whole' \
     plan $model "${small[@]}" --precision fp8

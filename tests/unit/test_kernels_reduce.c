@@ -99,7 +99,7 @@ static void check_squares(int64_t n) {
 }
 
 static void check_adamw(int64_t n) {
-    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32};
+    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_F32};
     const float lr = 3e-3f;
     float clip = 0.7f, *g = kc_random(n), *p = kc_random(n), *m = kc_zeros(n), *v = kc_zeros(n);
     double *pw = kc_zeros64(n), *mw = kc_zeros64(n), *vw = kc_zeros64(n);
@@ -131,7 +131,7 @@ static void check_adamw(int64_t n) {
 }
 
 static void check_sgd(int64_t n, double momentum, bool nesterov) {
-    const SgdConfig config = {momentum, 0.01, 1, nesterov, DTYPE_F32};
+    const SgdConfig config = {momentum, 0.01, 1, nesterov, DTYPE_F32, DTYPE_F32};
     const float lr = 0.1f, clip = 0.5f, bad = NAN;
     float *g = kc_random(n), *p = kc_random(n), *buf = kc_zeros(n);
     double *pw = kc_zeros64(n), *bw = kc_zeros64(n);
