@@ -101,7 +101,7 @@ template <class Heads> struct JointTiles {
     }
 };
 
-static __device__ __forceinline__ int count_tiles(const AttentionSizes &s) {
+[[maybe_unused]] static __device__ __forceinline__ int count_tiles(const AttentionSizes &s) {
     return s.tiles * s.batch * s.kv_heads;
 }
 
