@@ -152,6 +152,20 @@ static SearchResult *search_all(CliArgs *args, SearchJob *job, Diag *diag) {
     return parts;
 }
 
+/* What would let something fit but rounds otherwise, and so is not chosen unasked; NULL: nothing.
+ */
+static const char *find_remedy(CliArgs *args, const SearchJob *job) {
+    SearchJob again = *job;
+    SearchResult *found = NULL;
+    if (cli_given(args, OPT_OPTIMIZER_STATE)) return NULL;
+    Diag *aside = diag_create();
+    again.plan.options.state_dtype = DTYPE_BF16;
+    again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
+    if (again.costs) found = search_all(args, &again, aside);
+    diag_destroy(aside);
+    return found && found->n_found > 0 ? "--optimizer-state bf16" : NULL;
+}
+
 int plan_by_search(CliArgs *args) {
     Diag *diag = diag_create();
     SearchReport report = {0};
@@ -170,6 +184,7 @@ int plan_by_search(CliArgs *args) {
         report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
         report.days_tokens = job->days_tokens;
         if (result && result->n_found == 0) {
+            result->remedy = find_remedy(args, job);
             status = report_nothing(args, job, result, diag);
         } else if (result) {
             status = write_all(args, job, &report, diag) ? EXIT_DONE : EXIT_FAILED;

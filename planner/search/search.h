@@ -79,6 +79,7 @@ typedef struct SearchResult {
     StepCost least_memory; /* what it needs */
     int least_ranks; /* the smallest number of ranks (a multiple of a node) that would do; 0: none
                       */
+    const char *remedy; /* options with which something would fit, set by who tried; or NULL */
 } SearchResult;
 enum { MAX_SAMPLES = 4000 };
 

@@ -4,7 +4,8 @@
  *   fits               true; false: nothing fits, and the keys are format, fits, cluster, ranks,
  *                      memory_limit_bytes, missing_bytes (the least), closest (a layout, with
  *                      its memory_bytes),
- *                      least_ranks (how many would do; null: none found), candidates_total
+ *                      least_ranks (how many would do; null: none found), remedy (options with
+ *                      which something would fit; null: none found), candidates_total
  *   model              name, parameters, active_parameters (that a token meets), seq, vocab,
  *                      flops_per_step
  *   cluster            name, title, source;  software  name;  ranks, nodes
@@ -202,6 +203,11 @@ void show_search_nothing_json(StrBuf *out, const SearchRequest *request, const S
     put_memory(closest, &result->least_memory, search_memory_limit(request, cluster));
     json_object_set_new(root, "least_ranks",
                         result->least_ranks > 0 ? json_integer(result->least_ranks) : json_null());
+    if (result->remedy) {
+        json_put_name(root, "remedy", result->remedy);
+    } else {
+        json_object_set_new(root, "remedy", json_null());
+    }
     json_put_int(root, "candidates_total", result->n_candidates);
     json_put_document(out, root);
 }

@@ -325,4 +325,7 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     } else {
         put_no_ranks(out, request, cluster);
     }
+    if (!result->remedy) return;
+    strbuf_printf(out, "%s %s%s", result->least_ranks > 0 ? ", or" : "; but with", result->remedy,
+                  result->least_ranks > 0 ? "" : " it would");
 }

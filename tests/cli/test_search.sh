@@ -69,6 +69,17 @@ run "${words[@]}" --loss-parts 1
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
 result 'and not with all of them' "$([ $? -eq 0 ] || echo "status $status: $err")"
 
+states=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1 --global-batch 16)
+run "${states[@]}" --json
+[[ $status -eq 1 && $out == *'"remedy": "--optimizer-state bf16"'* && $err == *'; but with --optimizer-state bf16 it would' ]]
+result 'what would let a model fit' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${states[@]}" --optimizer-state bf16
+[[ $status -eq 0 && $out == *"in bf16, optimizer's state bf16"* ]]
+result 'and does' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${states[@]}" --optimizer-state f32
+[[ $status -eq 1 && $err != *'--optimizer-state'* ]]
+result 'what was said to be f32 is not questioned' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+
 sums=(plan models/llama.lua --set size=70b --set layers=8 --set seq=4096 --cluster h100-dgx --ranks 8 --mesh t=8,d=1
     --global-batch 16 --precision bf16)
 run "${sums[@]}" --json -o "$folder/sums.plan"

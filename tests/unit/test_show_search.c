@@ -252,8 +252,20 @@ static void test_nothing(void) {
     json_t *root = json_loads(out.text, 0, NULL);
     CHECK(root && json_is_false(json_object_get(root, "fits")), "fits");
     CHECK(json_integer_value(json_object_get(root, "least_ranks")) == 512, "least_ranks");
+    CHECK(json_is_null(json_object_get(root, "remedy")), "remedy");
     json_decref(root);
     strbuf_destroy(&out);
+    for (int more = 0; more < 2; more++) {
+        out = strbuf_create();
+        result.remedy = "--some option";
+        result.least_ranks = more ? 512 : 0;
+        show_search_nothing(&out, &request, &result, &cluster);
+        want = more ? "; --ranks 512 would do, or --some option"
+                    : "as far as was looked; but with --some option it would";
+        const char *end = out.text + out.length - strlen(want);
+        CHECK(out.length > strlen(want) && strcmp(end, want) == 0, "'%s'", out.text);
+        strbuf_destroy(&out);
+    }
 }
 
 /* A cluster that has no more to offer is not told to take more. */
