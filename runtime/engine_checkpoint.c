@@ -1,8 +1,9 @@
 /* Reading checkpoints: whole logical tensors in one safetensors file, whatever the layout was.
  *
  * Weights are tensors by their names in f32; a checkpoint to go on from has the optimizer's state
- * beside them ("adam_m/wte", "loss_scale") and its place in the run as metadata.
+ * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
+#include "runtime/cpu/blocks.h"
 #include "runtime/engine_save.h"
 
 #include <errno.h>
@@ -41,6 +42,23 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     return false;
 }
 
+/* A tensor of a file's as f32; *out_own: to be freed. */
+static const void *widened(const SafetensorsInfo *info, int64_t n, float **out_own) {
+    enum { PART = 4096 };
+    uint16_t part[PART]; /* data may be unaligned */
+    *out_own = NULL;
+    if (info->dtype != SAFETENSORS_BF16) return info->data;
+    *out_own = malloc(n ? (size_t)n * sizeof(float) : 1);
+    if (!*out_own) BUG("out of memory for %lld numbers", (long long)n);
+    for (int64_t at = 0; at < n; at += PART) {
+        int64_t count = n - at < PART ? n - at : PART;
+        memcpy(part, (const char *)info->data + (size_t)at * sizeof(*part),
+               (size_t)count * sizeof(*part));
+        weights_load(DTYPE_BF16, part, 0, *out_own + at, count);
+    }
+    return *out_own;
+}
+
 static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
                       Arena *arena, Diag *diag) {
     SafetensorsInfo info;
@@ -53,7 +71,9 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     }
     if (!find_leaf(from, node, name, &info, &path, diag)) return false;
     SourceLoc loc = {path, 0};
-    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == shard.whole.rank;
+    bool state = node->op == OP_STATE && !node_is_copy(node);
+    bool fits = info.dtype == SAFETENSORS_F32 || (state && info.dtype == SAFETENSORS_BF16);
+    fits = fits && info.n_dims == shard.whole.rank;
     for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
     if (!fits) {
         StrBuf want = strbuf_create();
@@ -62,7 +82,9 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
         strbuf_destroy(&want);
         return false;
     }
-    engine_set_leaf(engine, rank, node, info.data, arena);
+    float *own;
+    engine_set_leaf(engine, rank, node, widened(&info, type_elements(&shard.whole), &own), arena);
+    free(own);
     return true;
 }
 

@@ -52,12 +52,32 @@ static const char *find_trained_beside(const LogicalList *list) {
     return any_frozen ? beside : NULL;
 }
 
+DType saving_dtype(const Node *leaf) {
+    bool low = leaf->op == OP_STATE && !node_is_copy(leaf) && leaf->types[0].dtype == DTYPE_BF16;
+    return low ? DTYPE_BF16 : DTYPE_F32;
+}
+
+size_t saving_pack(const Node *leaf, float *values) {
+    const DType dtype = saving_dtype(leaf);
+    const int64_t n = type_elements(&leaf->types[0]);
+    const size_t each = (size_t)dtype_bytes(dtype);
+    for (int64_t at = 0; dtype != DTYPE_F32 && at < n; at += RUN_ELEMENTS) {
+        uint16_t room[RUN_ELEMENTS];
+        int64_t count = n - at < RUN_ELEMENTS ? n - at : RUN_ELEMENTS;
+        weights_store(dtype, values + at, room, count);
+        memcpy((char *)values + (size_t)at * each, room, (size_t)count * each);
+    }
+    return (size_t)n * each;
+}
+
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
     for (int i = 0; i < s->list.count; i++) {
-        const Type *type = &s->list.items[i].node->types[0];
-        safetensors_writer_add_tensor(s->writer, s->list.items[i].name, SAFETENSORS_F32, type->dims,
-                                      type->rank);
+        const Node *node = s->list.items[i].node;
+        bool low = saving_dtype(node) == DTYPE_BF16;
+        safetensors_writer_add_tensor(s->writer, s->list.items[i].name,
+                                      low ? SAFETENSORS_BF16 : SAFETENSORS_F32, node->types[0].dims,
+                                      node->types[0].rank);
     }
     safetensors_writer_add_metadata(s->writer, "format", "pt");
     safetensors_writer_add_metadata(s->writer, "model", s->engine->plan->model);
@@ -133,6 +153,19 @@ static void leave_out_frozen(LogicalList *list) {
     list->count = n;
 }
 
+/* What is bf16 comes after all that is f32, which so lies at multiples of 4 bytes. */
+static void put_low_last(LogicalList *list, Arena *arena) {
+    Logical *items = ARENA_ARRAY(arena, Logical, list->count);
+    int n = 0;
+    for (int low = 0; low < 2; low++) {
+        for (int i = 0; i < list->count; i++) {
+            bool is_low = saving_dtype(list->items[i].node) == DTYPE_BF16;
+            if (is_low == low) items[n++] = list->items[i];
+        }
+    }
+    list->items = items;
+}
+
 void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,
                   const TrainingPlace *place, Diag *diag) {
     *s = (Saving){.engine = engine,
@@ -142,6 +175,7 @@ void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alon
                   .diag = diag};
     s->list = engine_list_leaves(engine, place != NULL, s->arena);
     if (trained_alone) leave_out_frozen(&s->list);
+    put_low_last(&s->list, s->arena);
     s->way = SAVING_WHOLE;
     declare(s, place);
     if (!engine->control) return;
@@ -173,21 +207,22 @@ typedef struct PartWriting {
     Saving *saving;
     size_t at; /* of the tensor in the file */
     const char *local;
-    DType dtype; /* of what is local; the file has f32 */
+    DType dtype, file_dtype; /* of what is local; the file's, the same or f32 */
     bool failed;
 } PartWriting;
 
 static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     PartWriting *w = user;
     float room[RUN_ELEMENTS];
+    const size_t each = (size_t)dtype_bytes(w->file_dtype);
     for (int64_t done = 0, n; done < count && !w->failed; done += n) {
-        bool narrow = w->dtype != DTYPE_F32;
-        n = narrow && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
-        if (narrow) weights_load(w->dtype, w->local, local_at + done, room, n);
-        const float *own = (const float *)(const void *)w->local + local_at + done;
-        w->failed =
-            !file_part_put(w->saving->part, w->at + (size_t)(whole_at + done) * sizeof(float),
-                           narrow ? room : own, (size_t)n * sizeof(float), w->saving->diag);
+        bool widens = w->dtype != w->file_dtype;
+        n = widens && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
+        if (widens) weights_load(w->dtype, w->local, local_at + done, room, n);
+        const void *from =
+            widens ? (const void *)room : w->local + (size_t)(local_at + done) * each;
+        w->failed = !file_part_put(w->saving->part, w->at + (size_t)(whole_at + done) * each, from,
+                                   (size_t)n * each, w->saving->diag);
     }
 }
 
@@ -195,8 +230,11 @@ bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *lo
     Value value = node_value((Node *)s->list.items[item].node, 0);
     Shard shard =
         shard_of(value_type(value), value_sharding(value), &s->engine->plan->mesh, rank->coord);
-    PartWriting w = {s, safetensors_writer_offset(s->writer, item), local, shard.local.dtype,
-                     false};
+    PartWriting w = {.saving = s,
+                     .at = safetensors_writer_offset(s->writer, item),
+                     .local = local,
+                     .dtype = shard.local.dtype,
+                     .file_dtype = saving_dtype(s->list.items[item].node)};
     shard_visit(&shard, put_run, &w);
     return !w.failed;
 }
@@ -229,10 +267,10 @@ bool saving_stream(Saving *s) {
     /* Of several processes all take part to the end, whatever became of one of them. */
     for (int i = 0; i < s->list.count; i++) {
         const Logical *item = &s->list.items[i];
-        size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
         if (!fine && !s->engine->control) break;
         engine_assemble(s->engine, item->stage, node_value((Node *)item->node, 0), whole);
         if (!fine || !s->engine->is_first) continue;
+        size_t bytes = saving_pack(item->node, whole);
         fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
     }
     free(whole);

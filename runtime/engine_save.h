@@ -33,6 +33,11 @@ typedef struct Saving {
     Diag *diag;
 } Saving;
 
+/* What a leaf is in files: a state that is kept in bf16 is that there, too, all else is f32. */
+DType saving_dtype(const Node *leaf);
+/* A whole leaf's values, in f32, become what files have of them, in place; its bytes. */
+size_t saving_pack(const Node *leaf, float *values);
+
 /* Declares the file and finds the way. place NULL: weights alone. All processes call it, and
  * saving_end. */
 void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,

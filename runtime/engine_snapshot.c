@@ -1,9 +1,9 @@
 /* Checkpoints behind training: what is to be written is copied, a thread writes it.
  *
  * The memory is taken and touched before training begins, so that it cannot be lacking later. Of
- * one process it holds the file's tensors, whole; of several what this one owns of each, in the
- * order of saving_visit_own. Only the engine's thread talks to other processes: before the copy, to
- * open one file (saving_begin), and when it asks how far they are.
+ * one process it holds the file's tensors, whole, in f32; of several what this one owns of each, in
+ * the order of saving_visit_own. Only the engine's thread talks to other processes: before the
+ * copy, to open one file (saving_begin), and when it asks how far they are.
  */
 #include "runtime/engine_save.h"
 
@@ -108,13 +108,13 @@ static bool write_share(Saving *s, int item, const RankContext *rank, size_t byt
     return fine;
 }
 
-static bool write_whole(Saving *s, const char *next) {
+static bool write_whole(Saving *s, char *next) {
     bool fine = safetensors_writer_open(s->writer, s->path, s->diag);
     for (int i = 0; fine && i < s->list.count; i++) {
         const Logical *item = &s->list.items[i];
-        size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
+        size_t bytes = saving_pack(item->node, (float *)(void *)next);
         fine = safetensors_writer_put(s->writer, item->name, next, bytes, s->diag);
-        next += bytes;
+        next += (size_t)type_elements(&item->node->types[0]) * sizeof(float);
     }
     return fine;
 }

@@ -378,8 +378,10 @@ int main(void) {
     run_threads = 2;
     check_processes(&CASES[1]); /* over t and d */
     check_processes(&CASES[2]); /* the optimizer's state over d */
+    check_processes(&CASES[9]); /* and in bf16 */
     check_failing_processes();
     check_behind(&CASES[4]);
+    check_behind(&CASES[10]);
     check_behind(&CASES[7]);
     check_going_on();
     check_refusals();

@@ -7,6 +7,7 @@
  * another layout; a state of f32 where bf16 is asked for; a shard of one that is read as f32.
  */
 #include "planner/verify/verify.h"
+#include "runtime/checkpoint/safetensors.h"
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/vec_low.h"
 #include "runtime/engine_internal.h"
@@ -198,6 +199,23 @@ static void test_layouts(const char *optimizer, double rate) {
     run_close(&one);
 }
 
+/* States of bf16 are that in files, half as long, behind all that is f32; weights are f32. */
+static void check_file(const char *path, DType state, Diag *diag) {
+    SafetensorsInfo info;
+    Safetensors *file = safetensors_open(path, diag);
+    CHECK(file, "%s", diag_text(diag));
+    if (!file) return;
+    SafetensorsDtype wanted = state == DTYPE_BF16 ? SAFETENSORS_BF16 : SAFETENSORS_F32;
+    CHECK(safetensors_find(file, "adam_v/wte", &info) && info.dtype == wanted, "adam_v/wte");
+    CHECK(safetensors_find(file, "wte", &info) && info.dtype == SAFETENSORS_F32, "wte");
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const SafetensorsInfo *at = safetensors_at(file, i);
+        uintptr_t each = at->dtype == SAFETENSORS_F32 ? 4 : 2;
+        CHECK((uintptr_t)at->data % each == 0, "'%s' is not aligned", at->name);
+    }
+    safetensors_close(file);
+}
+
 /* From f32 to bf16, and back, under other layouts: as the run that was bf16 from the beginning. */
 static void test_checkpoint(void) {
     static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
@@ -213,6 +231,7 @@ static void test_checkpoint(void) {
         bool fine = start(&whole, "adamw", to, &ALONE, false) && run_steps(&whole, STEPS, 1e-3);
         fine = start(&first, "adamw", from, &ALONE, false) && run_steps(&first, 3, 1e-3) && fine;
         fine = fine && engine_save_state(first.engine, path, &place, first.diag);
+        if (fine) check_file(path, from, first.diag);
         run_zero = 1;
         fine = start(&second, "adamw", to, &TO, false) && fine;
         run_zero = 0;
