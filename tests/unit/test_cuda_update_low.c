@@ -9,8 +9,9 @@
 #include "runtime/cpu/optimizer.h"
 #include "tests/unit/cuda_check.h"
 
-/* A few f32 roundings a step, beside bf16's own. */
-static const double TOLERANCE = 2e-6;
+/* A few f32 roundings a step, beside bf16's own; and what a moment that they round the other way,
+ * one of thousands, changes in a sum of squares. */
+static const double TOLERANCE = 2e-6, SUM_TOLERANCE = 3e-5;
 
 #define PARAM(number, values, dtype)                                                               \
     "%" #number " = param() {name=\"" values "\", init=\"zeros\", decay=1} : " dtype "[A]\n"
@@ -94,8 +95,9 @@ static void test_kernels(void) {
     Arena *arena = arena_create();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (size_t k = 0; k < sizeof(SIZES) / sizeof(SIZES[0]); k++) {
+            bool many = k >= 2 && strstr(CASES[i].nodes, "lamb_moments");
             CudaCase c = {.nodes = with_axes(arena, CASES[i].nodes, SIZES[k]),
-                          .tolerance = TOLERANCE};
+                          .tolerance = many ? SUM_TOLERANCE : TOLERANCE};
             check_begin(arena_printf(arena, "%s, bf16[%s]", CASES[i].name, SIZES[k]));
             cuda_check(&c);
             check_end();

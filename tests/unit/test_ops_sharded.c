@@ -556,15 +556,16 @@ static void fill(Reference *ref) {
     }
 }
 
-/* Leaves that every reader may take in 16 bits. */
-static bool *find_low_leaves(const Graph *graph) {
+/* Leaves that every reader may take in this precision of 16 bits. */
+static bool *find_low_leaves(const Graph *graph, DType precision) {
     bool *low = ARENA_ARRAY(graph->arena, bool, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         low[n] = node->op == OP_PARAM && !dtype_is_blocked(node->types[0].dtype);
         for (int i = 0; i < node->n_inputs; i++) {
-            OperandPrecision precision = op_operand_precision(node->op, i);
-            if (precision == OPERAND_F32) low[node->inputs[i].node->id] = false;
+            OperandPrecision operand = op_operand_precision(node->op, i);
+            bool wide = operand == OPERAND_STATE && precision != DTYPE_BF16;
+            if (wide || operand == OPERAND_F32) low[node->inputs[i].node->id] = false;
         }
     }
     return low;
@@ -575,7 +576,7 @@ static bool *find_low_leaves(const Graph *graph) {
 static const Graph *lower(const Graph *graph, DType precision, Diag *diag) {
     Graph *out = graph_create_like(graph, graph->arena);
     Value *map = ARENA_ARRAY(graph->arena, Value, graph->n_nodes * MAX_OUTPUTS + 1);
-    bool *low = find_low_leaves(graph), any = false;
+    bool *low = find_low_leaves(graph, precision), any = false;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         Value *inputs = ARENA_ARRAY(graph->arena, Value, node->n_inputs + 1);
@@ -674,11 +675,12 @@ static void test_coverage(void) {
         snprintf(name, sizeof(name), "%s has sharded cases", OPS[op].name);
         check_begin(name);
         CHECK(tested[op], "none");
-        bool takes_low = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1) != OPERAND_F32 ||
-                         op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
+        OperandPrecision second = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1);
+        bool takes_low =
+            second != OPERAND_F32 || op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
         if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE || op == OP_WIDEN) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
-        CHECK(tested_in[DTYPE_F16][op] || !takes_low, "none in f16");
+        CHECK(tested_in[DTYPE_F16][op] || !takes_low || second == OPERAND_STATE, "none in f16");
         check_end();
     }
 }
