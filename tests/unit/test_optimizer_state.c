@@ -174,7 +174,7 @@ static void test_layouts(const char *optimizer, double rate) {
     Run one;
     bool ready =
         start(&one, optimizer, DTYPE_BF16, &ALONE, false) && run_steps_keeping(&one, STEPS, rate);
-    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k++) {
+    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k += VARIANT_STEP) {
         char title[200];
         Run run;
         run_recompute = CASES[k].recompute;
@@ -296,7 +296,7 @@ int main(void) {
     } KINDS[] = {{"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05}, {"lamb", 5e-3}, {"muon", 2e-3}};
     test_second_moments();
     test_thresholds();
-    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i += VARIANT_STEP) {
         test_training(KINDS[i].optimizer, KINDS[i].rate);
         test_layouts(KINDS[i].optimizer, KINDS[i].rate);
     }
