@@ -98,7 +98,10 @@ static void check_gradients(const OpCase *op_case, const Graph *graph, const Gra
         if (leaf->op != OP_PARAM) continue;
         double *x = reference_value(forward, node_value(leaf, 0));
         const double *gradient = gradient_of(analytic, node_string(leaf, ATTR_name));
-        for (int64_t i = 0; i < type_elements(&leaf->types[0]); i++) {
+        /* With a sanitizer the numbers are in memory as they are without. */
+        int64_t n_elements = type_elements(&leaf->types[0]);
+        int64_t step = VARIANT_STEP > 1 && n_elements > 100 ? n_elements / 100 : 1;
+        for (int64_t i = 0; i < n_elements; i += step) {
             double expected = central_difference(forward, &x[i]);
             double got = gradient ? gradient[i] : 0;
             double error = fabs(got - expected) / fmax(1, fabs(expected));
