@@ -217,6 +217,14 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     }
 }
 
+DType node_state_dtype(const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (op_operand_precision(node->op, i) != OPERAND_STATE) continue;
+        return value_type(node->inputs[i])->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    }
+    return DTYPE_F32;
+}
+
 bool matmul_is_dots(const MatmulLayout *layout) {
     enum { LONGEST = 1 << 16 }; /* for a warp, one number after the other */
     return layout->m == 1 && layout->n == 1 && layout->k <= LONGEST;

@@ -131,6 +131,9 @@ typedef enum OperandPrecision {
     OPERAND_UNREAD  /* only its shape counts */
 } OperandPrecision;
 OperandPrecision op_operand_precision(OpKind op, int input);
+/* What an optimizer's op keeps its states in, by the first: f32 (also where it has none) or bf16.
+ */
+DType node_state_dtype(const Node *node);
 /* The op that casts to a dtype of floating point, and back. */
 OpKind op_cast_to(DType dtype);
 DType op_cast_dtype(OpKind op);

@@ -155,22 +155,13 @@ bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
-/* The dtype of the operator's states, by its first; f32 where that is none of a state's. */
-static DType state_dtype(const Node *node) {
-    for (int i = 0; i < node->n_inputs; i++) {
-        if (op_operand_precision(node->op, i) != OPERAND_STATE) continue;
-        return value_type(node->inputs[i])->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    }
-    return DTYPE_F32;
-}
-
 /* First `n_like` operands f32, or a state's, and shaped alike, then scalars, and perhaps, past the
  * `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the parameter and its
  * states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
-    const Type state = type_with_dtype(&param, state_dtype(node));
+    const Type state = type_with_dtype(&param, node_state_dtype(node));
     bool has_copy = node->n_inputs > n_always;
     DType low = has_copy ? value_type(node->inputs[n_always])->dtype : DTYPE_BF16;
     const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
@@ -215,7 +206,7 @@ bool infer_lamb_moments(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
-    const Type state = type_with_dtype(&param, state_dtype(node));
+    const Type state = type_with_dtype(&param, node_state_dtype(node));
     for (int i = 0; i < node->n_inputs; i++) {
         bool number = i == 3 || i == 4, is_state = i == 1 || i == 2;
         const Type *want = number ? &scalar : is_state ? &state : &param;
@@ -247,7 +238,7 @@ bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {
     const Type want = type_with_dtype(m, DTYPE_F32);
     node->types[0] = *m;
     node->types[1] = want;
-    if (m->dtype == state_dtype(node) && type_equal(g, &want) &&
+    if (m->dtype == node_state_dtype(node) && type_equal(g, &want) &&
         type_equal(value_type(node->inputs[1]), &scalar)) {
         return true;
     }

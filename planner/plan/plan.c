@@ -259,19 +259,13 @@ LossScaling plan_loss_scaling(const Plan *plan) {
     return (LossScaling){0};
 }
 
-static bool keeps_low(const Node *node) {
-    for (int i = 0; node->phase == PHASE_UPDATE && i < node->n_inputs; i++) {
-        bool state = op_operand_precision(node->op, i) == OPERAND_STATE;
-        if (state && value_type(node->inputs[i])->dtype == DTYPE_BF16) return true;
-    }
-    return false;
-}
-
 DType plan_state_dtype(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (keeps_low(graph->nodes[n])) return DTYPE_BF16;
+            const Node *node = graph->nodes[n];
+            if (node->phase == PHASE_UPDATE && node_state_dtype(node) == DTYPE_BF16)
+                return DTYPE_BF16;
         }
     }
     return DTYPE_F32;

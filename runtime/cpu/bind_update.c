@@ -26,11 +26,8 @@ typedef struct UpdateArgs {
 static UpdateArgs *new_args(Binding *b) {
     UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
     args->n = type_elements(&b->in_local[0]);
-    for (int i = 0; i < b->node->n_inputs && i < 8; i++) {
-        args->in[i] = b->in[i];
-        if (op_operand_precision(b->node->op, i) != OPERAND_STATE) continue;
-        args->state_dtype = b->in_local[i].dtype;
-    }
+    args->state_dtype = node_state_dtype(b->node);
+    for (int i = 0; i < b->node->n_inputs && i < 8; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) {
         int from = op_alias(b->node, i);
         bool state = from >= 0 && op_operand_precision(b->node->op, from) == OPERAND_STATE;

@@ -25,8 +25,9 @@ static float *open_state(void *state, DType dtype, int64_t first, int64_t n, flo
     return tile;
 }
 
-/* Keeps what open_state gave: second moments, at least 0, as the threshold has it. */
-static void close_moments(void *state, DType dtype, int64_t first, int64_t n, const float *tile,
+/* Keeps second moments, at least 0, that open_state gave, as the threshold has it; vec_close_tile
+ * keeps first ones. */
+static void close_squares(void *state, DType dtype, int64_t first, int64_t n, const float *tile,
                           uint32_t threshold) {
     if (!dtype_is_low(dtype)) return;
 #pragma omp simd
@@ -81,7 +82,7 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             p[first + i] = p[first + i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
         vec_close_tile(m, state, first, count, ms);
-        close_moments(v, state, first, count, vs, threshold);
+        close_squares(v, state, first, count, vs, threshold);
         if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
     }
 }
@@ -182,7 +183,7 @@ static void lamb_moments_tile(const LambConfig *config, const LambFactors *f, ui
         vs[i] = beta2 * vs[i] + take2 * gi * gi;
     }
     vec_close_tile(m, state, first, n, ms);
-    close_moments(v, state, first, n, vs, threshold);
+    close_squares(v, state, first, n, vs, threshold);
     ms = open_state(m, state, first, n, tiles[0]);
     vs = open_state(v, state, first, n, tiles[1]);
 #pragma omp simd reduction(+ : p2, r2)

@@ -23,9 +23,9 @@
 void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
                           float *finite_steps, float *updates);
 
-/* What a number of step `step` that is kept in bf16 has below its last bit, in 65536ths of that,
- * and this make 1 or more where it is rounded up (else down): 0 to 65535, as good as random from
- * step to step, and the same for all elements, whatever the layout. */
+/* A number from 0 to 65535 that is drawn for a step. Of an f32's 32 bits bf16 keeps the upper 16;
+ * where the lower 16 and this number make 65536 or more it is rounded up, else down: on average as
+ * it should be. All elements have the same, whatever the layout. */
 uint32_t optimizer_threshold(float step);
 
 typedef struct AdamwConfig {

@@ -61,15 +61,6 @@ static int32_t copy_dtype(const Binding *b, int output) {
     return b->node->n_outputs > output ? (int32_t)b->out_local[output].dtype : 0;
 }
 
-/* Of the optimizer's states, by its first operand that is one. */
-static int32_t state_dtype(const Binding *b) {
-    for (int i = 0; i < b->node->n_inputs; i++) {
-        if (op_operand_precision(b->node->op, i) == OPERAND_STATE)
-            return (int32_t)b->in_local[i].dtype;
-    }
-    return DTYPE_F32;
-}
-
 bool cuda_bind_adamw(Binding *b) {
     AdamwArgs args = {
         .scalars = {.clip = b->in[4],
@@ -80,7 +71,7 @@ bool cuda_bind_adamw(Binding *b) {
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
                     .copy_dtype = copy_dtype(b, 3),
-                    .state_dtype = state_dtype(b)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .v = b->out[2],
@@ -100,7 +91,7 @@ bool cuda_bind_sgd(Binding *b) {
                     .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .momentum = (float)node_float(b->node, ATTR_momentum, 0),
                     .copy_dtype = copy_dtype(b, 2),
-                    .state_dtype = state_dtype(b)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .buf = b->out[1],
                    .g = b->in[1],
@@ -120,7 +111,7 @@ bool cuda_bind_lion(Binding *b) {
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .copy_dtype = copy_dtype(b, 2),
-                    .state_dtype = state_dtype(b)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .g = b->in[1],
@@ -152,7 +143,7 @@ static LambArgs lamb_args(const Binding *b) {
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .trust_max = node_float(b->node, ATTR_trust_max, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
-                    .state_dtype = state_dtype(b)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node)},
         .tensor = {.n = type_elements(&b->in_local[0]),
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };
@@ -204,7 +195,7 @@ bool cuda_bind_muon_momentum(Binding *b) {
                              .clip = b->in[1],
                              .n = type_elements(&b->in_local[0]),
                              .momentum = (float)node_float(b->node, ATTR_momentum, 0),
-                             .state_dtype = state_dtype(b)};
+                             .state_dtype = (int32_t)node_state_dtype(b->node)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon_momentum, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }
