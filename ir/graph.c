@@ -80,23 +80,32 @@ int graph_axis(Graph *graph, const char *name, int length) {
     return axis;
 }
 
+/* The last of that key; NULL: none. */
+static const Attr *find_given(const NodeSpec *spec, AttrKey key) {
+    for (int i = spec->n_attrs; i-- > 0;) {
+        if (spec->attrs[i].key == key) return &spec->attrs[i];
+    }
+    return NULL;
+}
+
 /* Attributes in the order of attrs.def, each known to the op and every required one present. */
 static bool set_attrs(Graph *graph, Node *node, const NodeSpec *spec, Diag *diag) {
     const OpInfo *op = &OPS[node->op];
+    int n_uses;
+    const AttrUse *uses = op_attrs(node->op, &n_uses);
+    for (int i = 0; i < spec->n_attrs; i++) {
+        bool required;
+        AttrKey key = spec->attrs[i].key;
+        if (op_has_attr(node->op, key, &required)) continue;
+        diag_error(diag, spec->loc, "%s: has no attribute '%s'; it takes: %s", op->name,
+                   ATTRS[key].name, op->attrs[0] ? op->attrs : "none");
+        return false;
+    }
     node->attrs = ARENA_ARRAY(graph->arena, Attr, spec->n_attrs ? spec->n_attrs : 1);
-    for (int key = 0; key < N_ATTRS; key++) {
-        const Attr *given = NULL;
-        for (int i = 0; i < spec->n_attrs; i++) {
-            if ((int)spec->attrs[i].key == key) given = &spec->attrs[i];
-        }
-        bool required = false;
-        bool known = op_has_attr(node->op, key, &required);
-        if (given && !known) {
-            diag_error(diag, spec->loc, "%s: has no attribute '%s'; it takes: %s", op->name,
-                       ATTRS[key].name, op->attrs[0] ? op->attrs : "none");
-            return false;
-        }
-        if (!given && known && required) {
+    for (int i = 0; i < n_uses; i++) {
+        const AttrKey key = uses[i].key;
+        const Attr *given = find_given(spec, key);
+        if (!given && uses[i].required) {
             diag_error(diag, spec->loc, "%s: attribute '%s' (%s) is missing", op->name,
                        ATTRS[key].name, ATTRS[key].help);
             return false;

@@ -4,7 +4,6 @@
 #include "ir/ops/route.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #define OP(upper, lower, min, max, outs, attrs, flags, infer, grad, flops, kernel)                 \
@@ -46,32 +45,49 @@ int attr_find(const char *name, int length) {
 }
 
 /* OPS' lists of attributes, taken apart once: every node of every graph is checked against them. */
-typedef enum AttrUse { ATTR_UNKNOWN, ATTR_OPTIONAL, ATTR_REQUIRED } AttrUse;
-static uint8_t attr_use[N_OPS][N_ATTRS];
+enum { MOST_USES = 24 };
+static struct {
+    AttrUse items[MOST_USES];
+    int count;
+} attr_uses[N_OPS];
 
-static void find_attr_use(void) {
+static void add_use(OpKind op, AttrKey key, bool required) {
+    int n = attr_uses[op].count++;
+    if (n == MOST_USES) BUG("%s has more than %d attributes", OPS[op].name, MOST_USES);
+    AttrUse *items = attr_uses[op].items;
+    for (; n > 0 && items[n - 1].key > key; n--) items[n] = items[n - 1];
+    items[n] = (AttrUse){key, required};
+}
+
+static void find_attr_uses(void) {
     for (int op = 0; op < N_OPS; op++) {
         for (const char *word = OPS[op].attrs; *word;) {
             bool optional = *word == '?';
             if (optional) word++;
             int size = (int)strcspn(word, " ");
             int key = attr_find(word, size);
-            if (key >= 0) attr_use[op][key] = optional ? ATTR_OPTIONAL : ATTR_REQUIRED;
+            if (key >= 0) add_use((OpKind)op, (AttrKey)key, !optional);
             word += size + (word[size] == ' ');
         }
     }
 }
 
-bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
+const AttrUse *op_attrs(OpKind op, int *out_n) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static atomic_bool found; /* asked some forty times for each node: pthread_once takes longer */
-    if (!atomic_load_explicit(&found, memory_order_acquire)) {
-        pthread_once(&once, find_attr_use);
-        atomic_store_explicit(&found, true, memory_order_release);
+    pthread_once(&once, find_attr_uses);
+    *out_n = attr_uses[op].count;
+    return attr_uses[op].items;
+}
+
+bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
+    int n;
+    const AttrUse *uses = op_attrs(op, &n);
+    for (int i = 0; i < n; i++) {
+        if (uses[i].key != key) continue;
+        *out_required = uses[i].required;
+        return true;
     }
-    if (attr_use[op][key] == ATTR_UNKNOWN) return false;
-    *out_required = attr_use[op][key] == ATTR_REQUIRED;
-    return true;
+    return false;
 }
 
 int op_alias(const Node *node, int output) {

@@ -57,6 +57,12 @@ typedef struct AttrInfo {
 } AttrInfo;
 extern const AttrInfo ATTRS[N_ATTRS];
 int attr_find(const char *name, int length); /* -1: none */
+/* The attributes that the op's row lists, in the order of attrs.def. */
+typedef struct AttrUse {
+    AttrKey key;
+    bool required;
+} AttrUse;
+const AttrUse *op_attrs(OpKind op, int *out_n);
 /* Does the op's row list the attribute? *out_required says how. */
 bool op_has_attr(OpKind op, AttrKey key, bool *out_required);
 

@@ -53,27 +53,30 @@ static bool is_axis(const Graph *graph, int axis) {
     return axis >= 0 && axis < graph->axes.count;
 }
 
+static bool names_axes(const Graph *graph, const Attr *attr) {
+    AttrKind kind = ATTRS[attr->key].kind;
+    if (kind == ATTR_AXIS) return is_axis(graph, attr->axis);
+    int n = kind == ATTR_AXES ? attr->axes.count : 0;
+    bool fits = n >= 0 && n <= MAX_RANK;
+    for (int i = 0; fits && i < n; i++) fits = is_axis(graph, attr->axes.items[i]);
+    return fits;
+}
+
 /* Each known to the op, in order, no required one absent, and naming axes of the graph. */
 static bool check_attrs(const Graph *graph, const Node *node, Diag *diag) {
-    int next = 0;
-    for (int key = 0; key < N_ATTRS; key++) {
-        bool required = false, known = op_has_attr(node->op, (AttrKey)key, &required);
+    int n_uses, next = 0;
+    const AttrUse *uses = op_attrs(node->op, &n_uses);
+    for (int i = 0; i < n_uses; i++) {
         const Attr *attr = next < node->n_attrs ? &node->attrs[next] : NULL;
-        if (!attr || (int)attr->key != key) {
-            if (known && required) return fail(node, "an attribute is missing", diag);
-            continue;
+        if (attr && attr->key == uses[i].key) {
+            if (!names_axes(graph, attr)) return fail(node, "an attribute names no axis", diag);
+            next++;
+        } else if (uses[i].required) {
+            return fail(node, "an attribute is missing", diag);
         }
-        if (!known) return fail(node, "has an attribute that is not the op's", diag);
-        if (ATTRS[key].kind == ATTR_AXIS && !is_axis(graph, attr->axis)) {
-            return fail(node, "an attribute names no axis", diag);
-        }
-        int n_axes = ATTRS[key].kind == ATTR_AXES ? attr->axes.count : 0;
-        bool fits = n_axes >= 0 && n_axes <= MAX_RANK;
-        for (int i = 0; fits && i < n_axes; i++) fits = is_axis(graph, attr->axes.items[i]);
-        if (!fits) return fail(node, "an attribute names no axis", diag);
-        next++;
     }
-    return next == node->n_attrs || fail(node, "attributes are out of order", diag);
+    return next == node->n_attrs ||
+           fail(node, "has an attribute that is not the op's, or out of order", diag);
 }
 
 static bool check_type(const Graph *graph, const Node *node, const Type *type, Diag *diag) {

@@ -3,6 +3,7 @@
 #ifndef TESTS_EMULATE_WARP_H
 #define TESTS_EMULATE_WARP_H
 
+#include "tests/emulate/row.h"
 #include "tests/emulate/scheduler.h"
 
 #define EMULATE_HERE       const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -192,7 +193,8 @@ struct EmulateMma {
     uint32_t a[4], b[2];
 };
 template <class Pair> static inline void emulate_multiply(void *const *operands, int) {
-    float a[16][16], b[16][8], d[16][8];
+    float a[16][16];
+    alignas(EmulateRow) float b[16][8], d[16][8];
     for (int lane = 0; lane < 32; lane++) {
         const EmulateMma *from = (const EmulateMma *)operands[lane];
         int g = lane / 4, t = lane % 4 * 2;
@@ -205,11 +207,7 @@ template <class Pair> static inline void emulate_multiply(void *const *operands,
         }
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t + i % 2] = from->d[i];
     }
-    for (int m = 0; m < 16; m++) {
-        for (int k = 0; k < 16; k++) {
-            for (int n = 0; n < 8; n++) d[m][n] += a[m][k] * b[k][n];
-        }
-    }
+    for (int m = 0; m < 16; m++) emulate_add_product(d[m], a[m], b[0], 8, 8);
     for (int lane = 0; lane < 32; lane++) {
         EmulateMma *to = (EmulateMma *)operands[lane];
         int g = lane / 4, t = lane % 4 * 2;

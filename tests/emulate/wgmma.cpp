@@ -1,5 +1,7 @@
 #include "tests/emulate/wgmma.h"
 
+#include "tests/emulate/row.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ static struct {
     bool fenced;  /* since the last wait */
     bool written; /* shared memory, not yet for wgmma */
 } threads[EMULATE_MOST_THREADS];
-static int n_threads;
+static int n_written; /* of them */
 
 /* The address that a descriptor's bits name, plus `offset`, chunks permuted: bits 4 to 6 of an
  * address by its bits 7 to 9. */
@@ -118,9 +120,7 @@ static bool is_taken(const EmulateWgmma &w) {
 void emulate_wgmma(const EmulateWgmma &what, EmulateSite site) {
     auto *self = &threads[emulate_thread_index.x];
     if (!self->fenced) emulate_fail(site, "no wgmma_fence since the last wait");
-    for (int t = 0; t < n_threads; t++) {
-        if (threads[t].written) emulate_fail(site, "tiles were written and not handed to wgmma");
-    }
+    if (n_written > 0) emulate_fail(site, "tiles were written and not handed to wgmma");
     if (!what.a) check_matrix(what.a_matrix, site);
     check_matrix(what.b_matrix, site);
     if (self->n == MOST_UNDER_WAY) emulate_fail(site, "too many operations under way");
@@ -140,16 +140,21 @@ void emulate_wgmma_commit(void) {
     threads[emulate_thread_index.x].group++;
 }
 
+static void set_written(int thread, bool written) {
+    n_written += written - threads[thread].written;
+    threads[thread].written = written;
+}
+
 void emulate_fence_proxy(void) {
-    threads[emulate_thread_index.x].written = false;
+    set_written((int)emulate_thread_index.x, false);
 }
 
 void emulate_wgmma_written(int thread) {
-    threads[thread].written = true;
+    set_written(thread, true);
 }
 
 void emulate_wgmma_begin(int n) {
-    n_threads = n;
+    n_written = 0;
     for (int t = 0; t < n; t++) {
         threads[t].n = threads[t].group = 0;
         threads[t].fenced = threads[t].written = false;
@@ -173,7 +178,8 @@ static int column_of(int t, int i) {
 
 /* The i-th operation of each of a group's threads. */
 static void multiply(int first, int i) {
-    static float a[ROWS][DEPTH], b[MOST_N][DEPTH], d[ROWS][MOST_N], b_columns[DEPTH][MOST_N];
+    static float a[ROWS][DEPTH], b[MOST_N][DEPTH];
+    alignas(EmulateRow) static float d[ROWS][MOST_N], b_columns[DEPTH][MOST_N];
     const EmulateWgmma &w = threads[first].queue[i].what;
     for (int t = 0; t < GROUP; t++) {
         Operation *operation = &threads[first + t].queue[i];
@@ -190,11 +196,7 @@ static void multiply(int first, int i) {
     for (int n = 0; n < w.n; n++) {
         for (int k = 0; k < DEPTH; k++) b_columns[k][n] = b[n][k];
     }
-    for (int m = 0; m < ROWS; m++) {
-        for (int k = 0; k < DEPTH; k++) {
-            for (int n = 0; n < w.n; n++) d[m][n] += a[m][k] * b_columns[k][n];
-        }
-    }
+    for (int m = 0; m < ROWS; m++) emulate_add_product(d[m], a[m], b_columns[0], MOST_N, w.n);
     for (int t = 0; t < GROUP; t++) {
         const EmulateWgmma &own = threads[first + t].queue[i].what;
         for (int k = 0; k < w.n / 2; k++) own.d[k] = d[row_of(t, k)][column_of(t, k)];

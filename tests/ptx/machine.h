@@ -119,8 +119,9 @@ bool memory_access(Machine *m, Warp *w, const Instruction *i, uint32_t mask);
 bool shared_read(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 bool shared_write(Machine *m, Warp *w, const Instruction *i, int lane, uint32_t at, int bytes);
 
-/* NULL, or what is wrong about two bytes that tensor cores or copies read for the warp. */
-const char *shared_defect(const Machine *m, const Warp *w, uint32_t at);
+/* NULL, or what is wrong about the bytes from `at` to `end`, of shared memory, that tensor cores or
+ * copies read for the warp. */
+const char *shared_defect(const Machine *m, const Warp *w, uint32_t at, uint32_t end);
 /* Of the bytes from `at` to `end`, by a lane, or SEVERAL. */
 void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane);
 

@@ -41,18 +41,15 @@ static LastRead *last_reads(const Machine *m, int warp) {
     return &m->reads[(size_t)warp * (m->shared_bytes / SHADOW_BYTES + 1)];
 }
 
-static inline void note_cell(const Warp *w, Shadow *s, LastRead *last, int lane) {
-    const uint32_t bit = 1u << w->number;
-    bool again = s->readers & bit && last->epoch == w->epoch;
-    *last =
-        (LastRead){w->epoch & 0xffffff, (uint8_t)(again && last->lane != lane ? SEVERAL : lane)};
-    s->readers |= bit;
-}
-
 void note_reads(Machine *m, const Warp *w, uint32_t at, uint32_t end, int lane) {
     Shadow *s = &m->shadow[at / SHADOW_BYTES];
     LastRead *last = &last_reads(m, w->number)[at / SHADOW_BYTES];
-    for (; at < end; at += SHADOW_BYTES) note_cell(w, s++, last++, lane);
+    const uint32_t bit = 1u << w->number, epoch = w->epoch & 0xffffff;
+    for (; at < end; at += SHADOW_BYTES, s++, last++) {
+        bool again = lane != SEVERAL && s->readers & bit && last->epoch == epoch;
+        *last = (LastRead){epoch, (uint8_t)(again && last->lane != lane ? SEVERAL : lane)};
+        s->readers |= bit;
+    }
 }
 
 /* A thread that read the two bytes at `cell` and does not come before this lane's writing, or -1.
@@ -68,14 +65,29 @@ static int find_reader(const Machine *m, const Warp *w, int lane, uint32_t cell)
     return -1;
 }
 
-const char *shared_defect(const Machine *m, const Warp *w, uint32_t at) {
-    const Shadow *s = &m->shadow[at / SHADOW_BYTES];
+static const char *cell_defect(const Machine *m, const Warp *w, const Shadow *s) {
     if (!s->writer) return "nothing wrote it";
     if (s->pending) return "a copy to it is under way";
     const Warp *writer = &m->warps[(s->writer - 1) / WARP];
     if (w->seen[(s->writer - 1) / WARP] < s->written) return "no barrier since it was written";
     if (writer->handed[(s->writer - 1) % WARP] <= s->handed)
         return "its writer had no proxy fence since";
+    return NULL;
+}
+
+static bool same_write(const Shadow *a, const Shadow *b) {
+    return a->writer == b->writer && a->pending == b->pending && a->written == b->written &&
+           a->handed == b->handed;
+}
+
+const char *shared_defect(const Machine *m, const Warp *w, uint32_t at, uint32_t end) {
+    const Shadow *known = NULL; /* to be fine; neighbours are mostly written together */
+    for (; at < end; at += SHADOW_BYTES) {
+        const Shadow *s = &m->shadow[at / SHADOW_BYTES];
+        const char *why = known && same_write(s, known) ? NULL : cell_defect(m, w, s);
+        if (why) return why;
+        known = s;
+    }
     return NULL;
 }
 
@@ -350,11 +362,10 @@ static bool start_bulk(Machine *m, Warp *w, const Instruction *i, int lane) {
                      from, m->shared_bytes);
     else if (w->n_bulks == MOST_BULKS)
         machine_fail(m, w, i, lane, "too many copies under way");
-    for (uint32_t at = from; !m->failed && at < bulk.reads.end; at += SHADOW_BYTES) {
-        const char *why = shared_defect(m, w, at);
-        if (why) machine_fail(m, w, i, lane, "copies shared memory at %u: %s", at, why);
-    }
-    if (!m->failed) w->bulks[w->n_bulks++] = bulk;
+    if (m->failed) return false;
+    const char *why = shared_defect(m, w, from, bulk.reads.end);
+    if (why) machine_fail(m, w, i, lane, "copies shared memory at %u: %s", from, why);
+    w->bulks[w->n_bulks++] = bulk;
     return !m->failed;
 }
 

@@ -1,6 +1,7 @@
 /* Matrix instructions: fragments and tiles as PTX ISA 9.0, 9.7.14 (mma, ldmatrix, stmatrix)
  * and 9.7.15 (wgmma) lay them out. Pairs of 16 bits in, f32 accumulators, added up in the order of
  * k. */
+#include "tests/emulate/row.h"
 #include "tests/ptx/machine.h"
 #include "tests/ptx/traffic.h"
 
@@ -165,13 +166,11 @@ static bool check_matrix(Machine *m, Warp *w, const Instruction *i, Range *reads
     for (int r = 0; r < rows; r += by_k ? CHUNK : 1) {
         for (int k = 0; k < 16; k += by_k ? 1 : CHUNK) {
             uint32_t first = element_place(matrix, r, k, by_k), end = first + 2 * CHUNK;
-            for (uint32_t at = first; at < end; at += 2) {
-                if (at + 2 > m->shared_bytes)
-                    return machine_fail(m, w, i, -1, "a tile at %u is beyond shared memory", at),
-                           false;
-                const char *why = shared_defect(m, w, at);
-                if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", at, why), false;
-            }
+            if (end > m->shared_bytes)
+                return machine_fail(m, w, i, -1, "a tile at %u is beyond shared memory", first),
+                       false;
+            const char *why = shared_defect(m, w, first, end);
+            if (why) return machine_fail(m, w, i, -1, "a tile at %u: %s", first, why), false;
             if (first < reads->first) reads->first = first;
             if (end > reads->end) reads->end = end;
         }
@@ -255,9 +254,10 @@ static bool issue_tile(Machine *m, Warp *w, const Instruction *i) {
 
 /* This warp's 16 rows. */
 static void finish_tile(const Machine *m, Warp *w, const Tile *tile) {
-    static float b[16][256];
+    static _Alignas(EmulateRow) float b[16][256];
     const int *d = &m->kernel->lists[tile->d];
-    float a[16][16], sums[16][256];
+    _Alignas(EmulateRow) float sums[16][256];
+    float a[16][16];
     if (tile->a >= 0) gather_a(w, &m->kernel->lists[tile->a], tile->bf16, a);
     if (tile->a < 0)
         gather_tile(m, tile, tile->a_matrix, tile->a_by_k, w->number % 4 * 16, 16, false, a[0], 16);
@@ -267,11 +267,7 @@ static void finish_tile(const Machine *m, Warp *w, const Tile *tile) {
             sums[lane / 4 + 8 * (k % 4 / 2)][k / 4 * 8 + lane % 4 * 2 + k % 2] =
                 tile->add ? float_of(w->registers[d[k]][lane]) : 0;
     }
-    for (int r = 0; r < 16; r++) {
-        for (int k = 0; k < 16; k++) {
-            for (int n = 0; n < tile->n; n++) sums[r][n] += a[r][k] * b[k][n];
-        }
-    }
+    for (int r = 0; r < 16; r++) emulate_add_product(sums[r], a[r], b[0], 256, tile->n);
     for (int k = 0; k < tile->n_d; k++) {
         for (int lane = 0; lane < WARP; lane++)
             w->registers[d[k]][lane] =
