@@ -27,7 +27,7 @@ const AttrInfo ATTRS[N_ATTRS] = {
 };
 
 static bool name_is(const char *known, const char *name, int length) {
-    return strncmp(known, name, (size_t)length) == 0 && known[length] == '\0';
+    return *known == *name && strncmp(known, name, (size_t)length) == 0 && known[length] == '\0';
 }
 
 int op_find(const char *name, int length) {
