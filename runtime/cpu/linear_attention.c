@@ -174,21 +174,14 @@ VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *er
 
 /* Sums of neighbours: of a's in the first half, of b's in the second. */
 VEC_INLINE Vec sum_neighbours(Vec a, Vec b) {
-#if defined(__clang__)
-#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-    typedef int32_t Places __attribute__((vector_size(VEC_LANES * 4)));
-#define PICK(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
-#endif
 #if VEC_LANES == 16
-    return PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
-           PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+    return VEC_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30) +
+           VEC_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
 #elif VEC_LANES == 8
-    return PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+    return VEC_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14) + VEC_PICK(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
 #else
-    return PICK(a, b, 0, 2, 4, 6) + PICK(a, b, 1, 3, 5, 7);
+    return VEC_PICK(a, b, 0, 2, 4, 6) + VEC_PICK(a, b, 1, 3, 5, 7);
 #endif
-#undef PICK
 }
 
 /* The lanes' sum of each of n vectors, n a multiple of VEC_LANES: a tree of sums of neighbours. */

@@ -30,6 +30,14 @@ typedef float Vec __attribute__((vector_size(VEC_LANES * 4)));
 /* The same in memory, at any float's address. */
 typedef float VecMem __attribute__((vector_size(VEC_LANES * 4), aligned(4), may_alias));
 
+/* Lanes of a and, from VEC_LANES on, of b, as many as a Vec has. GCC has clang's from 12 on. */
+#if defined(__clang__)
+#define VEC_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int32_t VecPlaces __attribute__((vector_size(VEC_LANES * 4)));
+#define VEC_PICK(a, b, ...) __builtin_shuffle(a, b, (VecPlaces){__VA_ARGS__})
+#endif
+
 VEC_INLINE Vec vec_load(const float *p) {
     return *(const VecMem *)p;
 }
