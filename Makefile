@@ -126,18 +126,18 @@ ifneq ($(findstring address,$(SANITIZE)),)
 EMULATE_FLAGS += $(OPTIMIZE) -fno-sanitize=vptr,null,pointer-overflow \
                  $(if $(findstring clang,$(CC)),-mllvm -asan-stack=0,--param asan-stack=0)
 endif
+EMULATE := $(patsubst %.c,$B/%.o,$(wildcard tests/ptx/*.c))
 ifneq ($(EMULATE_CXX),)
-EMULATE := $(EMULATED) $(patsubst %.c,$B/%.o,$(wildcard tests/ptx/*.c)) \
-           $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
+EMULATE += $(EMULATED) $(patsubst tests/emulate/%,$B/emulate/%.o,$(wildcard \
              $(addprefix tests/emulate/,bulk.cpp entries.cpp fiber.cpp launch.c probe.cu scheduler.cpp \
                wgmma.cpp)))
 else
-EMULATE := $B/emulate/absent.c.o
+EMULATE += $B/emulate/absent.c.o
 endif
 
-$B/libemulate.a: $(EMULATE)
+$B/libemulate.a: $(EMULATE) $B/flags
 	@rm -f $@
-	@ar rcs $@ $^
+	@ar rcs $@ $(filter %.o,$^)
 
 EMULATE_COMPILE = $(EMULATE_CXX) $(EMULATE_FLAGS) $(WERROR) -MMD -MP
 EMULATE_KERNEL  = $(EMULATE_COMPILE) -x c++ -include tests/emulate/emulate.h
@@ -224,7 +224,8 @@ $B/bench/%: tests/bench/%.c $B/libperilune.a $B/flags
 # Other flags than last time rebuild everything.
 $B/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(FLAGS) $(LDFLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS) $(LDFLAGS)' > $@
+	@echo '$(CC) $(FLAGS) $(LDFLAGS) $(EMULATE_CXX)' | cmp -s - $@ || \
+	 echo '$(CC) $(FLAGS) $(LDFLAGS) $(EMULATE_CXX)' > $@
 
 # One line instead of a page of errors when a library is not there.
 $B/libraries: Makefile

@@ -143,7 +143,8 @@ bool cuda_kernel_run_create(CudaKernelRun *run, const Reference *reference, int 
                             const CudaRunHooks *hooks, Diag *diag) {
     const Graph *graph = reference->graph;
     Arena *arena = reference->arena;
-    *run = (CudaKernelRun){.hooks = hooks ? *hooks : (CudaRunHooks){0}};
+    *run = (CudaKernelRun){0};
+    if (hooks) run->hooks = *hooks;
     kernel_run_prepare(&run->base, reference, in_place, run->hooks.together);
     run->state = gpu_run_alloc(sizeof(DeviceState));
     if (!run->state) exit(2);
