@@ -1,5 +1,5 @@
 /* perilune scale: the best layout on each of several numbers of ranks. */
-#include "frontend/commands/search_args.h"
+#include "frontend/commands/search_find.h"
 #include "frontend/progress_line.h"
 #include "planner/show/show_scale.h"
 
@@ -81,8 +81,15 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
                  rows[i].request.n_ranks == 1 ? "" : "s");
         progress_line_show(&line, i, n_rows, what);
         Diag *diag = diag_create();
-        rows[i].result = search_layouts(args->arena, job->costs, &rows[i].request, diag);
-        if (!rows[i].result) rows[i].refusal = first_line(args->arena, diag);
+        SearchFind find = search_find(args, job, &rows[i].request, diag);
+        rows[i].result = find.result;
+        rows[i].loss_parts = find.plan.options.loss_parts;
+        rows[i].expert_parts = find.plan.options.expert_parts;
+        if (!find.result) {
+            rows[i].refusal = first_line(args->arena, diag);
+        } else if (find.result->n_found == 0) {
+            find.result->remedy = search_remedy(args, job, &rows[i].request);
+        }
         diag_destroy(diag);
     }
     report->seconds = progress_line_end(&line);

@@ -1,6 +1,6 @@
 #include "frontend/commands/plan_search.h"
 
-#include "frontend/commands/search_args.h"
+#include "frontend/commands/search_find.h"
 #include "frontend/commands/search_plan.h"
 #include "planner/show/search_facts.h"
 #include "planner/simulate/simulate_candidate.h"
@@ -113,66 +113,18 @@ static int report_nothing(const CliArgs *args, const SearchJob *job, const Searc
     return EXIT_FAILED;
 }
 
-/* The faster of two searches: experts' slots as one, and, where e divides them, in two runs, whose
- * all-to-alls hide beside each other's work. What was said by hand stays. NULL: reported. */
-static SearchResult *search_parts(CliArgs *args, SearchJob *job, Diag *diag) {
-    SearchResult *one = search_layouts(args->arena, job->costs, &job->request, diag);
-    bool fixed = cli_given(args, OPT_EXPERT_PARTS) || job->request.e == 1;
-    bool hides = job->cluster->software.overlaps_block && job->costs->n_experts > 1;
-    if (!one || fixed || !hides) return one;
-    PlanRequest parted = job->plan;
-    parted.options.expert_parts = 2;
-    parted.options.parts_if_divided = true;
-    Diag *aside = diag_create(); /* slots may be too few */
-    ModelCosts *costs = model_costs_create(args->arena, &parted, job->cluster, aside);
-    SearchResult *two = costs ? search_layouts(args->arena, costs, &job->request, aside) : NULL;
-    diag_destroy(aside);
-    if (!two || two->n_found == 0) return one;
-    if (one->n_found > 0 && one->found[0].cost.step_us < two->found[0].cost.step_us) return one;
-    two->seconds += one->seconds;
-    job->costs = costs;
-    job->plan = parted;
-    return two;
-}
-
-/* Where nothing fits, once more with logits in parts. */
-static SearchResult *search_all(CliArgs *args, SearchJob *job, Diag *diag) {
-    enum { PARTS = 16 };
-    SearchResult *whole = search_parts(args, job, diag), *parts = NULL;
-    if (!whole || whole->n_found > 0 || cli_given(args, OPT_LOSS_PARTS)) return whole;
-    SearchJob again = *job;
-    Diag *aside = diag_create(); /* there may be no logits to cut */
-    again.plan.options.loss_parts = PARTS;
-    again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
-    if (again.costs) parts = search_parts(args, &again, aside);
-    diag_destroy(aside);
-    if (!parts || parts->n_found == 0) return whole;
-    parts->seconds += whole->seconds;
-    *job = again;
-    return parts;
-}
-
-/* What would let something fit but rounds otherwise, and so is not chosen unasked; NULL: nothing.
- */
-static const char *find_remedy(CliArgs *args, const SearchJob *job) {
-    SearchJob again = *job;
-    SearchResult *found = NULL;
-    if (cli_given(args, OPT_OPTIMIZER_STATE)) return NULL;
-    Diag *aside = diag_create();
-    again.plan.options.state_dtype = DTYPE_BF16;
-    again.costs = model_costs_create(args->arena, &again.plan, job->cluster, aside);
-    if (again.costs) found = search_all(args, &again, aside);
-    diag_destroy(aside);
-    return found && found->n_found > 0 ? "--optimizer-state bf16" : NULL;
-}
-
 int plan_by_search(CliArgs *args) {
     Diag *diag = diag_create();
     SearchReport report = {0};
     int status = EXIT_USAGE;
     SearchJob *job = search_job_from_args(args, diag);
     if (job && set_counts(args, job, &report, diag)) {
-        SearchResult *result = search_all(args, job, diag);
+        SearchFind find = search_find(args, job, &job->request, diag);
+        SearchResult *result = find.result;
+        if (result) {
+            job->costs = find.costs;
+            job->plan = find.plan;
+        }
         report.costs = job->costs;
         report.request = &job->request;
         report.result = result;
@@ -184,7 +136,7 @@ int plan_by_search(CliArgs *args) {
         report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
         report.days_tokens = job->days_tokens;
         if (result && result->n_found == 0) {
-            result->remedy = find_remedy(args, job);
+            result->remedy = search_remedy(args, job, &job->request);
             status = report_nothing(args, job, result, diag);
         } else if (result) {
             status = write_all(args, job, &report, diag) ? EXIT_DONE : EXIT_FAILED;

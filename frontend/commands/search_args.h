@@ -6,11 +6,26 @@
 #include "planner/planner.h"
 #include "planner/show/show_search.h"
 
+/* Bits: what a search may be repeated with (search_find.h). */
+enum {
+    VARIANT_EXPERT_PARTS = 1,
+    VARIANT_LOSS_PARTS = 2,
+    VARIANT_LOW_STATES = 4, /* of the optimizer */
+    N_VARIANTS = 8
+};
+
+typedef struct SearchVariant {
+    bool made;
+    PlanRequest plan;
+    ModelCosts *costs; /* NULL: the model has no such thing */
+} SearchVariant;
+
 typedef struct SearchJob {
     const Cluster *cluster;
     ModelCosts *costs;
     SearchRequest request; /* n_ranks and global_batch: 0 where they were not given */
     PlanRequest plan;      /* of one sequence; options: precision, device and seed */
+    SearchVariant variants[N_VARIANTS];
     double days_tokens;
 } SearchJob;
 

@@ -2,6 +2,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
+#include "frontend/commands/search_find.h"
 #include "frontend/commands/search_plan.h"
 #include "frontend/progress_line.h"
 #include "planner/show/search_facts.h"
@@ -49,20 +50,20 @@ static int pick_counts(int world, int n_per_node, int out[MOST_COUNTS]) {
 typedef struct Finds {
     int n, counts[MOST_COUNTS];
     SearchRequest requests[MOST_COUNTS];
-    SearchResult *results[MOST_COUNTS]; /* NULL: cannot be */
-    int best;                           /* -1: none fits */
+    SearchFind found[MOST_COUNTS]; /* no result: cannot be */
+    int best;                      /* -1: none fits */
     int64_t n_layouts;
     double seconds;
 } Finds;
 
 /* Fewer ranks than all must be faster by more than predictions can be told apart by. */
 static bool is_faster(const Finds *finds, int i) {
-    double best_us = finds->results[finds->best]->found[0].cost.step_us;
-    return finds->results[i]->found[0].cost.step_us < best_us * (finds->best == 0 ? 0.97 : 1);
+    double best_us = finds->found[finds->best].result->found[0].cost.step_us;
+    return finds->found[i].result->found[0].cost.step_us < best_us * (finds->best == 0 ? 0.97 : 1);
 }
 
 /* Of equally fast ones the first. Why the first of all has none is reported. */
-static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Diag *diag) {
+static bool search_counts(CliArgs *args, SearchJob *job, Finds *finds, Diag *diag) {
     ProgressLine line = progress_line_start("searched");
     finds->best = -1;
     for (int i = 0; i < finds->n; i++) {
@@ -74,9 +75,9 @@ static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Dia
         *request = job->request;
         request->n_ranks = finds->counts[i];
         request->n_top = N_FOUND;
-        SearchResult *result = search_layouts(args->arena, job->costs, request, aside);
+        finds->found[i] = search_find(args, job, request, aside);
         if (aside != diag) diag_destroy(aside);
-        finds->results[i] = result;
+        const SearchResult *result = finds->found[i].result;
         if (!result) continue;
         finds->n_layouts += result->n_candidates;
         if (result->n_found == 0) continue;
@@ -84,9 +85,11 @@ static bool search_counts(CliArgs *args, const SearchJob *job, Finds *finds, Dia
     }
     finds->seconds = progress_line_end(&line);
     if (finds->best >= 0) return true;
-    if (finds->results[0]) {
+    SearchResult *all = finds->found[0].result;
+    if (all) {
         StrBuf why = strbuf_create();
-        show_search_nothing(&why, &finds->requests[0], finds->results[0], job->cluster);
+        all->remedy = search_remedy(args, job, &finds->requests[0]);
+        show_search_nothing(&why, &finds->requests[0], all, job->cluster);
         diag_error(diag, NO_LOC, "%s", why.text);
         strbuf_destroy(&why);
     } else if (finds->n > 1) { /* says what contradicts what */
@@ -111,7 +114,7 @@ static const char *describe(Arena *arena, const Cluster *cluster, const Finds *f
         strbuf_put(&out, "\n");
     }
     if (n_ranks < world) {
-        const SearchResult *all = finds->results[0];
+        const SearchResult *all = finds->found[0].result;
         strbuf_printf(&out, "        %d of %d processes have nothing to do: ", world - n_ranks,
                       world);
         if (all && all->n_found > 0) {
@@ -149,11 +152,15 @@ static Plan *find_plan(CliArgs *args, int world, TrainLayout *out, int *out_stat
         finds.n = pick_counts(world, job->cluster->node.n_devices, finds.counts);
     }
     if (!search_counts(args, job, &finds, diag)) {
-        if (finds.results[0]) *out_status = EXIT_FAILED; /* nothing fits, as perilune plan ends */
+        if (finds.found[0].result)
+            *out_status = EXIT_FAILED; /* nothing fits, as perilune plan ends */
         return NULL;
     }
     *out_status = EXIT_FAILED;
-    SearchReport report = {.result = finds.results[finds.best]};
+    const SearchFind *best = &finds.found[finds.best];
+    SearchReport report = {.result = best->result};
+    job->costs = best->costs;
+    job->plan = best->plan;
     Plan *plan = search_plan_best(args, job, &report, diag);
     if (plan) out->text = describe(args->arena, job->cluster, &finds, &report);
     return plan;

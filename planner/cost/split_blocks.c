@@ -119,7 +119,9 @@ typedef struct Line {
     Path path;
     const double *sum; /* of the first i blocks */
     double before, after;
-    bool bare_ends; /* the first and the last chunk may have no block */
+    bool bare_ends;   /* the first and the last chunk may have no block */
+    int *stage_of;    /* by chunk */
+    double *stage_us; /* what stages do as chunks are cut now */
 } Line;
 
 static int least_blocks(const Line *line, int g) {
@@ -165,42 +167,54 @@ typedef struct Rating {
     double most, squares;
 } Rating;
 
-static Rating rate(const Line *line, const int *cuts) {
+static Rating rate(const Line *line) {
     Rating rating = {0};
     for (int s = 0; s < line->path.p; s++) {
-        double load = 0;
-        for (int c = 0; c < line->n_total / line->path.p; c++) {
-            int g = path_global(line->path, s, c);
-            load += chunk_us(line, g, cuts[g], cuts[g + 1]);
-        }
+        double load = line->stage_us[s];
         if (load > rating.most) rating.most = load;
         rating.squares += load * load;
     }
     return rating;
 }
 
-/* Moves `n` cuts by one block each; differences that only rounding makes do not count. */
+static bool is_less(Rating a, Rating b) {
+    const double less = 1 - 1e-9; /* differences that only rounding makes do not count */
+    return a.most < b.most * less || (a.most * less <= b.most && a.squares < b.squares * less);
+}
+
+enum { MOST_CUTS = 8 };
+
+/* Moves `n` cuts by one block each, if that is better. */
 static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rating *rating) {
-    const double less = 1 - 1e-9;
+    double before[MOST_CUTS + 1]; /* of the stages of the chunks beside the cuts */
     int last = first + n - 1;
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
     if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
-    for (int g = first; g <= last; g++) cuts[g] += by;
-    Rating then = rate(line, cuts);
-    if (then.most < rating->most * less ||
-        (then.most * less <= rating->most && then.squares < rating->squares * less)) {
+    for (int g = first - 1; g <= last; g++) {
+        double *load = &line->stage_us[line->stage_of[g]];
+        int begin = cuts[g] + (g >= first ? by : 0), end = cuts[g + 1] + (g < last ? by : 0);
+        before[g - first + 1] = *load;
+        *load += chunk_us(line, g, begin, end) - chunk_us(line, g, cuts[g], cuts[g + 1]);
+    }
+    Rating then = rate(line);
+    if (is_less(then, *rating)) {
+        for (int g = first; g <= last; g++) cuts[g] += by;
         *rating = then;
         return true;
     }
-    for (int g = first; g <= last; g++) cuts[g] -= by;
+    for (int g = last; g >= first - 1; g--)
+        line->stage_us[line->stage_of[g]] = before[g - first + 1];
     return false;
 }
 
 /* Moves up to MOST_CUTS neighbouring cuts while it helps. Returns the slowest stage. */
 static double even_out(const Line *line, int *cuts) {
-    enum { MOST_ROUNDS = 100, MOST_CUTS = 8 };
-    Rating rating = rate(line, cuts);
+    enum { MOST_ROUNDS = 100 };
+    memset(line->stage_us, 0, sizeof(double) * (size_t)line->path.p);
+    for (int g = 0; g < line->n_total; g++)
+        line->stage_us[line->stage_of[g]] += chunk_us(line, g, cuts[g], cuts[g + 1]);
+    Rating rating = rate(line);
     bool moved = true;
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
@@ -247,7 +261,10 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path
                  .sum = sum,
                  .before = segment_us(&layout->before),
                  .after = segment_us(&layout->after),
-                 .bare_ends = n_total > costs->n_blocks};
+                 .bare_ends = n_total > costs->n_blocks,
+                 .stage_of = ARENA_ARRAY(scratch, int, n_total),
+                 .stage_us = ARENA_ARRAY(scratch, double, path.p)};
+    for (int g = 0; g < n_total; g++) line.stage_of[g] = path_stage(path, g);
     double most = divide_line(&line, cuts, trial);
     if (!line.bare_ends && path.p > 1) {
         line.bare_ends = true;

@@ -2,12 +2,14 @@
  *
  *   format      1;  model  its name;  cluster, software  their names;  weak  does the batch grow?
  *   limit_bytes per device;  currency, price_per_device_hour (null: not stated)
- *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase); else
+ *   points[]    ranks, global_batch, fits; without fit: trouble (a phrase), remedy (options with
+ *               which something would fit, or null); else
  *               mesh {t, d, p}, schedule, chunks, micro_batch, micro_batches, recompute, zero,
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
  *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
  *               second and rank against the first that fits), price_per_gigatoken (null), days,
- *               price (null: not asked for),
+ *               price (null: not asked for), loss_parts (of positions, whose logits are computed
+ *               in turn), expert_parts (with e: runs of experts' slots),
  *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
  *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]
@@ -37,9 +39,11 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
             continue;
         }
         if (row->result->n_found == 0) {
-            point->trouble =
-                arena_printf(arena, "nothing fits: %s missing per device",
-                             unit_bytes((double)row->result->least_missing_bytes, missing));
+            const char *remedy = row->result->remedy;
+            unit_bytes((double)row->result->least_missing_bytes, missing);
+            point->trouble = arena_printf(arena, "nothing fits: %s missing per device%s%s%s",
+                                          missing, remedy ? "; with " : "", remedy ? remedy : "",
+                                          remedy ? " something would" : "");
             continue;
         }
         SearchReport one = {.costs = report->costs,
@@ -81,6 +85,21 @@ static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
                   point->found->unusual ? "*" : " ", price);
 }
 
+static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
+    const ScaleRow *row = point->row;
+    if (!point->found) return;
+    if (row->loss_parts > 1) {
+        lines_put_wrapped(out, "logits", 11,
+                          arena_printf(facts->arena, "%d ranks: of 1/%d of the positions at a time",
+                                       row->request.n_ranks, row->loss_parts));
+    }
+    if (row->expert_parts > 1 && candidate_e(&point->found->candidate) > 1) {
+        lines_put_wrapped(out, "experts", 11,
+                          arena_printf(facts->arena, "%d ranks: slots in %d runs",
+                                       row->request.n_ranks, row->expert_parts));
+    }
+}
+
 static void put_notes(StrBuf *out, const ScaleFacts *facts) {
     const ScaleReport *report = facts->report;
     bool unusual = false;
@@ -109,6 +128,7 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
         strbuf_put(out,
                    "* beyond the range in which predictions were compared with measurements.\n");
     }
+    for (int i = 0; i < facts->n_points; i++) put_parts(out, facts, &facts->points[i]);
     for (int i = 0; i < facts->n_points; i++) {
         const ScalePoint *point = &facts->points[i];
         if (!point->cut_short) continue;
@@ -162,6 +182,9 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "price_per_gigatoken", point->tokens_price);
     json_put_known(json, "days", point->facts.days);
     json_put_known(json, "price", point->facts.price);
+    json_put_int(json, "loss_parts", point->row->loss_parts);
+    if (candidate_e(&point->found->candidate) > 1)
+        json_put_int(json, "expert_parts", point->row->expert_parts);
     json_put_int(json, "candidates_total", point->row->result->n_candidates);
     json_put_int(json, "candidates_fit", point->row->result->n_fit);
     json_put_int(json, "candidates_open", point->row->result->n_open);
@@ -192,7 +215,10 @@ void show_scale_json(StrBuf *out, const ScaleReport *report) {
         if (point->found) {
             put_found(json, point);
         } else {
+            const SearchResult *result = point->row->result;
             json_put_name(json, "trouble", point->trouble);
+            json_object_set_new(json, "remedy",
+                                result && result->remedy ? json_name(result->remedy) : json_null());
         }
     }
     json_put_real(root, "search_seconds", report->seconds);

@@ -8,6 +8,8 @@ typedef struct ScaleRow {
     SearchRequest request;      /* n_ranks and global_batch; the rest is the same in all rows */
     const SearchResult *result; /* NULL: could not be searched */
     const char *refusal;        /* then why */
+    int loss_parts;             /* of positions, whose logits are computed in turn */
+    int expert_parts;           /* runs of experts' slots, with e */
 } ScaleRow;
 
 typedef struct ScaleReport {

@@ -1,0 +1,78 @@
+#include "frontend/commands/search_find.h"
+
+enum { LOSS_PARTS = 16, EXPERT_PARTS = 2 };
+
+/* Made when it is first asked for. NULL: the model has none (no experts, too few slots, no logits
+ * to cut). */
+static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
+    SearchVariant *v = &job->variants[how];
+    if (!v->made) {
+        v->made = true;
+        v->plan = job->plan;
+        PlanOptions *options = &v->plan.options;
+        if (how & VARIANT_EXPERT_PARTS) {
+            options->expert_parts = EXPERT_PARTS;
+            options->parts_if_divided = true;
+        }
+        if (how & VARIANT_LOSS_PARTS) options->loss_parts = LOSS_PARTS;
+        if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
+        Diag *aside = diag_create();
+        v->costs =
+            how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
+        diag_destroy(aside);
+    }
+    return v->costs ? v : NULL;
+}
+
+static SearchFind find_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                            Diag *diag) {
+    const SearchVariant *v = variant(args, job, how);
+    if (!v) return (SearchFind){0};
+    return (SearchFind){search_layouts(args->arena, v->costs, request, diag), v->costs, v->plan};
+}
+
+static bool found_any(const SearchFind *find) {
+    return find->result && find->result->n_found > 0;
+}
+
+/* The faster of experts' slots as one and, where e divides them, in two runs. */
+static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                            Diag *diag) {
+    SearchFind one = find_with(args, job, request, how, diag);
+    bool fixed = cli_given(args, OPT_EXPERT_PARTS) || request->e == 1;
+    bool hides = job->cluster->software.overlaps_block && job->costs->n_experts > 1;
+    if (!one.result || fixed || !hides) return one;
+    Diag *aside = diag_create();
+    SearchFind two = find_with(args, job, request, how | VARIANT_EXPERT_PARTS, aside);
+    diag_destroy(aside);
+    if (!found_any(&two)) return one;
+    if (found_any(&one) && one.result->found[0].cost.step_us < two.result->found[0].cost.step_us) {
+        return one;
+    }
+    two.result->seconds += one.result->seconds;
+    return two;
+}
+
+static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                               Diag *diag) {
+    SearchFind whole = find_runs(args, job, request, how, diag);
+    if (!whole.result || found_any(&whole) || cli_given(args, OPT_LOSS_PARTS)) return whole;
+    Diag *aside = diag_create();
+    SearchFind parts = find_runs(args, job, request, how | VARIANT_LOSS_PARTS, aside);
+    diag_destroy(aside);
+    if (!found_any(&parts)) return whole;
+    parts.result->seconds += whole.result->seconds;
+    return parts;
+}
+
+SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, Diag *diag) {
+    return find_fitting(args, job, request, 0, diag);
+}
+
+const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request) {
+    if (cli_given(args, OPT_OPTIMIZER_STATE)) return NULL;
+    Diag *aside = diag_create();
+    SearchFind find = find_fitting(args, job, request, VARIANT_LOW_STATES, aside);
+    diag_destroy(aside);
+    return found_any(&find) ? "--optimizer-state bf16" : NULL;
+}

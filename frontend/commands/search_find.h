@@ -1,0 +1,23 @@
+/* The search as all commands do it: what is no axis of search_layouts is tried around it. */
+#ifndef FRONTEND_COMMANDS_SEARCH_FIND_H
+#define FRONTEND_COMMANDS_SEARCH_FIND_H
+
+#include "frontend/commands/search_args.h"
+
+/* What was found, and what to plan it with. */
+typedef struct SearchFind {
+    SearchResult *result; /* NULL: reported */
+    ModelCosts *costs;
+    PlanRequest plan; /* options: expert_parts and loss_parts as they were found */
+} SearchFind;
+
+/* The fastest layouts of a request. Experts' slots go in two runs, whose all-to-alls hide beside
+ * each other's work, where that is faster; logits in parts where nothing fits otherwise. What was
+ * said by hand stays. */
+SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, Diag *diag);
+
+/* Of a request for which nothing fits: what would let something fit but rounds otherwise, and so is
+ * not chosen unasked; NULL: nothing. */
+const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request);
+
+#endif
