@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Resident memory of training is what the plan says, arenas and the rest, within 5 %. Catches memory
 # that the plan does not know of: buffers of the runtime's own, call lists that grow, leaks. A page takes no memory for what its log does not have.
-# Without AVX-512 oneDNN packs less than the plan counts with: up to 8 % of these small plans.
+# Without AVX-512 oneDNN packs less than the plan counts with: up to 8 % of these small plans. Other
+# versions than 2.6 touch up to 12 MiB more of their own.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 perilune=build/perilune
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-n_failed=0 values=
+n_failed=0 values= more_mib=12
+"$perilune" devices 2>&1 | grep -q 'oneDNN 2\.6' && more_mib=0
 head -c 200000 /dev/zero | tr '\0' 'a' >"$folder/text.txt"
 
 # within NAME PLAN-OPTIONS...
@@ -17,13 +19,13 @@ within() {
     "$perilune" plan "$@" -o "$folder/plan" >"$folder/out" 2>"$folder/err"
     said=$("$perilune" train "$folder/plan" --data "$folder/text.txt" --val-fraction 0 --steps 3 2>"$folder/err" |
         grep ' resident at most')
-    if awk -v line="$said" 'function mib(value, unit) {
+    if awk -v line="$said" -v more="$more_mib" 'function mib(value, unit) {
             return unit ~ /^GiB/ ? value * 1024 : unit ~ /^KiB/ ? value / 1024 : value
         }
         BEGIN {
             n = split(line, word, " ")
             seen = mib(word[2], word[3]); said = mib(word[16], word[17])
-            exit !(n > 17 && seen > said * 0.9 && seen < said * 1.05)
+            exit !(n > 17 && seen > said * 0.9 && seen < said * 1.05 + more)
         }'; then
         echo "ok resident memory: $name"
     else

@@ -40,7 +40,7 @@ static void check_filled(Run *run) {
 }
 
 static void check_model(const char *path, int first) {
-    const TrainingSetup training = {path, GLOBAL_BATCH, 3, 5e-3};
+    const TrainingSetup training = {path, GLOBAL_BATCH, 3, 1e-3};
     Run one;
     bool done = start_on_one_rank(&one, &training) && run_training(&one, &training);
     check_begin(path);
