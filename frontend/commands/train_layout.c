@@ -108,6 +108,13 @@ static const char *describe(Arena *arena, const Cluster *cluster, const Finds *f
                   "layout  %s: predicted %s a step on %s, the best of %" PRId64 " in %.2f s\n",
                   layout_text(&best->candidate, layout), unit_us(best->cost.step_us, time),
                   cluster->name, finds->n_layouts, finds->seconds);
+    const PlanOptions *options = &finds->found[finds->best].plan.options;
+    if (options->loss_parts > 1) {
+        strbuf_printf(&out, "        logits of 1/%d of the positions at a time\n",
+                      options->loss_parts);
+    }
+    if (options->expert_parts > 1 && candidate_e(&best->candidate) > 1)
+        strbuf_printf(&out, "        experts' slots in %d runs\n", options->expert_parts);
     for (int i = 0; i < report->n_refused; i++) {
         strbuf_put(&out, "        left out: ");
         refused_put(&out, report, i, search_memory_limit(&finds->requests[finds->best], cluster));

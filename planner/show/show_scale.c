@@ -85,18 +85,24 @@ static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
                   point->found->unusual ? "*" : " ", price);
 }
 
+static const char *ranks_text(Arena *arena, int n) {
+    return arena_printf(arena, "%d rank%s", n, n == 1 ? "" : "s");
+}
+
+/* What is no column. */
 static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
     const ScaleRow *row = point->row;
+    const char *ranks = ranks_text(facts->arena, row->request.n_ranks);
     if (!point->found) return;
     if (row->loss_parts > 1) {
         lines_put_wrapped(out, "logits", 11,
-                          arena_printf(facts->arena, "%d ranks: of 1/%d of the positions at a time",
-                                       row->request.n_ranks, row->loss_parts));
+                          arena_printf(facts->arena, "%s: of 1/%d of the positions at a time",
+                                       ranks, row->loss_parts));
     }
     if (row->expert_parts > 1 && candidate_e(&point->found->candidate) > 1) {
-        lines_put_wrapped(out, "experts", 11,
-                          arena_printf(facts->arena, "%d ranks: slots in %d runs",
-                                       row->request.n_ranks, row->expert_parts));
+        lines_put_wrapped(
+            out, "experts", 11,
+            arena_printf(facts->arena, "%s: slots in %d runs", ranks, row->expert_parts));
     }
 }
 
@@ -133,7 +139,8 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
         const ScalePoint *point = &facts->points[i];
         if (!point->cut_short) continue;
         lines_put_wrapped(out, "cut short", 11,
-                          arena_printf(facts->arena, "%d ranks: %s", point->row->request.n_ranks,
+                          arena_printf(facts->arena, "%s: %s",
+                                       ranks_text(facts->arena, point->row->request.n_ranks),
                                        point->cut_short));
     }
     for (int i = 0; i < report->n_warnings; i++) {

@@ -68,11 +68,28 @@ result 'a model that fits with logits in parts' "$([ $? -eq 0 ] || echo "status 
 run "${words[@]}" --loss-parts 1
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
 result 'and not with all of them' "$([ $? -eq 0 ] || echo "status $status: $err")"
+run scale "${words[@]:1}" --cluster h200 --ranks 1 --json
+[[ $status -eq 0 && $out == *'"fits": true'*'"loss_parts": 16'* ]]
+result 'nor does scale find less' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run scale "${words[@]:1}"
+[[ $status -eq 0 && $out == *'logits     1 rank: of 1/16 of the positions at a time'* ]]
+result 'and says how' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+head -c 20000 /dev/zero | tr '\0' 'a' >"$folder/a.txt"
+run train models/gpt.lua --set vocab=20000 --set seq=512 --set layers=1 --set model=32 --cluster cpu --ranks 1 \
+    --global-batch 2 --memory-limit 0.04 --data "$folder/a.txt" --token-bytes 1 --steps 1 --val-fraction 0
+[[ $status -eq 0 && $out$err == *'layout  t=1 '*'logits of 1/16 of the positions at a time'* ]]
+result 'nor does train' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
 states=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1 --global-batch 16)
 run "${states[@]}" --json
 [[ $status -eq 1 && $out == *'"remedy": "--optimizer-state bf16"'* && $err == *'; but with --optimizer-state bf16 it would' ]]
 result 'what would let a model fit' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run scale "${states[@]:1}" --json
+[[ $status -eq 1 && $out == *'"remedy": "--optimizer-state bf16"'* ]]
+result 'in scale, too' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run scale "${states[@]:1}"
+[[ $out == *'missing per device; with --optimizer-state bf16 something would'* ]]
+result 'and in its table' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${states[@]}" --optimizer-state bf16
 [[ $status -eq 0 && $out == *"in bf16, optimizer's state bf16"* ]]
 result 'and does' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
