@@ -151,7 +151,7 @@ static bool fill(const Line *line, double bound, int *cuts) {
 
 static void fill_least(const Line *line, int *cuts) {
     double low = 0, high = line->sum[line->n_blocks] + line->before + line->after;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 44; i++) {
         double middle = (low + high) / 2;
         if (fill(line, middle, cuts)) {
             high = middle;
@@ -184,6 +184,21 @@ static bool is_less(Rating a, Rating b) {
 
 enum { MOST_CUTS = 8 };
 
+/* Where all blocks that change chunks take equally long, what moves goes from one stage to another:
+ * then the slowest stage falls only if the squares do. False: who knows. */
+static bool cannot_help(const Line *line, const int *cuts, int first, int last, int by,
+                        const Rating *rating) {
+    const double *end = line->sum + (by > 0), *begin = end - 1;
+    const double moved = end[cuts[first]] - begin[cuts[first]];
+    for (int g = first + 1; g <= last; g++) {
+        if (fabs(end[cuts[g]] - begin[cuts[g]] - moved) > moved * 1e-12) return false;
+    }
+    int to = line->stage_of[by > 0 ? first - 1 : last],
+        from = line->stage_of[by > 0 ? last : first - 1];
+    double change = 2 * moved * (line->stage_us[to] - line->stage_us[from] + moved);
+    return to == from || change >= -1e-9 * rating->squares;
+}
+
 /* Moves `n` cuts by one block each, if that is better. */
 static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rating *rating) {
     double before[MOST_CUTS + 1]; /* of the stages of the chunks beside the cuts */
@@ -191,14 +206,22 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rati
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
     if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
+    if (cannot_help(line, cuts, first, last, by, rating)) return false;
+    Rating then = *rating;
+    bool slowest = false,
+         slower = false; /* does one of them change that was; become slower than it? */
     for (int g = first - 1; g <= last; g++) {
-        double *load = &line->stage_us[line->stage_of[g]];
+        double *load = &line->stage_us[line->stage_of[g]], old = *load;
         int begin = cuts[g] + (g >= first ? by : 0), end = cuts[g + 1] + (g < last ? by : 0);
-        before[g - first + 1] = *load;
         *load += chunk_us(line, g, begin, end) - chunk_us(line, g, cuts[g], cuts[g + 1]);
+        before[g - first + 1] = old;
+        slowest |= old >= rating->most;
+        then.squares += (*load - old) * (*load + old);
     }
-    Rating then = rate(line);
-    if (is_less(then, *rating)) {
+    for (int g = first - 1; g <= last; g++)
+        slower |= line->stage_us[line->stage_of[g]] > rating->most;
+    if (slowest && !slower) then = rate(line);
+    if (!slower && is_less(then, *rating)) {
         for (int g = first; g <= last; g++) cuts[g] += by;
         *rating = then;
         return true;
