@@ -59,6 +59,20 @@ static const void *widened(const SafetensorsInfo *info, int64_t n, float **out_o
     return *out_own;
 }
 
+/* What a file has, and what the leaf is. */
+static void report_misfit(const RankContext *rank, const Type *whole, bool state,
+                          const SafetensorsInfo *info, const char *path, Diag *diag) {
+    StrBuf out = strbuf_create();
+    strbuf_printf(&out, "tensor '%s' is %s[", info->name, safetensors_dtype_name(info->dtype));
+    for (int i = 0; i < info->n_dims; i++)
+        strbuf_printf(&out, "%s%" PRId64, i ? ", " : "", info->shape[i]);
+    strbuf_put(&out, "]; the model's is ");
+    type_print(&out, &rank->program->graph->axes, whole, NULL);
+    if (state) strbuf_put(&out, ", or the same in bf16");
+    diag_error(diag, (SourceLoc){path, 0}, "%s", out.text);
+    strbuf_destroy(&out);
+}
+
 static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const Sources *from,
                       Arena *arena, Diag *diag) {
     SafetensorsInfo info;
@@ -70,16 +84,12 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
         return true;
     }
     if (!find_leaf(from, node, name, &info, &path, diag)) return false;
-    SourceLoc loc = {path, 0};
     bool state = node->op == OP_STATE && !node_is_copy(node);
     bool fits = info.dtype == SAFETENSORS_F32 || (state && info.dtype == SAFETENSORS_BF16);
     fits = fits && info.n_dims == shard.whole.rank;
     for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
     if (!fits) {
-        StrBuf want = strbuf_create();
-        type_print(&want, &rank->program->graph->axes, &shard.whole, NULL);
-        diag_error(diag, loc, "tensor '%s' does not have the model's shape %s", name, want.text);
-        strbuf_destroy(&want);
+        report_misfit(rank, &shard.whole, state, &info, path, diag);
         return false;
     }
     float *own;

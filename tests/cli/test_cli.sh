@@ -67,6 +67,8 @@ works 'and shown' '"loss_parts": 12' show "$folder/parts.plan" --json
 works 'and trained with' 'done ' train "$folder/parts.plan" --data "$0" --steps 2 --save "$folder/parts.safetensors"
 works 'and evaluated' 'perplexity' evaluate "$folder/parts.plan" --data "$folder/few.txt" --load "$folder/parts.safetensors"
 works 'weights are as ever' 'a' generate "${parts[@]}" --load "$folder/parts.safetensors" --prompt a --length 3
+fails 'weights of other sizes' 2 'is F32[4096, 128]; the model'"'"'s is f32[vocab=256, model=64]' \
+    generate $model --set model=64 --load "$folder/parts.safetensors" --prompt a
 fails 'generate from parts' 2 'generate: the plan never has all logits, as with --loss-parts or --lanes; one without has' \
     generate "$folder/parts.plan" --load "$folder/parts.safetensors" --prompt a
 fails 'parts of positions that c divides' 2 'c divides the positions already' plan "${parts[@]}" --loss-parts 2 --cp 2
