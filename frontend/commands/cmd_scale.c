@@ -81,7 +81,7 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
                  rows[i].request.n_ranks == 1 ? "" : "s");
         progress_line_show(&line, i, n_rows, what);
         Diag *diag = diag_create();
-        SearchFind find = search_find(args, job, &rows[i].request, diag);
+        SearchFind find = search_find(args, job, &rows[i].request, true, diag);
         rows[i].result = find.result;
         rows[i].loss_parts = find.plan.options.loss_parts;
         rows[i].expert_parts = find.plan.options.expert_parts;

@@ -119,7 +119,7 @@ int plan_by_search(CliArgs *args) {
     int status = EXIT_USAGE;
     SearchJob *job = search_job_from_args(args, diag);
     if (job && set_counts(args, job, &report, diag)) {
-        SearchFind find = search_find(args, job, &job->request, diag);
+        SearchFind find = search_find(args, job, &job->request, true, diag);
         SearchResult *result = find.result;
         if (result) {
             job->costs = find.costs;

@@ -35,13 +35,16 @@ static bool found_any(const SearchFind *find) {
     return find->result && find->result->n_found > 0;
 }
 
+bool search_has_runs(const CliArgs *args, const SearchJob *job, const SearchRequest *request) {
+    bool hides = job->cluster->software.overlaps_block && job->costs->n_experts > 1;
+    return hides && !cli_given(args, OPT_EXPERT_PARTS) && request->e != 1;
+}
+
 /* The faster of experts' slots as one and, where e divides them, in two runs. */
 static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                            Diag *diag) {
+                            bool runs, Diag *diag) {
     SearchFind one = find_with(args, job, request, how, diag);
-    bool fixed = cli_given(args, OPT_EXPERT_PARTS) || request->e == 1;
-    bool hides = job->cluster->software.overlaps_block && job->costs->n_experts > 1;
-    if (!one.result || fixed || !hides) return one;
+    if (!one.result || !runs || !search_has_runs(args, job, request)) return one;
     Diag *aside = diag_create();
     SearchFind two = find_with(args, job, request, how | VARIANT_EXPERT_PARTS, aside);
     diag_destroy(aside);
@@ -54,25 +57,26 @@ static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *
 }
 
 static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                               Diag *diag) {
-    SearchFind whole = find_runs(args, job, request, how, diag);
+                               bool runs, Diag *diag) {
+    SearchFind whole = find_runs(args, job, request, how, runs, diag);
     if (!whole.result || found_any(&whole) || cli_given(args, OPT_LOSS_PARTS)) return whole;
     Diag *aside = diag_create();
-    SearchFind parts = find_runs(args, job, request, how | VARIANT_LOSS_PARTS, aside);
+    SearchFind parts = find_runs(args, job, request, how | VARIANT_LOSS_PARTS, runs, aside);
     diag_destroy(aside);
     if (!found_any(&parts)) return whole;
     parts.result->seconds += whole.result->seconds;
     return parts;
 }
 
-SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, Diag *diag) {
-    return find_fitting(args, job, request, 0, diag);
+SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, bool runs,
+                       Diag *diag) {
+    return find_fitting(args, job, request, 0, runs, diag);
 }
 
 const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request) {
     if (cli_given(args, OPT_OPTIMIZER_STATE)) return NULL;
     Diag *aside = diag_create();
-    SearchFind find = find_fitting(args, job, request, VARIANT_LOW_STATES, aside);
+    SearchFind find = find_fitting(args, job, request, VARIANT_LOW_STATES, false, aside);
     diag_destroy(aside);
     return found_any(&find) ? "--optimizer-state bf16" : NULL;
 }

@@ -11,10 +11,14 @@ typedef struct SearchFind {
     PlanRequest plan; /* options: expert_parts and loss_parts as they were found */
 } SearchFind;
 
-/* The fastest layouts of a request. Experts' slots go in two runs, whose all-to-alls hide beside
- * each other's work, where that is faster; logits in parts where nothing fits otherwise. What was
- * said by hand stays. */
-SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, Diag *diag);
+/* The fastest layouts of a request. Logits go in parts where nothing fits otherwise; if `runs`,
+ * also experts' slots in two runs, whose all-to-alls hide beside each other's work, where that is
+ * faster. What was said by hand stays. */
+SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, bool runs,
+                       Diag *diag);
+
+/* Would `runs` look at anything else? */
+bool search_has_runs(const CliArgs *args, const SearchJob *job, const SearchRequest *request);
 
 /* Of a request for which nothing fits: what would let something fit but rounds otherwise, and so is
  * not chosen unasked; NULL: nothing. */

@@ -62,6 +62,16 @@ static bool is_faster(const Finds *finds, int i) {
     return finds->found[i].result->found[0].cost.step_us < best_us * (finds->best == 0 ? 0.97 : 1);
 }
 
+/* Of the number of ranks that is taken, also with experts' slots in runs. */
+static void look_at_runs(CliArgs *args, SearchJob *job, Finds *finds) {
+    const SearchRequest *request = &finds->requests[finds->best];
+    if (!search_has_runs(args, job, request)) return;
+    Diag *aside = diag_create();
+    SearchFind find = search_find(args, job, request, true, aside);
+    if (find.result) finds->found[finds->best] = find;
+    diag_destroy(aside);
+}
+
 /* Of equally fast ones the first. Why the first of all has none is reported. */
 static bool search_counts(CliArgs *args, SearchJob *job, Finds *finds, Diag *diag) {
     ProgressLine line = progress_line_start("searched");
@@ -75,7 +85,7 @@ static bool search_counts(CliArgs *args, SearchJob *job, Finds *finds, Diag *dia
         *request = job->request;
         request->n_ranks = finds->counts[i];
         request->n_top = N_FOUND;
-        finds->found[i] = search_find(args, job, request, aside);
+        finds->found[i] = search_find(args, job, request, false, aside);
         if (aside != diag) diag_destroy(aside);
         const SearchResult *result = finds->found[i].result;
         if (!result) continue;
@@ -83,6 +93,7 @@ static bool search_counts(CliArgs *args, SearchJob *job, Finds *finds, Diag *dia
         if (result->n_found == 0) continue;
         if (finds->best < 0 || is_faster(finds, i)) finds->best = i;
     }
+    if (finds->best >= 0) look_at_runs(args, job, finds);
     finds->seconds = progress_line_end(&line);
     if (finds->best >= 0) return true;
     SearchResult *all = finds->found[0].result;
