@@ -109,7 +109,7 @@ bool plan_reader_int(PlanReader *reader, int64_t least, int64_t most, int64_t *o
 }
 
 bool plan_reader_int32(PlanReader *reader, int least, int most, int *out) {
-    int64_t value;
+    int64_t value = 0;
     if (!plan_reader_int(reader, least, most, &value)) return false;
     *out = (int)value;
     return true;
