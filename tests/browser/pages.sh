@@ -4,7 +4,11 @@
 # in a paragraph #probe what only it knows.
 export LC_ALL=C.UTF-8
 perilune=${PERILUNE:-build/perilune}
-browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+# Ubuntu's chromium-browser only says which snap to install.
+browser=
+for name in chromium chromium-browser google-chrome; do
+    [ -z "$browser" ] && "$name" --version >/dev/null 2>&1 && browser=$(command -v "$name")
+done
 if [ -z "$browser" ]; then
     echo "skip $suite: chromium is not installed"
     exit 0
