@@ -177,8 +177,10 @@ static Rating rate(const Line *line) {
     return rating;
 }
 
+#define ROUNDING 1e-9 /* differences that only it makes do not count */
+
 static bool is_less(Rating a, Rating b) {
-    const double less = 1 - 1e-9; /* differences that only rounding makes do not count */
+    const double less = 1 - ROUNDING;
     return a.most < b.most * less || (a.most * less <= b.most && a.squares < b.squares * less);
 }
 
@@ -193,10 +195,10 @@ static bool cannot_help(const Line *line, const int *cuts, int first, int last, 
     for (int g = first + 1; g <= last; g++) {
         if (fabs(end[cuts[g]] - begin[cuts[g]] - moved) > moved * 1e-12) return false;
     }
-    int to = line->stage_of[by > 0 ? first - 1 : last],
-        from = line->stage_of[by > 0 ? last : first - 1];
+    int to = line->stage_of[by > 0 ? first - 1 : last];
+    int from = line->stage_of[by > 0 ? last : first - 1];
     double change = 2 * moved * (line->stage_us[to] - line->stage_us[from] + moved);
-    return to == from || change >= -1e-9 * rating->squares;
+    return to == from || change >= -ROUNDING * rating->squares;
 }
 
 /* Moves `n` cuts by one block each, if that is better. */
@@ -208,20 +210,19 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rati
     if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
     if (cannot_help(line, cuts, first, last, by, rating)) return false;
     Rating then = *rating;
-    bool slowest = false,
-         slower = false; /* does one of them change that was; become slower than it? */
+    bool slowest = false; /* is it one of them that changes? */
     for (int g = first - 1; g <= last; g++) {
         double *load = &line->stage_us[line->stage_of[g]], old = *load;
         int begin = cuts[g] + (g >= first ? by : 0), end = cuts[g + 1] + (g < last ? by : 0);
         *load += chunk_us(line, g, begin, end) - chunk_us(line, g, cuts[g], cuts[g + 1]);
         before[g - first + 1] = old;
-        slowest |= old >= rating->most;
+        slowest |= old * (1 + ROUNDING) >= rating->most;
         then.squares += (*load - old) * (*load + old);
     }
     for (int g = first - 1; g <= last; g++)
-        slower |= line->stage_us[line->stage_of[g]] > rating->most;
-    if (slowest && !slower) then = rate(line);
-    if (!slower && is_less(then, *rating)) {
+        then.most = fmax(then.most, line->stage_us[line->stage_of[g]]);
+    if (slowest && then.most <= rating->most * (1 + ROUNDING)) then = rate(line);
+    if (is_less(then, *rating)) {
         for (int g = first; g <= last; g++) cuts[g] += by;
         *rating = then;
         return true;
