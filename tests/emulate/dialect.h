@@ -112,16 +112,18 @@ template <typename T> static inline T max(T a, T b) {
 #define __sinf(x)    sinf(x)
 #define __cosf(x)    cosf(x)
 #define __powf(x, y) powf(x, y)
+#define rsqrtf(x)    emulate_rsqrtf(x)
+#define rsqrt(x)     emulate_rsqrt(x)
 #define EMULATE_UNARY(name, formula)                                                               \
     static inline float name(float x) {                                                            \
         return formula;                                                                            \
     }
-EMULATE_UNARY(rsqrtf, 1 / sqrtf(x))
+EMULATE_UNARY(emulate_rsqrtf, 1 / sqrtf(x))
 EMULATE_UNARY(__frcp_rn, 1 / x)
 EMULATE_UNARY(__fsqrt_rn, sqrtf(x))
 EMULATE_UNARY(__frsqrt_rn, (float)(1 / sqrt((double)x)))
 EMULATE_UNARY(__saturatef, x > 0 ? (x < 1 ? x : 1) : 0)
-static inline double rsqrt(double x) {
+static inline double emulate_rsqrt(double x) {
     return 1 / sqrt(x);
 }
 static inline float __fdividef(float a, float b) {
