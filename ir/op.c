@@ -168,10 +168,23 @@ static int64_t linear_attention_workspace_bytes(const Type *inputs) {
     return rows * runs * (2 * keys * dtype_bytes(DTYPE_F32) + (int64_t)sizeof(double));
 }
 
+static bool is_state(OpKind op, int input) {
+    switch (op) {
+    case OP_ADAMW: return input == 2 || input == 3;
+    case OP_LAMB_MOMENTS:
+    case OP_LAMB: return input == 1 || input == 2;
+    case OP_SGD:
+    case OP_LION: return input == 2;
+    case OP_MUON_MOMENTUM: return input == 0;
+    default: return false;
+    }
+}
+
 OperandPrecision op_operand_precision(OpKind op, int input) {
     switch (op) {
-    case OP_ACCUMULATE: return input == 0 ? OPERAND_F32 : OPERAND_EITHER;
-    case OP_MATMUL: return input < 2 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_ACCUMULATE: return input == 0 ? OPERAND_GRADIENT : OPERAND_EITHER;
+    case OP_MATMUL: /* a, b, scales of both in fp8, what it is added to */
+        return input < 2 ? OPERAND_FOLLOWS : input == 2 || input == 4 ? OPERAND_GRADIENT : OPERAND_F32;
     case OP_LAYERNORM:
     case OP_RMSNORM: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;
@@ -217,13 +230,15 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
     /* But for their last operand, a copy. */
-    case OP_ADAMW: return input == 2 || input == 3 ? OPERAND_STATE : OPERAND_F32;
+    case OP_ADAMW:
     case OP_LAMB_MOMENTS:
-    case OP_LAMB: return input == 1 || input == 2 ? OPERAND_STATE : OPERAND_F32;
+    case OP_LAMB:
     case OP_SGD:
-    case OP_LION: return input == 2 ? OPERAND_STATE : OPERAND_F32;
-    case OP_MUON_MOMENTUM: return input == 0 ? OPERAND_STATE : OPERAND_F32;
-    case OP_SUMSQ:
+    case OP_LION:
+    case OP_MUON_MOMENTUM:
+        if (input == op_gradient_operand(op)) return OPERAND_GRADIENT;
+        return is_state(op, input) ? OPERAND_STATE : OPERAND_F32;
+    case OP_SUMSQ: return OPERAND_GRADIENT;
     case OP_CLIP_SCALE:
     case OP_LOSS_SCALE:
     case OP_TALLY:
@@ -239,6 +254,12 @@ DType node_state_dtype(const Node *node) {
         return value_type(node->inputs[i])->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     }
     return DTYPE_F32;
+}
+
+DType node_gradient_dtype(const Node *node) {
+    int at = op_gradient_operand(node->op);
+    bool low = at >= 0 && value_type(node->inputs[at])->dtype == DTYPE_BF16;
+    return low ? DTYPE_BF16 : DTYPE_F32;
 }
 
 bool matmul_is_dots(const MatmulLayout *layout) {

@@ -133,6 +133,7 @@ typedef enum OperandPrecision {
     OPERAND_FOLLOWS,
     OPERAND_F32,    /* always f32: statistics, gains, gradients of numbers per row, the update's */
     OPERAND_STATE,  /* an optimizer's: f32 or bf16, as the other states of the op */
+    OPERAND_GRADIENT, /* of a parameter, and where it is kept: f32 or bf16, whatever the others are */
     OPERAND_EITHER, /* any, whatever the others are */
     OPERAND_UNREAD  /* only its shape counts */
 } OperandPrecision;
@@ -140,6 +141,8 @@ OperandPrecision op_operand_precision(OpKind op, int input);
 /* What an optimizer's op keeps its states in, by the first: f32 (also where it has none) or bf16.
  */
 DType node_state_dtype(const Node *node);
+/* And what the gradient that it reads is: f32 (also where it reads none) or bf16. */
+DType node_gradient_dtype(const Node *node);
 /* The op that casts to a dtype of floating point, and back. */
 OpKind op_cast_to(DType dtype);
 DType op_cast_dtype(OpKind op);

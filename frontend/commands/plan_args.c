@@ -140,6 +140,16 @@ static bool is_pass(const char *name) {
     return false;
 }
 
+/* An option that is f32, unless it says bf16. */
+static bool dtype_from_args(const CliArgs *args, CliOption option, const char *name, DType *out,
+                            Diag *diag) {
+    const char *text = cli_text(args, option, "f32");
+    *out = strcmp(text, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    if (*out == DTYPE_BF16 || strcmp(text, "f32") == 0) return true;
+    diag_error(diag, NO_LOC, "%s: '%s' is not f32 or bf16", name, text);
+    return false;
+}
+
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
@@ -153,10 +163,15 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
         diag_error(diag, NO_LOC, "--frozen-bits: %d is not 4 or 8", options->frozen_bits);
         return false;
     }
-    const char *state = cli_text(args, OPT_OPTIMIZER_STATE, "f32");
-    options->state_dtype = strcmp(state, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
-    if (options->state_dtype == DTYPE_BF16 || strcmp(state, "f32") == 0) return true;
-    diag_error(diag, NO_LOC, "--optimizer-state: '%s' is not f32 or bf16", state);
+    if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", &options->state_dtype,
+                         diag) ||
+        !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag)) {
+        return false;
+    }
+    if (options->gradient_dtype == DTYPE_F32) return true;
+    if (dtype_of_activations(options->precision) == DTYPE_BF16) return true;
+    diag_error(diag, NO_LOC, "--gradients bf16: is for products in bf16, and --precision is %s",
+               name);
     return false;
 }
 

@@ -201,9 +201,9 @@ static bool check_accumulator(const Node *node, const Type *out, Diag *diag) {
         diag_error(diag, node->loc, "matmul: the accumulator's shape is not the product's");
         return false;
     }
-    if (out->dtype == DTYPE_F32 && into == DTYPE_F32) return true;
+    if (out->dtype == into && (into == DTYPE_F32 || into == DTYPE_BF16)) return true;
     diag_error(diag, node->loc,
-               "matmul: adds %s to %s; products are added up in f32 (dtype=\"f32\")",
+               "matmul: adds %s to %s; products are added up in f32 or bf16, which `dtype` says",
                dtype_name(out->dtype), dtype_name(into));
     return false;
 }

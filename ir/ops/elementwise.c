@@ -159,8 +159,8 @@ bool infer_add_n(Graph *graph, Node *node, Diag *diag) {
 bool infer_accumulate(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     node->types[0] = *value_type(node->inputs[0]);
-    if (node->types[0].dtype != DTYPE_F32) {
-        diag_error(diag, node->loc, "accumulate: the accumulator is %s; it must be f32",
+    if (node->types[0].dtype != DTYPE_F32 && node->types[0].dtype != DTYPE_BF16) {
+        diag_error(diag, node->loc, "accumulate: the accumulator is %s; it must be f32 or bf16",
                    dtype_name(node->types[0].dtype));
         return false;
     }

@@ -118,8 +118,9 @@ void grad_pick(GradContext *ctx, const Node *node, const Value *douts, Value *di
 bool infer_sumsq(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     node->types[0] = (Type){.dtype = DTYPE_F32};
-    if (value_type(node->inputs[0])->dtype == DTYPE_F32) return true;
-    diag_error(diag, node->loc, "sumsq: the operand must be f32");
+    DType dtype = value_type(node->inputs[0])->dtype;
+    if (dtype == DTYPE_F32 || dtype == DTYPE_BF16) return true;
+    diag_error(diag, node->loc, "sumsq: the operand must be f32 or bf16");
     return false;
 }
 
@@ -155,13 +156,14 @@ bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
-/* First `n_like` operands f32, or a state's, and shaped alike, then scalars, and perhaps, past the
+/* First `n_like` operands f32, or a state's or a gradient's, and shaped alike, then scalars, and perhaps, past the
  * `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the parameter and its
  * states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
     const Type state = type_with_dtype(&param, node_state_dtype(node));
+    const Type gradient = type_with_dtype(&param, node_gradient_dtype(node));
     bool has_copy = node->n_inputs > n_always;
     DType low = has_copy ? value_type(node->inputs[n_always])->dtype : DTYPE_BF16;
     const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
@@ -169,11 +171,13 @@ static bool check_update(Node *node, int n_like, int n_always, int n_results, Di
     for (int i = 0; i < n_results; i++) node->types[i] = i ? state : param;
     if (has_copy) node->types[n_results] = copy;
     for (int i = 0; i < node->n_inputs; i++) {
-        bool is_state = op_operand_precision(node->op, i) == OPERAND_STATE;
-        const Type *like = is_state ? &state : &param;
+        OperandPrecision precision = op_operand_precision(node->op, i);
+        const Type *like = precision == OPERAND_STATE      ? &state
+                           : precision == OPERAND_GRADIENT ? &gradient
+                                                           : &param;
         const Type *want = i == n_always ? &copy : i < n_like ? like : &scalar;
         const Type *have = value_type(node->inputs[i]);
-        bool any = op_operand_precision(node->op, i) == OPERAND_EITHER; /* looked at before */
+        bool any = precision == OPERAND_EITHER; /* looked at before */
         if (any || type_equal(have, want)) continue;
         if (type_same_shape(have, want)) {
             diag_error(diag, node->loc, "%s: operand %d is %s; it must be %s", OPS[node->op].name,
@@ -207,13 +211,15 @@ bool infer_lamb_moments(Graph *graph, Node *node, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
     const Type state = type_with_dtype(&param, node_state_dtype(node));
+    const Type gradient = type_with_dtype(&param, node_gradient_dtype(node));
     for (int i = 0; i < node->n_inputs; i++) {
         bool number = i == 3 || i == 4, is_state = i == 1 || i == 2;
-        const Type *want = number ? &scalar : is_state ? &state : &param;
+        const Type *want = number ? &scalar : is_state ? &state : i == 5 ? &gradient : &param;
         if (type_equal(value_type(node->inputs[i]), want)) continue;
         diag_error(diag, node->loc, "lamb_moments: operand %d must be %s", i + 1,
                    number     ? "a single f32"
                    : is_state ? "f32 or bf16, as the other state, of the parameter's shape"
+                   : i == 5   ? "f32 or bf16 of the parameter's shape"
                               : "f32 of the parameter's shape");
         return false;
     }
@@ -235,16 +241,16 @@ bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     const Type scalar = {.dtype = DTYPE_F32};
     const Type *m = value_type(node->inputs[0]), *g = value_type(node->inputs[2]);
-    const Type want = type_with_dtype(m, DTYPE_F32);
+    const Type want = type_with_dtype(m, node_gradient_dtype(node));
     node->types[0] = *m;
-    node->types[1] = want;
+    node->types[1] = type_with_dtype(m, DTYPE_F32);
     if (m->dtype == node_state_dtype(node) && type_equal(g, &want) &&
         type_equal(value_type(node->inputs[1]), &scalar)) {
         return true;
     }
     diag_error(diag, node->loc,
-               "muon_momentum: takes a state in f32 or bf16, a single f32, and f32 of the state's "
-               "shape");
+               "muon_momentum: takes a state in f32 or bf16, a single f32, and a gradient in f32 or "
+               "bf16 of the state's shape");
     return false;
 }
 

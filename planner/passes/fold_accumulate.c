@@ -1,6 +1,7 @@
 /* fold_accumulate: accumulate(acc, product) becomes the product with acc as its last operand, so
  * that a weight gradient is added where it is kept and needs no memory of its own. Applies to
- * matmul (beta = 1) and embedding_grad when nothing else reads the product. */
+ * matmul (beta = 1) and embedding_grad when nothing else reads the product, and it is of the
+ * accumulator's dtype. */
 #include "planner/passes/pass.h"
 
 static bool can_fold(const Node *node, const int *uses) {
@@ -9,7 +10,7 @@ static bool can_fold(const Node *node, const int *uses) {
     bool foldable = (product->op == OP_MATMUL && product->n_inputs == 2) ||
                     (product->op == OP_EMBEDDING_GRAD && product->n_inputs == 3);
     return foldable && uses[product->id * MAX_OUTPUTS] == 1 && product->phase == node->phase &&
-           product->chunk == node->chunk &&
+           product->chunk == node->chunk && product->types[0].dtype == node->types[0].dtype &&
            sharding_equal(&product->shardings[0], &node->shardings[0], node->types[0].rank);
 }
 

@@ -271,6 +271,24 @@ DType plan_state_dtype(const Plan *plan) {
     return DTYPE_F32;
 }
 
+/* A gradient that is kept in bf16, or a share of one that a product made so. */
+static bool has_low_gradient(const Node *node) {
+    if (node->phase == PHASE_UPDATE) return node_gradient_dtype(node) == DTYPE_BF16;
+    if (node->op != OP_ACCUMULATE || node->phase == PHASE_FORWARD) return false;
+    const Node *share = node->inputs[1].node;
+    return share->op == OP_REDUCE_SCATTER && share->types[0].dtype == DTYPE_BF16;
+}
+
+DType plan_gradient_dtype(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (has_low_gradient(graph->nodes[n])) return DTYPE_BF16;
+        }
+    }
+    return DTYPE_F32;
+}
+
 uint64_t plan_fingerprint(const Plan *plan) {
     StrBuf text = strbuf_create();
     uint64_t value = NO_HASH;

@@ -295,6 +295,8 @@ void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CL
 LossScaling plan_loss_scaling(const Plan *plan);
 /* What their optimizer keeps its states in: f32 (also where there is none) or bf16. */
 DType plan_state_dtype(const Plan *plan);
+/* What gradients are that products make: f32, or bf16 where any is (--gradients). */
+DType plan_gradient_dtype(const Plan *plan);
 
 void plan_print(StrBuf *out, const Plan *plan);
 /* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */

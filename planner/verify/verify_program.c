@@ -218,6 +218,30 @@ static void check_input(ProgramVerifier *pv, const Node *node) {
            name, (long long)type->dims[0], (long long)n_lanes, (long long)rows);
 }
 
+/* Nothing is added up in 16 bits: a gradient that is kept so has one share a step. */
+static void check_low_gradients(ProgramVerifier *pv) {
+    const Graph *graph = pv->graph;
+    const Node **leaf = ARENA_ARRAY(pv->v->scratch, const Node *, graph->n_nodes + 1);
+    int *n_shares = ARENA_ARRAY(pv->v->scratch, int, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int alias = node->n_outputs > 0 && node->phase != PHASE_UPDATE ? op_alias(node, 0) : -1;
+        if (node->op == OP_ACCUMULATOR && node->types[0].dtype != DTYPE_F32) leaf[n] = node;
+        if (alias < 0) continue;
+        leaf[n] = leaf[node->inputs[alias].node->id];
+        if (leaf[n]) n_shares[leaf[n]->id]++;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (leaf[n] != graph->nodes[n]) continue;
+        int shares = n_shares[n] * pv->v->plan->n_micro;
+        bool gradient = node_string(leaf[n], ATTR_of)[0];
+        if (gradient && shares == 1) continue;
+        DEFECT(pv, leaf[n], "%s: %d shares a step are added up in %s%s",
+               text(pv, (Value){(Node *)leaf[n], 0}), shares, dtype_name(leaf[n]->types[0].dtype),
+               gradient ? "" : ", and it is no gradient");
+    }
+}
+
 bool verify_program(Verifier *v, int stage) {
     const Program *program = &v->plan->programs[v->plan->stages[stage].program];
     ProgramVerifier pv = {
@@ -236,6 +260,7 @@ bool verify_program(Verifier *v, int stage) {
     for (int n = 0; n < graph->n_nodes; n++) {
         if (graph->nodes[n]->op == OP_INPUT) check_input(&pv, graph->nodes[n]);
     }
+    check_low_gradients(&pv);
     if (!pv.sound) return false;
     pv.workspace_bytes = program_workspace(graph, v->plan->cuda).total;
     if (pv.workspace_bytes > program->scratch_bytes) {

@@ -8,11 +8,11 @@
 
 typedef struct UpdateArgs {
     int64_t n;
-    const float *in[8]; /* f32, but for states */
+    const float *in[8]; /* f32, but for states and gradients */
     float *out[4];
     uint16_t *copy;    /* of the parameter, in 16 bits, or NULL */
     DType copy_dtype;  /* f32: there is none */
-    DType state_dtype; /* f32 or bf16 */
+    DType state_dtype, gradient_dtype; /* f32 or bf16 */
     float max_norm;
     int64_t interval;
     AdamwConfig adamw;
@@ -27,6 +27,7 @@ static UpdateArgs *new_args(Binding *b) {
     UpdateArgs *args = ARENA_NEW(b->arena, UpdateArgs);
     args->n = type_elements(&b->in_local[0]);
     args->state_dtype = node_state_dtype(b->node);
+    args->gradient_dtype = node_gradient_dtype(b->node);
     for (int i = 0; i < b->node->n_inputs && i < 8; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) {
         int from = op_alias(b->node, i);
@@ -43,12 +44,14 @@ static UpdateArgs *new_args(Binding *b) {
 
 static bool run_sumsq(const void *args) {
     const UpdateArgs *a = args;
-    reduce_sum_squares(a->in[0], a->n, false, a->out[0]);
+    reduce_sum_squares(a->in[0], a->gradient_dtype, a->n, a->out[0]);
     return true;
 }
 
 bool cpu_bind_sumsq(Binding *b, CpuCall *out) {
-    *out = (CpuCall){run_sumsq, new_args(b)};
+    UpdateArgs *args = new_args(b);
+    args->gradient_dtype = b->in_local[0].dtype;
+    *out = (CpuCall){run_sumsq, args};
     return true;
 }
 
@@ -101,7 +104,8 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
                                 .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                                 .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                                 .copy_dtype = args->copy_dtype,
-                                .state_dtype = args->state_dtype};
+                                .state_dtype = args->state_dtype,
+                                .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_adamw, args};
     return true;
 }
@@ -118,7 +122,8 @@ bool cpu_bind_sgd(Binding *b, CpuCall *out) {
                             .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                             .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                             .copy_dtype = args->copy_dtype,
-                            .state_dtype = args->state_dtype};
+                            .state_dtype = args->state_dtype,
+                                .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_sgd, args};
     return true;
 }
@@ -136,7 +141,8 @@ bool cpu_bind_lion(Binding *b, CpuCall *out) {
                               .weight_decay = node_float(b->node, ATTR_weight_decay, 0),
                               .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                               .copy_dtype = args->copy_dtype,
-                              .state_dtype = args->state_dtype};
+                              .state_dtype = args->state_dtype,
+                                .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_lion, args};
     return true;
 }
@@ -149,7 +155,8 @@ static LambConfig lamb_config(const Binding *b, const UpdateArgs *args) {
                         .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                         .trust_max = node_float(b->node, ATTR_trust_max, 0),
                         .copy_dtype = args->copy_dtype,
-                        .state_dtype = args->state_dtype};
+                        .state_dtype = args->state_dtype,
+                                .gradient_dtype = args->gradient_dtype};
 }
 
 static bool run_lamb_moments(const void *args) {
@@ -182,7 +189,7 @@ bool cpu_bind_lamb(Binding *b, CpuCall *out) {
 
 static bool run_muon_momentum(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_muon_momentum(a->momentum, a->state_dtype, a->n, a->in[1], a->in[2], a->out[0],
+    optimizer_muon_momentum(a->momentum, a->state_dtype, a->gradient_dtype, a->n, a->in[1], a->in[2], a->out[0],
                             a->out[1]);
     return true;
 }

@@ -56,7 +56,9 @@ static bool multiply_block(const GemmShape *s, const Factor *a, const Factor *b,
     const int64_t most_k = smaller(s->k, BLOCK_K);
     float *wide_a = workspace, *wide_b = wide_a + m * most_k, *wide_c = wide_b + most_k * n;
     float *sums = rounds_sums(s) ? wide_c : (float *)c + i * s->n + j;
+    const Factor added = {.dtype = s->out_dtype, .x = c, .stride = s->n};
     const int64_t ldc = rounds_sums(s) ? n : s->n;
+    if (rounds_sums(s) && s->accumulate) widen_block(&added, i, m, j, n, wide_c);
     for (int64_t at = 0; at < s->k; at += BLOCK_K) {
         const int64_t k = smaller(s->k - at, BLOCK_K);
         const float beta = at > 0 || s->accumulate ? 1 : 0;

@@ -14,8 +14,8 @@ uint32_t optimizer_threshold(float step) {
     return (x ^ x >> 16) & 0xffff;
 }
 
-static int64_t tile_length(DType state) {
-    return dtype_is_low(state) ? TILE : CHUNK;
+static int64_t tile_length(DType state, DType gradient) {
+    return dtype_is_low(state) || dtype_is_low(gradient) ? TILE : CHUNK;
 }
 
 /* Elements of a state from the first-th on, as f32: where they are, or in `tile`. */
@@ -50,10 +50,9 @@ void optimizer_loss_scale(int64_t interval, float most, const float *factor, flo
 }
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const float *g, float *p, void *m, void *v,
-                     uint16_t *copy) {
+                     const float *clip, const void *g, float *p, void *m, void *v, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state);
+    const int64_t length = tile_length(state, config->gradient_dtype);
     const uint32_t threshold = optimizer_threshold(*step);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
@@ -69,12 +68,13 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tiles[2][TILE];
+        float tiles[3][TILE];
+        const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[2]);
         float *ms = open_state(m, state, first, count, tiles[0]);
         float *vs = open_state(v, state, first, count, tiles[1]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
-            const float gi = g[first + i] * factor;
+            const float gi = gs[i] * factor;
             const float mi = ms[i] + take1 * (gi - ms[i]);
             const float vi = beta2 * vs[i] + take2 * gi * gi;
             ms[i] = mi;
@@ -88,9 +88,9 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, void *buf, uint16_t *copy) {
+                   const void *g, float *p, void *buf, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state);
+    const int64_t length = tile_length(state, config->gradient_dtype);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = (float)((double)*lr * config->lr_scale);
@@ -99,24 +99,25 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
     const bool nesterov = config->nesterov;
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
-        const int64_t count = n - first < length ? n - first : length, end = first + count;
-        float tile[TILE], *bs;
+        const int64_t count = n - first < length ? n - first : length;
+        float tiles[2][TILE], *bs, *ps = p + first;
+        const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[1]);
         if (momentum == 0) {
 #pragma omp simd
-            for (int64_t i = first; i < end; i++) p[i] -= rate * (g[i] * factor + decay * p[i]);
-            if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
+            for (int64_t i = 0; i < count; i++) ps[i] -= rate * (gs[i] * factor + decay * ps[i]);
+            if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
             continue;
         }
-        bs = open_state(buf, state, first, count, tile);
+        bs = open_state(buf, state, first, count, tiles[0]);
 #pragma omp simd
-        for (int64_t i = first; i < end; i++) {
-            const float gi = g[i] * factor + decay * p[i];
-            const float bi = momentum * bs[i - first] + gi;
-            bs[i - first] = bi;
-            p[i] -= rate * (nesterov ? gi + momentum * bi : bi);
+        for (int64_t i = 0; i < count; i++) {
+            const float gi = gs[i] * factor + decay * ps[i];
+            const float bi = momentum * bs[i] + gi;
+            bs[i] = bi;
+            ps[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
         vec_close_tile(buf, state, first, count, bs);
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
+        if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
     }
 }
 
@@ -125,9 +126,9 @@ static float sign_of(float x) {
 }
 
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
-                    const float *g, float *p, void *m, uint16_t *copy) {
+                    const void *g, float *p, void *m, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state);
+    const int64_t length = tile_length(state, config->gradient_dtype);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const double rate = (double)*lr * config->lr_scale;
@@ -136,10 +137,11 @@ void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const 
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tile[TILE], *ms = open_state(m, state, first, count, tile);
+        float tiles[2][TILE], *ms = open_state(m, state, first, count, tiles[0]);
+        const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[1]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
-            const float gi = g[first + i] * factor, mi = ms[i];
+            const float gi = gs[i] * factor, mi = ms[i];
             p[first + i] = p[first + i] * keep - size * sign_of(mi + take1 * (gi - mi));
             ms[i] = mi + take2 * (gi - mi);
         }
@@ -167,18 +169,19 @@ static inline float lamb_direction(const LambFactors *f, float p, float m, float
 /* The moments of up to TILE elements, kept, and the squares of p and r in f64: of r as the moments
  * are kept. */
 static void lamb_moments_tile(const LambConfig *config, const LambFactors *f, uint32_t threshold,
-                              float factor, int64_t first, int64_t n, const float *g,
+                              float factor, int64_t first, int64_t n, const void *g,
                               const float *p, void *m, void *v, double sums[2]) {
     const float beta2 = (float)config->beta2;
     const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
     const DType state = config->state_dtype;
     double p2 = 0, r2 = 0;
-    float tiles[2][TILE];
+    float tiles[3][TILE];
+    const float *gs = vec_tile(g, config->gradient_dtype, first, n, tiles[2]);
     float *ms = open_state(m, state, first, n, tiles[0]);
     float *vs = open_state(v, state, first, n, tiles[1]);
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        const float gi = g[first + i] * factor;
+        const float gi = gs[i] * factor;
         ms[i] = ms[i] + take1 * (gi - ms[i]);
         vs[i] = beta2 * vs[i] + take2 * gi * gi;
     }
@@ -197,7 +200,7 @@ static void lamb_moments_tile(const LambConfig *config, const LambFactors *f, ui
 }
 
 void optimizer_lamb_moments(const LambConfig *config, int64_t n, const float *step,
-                            const float *clip, const float *g, const float *p, void *m, void *v,
+                            const float *clip, const void *g, const float *p, void *m, void *v,
                             float *p_squared, float *r_squared) {
     enum { MOST_PARTS = 256 }; /* as many as there are chunks: the sums do not know the threads */
     const float factor = *clip;
@@ -233,7 +236,7 @@ void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const 
                     const float *clip, const float *p_squared, const float *r_squared,
                     const void *m, const void *v, float *p, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state);
+    const int64_t length = tile_length(state, DTYPE_F32);
     const double trust = lamb_trust(config, (double)*p_squared, (double)*r_squared);
     if (!isfinite(*clip)) return;
     const LambFactors f = lamb_factors(config, (double)*step);
@@ -250,9 +253,9 @@ void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const 
     }
 }
 
-void optimizer_muon_momentum(double momentum, DType state, int64_t n, const float *clip,
-                             const float *g, void *m, float *direction) {
-    const int64_t length = tile_length(state);
+void optimizer_muon_momentum(double momentum, DType state, DType gradient, int64_t n,
+                             const float *clip, const void *g, void *m, float *direction) {
+    const int64_t length = tile_length(state, gradient);
     const float factor = *clip, keep = (float)momentum;
     if (!isfinite(factor)) {
         for (int64_t i = 0; i < n; i++) direction[i] = 0;
@@ -261,10 +264,11 @@ void optimizer_muon_momentum(double momentum, DType state, int64_t n, const floa
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tile[TILE], *ms = open_state(m, state, first, count, tile);
+        float tiles[2][TILE], *ms = open_state(m, state, first, count, tiles[0]);
+        const float *gs = vec_tile(g, gradient, first, count, tiles[1]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
-            const float gi = g[first + i] * factor;
+            const float gi = gs[i] * factor;
             const float mi = keep * ms[i] + gi;
             ms[i] = mi;
             direction[first + i] = gi + keep * mi;

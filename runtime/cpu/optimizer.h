@@ -1,6 +1,7 @@
 /* Parameter updates in one pass over memory.
  *
- * All arrays are f32 [n], and an optimizer's states f32 or bf16, as the config's state_dtype says.
+ * All arrays are f32 [n], and an optimizer's states and the gradient g f32 or bf16, as the config's
+ * state_dtype and gradient_dtype say.
  * Steps are made of the new states before they are rounded to bf16 (LAMB's, which reads them again,
  * after). First moments are rounded to nearest; second ones, which a beta2 close to 1 changes by
  * less than bf16's last bit, as optimizer_threshold has it, so that they follow on average. `clip`
@@ -31,42 +32,42 @@ uint32_t optimizer_threshold(float step);
 typedef struct AdamwConfig {
     double beta1, beta2, eps, weight_decay; /* f64: 1 - beta is taken before rounding */
     double lr_scale;                        /* of *lr, here and below */
-    DType copy_dtype, state_dtype;
+    DType copy_dtype, state_dtype, gradient_dtype;
 } AdamwConfig;
 
 /* AdamW (Loshchilov & Hutter 2019), PyTorch's form; t = *step >= 1:
  *     p -= lr weight_decay p;   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
  *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const float *g, float *p, void *m, void *v, uint16_t *copy);
+                     const float *clip, const void *g, float *p, void *m, void *v, uint16_t *copy);
 
 typedef struct SgdConfig {
     double momentum, weight_decay, lr_scale;
     bool nesterov;
-    DType copy_dtype, state_dtype;
+    DType copy_dtype, state_dtype, gradient_dtype;
 } SgdConfig;
 
 /* SGD, PyTorch's convention (dampening 0; weight decay is added to the gradient):
  *     g += weight_decay p;   buf = momentum buf + g;   p -= lr (nesterov ? g + momentum buf : buf)
  * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const float *g, float *p, void *buf, uint16_t *copy);
+                   const void *g, float *p, void *buf, uint16_t *copy);
 
 typedef struct LionConfig {
     double beta1, beta2, weight_decay, lr_scale;
-    DType copy_dtype, state_dtype;
+    DType copy_dtype, state_dtype, gradient_dtype;
 } LionConfig;
 
 /* Lion (Chen et al. 2023, arXiv 2302.06675, algorithm 2):
  *     p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p);   m = beta2 m + (1 - beta2) g
  * sign(0) = 0. */
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
-                    const float *g, float *p, void *m, uint16_t *copy);
+                    const void *g, float *p, void *m, uint16_t *copy);
 
 typedef struct LambConfig {
     double beta1, beta2, eps, weight_decay, lr_scale;
     double trust_max; /* 0: none */
-    DType copy_dtype, state_dtype;
+    DType copy_dtype, state_dtype, gradient_dtype;
 } LambConfig;
 
 /* LAMB (You et al. 2020, arXiv 1904.00962, algorithm 2), in two parts, as the norms are of all
@@ -78,7 +79,7 @@ typedef struct LambConfig {
  *     p -= lr trust r,   trust = min(|p| / |r|, trust_max), 1 where either norm is 0
  * r is computed twice rather than kept. Where nothing is to change the sums are 0. */
 void optimizer_lamb_moments(const LambConfig *config, int64_t n, const float *step,
-                            const float *clip, const float *g, const float *p, void *m, void *v,
+                            const float *clip, const void *g, const float *p, void *m, void *v,
                             float *p_squared, float *r_squared);
 void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const float *step,
                     const float *clip, const float *p_squared, const float *r_squared,
@@ -86,8 +87,8 @@ void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const 
 
 /* m = momentum m + g;   direction = g + momentum m   (Nesterov's form, of Jordan et al. 2024)
  * Where nothing is to change, m stays and the direction is 0. */
-void optimizer_muon_momentum(double momentum, DType state_dtype, int64_t n, const float *clip,
-                             const float *g, void *m, float *direction);
+void optimizer_muon_momentum(double momentum, DType state_dtype, DType gradient_dtype, int64_t n,
+                             const float *clip, const void *g, void *m, float *direction);
 
 typedef struct MuonConfig {
     double scale, weight_decay, lr_scale;

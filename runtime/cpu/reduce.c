@@ -234,7 +234,7 @@ void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void
         reduce_to_columns(&s, x, x_dtype, &to);
 }
 
-void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) {
+void reduce_sum_squares(const void *x, DType dtype, int64_t n, float *out) {
     double partial[MAX_CHUNKS];
     const int64_t tiles = (n + VEC_SUM_TILE - 1) / VEC_SUM_TILE;
     const int64_t chunks = choose_chunks(MAX_CHUNKS, 1, tiles, 4);
@@ -243,14 +243,15 @@ void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out) 
         double sum = 0;
         for (int64_t t = tiles * c / chunks; t < tiles * (c + 1) / chunks; t++) {
             const int64_t at = t * VEC_SUM_TILE;
-            sum +=
-                (double)vec_sum_squares(x + at, 0, n - at < VEC_SUM_TILE ? n - at : VEC_SUM_TILE);
+            const int64_t count = n - at < VEC_SUM_TILE ? n - at : VEC_SUM_TILE;
+            float wide[VEC_SUM_TILE];
+            sum += (double)vec_sum_squares(vec_tile(x, dtype, at, count, wide), 0, count);
         }
         partial[c] = sum;
     }
     double sum = 0;
     for (int64_t c = 0; c < chunks; c++) sum += partial[c];
-    put_sum(&(SumOut){out, DTYPE_F32, accumulate}, 0, sum);
+    *out = (float)sum;
 }
 
 /* Infinities and NaN have all exponent bits set; bf16's are f32's. */

@@ -19,8 +19,8 @@
 void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void *x, DType x_dtype,
                 bool accumulate, void *out, DType out_dtype);
 
-/* *out (+)= sum of x[i]^2. */
-void reduce_sum_squares(const float *x, int64_t n, bool accumulate, float *out);
+/* *out = sum of x[i]^2; x is f32, bf16 or f16. */
+void reduce_sum_squares(const void *x, DType dtype, int64_t n, float *out);
 
 /* The first i where x[i] is infinite or NaN, or -1; x is f32, bf16 or f16. */
 int64_t reduce_first_nonfinite(const void *x, DType dtype, int64_t n);

@@ -18,7 +18,11 @@ int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const T
 
 bool cuda_bind_sumsq(Binding *b) {
     int64_t n = type_elements(&b->in_local[0]);
-    SumsqArgs args = {.x = b->in[0], .n = n, .chunk = sumsq_chunk(n), .out = b->out[0]};
+    SumsqArgs args = {.x = b->in[0],
+                      .n = n,
+                      .chunk = sumsq_chunk(n),
+                      .dtype = (int32_t)b->in_local[0].dtype,
+                      .out = b->out[0]};
     args.n_blocks = cuda_blocks(n, args.chunk);
     if (args.n_blocks > 1) args.partial = b->workspace;
     if (b->workspace_bytes < cuda_sumsq_workspace_bytes(b->node, b->in_local, b->out_local)) {
@@ -71,7 +75,8 @@ bool cuda_bind_adamw(Binding *b) {
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
                     .copy_dtype = copy_dtype(b, 3),
-                    .state_dtype = (int32_t)node_state_dtype(b->node)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node),
+                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .v = b->out[2],
@@ -91,7 +96,8 @@ bool cuda_bind_sgd(Binding *b) {
                     .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                     .momentum = (float)node_float(b->node, ATTR_momentum, 0),
                     .copy_dtype = copy_dtype(b, 2),
-                    .state_dtype = (int32_t)node_state_dtype(b->node)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node),
+                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .buf = b->out[1],
                    .g = b->in[1],
@@ -111,7 +117,8 @@ bool cuda_bind_lion(Binding *b) {
                     .beta1 = node_float(b->node, ATTR_beta1, 0),
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .copy_dtype = copy_dtype(b, 2),
-                    .state_dtype = (int32_t)node_state_dtype(b->node)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node),
+                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .g = b->in[1],
@@ -143,7 +150,8 @@ static LambArgs lamb_args(const Binding *b) {
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .trust_max = node_float(b->node, ATTR_trust_max, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
-                    .state_dtype = (int32_t)node_state_dtype(b->node)},
+                    .state_dtype = (int32_t)node_state_dtype(b->node),
+                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
         .tensor = {.n = type_elements(&b->in_local[0]),
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };
@@ -195,7 +203,8 @@ bool cuda_bind_muon_momentum(Binding *b) {
                              .clip = b->in[1],
                              .n = type_elements(&b->in_local[0]),
                              .momentum = (float)node_float(b->node, ATTR_momentum, 0),
-                             .state_dtype = (int32_t)node_state_dtype(b->node)};
+                             .state_dtype = (int32_t)node_state_dtype(b->node),
+                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon_momentum, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }

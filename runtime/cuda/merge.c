@@ -56,7 +56,7 @@ static bool adamw_alike(const void *one, const void *args) {
     const AdamwArgs *x = one, *y = args;
     const AdamwScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
            a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
            a->beta2 == b->beta2 && a->eps == b->eps;
 }
@@ -81,7 +81,7 @@ static bool sgd_alike(const void *one, const void *args) {
     const SgdArgs *x = one, *y = args;
     const SgdScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
            a->lr_scale == b->lr_scale && a->momentum == b->momentum;
 }
 
@@ -105,7 +105,7 @@ static bool lion_alike(const void *one, const void *args) {
     const LionArgs *x = one, *y = args;
     const LionScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
            a->lr_scale == b->lr_scale && a->beta1 == b->beta1 && a->beta2 == b->beta2;
 }
 
@@ -129,7 +129,7 @@ static bool lamb_alike(const void *one, const void *args) {
     const LambArgs *x = one, *y = args;
     const LambScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
            a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
            a->beta2 == b->beta2 && a->eps == b->eps && a->trust_max == b->trust_max &&
            x->chunk == y->chunk;
@@ -169,7 +169,8 @@ static int lamb_join(const Run *run, Arena *arena, LaunchCommand *out) {
 }
 
 static bool sumsq_alike(const void *one, const void *args) {
-    return ((const SumsqArgs *)one)->chunk == ((const SumsqArgs *)args)->chunk;
+    const SumsqArgs *a = one, *b = args;
+    return a->chunk == b->chunk && a->dtype == b->dtype;
 }
 
 static const void *sumsq_scratch(const void *args) {
@@ -183,6 +184,7 @@ static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
     for (int t = 0; t < run->n_tensors; t++) {
         const SumsqArgs *args = run->tensors[t]->launch.args;
         many->chunk = args->chunk;
+        many->dtype = args->dtype;
         many->x[t] = args->x;
         many->n[t] = args->n;
         many->out[t] = args->out;

@@ -248,7 +248,7 @@ static void bench_rest(void) {
                 reduce_sum(2, dims, (bool[]){false, true}, x, DTYPE_F32, false, y, DTYPE_F32));
     BENCH_BYTES("reduce_sum everything", bytes,
                 reduce_sum(2, dims, (bool[]){true, true}, x, DTYPE_F32, false, y, DTYPE_F32));
-    BENCH_BYTES("reduce_sum_squares", bytes, reduce_sum_squares(x, total, false, &scalar));
+    BENCH_BYTES("reduce_sum_squares", bytes, reduce_sum_squares(x, DTYPE_F32, total, &scalar));
     BENCH_BYTES("reduce_first_nonfinite", bytes, reduce_first_nonfinite(x, DTYPE_F32, total));
     BENCH_BYTES("permute: transpose", 2 * bytes,
                 reduce_permute(2, dims, (int[]){1, 0}, DTYPE_F32, x, y));

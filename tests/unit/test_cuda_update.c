@@ -622,6 +622,9 @@ static void test_what_is_joined(void) {
     p.args[1].scalars.state_dtype = DTYPE_BF16;
     CHECK(!joins(&p), "joined: states of two dtypes");
     make_pair(&p, false);
+    p.args[1].scalars.gradient_dtype = DTYPE_BF16;
+    CHECK(!joins(&p), "joined: gradients of two dtypes");
+    make_pair(&p, false);
     p.args[1].scalars.clip = p.memory + 1;
     CHECK(!joins(&p), "joined: with another clip factor");
     make_pair(&p, false);
@@ -650,6 +653,9 @@ static void test_what_is_joined(void) {
     make_pair(&p, true);
     p.sums[1].chunk *= 2;
     CHECK(!joins(&p), "joined: norms with other chunks");
+    make_pair(&p, true);
+    p.sums[1].dtype = DTYPE_BF16;
+    CHECK(!joins(&p), "joined: norms of two dtypes");
     check_end();
 }
 

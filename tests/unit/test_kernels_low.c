@@ -458,8 +458,8 @@ static void check_copies(void) {
     float *p = kc_random(N), *g = kc_random(N), *m = kc_zeros(N), *v = kc_zeros(N);
     uint16_t *copy = kc_alloc(N * sizeof(uint16_t)), *expected = kc_alloc(N * sizeof(uint16_t));
     const float lr = 0.01f, step = 1, one = 1, bad = INFINITY;
-    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, low, DTYPE_F32};
-    const LionConfig lion = {0.9, 0.99, 0.1, 1, low, DTYPE_F32};
+    const AdamwConfig adamw = {0.9, 0.95, 1e-8, 0.1, 1, low, DTYPE_F32, DTYPE_F32};
+    const LionConfig lion = {0.9, 0.99, 0.1, 1, low, DTYPE_F32, DTYPE_F32};
     const MuonConfig muon = {6.4, 0.1, 1, DTYPE_F32, low};
     check_begin("optimizers write the copy with the parameter, or neither");
     for (int kind = 0; kind < 5; kind++) {

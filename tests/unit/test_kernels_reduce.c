@@ -1,4 +1,6 @@
 /* reduce.c and optimizer.c against f64: every subset of axes, permutations, thread counts. */
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
+
 #include "runtime/cpu/optimizer.h"
 #include "runtime/cpu/reduce.h"
 #include "tests/unit/kernel_check.h"
@@ -73,19 +75,24 @@ static void check_permutes(void) {
 }
 
 static void check_squares(int64_t n) {
-    float *x = kc_random(n), sum[2], twice;
-    double want = 0;
+    float *x = kc_random(n), sum[2], low;
+    double want = 0, want_low = 0;
+    uint16_t *rounded = calloc((size_t)n + 1, sizeof(*rounded));
     for (int64_t i = 0; i < n; i++) want += (double)x[i] * (double)x[i];
     for (int t = 0; t < 2; t++) {
         omp_set_num_threads(1 + 2 * t);
-        reduce_sum_squares(x, n, false, &sum[t]);
+        reduce_sum_squares(x, DTYPE_F32, n, &sum[t]);
     }
     omp_set_num_threads(2);
     CHECK(sum[0] == sum[1], "%d elements: depends on the number of threads", (int)n);
     CHECK(fabs((double)sum[0] - want) <= 1e-6 * want, "%d elements", (int)n);
-    twice = sum[0];
-    reduce_sum_squares(x, n, true, &twice);
-    CHECK(fabs((double)twice - 2 * want) <= 1e-6 * want, "accumulated, %d elements", (int)n);
+    for (int64_t i = 0; i < n; i++) {
+        rounded[i] = vec_bf16_round(x[i]);
+        want_low += pow((double)vec_bf16_widen(rounded[i]), 2);
+    }
+    reduce_sum_squares(rounded, DTYPE_BF16, n, &low);
+    CHECK(fabs((double)low - want_low) <= 1e-6 * want_low, "of bf16, %d elements", (int)n);
+    free(rounded);
     CHECK(reduce_first_nonfinite(x, DTYPE_F32, n) == -1, "finite data");
     if (n > 5) {
         x[n - 1] = NAN;
@@ -99,7 +106,7 @@ static void check_squares(int64_t n) {
 }
 
 static void check_adamw(int64_t n) {
-    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_F32};
+    const AdamwConfig config = {0.9, 0.95, 1e-8, 0.1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32};
     const float lr = 3e-3f;
     float clip = 0.7f, *g = kc_random(n), *p = kc_random(n), *m = kc_zeros(n), *v = kc_zeros(n);
     double *pw = kc_zeros64(n), *mw = kc_zeros64(n), *vw = kc_zeros64(n);
@@ -131,7 +138,7 @@ static void check_adamw(int64_t n) {
 }
 
 static void check_sgd(int64_t n, double momentum, bool nesterov) {
-    const SgdConfig config = {momentum, 0.01, 1, nesterov, DTYPE_F32, DTYPE_F32};
+    const SgdConfig config = {momentum, 0.01, 1, nesterov, DTYPE_F32, DTYPE_F32, DTYPE_F32};
     const float lr = 0.1f, clip = 0.5f, bad = NAN;
     float *g = kc_random(n), *p = kc_random(n), *buf = kc_zeros(n);
     double *pw = kc_zeros64(n), *bw = kc_zeros64(n);

@@ -564,7 +564,8 @@ static bool *find_low_leaves(const Graph *graph, DType precision) {
         low[n] = node->op == OP_PARAM && !dtype_is_blocked(node->types[0].dtype);
         for (int i = 0; i < node->n_inputs; i++) {
             OperandPrecision operand = op_operand_precision(node->op, i);
-            bool wide = operand == OPERAND_STATE && precision != DTYPE_BF16;
+            bool bf16 = operand == OPERAND_STATE || operand == OPERAND_GRADIENT;
+            bool wide = bf16 && precision != DTYPE_BF16;
             if (wide || operand == OPERAND_F32) low[node->inputs[i].node->id] = false;
         }
     }
@@ -585,10 +586,13 @@ static const Graph *lower(const Graph *graph, DType precision, Diag *diag) {
             inputs[i] = map[from.node->id * MAX_OUTPUTS + from.output];
         }
         Attr attrs[N_ATTRS];
-        int n_attrs = node->n_attrs;
-        memcpy(attrs, node->attrs, sizeof(Attr) * (size_t)n_attrs);
-        if (node->op == OP_MATMUL && node->n_inputs == 3 && value_type(inputs[0])->dtype) {
-            attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
+        int n_attrs = 0, added = node->op == OP_MATMUL ? matmul_accumulator(node) : -1;
+        for (int i = 0; i < node->n_attrs; i++) {
+            if (added < 0 || node->attrs[i].key != ATTR_dtype) attrs[n_attrs++] = node->attrs[i];
+        }
+        if (added >= 0) { /* a product is what it is added to */
+            const char *dtype = dtype_name(value_type(inputs[added])->dtype);
+            attrs[n_attrs++] = attr_string(ATTR_dtype, dtype);
         }
         Type type = node->types[0];
         if (dtype_is_low(type.dtype) && type.dtype != precision) low[n] = node->op == OP_STATE;
@@ -678,9 +682,10 @@ static void test_coverage(void) {
         OperandPrecision second = op_operand_precision((OpKind)op, OPS[op].min_inputs > 1);
         bool takes_low =
             second != OPERAND_F32 || op_operand_precision((OpKind)op, 0) == OPERAND_FOLLOWS;
+        bool is_bf16 = second == OPERAND_STATE || second == OPERAND_GRADIENT;
         if (op_is_number((OpKind)op) || op == OP_DEQUANTIZE || op == OP_WIDEN) takes_low = false;
         CHECK(tested_in[DTYPE_BF16][op] || !takes_low, "none in bf16");
-        CHECK(tested_in[DTYPE_F16][op] || !takes_low || second == OPERAND_STATE, "none in f16");
+        CHECK(tested_in[DTYPE_F16][op] || !takes_low || is_bf16, "none in f16");
         check_end();
     }
 }

@@ -45,7 +45,7 @@ static float wide(const uint16_t *x, int i) {
  * that differ a little. */
 static double second_moment(double beta2, float begin, float gradient, int n_steps) {
     enum { N = 512 };
-    const AdamwConfig config = {0.9, beta2, 1e-8, 0, 1, DTYPE_F32, DTYPE_BF16};
+    const AdamwConfig config = {0.9, beta2, 1e-8, 0, 1, DTYPE_F32, DTYPE_BF16, DTYPE_F32};
     const float lr = 0, clip = 1;
     float g[N], p[N] = {0};
     uint16_t m[N] = {0}, v[N];

@@ -21,18 +21,19 @@ enum {
 
 /* Blocks write the sums of their chunks to partial[block]; the only block of a tensor to *out. */
 typedef struct SumsqArgs {
-    const float *x;
+    const void *x;
     int64_t n, chunk;
     uint32_t n_blocks;
+    int32_t dtype; /* DType: f32 or bf16, here and below */
     float *partial, *out;
 } SumsqArgs;
 
 typedef struct SumsqManyArgs {
     float *partial;
     int64_t chunk;
-    int32_t n_tensors;
+    int32_t n_tensors, dtype;
     uint32_t first_block[SUMSQ_TENSORS + 1];
-    const float *x[SUMSQ_TENSORS];
+    const void *x[SUMSQ_TENSORS];
     int64_t n[SUMSQ_TENSORS];
     float *out[SUMSQ_TENSORS];
 } SumsqManyArgs;
@@ -54,12 +55,12 @@ typedef struct LossScaleArgs {
     float most;
 } LossScaleArgs;
 
-/* f32 [n] each, states (m, v) f32 or bf16; copy: bf16 or f16 [n], written with p, or NULL.
+/* f32 [n] each, states (m, v) and gradients (g) f32 or bf16; copy: bf16 or f16 [n], written with p, or NULL.
  * weight_decay in f64: see optimizer.h. */
 typedef struct AdamwTensor {
     float *p;
     void *m, *v;
-    const float *g;
+    const void *g;
     uint16_t *copy;
     int64_t n;
     double weight_decay;
@@ -70,6 +71,7 @@ typedef struct AdamwScalars {
     double lr_scale, beta1, beta2;
     float eps;
     int32_t copy_dtype, state_dtype; /* DTypes: of all copies, where there is one, and states */
+    int32_t gradient_dtype;
 } AdamwScalars;
 
 /* As optimizer_adamw of runtime/cpu/optimizer.h. */
@@ -88,7 +90,7 @@ typedef struct AdamwManyArgs {
 typedef struct SgdTensor {
     float *p;
     void *buf;
-    const float *g;
+    const void *g;
     uint16_t *copy;
     int64_t n;
     float weight_decay;
@@ -98,7 +100,7 @@ typedef struct SgdScalars {
     const float *clip, *lr;
     double lr_scale;
     float momentum;                  /* 0: buf is not touched */
-    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
 } SgdScalars;
 
 /* As optimizer_sgd, without Nesterov's form. */
@@ -117,7 +119,7 @@ typedef struct SgdManyArgs {
 typedef struct LionTensor {
     float *p;
     void *m;
-    const float *g;
+    const void *g;
     uint16_t *copy;
     int64_t n;
     double weight_decay;
@@ -126,7 +128,7 @@ typedef struct LionTensor {
 typedef struct LionScalars {
     const float *clip, *lr;
     double lr_scale, beta1, beta2;
-    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
 } LionScalars;
 
 /* As optimizer_lion. */
@@ -147,7 +149,7 @@ typedef struct LionManyArgs {
 typedef struct LambTensor {
     float *p;
     void *m, *v;
-    const float *g; /* NULL for lamb */
+    const void *g; /* NULL for lamb */
     uint16_t *copy;
     int64_t n;
     float *p_squared, *r_squared;
@@ -158,7 +160,7 @@ typedef struct LambScalars {
     const float *clip, *lr, *step; /* lr: NULL for lamb_moments */
     double lr_scale, beta1, beta2, trust_max;
     float eps;
-    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
 } LambScalars;
 
 /* As optimizer_lamb_moments and optimizer_lamb. Blocks of lamb_moments take `chunk` elements and
@@ -185,10 +187,11 @@ typedef struct LambManyArgs {
 typedef struct MuonMomentumArgs {
     void *m;
     float *direction;
-    const float *g, *clip;
+    const void *g;
+    const float *clip;
     int64_t n;
     float momentum;
-    int32_t state_dtype; /* as in AdamwScalars */
+    int32_t state_dtype, gradient_dtype; /* as in AdamwScalars */
 } MuonMomentumArgs;
 
 /* As optimizer_muon. */

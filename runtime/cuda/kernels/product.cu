@@ -17,7 +17,7 @@ template <typename T> static __device__ __forceinline__ void product(const Produ
         for (; k < end; k++) part += load(a + k * p.a_k) * load(b + k * p.b_k);
         sum += part;
     }
-    if (p.add) sum += ((const float *)p.d)[at];
+    if (p.add) sum += load_as(p.out_dtype, p.d, at);
     store_as(p.out_dtype, p.d, at, sum);
 }
 

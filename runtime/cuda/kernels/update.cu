@@ -17,9 +17,62 @@ static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, i
     return low;
 }
 
+/* N numbers of a state or a gradient, S being float or bf16_t, as they lie in memory: loaded long
+ * before they are taken apart. N is 4 or 1. */
+template <typename S, int N> struct Kept {
+    uint32_t word[(N * sizeof(S) + 3) / 4];
+
+    __device__ __forceinline__ void load(const void *from, int64_t i) {
+        const S *p = (const S *)from + i;
+        if constexpr (N == 1) {
+            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
+        } else if constexpr (sizeof(S) == 4) {
+            const uint4 words = *(const uint4 *)p;
+            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
+        } else {
+            const uint2 words = *(const uint2 *)p;
+            word[0] = words.x, word[1] = words.y;
+        }
+    }
+    __device__ __forceinline__ void widen(float *x) const {
+        if constexpr (sizeof(S) == 4) {
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
+        } else if constexpr (N == 1) {
+            x[0] = bits_to_float(word[0] << 16);
+        } else {
+            Low<S>::unpack(word[0], x[0], x[1]);
+            Low<S>::unpack(word[1], x[2], x[3]);
+        }
+    }
+};
+
+template <typename S, int N>
+static __device__ __forceinline__ void get_kept(const void *from, int64_t i, float *x) {
+    Kept<S, N> kept;
+    kept.load(from, i);
+    kept.widen(x);
+}
+
+/* Calls the one of four for these dtypes of states and gradients. */
+#define BY_DTYPES(state, gradient, function, ...)                                                  \
+    do {                                                                                           \
+        const bool low_states = (state) == DTYPE_BF16, low = (gradient) == DTYPE_BF16;             \
+        if (low_states && low) {                                                                   \
+            function<bf16_t, bf16_t>(__VA_ARGS__);                                                 \
+        } else if (low_states) {                                                                   \
+            function<bf16_t, float>(__VA_ARGS__);                                                  \
+        } else if (low) {                                                                          \
+            function<float, bf16_t>(__VA_ARGS__);                                                  \
+        } else {                                                                                   \
+            function<float, float>(__VA_ARGS__);                                                   \
+        }                                                                                          \
+    } while (0)
+
 /* The sum of squares of chunk number `number`, in thread 0. */
-static __device__ __forceinline__ float chunk_sumsq(const float *x, int64_t n, int64_t chunk,
-                                                    uint32_t number) {
+template <typename G>
+static __device__ __forceinline__ float chunk_sumsq_of(const void *x, int64_t n, int64_t chunk,
+                                                       uint32_t number) {
     enum { AHEAD = 8 };
     const int64_t begin = number * chunk;
     const int64_t end = n - begin < chunk ? n : begin + chunk;
@@ -27,30 +80,40 @@ static __device__ __forceinline__ float chunk_sumsq(const float *x, int64_t n, i
     float sum[4] = {0};
     int64_t i = threadIdx.x;
     for (; i + (AHEAD - 1) * step < n_vectors; i += AHEAD * step) {
-        float terms[AHEAD][4];
+        Kept<G, 4> ahead[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) ahead[k].load(x, begin + 4 * (i + k * step));
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
-            Elements<4>::get(x + begin + 4 * (i + k * step), terms[k]);
-        }
+            float terms[4];
+            ahead[k].widen(terms);
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-#pragma unroll
-            for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[k][j], terms[k][j], sum[j]);
+            for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[j], terms[j], sum[j]);
         }
     }
     for (; i < n_vectors; i += step) {
         float terms[4];
-        Elements<4>::get(x + begin + 4 * i, terms);
+        get_kept<G, 4>(x, begin + 4 * i, terms);
 #pragma unroll
         for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[j], terms[j], sum[j]);
     }
     const int64_t rest = begin + 4 * n_vectors + threadIdx.x;
-    if (rest < end) sum[0] = fmaf(x[rest], x[rest], sum[0]);
+    if (rest < end) {
+        float last;
+        get_kept<G, 1>(x, rest, &last);
+        sum[0] = fmaf(last, last, sum[0]);
+    }
     return (float)block_total<UPDATE_THREADS>((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
+static __device__ __forceinline__ float chunk_sumsq(int dtype, const void *x, int64_t n,
+                                                    int64_t chunk, uint32_t number) {
+    return dtype == DTYPE_BF16 ? chunk_sumsq_of<bf16_t>(x, n, chunk, number)
+                               : chunk_sumsq_of<float>(x, n, chunk, number);
+}
+
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
-    const float sum = chunk_sumsq(a.x, a.n, a.chunk, blockIdx.x);
+    const float sum = chunk_sumsq(a.dtype, a.x, a.n, a.chunk, blockIdx.x);
     if (threadIdx.x > 0) return;
     if (a.n_blocks == 1) {
         *a.out = sum;
@@ -62,7 +125,7 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_many(SumsqManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
     const uint32_t first = a.first_block[t];
-    const float sum = chunk_sumsq(a.x[t], a.n[t], a.chunk, blockIdx.x - first);
+    const float sum = chunk_sumsq(a.dtype, a.x[t], a.n[t], a.chunk, blockIdx.x - first);
     if (threadIdx.x > 0) return;
     if (a.first_block[t + 1] - first == 1) {
         *a.out[t] = sum;
@@ -120,43 +183,6 @@ static __device__ __forceinline__ void put_copy(int dtype, uint16_t *copy, const
     } else {
         Elements<N>::put((bf16_t *)copy, p);
     }
-}
-
-/* N numbers of a state, S being float or bf16_t, as they lie in memory: loaded long before they are
- * taken apart. */
-template <typename S, int N> struct Kept {
-    uint32_t word[(N * sizeof(S) + 3) / 4];
-
-    __device__ __forceinline__ void load(const void *state, int64_t i) {
-        const S *p = (const S *)state + i;
-        if constexpr (N == 1) {
-            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
-        } else if constexpr (sizeof(S) == 4) {
-            const uint4 words = *(const uint4 *)p;
-            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
-        } else {
-            const uint2 words = *(const uint2 *)p;
-            word[0] = words.x, word[1] = words.y;
-        }
-    }
-    __device__ __forceinline__ void widen(float *x) const {
-        if constexpr (sizeof(S) == 4) {
-#pragma unroll
-            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
-        } else if constexpr (N == 1) {
-            x[0] = bits_to_float(word[0] << 16);
-        } else {
-            Low<S>::unpack(word[0], x[0], x[1]);
-            Low<S>::unpack(word[1], x[2], x[3]);
-        }
-    }
-};
-
-template <typename S, int N>
-static __device__ __forceinline__ void get_state(const void *state, int64_t i, float *x) {
-    Kept<S, N> kept;
-    kept.load(state, i);
-    kept.widen(x);
 }
 
 /* optimizer_threshold of runtime/cpu/optimizer.h. */
@@ -218,30 +244,33 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
 }
 
 /* N elements of all that an update reads. */
-template <typename S, int N> struct AdamwPart {
-    float g[N], p[N];
+template <typename S, typename G, int N> struct AdamwPart {
+    float p[N];
+    Kept<G, N> g;
     Kept<S, N> m, v;
 };
 
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_load(const AdamwTensor &t, int64_t i,
-                                                  AdamwPart<S, N> &out) {
-    Elements<N>::get(t.g + i, out.g);
+                                                  AdamwPart<S, G, N> &out) {
+    out.g.load(t.g, i);
     out.m.load(t.m, i);
     out.v.load(t.v, i);
     Elements<N>::get(t.p + i, out.p);
 }
 
 /* The part becomes what it is from the i-th element on. */
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const AdamwFactors &f,
-                                                    int copy_dtype, int64_t i, AdamwPart<S, N> &x) {
-    float m[N], v[N];
+                                                    int copy_dtype, int64_t i,
+                                                    AdamwPart<S, G, N> &x) {
+    float g[N], m[N], v[N];
+    x.g.widen(g);
     x.m.widen(m);
     x.v.widen(v);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        const float gj = __fmul_rn(x.g[j], f.clip);
+        const float gj = __fmul_rn(g[j], f.clip);
         m[j] = fmaf(f.take1, gj - m[j], m[j]);
         v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
         const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
@@ -255,7 +284,7 @@ static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const 
 }
 
 /* The next elements are under way while some are updated, and the first while factors are made. */
-template <typename S>
+template <typename S, typename G>
 static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, const AdamwScalars &s,
                                                       uint32_t number) {
     enum { STEP = 4 * UPDATE_THREADS };
@@ -263,18 +292,18 @@ static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, cons
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     int64_t i = begin + 4 * (int64_t)threadIdx.x;
-    AdamwPart<S, 4> ahead = {};
+    AdamwPart<S, G, 4> ahead = {};
     if (!is_finite(*s.clip)) return; /* all of the grid */
     if (i < whole) adamw_load(t, i, ahead);
     const AdamwFactors f = adamw_factors(s, t.weight_decay);
 #pragma unroll
     for (int k = 0; k < UPDATE_CHUNK / STEP; k++, i += STEP) {
-        AdamwPart<S, 4> part = ahead;
+        AdamwPart<S, G, 4> part = ahead;
         if (i + STEP < whole) adamw_load(t, i + STEP, ahead);
         if (i < whole) adamw_update(t, f, s.copy_dtype, i, part);
     }
     if (whole + threadIdx.x < end) {
-        AdamwPart<S, 1> one;
+        AdamwPart<S, G, 1> one;
         adamw_load(t, whole + threadIdx.x, one);
         adamw_update(t, f, s.copy_dtype, whole + threadIdx.x, one);
     }
@@ -282,11 +311,7 @@ static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, cons
 
 static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
                                                    uint32_t number) {
-    if (s.state_dtype == DTYPE_BF16) {
-        adamw_chunk_of<bf16_t>(t, s, number);
-    } else {
-        adamw_chunk_of<float>(t, s, number);
-    }
+    BY_DTYPES(s.state_dtype, s.gradient_dtype, adamw_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw(AdamwArgs a) {
@@ -298,14 +323,14 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
     adamw_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
 
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const SgdScalars &s,
                                                     float clip, float rate, int64_t i) {
     const float momentum = s.momentum;
     float g[N], p[N], buf[N];
-    Elements<N>::get(t.g + i, g);
+    get_kept<G, N>(t.g, i, g);
     Elements<N>::get(t.p + i, p);
-    if (momentum != 0) get_state<S, N>(t.buf, i, buf);
+    if (momentum != 0) get_kept<S, N>(t.buf, i, buf);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = fmaf(t.weight_decay, p[j], __fmul_rn(g[j], clip));
@@ -317,7 +342,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const Sg
     if (t.copy) put_copy<N>(s.copy_dtype, t.copy + i, p);
 }
 
-template <typename S>
+template <typename S, typename G>
 static __device__ __forceinline__ void sgd_chunk_of(const SgdTensor &t, const SgdScalars &s,
                                                     uint32_t number) {
     const float clip = *s.clip, rate = (float)((double)*s.lr * s.lr_scale);
@@ -326,20 +351,16 @@ static __device__ __forceinline__ void sgd_chunk_of(const SgdTensor &t, const Sg
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        sgd_elements<S, 4>(t, s, clip, rate, i);
+        sgd_elements<S, G, 4>(t, s, clip, rate, i);
     }
     if (whole + threadIdx.x < end) {
-        sgd_elements<S, 1>(t, s, clip, rate, whole + threadIdx.x);
+        sgd_elements<S, G, 1>(t, s, clip, rate, whole + threadIdx.x);
     }
 }
 
 static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
                                                  uint32_t number) {
-    if (s.state_dtype == DTYPE_BF16) {
-        sgd_chunk_of<bf16_t>(t, s, number);
-    } else {
-        sgd_chunk_of<float>(t, s, number);
-    }
+    BY_DTYPES(s.state_dtype, s.gradient_dtype, sgd_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd(SgdArgs a) {
@@ -356,12 +377,12 @@ typedef struct LionFactors {
     float clip, take1, take2, keep, size;
 } LionFactors;
 
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void lion_elements(const LionTensor &t, const LionFactors &f,
                                                      int copy_dtype, int64_t i) {
     float g[N], p[N], m[N];
-    Elements<N>::get(t.g + i, g);
-    get_state<S, N>(t.m, i, m);
+    get_kept<G, N>(t.g, i, g);
+    get_kept<S, N>(t.m, i, m);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -376,7 +397,7 @@ static __device__ __forceinline__ void lion_elements(const LionTensor &t, const 
     if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
 }
 
-template <typename S>
+template <typename S, typename G>
 static __device__ __forceinline__ void lion_chunk_of(const LionTensor &t, const LionScalars &s,
                                                      uint32_t number) {
     const double rate = (double)*s.lr * s.lr_scale;
@@ -391,20 +412,16 @@ static __device__ __forceinline__ void lion_chunk_of(const LionTensor &t, const 
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        lion_elements<S, 4>(t, f, s.copy_dtype, i);
+        lion_elements<S, G, 4>(t, f, s.copy_dtype, i);
     }
     if (whole + threadIdx.x < end) {
-        lion_elements<S, 1>(t, f, s.copy_dtype, whole + threadIdx.x);
+        lion_elements<S, G, 1>(t, f, s.copy_dtype, whole + threadIdx.x);
     }
 }
 
 static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s,
                                                   uint32_t number) {
-    if (s.state_dtype == DTYPE_BF16) {
-        lion_chunk_of<bf16_t>(t, s, number);
-    } else {
-        lion_chunk_of<float>(t, s, number);
-    }
+    BY_DTYPES(s.state_dtype, s.gradient_dtype, lion_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion(LionArgs a) {
@@ -440,16 +457,16 @@ static __device__ __forceinline__ float lamb_direction(const LambFactors &f, flo
 }
 
 /* N elements from the i-th on; adds their squares to *p2 and *r2. */
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void
 lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFactors &f, int64_t i,
                       float clip, float *p2, float *r2) {
     const float take1 = (float)(1.0 - s.beta1), take2 = (float)(1.0 - s.beta2);
     const float beta2 = (float)s.beta2;
     float g[N], p[N], m[N], v[N];
-    Elements<N>::get(t.g + i, g);
-    get_state<S, N>(t.m, i, m);
-    get_state<S, N>(t.v, i, v);
+    get_kept<G, N>(t.g, i, g);
+    get_kept<S, N>(t.m, i, m);
+    get_kept<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -470,7 +487,7 @@ lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFacto
 }
 
 /* Chunk number `number`; the sums of its squares go to out[0] and out[1]. */
-template <typename S>
+template <typename S, typename G>
 static __device__ __forceinline__ void
 lamb_moments_chunk_of(const LambTensor &t, const LambScalars &s, int64_t chunk, uint32_t number,
                       float *p_out, float *r_out) {
@@ -482,10 +499,10 @@ lamb_moments_chunk_of(const LambTensor &t, const LambScalars &s, int64_t chunk, 
     if (is_finite(clip)) { /* or not, for all of the grid */
         const LambFactors f = lamb_factors(s, t.weight_decay);
         for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-            lamb_moments_elements<S, 4>(t, s, f, i, clip, &p2, &r2);
+            lamb_moments_elements<S, G, 4>(t, s, f, i, clip, &p2, &r2);
         }
         if (whole + threadIdx.x < end) {
-            lamb_moments_elements<S, 1>(t, s, f, whole + threadIdx.x, clip, &p2, &r2);
+            lamb_moments_elements<S, G, 1>(t, s, f, whole + threadIdx.x, clip, &p2, &r2);
         }
     }
     const float p_sum = (float)block_total<UPDATE_THREADS>(p2);
@@ -499,11 +516,8 @@ lamb_moments_chunk_of(const LambTensor &t, const LambScalars &s, int64_t chunk, 
 static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, const LambScalars &s,
                                                           int64_t chunk, uint32_t number,
                                                           float *p_out, float *r_out) {
-    if (s.state_dtype == DTYPE_BF16) {
-        lamb_moments_chunk_of<bf16_t>(t, s, chunk, number, p_out, r_out);
-    } else {
-        lamb_moments_chunk_of<float>(t, s, chunk, number, p_out, r_out);
-    }
+    BY_DTYPES(s.state_dtype, s.gradient_dtype, lamb_moments_chunk_of, t, s, chunk, number, p_out,
+              r_out);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments(LambArgs a) {
@@ -561,8 +575,8 @@ template <typename S, int N>
 static __device__ __forceinline__ void lamb_elements(const LambTensor &t, const LambFactors &f,
                                                      float size, int copy_dtype, int64_t i) {
     float p[N], m[N], v[N];
-    get_state<S, N>(t.m, i, m);
-    get_state<S, N>(t.v, i, v);
+    get_kept<S, N>(t.m, i, m);
+    get_kept<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -607,12 +621,12 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_many(LambManyArgs a) {
     lamb_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
 
-template <typename S, int N>
+template <typename S, typename G, int N>
 static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs &a, float clip,
                                                          int64_t i) {
     float g[N], m[N], direction[N];
-    Elements<N>::get(a.g + i, g);
-    get_state<S, N>(a.m, i, m);
+    get_kept<G, N>(a.g, i, g);
+    get_kept<S, N>(a.m, i, m);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(g[j], clip);
@@ -623,7 +637,7 @@ static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs 
     Elements<N>::put(a.direction + i, direction);
 }
 
-template <typename S>
+template <typename S, typename G>
 static __device__ __forceinline__ void momentum_chunk(const MuonMomentumArgs &a) {
     const float clip = *a.clip;
     const int64_t begin = (int64_t)blockIdx.x * UPDATE_CHUNK;
@@ -634,17 +648,13 @@ static __device__ __forceinline__ void momentum_chunk(const MuonMomentumArgs &a)
         return;
     }
     for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
-        momentum_elements<S, 4>(a, clip, i);
+        momentum_elements<S, G, 4>(a, clip, i);
     }
-    if (whole + threadIdx.x < end) momentum_elements<S, 1>(a, clip, whole + threadIdx.x);
+    if (whole + threadIdx.x < end) momentum_elements<S, G, 1>(a, clip, whole + threadIdx.x);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs a) {
-    if (a.state_dtype == DTYPE_BF16) {
-        momentum_chunk<bf16_t>(a);
-    } else {
-        momentum_chunk<float>(a);
-    }
+    BY_DTYPES(a.state_dtype, a.gradient_dtype, momentum_chunk, a);
 }
 
 /* N elements of the direction, whatever it is kept in. */
