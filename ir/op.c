@@ -184,7 +184,9 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     switch (op) {
     case OP_ACCUMULATE: return input == 0 ? OPERAND_GRADIENT : OPERAND_EITHER;
     case OP_MATMUL: /* a, b, scales of both in fp8, what it is added to */
-        return input < 2 ? OPERAND_FOLLOWS : input == 2 || input == 4 ? OPERAND_GRADIENT : OPERAND_F32;
+        return input < 2                  ? OPERAND_FOLLOWS
+               : input == 2 || input == 4 ? OPERAND_GRADIENT
+                                          : OPERAND_F32;
     case OP_LAYERNORM:
     case OP_RMSNORM: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_LAYERNORM_GRAD: return input == 0 || input == 4 ? OPERAND_FOLLOWS : OPERAND_F32;

@@ -131,11 +131,12 @@ bool op_multiplies(OpKind op);
  * floating results that are not statistics have it too. */
 typedef enum OperandPrecision {
     OPERAND_FOLLOWS,
-    OPERAND_F32,    /* always f32: statistics, gains, gradients of numbers per row, the update's */
-    OPERAND_STATE,  /* an optimizer's: f32 or bf16, as the other states of the op */
-    OPERAND_GRADIENT, /* of a parameter, and where it is kept: f32 or bf16, whatever the others are */
-    OPERAND_EITHER, /* any, whatever the others are */
-    OPERAND_UNREAD  /* only its shape counts */
+    OPERAND_F32,   /* always f32: statistics, gains, gradients of numbers per row, the update's */
+    OPERAND_STATE, /* an optimizer's: f32 or bf16, as the other states of the op */
+    OPERAND_GRADIENT, /* of a parameter, and where it is kept: f32 or bf16, whatever the others are
+                       */
+    OPERAND_EITHER,   /* any, whatever the others are */
+    OPERAND_UNREAD    /* only its shape counts */
 } OperandPrecision;
 OperandPrecision op_operand_precision(OpKind op, int input);
 /* What an optimizer's op keeps its states in, by the first: f32 (also where it has none) or bf16.

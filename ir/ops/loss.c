@@ -156,9 +156,9 @@ bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
-/* First `n_like` operands f32, or a state's or a gradient's, and shaped alike, then scalars, and perhaps, past the
- * `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the parameter and its
- * states, and the copy. */
+/* First `n_like` operands f32, or a state's or a gradient's, and shaped alike, then scalars, and
+ * perhaps, past the `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the
+ * parameter and its states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
@@ -248,9 +248,10 @@ bool infer_muon_momentum(Graph *graph, Node *node, Diag *diag) {
         type_equal(value_type(node->inputs[1]), &scalar)) {
         return true;
     }
-    diag_error(diag, node->loc,
-               "muon_momentum: takes a state in f32 or bf16, a single f32, and a gradient in f32 or "
-               "bf16 of the state's shape");
+    diag_error(
+        diag, node->loc,
+        "muon_momentum: takes a state in f32 or bf16, a single f32, and a gradient in f32 or "
+        "bf16 of the state's shape");
     return false;
 }
 

@@ -28,6 +28,14 @@ static void count_frozen(const Node *node, int64_t bytes, int64_t least, Segment
     if (bytes > segment->largest_frozen) segment->largest_frozen = bytes;
 }
 
+static void count_gradient(int64_t n_local, bool low, SegmentCost *segment,
+                           ExpertWeights *experts) {
+    segment->gradient_bytes += n_local * dtype_bytes(DTYPE_F32);
+    experts->gradient_bytes += n_local * dtype_bytes(DTYPE_F32);
+    segment->low_gradients += low ? n_local : 0;
+    experts->low_gradients += low ? n_local : 0;
+}
+
 void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
                       SegmentCost *segment) {
     const Graph *graph = by->graph;
@@ -52,8 +60,8 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
         *(node_is_copy(node) ? &experts->parameter_bytes : &experts->optimizer_bytes) += bytes;
         break;
     case OP_ACCUMULATOR:
-        segment->gradient_bytes += bytes;
-        experts->gradient_bytes += bytes;
+        count_gradient(bytes / dtype_bytes(node->types[0].dtype),
+                       node->types[0].dtype == DTYPE_BF16, segment, experts);
         break;
     default: break;
     }

@@ -375,6 +375,10 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     bytes += (double)segment->norm_bytes;
     segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
+    if (!segment->low_gradients) return;
+    double less =
+        2.0 * (double)segment->low_gradients * (dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16));
+    segment->low_update_us = segment->update_us - device_memory_us(&cluster->device, bytes - less);
 }
 
 typedef struct Crossing {

@@ -15,6 +15,7 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
     sum->n_parameters += count * other->n_parameters;
     sum->parameter_bytes += count * other->parameter_bytes;
     sum->gradient_bytes += count * other->gradient_bytes;
+    sum->low_gradients += count * other->low_gradients;
     sum->optimizer_bytes += count * other->optimizer_bytes;
 }
 
@@ -26,6 +27,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .n_parameters = of->n_parameters,
                          .parameter_bytes = of->parameter_bytes,
                          .gradient_bytes = of->gradient_bytes,
+                         .low_gradients = of->low_gradients,
                          .optimizer_bytes = of->optimizer_bytes,
                          .largest = stage->largest,
                          .largest_in_block = stage->largest_in_block,
@@ -36,6 +38,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .n_frozen_in_blocks = of->n_frozen,
                          .block_parameters = of->n_parameters,
                          .block_bytes = of->parameter_bytes + of->frozen_bytes,
+                         .block_low_gradients = of->low_gradients,
                          .largest_block = stage->largest_block,
                          .largest_frozen_block = stage->largest_frozen_block};
     if (experts) return part;
@@ -44,6 +47,8 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     part.n_frozen_in_blocks = stage->n_frozen_in_blocks - part.n_frozen_in_blocks;
     part.block_parameters = stage->block_parameters - part.block_parameters;
     part.block_bytes = stage->block_bytes - part.block_bytes;
+    part.block_low_gradients = stage->block_low_gradients - part.block_low_gradients;
+    part.low_gradients = stage->low_gradients - part.low_gradients;
     part.n_weights = stage->n_weights - part.n_weights;
     part.n_frozen = stage->n_frozen - part.n_frozen;
     part.frozen_bytes = stage->frozen_bytes - part.frozen_bytes;
@@ -61,6 +66,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->n_parameters += count * segment->n_parameters;
     sum->parameter_bytes += count * segment->parameter_bytes;
     sum->gradient_bytes += count * segment->gradient_bytes;
+    sum->low_gradients += count * segment->low_gradients;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
     add_experts(&sum->experts, &segment->experts, count);
     if (is_block) {
@@ -69,6 +75,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
         sum->n_frozen_in_blocks += count * segment->n_frozen;
         sum->block_parameters += count * segment->n_parameters;
         sum->block_bytes += count * (segment->parameter_bytes + segment->frozen_bytes);
+        sum->block_low_gradients += count * segment->low_gradients;
     }
     if (count <= 0) return;
     sum->largest = larger(sum->largest, segment->largest_weight);
@@ -87,6 +94,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->n_parameters += other->n_parameters;
     sum->parameter_bytes += other->parameter_bytes;
     sum->gradient_bytes += other->gradient_bytes;
+    sum->low_gradients += other->low_gradients;
     sum->optimizer_bytes += other->optimizer_bytes;
     add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
@@ -99,6 +107,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->n_frozen_in_blocks += other->n_frozen_in_blocks;
     sum->block_parameters += other->block_parameters;
     sum->block_bytes += other->block_bytes;
+    sum->block_low_gradients += other->block_low_gradients;
     sum->largest_block = larger(sum->largest_block, other->largest_block);
     sum->largest_frozen_block = larger(sum->largest_frozen_block, other->largest_frozen_block);
 }
@@ -107,9 +116,17 @@ static int64_t part_of(int64_t bytes, bool divided, int d) {
     return divided ? (bytes + d - 1) / d : bytes;
 }
 
-ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero) {
-    if (zero == ZERO_NOTHING) return (ReducedParameters){stage->n_parameters, 0};
-    return (ReducedParameters){0, zero == ZERO_OPTIMIZER ? stage->n_parameters : 0};
+double gradient_message_bytes(const ClusterSoftware *software, int64_t n_parameters, int64_t low) {
+    double less = software->gradient_bytes - dtype_bytes(DTYPE_BF16);
+    return (double)n_parameters * software->gradient_bytes - (less > 0 ? less * (double)low : 0);
+}
+
+ReducedBytes stage_reduced_bytes(const StageWeights *stage, const ClusterSoftware *software,
+                                 ZeroChoice zero) {
+    double bytes = gradient_message_bytes(software, stage->n_parameters,
+                                          zero.one_micro ? stage->low_gradients : 0);
+    if (zero.stage == ZERO_NOTHING) return (ReducedBytes){bytes, 0};
+    return (ReducedBytes){0, zero.stage == ZERO_OPTIMIZER ? bytes : 0};
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
@@ -132,12 +149,13 @@ static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *clu
 }
 
 /* Of parameters that d ranks have alike. */
-static WeightBytes kept_bytes(const StageWeights *part, int zero, int d) {
-    if (d == 1) zero = ZERO_NOTHING;
+static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d) {
+    int zero = d == 1 ? ZERO_NOTHING : choice.stage;
     return (WeightBytes){
         .parameter = part_of(part->parameter_bytes, zero >= ZERO_PARAMETERS, d) +
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
-        .gradient = part_of(part->gradient_bytes, zero >= ZERO_GRADIENTS, d),
+        .gradient =
+            part_of(stage_gradient_bytes(part, choice.one_micro), zero >= ZERO_GRADIENTS, d),
         .optimizer = part_of(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, d),
     };
 }
@@ -146,8 +164,8 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
                                Replicas replicas) {
     const StageWeights experts = stage_weights_part(stage, true);
     const StageWeights others = stage_weights_part(stage, false);
-    WeightBytes bytes = kept_bytes(&others, zero.stage, replicas.others);
-    WeightBytes more = kept_bytes(&experts, zero.stage, replicas.experts);
+    WeightBytes bytes = kept_bytes(&others, zero, replicas.others);
+    WeightBytes more = kept_bytes(&experts, zero, replicas.experts);
     bytes.parameter += more.parameter;
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
@@ -156,10 +174,11 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
     double moving = (double)moving_parameters(moves, cluster, zero.joins),
            n = (double)moves->n_parameters;
     double share = moving > 0 ? moving / n : 0;
-    bytes.moving = (int64_t)(share * (double)moves->gradient_bytes);
+    double shares = (double)stage_gradient_bytes(moves, true);
+    bytes.moving = (int64_t)(share * shares);
     if (zero.joins && n > 0) {
         double part = (double)moves->largest_block / n;
-        bytes.workspace = larger((int64_t)(part * (double)moves->gradient_bytes),
+        bytes.workspace = larger((int64_t)(part * shares),
                                  zero.stage < ZERO_PARAMETERS ? 0 : moves->largest_frozen_block);
     }
     if (zero.stage < ZERO_PARAMETERS) return bytes;
@@ -204,15 +223,16 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     WeightTimes times = {0};
     if (group->n_ranks < 2) return times;
     bool joins = zero.joins && part->n_blocks > 0;
-    double bytes = cluster->software.gradient_bytes;
-    Messages reduced = {part->n_weights, (double)part->n_parameters * bytes, 0, 0, 0};
+    const ClusterSoftware *software = &cluster->software;
+    double all = gradient_message_bytes(software, part->n_parameters, part->low_gradients);
+    Messages reduced = {part->n_weights, all, 0, 0, 0};
     Messages gathered = {part->n_weights + part->n_frozen,
                          (double)(part->parameter_bytes + part->frozen_bytes), 0, 0, 0};
     if (joins && part->n_in_blocks > 0) {
-        reduced =
-            (Messages){part->n_weights - part->n_in_blocks,
-                       (double)(part->n_parameters - part->block_parameters) * bytes,
-                       part->n_blocks, part->n_in_blocks, (double)part->block_parameters * bytes};
+        double blocks =
+            gradient_message_bytes(software, part->block_parameters, part->block_low_gradients);
+        reduced = (Messages){part->n_weights - part->n_in_blocks, all - blocks, part->n_blocks,
+                             part->n_in_blocks, blocks};
     }
     int n_in_blocks = part->n_in_blocks + part->n_frozen_in_blocks;
     if (joins && n_in_blocks > 0) {

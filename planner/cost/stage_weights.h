@@ -14,20 +14,22 @@
 typedef struct StageWeights {
     int n_weights, n_frozen; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t frozen_bytes;              /* of none of these */
-    int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
+    int64_t low_gradients, frozen_bytes; /* of SegmentCost; of none of these */
+    int64_t largest, largest_in_block;   /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */
     int n_blocks, n_in_blocks, n_frozen_in_blocks;   /* of these, what is in blocks */
     int64_t block_parameters, block_bytes;           /* bytes: parameter and frozen ones */
-    int64_t largest_block, largest_frozen_block;     /* parameters, and frozen bytes, of one */
+    int64_t block_low_gradients;
+    int64_t largest_block, largest_frozen_block; /* parameters, and frozen bytes, of one */
 } StageWeights;
 
 /* ZeRO's stage; joins: a block has one message for its weights, and one for its gradients;
- * sums_experts: those of experts are summed over replicas, which c alone does not. */
+ * sums_experts: those of experts are summed over replicas, which c alone does not; one_micro: a
+ * step has one micro-batch. */
 typedef struct ZeroChoice {
     int stage;
-    bool joins, sums_experts;
+    bool joins, sums_experts, one_micro;
 } ZeroChoice;
 
 /* Ranks that have the same of a parameter: of those that e divides, and of all others. */
@@ -50,12 +52,21 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
 /* Those of them that e divides, or the others. */
 StageWeights stage_weights_part(const StageWeights *stage, bool experts);
 
-/* Gradients that a step reduces over d once, when it has summed them up: all-reduced, and
+/* Of gradients, or, `low`, of those that nothing is added to. */
+static inline int64_t stage_gradient_bytes(const StageWeights *stage, bool low) {
+    int64_t less = dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16);
+    return stage->gradient_bytes - (low ? less * stage->low_gradients : 0);
+}
+/* What the software sends as gradients of so many parameters, `low` of them in bf16. */
+double gradient_message_bytes(const ClusterSoftware *software, int64_t n_parameters, int64_t low);
+
+/* Bytes of gradients that a step reduces over d once, when it has summed them up: all-reduced, and
  * scattered. */
-typedef struct ReducedParameters {
-    int64_t whole, divided;
-} ReducedParameters;
-ReducedParameters stage_reduced_parameters(const StageWeights *stage, int zero);
+typedef struct ReducedBytes {
+    double whole, divided;
+} ReducedBytes;
+ReducedBytes stage_reduced_bytes(const StageWeights *stage, const ClusterSoftware *software,
+                                 ZeroChoice zero);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {

@@ -8,7 +8,7 @@ enum { CACHED = 4 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
-    double forward_us, backward_us, weights_us, tensor_us, update_us, flops;
+    double forward_us, backward_us, weights_us, tensor_us, update_us, low_update_us, flops;
     MuonCost muon;
     double data_us; /* of forward, backward and weights: exposed messages of axis d */
     FrameCost frame;
@@ -25,6 +25,7 @@ static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update,
     sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us +
                                segment->weights.collective_us);
     sum->update_us += count * segment->update_us;
+    sum->low_update_us += count * segment->low_update_us;
     muon_cost_add(&sum->muon, &segment->muon, count);
     sum->flops +=
         count * (segment->forward.flops + segment->backward.flops + segment->weights.flops);
@@ -41,6 +42,7 @@ static void add_sum(Sum *sum, const Sum *other) {
     sum->tensor_us += other->tensor_us;
     sum->data_us += other->data_us;
     sum->update_us += other->update_us;
+    sum->low_update_us += other->low_update_us;
     muon_cost_add(&sum->muon, &other->muon, 1);
     sum->flops += other->flops;
     stage_weights_join(&sum->weights, &other->weights);
@@ -105,6 +107,7 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
     }
     if (is_last && path_ends_meet(path)) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;
+        sum.low_update_us -= layout->tied.low_update_us;
         muon_cost_add(&sum.muon, &layout->tied.muon, -1);
         stage_weights_add(&sum.weights, &layout->tied, -1, false);
         stage_calls_add(&sum.calls, &layout->tied, update, -1);
@@ -424,13 +427,12 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes,
 /* Of experts, or of all others. */
 static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks of) {
     StageWeights part = stage_weights_part(weights, of == DATA_EXPERTS);
-    ReducedParameters n = stage_reduced_parameters(&part, x->candidate->zero);
-    double bytes = x->costs->cluster->software.gradient_bytes, us = 0;
-    if (n.whole) {
-        us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, of);
-    }
-    if (n.divided) {
-        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, of);
+    const ClusterSoftware *software = &x->costs->cluster->software;
+    ReducedBytes bytes = stage_reduced_bytes(&part, software, candidate_zero(x->candidate));
+    double us = 0;
+    if (bytes.whole > 0) us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, bytes.whole, of);
+    if (bytes.divided > 0) {
+        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, bytes.divided, of);
     }
     return us;
 }
@@ -580,8 +582,9 @@ double divided_share(const StageWeights *weights, const Candidate *candidate) {
 
 double replicated_bytes(const Cluster *cluster, const StageWeights *weights,
                         const Candidate *candidate) {
-    return divided_share(weights, candidate) * (double)weights->n_parameters *
-           cluster->software.gradient_bytes;
+    int64_t low = candidate->n_micro == 1 ? weights->low_gradients : 0;
+    return divided_share(weights, candidate) *
+           gradient_message_bytes(&cluster->software, weights->n_parameters, low);
 }
 
 static void price_update(Pricing *x, StepCost *out) {
@@ -591,7 +594,8 @@ static void price_update(Pricing *x, StepCost *out) {
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double share = divided ? divided_share(&stage->weights, x->candidate) : 1;
-        double update = share * stage->update_us +
+        double saved_us = x->candidate->n_micro == 1 ? stage->low_update_us : 0;
+        double update = share * (stage->update_us - saved_us) +
                         muon_cost_us(&stage->muon, x->costs->cluster, &groups.of[0], divided);
         double gather = gather_us_of(x, stage);
         if (update + gather <= most_us + gather_us) continue;

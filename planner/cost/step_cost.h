@@ -26,7 +26,8 @@ static inline int candidate_lanes(const Candidate *candidate) {
     return candidate->lanes > 1 ? candidate->lanes : 1;
 }
 static inline ZeroChoice candidate_zero(const Candidate *candidate) {
-    return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1};
+    return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1,
+                        candidate->n_micro == 1};
 }
 static inline int candidate_c(const Candidate *candidate) {
     return candidate->c > 1 ? candidate->c : 1;

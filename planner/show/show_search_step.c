@@ -112,7 +112,8 @@ static const char *where_text(bool leaves) {
 
 /* Whole tensors that the data axis carries in a step. */
 static double data_bytes(const Candidate *of, const StageWeights *weights) {
-    double gradients = (double)weights->gradient_bytes, n_weights = of->zero ? 1 : 0;
+    bool low = of->n_micro == 1 || of->zero >= ZERO_GRADIENTS;
+    double gradients = (double)stage_gradient_bytes(weights, low), n_weights = of->zero ? 1 : 0;
     if (of->zero >= ZERO_GRADIENTS) gradients *= of->n_micro;
     if (of->zero >= ZERO_PARAMETERS) n_weights = 2.0 * of->n_micro;
     double all = gradients + n_weights * (double)weights->parameter_bytes;
@@ -215,7 +216,8 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     if (candidate_r(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) * candidate_r(of) > n_per_node;
-        double shards = divided_share(&weights, of) * (double)weights.gradient_bytes;
+        double shards =
+            divided_share(&weights, of) * (double)stage_gradient_bytes(&weights, of->n_micro == 1);
         rows[n++] = (LinkRow){"replica", "gradients, shards", shards, candidate_r(of),
                               leaves,    where_text(leaves)};
     }

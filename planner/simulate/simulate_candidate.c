@@ -10,8 +10,8 @@ enum { PART_TIED, PART_NORM, PART_UPDATE, PART_GATHER, N_PARTS };
 
 /* What one chunk, or all of a stage, has; counts of parameters are of one rank. */
 typedef struct Share {
-    FrameCost frame;  /* of one chunk */
-    double update_us; /* see SegmentCost */
+    FrameCost frame;                 /* of one chunk */
+    double update_us, low_update_us; /* see SegmentCost */
     MuonCost muon;
     StageWeights weights;
     int64_t scratch_bytes;
@@ -72,6 +72,7 @@ static void add_segment(PipelineChunk *chunk, Share *share, UpdateKind update,
     chunk->weights_tensor_us += segment->weights.collective_us;
     frame_cost_add(&share->frame, segment, 1);
     share->update_us += segment->update_us;
+    share->low_update_us += segment->low_update_us;
     muon_cost_add(&share->muon, &segment->muon, 1);
     stage_weights_add(&share->weights, segment, 1, is_block);
     stage_calls_add(&share->calls, segment, update, 1);
@@ -90,6 +91,7 @@ static void add_edge(PipelineChunk *chunk, const SegmentCost *block) {
 
 static void add_share(Share *sum, const Share *other) {
     sum->update_us += other->update_us;
+    sum->low_update_us += other->low_update_us;
     muon_cost_add(&sum->muon, &other->muon, 1);
     stage_weights_join(&sum->weights, &other->weights);
     sum->calls.per_micro += other->calls.per_micro;
@@ -100,18 +102,17 @@ static void add_share(Share *sum, const Share *other) {
 static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
     const Cluster *cluster = of->costs->cluster;
     DataGroups groups = data_groups(&of->placement);
-    double bytes = cluster->software.gradient_bytes, us = 0;
+    double us = 0;
     for (int experts = 0; experts < 2; experts++) {
         const CollectiveGroup *group = &groups.of[experts];
         if (experts && of->candidate->d == 1) continue; /* c does not divide their gradients */
         StageWeights part = stage_weights_part(weights, experts);
-        ReducedParameters n = stage_reduced_parameters(&part, of->candidate->zero);
-        if (n.whole) {
-            us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, (double)n.whole * bytes, group);
-        }
-        if (n.divided) {
-            us +=
-                collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, (double)n.divided * bytes, group);
+        ReducedBytes bytes =
+            stage_reduced_bytes(&part, &cluster->software, candidate_zero(of->candidate));
+        if (bytes.whole > 0)
+            us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, bytes.whole, group);
+        if (bytes.divided > 0) {
+            us += collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes.divided, group);
         }
     }
     if (candidate_r(of->candidate) == 1) return us;
@@ -121,7 +122,8 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
-    Share share = {.update_us = count * weights->update_us};
+    Share share = {.update_us = count * weights->update_us,
+                   .low_update_us = count * weights->low_update_us};
     muon_cost_add(&share.muon, &weights->muon, count);
     stage_weights_add(&share.weights, weights, count, true);
     stage_calls_add(&share.calls, weights, update, count);
@@ -349,10 +351,12 @@ static void price_update(CandidateLoad *of) {
     price_tied(of);
     for (int s = 0; s < p; s++) {
         const Share *share = &of->shares[s];
+        double saved_us = candidate->n_micro == 1 ? share->low_update_us : 0;
         of->part_us[PART_NORM][s] = norm;
         of->part_us[PART_UPDATE][s] =
             muon_cost_us(&share->muon, of->costs->cluster, &groups.of[0], divided) +
-            share->update_us * (divided ? divided_share(&share->weights, candidate) : 1);
+            (share->update_us - saved_us) *
+                (divided ? divided_share(&share->weights, candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
         WeightBytes weights =

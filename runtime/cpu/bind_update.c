@@ -10,8 +10,8 @@ typedef struct UpdateArgs {
     int64_t n;
     const float *in[8]; /* f32, but for states and gradients */
     float *out[4];
-    uint16_t *copy;    /* of the parameter, in 16 bits, or NULL */
-    DType copy_dtype;  /* f32: there is none */
+    uint16_t *copy;                    /* of the parameter, in 16 bits, or NULL */
+    DType copy_dtype;                  /* f32: there is none */
     DType state_dtype, gradient_dtype; /* f32 or bf16 */
     float max_norm;
     int64_t interval;
@@ -123,7 +123,7 @@ bool cpu_bind_sgd(Binding *b, CpuCall *out) {
                             .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                             .copy_dtype = args->copy_dtype,
                             .state_dtype = args->state_dtype,
-                                .gradient_dtype = args->gradient_dtype};
+                            .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_sgd, args};
     return true;
 }
@@ -142,7 +142,7 @@ bool cpu_bind_lion(Binding *b, CpuCall *out) {
                               .lr_scale = node_float(b->node, ATTR_lr_scale, 1),
                               .copy_dtype = args->copy_dtype,
                               .state_dtype = args->state_dtype,
-                                .gradient_dtype = args->gradient_dtype};
+                              .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_lion, args};
     return true;
 }
@@ -156,7 +156,7 @@ static LambConfig lamb_config(const Binding *b, const UpdateArgs *args) {
                         .trust_max = node_float(b->node, ATTR_trust_max, 0),
                         .copy_dtype = args->copy_dtype,
                         .state_dtype = args->state_dtype,
-                                .gradient_dtype = args->gradient_dtype};
+                        .gradient_dtype = args->gradient_dtype};
 }
 
 static bool run_lamb_moments(const void *args) {
@@ -189,8 +189,8 @@ bool cpu_bind_lamb(Binding *b, CpuCall *out) {
 
 static bool run_muon_momentum(const void *args) {
     const UpdateArgs *a = args;
-    optimizer_muon_momentum(a->momentum, a->state_dtype, a->gradient_dtype, a->n, a->in[1], a->in[2], a->out[0],
-                            a->out[1]);
+    optimizer_muon_momentum(a->momentum, a->state_dtype, a->gradient_dtype, a->n, a->in[1],
+                            a->in[2], a->out[0], a->out[1]);
     return true;
 }
 

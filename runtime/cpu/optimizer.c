@@ -169,8 +169,8 @@ static inline float lamb_direction(const LambFactors *f, float p, float m, float
 /* The moments of up to TILE elements, kept, and the squares of p and r in f64: of r as the moments
  * are kept. */
 static void lamb_moments_tile(const LambConfig *config, const LambFactors *f, uint32_t threshold,
-                              float factor, int64_t first, int64_t n, const void *g,
-                              const float *p, void *m, void *v, double sums[2]) {
+                              float factor, int64_t first, int64_t n, const void *g, const float *p,
+                              void *m, void *v, double sums[2]) {
     const float beta2 = (float)config->beta2;
     const float take1 = (float)(1.0 - config->beta1), take2 = (float)(1.0 - config->beta2);
     const DType state = config->state_dtype;

@@ -204,7 +204,7 @@ bool cuda_bind_muon_momentum(Binding *b) {
                              .n = type_elements(&b->in_local[0]),
                              .momentum = (float)node_float(b->node, ATTR_momentum, 0),
                              .state_dtype = (int32_t)node_state_dtype(b->node),
-                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)};
+                             .gradient_dtype = (int32_t)node_gradient_dtype(b->node)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon_momentum, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }

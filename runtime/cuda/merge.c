@@ -56,9 +56,9 @@ static bool adamw_alike(const void *one, const void *args) {
     const AdamwArgs *x = one, *y = args;
     const AdamwScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
-           a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
-           a->beta2 == b->beta2 && a->eps == b->eps;
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps;
 }
 
 static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -81,8 +81,9 @@ static bool sgd_alike(const void *one, const void *args) {
     const SgdArgs *x = one, *y = args;
     const SgdScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
-           a->lr_scale == b->lr_scale && a->momentum == b->momentum;
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->momentum == b->momentum;
 }
 
 static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -105,8 +106,9 @@ static bool lion_alike(const void *one, const void *args) {
     const LionArgs *x = one, *y = args;
     const LionScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
-           a->lr_scale == b->lr_scale && a->beta1 == b->beta1 && a->beta2 == b->beta2;
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->beta1 == b->beta1 && a->beta2 == b->beta2;
 }
 
 static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -129,10 +131,10 @@ static bool lamb_alike(const void *one, const void *args) {
     const LambArgs *x = one, *y = args;
     const LambScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype && a->clip == b->clip && a->lr == b->lr &&
-           a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
-           a->beta2 == b->beta2 && a->eps == b->eps && a->trust_max == b->trust_max &&
-           x->chunk == y->chunk;
+           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
+           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
+           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps &&
+           a->trust_max == b->trust_max && x->chunk == y->chunk;
 }
 
 static const void *lamb_scratch(const void *args) {

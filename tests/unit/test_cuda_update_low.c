@@ -1,10 +1,10 @@
 /* CUDA kernels of the optimizers whose states or gradients are bf16: against float64, on sizes with
  * and without whole vectors and blocks, and against the CPU's.
  *
- * Would catch: a state or gradient read or written as f32, or 8 bytes off its place; first moments rounded as
- * second ones, or these to nearest or by another threshold than the CPU's; LAMB's norm of moments
- * that are not those kept; a step made of rounded moments where it is not to be; an update in spite
- * of a clip factor that is not finite.
+ * Would catch: a state or gradient read or written as f32, or 8 bytes off its place; first moments
+ * rounded as second ones, or these to nearest or by another threshold than the CPU's; LAMB's norm
+ * of moments that are not those kept; a step made of rounded moments where it is not to be; an
+ * update in spite of a clip factor that is not finite.
  */
 #include "runtime/cpu/optimizer.h"
 #include "tests/unit/cuda_check.h"
@@ -23,36 +23,35 @@ typedef struct StateCase {
 
 static const StateCase CASES[] = {
     {"adamw",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S")
-         NUMBER(4, "0.5") NUMBER(5, "0.03125") NUMBER(
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S") NUMBER(4, "0.5")
+         NUMBER(5, "0.03125") NUMBER(
              6,
              "12") "%7:3 = adamw(%0, %1, %2, %3, %4, %5, %6) {beta1=0.9, beta2=0.999, eps=1e-08, "
                    "weight_decay=0.1} : f32[A], S[A], S[A]\n"},
     {"adamw, another step, a copy",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S")
-         NUMBER(4, "1") NUMBER(5, "0.03125") NUMBER(6, "70000")
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S") NUMBER(4, "1")
+         NUMBER(5, "0.03125") NUMBER(6, "70000")
              PARAM(7, "", "f16") "%8:4 = adamw(%0, %1, %2, %3, %4, %5, %6, %7) {beta1=0.9, "
                                  "beta2=0.95, eps=1e-08, "
                                  "weight_decay=0} : f32[A], S[A], S[A], f16[A]\n"},
     {"adamw, first step",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, ":0", "S") PARAM(3, ":0", "S")
-         NUMBER(4, "1") NUMBER(5, "0.03125") NUMBER(
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, ":0", "S") PARAM(3, ":0", "S") NUMBER(4, "1")
+         NUMBER(5, "0.03125") NUMBER(
              6, "1") "%7:3 = adamw(%0, %1, %2, %3, %4, %5, %6) {beta1=0.9, beta2=0.95, eps=1e-08, "
                      "weight_decay=0.1} : f32[A], S[A], S[A]\n"},
     {"adamw, clip factor not a number",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S")
-         NUMBER(4, "nan") NUMBER(5, "0.03125") NUMBER(
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") PARAM(3, "+", "S") NUMBER(4, "nan")
+         NUMBER(5, "0.03125") NUMBER(
              6,
              "12") "%7:3 = adamw(%0, %1, %2, %3, %4, %5, %6) {beta1=0.9, beta2=0.999, eps=1e-08, "
                    "weight_decay=0.1} : f32[A], S[A], S[A]\n"},
     {"sgd",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") NUMBER(3, "0.5") NUMBER(4,
-                                                                                          "0.03125")
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") NUMBER(3, "0.5") NUMBER(4, "0.03125")
          PARAM(5, "", "bf16") "%6:3 = sgd(%0, %1, %2, %3, %4, %5) {momentum=0.9, weight_decay=0.1} "
                               ": f32[A], S[A], bf16[A]\n"},
     {"lion",
-     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") NUMBER(3, "0.5")
-         NUMBER(4, "0.03125") PARAM(
+     PARAM(0, "", "f32") PARAM(1, "", "G") PARAM(2, "", "S") NUMBER(3, "0.5") NUMBER(4, "0.03125")
+         PARAM(
              5, "",
              "f16") "%6:3 = lion(%0, %1, %2, %3, %4, %5) {beta1=0.9, beta2=0.99, weight_decay=0.1} "
                     ": f32[A], S[A], f16[A]\n"},
@@ -63,24 +62,24 @@ static const StateCase CASES[] = {
     {"lamb's moments",
      PARAM(0, "", "f32") PARAM(1, "", "S") PARAM(2, "+", "S") NUMBER(3, "0.5") NUMBER(4, "12")
          PARAM(5, "", "G") "%6:4 = lamb_moments(%0, %1, %2, %3, %4, %5) {beta1=0.9, beta2=0.999, "
-                             "eps=1e-06, "
-                             "weight_decay=0.1} : S[A], S[A], f32[], f32[]\n"},
+                           "eps=1e-06, "
+                           "weight_decay=0.1} : S[A], S[A], f32[], f32[]\n"},
     {"lamb's moments, clip factor not a number",
      PARAM(0, "", "f32") PARAM(1, "", "S") PARAM(2, "+", "S") NUMBER(3, "nan") NUMBER(4, "12")
          PARAM(5, "", "G") "%6:4 = lamb_moments(%0, %1, %2, %3, %4, %5) {beta1=0.9, beta2=0.999, "
-                             "eps=1e-06, "
-                             "weight_decay=0.1} : S[A], S[A], f32[], f32[]\n"},
+                           "eps=1e-06, "
+                           "weight_decay=0.1} : S[A], S[A], f32[], f32[]\n"},
     {"lamb", PARAM(0, "", "f32") PARAM(1, "", "S") PARAM(2, "+", "S") NUMBER(3, "0.5")
                  NUMBER(4, "0.03125") NUMBER(5, "3") NUMBER(6, "5") NUMBER(7, "20")
                      PARAM(8, "", "bf16") "%9:2 = lamb(%0, %1, %2, %3, %4, %5, %6, %7, %8) "
                                           "{beta1=0.9, beta2=0.999, eps=1e-06, "
                                           "weight_decay=0.1} : f32[A], bf16[A]\n"},
     {"muon's momentum",
-     PARAM(0, "", "S") NUMBER(1, "0.5") PARAM(
-         2, "", "G") "%3:2 = muon_momentum(%0, %1, %2) {momentum=0.95} : S[A], f32[A]\n"},
+     PARAM(0, "", "S") NUMBER(1, "0.5")
+         PARAM(2, "", "G") "%3:2 = muon_momentum(%0, %1, %2) {momentum=0.95} : S[A], f32[A]\n"},
     {"muon's momentum, clip factor not a number",
-     PARAM(0, "", "S") NUMBER(1, "nan") PARAM(
-         2, "", "G") "%3:2 = muon_momentum(%0, %1, %2) {momentum=0.95} : S[A], f32[A]\n"},
+     PARAM(0, "", "S") NUMBER(1, "nan")
+         PARAM(2, "", "G") "%3:2 = muon_momentum(%0, %1, %2) {momentum=0.95} : S[A], f32[A]\n"},
     {"sums of squares", PARAM(0, "", "G") "%1 = sumsq(%0) : f32[]\n"},
 };
 

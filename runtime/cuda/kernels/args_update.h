@@ -55,8 +55,8 @@ typedef struct LossScaleArgs {
     float most;
 } LossScaleArgs;
 
-/* f32 [n] each, states (m, v) and gradients (g) f32 or bf16; copy: bf16 or f16 [n], written with p, or NULL.
- * weight_decay in f64: see optimizer.h. */
+/* f32 [n] each, states (m, v) and gradients (g) f32 or bf16; copy: bf16 or f16 [n], written with p,
+ * or NULL. weight_decay in f64: see optimizer.h. */
 typedef struct AdamwTensor {
     float *p;
     void *m, *v;
@@ -99,7 +99,7 @@ typedef struct SgdTensor {
 typedef struct SgdScalars {
     const float *clip, *lr;
     double lr_scale;
-    float momentum;                  /* 0: buf is not touched */
+    float momentum;                                  /* 0: buf is not touched */
     int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
 } SgdScalars;
 
