@@ -24,6 +24,7 @@ static ModelSetting frozen = {NULL, NULL};         /* what freezes parameters */
 static int frozen_bits = 0;
 static const char *optimizer = NULL;
 static int lanes = 1;
+static DType gradients = DTYPE_F32;
 static bool joins = false; /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -45,6 +46,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .schedule = l->schedule,
                                      .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
                                      .frozen_bits = frozen_bits,
+                                     .gradient_dtype = gradients,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
@@ -429,6 +431,27 @@ int main(void) {
         check_begin(o ? "and with LAMB" : "and with Muon");
         for (int i = 0; i < 4; i += VARIANT_STEP) compare(&SHARDED[i], diag);
     }
+    static const Layout ROUNDED[] = {
+        {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 1, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 4, 1, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 1},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_FULL, 2},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 2},
+        {"models/llama.lua", "8b", 2, 8, 1, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL, 3},
+        {"models/llama.lua", "8b", 1, 1, 2, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 0},
+    };
+    gradients = DTYPE_BF16;
+    for (int i = 0; i < 2; i++) {
+        joins = i;
+        check_begin(i ? "and with gradients in bf16, and blocks' messages as one"
+                      : "and with gradients in bf16, of one micro-batch and of several");
+        for (size_t k = 0; k < sizeof(ROUNDED) / sizeof(ROUNDED[0]); k += VARIANT_STEP) {
+            if (!joins || ROUNDED[k].zero >= ZERO_GRADIENTS) compare(&ROUNDED[k], diag);
+        }
+    }
+    joins = false;
+    gradients = DTYPE_F32;
     static const Layout UNEVEN[] = {
         {"models/gpt.lua", "124m", 1, 5, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
         {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
