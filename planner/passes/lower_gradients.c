@@ -7,10 +7,9 @@
  *                            several micro-batches are added up in f32
  *
  * Sums are f32 within products and over ranks, and rounded once each. What other ops make (gains,
- * biases, tables that are looked up in), and what has several shares (tied weights, lanes, parts of
- * a loss), stays f32, as all does where several micro-batches are summed before any message.
- * After insert_collectives, which knows the messages; before fold_accumulate, as a product has the
- * dtype of what it is added to.
+ * biases, tables that are looked up in) is f32; what has several shares a step (tied weights,
+ * lanes, parts of a loss, micro-batches) is added up in f32. After insert_collectives, which knows
+ * the messages; before fold_accumulate, as a product has the dtype of what it is added to.
  */
 #include "ir/param_index.h"
 #include "planner/passes/pass.h"

@@ -189,8 +189,38 @@ static void run_scaled(void) {
     run_zero = 0;
 }
 
+/* Gradients in bf16: kept so (a batch is eight sequences, one micro-batch), and sent so of several.
+ */
+static void run_rounded(void) {
+    static const LayoutCase CASES[] = {
+        {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
+        {{2, 2, 1, 4, 1, "1f1b", true, NULL, 0}, RECOMPUTE_NONE, 1},
+        {{1, 2, 1, 4, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 2},
+        {{1, 2, 1, 4, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 3},
+        {{1, 2, 2, 2, 1, "zb-h1", false, NULL, 0}, RECOMPUTE_NONE, 2},
+        {{2, 2, 1, 2, 1, "1f1b", true, NULL, 0}, RECOMPUTE_NONE, 3},
+    };
+    enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
+    int n = 0;
+    run_gradient_dtype = DTYPE_BF16;
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        if (OTHERS[i].precision != DTYPE_BF16 || !cpu_has(&OTHERS[i])) continue;
+        for (int k = 0; k < (n ? 2 : N_CASES); k++) {
+            const LayoutCase *at = &CASES[n ? (2 * n + 3 * k) % N_CASES : k];
+            run_recompute = at->recompute;
+            run_zero = at->zero;
+            check_layouts(&OTHERS[i], &at->layout, 1);
+        }
+        n++;
+    }
+    run_recompute = RECOMPUTE_NONE;
+    run_zero = 0;
+    run_gradient_dtype = DTYPE_F32;
+}
+
 static void run(void) {
     run_scaled();
+    run_rounded();
     run_recomputed();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
