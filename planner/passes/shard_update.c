@@ -404,6 +404,17 @@ static void pad_stacked(Sharder *s, Node *node, const Value *inputs) {
     node->attrs = attrs;
 }
 
+/* Results of optimizers have no readers: parameters do. */
+static bool check_operands(const Sharder *s, const Node *node, const Value *inputs) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (inputs[i].node) continue;
+        diag_error(s->ctx->diag, node->loc, "%s: reads what another update makes, and they are one",
+                   OPS[node->op].name);
+        return false;
+    }
+    return true;
+}
+
 /* A node between gradients and optimizers: divided as what it reads is. */
 static bool copy_between(Sharder *s, const Node *node) {
     Node padded = *node;
@@ -417,6 +428,7 @@ static bool copy_between(Sharder *s, const Node *node) {
                     : param  ? shard_param(s, update)
                              : *value_map_at(&s->map, input);
     }
+    if (!check_operands(s, node, inputs)) return false;
     if (pass_is_part(node, s->stack_of[node->id])) inputs[0] = part_from(s, node);
     if (s->stack_of[node->id]) pad_stacked(s, &padded, inputs);
     Node *copy = graph_copy_node(s->out, &padded, inputs, s->ctx->diag);
@@ -487,12 +499,7 @@ static bool copy_optimizer(Sharder *s, Update *update) {
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(&s->map, node->inputs[i]);
     inputs[0] = shard_param(s, update);
     if (node == update->reader) inputs[op_gradient_operand(node->op)] = shard_gradient(s, update);
-    for (int i = 0; i < node->n_inputs; i++) {
-        if (inputs[i].node) continue;
-        diag_error(s->ctx->diag, node->loc, "%s: reads what another update makes, and they are one",
-                   OPS[node->op].name);
-        return false;
-    }
+    if (!check_operands(s, node, inputs)) return false;
     bool rounds = update->at < 0 || divides(s, ZERO_PARAMETERS);
     int n_inputs = node->n_inputs - (!rounds && copy_operand(node));
     update->result = pass_build(s->ctx, s->out, node->op, node, PHASE_UPDATE, inputs, n_inputs,
