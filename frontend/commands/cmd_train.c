@@ -212,8 +212,10 @@ static int64_t planned_bytes(const Plan *plan) {
 static void print_precision(const Plan *plan) {
     LossScaling scaling = plan_loss_scaling(plan);
     bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
+    bool low_gradients = plan_gradient_dtype(plan) == DTYPE_BF16;
     if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states) return;
-    printf("numbers %s%s", dtype_name(plan->precision),
+    printf("numbers %s%s%s", dtype_name(plan->precision),
+           low_gradients ? ", weights' gradients bf16" : "",
            low_states ? ", optimizer's state bf16" : "");
     if (scaling.initial != 0) {
         printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");

@@ -60,6 +60,8 @@ static void add_layout(Comparison *of) {
     add_words(of, "precision", "precision", dtype_name(a->precision), dtype_name(b->precision));
     add_words(of, "optimizer_state", "optimizer's state", dtype_name(plan_state_dtype(a)),
               dtype_name(plan_state_dtype(b)));
+    add_words(of, "gradients", "weights' gradients", dtype_name(plan_gradient_dtype(a)),
+              dtype_name(plan_gradient_dtype(b)));
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);
     add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,

@@ -114,6 +114,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_int(root, "tokens_per_step", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(report->precision));
     json_put_name(root, "optimizer_state", dtype_name(report->state_dtype));
+    json_put_name(root, "gradients", dtype_name(report->gradient_dtype));
     json_put_int(root, "frozen_bits", report->frozen_bits);
 }
 

@@ -114,18 +114,19 @@ static void put_fp8(StrBuf *out, const Fp8Facts *fp8) {
 
 static void put_precision(StrBuf *out, const Plan *plan) {
     const char *name = dtype_name(plan->precision);
-    bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
-    const char *rest = low_states ? "f32 parameters, gradients and sums; optimizer's state bf16"
-                                  : "f32 parameters, gradients and sums";
+    const char *states = plan_state_dtype(plan) == DTYPE_BF16 ? "; optimizer's state bf16" : "";
+    const char *rest = plan_gradient_dtype(plan) == DTYPE_BF16
+                           ? "f32 parameters and sums; weights' gradients bf16"
+                           : "f32 parameters, gradients and sums";
     if (plan->precision == DTYPE_F32) {
-        strbuf_printf(out, "%s%s\n", name, low_states ? "; optimizer's state bf16" : "");
+        strbuf_printf(out, "%s%s\n", name, states);
     } else if (plan->precision == DTYPE_FP8) {
         Fp8Facts fp8 = facts_count_fp8(plan);
-        strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s\n", name,
-                      fp8.on_tensor_cores ? "" : ", multiplied in bf16", rest);
+        strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s%s\n", name,
+                      fp8.on_tensor_cores ? "" : ", multiplied in bf16", rest, states);
         if (fp8.on_tensor_cores) put_fp8(out, &fp8);
     } else {
-        strbuf_printf(out, "%s activations and products; %s\n", name, rest);
+        strbuf_printf(out, "%s activations and products; %s%s\n", name, rest, states);
     }
 }
 

@@ -41,6 +41,11 @@ fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --m
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
 fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16
 works 'states in bf16' "f32; optimizer's state bf16" plan $model --optimizer-state bf16 -o "$folder/states.plan"
+fails 'unknown dtype of gradients' 2 "--gradients: 'f16' is not f32 or bf16" plan $model --gradients f16
+fails 'gradients in bf16 of f32 products' 2 '--gradients bf16: is for products in bf16, and --precision is f32' plan $model --gradients bf16
+works 'gradients in bf16' "f32 parameters and sums; weights' gradients bf16" plan $model --precision bf16 --micro-batch 8 --global-batch 8 --gradients bf16 -o "$folder/gradients.plan"
+works 'gradients in bf16, as JSON' '"gradients": "bf16"' show "$folder/gradients.plan" --json
+works 'gradients in bf16, added up in f32' 'f32 parameters, gradients and sums' plan $model --precision bf16 --micro-batch 4 --global-batch 8 --gradients bf16 -o "$folder/sums.plan"
 works 'states in bf16, as JSON' '"optimizer_state": "bf16"' show "$folder/states.plan" --json
 works 'training with states in bf16' "numbers f32, optimizer's state bf16" \
     train "$folder/states.plan" --data "$0" --steps 2 --val-fraction 0
