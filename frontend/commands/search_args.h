@@ -11,7 +11,8 @@ enum {
     VARIANT_EXPERT_PARTS = 1,
     VARIANT_LOSS_PARTS = 2,
     VARIANT_LOW_STATES = 4, /* of the optimizer */
-    N_VARIANTS = 8
+    VARIANT_LOW_GRADIENTS = 8,
+    N_VARIANTS = 16
 };
 
 typedef struct SearchVariant {

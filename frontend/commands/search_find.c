@@ -16,6 +16,7 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         }
         if (how & VARIANT_LOSS_PARTS) options->loss_parts = LOSS_PARTS;
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
+        if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
         Diag *aside = diag_create();
         v->costs =
             how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
@@ -73,10 +74,25 @@ SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *reque
     return find_fitting(args, job, request, 0, runs, diag);
 }
 
+/* The least first: gradients are rounded once, where PyTorch's autocast does so, too. */
 const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request) {
-    if (cli_given(args, OPT_OPTIMIZER_STATE)) return NULL;
-    Diag *aside = diag_create();
-    SearchFind find = find_fitting(args, job, request, VARIANT_LOW_STATES, false, aside);
-    diag_destroy(aside);
-    return found_any(&find) ? "--optimizer-state bf16" : NULL;
+    static const struct {
+        int how;
+        const char *text;
+    } REMEDIES[] = {{VARIANT_LOW_GRADIENTS, "--gradients bf16"},
+                    {VARIANT_LOW_STATES, "--optimizer-state bf16"},
+                    {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES,
+                     "--gradients bf16 --optimizer-state bf16"}};
+    int said = 0;
+    bool low = dtype_of_activations(job->plan.options.precision) == DTYPE_BF16;
+    if (!low || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
+    if (cli_given(args, OPT_OPTIMIZER_STATE)) said |= VARIANT_LOW_STATES;
+    for (size_t i = 0; i < sizeof(REMEDIES) / sizeof(REMEDIES[0]); i++) {
+        if (REMEDIES[i].how & said) continue;
+        Diag *aside = diag_create();
+        SearchFind find = find_fitting(args, job, request, REMEDIES[i].how, false, aside);
+        diag_destroy(aside);
+        if (found_any(&find)) return REMEDIES[i].text;
+    }
+    return NULL;
 }

@@ -23,6 +23,10 @@ typedef struct GradientLowerer {
     const Node **leaf_of; /* by id, of accumulators and what follows from them alone: the leaf */
     int *n_shares;        /* by id of a leaf */
     bool *is_low;         /* by id: leaves, and products, that become bf16 */
+    Graph *out;
+    ValueMap map;
+    const Node **squares; /* of gradients in bf16, that are to come */
+    int n_squares;
 } GradientLowerer;
 
 static bool is_message(const Node *node) {
@@ -109,6 +113,42 @@ static Attr *with_dtype(const GradientLowerer *l, const Node *node, int *out_n) 
     return attrs;
 }
 
+/* Squares of gradients in bf16 come behind those in f32, whose order is that of their messages: a
+ * GPU adds up neighbours of one dtype at once. */
+static bool is_low_square(const Node *node, const ValueMap *map) {
+    return node->op == OP_SUMSQ && node->phase == PHASE_UPDATE &&
+           value_type(*value_map_at(map, node->inputs[0]))->dtype == DTYPE_BF16;
+}
+
+static bool copy_squares(GradientLowerer *l) {
+    for (int k = 0; k < l->n_squares; k++) {
+        if (!value_map_copy(&l->map, l->squares[k], l->out, l->ctx->diag)) return false;
+    }
+    l->n_squares = 0;
+    return true;
+}
+
+static bool reads_squares(const GradientLowerer *l, const Node *node) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (!value_map_at(&l->map, node->inputs[i])->node) return true;
+    }
+    return false;
+}
+
+static bool copy_node(GradientLowerer *l, const Node *from) {
+    Node node = *from;
+    if (reads_squares(l, from) && !copy_squares(l)) return false;
+    if (is_low_square(from, &l->map)) {
+        l->squares[l->n_squares++] = from;
+        return true;
+    }
+    if (l->is_low[from->id] && from->op == OP_ACCUMULATOR) node.types[0].dtype = DTYPE_BF16;
+    if (l->is_low[from->id] && from->op == OP_MATMUL) {
+        node.attrs = with_dtype(l, from, &node.n_attrs);
+    }
+    return value_map_copy(&l->map, &node, l->out, l->ctx->diag) != NULL;
+}
+
 Graph *pass_lower_gradients(const Graph *in, PassContext *ctx) {
     if (ctx->options.gradient_dtype == DTYPE_F32) return (Graph *)in;
     GradientLowerer l = {.ctx = ctx, .in = in, .uses = graph_count_uses(in, ctx->arena)};
@@ -121,15 +161,11 @@ Graph *pass_lower_gradients(const Graph *in, PassContext *ctx) {
         const Node *node = in->nodes[n];
         if (node->op == OP_ACCUMULATE && l.leaf_of[n]) choose(&l, node);
     }
-    Graph *out = graph_create_like(in, ctx->arena);
-    ValueMap map = value_map_create(in, ctx->arena);
+    l.out = graph_create_like(in, ctx->arena);
+    l.map = value_map_create(in, ctx->arena);
+    l.squares = ARENA_ARRAY(ctx->arena, const Node *, in->n_nodes + 1);
     for (int n = 0; n < in->n_nodes; n++) {
-        Node node = *in->nodes[n];
-        if (l.is_low[n] && node.op == OP_ACCUMULATOR) node.types[0].dtype = DTYPE_BF16;
-        if (l.is_low[n] && node.op == OP_MATMUL) {
-            node.attrs = with_dtype(&l, in->nodes[n], &node.n_attrs);
-        }
-        if (!value_map_copy(&map, &node, out, ctx->diag)) return NULL;
+        if (!copy_node(&l, in->nodes[n])) return NULL;
     }
-    return out;
+    return copy_squares(&l) ? l.out : NULL;
 }

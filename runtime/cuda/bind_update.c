@@ -18,17 +18,14 @@ int64_t cuda_sumsq_workspace_bytes(const Node *node, const Type *inputs, const T
 
 bool cuda_bind_sumsq(Binding *b) {
     int64_t n = type_elements(&b->in_local[0]);
-    SumsqArgs args = {.x = b->in[0],
-                      .n = n,
-                      .chunk = sumsq_chunk(n),
-                      .dtype = (int32_t)b->in_local[0].dtype,
-                      .out = b->out[0]};
+    SumsqArgs args = {.x = b->in[0], .n = n, .chunk = sumsq_chunk(n), .out = b->out[0]};
     args.n_blocks = cuda_blocks(n, args.chunk);
     if (args.n_blocks > 1) args.partial = b->workspace;
     if (b->workspace_bytes < cuda_sumsq_workspace_bytes(b->node, b->in_local, b->out_local)) {
         return bind_fail(b, "has too little workspace in this plan");
     }
-    if (!cuda_push_launch(b, KERNEL_sumsq, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
+    KernelId kernel = b->in_local[0].dtype == DTYPE_BF16 ? KERNEL_sumsq_low : KERNEL_sumsq;
+    if (!cuda_push_launch(b, kernel, (Grid){args.n_blocks, 1, 1}, UPDATE_THREADS, 0, &args,
                           sizeof(args))) {
         return false;
     }
@@ -76,7 +73,7 @@ bool cuda_bind_adamw(Binding *b) {
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
                     .copy_dtype = copy_dtype(b, 3),
                     .state_dtype = (int32_t)node_state_dtype(b->node),
-                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
+                    .low_gradients = node_gradient_dtype(b->node) == DTYPE_BF16},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .v = b->out[2],
@@ -97,7 +94,7 @@ bool cuda_bind_sgd(Binding *b) {
                     .momentum = (float)node_float(b->node, ATTR_momentum, 0),
                     .copy_dtype = copy_dtype(b, 2),
                     .state_dtype = (int32_t)node_state_dtype(b->node),
-                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
+                    .low_gradients = node_gradient_dtype(b->node) == DTYPE_BF16},
         .tensor = {.p = b->out[0],
                    .buf = b->out[1],
                    .g = b->in[1],
@@ -118,7 +115,7 @@ bool cuda_bind_lion(Binding *b) {
                     .beta2 = node_float(b->node, ATTR_beta2, 0),
                     .copy_dtype = copy_dtype(b, 2),
                     .state_dtype = (int32_t)node_state_dtype(b->node),
-                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
+                    .low_gradients = node_gradient_dtype(b->node) == DTYPE_BF16},
         .tensor = {.p = b->out[0],
                    .m = b->out[1],
                    .g = b->in[1],
@@ -151,7 +148,7 @@ static LambArgs lamb_args(const Binding *b) {
                     .trust_max = node_float(b->node, ATTR_trust_max, 0),
                     .eps = (float)node_float(b->node, ATTR_eps, 0),
                     .state_dtype = (int32_t)node_state_dtype(b->node),
-                    .gradient_dtype = (int32_t)node_gradient_dtype(b->node)},
+                    .low_gradients = node_gradient_dtype(b->node) == DTYPE_BF16},
         .tensor = {.n = type_elements(&b->in_local[0]),
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };

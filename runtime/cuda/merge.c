@@ -56,9 +56,9 @@ static bool adamw_alike(const void *one, const void *args) {
     const AdamwArgs *x = one, *y = args;
     const AdamwScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
-           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
-           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps;
+           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
+           a->beta2 == b->beta2 && a->eps == b->eps;
 }
 
 static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -69,8 +69,10 @@ static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
         const AdamwArgs *args = run->tensors[t]->launch.args;
         int32_t copy_dtype =
             args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        uint64_t low = many->scalars.low_gradients | args->scalars.low_gradients << t;
         many->scalars = args->scalars;
         many->scalars.copy_dtype = copy_dtype;
+        many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_adamw_many, run->n_blocks, many);
@@ -81,9 +83,8 @@ static bool sgd_alike(const void *one, const void *args) {
     const SgdArgs *x = one, *y = args;
     const SgdScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
-           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
-           a->momentum == b->momentum;
+           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->lr_scale == b->lr_scale && a->momentum == b->momentum;
 }
 
 static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -94,8 +95,10 @@ static int sgd_join(const Run *run, Arena *arena, LaunchCommand *out) {
         const SgdArgs *args = run->tensors[t]->launch.args;
         int32_t copy_dtype =
             args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        uint64_t low = many->scalars.low_gradients | args->scalars.low_gradients << t;
         many->scalars = args->scalars;
         many->scalars.copy_dtype = copy_dtype;
+        many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_sgd_many, run->n_blocks, many);
@@ -106,9 +109,8 @@ static bool lion_alike(const void *one, const void *args) {
     const LionArgs *x = one, *y = args;
     const LionScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
-           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
-           a->beta1 == b->beta1 && a->beta2 == b->beta2;
+           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->lr_scale == b->lr_scale && a->beta1 == b->beta1 && a->beta2 == b->beta2;
 }
 
 static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
@@ -119,8 +121,10 @@ static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
         const LionArgs *args = run->tensors[t]->launch.args;
         int32_t copy_dtype =
             args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        uint64_t low = many->scalars.low_gradients | args->scalars.low_gradients << t;
         many->scalars = args->scalars;
         many->scalars.copy_dtype = copy_dtype;
+        many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
     out[0] = new_launch(KERNEL_lion_many, run->n_blocks, many);
@@ -131,10 +135,10 @@ static bool lamb_alike(const void *one, const void *args) {
     const LambArgs *x = one, *y = args;
     const LambScalars *a = &x->scalars, *b = &y->scalars;
     return same_copies(x->tensor.copy, a->copy_dtype, y->tensor.copy, b->copy_dtype) &&
-           a->state_dtype == b->state_dtype && a->gradient_dtype == b->gradient_dtype &&
-           a->clip == b->clip && a->lr == b->lr && a->lr_scale == b->lr_scale &&
-           a->step == b->step && a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->eps == b->eps &&
-           a->trust_max == b->trust_max && x->chunk == y->chunk;
+           a->state_dtype == b->state_dtype && a->clip == b->clip && a->lr == b->lr &&
+           a->lr_scale == b->lr_scale && a->step == b->step && a->beta1 == b->beta1 &&
+           a->beta2 == b->beta2 && a->eps == b->eps && a->trust_max == b->trust_max &&
+           x->chunk == y->chunk;
 }
 
 static const void *lamb_scratch(const void *args) {
@@ -149,8 +153,10 @@ static LambManyArgs *lamb_table(const Run *run, Arena *arena) {
         const LambArgs *args = run->tensors[t]->launch.args;
         int32_t copy_dtype =
             args->tensor.copy ? args->scalars.copy_dtype : many->scalars.copy_dtype;
+        uint64_t low = many->scalars.low_gradients | args->scalars.low_gradients << t;
         many->scalars = args->scalars;
         many->scalars.copy_dtype = copy_dtype;
+        many->scalars.low_gradients = low;
         many->chunk = args->chunk;
         many->tensor[t] = args->tensor;
         if (!many->partial) many->partial = args->partial;
@@ -171,30 +177,36 @@ static int lamb_join(const Run *run, Arena *arena, LaunchCommand *out) {
 }
 
 static bool sumsq_alike(const void *one, const void *args) {
-    const SumsqArgs *a = one, *b = args;
-    return a->chunk == b->chunk && a->dtype == b->dtype;
+    return ((const SumsqArgs *)one)->chunk == ((const SumsqArgs *)args)->chunk;
 }
 
 static const void *sumsq_scratch(const void *args) {
     return ((const SumsqArgs *)args)->partial;
 }
 
-static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
+static int join_sumsq(const Run *run, KernelId kernel, Arena *arena, LaunchCommand *out) {
     SumsqManyArgs *many = ARENA_NEW(arena, SumsqManyArgs);
     many->n_tensors = run->n_tensors;
     number_blocks(run, many->first_block);
     for (int t = 0; t < run->n_tensors; t++) {
         const SumsqArgs *args = run->tensors[t]->launch.args;
         many->chunk = args->chunk;
-        many->dtype = args->dtype;
         many->x[t] = args->x;
         many->n[t] = args->n;
         many->out[t] = args->out;
         if (!many->partial) many->partial = args->partial;
     }
-    out[0] = new_launch(KERNEL_sumsq_many, run->n_blocks, many);
+    out[0] = new_launch(kernel, run->n_blocks, many);
     out[1] = new_launch(KERNEL_sumsq_finish_many, run->n_tensors, many);
     return many->partial ? 2 : 1;
+}
+
+static int sumsq_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_sumsq(run, KERNEL_sumsq_many, arena, out);
+}
+
+static int sumsq_low_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_sumsq(run, KERNEL_sumsq_low_many, arena, out);
 }
 
 static const Family FAMILIES[] = {
@@ -206,6 +218,8 @@ static const Family FAMILIES[] = {
     {KERNEL_lamb, LAMB_TENSORS, lamb_alike, no_scratch, N_KERNELS, INT32_MAX, lamb_join},
     {KERNEL_sumsq, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, KERNEL_sumsq_finish, SUMSQ_PARTIALS,
      sumsq_join},
+    {KERNEL_sumsq_low, SUMSQ_TENSORS, sumsq_alike, sumsq_scratch, KERNEL_sumsq_finish,
+     SUMSQ_PARTIALS, sumsq_low_join},
 };
 
 static bool is_launch(const Command *command, KernelId kernel) {

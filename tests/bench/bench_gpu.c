@@ -10,12 +10,13 @@
  * cuBLASLt's first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8,
  * multiplied on tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what
  * follows products has kernels of its own. --own-products: products by a plain kernel, not tuned
- * and not of fp8. --low-states: the optimizer's state in bf16.
- * --no-wgmma: not tried by --tune. --micro-batch N: sequences at a time, of as many in a step.
+ * and not of fp8. --low-states: the optimizer's state in bf16. --low-gradients: gradients of weights,
+ * where a step has one micro-batch. --no-wgmma: not tried by --tune. --micro-batch N: sequences at a
+ * time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
  *       [--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues]
- *       [--own-products] [--low-states] [gpt-124m gpt-1.5b llama-8b]
+ *       [--own-products] [--low-states] [--low-gradients] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -60,7 +61,7 @@ typedef struct Bench {
     int n_steps, n_wanted, micro_batch; /* 0: each case's */
     AttentionKernels attention;         /* N_ATTENTION_KERNELS: not asked for */
     bool fp8_tensor_cores, no_cudnn, no_epilogues, own_products, no_wgmma, cudnn_backward, tune,
-        low_states, wanted[N_CASES];
+        low_states, low_gradients, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -180,6 +181,8 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
                                        .precision = bench->precision,
                                        .fp8_tensor_cores = bench->fp8_tensor_cores,
                                        .state_dtype = bench->low_states ? DTYPE_BF16 : DTYPE_F32,
+                                       .gradient_dtype =
+                                           bench->low_gradients ? DTYPE_BF16 : DTYPE_F32,
                                        .cudnn_backward = bench->cudnn_backward,
                                        .seed = 1}};
     return plan_make(arena, &request, diag);
@@ -405,12 +408,13 @@ static bool run_case(const Bench *bench, const Case *c, Diag *diag) {
     Plan *plan = layers ? make_plan(bench, c, layers, arena, &model, diag) : NULL;
     if (!layers) diag_error(diag, NO_LOC, "%s does not fit this device", c->name);
     if (plan) {
-        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s%s%s\n", c->name,
+        printf("%s: %d layers, %.0f M parameters, %d x %d x %lld tokens, %s%s%s%s%s%s\n", c->name,
                layers, 1e-6 * (double)plan->n_parameters, plan->n_micro, plan->micro_batch,
                (long long)plan->seq, dtype_name(bench->precision),
                bench->fp8_tensor_cores ? " on tensor cores" : "", bench->tune ? ", tuned" : "",
                bench->cudnn_backward ? ", room for cuDNN's gradient" : "",
-               bench->low_states ? ", optimizer's state in bf16" : "");
+               bench->low_states ? ", optimizer's state in bf16" : "",
+               plan_gradient_dtype(plan) == DTYPE_BF16 ? ", weights' gradients in bf16" : "");
     }
     bool fine = plan && (!bench->tune || tune(bench, plan, arena, diag)) &&
                 run_plan(bench, model, plan, arena, diag);
@@ -424,7 +428,7 @@ static int usage(void) {
         "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
         "[--attention cudnn|mma|wgmma|joint|bulk|paired] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
-        "[--own-products] [--low-states] [gpt-124m gpt-1.5b llama-8b]\n");
+        "[--own-products] [--low-states] [--low-gradients] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -452,6 +456,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     if (strcmp(text, "--no-epilogues") == 0) return bench->no_epilogues = true;
     if (strcmp(text, "--own-products") == 0) return bench->own_products = true;
     if (strcmp(text, "--low-states") == 0) return bench->low_states = true;
+    if (strcmp(text, "--low-gradients") == 0) return bench->low_gradients = true;
     if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;

@@ -97,6 +97,17 @@ run "${states[@]}" --optimizer-state f32
 [[ $status -eq 1 && $err != *'--optimizer-state'* ]]
 result 'what was said to be f32 is not questioned' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
+gradients=("${states[@]}" --global-batch 2)
+run "${gradients[@]}"
+[[ $status -eq 1 && $err == *'; but with --gradients bf16 it would' ]]
+result 'one micro-batch: gradients in bf16 are enough' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${gradients[@]}" --gradients bf16
+[[ $status -eq 0 && $out == *"in bf16, weights' gradients bf16 where they can be"*'memory     1'*'GiB of 134 GiB'* ]]
+result 'and are' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${gradients[@]}" --gradients f32
+[[ $status -eq 1 && $err == *'; but with --optimizer-state bf16 it would' ]]
+result 'unless they were said to be f32' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+
 sums=(plan models/llama.lua --set size=70b --set layers=8 --set seq=4096 --cluster h100-dgx --ranks 8 --mesh t=8,d=1
     --global-batch 16 --precision bf16)
 run "${sums[@]}" --json -o "$folder/sums.plan"

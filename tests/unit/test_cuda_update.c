@@ -622,8 +622,8 @@ static void test_what_is_joined(void) {
     p.args[1].scalars.state_dtype = DTYPE_BF16;
     CHECK(!joins(&p), "joined: states of two dtypes");
     make_pair(&p, false);
-    p.args[1].scalars.gradient_dtype = DTYPE_BF16;
-    CHECK(!joins(&p), "joined: gradients of two dtypes");
+    p.args[1].scalars.low_gradients = 1;
+    CHECK(joins(&p), "not joined: gradients of two dtypes");
     make_pair(&p, false);
     p.args[1].scalars.clip = p.memory + 1;
     CHECK(!joins(&p), "joined: with another clip factor");
@@ -654,7 +654,7 @@ static void test_what_is_joined(void) {
     p.sums[1].chunk *= 2;
     CHECK(!joins(&p), "joined: norms with other chunks");
     make_pair(&p, true);
-    p.sums[1].dtype = DTYPE_BF16;
+    p.list.items[1].launch.kernel = KERNEL_sumsq_low;
     CHECK(!joins(&p), "joined: norms of two dtypes");
     check_end();
 }

@@ -131,8 +131,9 @@ static void check_low(const Variant *variant, DType precision, const Layout *lay
     char name[160], full[200];
     Run cpu, cuda;
     layout_name(variant->name, layout, name, sizeof(name));
-    snprintf(full, sizeof(full), "%s%s %s", dtype_name(precision),
-             run_state_dtype == DTYPE_BF16 ? ", states in bf16," : "", name);
+    snprintf(full, sizeof(full), "%s%s%s %s", dtype_name(precision),
+             run_state_dtype == DTYPE_BF16 ? ", states in bf16," : "",
+             run_gradient_dtype == DTYPE_BF16 ? ", gradients in bf16," : "", name);
     bool done = train(&cpu, variant, &ALONE, precision, &CPU);
     done &= train(&cuda, variant, layout, precision, &GRAPH);
     check_begin(full);
@@ -401,6 +402,12 @@ int main(void) {
         run_state_dtype = DTYPE_BF16;
         check_low(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[2]);
         run_state_dtype = DTYPE_F32;
+        run_gradient_dtype = DTYPE_BF16;
+        check_low(&VARIANTS[v], DTYPE_BF16, &ALONE);
+        run_zero = 2;
+        check_low(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[5]);
+        run_zero = 0;
+        run_gradient_dtype = DTYPE_F32;
         check_low(&VARIANTS[v], DTYPE_F16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_F16, &LAYOUTS[2]);
         check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);

@@ -24,14 +24,13 @@ typedef struct SumsqArgs {
     const void *x;
     int64_t n, chunk;
     uint32_t n_blocks;
-    int32_t dtype; /* DType: f32 or bf16, here and below */
     float *partial, *out;
 } SumsqArgs;
 
 typedef struct SumsqManyArgs {
     float *partial;
     int64_t chunk;
-    int32_t n_tensors, dtype;
+    int32_t n_tensors;
     uint32_t first_block[SUMSQ_TENSORS + 1];
     const void *x[SUMSQ_TENSORS];
     int64_t n[SUMSQ_TENSORS];
@@ -71,7 +70,7 @@ typedef struct AdamwScalars {
     double lr_scale, beta1, beta2;
     float eps;
     int32_t copy_dtype, state_dtype; /* DTypes: of all copies, where there is one, and states */
-    int32_t gradient_dtype;
+    uint64_t low_gradients;          /* bit t: that of tensor t is bf16 */
 } AdamwScalars;
 
 /* As optimizer_adamw of runtime/cpu/optimizer.h. */
@@ -99,8 +98,9 @@ typedef struct SgdTensor {
 typedef struct SgdScalars {
     const float *clip, *lr;
     double lr_scale;
-    float momentum;                                  /* 0: buf is not touched */
-    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
+    float momentum;                  /* 0: buf is not touched */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    uint64_t low_gradients;
 } SgdScalars;
 
 /* As optimizer_sgd, without Nesterov's form. */
@@ -128,7 +128,8 @@ typedef struct LionTensor {
 typedef struct LionScalars {
     const float *clip, *lr;
     double lr_scale, beta1, beta2;
-    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    uint64_t low_gradients;
 } LionScalars;
 
 /* As optimizer_lion. */
@@ -160,7 +161,8 @@ typedef struct LambScalars {
     const float *clip, *lr, *step; /* lr: NULL for lamb_moments */
     double lr_scale, beta1, beta2, trust_max;
     float eps;
-    int32_t copy_dtype, state_dtype, gradient_dtype; /* as in AdamwScalars */
+    int32_t copy_dtype, state_dtype; /* as in AdamwScalars */
+    uint64_t low_gradients;
 } LambScalars;
 
 /* As optimizer_lamb_moments and optimizer_lamb. Blocks of lamb_moments take `chunk` elements and

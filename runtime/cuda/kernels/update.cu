@@ -54,15 +54,15 @@ static __device__ __forceinline__ void get_kept(const void *from, int64_t i, flo
     kept.widen(x);
 }
 
-/* Calls the one of four for these dtypes of states and gradients. */
-#define BY_DTYPES(state, gradient, function, ...)                                                  \
+/* Calls the one of four for states of a dtype, and gradients of f32 or bf16. */
+#define BY_DTYPES(state, low, function, ...)                                                       \
     do {                                                                                           \
-        const bool low_states = (state) == DTYPE_BF16, low = (gradient) == DTYPE_BF16;             \
-        if (low_states && low) {                                                                   \
+        const bool low_states = (state) == DTYPE_BF16;                                             \
+        if (low_states && (low)) {                                                                 \
             function<bf16_t, bf16_t>(__VA_ARGS__);                                                 \
         } else if (low_states) {                                                                   \
             function<bf16_t, float>(__VA_ARGS__);                                                  \
-        } else if (low) {                                                                          \
+        } else if ((low)) {                                                                        \
             function<float, bf16_t>(__VA_ARGS__);                                                  \
         } else {                                                                                   \
             function<float, float>(__VA_ARGS__);                                                   \
@@ -71,8 +71,8 @@ static __device__ __forceinline__ void get_kept(const void *from, int64_t i, flo
 
 /* The sum of squares of chunk number `number`, in thread 0. */
 template <typename G>
-static __device__ __forceinline__ float chunk_sumsq_of(const void *x, int64_t n, int64_t chunk,
-                                                       uint32_t number) {
+static __device__ __forceinline__ float chunk_sumsq(const G *x, int64_t n, int64_t chunk,
+                                                    uint32_t number) {
     enum { AHEAD = 8 };
     const int64_t begin = number * chunk;
     const int64_t end = n - begin < chunk ? n : begin + chunk;
@@ -80,40 +80,30 @@ static __device__ __forceinline__ float chunk_sumsq_of(const void *x, int64_t n,
     float sum[4] = {0};
     int64_t i = threadIdx.x;
     for (; i + (AHEAD - 1) * step < n_vectors; i += AHEAD * step) {
-        Kept<G, 4> ahead[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) ahead[k].load(x, begin + 4 * (i + k * step));
+        float terms[AHEAD][4];
 #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
-            float terms[4];
-            ahead[k].widen(terms);
+            Elements<4>::get(x + begin + 4 * (i + k * step), terms[k]);
+        }
 #pragma unroll
-            for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[j], terms[j], sum[j]);
+        for (int k = 0; k < AHEAD; k++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[k][j], terms[k][j], sum[j]);
         }
     }
     for (; i < n_vectors; i += step) {
         float terms[4];
-        get_kept<G, 4>(x, begin + 4 * i, terms);
+        Elements<4>::get(x + begin + 4 * i, terms);
 #pragma unroll
         for (int j = 0; j < 4; j++) sum[j] = fmaf(terms[j], terms[j], sum[j]);
     }
     const int64_t rest = begin + 4 * n_vectors + threadIdx.x;
-    if (rest < end) {
-        float last;
-        get_kept<G, 1>(x, rest, &last);
-        sum[0] = fmaf(last, last, sum[0]);
-    }
+    if (rest < end) sum[0] = fmaf(load(x + rest), load(x + rest), sum[0]);
     return (float)block_total<UPDATE_THREADS>((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-static __device__ __forceinline__ float chunk_sumsq(int dtype, const void *x, int64_t n,
-                                                    int64_t chunk, uint32_t number) {
-    return dtype == DTYPE_BF16 ? chunk_sumsq_of<bf16_t>(x, n, chunk, number)
-                               : chunk_sumsq_of<float>(x, n, chunk, number);
-}
-
-KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
-    const float sum = chunk_sumsq(a.dtype, a.x, a.n, a.chunk, blockIdx.x);
+template <typename G> static __device__ __forceinline__ void sumsq_one(const SumsqArgs &a) {
+    const float sum = chunk_sumsq((const G *)a.x, a.n, a.chunk, blockIdx.x);
     if (threadIdx.x > 0) return;
     if (a.n_blocks == 1) {
         *a.out = sum;
@@ -122,16 +112,30 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
     }
 }
 
-KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_many(SumsqManyArgs a) {
+template <typename G> static __device__ __forceinline__ void sumsq_of_many(const SumsqManyArgs &a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
     const uint32_t first = a.first_block[t];
-    const float sum = chunk_sumsq(a.dtype, a.x[t], a.n[t], a.chunk, blockIdx.x - first);
+    const float sum = chunk_sumsq((const G *)a.x[t], a.n[t], a.chunk, blockIdx.x - first);
     if (threadIdx.x > 0) return;
     if (a.first_block[t + 1] - first == 1) {
         *a.out[t] = sum;
     } else {
         a.partial[blockIdx.x] = sum;
     }
+}
+
+/* Kernels of their own for bf16: both in one have fewer loads under way. */
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq(SumsqArgs a) {
+    sumsq_one<float>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_low(SumsqArgs a) {
+    sumsq_one<bf16_t>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_many(SumsqManyArgs a) {
+    sumsq_of_many<float>(a);
+}
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sumsq_low_many(SumsqManyArgs a) {
+    sumsq_of_many<bf16_t>(a);
 }
 
 static __device__ __forceinline__ void finish_sumsq(const float *partial, uint32_t n, float *out) {
@@ -245,15 +249,14 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
 
 /* N elements of all that an update reads. */
 template <typename S, typename G, int N> struct AdamwPart {
-    float p[N];
-    Kept<G, N> g;
+    float g[N], p[N];
     Kept<S, N> m, v;
 };
 
 template <typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_load(const AdamwTensor &t, int64_t i,
                                                   AdamwPart<S, G, N> &out) {
-    out.g.load(t.g, i);
+    Elements<N>::get((const G *)t.g + i, out.g);
     out.m.load(t.m, i);
     out.v.load(t.v, i);
     Elements<N>::get(t.p + i, out.p);
@@ -264,13 +267,12 @@ template <typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const AdamwFactors &f,
                                                     int copy_dtype, int64_t i,
                                                     AdamwPart<S, G, N> &x) {
-    float g[N], m[N], v[N];
-    x.g.widen(g);
+    float m[N], v[N];
     x.m.widen(m);
     x.v.widen(v);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        const float gj = __fmul_rn(g[j], f.clip);
+        const float gj = __fmul_rn(x.g[j], f.clip);
         m[j] = fmaf(f.take1, gj - m[j], m[j]);
         v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
         const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
@@ -310,17 +312,17 @@ static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, cons
 }
 
 static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
-                                                   uint32_t number) {
-    BY_DTYPES(s.state_dtype, s.gradient_dtype, adamw_chunk_of, t, s, number);
+                                                   int at, uint32_t number) {
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, adamw_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw(AdamwArgs a) {
-    adamw_chunk(a.tensor, a.scalars, blockIdx.x);
+    adamw_chunk(a.tensor, a.scalars, 0, blockIdx.x);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
-    adamw_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+    adamw_chunk(a.tensor[t], a.scalars, t, blockIdx.x - a.first_block[t]);
 }
 
 template <typename S, typename G, int N>
@@ -328,7 +330,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const Sg
                                                     float clip, float rate, int64_t i) {
     const float momentum = s.momentum;
     float g[N], p[N], buf[N];
-    get_kept<G, N>(t.g, i, g);
+    Elements<N>::get((const G *)t.g + i, g);
     Elements<N>::get(t.p + i, p);
     if (momentum != 0) get_kept<S, N>(t.buf, i, buf);
 #pragma unroll
@@ -358,18 +360,18 @@ static __device__ __forceinline__ void sgd_chunk_of(const SgdTensor &t, const Sg
     }
 }
 
-static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s,
+static __device__ __forceinline__ void sgd_chunk(const SgdTensor &t, const SgdScalars &s, int at,
                                                  uint32_t number) {
-    BY_DTYPES(s.state_dtype, s.gradient_dtype, sgd_chunk_of, t, s, number);
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, sgd_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd(SgdArgs a) {
-    sgd_chunk(a.tensor, a.scalars, blockIdx.x);
+    sgd_chunk(a.tensor, a.scalars, 0, blockIdx.x);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) sgd_many(SgdManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
-    sgd_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+    sgd_chunk(a.tensor[t], a.scalars, t, blockIdx.x - a.first_block[t]);
 }
 
 /* What one element's update needs, in f32. */
@@ -381,7 +383,7 @@ template <typename S, typename G, int N>
 static __device__ __forceinline__ void lion_elements(const LionTensor &t, const LionFactors &f,
                                                      int copy_dtype, int64_t i) {
     float g[N], p[N], m[N];
-    get_kept<G, N>(t.g, i, g);
+    Elements<N>::get((const G *)t.g + i, g);
     get_kept<S, N>(t.m, i, m);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
@@ -419,18 +421,18 @@ static __device__ __forceinline__ void lion_chunk_of(const LionTensor &t, const 
     }
 }
 
-static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s,
+static __device__ __forceinline__ void lion_chunk(const LionTensor &t, const LionScalars &s, int at,
                                                   uint32_t number) {
-    BY_DTYPES(s.state_dtype, s.gradient_dtype, lion_chunk_of, t, s, number);
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, lion_chunk_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion(LionArgs a) {
-    lion_chunk(a.tensor, a.scalars, blockIdx.x);
+    lion_chunk(a.tensor, a.scalars, 0, blockIdx.x);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lion_many(LionManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
-    lion_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
+    lion_chunk(a.tensor[t], a.scalars, t, blockIdx.x - a.first_block[t]);
 }
 
 /* What one element's direction needs, in f32. */
@@ -464,7 +466,7 @@ lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFacto
     const float take1 = (float)(1.0 - s.beta1), take2 = (float)(1.0 - s.beta2);
     const float beta2 = (float)s.beta2;
     float g[N], p[N], m[N], v[N];
-    get_kept<G, N>(t.g, i, g);
+    Elements<N>::get((const G *)t.g + i, g);
     get_kept<S, N>(t.m, i, m);
     get_kept<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
@@ -514,17 +516,17 @@ lamb_moments_chunk_of(const LambTensor &t, const LambScalars &s, int64_t chunk, 
 }
 
 static __device__ __forceinline__ void lamb_moments_chunk(const LambTensor &t, const LambScalars &s,
-                                                          int64_t chunk, uint32_t number,
+                                                          int at, int64_t chunk, uint32_t number,
                                                           float *p_out, float *r_out) {
-    BY_DTYPES(s.state_dtype, s.gradient_dtype, lamb_moments_chunk_of, t, s, chunk, number, p_out,
-              r_out);
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, lamb_moments_chunk_of, t, s, chunk, number,
+              p_out, r_out);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments(LambArgs a) {
     const bool one = a.n_blocks == 1;
     float *partial = a.partial + 2 * (int64_t)blockIdx.x;
-    lamb_moments_chunk(a.tensor, a.scalars, a.chunk, blockIdx.x, one ? a.tensor.p_squared : partial,
-                       one ? a.tensor.r_squared : partial + 1);
+    lamb_moments_chunk(a.tensor, a.scalars, 0, a.chunk, blockIdx.x,
+                       one ? a.tensor.p_squared : partial, one ? a.tensor.r_squared : partial + 1);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments_many(LambManyArgs a) {
@@ -533,7 +535,7 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) lamb_moments_many(LambManyArgs
     const LambTensor &t = a.tensor[k];
     const bool one = a.first_block[k + 1] - first == 1;
     float *partial = a.partial + 2 * (int64_t)blockIdx.x;
-    lamb_moments_chunk(t, a.scalars, a.chunk, blockIdx.x - first, one ? t.p_squared : partial,
+    lamb_moments_chunk(t, a.scalars, k, a.chunk, blockIdx.x - first, one ? t.p_squared : partial,
                        one ? t.r_squared : partial + 1);
 }
 
@@ -625,7 +627,7 @@ template <typename S, typename G, int N>
 static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs &a, float clip,
                                                          int64_t i) {
     float g[N], m[N], direction[N];
-    get_kept<G, N>(a.g, i, g);
+    Elements<N>::get((const G *)a.g + i, g);
     get_kept<S, N>(a.m, i, m);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -654,7 +656,7 @@ static __device__ __forceinline__ void momentum_chunk(const MuonMomentumArgs &a)
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon_momentum(MuonMomentumArgs a) {
-    BY_DTYPES(a.state_dtype, a.gradient_dtype, momentum_chunk, a);
+    BY_DTYPES(a.state_dtype, a.gradient_dtype == DTYPE_BF16, momentum_chunk, a);
 }
 
 /* N elements of the direction, whatever it is kept in. */

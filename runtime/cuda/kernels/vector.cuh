@@ -40,15 +40,20 @@ template <> struct Elements<1> {
     }
 };
 
+/* Of 16 bits, aligned to 8 bytes. */
 template <> struct Elements<4> {
     static __device__ __forceinline__ void get(const float *p, float *x) {
         const float4 v = *(const float4 *)p;
         x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
     }
+    template <typename T> static __device__ __forceinline__ void get(const T *p, float *x) {
+        const uint2 v = *(const uint2 *)p;
+        Low<T>::unpack(v.x, x[0], x[1]);
+        Low<T>::unpack(v.y, x[2], x[3]);
+    }
     static __device__ __forceinline__ void put(float *p, const float *x) {
         *(float4 *)p = make_float4(x[0], x[1], x[2], x[3]);
     }
-    /* Of 16 bits, aligned to 8 bytes. */
     template <typename T> static __device__ __forceinline__ void put(T *p, const float *x) {
         *(uint2 *)p = make_uint2(Low<T>::pack(x[0], x[1]), Low<T>::pack(x[2], x[3]));
     }
