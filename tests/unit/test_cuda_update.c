@@ -10,6 +10,8 @@
 #include "runtime/cuda/merge.h"
 #include "tests/unit/cuda_check.h"
 
+#include <limits.h>
+
 #include <math.h>
 
 /* A few f32 roundings per step. */
@@ -346,6 +348,7 @@ static void test_optimizers(void) {
 /* Joined launches */
 
 static const char *states = "f32"; /* what updates that are joined keep their states in */
+static int low_from = INT_MAX;     /* the first whose gradient is bf16 */
 
 /* SGD's copies are f16, AdamW's bf16. */
 static const char *low_name(bool sgd) {
@@ -392,9 +395,10 @@ static const char *many_updates(Arena *arena, int n, bool sgd, const char *max_n
             strbuf_printf(&leaves,
                           "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
                           VALUES[k],
-                          k == LEAVES - 1    ? low_name(sgd)
-                          : k == 2 || k == 3 ? states
-                                             : "f32",
+                          k == LEAVES - 1           ? low_name(sgd)
+                          : k == 2 || k == 3        ? states
+                          : k == 1 && i >= low_from ? "bf16"
+                                                    : "f32",
                           axes);
         }
         strbuf_printf(&norms, "%%%d = sumsq(%%%d) : f32[]\n", norm + i, p + 1);
@@ -523,9 +527,10 @@ static void check_merged_lamb(const char *name, int n, int n_commands) {
             strbuf_printf(&leaves,
                           "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s[%s]\n", p + k,
                           VALUES[k],
-                          k == LEAVES - 1    ? "bf16"
-                          : k == 1 || k == 2 ? states
-                                             : "f32",
+                          k == LEAVES - 1           ? "bf16"
+                          : k == 1 || k == 2        ? states
+                          : k == 3 && i >= low_from ? "bf16"
+                                                    : "f32",
                           axes);
         }
         strbuf_printf(&first,
@@ -718,5 +723,13 @@ int main(void) {
     check_merged_lamb("10 LAMB updates joined, states in bf16", 10, 2 + 1);
     check_merged("10 AdamW updates joined, states in bf16", 10, false, "1", 2 + 2 + 1);
     check_merged("10 SGD updates joined, states in bf16", 10, true, "1", 2 + 2 + 1);
+    low_from = 4; /* norms of either dtype: one launch; two */
+    check_merged("10 AdamW updates joined, states and gradients in bf16", 10, false, "1",
+                 4 + 2 + 1);
+    check_merged_lamb("60 LAMB updates joined, states and gradients in bf16", 60, 4 + 2);
+    states = "f32";
+    check_merged("70 AdamW updates joined, gradients in bf16", 70, false, "1", 3 + 2 + 2);
+    check_merged("10 SGD updates joined, gradients in bf16", 10, true, "1", 3 + 2 + 1);
+    check_merged_lamb("10 LAMB updates joined, gradients in bf16", 10, 2 + 1);
     return check_report();
 }
