@@ -725,7 +725,7 @@ int main(void) {
     check_merged("10 SGD updates joined, states in bf16", 10, true, "1", 2 + 2 + 1);
     low_from = 4; /* norms of either dtype: one launch; two */
     check_merged("10 AdamW updates joined, states and gradients in bf16", 10, false, "1",
-                 4 + 2 + 1);
+                 3 + 2 + 1);
     check_merged_lamb("60 LAMB updates joined, states and gradients in bf16", 60, 4 + 2);
     states = "f32";
     check_merged("70 AdamW updates joined, gradients in bf16", 70, false, "1", 3 + 2 + 2);
