@@ -6,10 +6,11 @@
  *   with --zero 2 and 3      so is a share that a message sums over ranks, up to there; those of
  *                            several micro-batches are added up in f32
  *
- * Sums are f32 within products and over ranks, and rounded once each (NCCL rounds on its way). What other ops make (gains,
- * biases, tables that are looked up in) is f32; what has several shares a step (tied weights,
- * lanes, parts of a loss, micro-batches) is added up in f32. After insert_collectives, which knows
- * the messages; before fold_accumulate, as a product has the dtype of what it is added to.
+ * Sums are f32 within products and over ranks, and rounded once each (NCCL rounds on its way). What
+ * other ops make (gains, biases, tables that are looked up in) is f32; what has several shares a
+ * step (tied weights, lanes, parts of a loss, micro-batches) is added up in f32. After
+ * insert_collectives, which knows the messages; before fold_accumulate, as a product has the dtype
+ * of what it is added to.
  */
 #include "ir/param_index.h"
 #include "planner/passes/pass.h"

@@ -10,9 +10,9 @@
  * cuBLASLt's first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8,
  * multiplied on tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what
  * follows products has kernels of its own. --own-products: products by a plain kernel, not tuned
- * and not of fp8. --low-states: the optimizer's state in bf16. --low-gradients: gradients of weights,
- * where a step has one micro-batch. --no-wgmma: not tried by --tune. --micro-batch N: sequences at a
- * time, of as many in a step.
+ * and not of fp8. --low-states: the optimizer's state in bf16. --low-gradients: gradients of
+ * weights, where a step has one micro-batch. --no-wgmma: not tried by --tune. --micro-batch N:
+ * sequences at a time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
  *       [--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues]
@@ -166,25 +166,25 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
     Model *model = model_load(arena, c->path, settings, c->n_settings + 1, c->micro_batch, diag);
     *out_model = model;
     if (!model) return NULL;
-    PlanRequest request = {.model = model->name,
-                           .forward = model->graph,
-                           .n_blocks = model->n_blocks,
-                           .seq = model->seq,
-                           .vocab = model->vocab,
-                           .recipe = model->recipe,
-                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                       .micro_batch = c->micro_batch,
-                                       .global_batch = c->micro_batch * c->n_micro,
-                                       .n_chunks = 1,
-                                       .schedule = "1f1b",
-                                       .cuda = true,
-                                       .precision = bench->precision,
-                                       .fp8_tensor_cores = bench->fp8_tensor_cores,
-                                       .state_dtype = bench->low_states ? DTYPE_BF16 : DTYPE_F32,
-                                       .gradient_dtype =
-                                           bench->low_gradients ? DTYPE_BF16 : DTYPE_F32,
-                                       .cudnn_backward = bench->cudnn_backward,
-                                       .seed = 1}};
+    PlanRequest request = {
+        .model = model->name,
+        .forward = model->graph,
+        .n_blocks = model->n_blocks,
+        .seq = model->seq,
+        .vocab = model->vocab,
+        .recipe = model->recipe,
+        .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
+                    .micro_batch = c->micro_batch,
+                    .global_batch = c->micro_batch * c->n_micro,
+                    .n_chunks = 1,
+                    .schedule = "1f1b",
+                    .cuda = true,
+                    .precision = bench->precision,
+                    .fp8_tensor_cores = bench->fp8_tensor_cores,
+                    .state_dtype = bench->low_states ? DTYPE_BF16 : DTYPE_F32,
+                    .gradient_dtype = bench->low_gradients ? DTYPE_BF16 : DTYPE_F32,
+                    .cudnn_backward = bench->cudnn_backward,
+                    .seed = 1}};
     return plan_make(arena, &request, diag);
 }
 

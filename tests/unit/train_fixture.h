@@ -23,7 +23,7 @@ typedef struct Layout {
 
 /* Of the plans made from now on. */
 static DType run_precision = DTYPE_F32;
-static DType run_state_dtype = DTYPE_F32; /* of the optimizer's states */
+static DType run_state_dtype = DTYPE_F32;    /* of the optimizer's states */
 static DType run_gradient_dtype = DTYPE_F32; /* of those that products make */
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
