@@ -79,10 +79,10 @@ const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *re
     static const struct {
         int how;
         const char *text;
-    } REMEDIES[] = {{VARIANT_LOW_GRADIENTS, "--gradients bf16"},
-                    {VARIANT_LOW_STATES, "--optimizer-state bf16"},
-                    {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES,
-                     "--gradients bf16 --optimizer-state bf16"}};
+    } REMEDIES[] = {
+        {VARIANT_LOW_GRADIENTS, "--gradients bf16"},
+        {VARIANT_LOW_STATES, "--optimizer-state bf16"},
+        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"}};
     int said = 0;
     bool low = dtype_of_activations(job->plan.options.precision) == DTYPE_BF16;
     if (!low || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
