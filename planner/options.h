@@ -51,7 +51,7 @@ typedef struct PlanOptions {
     int expert_parts;        /* runs that experts' slots are cut into; 0: 1 */
     bool parts_if_divided;   /* only where e divides the experts: else one run */
     bool waits_for_messages; /* none is begun before its reader (hide_messages) */
-    bool priced;             /* never run: a micro-batch of 1 may be half a pair */
+    bool priced;             /* never run, nor proved: a micro-batch of 1 may be half a pair */
 } PlanOptions;
 
 /* What the model says about its training; the command line may override. */
