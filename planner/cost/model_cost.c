@@ -1,5 +1,6 @@
 #include "planner/cost/model_cost.h"
 
+#include "ir/base/crew.h"
 #include "ir/ops/parts.h"
 #include "ir/ops/route.h"
 #include "planner/cost/count_calls.h"
@@ -9,7 +10,9 @@
 #include <string.h>
 
 typedef struct CachedCost {
-    int lowered;
+    int lowered, zero;           /* of the cache: its program, and that whose shards are sent */
+    struct CachedCost *compared; /* what recomputes nothing; NULL: itself */
+    bool priced;
     LayoutCost cost;
 } CachedCost;
 
@@ -20,7 +23,7 @@ struct ModelCostsCache {
     int n_lowered, lowered_capacity;
     Lowered *lowered;
     int n_costs, costs_capacity;
-    const CachedCost **costs;
+    CachedCost **costs;
 };
 
 /* Nodes without a block come before them or after; backward nodes go by what they follow. A partial
@@ -62,59 +65,65 @@ static void place_leaves(Lowered *lowered, Arena *arena) {
     }
 }
 
-static Lowered *lower(ModelCosts *costs, int t, int c, int e, int lanes, bool sequence_parallel,
-                      Recompute recompute, bool zero, bool split) {
-    struct ModelCostsCache *cache = costs->cache;
-    sequence_parallel &= t > 1;
+static bool same_program(const Lowered *a, const Lowered *b) {
+    return a->t == b->t && a->c == b->c && a->e == b->e && a->lanes == b->lanes &&
+           a->sequence_parallel == b->sequence_parallel && a->recompute == b->recompute &&
+           a->zero == b->zero && a->split == b->split;
+}
+
+/* Its place in the cache, made if there is none: then it is still to be filled. */
+static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
+    key.sequence_parallel &= key.t > 1;
     for (int i = 0; i < cache->n_lowered; i++) {
-        Lowered *known = &cache->lowered[i];
-        if (known->t == t && known->c == c && known->e == e && known->lanes == lanes &&
-            known->sequence_parallel == sequence_parallel && known->recompute == recompute &&
-            known->zero == zero && known->split == split) {
-            return known;
-        }
+        if (same_program(&cache->lowered[i], &key)) return i;
     }
-    Lowered lowered = {.t = t,
-                       .c = c,
-                       .e = e,
-                       .lanes = lanes,
-                       .sequence_parallel = sequence_parallel,
-                       .recompute = recompute,
-                       .zero = zero,
-                       .split = split};
-    PlanRequest request = cache->request;
-    int n_batches = (zero ? 2 : 1) * e * lanes;
-    if (n_batches > 1) {
-        request.forward = graph_scale_batch(request.forward, n_batches, cache->arena);
-    }
+    ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, key);
+    return cache->n_lowered - 1;
+}
+
+/* Plans it, in an arena that the cache will keep. */
+static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena) {
+    PlanRequest request = costs->cache->request;
+    int n_batches = (lowered->zero ? 2 : 1) * lowered->e * lowered->lanes;
+    if (n_batches > 1) request.forward = graph_scale_batch(request.forward, n_batches, arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
-    request.options.mesh.size[MESH_T] = t;
-    request.options.mesh.size[MESH_C] = c;
-    request.options.mesh.size[MESH_E] = e;
-    request.options.sequence_parallel = sequence_parallel;
-    request.options.mesh.size[MESH_D] = zero ? 2 : 1;
-    request.options.zero = zero;
-    request.options.micro_batch = request.options.lanes = lanes;
+    request.options.mesh.size[MESH_T] = lowered->t;
+    request.options.mesh.size[MESH_C] = lowered->c;
+    request.options.mesh.size[MESH_E] = lowered->e;
+    request.options.sequence_parallel = lowered->sequence_parallel;
+    request.options.mesh.size[MESH_D] = lowered->zero ? 2 : 1;
+    request.options.zero = lowered->zero;
+    request.options.micro_batch = request.options.lanes = lowered->lanes;
     request.options.global_batch = n_batches;
     request.options.n_chunks = 1;
-    request.options.recompute = recompute;
-    request.options.schedule = split ? "zb-h1" : "1f1b";
+    request.options.recompute = lowered->recompute;
+    request.options.schedule = lowered->split ? "zb-h1" : "1f1b";
     request.options.split = NULL;
     request.options.dump_after = NULL;
     request.options.priced = true;
     request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
-    lowered.plan = plan_make(cache->arena, &request, diag);
-    if (lowered.plan) {
-        find_segments(&lowered, cache->arena);
-        place_leaves(&lowered, cache->arena);
+    lowered->plan = plan_make(arena, &request, diag);
+    if (lowered->plan) {
+        find_segments(lowered, arena);
+        place_leaves(lowered, arena);
     } else {
         const char *text = diag_text(diag);
-        lowered.reason = arena_strndup(cache->arena, text, strcspn(text, "\n"));
+        lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
     }
     diag_destroy(diag);
-    ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, lowered);
-    return &cache->lowered[cache->n_lowered - 1];
+}
+
+static bool is_filled(const Lowered *lowered) {
+    return lowered->plan || lowered->reason;
+}
+
+/* The program, filled; good until the next. */
+static Lowered *lower(ModelCosts *costs, Lowered key) {
+    int at = place_lowered(costs->cache, key);
+    Lowered *lowered = &costs->cache->lowered[at];
+    if (!is_filled(lowered)) fill_lowered(costs, lowered, costs->cache->arena);
+    return lowered;
 }
 
 /* What messages of shards are packed in, whatever d is. 0 where such a plan cannot be. */
@@ -146,97 +155,251 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
                                out_reason);
 }
 
+/* What ZeRO-1 sends does not depend on what is computed again. */
+static Lowered zero_key(const LayoutKey *key) {
+    return (Lowered){.t = key->t,
+                     .c = key->c,
+                     .e = key->e,
+                     .lanes = key->lanes,
+                     .zero = true,
+                     .recompute = RECOMPUTE_NONE};
+}
+
+/* Where scores are kept, what is selected for recomputation is attention: priced, not lowered. */
+static Recompute lowered_recompute(const ModelCosts *costs, Recompute recompute) {
+    bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
+    return scores && recompute == RECOMPUTE_SELECTIVE ? RECOMPUTE_NONE : recompute;
+}
+
+static Lowered program_key(const ModelCosts *costs, const LayoutKey *key, bool split) {
+    return (Lowered){.t = key->t,
+                     .c = key->c,
+                     .e = key->e,
+                     .lanes = key->lanes,
+                     .sequence_parallel = key->sequence_parallel,
+                     .recompute = lowered_recompute(costs, key->recompute),
+                     .split = split};
+}
+
+static LayoutKey without_recomputing(LayoutKey key) {
+    key.recompute = RECOMPUTE_NONE;
+    return key;
+}
+
+/* Its place in the cache, made if there is none, as are those of what it follows from; NULL: the
+ * model cannot be divided like this, and *out_reason says why. Programs are filled. */
+static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const char **out_reason) {
+    struct ModelCostsCache *cache = costs->cache;
+    const Lowered *lowered = lower(costs, program_key(costs, key, false));
+    int at = (int)(lowered - cache->lowered);
+    if (out_reason) *out_reason = lowered->reason;
+    if (!lowered->plan) return NULL;
+    for (int i = 0; i < cache->n_costs; i++) {
+        CachedCost *known = cache->costs[i];
+        if (known->lowered == at && known->cost.micro_batch == key->micro_batch &&
+            known->cost.recompute == key->recompute) {
+            return known;
+        }
+    }
+    CachedCost *compared = NULL;
+    if (key->recompute != RECOMPUTE_NONE) {
+        const LayoutKey none = without_recomputing(*key);
+        compared = place_cost(costs, &none, out_reason);
+        if (!compared) return NULL;
+    }
+    CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
+    made->lowered = at;
+    made->compared = compared;
+    made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
+    made->cost = (LayoutCost){.t = key->t,
+                              .c = key->c,
+                              .e = key->e,
+                              .lanes = key->lanes,
+                              .micro_batch = key->micro_batch,
+                              .sequence_parallel = key->sequence_parallel && key->t > 1,
+                              .recompute = key->recompute};
+    ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
+    return made;
+}
+
+/* Prices it, in an arena that the cache will keep; what it is compared with is priced already. */
+static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
+    const struct ModelCostsCache *cache = costs->cache;
+    const Lowered *lowered = &cache->lowered[made->lowered], *zero = &cache->lowered[made->zero];
+    made->cost.kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
+    made->cost.n_shared = lowered->places.n_weights;
+    made->cost.shared = make_shared_weights(&lowered->places, costs, arena);
+    layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
+    made->cost.zero_bytes = zero_bytes(zero);
+    count_lowered_calls(lowered, zero, &made->cost);
+    if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
+    made->priced = true;
+}
+
+static const LayoutCost *price_cost(const ModelCosts *costs, CachedCost *made) {
+    if (made->compared) price_cost(costs, made->compared);
+    if (!made->priced) fill_cost(costs, made, costs->cache->arena);
+    return &made->cost;
+}
+
 const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       int lanes, const char **out_reason) {
-    struct ModelCostsCache *cache = costs->cache;
+    const LayoutKey key = {t, c, e, micro_batch, lanes, sequence_parallel, recompute, false};
     if (micro_batch % lanes) {
         if (out_reason) *out_reason = "a micro-batch has no multiple of as many sequences as lanes";
         return NULL;
     }
-    /* Where scores are kept, what is selected for recomputation is attention: priced, not lowered.
-     */
-    bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
-    bool priced = scores && recompute == RECOMPUTE_SELECTIVE;
-    const Lowered *lowered = lower(costs, t, c, e, lanes, sequence_parallel,
-                                   priced ? RECOMPUTE_NONE : recompute, false, false);
-    int index = (int)(lowered - cache->lowered);
-    if (out_reason) *out_reason = lowered->reason;
-    if (!lowered->plan) return NULL;
-    for (int i = 0; i < cache->n_costs; i++) {
-        const CachedCost *known = cache->costs[i];
-        if (known->lowered == index && known->cost.micro_batch == micro_batch &&
-            known->cost.recompute == recompute) {
-            return &known->cost;
-        }
-    }
-    const LayoutCost *none = NULL;
-    if (recompute != RECOMPUTE_NONE) {
-        none = model_costs_divided(costs, t, c, e, sequence_parallel, RECOMPUTE_NONE, micro_batch,
-                                   lanes, out_reason);
-        if (!none) return NULL;
-        lowered = &cache->lowered[index]; /* the array may have moved */
-    }
-    CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
-    made->lowered = index;
-    made->cost = (LayoutCost){.t = t,
-                              .c = c,
-                              .e = e,
-                              .lanes = lanes,
-                              .micro_batch = micro_batch,
-                              .sequence_parallel = sequence_parallel,
-                              .recompute = recompute};
-    made->cost.kinds = ARENA_ARRAY(cache->arena, SegmentCost, costs->n_kinds + 1);
-    made->cost.n_shared = lowered->places.n_weights;
-    made->cost.shared = make_shared_weights(&lowered->places, costs, cache->arena);
-    layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
-    const Lowered *zero = lower(costs, t, c, e, lanes, false, RECOMPUTE_NONE, true, false);
-    lowered = &cache->lowered[index];
-    made->cost.zero_bytes = zero_bytes(zero);
-    count_lowered_calls(lowered, zero, &made->cost);
-    if (none) layout_cost_compare(costs, none, &made->cost);
-    const CachedCost *kept = made;
-    ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, kept);
-    return &made->cost;
+    CachedCost *made = place_cost(costs, &key, out_reason);
+    return made ? price_cost(costs, made) : NULL;
 }
 
-static LayoutCost *new_layout(ModelCosts *costs, const Lowered *lowered, Recompute recompute,
-                              int micro_batch) {
-    Arena *arena = costs->cache->arena;
-    LayoutCost *layout = ARENA_NEW(arena, LayoutCost);
-    *layout = (LayoutCost){.t = lowered->t,
-                           .c = lowered->c,
-                           .e = lowered->e,
-                           .lanes = lowered->lanes,
-                           .micro_batch = micro_batch,
-                           .sequence_parallel = lowered->sequence_parallel,
-                           .recompute = recompute};
-    layout->kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
-    layout->n_shared = lowered->places.n_weights;
-    layout->shared = make_shared_weights(&lowered->places, costs, arena);
-    return layout;
+/* The layout with backwards in two. */
+static void fill_split(const ModelCosts *costs, const Lowered *lowered, const Lowered *zero,
+                       const LayoutCost *layout, Arena *arena, LayoutCost *out) {
+    *out = (LayoutCost){.t = layout->t,
+                        .c = layout->c,
+                        .e = layout->e,
+                        .lanes = layout->lanes,
+                        .micro_batch = layout->micro_batch,
+                        .sequence_parallel = layout->sequence_parallel,
+                        .recompute = layout->recompute};
+    out->kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
+    out->n_shared = lowered->places.n_weights;
+    out->shared = make_shared_weights(&lowered->places, costs, arena);
+    layout_cost_price(costs, lowered, costs->cache->mask_elements, out);
+    out->zero_bytes = layout->zero_bytes;
+    count_lowered_calls(lowered, zero, out);
+    out->before.model_flops = layout->before.model_flops;
+    out->after.model_flops = layout->after.model_flops;
+    for (int k = 0; k < costs->n_kinds; k++) {
+        out->kinds[k].model_flops = layout->kinds[k].model_flops;
+    }
 }
 
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
-    bool sp = layout->sequence_parallel;
+    struct ModelCostsCache *cache = costs->cache;
+    const LayoutKey key = {.t = layout->t,
+                           .c = layout->c,
+                           .e = layout->e,
+                           .micro_batch = layout->micro_batch,
+                           .lanes = layout->lanes,
+                           .sequence_parallel = layout->sequence_parallel,
+                           .recompute = layout->recompute};
     if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
-    bool priced = costs->cluster->software.attention == ATTENTION_MATERIALISED;
-    Recompute recompute = priced ? RECOMPUTE_NONE : layout->recompute;
-    int t = layout->t, c = layout->c, e = layout->e, lanes = layout->lanes;
-    const Lowered *lowered = lower(costs, t, c, e, lanes, sp, recompute, false, true);
-    int index = (int)(lowered - costs->cache->lowered);
+    const Lowered *lowered = lower(costs, program_key(costs, &key, true));
+    int at = (int)(lowered - cache->lowered);
     if (!lowered->plan) return;
-    LayoutCost *split = new_layout(costs, lowered, layout->recompute, layout->micro_batch);
-    layout_cost_price(costs, lowered, costs->cache->mask_elements, split);
-    const Lowered *zero = lower(costs, t, c, e, lanes, false, RECOMPUTE_NONE, true, false);
-    split->zero_bytes = layout->zero_bytes;
-    count_lowered_calls(&costs->cache->lowered[index], zero, split);
-    split->before.model_flops = layout->before.model_flops;
-    split->after.model_flops = layout->after.model_flops;
-    for (int k = 0; k < costs->n_kinds; k++) {
-        split->kinds[k].model_flops = layout->kinds[k].model_flops;
-    }
+    const Lowered *zero = lower(costs, zero_key(&key));
+    lowered = &cache->lowered[at];
+    LayoutCost *split = ARENA_NEW(cache->arena, LayoutCost);
+    fill_split(costs, lowered, zero, layout, cache->arena, split);
     ((LayoutCost *)layout)->split = split; /* the cache's own */
+}
+
+/* What a crew works on: items of the cache, each in an arena of its worker's. */
+typedef struct CostWork {
+    const ModelCosts *costs;
+    int first;          /* item 0 of the cache's programs */
+    CachedCost **items; /* or what is to be priced, or, below, to have its backwards in two */
+    const Lowered **programs, **zeros;
+    LayoutCost **splits;
+    Arena *arenas[MOST_CREW];
+} CostWork;
+
+static Arena *arena_of(CostWork *work, int worker) {
+    if (!work->arenas[worker]) work->arenas[worker] = arena_create();
+    return work->arenas[worker];
+}
+
+static void fill_programs(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    for (int i = begin; i < end; i++) {
+        Lowered *lowered = &work->costs->cache->lowered[work->first + i];
+        fill_lowered(work->costs, lowered, arena_of(work, worker));
+    }
+}
+
+static void fill_costs(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    for (int i = begin; i < end; i++) {
+        fill_cost(work->costs, work->items[i], arena_of(work, worker));
+    }
+}
+
+static void fill_splits(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    for (int i = begin; i < end; i++) {
+        fill_split(work->costs, work->programs[i], work->zeros[i], &work->items[i]->cost,
+                   arena_of(work, worker), work->splits[i]);
+    }
+}
+
+static bool may_split(const LayoutKey *key) {
+    return key->splits && key->recompute != RECOMPUTE_FULL;
+}
+
+/* Programs of the keys, planned by all threads. */
+static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+                             CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    work->first = cache->n_lowered;
+    for (int i = 0; i < n_keys; i++) {
+        const LayoutKey none = without_recomputing(keys[i]);
+        place_lowered(cache, program_key(costs, &keys[i], false));
+        place_lowered(cache, program_key(costs, &none, false));
+        place_lowered(cache, zero_key(&keys[i]));
+        if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
+    }
+    crew_run(cache->n_lowered - work->first, 1, n_threads, fill_programs, work);
+}
+
+/* Those that recompute are compared with those that do not: these first. */
+static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+                          CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    for (int i = 0; i < n_keys; i++) place_cost(costs, &keys[i], NULL);
+    work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
+    for (int compared = 0; compared < 2; compared++) {
+        int n = 0;
+        for (int i = 0; i < cache->n_costs; i++) {
+            CachedCost *cost = cache->costs[i];
+            if (!cost->priced && (cost->compared != NULL) == compared) work->items[n++] = cost;
+        }
+        crew_run(n, 1, n_threads, fill_costs, work);
+    }
+}
+
+static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+                           CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    int n = 0;
+    work->items = ARENA_ARRAY(cache->arena, CachedCost *, n_keys + 1);
+    work->splits = ARENA_ARRAY(cache->arena, LayoutCost *, n_keys + 1);
+    work->programs = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
+    work->zeros = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = may_split(&keys[i]) ? place_cost(costs, &keys[i], NULL) : NULL;
+        if (!cost || cost->cost.split) continue;
+        const Lowered *split = lower(costs, program_key(costs, &keys[i], true));
+        if (!split->plan) continue;
+        work->items[n] = cost;
+        work->programs[n] = split;
+        work->zeros[n] = &cache->lowered[cost->zero];
+        work->splits[n] = ARENA_NEW(cache->arena, LayoutCost);
+        cost->cost.split = work->splits[n++];
+    }
+    crew_run(n, 1, n_threads, fill_splits, work);
+}
+
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads) {
+    CostWork work = {.costs = costs};
+    prepare_programs(costs, keys, n_keys, n_threads, &work);
+    prepare_costs(costs, keys, n_keys, n_threads, &work);
+    prepare_splits(costs, keys, n_keys, n_threads, &work);
+    for (int i = 0; i < MOST_CREW; i++) {
+        if (work.arenas[i]) arena_own(costs->cache->arena, work.arenas[i]);
+    }
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

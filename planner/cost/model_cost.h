@@ -144,6 +144,14 @@ typedef struct ModelCosts {
     struct ModelCostsCache *cache;
 } ModelCosts;
 
+/* What the cost of a layout depends on; splits: with its backwards in two as well. */
+typedef struct LayoutKey {
+    int t, c, e, micro_batch, lanes;
+    bool sequence_parallel;
+    Recompute recompute;
+    bool splits;
+} LayoutKey;
+
 /* `request->forward` was built with a batch of 1; its options give precision, device and seed; mesh
  * and batch are ignored. NULL: reported. Kept in `arena`. Not thread-safe. */
 ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const Cluster *cluster,
@@ -157,6 +165,10 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
 const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       int lanes, const char **out_reason);
+
+/* Makes the costs of all these layouts at once, by n_threads threads (0: one for each core); a
+ * micro-batch is a multiple of its lanes. The functions below then find them. */
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout);

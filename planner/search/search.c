@@ -1,5 +1,7 @@
 #include "planner/search/search_records.h"
 
+#include "ir/base/crew.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,9 +27,9 @@ typedef struct Finalist {
 
 /* One of each per thread. */
 typedef struct Simulators {
-    Arena *arenas[MOST_SEARCH_THREADS];
-    PipelineSim *sims[MOST_SEARCH_THREADS];
-    Diag *diags[MOST_SEARCH_THREADS];
+    Arena *arenas[MOST_CREW];
+    PipelineSim *sims[MOST_CREW];
+    Diag *diags[MOST_CREW];
 } Simulators;
 
 typedef struct Search {
@@ -102,7 +104,7 @@ static void simulate_run(void *context, int worker, int begin, int end) {
 
 static void simulate_finalists(Search *search) {
     int n = search->n_finalists - search->n_simulated;
-    search_in_parallel(n, 1, search->n_threads, simulate_run, search);
+    crew_run(n, 1, search->n_threads, simulate_run, search);
     for (; search->n_simulated < search->n_finalists; search->n_simulated++) {
         const Finalist *finalist = &search->finalists[search->n_simulated];
         search->known_us[index_of(search, finalist->record)] = finalist->found.cost.step_us;
@@ -336,7 +338,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
                          .schedule = request->schedule ? schedule_find(request->schedule) : -1};
     if (!search_check_request(costs, &space, diag)) return NULL;
     Search search = {.arena = arena, .scratch = arena_create()};
-    search.n_threads = search_count_threads(request->n_threads);
+    search.n_threads = crew_size(request->n_threads);
     for (int i = 0; i < search.n_threads; i++) {
         search.simulators.arenas[i] = arena_create();
         search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);

@@ -1,15 +1,14 @@
 #include "planner/search/search_records.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include "ir/base/crew.h"
+
 #include <stdlib.h>
-#include <unistd.h>
 
 /* Layouts asked for, by what they depend on: open addressing. */
 typedef struct LayoutSlot {
-    bool used;
-    int t, c, e, micro_batch, recompute, sequence_parallel, lanes;
-    const LayoutCost *layout; /* NULL: the model cannot be divided like this */
+    bool used, known;
+    LayoutKey key;
+    const LayoutCost *layout; /* once known; NULL: the model cannot be divided like this */
 } LayoutSlot;
 
 enum { LAYOUT_SLOTS = 1 << 14 };
@@ -23,43 +22,103 @@ static void refuse(SearchRecords *records, int t, const char *reason) {
                refusal);
 }
 
-static const LayoutCost *find_layout(SearchRecords *records, const Candidate *c) {
-    uint32_t at = ((uint32_t)c->t * 1000003u + (uint32_t)c->micro_batch * 8191u +
-                   (uint32_t)c->recompute * 131u + (uint32_t)candidate_c(c) * 17u +
-                   (uint32_t)candidate_e(c) * 257u + (uint32_t)candidate_lanes(c) * 65537u +
-                   c->sequence_parallel) %
-                  LAYOUT_SLOTS;
+static LayoutKey layout_key(const Candidate *c) {
+    return (LayoutKey){c->t,
+                       candidate_c(c),
+                       candidate_e(c),
+                       c->micro_batch,
+                       candidate_lanes(c),
+                       c->sequence_parallel,
+                       c->recompute,
+                       false};
+}
+
+/* Where the layout is kept; NULL: there is no room for more. */
+static LayoutSlot *find_slot(SearchRecords *records, const LayoutKey *key) {
+    uint32_t at =
+        ((uint32_t)key->t * 1000003u + (uint32_t)key->micro_batch * 8191u +
+         (uint32_t)key->recompute * 131u + (uint32_t)key->c * 17u + (uint32_t)key->e * 257u +
+         (uint32_t)key->lanes * 65537u + key->sequence_parallel) %
+        LAYOUT_SLOTS;
     for (;; at = (at + 1) % LAYOUT_SLOTS) {
         LayoutSlot *slot = &records->layouts[at];
         if (!slot->used) break;
-        if (slot->t == c->t && slot->c == candidate_c(c) && slot->e == candidate_e(c) &&
-            slot->micro_batch == c->micro_batch && slot->recompute == (int)c->recompute &&
-            slot->sequence_parallel == c->sequence_parallel && slot->lanes == candidate_lanes(c)) {
-            return slot->layout;
+        const LayoutKey *other = &slot->key;
+        if (other->t == key->t && other->c == key->c && other->e == key->e &&
+            other->micro_batch == key->micro_batch && other->recompute == key->recompute &&
+            other->sequence_parallel == key->sequence_parallel && other->lanes == key->lanes) {
+            return slot;
         }
     }
-    const char *reason = NULL;
-    const LayoutCost *layout = model_costs_divided(
-        records->costs, c->t, candidate_c(c), candidate_e(c), c->sequence_parallel, c->recompute,
-        c->micro_batch, candidate_lanes(c), &reason);
-    const SearchRequest *request = records->space.request;
-    bool may = (candidate_c(c) == 1 || request->c != ANY) && /* else t is not to blame */
-               (candidate_e(c) == 1 || request->e != ANY) &&
-               (candidate_lanes(c) == 1 || request->lanes != ANY);
-    if (!layout && may)
-        refuse(records, c->t, reason ? reason : "the model cannot be divided like this");
-    if (records->n_layouts >= LAYOUT_SLOTS / 2) return layout; /* asked again, not kept */
+    if (records->n_layouts >= LAYOUT_SLOTS / 2) return NULL;
     records->n_layouts++;
-    records->layouts[at] = (LayoutSlot){true,
-                                        c->t,
-                                        candidate_c(c),
-                                        candidate_e(c),
-                                        c->micro_batch,
-                                        (int)c->recompute,
-                                        c->sequence_parallel,
-                                        candidate_lanes(c),
-                                        layout};
+    records->layouts[at] = (LayoutSlot){.used = true, .key = *key};
+    return &records->layouts[at];
+}
+
+static const LayoutCost *find_layout(SearchRecords *records, const Candidate *c) {
+    const LayoutKey key = layout_key(c);
+    LayoutSlot *slot = find_slot(records, &key);
+    if (slot && slot->known) return slot->layout;
+    const char *reason = NULL;
+    const LayoutCost *layout =
+        model_costs_divided(records->costs, key.t, key.c, key.e, key.sequence_parallel,
+                            key.recompute, key.micro_batch, key.lanes, &reason);
+    const SearchRequest *request = records->space.request;
+    bool may = (key.c == 1 || request->c != ANY) && /* else t is not to blame */
+               (key.e == 1 || request->e != ANY) && (key.lanes == 1 || request->lanes != ANY);
+    if (!layout && may)
+        refuse(records, key.t, reason ? reason : "the model cannot be divided like this");
+    if (slot) slot->known = true, slot->layout = layout;
     return layout;
+}
+
+/* The values of an axis that a candidate may have, in order; returns how many. */
+static int axis_values(const SearchSpace *space, const SearchAxis *axis, const Candidate *candidate,
+                       int values[MOST_VALUES]) {
+    int fixed = axis->fixed(space);
+    if (fixed < 0) return axis->values(space, candidate, values);
+    values[0] = fixed;
+    return axis->allows(space, candidate, fixed);
+}
+
+/* Does some candidate from here on cut its backwards in two? */
+static bool may_split(const SearchSpace *space, int row, Candidate candidate) {
+    if (row == N_SEARCH_AXES) return schedule_splits(candidate.schedule);
+    int values[MOST_VALUES], n = axis_values(space, &SEARCH_AXES[row], &candidate, values);
+    for (int i = 0; i < n; i++) {
+        SEARCH_AXES[row].set(space, &candidate, values[i]);
+        if (may_split(space, row + 1, candidate)) return true;
+    }
+    return false;
+}
+
+/* Notes all layouts that enumerate will ask for. */
+static void collect(SearchRecords *records, int row, Candidate candidate) {
+    const SearchSpace *space = &records->space;
+    if (row == SEARCH_LAYOUT_AXES) {
+        const LayoutKey key = layout_key(&candidate);
+        LayoutSlot *slot = find_slot(records, &key);
+        if (slot && !slot->key.splits) slot->key.splits = may_split(space, row, candidate);
+        return;
+    }
+    int values[MOST_VALUES], n = axis_values(space, &SEARCH_AXES[row], &candidate, values);
+    for (int i = 0; i < n; i++) {
+        SEARCH_AXES[row].set(space, &candidate, values[i]);
+        collect(records, row + 1, candidate);
+    }
+}
+
+/* What takes longest, by all threads: plans of thin models, and what is in them. */
+static void prepare_layouts(SearchRecords *records) {
+    LayoutKey *keys = ARENA_ARRAY(records->arena, LayoutKey, LAYOUT_SLOTS);
+    int n = 0;
+    collect(records, 0, (Candidate){0});
+    for (int i = 0; i < LAYOUT_SLOTS; i++) {
+        const LayoutKey *key = &records->layouts[i].key;
+        if (records->layouts[i].used && key->micro_batch % key->lanes == 0) keys[n++] = *key;
+    }
+    model_costs_prepare(records->costs, keys, n, records->space.request->n_threads);
 }
 
 static void enumerate(SearchRecords *records, int row, Candidate candidate,
@@ -77,16 +136,10 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
         return;
     }
     const SearchAxis *axis = &SEARCH_AXES[row];
-    int values[MOST_VALUES], n = 1, fixed = axis->fixed(space);
-    values[0] = fixed;
-    if (fixed < 0) {
-        n = axis->values(space, &candidate, values);
-    } else if (!axis->allows(space, &candidate, fixed)) {
-        n = 0;
-    }
+    int values[MOST_VALUES], n = axis_values(space, axis, &candidate, values);
     if (n == 0 && row > records->stuck_axis) {
         records->stuck_axis = row;
-        records->stuck_value = fixed;
+        records->stuck_value = axis->fixed(space);
         records->stuck = candidate;
     }
     for (int i = 0; i < n; i++) {
@@ -99,42 +152,9 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
     SearchRecords *records = ARENA_NEW(arena, SearchRecords);
     *records = (SearchRecords){.space = *space, .costs = costs, .arena = arena, .stuck_axis = -1};
     records->layouts = ARENA_ARRAY(arena, LayoutSlot, LAYOUT_SLOTS);
+    prepare_layouts(records);
     enumerate(records, 0, (Candidate){0}, NULL);
     return records;
-}
-
-typedef struct Crew {
-    SearchWork *work;
-    void *context;
-    int n_items, run;
-    atomic_int next, n_workers;
-} Crew;
-
-static void *work_on(void *argument) {
-    Crew *crew = argument;
-    int worker = atomic_fetch_add(&crew->n_workers, 1);
-    for (;;) {
-        int begin = atomic_fetch_add(&crew->next, crew->run), end = begin + crew->run;
-        if (begin >= crew->n_items) return NULL;
-        crew->work(crew->context, worker, begin, end < crew->n_items ? end : crew->n_items);
-    }
-}
-
-int search_count_threads(int n_threads) {
-    if (n_threads <= 0) n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n_threads < 1 ? 1 : n_threads < MOST_SEARCH_THREADS ? n_threads : MOST_SEARCH_THREADS;
-}
-
-void search_in_parallel(int n_items, int run, int n_threads, SearchWork *work, void *context) {
-    Crew crew = {.work = work, .context = context, .n_items = n_items, .run = run};
-    pthread_t threads[MOST_SEARCH_THREADS];
-    int n_started = 0, n_useful = (n_items + run - 1) / run;
-    n_threads = search_count_threads(n_threads);
-    for (int i = 1; i < n_threads && i < n_useful; i++) {
-        if (pthread_create(&threads[n_started], NULL, work_on, &crew) == 0) n_started++;
-    }
-    work_on(&crew); /* this thread too: alone, if no other could be started */
-    for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
 }
 
 typedef struct Pricing {
@@ -192,7 +212,7 @@ static void price_run(void *context, int worker, int begin, int end) {
 void search_price(SearchRecords *records, double limit_bytes, int n_threads) {
     enum { RUN = 256 };
     Pricing pricing = {records, limit_bytes};
-    search_in_parallel(records->n, RUN, n_threads, price_run, &pricing);
+    crew_run(records->n, RUN, n_threads, price_run, &pricing);
 }
 
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {

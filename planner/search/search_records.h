@@ -41,13 +41,6 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
 /* Prices all on n_threads threads (0: all cores): memory first, and time for what fits. */
 void search_price(SearchRecords *records, double limit_bytes, int n_threads);
 
-/* Items [begin, end) of the work; `worker` counts the threads that take part. */
-enum { MOST_SEARCH_THREADS = 64 };
-typedef void SearchWork(void *context, int worker, int begin, int end);
-int search_count_threads(int n_threads);
-/* Threads take runs of items in turn. What an item becomes must not depend on the others. */
-void search_in_parallel(int n_items, int run, int n_threads, SearchWork *work, void *context);
-
 /* A record as what is returned: split and cost, priced again. */
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);
 

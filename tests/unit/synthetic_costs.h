@@ -179,6 +179,10 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     return layout;
 }
 
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads) {
+    (void)costs, (void)keys, (void)n_keys, (void)n_threads; /* found one by one */
+}
+
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     ptrdiff_t at = layout - synthetic_layouts;
     (void)costs;
