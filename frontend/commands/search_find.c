@@ -1,5 +1,7 @@
 #include "frontend/commands/search_find.h"
 
+#include "frontend/progress_line.h"
+
 enum { LOSS_PARTS = 16, EXPERT_PARTS = 2 };
 
 /* Made when it is first asked for. NULL: the model has none (no experts, too few slots, no logits
@@ -25,11 +27,34 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
     return v->costs ? v : NULL;
 }
 
+/* What is under way, and its line. */
+typedef struct SearchLine {
+    const char *what;
+    int n_begun;
+    ProgressLine line;
+} SearchLine;
+
+static void show_progress(void *user, const char *what, int n_begun, int n_items) {
+    SearchLine *on = user;
+    if (on->what != what || n_begun < on->n_begun) { /* another piece of work */
+        if (on->what) progress_line_end(&on->line);
+        *on = (SearchLine){what, 0, progress_line_start(what)};
+    }
+    on->n_begun = n_begun;
+    progress_line_show(&on->line, n_begun, n_items, "search");
+}
+
 static SearchFind find_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                             Diag *diag) {
     const SearchVariant *v = variant(args, job, how);
     if (!v) return (SearchFind){0};
-    return (SearchFind){search_layouts(args->arena, v->costs, request, diag), v->costs, v->plan};
+    SearchLine on = {0};
+    SearchRequest watched = *request;
+    if (!cli_given(args, OPT_QUIET)) watched.crew.progress = show_progress;
+    watched.crew.user = &on;
+    SearchFind find = {search_layouts(args->arena, v->costs, &watched, diag), v->costs, v->plan};
+    if (on.what) progress_line_end(&on.line);
+    return find;
 }
 
 static bool found_any(const SearchFind *find) {

@@ -2,39 +2,52 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <unistd.h>
 
-typedef struct Crew {
+typedef struct Shift {
     CrewWork *work;
     void *context;
     int n_items, run;
     atomic_int next, n_workers;
-} Crew;
+} Shift;
+
+/* One run of items; false: there are none left. */
+static bool take_run(Shift *shift, int worker) {
+    int begin = atomic_fetch_add(&shift->next, shift->run), end = begin + shift->run;
+    if (begin >= shift->n_items) return false;
+    shift->work(shift->context, worker, begin, end < shift->n_items ? end : shift->n_items);
+    return true;
+}
 
 static void *work_on(void *argument) {
-    Crew *crew = argument;
-    int worker = atomic_fetch_add(&crew->n_workers, 1);
-    for (;;) {
-        int begin = atomic_fetch_add(&crew->next, crew->run), end = begin + crew->run;
-        if (begin >= crew->n_items) return NULL;
-        crew->work(crew->context, worker, begin, end < crew->n_items ? end : crew->n_items);
-    }
+    Shift *shift = argument;
+    int worker = atomic_fetch_add(&shift->n_workers, 1);
+    while (take_run(shift, worker)) continue;
+    return NULL;
 }
 
-int crew_size(int n_threads) {
-    if (n_threads <= 0) n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n_threads < 1 ? 1 : n_threads < MOST_CREW ? n_threads : MOST_CREW;
+int crew_size(const Crew *crew) {
+    int n = crew->n_threads > 0 ? crew->n_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n < MOST_CREW ? n : MOST_CREW;
 }
 
-void crew_run(int n_items, int run, int n_threads, CrewWork *work, void *context) {
-    Crew crew = {.work = work, .context = context, .n_items = n_items, .run = run};
+void crew_run(const Crew *crew, const char *what, int n_items, int run, CrewWork *work,
+              void *context) {
+    Shift shift = {.work = work, .context = context, .n_items = n_items, .run = run};
     pthread_t threads[MOST_CREW];
-    int n_started = 0, n_useful = (n_items + run - 1) / run;
-    n_threads = crew_size(n_threads);
+    int n_started = 0, n_useful = (n_items + run - 1) / run, n_threads = crew_size(crew);
     for (int i = 1; i < n_threads && i < n_useful; i++) {
-        if (pthread_create(&threads[n_started], NULL, work_on, &crew) == 0) n_started++;
+        if (pthread_create(&threads[n_started], NULL, work_on, &shift) == 0) n_started++;
     }
-    work_on(&crew); /* this thread too: alone, if no other could be started */
+    /* This thread too: alone, if no other could be started. */
+    int worker = atomic_fetch_add(&shift.n_workers, 1);
+    while (take_run(&shift, worker)) {
+        int begun = atomic_load(&shift.next);
+        if (crew->progress) {
+            crew->progress(crew->user, what, begun < n_items ? begun : n_items, n_items);
+        }
+    }
     for (int i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
 }

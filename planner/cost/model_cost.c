@@ -1,6 +1,5 @@
 #include "planner/cost/model_cost.h"
 
-#include "ir/base/crew.h"
 #include "ir/ops/parts.h"
 #include "ir/ops/route.h"
 #include "planner/cost/count_calls.h"
@@ -340,7 +339,7 @@ static bool may_split(const LayoutKey *key) {
 }
 
 /* Programs of the keys, planned by all threads. */
-static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                              CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     work->first = cache->n_lowered;
@@ -351,11 +350,11 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
         place_lowered(cache, zero_key(&keys[i]));
         if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
     }
-    crew_run(cache->n_lowered - work->first, 1, n_threads, fill_programs, work);
+    crew_run(crew, "thin models planned", cache->n_lowered - work->first, 1, fill_programs, work);
 }
 
 /* Those that recompute are compared with those that do not: these first. */
-static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                           CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     for (int i = 0; i < n_keys; i++) place_cost(costs, &keys[i], NULL);
@@ -366,11 +365,11 @@ static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, 
             CachedCost *cost = cache->costs[i];
             if (!cost->priced && (cost->compared != NULL) == compared) work->items[n++] = cost;
         }
-        crew_run(n, 1, n_threads, fill_costs, work);
+        crew_run(crew, "thin models priced", n, 1, fill_costs, work);
     }
 }
 
-static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads,
+static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                            CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     int n = 0;
@@ -389,14 +388,14 @@ static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys,
         work->splits[n] = ARENA_NEW(cache->arena, LayoutCost);
         cost->cost.split = work->splits[n++];
     }
-    crew_run(n, 1, n_threads, fill_splits, work);
+    crew_run(crew, "thin models with backwards in two priced", n, 1, fill_splits, work);
 }
 
-void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads) {
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
-    prepare_programs(costs, keys, n_keys, n_threads, &work);
-    prepare_costs(costs, keys, n_keys, n_threads, &work);
-    prepare_splits(costs, keys, n_keys, n_threads, &work);
+    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_costs(costs, keys, n_keys, crew, &work);
+    prepare_splits(costs, keys, n_keys, crew, &work);
     for (int i = 0; i < MOST_CREW; i++) {
         if (work.arenas[i]) arena_own(costs->cache->arena, work.arenas[i]);
     }

@@ -13,6 +13,7 @@
 #ifndef PLANNER_COST_MODEL_COST_H
 #define PLANNER_COST_MODEL_COST_H
 
+#include "ir/base/crew.h"
 #include "planner/clusters/cluster.h"
 #include "planner/cost/muon_cost.h"
 #include "planner/planner.h"
@@ -166,9 +167,9 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       int lanes, const char **out_reason);
 
-/* Makes the costs of all these layouts at once, by n_threads threads (0: one for each core); a
- * micro-batch is a multiple of its lanes. The functions below then find them. */
-void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads);
+/* Makes the costs of all these layouts at once, by a crew; a micro-batch is a multiple of its
+ * lanes. The functions above and below then find them. */
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout);

@@ -1,7 +1,5 @@
 #include "planner/search/search_records.h"
 
-#include "ir/base/crew.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -104,7 +102,8 @@ static void simulate_run(void *context, int worker, int begin, int end) {
 
 static void simulate_finalists(Search *search) {
     int n = search->n_finalists - search->n_simulated;
-    crew_run(n, 1, search->n_threads, simulate_run, search);
+    crew_run(&search->records->space.request->crew, "layouts simulated", n, 1, simulate_run,
+             search);
     for (; search->n_simulated < search->n_finalists; search->n_simulated++) {
         const Finalist *finalist = &search->finalists[search->n_simulated];
         search->known_us[index_of(search, finalist->record)] = finalist->found.cost.step_us;
@@ -338,7 +337,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
                          .schedule = request->schedule ? schedule_find(request->schedule) : -1};
     if (!search_check_request(costs, &space, diag)) return NULL;
     Search search = {.arena = arena, .scratch = arena_create()};
-    search.n_threads = crew_size(request->n_threads);
+    search.n_threads = crew_size(&request->crew);
     for (int i = 0; i < search.n_threads; i++) {
         search.simulators.arenas[i] = arena_create();
         search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
@@ -350,7 +349,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         search_report_none(search.records, diag);
     } else {
         result = ARENA_NEW(arena, SearchResult);
-        search_price(search.records, limit_bytes, request->n_threads);
+        search_price(search.records, limit_bytes);
         rank_fits(&search);
         result->n_candidates = search.records->n;
         result->n_fit = search.n_fits;

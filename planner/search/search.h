@@ -29,7 +29,7 @@ typedef struct SearchRequest {
     double memory_limit_bytes; /* per device; 0: the cluster's */
     int n_top;                 /* how many to return; 0: 10 */
     int most_simulated;        /* of the fastest, by their estimates; 0: 512 */
-    int n_threads;             /* 0: all cores */
+    Crew crew;                 /* who works, and is told how far it is */
     bool explain;
 } SearchRequest;
 /* d as it is fixed by hand, times r if that is; ANY: it is searched. */

@@ -1,7 +1,5 @@
 #include "planner/search/search_records.h"
 
-#include "ir/base/crew.h"
-
 #include <stdlib.h>
 
 /* Layouts asked for, by what they depend on: open addressing. */
@@ -118,7 +116,7 @@ static void prepare_layouts(SearchRecords *records) {
         const LayoutKey *key = &records->layouts[i].key;
         if (records->layouts[i].used && key->micro_batch % key->lanes == 0) keys[n++] = *key;
     }
-    model_costs_prepare(records->costs, keys, n, records->space.request->n_threads);
+    model_costs_prepare(records->costs, keys, n, &records->space.request->crew);
 }
 
 static void enumerate(SearchRecords *records, int row, Candidate candidate,
@@ -209,10 +207,10 @@ static void price_run(void *context, int worker, int begin, int end) {
     free(split);
 }
 
-void search_price(SearchRecords *records, double limit_bytes, int n_threads) {
+void search_price(SearchRecords *records, double limit_bytes) {
     enum { RUN = 256 };
     Pricing pricing = {records, limit_bytes};
-    crew_run(records->n, RUN, n_threads, price_run, &pricing);
+    crew_run(&records->space.request->crew, "layouts priced", records->n, RUN, price_run, &pricing);
 }
 
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {

@@ -38,8 +38,8 @@ typedef struct SearchRecords {
 /* All candidates of the space, not priced. */
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
 
-/* Prices all on n_threads threads (0: all cores): memory first, and time for what fits. */
-void search_price(SearchRecords *records, double limit_bytes, int n_threads);
+/* Prices all by the request's crew: memory first, and time for what fits. */
+void search_price(SearchRecords *records, double limit_bytes);
 
 /* A record as what is returned: split and cost, priced again. */
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);

@@ -15,8 +15,9 @@ result() { # NAME WHY: WHY empty is good
 }
 
 run() { # runs perilune; sets status, out, err
-    "$perilune" "$@" >"$folder/out" 2>"$folder/err" </dev/null
+    "$perilune" "$@" >"$folder/out" 2>"$folder/said" </dev/null
     status=$?
+    grep -v '^[0-9]*/[0-9]* .* s left  ' "$folder/said" >"$folder/err" # but for what takes long
     out=$(tr -d '\0' <"$folder/out") err=$(cat "$folder/err")
 }
 

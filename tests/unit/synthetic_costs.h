@@ -179,8 +179,8 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     return layout;
 }
 
-void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, int n_threads) {
-    (void)costs, (void)keys, (void)n_keys, (void)n_threads; /* found one by one */
+void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    (void)costs, (void)keys, (void)n_keys, (void)crew; /* found one by one */
 }
 
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {

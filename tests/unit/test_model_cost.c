@@ -399,6 +399,70 @@ static void test_stacked_products(void) {
     }
 }
 
+static bool same_segment(const SegmentCost *a, const SegmentCost *b) {
+    return a->forward.us == b->forward.us && a->backward.us == b->backward.us &&
+           a->weights.us == b->weights.us && a->update_us == b->update_us &&
+           a->model_flops == b->model_flops && a->kept_bytes == b->kept_bytes &&
+           a->peak_bytes == b->peak_bytes && a->scratch_bytes == b->scratch_bytes &&
+           a->gradient_bytes == b->gradient_bytes && a->micro_calls == b->micro_calls;
+}
+
+static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const LayoutCost *b) {
+    bool same = same_segment(&a->before, &b->before) && same_segment(&a->after, &b->after) &&
+                same_segment(&a->tied, &b->tied) && a->workspace_bytes == b->workspace_bytes &&
+                a->zero_bytes == b->zero_bytes && a->border_bytes == b->border_bytes &&
+                a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
+                (a->split != NULL) == (b->split != NULL);
+    for (int k = 0; same && k < costs->n_kinds; k++) {
+        same = same_segment(&a->kinds[k], &b->kinds[k]);
+    }
+    return same && (!a->split || same_layout(costs, a->split, b->split));
+}
+
+/* By a crew, all at once; and one by one as they are asked for, in another order. */
+static void test_prepared(void) {
+    static const LayoutKey KEYS[] = {
+        {1, 1, 1, 1, 1, false, RECOMPUTE_SELECTIVE, true},
+        {2, 1, 1, 2, 1, true, RECOMPUTE_FULL, true},
+        {2, 1, 1, 2, 1, false, RECOMPUTE_NONE, false},
+        {4, 1, 1, 4, 2, true, RECOMPUTE_SELECTIVE, true},
+        {1, 2, 1, 2, 1, false, RECOMPUTE_NONE, true},
+        {3, 1, 1, 1, 1, false, RECOMPUTE_FULL, true}, /* t divides no heads */
+        {2, 1, 1, 4, 1, true, RECOMPUTE_FULL, true},
+        {2, 1, 1, 2, 1, true, RECOMPUTE_FULL, true}, /* again */
+    };
+    enum { N_KEYS = sizeof(KEYS) / sizeof(KEYS[0]) };
+    const Crew crew = {.n_threads = 3};
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin("layouts priced together are those priced one by one");
+    Model *model = model_load(arena, "models/gpt.lua", NULL, 0, 1, diag);
+    CHECK(model, "%s", diag_text(diag));
+    if (model) {
+        PlanRequest request = request_of(model, 1, 1, false, DTYPE_BF16);
+        ModelCosts *together = model_costs_create(arena, &request, &CLUSTER, diag);
+        ModelCosts *single = model_costs_create(arena, &request, &CLUSTER, diag);
+        model_costs_prepare(together, KEYS, N_KEYS, &crew);
+        for (int i = N_KEYS - 1; i >= 0; i--) {
+            const LayoutKey *k = &KEYS[i];
+            const LayoutCost *costs[2];
+            for (int j = 0; j < 2; j++) {
+                ModelCosts *of = j ? single : together;
+                costs[j] = model_costs_divided(of, k->t, k->c, k->e, k->sequence_parallel,
+                                               k->recompute, k->micro_batch, k->lanes, NULL);
+                if (costs[j] && k->splits) model_costs_split(of, costs[j]);
+            }
+            bool same = costs[0] && costs[1] ? same_layout(single, costs[0], costs[1])
+                                             : costs[0] == costs[1];
+            CHECK(same, "layout %d differs", i);
+            CHECK((costs[0] != NULL) == (k->t != 3), "layout %d", i);
+        }
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 int main(void) {
     test_models();
     test_stacked_products();
@@ -407,5 +471,6 @@ int main(void) {
     test_published_memory();
     test_mixed();
     test_impossible();
+    test_prepared();
     return check_report();
 }

@@ -222,15 +222,35 @@ static bool same_found(const Found *a, const Found *b) {
            a->cost.step_us == b->cost.step_us && a->cost.memory_bytes == b->cost.memory_bytes;
 }
 
+/* Told of each piece of work, in order, on the thread that asked. */
+typedef struct Told {
+    const char *what;
+    int n_pieces, n_begun, n_wrong;
+} Told;
+
+static void note_progress(void *user, const char *what, int n_begun, int n_items) {
+    Told *told = user;
+    if (told->what != what || n_begun < told->n_begun) { /* another piece, perhaps of the same */
+        *told = (Told){what, told->n_pieces + 1, 0, told->n_wrong};
+    }
+    told->n_wrong += n_begun <= 0 || n_begun > n_items;
+    told->n_begun = n_begun;
+}
+
 static void test_threads(Arena *arena, Diag *diag) {
     check_begin("the same answer on 1, 2 and 7 threads");
     synthetic_use(SYNTHETIC_175B, 96);
     SearchResult *results[3];
     for (int i = 0; i < 3; i++) {
         SearchRequest request = request_of(512, 512);
-        request.n_threads = i == 0 ? 1 : i == 1 ? 2 : 7;
+        request.crew.n_threads = i == 0 ? 1 : i == 1 ? 2 : 7;
         request.explain = true;
+        Told told = {0};
+        request.crew.progress = note_progress;
+        request.crew.user = &told;
         results[i] = search_layouts(arena, &synthetic_costs, &request, diag);
+        CHECK(told.n_pieces >= 2 && told.n_wrong == 0, "told of %d pieces, %d times wrong",
+              told.n_pieces, told.n_wrong);
         CHECK(results[i], "%s", diag_text(diag));
         if (!results[i]) return;
     }
