@@ -23,6 +23,7 @@ typedef struct GradientLowerer {
     const int *uses;      /* graph_count_uses */
     const Node **leaf_of; /* by id, of accumulators and what follows from them alone: the leaf */
     int *n_shares;        /* by id of a leaf */
+    bool *stays;          /* by id of a leaf: something reads it that takes f32 alone */
     bool *is_low;         /* by id: leaves, and products, that become bf16 */
     Graph *out;
     ValueMap map;
@@ -61,14 +62,13 @@ static void find_chains(GradientLowerer *l) {
     }
 }
 
-/* Leaves of which something is read that takes f32 alone stay so. */
 static void find_readers(GradientLowerer *l) {
     for (int n = 0; n < l->in->n_nodes; n++) {
         const Node *node = l->in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
             const Node *leaf = l->leaf_of[node->inputs[i].node->id];
             if (!leaf || l->leaf_of[n]) continue;
-            if (op_operand_precision(node->op, i) != OPERAND_GRADIENT) l->n_shares[leaf->id] = 2;
+            l->stays[leaf->id] |= op_operand_precision(node->op, i) != OPERAND_GRADIENT;
         }
     }
 }
@@ -95,7 +95,7 @@ static bool may_round(const Node *product) {
 
 static void choose(GradientLowerer *l, const Node *accumulate) {
     const Node *leaf = l->leaf_of[accumulate->id];
-    bool sent, only = l->ctx->n_micro == 1 && l->n_shares[leaf->id] == 1;
+    bool sent, only = l->ctx->n_micro == 1 && l->n_shares[leaf->id] == 1 && !l->stays[leaf->id];
     const Node *maker = maker_of(l, accumulate, &sent);
     if (!maker || !may_round(maker) || maker->phase != accumulate->phase) return;
     if (!only && !sent) return;
@@ -155,6 +155,7 @@ Graph *pass_lower_gradients(const Graph *in, PassContext *ctx) {
     GradientLowerer l = {.ctx = ctx, .in = in, .uses = graph_count_uses(in, ctx->arena)};
     l.leaf_of = ARENA_ARRAY(ctx->arena, const Node *, in->n_nodes + 1);
     l.n_shares = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 1);
+    l.stays = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1);
     l.is_low = ARENA_ARRAY(ctx->arena, bool, in->n_nodes + 1);
     find_chains(&l);
     find_readers(&l);
