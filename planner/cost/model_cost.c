@@ -185,6 +185,26 @@ static LayoutKey without_recomputing(LayoutKey key) {
     return key;
 }
 
+static LayoutCost layout_of(const LayoutKey *key) {
+    return (LayoutCost){.t = key->t,
+                        .c = key->c,
+                        .e = key->e,
+                        .lanes = key->lanes,
+                        .micro_batch = key->micro_batch,
+                        .sequence_parallel = key->sequence_parallel && key->t > 1,
+                        .recompute = key->recompute};
+}
+
+static LayoutKey key_of(const LayoutCost *layout) {
+    return (LayoutKey){.t = layout->t,
+                       .c = layout->c,
+                       .e = layout->e,
+                       .lanes = layout->lanes,
+                       .micro_batch = layout->micro_batch,
+                       .sequence_parallel = layout->sequence_parallel,
+                       .recompute = layout->recompute};
+}
+
 /* Its place in the cache, made if there is none, as are those of what it follows from; NULL: the
  * model cannot be divided like this, and *out_reason says why. Programs are filled. */
 static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const char **out_reason) {
@@ -210,13 +230,7 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     made->lowered = at;
     made->compared = compared;
     made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
-    made->cost = (LayoutCost){.t = key->t,
-                              .c = key->c,
-                              .e = key->e,
-                              .lanes = key->lanes,
-                              .micro_batch = key->micro_batch,
-                              .sequence_parallel = key->sequence_parallel && key->t > 1,
-                              .recompute = key->recompute};
+    made->cost = layout_of(key);
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
     return made;
 }
@@ -256,13 +270,8 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
 /* The layout with backwards in two. */
 static void fill_split(const ModelCosts *costs, const Lowered *lowered, const Lowered *zero,
                        const LayoutCost *layout, Arena *arena, LayoutCost *out) {
-    *out = (LayoutCost){.t = layout->t,
-                        .c = layout->c,
-                        .e = layout->e,
-                        .lanes = layout->lanes,
-                        .micro_batch = layout->micro_batch,
-                        .sequence_parallel = layout->sequence_parallel,
-                        .recompute = layout->recompute};
+    const LayoutKey key = key_of(layout);
+    *out = layout_of(&key);
     out->kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
     out->n_shared = lowered->places.n_weights;
     out->shared = make_shared_weights(&lowered->places, costs, arena);
@@ -278,13 +287,7 @@ static void fill_split(const ModelCosts *costs, const Lowered *lowered, const Lo
 
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     struct ModelCostsCache *cache = costs->cache;
-    const LayoutKey key = {.t = layout->t,
-                           .c = layout->c,
-                           .e = layout->e,
-                           .micro_batch = layout->micro_batch,
-                           .lanes = layout->lanes,
-                           .sequence_parallel = layout->sequence_parallel,
-                           .recompute = layout->recompute};
+    const LayoutKey key = key_of(layout);
     if (layout->split || layout->recompute == RECOMPUTE_FULL) return;
     const Lowered *lowered = lower(costs, program_key(costs, &key, true));
     int at = (int)(lowered - cache->lowered);
