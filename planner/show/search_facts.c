@@ -298,6 +298,12 @@ const char *search_cut_short(Arena *arena, const SearchResult *result) {
                         result->n_open);
 }
 
+const char *search_gradients_text(const Candidate *candidate) {
+    if (candidate->n_micro == 1) return "bf16";
+    bool sent = candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
+    return sent ? "bf16 in messages, added up in f32" : "f32, as micro-batches are added up";
+}
+
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const SearchResult *result = report->result;
     const Cluster *cluster = report->costs->cluster;

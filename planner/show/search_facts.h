@@ -75,6 +75,9 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found);
 enum { LAYOUT_TEXT = 192 };
 const char *layout_text(const Candidate *candidate, char *text);
 
+/* With --gradients bf16: what weights' gradients are in the layout. */
+const char *search_gradients_text(const Candidate *candidate);
+
 /* "t=8 d=6 p=64 (2.10 s): its plan needs 75 GiB of 70 GiB, though 69 GiB were predicted":
  * refused[i] of the report. */
 void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_bytes);

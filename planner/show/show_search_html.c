@@ -110,6 +110,11 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
              zero_replicas_text(of->c > 1, of->e > 1));
     html_put_fact(out, "ZeRO", text);
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
+    html_put_fact(out, "Precision", dtype_name(report->precision));
+    if (report->gradient_dtype == DTYPE_BF16) {
+        html_put_fact(out, "Weights' gradients", search_gradients_text(of));
+    }
+    if (report->state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     snprintf(text, sizeof(text), "%d", facts->report->expert_parts);
     if (of->e > 1) html_put_fact(out, "Runs of experts' slots", text);
     snprintf(text, sizeof(text), "in %d parts of the positions", facts->report->loss_parts);

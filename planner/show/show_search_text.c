@@ -52,12 +52,13 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
                        : report->frozen_bits == 8 ? ", frozen weights in 8 bits"
                                                   : "";
     const char *states = report->state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
-    const char *gradients =
-        report->gradient_dtype == DTYPE_BF16 ? ", weights' gradients bf16 where they can be" : "";
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s\n",
+    bool low = report->gradient_dtype == DTYPE_BF16;
+    const char *gradients = low ? search_gradients_text(&facts->best.found->candidate) : "";
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
-                  dtype_name(report->precision), how, gradients, states, kept);
+                  dtype_name(report->precision), how, low ? ", weights' gradients " : "", gradients,
+                  states, kept);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {
