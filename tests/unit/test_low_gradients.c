@@ -164,12 +164,6 @@ static void compare_rounded(const Run *low, const Run *full) {
     CHECK(n_low >= 24 && n_low < 30, "%d parameters' gradients are bf16", n_low);
 }
 
-static double mean_of_last(const Run *run) {
-    double sum = 0;
-    for (int i = LONG_STEPS - 10; i < LONG_STEPS; i++) sum += run->losses[i];
-    return sum / 10;
-}
-
 static void test_training(const char *with, double rate) {
     Run full, low;
     char name[100];
@@ -182,7 +176,8 @@ static void test_training(const char *with, double rate) {
            run_steps_keeping(&low, LONG_STEPS, rate);
     CHECK(done, "%s%s", diag_text(full.diag), diag_text(low.diag));
     if (done) {
-        double ours = mean_of_last(&low), theirs = mean_of_last(&full);
+        double ours = mean_loss(&low, LONG_STEPS - 10, LONG_STEPS),
+               theirs = mean_loss(&full, LONG_STEPS - 10, LONG_STEPS);
         CHECK(fabs(ours - theirs) < 2e-3 * theirs, "loss %.5f, with f32 %.5f", ours, theirs);
         compare_rounded(&low, &full);
         double share = (double)gradient_bytes(&low) / (double)gradient_bytes(&full);

@@ -120,12 +120,6 @@ static int64_t optimizer_bytes(const Run *run) {
     return bytes;
 }
 
-static double mean_of_last(const Run *run) {
-    double sum = 0;
-    for (int i = LONG_STEPS - 10; i < LONG_STEPS; i++) sum += run->losses[i];
-    return sum / 10;
-}
-
 /* Losses as with f32, half of the states' bytes, planned and taken. */
 static void test_training(const char *optimizer, double rate) {
     Run full, half;
@@ -137,7 +131,8 @@ static void test_training(const char *optimizer, double rate) {
     done = done && run_steps(&full, LONG_STEPS, rate) && run_steps(&half, LONG_STEPS, rate);
     CHECK(done, "%s%s", diag_text(full.diag), diag_text(half.diag));
     if (done) {
-        double ours = mean_of_last(&half), theirs = mean_of_last(&full);
+        double ours = mean_loss(&half, LONG_STEPS - 10, LONG_STEPS),
+               theirs = mean_loss(&full, LONG_STEPS - 10, LONG_STEPS);
         CHECK(fabs(ours - theirs) < 4e-3 * theirs, "loss %.5f, with f32 %.5f", ours, theirs);
         int64_t n = type_elements(&half.types[0]);
         double apart = relative_distance(run_weight(&half, 0), run_weight(&full, 0), n);

@@ -48,6 +48,13 @@ static inline void compare_losses(const Run *run, const Run *one, int n_steps) {
     }
 }
 
+/* Of steps first .. end - 1, counted from 0. */
+static inline double mean_loss(const Run *run, int first, int end) {
+    double sum = 0;
+    for (int step = first; step < end; step++) sum += run->losses[step];
+    return sum / (end - first);
+}
+
 /* Those kept of `run`, which has its parameters in an order of its own. */
 static inline void compare_gradients(const Run *run, const Run *one) {
     for (int i = 0; i < run->n_params; i++) {
