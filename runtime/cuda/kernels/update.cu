@@ -17,58 +17,6 @@ static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, i
     return low;
 }
 
-/* N numbers of a state or a gradient, S being float or bf16_t, as they lie in memory: loaded long
- * before they are taken apart. N is 4 or 1. */
-template <typename S, int N> struct Kept {
-    uint32_t word[(N * sizeof(S) + 3) / 4];
-
-    __device__ __forceinline__ void load(const void *from, int64_t i) {
-        const S *p = (const S *)from + i;
-        if constexpr (N == 1) {
-            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
-        } else if constexpr (sizeof(S) == 4) {
-            const uint4 words = *(const uint4 *)p;
-            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
-        } else {
-            const uint2 words = *(const uint2 *)p;
-            word[0] = words.x, word[1] = words.y;
-        }
-    }
-    __device__ __forceinline__ void widen(float *x) const {
-        if constexpr (sizeof(S) == 4) {
-#pragma unroll
-            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
-        } else if constexpr (N == 1) {
-            x[0] = bits_to_float(word[0] << 16);
-        } else {
-            Low<S>::unpack(word[0], x[0], x[1]);
-            Low<S>::unpack(word[1], x[2], x[3]);
-        }
-    }
-};
-
-template <typename S, int N>
-static __device__ __forceinline__ void get_kept(const void *from, int64_t i, float *x) {
-    Kept<S, N> kept;
-    kept.load(from, i);
-    kept.widen(x);
-}
-
-/* Calls the one of four for states of a dtype, and gradients of f32 or bf16. */
-#define BY_DTYPES(state, low, function, ...)                                                       \
-    do {                                                                                           \
-        const bool low_states = (state) == DTYPE_BF16;                                             \
-        if (low_states && (low)) {                                                                 \
-            function<bf16_t, bf16_t>(__VA_ARGS__);                                                 \
-        } else if (low_states) {                                                                   \
-            function<bf16_t, float>(__VA_ARGS__);                                                  \
-        } else if ((low)) {                                                                        \
-            function<float, bf16_t>(__VA_ARGS__);                                                  \
-        } else {                                                                                   \
-            function<float, float>(__VA_ARGS__);                                                   \
-        }                                                                                          \
-    } while (0)
-
 /* The sum of squares of chunk number `number`, in thread 0. */
 template <typename G>
 static __device__ __forceinline__ float chunk_sumsq(const G *x, int64_t n, int64_t chunk,
@@ -188,6 +136,58 @@ static __device__ __forceinline__ void put_copy(int dtype, uint16_t *copy, const
         Elements<N>::put((bf16_t *)copy, p);
     }
 }
+
+/* N numbers of a state, S being float or bf16_t, as they lie in memory: loaded long before they are
+ * taken apart. */
+template <typename S, int N> struct Kept {
+    uint32_t word[(N * sizeof(S) + 3) / 4];
+
+    __device__ __forceinline__ void load(const void *state, int64_t i) {
+        const S *p = (const S *)state + i;
+        if constexpr (N == 1) {
+            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
+        } else if constexpr (sizeof(S) == 4) {
+            const uint4 words = *(const uint4 *)p;
+            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
+        } else {
+            const uint2 words = *(const uint2 *)p;
+            word[0] = words.x, word[1] = words.y;
+        }
+    }
+    __device__ __forceinline__ void widen(float *x) const {
+        if constexpr (sizeof(S) == 4) {
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
+        } else if constexpr (N == 1) {
+            x[0] = bits_to_float(word[0] << 16);
+        } else {
+            Low<S>::unpack(word[0], x[0], x[1]);
+            Low<S>::unpack(word[1], x[2], x[3]);
+        }
+    }
+};
+
+template <typename S, int N>
+static __device__ __forceinline__ void get_state(const void *state, int64_t i, float *x) {
+    Kept<S, N> kept;
+    kept.load(state, i);
+    kept.widen(x);
+}
+
+/* Calls the one of four for states of a dtype, and gradients of f32 or bf16. */
+#define BY_DTYPES(state, low, function, ...)                                                       \
+    do {                                                                                           \
+        const bool low_states = (state) == DTYPE_BF16;                                             \
+        if (low_states && (low)) {                                                                 \
+            function<bf16_t, bf16_t>(__VA_ARGS__);                                                 \
+        } else if (low_states) {                                                                   \
+            function<bf16_t, float>(__VA_ARGS__);                                                  \
+        } else if ((low)) {                                                                        \
+            function<float, bf16_t>(__VA_ARGS__);                                                  \
+        } else {                                                                                   \
+            function<float, float>(__VA_ARGS__);                                                   \
+        }                                                                                          \
+    } while (0)
 
 /* optimizer_threshold of runtime/cpu/optimizer.h. */
 static __device__ __forceinline__ uint32_t threshold_of(float step) {
@@ -332,7 +332,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const Sg
     float g[N], p[N], buf[N];
     Elements<N>::get((const G *)t.g + i, g);
     Elements<N>::get(t.p + i, p);
-    if (momentum != 0) get_kept<S, N>(t.buf, i, buf);
+    if (momentum != 0) get_state<S, N>(t.buf, i, buf);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = fmaf(t.weight_decay, p[j], __fmul_rn(g[j], clip));
@@ -384,7 +384,7 @@ static __device__ __forceinline__ void lion_elements(const LionTensor &t, const 
                                                      int copy_dtype, int64_t i) {
     float g[N], p[N], m[N];
     Elements<N>::get((const G *)t.g + i, g);
-    get_kept<S, N>(t.m, i, m);
+    get_state<S, N>(t.m, i, m);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -467,8 +467,8 @@ lamb_moments_elements(const LambTensor &t, const LambScalars &s, const LambFacto
     const float beta2 = (float)s.beta2;
     float g[N], p[N], m[N], v[N];
     Elements<N>::get((const G *)t.g + i, g);
-    get_kept<S, N>(t.m, i, m);
-    get_kept<S, N>(t.v, i, v);
+    get_state<S, N>(t.m, i, m);
+    get_state<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -577,8 +577,8 @@ template <typename S, int N>
 static __device__ __forceinline__ void lamb_elements(const LambTensor &t, const LambFactors &f,
                                                      float size, int copy_dtype, int64_t i) {
     float p[N], m[N], v[N];
-    get_kept<S, N>(t.m, i, m);
-    get_kept<S, N>(t.v, i, v);
+    get_state<S, N>(t.m, i, m);
+    get_state<S, N>(t.v, i, v);
     Elements<N>::get(t.p + i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -628,7 +628,7 @@ static __device__ __forceinline__ void momentum_elements(const MuonMomentumArgs 
                                                          int64_t i) {
     float g[N], m[N], direction[N];
     Elements<N>::get((const G *)a.g + i, g);
-    get_kept<S, N>(a.m, i, m);
+    get_state<S, N>(a.m, i, m);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(g[j], clip);
