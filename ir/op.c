@@ -375,6 +375,10 @@ bool node_is_copy(const Node *node) {
            strcmp(name + length + 1, dtype_name(dtype)) == 0;
 }
 
+bool node_is_upper(const Node *node) {
+    return node->op == OP_STATE && node_int(node, ATTR_upper, 0) != 0;
+}
+
 bool node_is_frozen(const Node *param) {
     return node_int(param, ATTR_frozen, 0) != 0;
 }

@@ -189,6 +189,8 @@ bool op_reads_weights(OpKind op);
 /* A state that holds its parameter rounded to 16 bits, refreshed by the optimizer: "<of>.bf16" or
  * "<of>.f16". */
 bool node_is_copy(const Node *node);
+/* A copy in bf16 that is the upper half of its parameter's memory (ir/masters.h). */
+bool node_is_upper(const Node *node);
 /* A parameter that has no gradient and no update. */
 bool node_is_frozen(const Node *param);
 /* A parameter that moves by tallies (OP_TALLY), and has no gradient. */

@@ -316,7 +316,7 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     Stretch at = {.graph = request->forward};
     bool fine = run_passes(&at, "simplify", "append_update", &ctx);
     if (fine) count_model(plan, at.graph);
-    fine = fine && run_passes(&at, "expand", "lower_gradients", &ctx);
+    fine = fine && run_passes(&at, "expand", "split_masters", &ctx);
     if (fine) plan->mesh = at.graph->mesh;
     fine = fine && check_quantized(at.graph, request->options.precision, "", diag) &&
            check_packed(at.graph, request->options.frozen_bits, diag) &&

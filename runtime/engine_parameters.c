@@ -1,7 +1,9 @@
 /* Parameters and the optimizer's state by logical name: initial values, whole tensors. */
 #include "runtime/engine_internal.h"
 
+#include "ir/masters.h"
 #include "runtime/cpu/blocks.h"
+#include "runtime/cpu/halves.h"
 #include "runtime/cpu/philox.h"
 
 #include <stdlib.h>
@@ -76,7 +78,12 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     float *wide = malloc(bytes ? bytes : 1);
     if (!wide) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, param, &shard, whole, arena, wide);
-    weights_store(dtype, wide, engine_edit(engine, rank, node_value(leaf, 0)), count);
+    void *numbers = engine_edit(engine, rank, node_value(leaf, 0));
+    if (node_is_copy(leaf)) {
+        halves_copy(dtype, wide, numbers, count);
+    } else {
+        weights_store(dtype, wide, numbers, count);
+    }
     engine->backend->commit(engine);
     free(wide);
 }
@@ -127,17 +134,22 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
     float *values = malloc(bytes ? bytes : 1);
     if (!values) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, leaf, &shard, whole, arena, values);
-    memcpy(engine_edit(engine, rank, node_value(leaf, 0)), values, bytes);
+    void *own = engine_edit(engine, rank, node_value(leaf, 0));
+    if (master_upper(graph, leaf)) {
+        halves_split(values, own, count);
+    } else {
+        memcpy(own, values, bytes);
+    }
     engine->backend->commit(engine);
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *copy = graph->nodes[n];
-        if (!is_copy_of(copy, leaf)) continue;
+        if (!is_copy_of(copy, leaf) || node_is_upper(copy)) continue;
         if (!is_divided_alike(leaf, copy)) {
             set_rounded(engine, rank, leaf, copy, whole, arena);
             continue;
         }
-        weights_store(copy->types[0].dtype, values, engine_edit(engine, rank, node_value(copy, 0)),
-                      count);
+        halves_copy(copy->types[0].dtype, values, engine_edit(engine, rank, node_value(copy, 0)),
+                    count);
         engine->backend->commit(engine);
     }
     free(values);
@@ -210,13 +222,28 @@ bool engine_owns(const RankContext *rank, int stage, Value value) {
     return true;
 }
 
+/* A shard's numbers that are in halves, put together in memory of their own. */
+static void gather_halves(const Shard *shard, const void *halves, float *out) {
+    int64_t n = type_elements(&shard->local);
+    float *values = malloc((size_t)n * sizeof(float));
+    if (!values) BUG("out of memory for %lld numbers", (long long)n);
+    halves_join(halves, n, 0, values, n);
+    shard_gather(shard, values, out);
+    free(values);
+}
+
 void engine_assemble(Engine *engine, int stage, Value value, float *out) {
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         if (!engine_owns(rank, stage, value)) continue;
         Shard shard =
             shard_of(value_type(value), value_sharding(value), &engine->plan->mesh, rank->coord);
-        shard_gather(&shard, engine_view(engine, rank, value), out);
+        const void *own = engine_view(engine, rank, value);
+        if (master_upper(rank->program->graph, value.node)) {
+            gather_halves(&shard, own, out);
+        } else {
+            shard_gather(&shard, own, out);
+        }
     }
 }
 

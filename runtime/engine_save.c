@@ -5,7 +5,9 @@
  */
 #include "runtime/engine_save.h"
 
+#include "ir/masters.h"
 #include "runtime/cpu/blocks.h"
+#include "runtime/cpu/halves.h"
 #include "runtime/launch/control.h"
 
 #include <inttypes.h>
@@ -208,6 +210,7 @@ typedef struct PartWriting {
     size_t at; /* of the tensor in the file */
     const char *local;
     DType dtype, file_dtype; /* of what is local; the file's, the same or f32 */
+    int64_t in_halves;       /* what is local is in halves, of so many numbers; 0: it is not */
     bool failed;
 } PartWriting;
 
@@ -216,9 +219,13 @@ static void put_run(void *user, int64_t local_at, int64_t whole_at, int64_t coun
     float room[RUN_ELEMENTS];
     const size_t each = (size_t)dtype_bytes(w->file_dtype);
     for (int64_t done = 0, n; done < count && !w->failed; done += n) {
-        bool widens = w->dtype != w->file_dtype;
+        bool widens = w->dtype != w->file_dtype || w->in_halves;
         n = widens && count - done > RUN_ELEMENTS ? RUN_ELEMENTS : count - done;
-        if (widens) weights_load(w->dtype, w->local, local_at + done, room, n);
+        if (w->in_halves) {
+            halves_join(w->local, w->in_halves, local_at + done, room, n);
+        } else if (widens) {
+            weights_load(w->dtype, w->local, local_at + done, room, n);
+        }
         const void *from =
             widens ? (const void *)room : w->local + (size_t)(local_at + done) * each;
         w->failed = !file_part_put(w->saving->part, w->at + (size_t)(whole_at + done) * each, from,
@@ -235,6 +242,7 @@ bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *lo
                      .local = local,
                      .dtype = shard.local.dtype,
                      .file_dtype = saving_dtype(s->list.items[item].node)};
+    if (master_upper(rank->program->graph, value.node)) w.in_halves = type_elements(&shard.local);
     shard_visit(&shard, put_run, &w);
     return !w.failed;
 }

@@ -214,7 +214,8 @@ static void print_precision(const Plan *plan) {
     bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
     bool low_gradients = plan_gradient_dtype(plan) == DTYPE_BF16;
     if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states) return;
-    printf("numbers %s%s%s", dtype_name(plan->precision),
+    printf("numbers %s%s%s%s", dtype_name(plan->precision),
+           plan_splits_masters(plan) ? ", copies of weights halves of them" : "",
            low_gradients ? ", weights' gradients bf16" : "",
            low_states ? ", optimizer's state bf16" : "");
     if (scaling.initial != 0) {

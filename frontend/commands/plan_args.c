@@ -150,6 +150,23 @@ static bool dtype_from_args(const CliArgs *args, CliOption option, const char *n
     return false;
 }
 
+/* Is it for products in bf16 only, and these are not? Reported. */
+static bool lacks_bf16(const PlanOptions *options, const char *option, Diag *diag) {
+    if (dtype_of_activations(options->precision) == DTYPE_BF16) return false;
+    diag_error(diag, NO_LOC, "%s: is for products in bf16, and --precision is %s", option,
+               dtype_name(options->precision));
+    return true;
+}
+
+static bool masters_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    const char *how = cli_text(args, OPT_MASTERS, "whole");
+    options->split_masters = strcmp(how, "split") == 0;
+    if (options->split_masters) return !lacks_bf16(options, "--masters split", diag);
+    if (strcmp(how, "whole") == 0) return true;
+    diag_error(diag, NO_LOC, "--masters: '%s' is not whole or split", how);
+    return false;
+}
+
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
@@ -165,14 +182,11 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     }
     if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", &options->state_dtype,
                          diag) ||
-        !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag)) {
+        !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag) ||
+        !masters_from_args(args, options, diag)) {
         return false;
     }
-    if (options->gradient_dtype == DTYPE_F32) return true;
-    if (dtype_of_activations(options->precision) == DTYPE_BF16) return true;
-    diag_error(diag, NO_LOC, "--gradients bf16: is for products in bf16, and --precision is %s",
-               name);
-    return false;
+    return options->gradient_dtype == DTYPE_F32 || !lacks_bf16(options, "--gradients bf16", diag);
 }
 
 bool plan_fp8_products_from_args(const CliArgs *args, const Cluster *cluster, PlanOptions *options,

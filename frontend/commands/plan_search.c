@@ -133,6 +133,7 @@ int plan_by_search(CliArgs *args) {
         report.precision = job->plan.options.precision;
         report.state_dtype = job->plan.options.state_dtype;
         report.gradient_dtype = job->plan.options.gradient_dtype;
+        report.split_masters = job->plan.options.split_masters;
         report.frozen_bits = job->plan.options.frozen_bits;
         report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
         report.days_tokens = job->days_tokens;

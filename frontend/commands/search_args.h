@@ -12,7 +12,8 @@ enum {
     VARIANT_LOSS_PARTS = 2,
     VARIANT_LOW_STATES = 4, /* of the optimizer */
     VARIANT_LOW_GRADIENTS = 8,
-    N_VARIANTS = 16
+    VARIANT_SPLIT_MASTERS = 16,
+    N_VARIANTS = 32
 };
 
 typedef struct SearchVariant {

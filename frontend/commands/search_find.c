@@ -19,6 +19,7 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         if (how & VARIANT_LOSS_PARTS) options->loss_parts = LOSS_PARTS;
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
         if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
+        if (how & VARIANT_SPLIT_MASTERS) options->split_masters = true;
         Diag *aside = diag_create();
         v->costs =
             how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
@@ -99,25 +100,39 @@ SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *reque
     return find_fitting(args, job, request, 0, runs, diag);
 }
 
-/* The least first: gradients are rounded once, where PyTorch's autocast does so, too. */
+static bool fits_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how) {
+    Diag *aside = diag_create();
+    SearchFind find = find_fitting(args, job, request, how, false, aside);
+    diag_destroy(aside);
+    return found_any(&find);
+}
+
+/* The least first: splitting masters rounds nothing, and gradients are rounded once, where PyTorch's
+ * autocast does so, too. */
 const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request) {
     static const struct {
         int how;
         const char *text;
     } REMEDIES[] = {
+        {VARIANT_SPLIT_MASTERS, "--masters split"},
         {VARIANT_LOW_GRADIENTS, "--gradients bf16"},
         {VARIANT_LOW_STATES, "--optimizer-state bf16"},
-        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"}};
+        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS, "--masters split --gradients bf16"},
+        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_STATES, "--masters split --optimizer-state bf16"},
+        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"},
+        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES,
+         "--masters split --gradients bf16 --optimizer-state bf16"}};
     int said = 0;
     bool low = dtype_of_activations(job->plan.options.precision) == DTYPE_BF16;
     if (!low || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
+    if (!low || cli_given(args, OPT_MASTERS)) said |= VARIANT_SPLIT_MASTERS;
     if (cli_given(args, OPT_OPTIMIZER_STATE)) said |= VARIANT_LOW_STATES;
+    const int all = (VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES) & ~said;
+    if (!all || !fits_with(args, job, request, all)) return NULL;
     for (size_t i = 0; i < sizeof(REMEDIES) / sizeof(REMEDIES[0]); i++) {
         if (REMEDIES[i].how & said) continue;
-        Diag *aside = diag_create();
-        SearchFind find = find_fitting(args, job, request, REMEDIES[i].how, false, aside);
-        diag_destroy(aside);
-        if (found_any(&find)) return REMEDIES[i].text;
+        if (REMEDIES[i].how == all || fits_with(args, job, request, REMEDIES[i].how))
+            return REMEDIES[i].text;
     }
     return NULL;
 }

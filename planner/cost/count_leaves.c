@@ -58,6 +58,9 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
         *(node_is_copy(node) ? &experts->parameter_bytes : &experts->optimizer_bytes) += bytes;
+        if (!node_is_upper(node)) break;
+        segment->upper_bytes += bytes;
+        experts->upper_bytes += bytes;
         break;
     case OP_ACCUMULATOR:
         count_gradient(bytes / dtype_bytes(node->types[0].dtype),

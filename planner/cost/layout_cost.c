@@ -367,7 +367,8 @@ static void add_kept_by_software(Pricer *p) {
 
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
-    double copied = (double)segment->parameter_bytes, state = (double)segment->optimizer_bytes;
+    double copied = (double)(segment->parameter_bytes - segment->upper_bytes);
+    double state = (double)segment->optimizer_bytes;
     phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
     phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
     phase_cost_close(&segment->weights, &cluster->software, p->out->t, true);

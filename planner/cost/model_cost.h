@@ -48,14 +48,16 @@ typedef enum UpdateKind {
 typedef struct ExpertWeights {
     int n_weights, n_frozen;
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t low_gradients, frozen_bytes;
+    int64_t low_gradients, upper_bytes, frozen_bytes;
 } ExpertWeights;
 
 /* Bytes are of one rank. Gradients are counted in f32; of low_gradients of them, --gradients bf16
  * makes 2 bytes each where nothing is added to them: kept, if a step has one micro-batch, and sent,
  * with ZeRO-2 and 3 as well (lower_gradients.c). In 16 bits, a parameter that is multiplied by is a
- * master (f32) and a copy: ZeRO-1 divides the master as well as the optimizer's state. Frozen
- * parameters are counted for themselves: only ZeRO-3 divides them. */
+ * master (f32) and a copy: ZeRO-1 divides the master as well as the optimizer's state. Copies that
+ * --masters split makes halves of their masters, upper_bytes of parameter_bytes, take no memory
+ * where both are divided alike. Frozen parameters are counted for themselves: only ZeRO-3 divides
+ * them. */
 typedef struct SegmentCost {
     PhaseCost forward, backward; /* backward includes what is recomputed */
     PhaseCost weights;           /* of a split layout: what backward then leaves to W */
@@ -65,6 +67,7 @@ typedef struct SegmentCost {
     int64_t peak_bytes;          /* the most of it while the backward turns one into the other */
     int64_t scratch_bytes;       /* the most that lives within forward, backward or update */
     int64_t parameter_bytes;     /* that compute reads: whole on every rank of axis d */
+    int64_t upper_bytes;
     int64_t gradient_bytes, low_gradients;
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
     int64_t n_parameters;

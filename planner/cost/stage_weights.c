@@ -16,6 +16,7 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
     sum->parameter_bytes += count * other->parameter_bytes;
     sum->gradient_bytes += count * other->gradient_bytes;
     sum->low_gradients += count * other->low_gradients;
+    sum->upper_bytes += count * other->upper_bytes;
     sum->optimizer_bytes += count * other->optimizer_bytes;
 }
 
@@ -28,6 +29,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .parameter_bytes = of->parameter_bytes,
                          .gradient_bytes = of->gradient_bytes,
                          .low_gradients = of->low_gradients,
+                         .upper_bytes = of->upper_bytes,
                          .optimizer_bytes = of->optimizer_bytes,
                          .largest = stage->largest,
                          .largest_in_block = stage->largest_in_block,
@@ -49,6 +51,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     part.block_bytes = stage->block_bytes - part.block_bytes;
     part.block_low_gradients = stage->block_low_gradients - part.block_low_gradients;
     part.low_gradients = stage->low_gradients - part.low_gradients;
+    part.upper_bytes = stage->upper_bytes - part.upper_bytes;
     part.n_weights = stage->n_weights - part.n_weights;
     part.n_frozen = stage->n_frozen - part.n_frozen;
     part.frozen_bytes = stage->frozen_bytes - part.frozen_bytes;
@@ -67,6 +70,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->parameter_bytes += count * segment->parameter_bytes;
     sum->gradient_bytes += count * segment->gradient_bytes;
     sum->low_gradients += count * segment->low_gradients;
+    sum->upper_bytes += count * segment->upper_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
     add_experts(&sum->experts, &segment->experts, count);
     if (is_block) {
@@ -95,6 +99,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->parameter_bytes += other->parameter_bytes;
     sum->gradient_bytes += other->gradient_bytes;
     sum->low_gradients += other->low_gradients;
+    sum->upper_bytes += other->upper_bytes;
     sum->optimizer_bytes += other->optimizer_bytes;
     add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
@@ -151,8 +156,10 @@ static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *clu
 /* Of parameters that d ranks have alike. */
 static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d) {
     int zero = d == 1 ? ZERO_NOTHING : choice.stage;
+    bool alike = zero == ZERO_NOTHING || zero >= ZERO_PARAMETERS; /* masters and copies */
+    int64_t parameter = part->parameter_bytes - (alike ? part->upper_bytes : 0);
     return (WeightBytes){
-        .parameter = part_of(part->parameter_bytes, zero >= ZERO_PARAMETERS, d) +
+        .parameter = part_of(parameter, zero >= ZERO_PARAMETERS, d) +
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
         .gradient =
             part_of(stage_gradient_bytes(part, choice.one_micro), zero >= ZERO_GRADIENTS, d),

@@ -14,7 +14,7 @@
 typedef struct StageWeights {
     int n_weights, n_frozen; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t low_gradients, frozen_bytes; /* of SegmentCost; of none of these */
+    int64_t low_gradients, upper_bytes, frozen_bytes; /* of SegmentCost; the last of none of these */
     int64_t largest, largest_in_block;   /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */

@@ -16,6 +16,7 @@
  * the last time before, and memory of its own where there is none yet. What else the update makes
  * of shards goes there, too.
  */
+#include "ir/masters.h"
 #include "ir/message_group.h"
 #include "planner/passes/pass.h"
 
@@ -190,6 +191,7 @@ static int find_reusable(const Planner *p, const Node *node, int i, int o) {
 static int find_shared(const Planner *p, const Node *node, int o) {
     int alias = op_alias(node, o), found = -1;
     if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
+    if (node_is_upper(node)) return p->storage_of[master_of_upper(p->graph, node)->id * MAX_OUTPUTS];
     for (int i = 0; o == 0 && p->cuda && i < node->n_inputs && found < 0; i++) {
         if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i, o);
     }

@@ -289,6 +289,16 @@ DType plan_gradient_dtype(const Plan *plan) {
     return DTYPE_F32;
 }
 
+bool plan_splits_masters(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (node_is_upper(graph->nodes[n])) return true;
+        }
+    }
+    return false;
+}
+
 uint64_t plan_fingerprint(const Plan *plan) {
     StrBuf text = strbuf_create();
     uint64_t value = NO_HASH;

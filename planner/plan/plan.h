@@ -297,6 +297,8 @@ LossScaling plan_loss_scaling(const Plan *plan);
 DType plan_state_dtype(const Plan *plan);
 /* What gradients are that products make: f32, or bf16 where any is (--gradients). */
 DType plan_gradient_dtype(const Plan *plan);
+/* Are any weights' copies in bf16 halves of them (--masters)? */
+bool plan_splits_masters(const Plan *plan);
 
 void plan_print(StrBuf *out, const Plan *plan);
 /* Parses untrusted text; structure only: run verify_plan before use. NULL: reported. */

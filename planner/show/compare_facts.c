@@ -62,6 +62,8 @@ static void add_layout(Comparison *of) {
               dtype_name(plan_state_dtype(b)));
     add_words(of, "gradients", "weights' gradients", dtype_name(plan_gradient_dtype(a)),
               dtype_name(plan_gradient_dtype(b)));
+    add_words(of, "masters", "masters", plan_splits_masters(a) ? "split" : "whole",
+              plan_splits_masters(b) ? "split" : "whole");
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);
     add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,

@@ -136,6 +136,7 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     html_put_fact(out, "Precision", dtype_name(plan->precision));
     if (plan_state_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     if (plan_gradient_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Weights' gradients", "bf16");
+    if (plan_splits_masters(plan)) html_put_fact(out, "Copies of weights", "halves of them");
     PackedFacts packed = facts_count_packed(plan);
     if (packed.bits) {
         snprintf(text, sizeof(text), "%d bits in blocks", packed.bits);

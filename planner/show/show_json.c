@@ -140,6 +140,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(root, "precision", dtype_name(plan->precision));
     json_put_name(root, "optimizer_state", dtype_name(plan_state_dtype(plan)));
     json_put_name(root, "gradients", dtype_name(plan_gradient_dtype(plan)));
+    json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);

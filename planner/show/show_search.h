@@ -25,6 +25,7 @@ typedef struct SearchReport {
     DType precision;            /* of products, by whose peak utilisation is measured */
     DType state_dtype;          /* as PlanOptions.state_dtype */
     DType gradient_dtype;       /* likewise */
+    bool split_masters;         /* likewise */
     int frozen_bits;            /* as PlanOptions.frozen_bits */
     bool fp8_tensor_cores;      /* its products with fp8 operands run on them */
     int chosen;                 /* index in result->found: the layout that is reported as best */

@@ -114,6 +114,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     if (report->gradient_dtype == DTYPE_BF16) {
         html_put_fact(out, "Weights' gradients", search_gradients_text(of));
     }
+    if (report->split_masters) html_put_fact(out, "Copies of weights", "halves of them");
     if (report->state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     snprintf(text, sizeof(text), "%d", facts->report->expert_parts);
     if (of->e > 1) html_put_fact(out, "Runs of experts' slots", text);

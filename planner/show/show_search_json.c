@@ -115,6 +115,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_name(root, "precision", dtype_name(report->precision));
     json_put_name(root, "optimizer_state", dtype_name(report->state_dtype));
     json_put_name(root, "gradients", dtype_name(report->gradient_dtype));
+    json_put_name(root, "masters", report->split_masters ? "split" : "whole");
     json_put_int(root, "frozen_bits", report->frozen_bits);
 }
 

@@ -54,11 +54,12 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     const char *states = report->state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
     bool low = report->gradient_dtype == DTYPE_BF16;
     const char *gradients = low ? search_gradients_text(&facts->best.found->candidate) : "";
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s\n",
+    const char *masters = report->split_masters ? ", copies of weights halves of them" : "";
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
                   dtype_name(report->precision), how, low ? ", weights' gradients " : "", gradients,
-                  states, kept);
+                  masters, states, kept);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {

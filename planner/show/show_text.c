@@ -118,15 +118,16 @@ static void put_precision(StrBuf *out, const Plan *plan) {
     const char *rest = plan_gradient_dtype(plan) == DTYPE_BF16
                            ? "f32 parameters and sums; weights' gradients bf16"
                            : "f32 parameters, gradients and sums";
+    const char *masters = plan_splits_masters(plan) ? "; copies are halves of parameters" : "";
     if (plan->precision == DTYPE_F32) {
         strbuf_printf(out, "%s%s\n", name, states);
     } else if (plan->precision == DTYPE_FP8) {
         Fp8Facts fp8 = facts_count_fp8(plan);
-        strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s%s\n", name,
-                      fp8.on_tensor_cores ? "" : ", multiplied in bf16", rest, states);
+        strbuf_printf(out, "%s operands of blocks' weights%s; bf16 activations; %s%s%s\n", name,
+                      fp8.on_tensor_cores ? "" : ", multiplied in bf16", rest, masters, states);
         if (fp8.on_tensor_cores) put_fp8(out, &fp8);
     } else {
-        strbuf_printf(out, "%s activations and products; %s%s\n", name, rest, states);
+        strbuf_printf(out, "%s activations and products; %s%s%s\n", name, rest, masters, states);
     }
 }
 

@@ -47,6 +47,9 @@ bool verify_division(Verifier *v, int stage, const Node *node);
 /* No two values that are alive together share memory; in-place updates are legal
  * (verify_lifetimes.c). Needs a program whose graph and buffers are sound. */
 void verify_lifetimes(Verifier *v, int stage);
+/* Upper halves lie in their parameters, which their optimizers alone read (verify_masters.c).
+ * Likewise. */
+void verify_masters(Verifier *v, int stage);
 /* Region layout, frames and task list of a stage (verify_stage.c); the first of these alone. */
 bool verify_regions(Verifier *v, int stage);
 bool verify_stage(Verifier *v, int stage);

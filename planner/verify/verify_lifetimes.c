@@ -25,7 +25,8 @@ typedef struct Storage {
     int space;       /* which memory: persistent, a chunk's frame, a segment's scratch */
     int first, last; /* times */
     Value first_value, current;
-    int pinned; /* segment at whose end a message or the host reads it; -1: none */
+    bool is_half; /* of another, which has all of its memory (verify_masters.c) */
+    int pinned;   /* segment at whose end a message or the host reads it; -1: none */
 } Storage;
 
 typedef struct Lifetimes {
@@ -148,6 +149,7 @@ static void write_output(Lifetimes *l, const Node *node, int output) {
                        .last = 2 * node->id + 1,
                        .first_value = value,
                        .current = value,
+                       .is_half = node_is_upper(node),
                        .pinned = -1};
     for (int n = node->id; node_is_joined(l->graph->nodes[n]); n--) storage.first = 2 * n - 1;
     if (node->op == OP_RECV) storage.first = 2 * l->segment_first[segment];
@@ -232,11 +234,12 @@ static void leave(const Lifetimes *l, Living *living, int index) {
 static void sweep(Lifetimes *l) {
     Event *events = ARENA_ARRAY(l->v->scratch, Event, 2 * (size_t)l->n_storages + 1);
     Living living = {ARENA_ARRAY(l->v->scratch, int, l->n_storages + 1), 0};
-    int n_events = 2 * l->n_storages;
+    int n_events = 0;
     for (int i = 0; i < l->n_storages; i++) {
         const Storage *s = &l->storages[i];
-        events[2 * i] = (Event){s->space, s->first, 0, i};
-        events[2 * i + 1] = (Event){s->space, s->last, 1, i};
+        if (s->is_half) continue;
+        events[n_events++] = (Event){s->space, s->first, 0, i};
+        events[n_events++] = (Event){s->space, s->last, 1, i};
     }
     qsort(events, (size_t)n_events, sizeof(*events), by_time);
     for (int i = 0; i < n_events; i++) {

@@ -7,7 +7,9 @@
  *   Division   (verify_division.c) what ranks divide is divided alike in all that a node reads and
  *              makes, and whole where its op needs it whole: kernels take sizes from one operand.
  *   Lifetimes  (verify_lifetimes.c) values alive at the same time never overlap, but for updates in
- *              place at their operand's last read.
+ *              place at their operand's last read, and halves of parameters.
+ *   Masters    (verify_masters.c) copies that are halves of parameters lie in them, and nothing
+ *              else takes such a parameter for whole.
  *   Stages     (verify_stage.c) regions fit the arena and do not overlap; a frame is free when its
  *              next micro-batch comes; every micro-batch runs once forward, then backward, then
  *              its W if the chunk has work for one, on every chunk, before the update; a sum's
@@ -194,6 +196,7 @@ static void verify_decoding(Verifier *v) {
     }
     bool whole = verify_program(v, 0);
     if (whole) verify_lifetimes(v, 0);
+    if (whole) verify_masters(v, 0);
     verify_regions(v, 0);
 }
 
@@ -213,6 +216,7 @@ static void verify_all(Verifier *v) {
         if (!runner[program]) {
             bool whole = verify_program(v, s);
             if (whole) verify_lifetimes(v, s);
+            if (whole) verify_masters(v, s);
             sound &= whole;
             runner[program] = s + 1;
         }

@@ -14,8 +14,31 @@ uint32_t optimizer_threshold(float step) {
     return (x ^ x >> 16) & 0xffff;
 }
 
-static int64_t tile_length(DType state, DType gradient) {
-    return dtype_is_low(state) || dtype_is_low(gradient) ? TILE : CHUNK;
+static int64_t tile_length(DType state, DType gradient, bool halves) {
+    return dtype_is_low(state) || dtype_is_low(gradient) || halves ? TILE : CHUNK;
+}
+
+/* Is the copy the upper half of the parameter's memory? */
+static bool in_halves(const void *p, const uint16_t *copy) {
+    return p == copy;
+}
+
+/* Elements of a parameter of n from the first-th on: where they are, or joined in `tile`. */
+static float *open_parameter(void *p, const uint16_t *copy, int64_t n, int64_t first, int64_t count,
+                             float *tile) {
+    if (!in_halves(p, copy)) return (float *)p + first;
+    halves_load(copy + first, copy + n + first, tile, count);
+    return tile;
+}
+
+/* Keeps what open_parameter gave, with its copy, if it has one. */
+static void close_parameter(DType copy_dtype, const void *p, uint16_t *copy, int64_t n,
+                            int64_t first, int64_t count, const float *ps) {
+    if (in_halves(p, copy)) {
+        halves_store(ps, copy + first, copy + n + first, count);
+    } else if (copy) {
+        copy_store(copy_dtype, ps, copy + first, count);
+    }
 }
 
 /* Elements of a state from the first-th on, as f32: where they are, or in `tile`. */
@@ -50,9 +73,9 @@ void optimizer_loss_scale(int64_t interval, float most, const float *factor, flo
 }
 
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const void *g, float *p, void *m, void *v, uint16_t *copy) {
+                     const float *clip, const void *g, void *p, void *m, void *v, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state, config->gradient_dtype);
+    const int64_t length = tile_length(state, config->gradient_dtype, in_halves(p, copy));
     const uint32_t threshold = optimizer_threshold(*step);
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
@@ -68,10 +91,11 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tiles[3][TILE];
+        float tiles[4][TILE];
         const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[2]);
         float *ms = open_state(m, state, first, count, tiles[0]);
         float *vs = open_state(v, state, first, count, tiles[1]);
+        float *ps = open_parameter(p, copy, n, first, count, tiles[3]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
             const float gi = gs[i] * factor;
@@ -79,18 +103,18 @@ void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, cons
             const float vi = beta2 * vs[i] + take2 * gi * gi;
             ms[i] = mi;
             vs[i] = vi;
-            p[first + i] = p[first + i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
+            ps[i] = ps[i] * keep - size * (mi / (sqrtf(vi) * unscale + eps));
         }
         vec_close_tile(m, state, first, count, ms);
         close_squares(v, state, first, count, vs, threshold);
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
+        close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
 
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const void *g, float *p, void *buf, uint16_t *copy) {
+                   const void *g, void *p, void *buf, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state, config->gradient_dtype);
+    const int64_t length = tile_length(state, config->gradient_dtype, in_halves(p, copy));
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const float rate = (float)((double)*lr * config->lr_scale);
@@ -100,12 +124,12 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tiles[2][TILE], *bs, *ps = p + first;
+        float tiles[3][TILE], *bs, *ps = open_parameter(p, copy, n, first, count, tiles[2]);
         const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[1]);
         if (momentum == 0) {
 #pragma omp simd
             for (int64_t i = 0; i < count; i++) ps[i] -= rate * (gs[i] * factor + decay * ps[i]);
-            if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
+            close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
             continue;
         }
         bs = open_state(buf, state, first, count, tiles[0]);
@@ -117,7 +141,7 @@ void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const fl
             ps[i] -= rate * (nesterov ? gi + momentum * bi : bi);
         }
         vec_close_tile(buf, state, first, count, bs);
-        if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
+        close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
 
@@ -126,9 +150,9 @@ static float sign_of(float x) {
 }
 
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
-                    const void *g, float *p, void *m, uint16_t *copy) {
+                    const void *g, void *p, void *m, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state, config->gradient_dtype);
+    const int64_t length = tile_length(state, config->gradient_dtype, in_halves(p, copy));
     const float factor = clip ? *clip : 1.0f;
     if (!isfinite(factor)) return;
     const double rate = (double)*lr * config->lr_scale;
@@ -137,16 +161,17 @@ void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const 
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += length) {
         const int64_t count = n - first < length ? n - first : length;
-        float tiles[2][TILE], *ms = open_state(m, state, first, count, tiles[0]);
+        float tiles[3][TILE], *ms = open_state(m, state, first, count, tiles[0]);
+        float *ps = open_parameter(p, copy, n, first, count, tiles[2]);
         const float *gs = vec_tile(g, config->gradient_dtype, first, count, tiles[1]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) {
             const float gi = gs[i] * factor, mi = ms[i];
-            p[first + i] = p[first + i] * keep - size * sign_of(mi + take1 * (gi - mi));
+            ps[i] = ps[i] * keep - size * sign_of(mi + take1 * (gi - mi));
             ms[i] = mi + take2 * (gi - mi);
         }
         vec_close_tile(m, state, first, count, ms);
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
+        close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
 
@@ -236,7 +261,7 @@ void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const 
                     const float *clip, const float *p_squared, const float *r_squared,
                     const void *m, const void *v, float *p, uint16_t *copy) {
     const DType state = config->state_dtype;
-    const int64_t length = tile_length(state, DTYPE_F32);
+    const int64_t length = tile_length(state, DTYPE_F32, false);
     const double trust = lamb_trust(config, (double)*p_squared, (double)*r_squared);
     if (!isfinite(*clip)) return;
     const LambFactors f = lamb_factors(config, (double)*step);
@@ -249,13 +274,13 @@ void optimizer_lamb(const LambConfig *config, int64_t n, const float *lr, const 
         const float *vs = vec_tile(v, state, first, count, tiles[1]);
 #pragma omp simd
         for (int64_t i = 0; i < count; i++) ps[i] -= size * lamb_direction(&f, ps[i], ms[i], vs[i]);
-        if (copy) vec_low_store(config->copy_dtype, ps, copy + first, count);
+        if (copy) copy_store(config->copy_dtype, ps, copy + first, count);
     }
 }
 
 void optimizer_muon_momentum(double momentum, DType state, DType gradient, int64_t n,
                              const float *clip, const void *g, void *m, float *direction) {
-    const int64_t length = tile_length(state, gradient);
+    const int64_t length = tile_length(state, gradient, false);
     const float factor = *clip, keep = (float)momentum;
     if (!isfinite(factor)) {
         for (int64_t i = 0; i < n; i++) direction[i] = 0;
@@ -278,7 +303,7 @@ void optimizer_muon_momentum(double momentum, DType state, DType gradient, int64
 }
 
 void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
-                    const void *direction, float *p, uint16_t *copy) {
+                    const void *direction, void *p, uint16_t *copy) {
     enum { PART = 256 };
     if (!isfinite(*clip)) return;
     const double rate = (double)*lr * config->lr_scale;
@@ -288,15 +313,15 @@ void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const 
 #pragma omp parallel for schedule(static) if (n > CHUNK)
     for (int64_t first = 0; first < n; first += PART) {
         const int64_t count = n - first < PART ? n - first : PART;
-        float wide[PART];
+        float wide[PART], whole[PART], *ps = open_parameter(p, copy, n, first, count, whole);
         const float *x = (const float *)direction + first;
         if (low) {
             vec_low_load(config->direction_dtype, (const uint16_t *)direction + first, wide, count);
             x = wide;
         }
 #pragma omp simd
-        for (int64_t i = 0; i < count; i++) p[first + i] = p[first + i] * keep - size * x[i];
-        if (copy) vec_low_store(config->copy_dtype, p + first, copy + first, count);
+        for (int64_t i = 0; i < count; i++) ps[i] = ps[i] * keep - size * x[i];
+        close_parameter(config->copy_dtype, p, copy, n, first, count, ps);
     }
 }
 

@@ -8,7 +8,8 @@
  * multiplies the gradient (the factor of gradient clipping, and of averaging). When *clip is
  * infinite or NaN, as after an overflow, nothing changes: parameters and state keep their values.
  * clip NULL means 1. lr and step are read when run, so a prepared call can be replayed. `copy`,
- * unless NULL, receives the new parameters rounded to the config's copy_dtype, bf16 or f16.
+ * unless NULL, receives the new parameters rounded to the config's copy_dtype, f16 or bf16 (as
+ * ir/masters.h has it). Where copy is p itself, but for LAMB's, p is in halves.
  */
 #ifndef RUNTIME_CPU_OPTIMIZER_H
 #define RUNTIME_CPU_OPTIMIZER_H
@@ -39,7 +40,7 @@ typedef struct AdamwConfig {
  *     p -= lr weight_decay p;   m += (1 - beta1) (g - m);   v = beta2 v + (1 - beta2) g^2
  *     p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 void optimizer_adamw(const AdamwConfig *config, int64_t n, const float *lr, const float *step,
-                     const float *clip, const void *g, float *p, void *m, void *v, uint16_t *copy);
+                     const float *clip, const void *g, void *p, void *m, void *v, uint16_t *copy);
 
 typedef struct SgdConfig {
     double momentum, weight_decay, lr_scale;
@@ -51,7 +52,7 @@ typedef struct SgdConfig {
  *     g += weight_decay p;   buf = momentum buf + g;   p -= lr (nesterov ? g + momentum buf : buf)
  * buf starts as zeros; with momentum 0 it is not touched and may be NULL. */
 void optimizer_sgd(const SgdConfig *config, int64_t n, const float *lr, const float *clip,
-                   const void *g, float *p, void *buf, uint16_t *copy);
+                   const void *g, void *p, void *buf, uint16_t *copy);
 
 typedef struct LionConfig {
     double beta1, beta2, weight_decay, lr_scale;
@@ -62,7 +63,7 @@ typedef struct LionConfig {
  *     p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p);   m = beta2 m + (1 - beta2) g
  * sign(0) = 0. */
 void optimizer_lion(const LionConfig *config, int64_t n, const float *lr, const float *clip,
-                    const void *g, float *p, void *m, uint16_t *copy);
+                    const void *g, void *p, void *m, uint16_t *copy);
 
 typedef struct LambConfig {
     double beta1, beta2, eps, weight_decay, lr_scale;
@@ -98,7 +99,7 @@ typedef struct MuonConfig {
 /* p -= lr (scale direction + weight_decay p); the direction is f32, bf16 or f16 [n]. *clip only
  * says whether anything changes. */
 void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
-                    const void *direction, float *p, uint16_t *copy);
+                    const void *direction, void *p, uint16_t *copy);
 
 /* p += step sign(mean of the tally - tally), sign(0) = 0   (Wang et al. 2024, arXiv 2408.15664,
  * algorithm 1: biases of experts, who were chosen so often). The mean is exact where the tally is

@@ -1,5 +1,6 @@
-/* Numbers of 16 bits, bf16 and f16 (ir/type.h), and arrays of f32, bf16 or f16 read and written as
- * f32. Both are rounded to nearest, ties to even; a NaN stays one and becomes quiet.
+/* Numbers of 16 bits, bf16 and f16 (ir/dtype.h), and arrays of f32, bf16 or f16 read and written as
+ * f32. Both are rounded to nearest, ties to even, but for copies of parameters; a NaN stays one and
+ * becomes quiet.
  *
  * Where a function takes a `dtype`, it is a constant in loops whose speed matters: they are written
  * for each, and a switch outside chooses.
@@ -86,6 +87,42 @@ VEC_INLINE void vec_low_store(DType dtype, const float *from, uint16_t *to, int6
         vec_bf16_store(from, to, n);
     else
         vec_f16_store(from, to, n);
+}
+
+/* --- parameters in halves (ir/masters.h), and copies in bf16, which are rounded alike --- */
+
+VEC_INLINE uint16_t halves_upper(float x) {
+    const uint32_t bits = vec_bits(x);
+    const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+    return (uint16_t)(is_nan ? bits >> 16 | 0x40 : (bits + 0x8000) >> 16);
+}
+
+VEC_INLINE float halves_whole(uint16_t upper, uint16_t lower) {
+    return vec_from_bits(((uint32_t)upper << 16) + (uint32_t)(int16_t)lower);
+}
+
+/* n numbers of a parameter, to its two halves and back. */
+VEC_INLINE void halves_store(const float *from, uint16_t *upper, uint16_t *lower, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        upper[i] = halves_upper(from[i]);
+        lower[i] = (uint16_t)vec_bits(from[i]);
+    }
+}
+
+VEC_INLINE void halves_load(const uint16_t *upper, const uint16_t *lower, float *to, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = halves_whole(upper[i], lower[i]);
+}
+
+/* A copy beside its parameter: f16 is rounded as everywhere. */
+VEC_INLINE void copy_store(DType dtype, const float *from, uint16_t *to, int64_t n) {
+    if (dtype != DTYPE_BF16) {
+        vec_low_store(dtype, from, to, n);
+        return;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = halves_upper(from[i]);
 }
 
 /* --- arrays of f32, bf16 or f16 --- */

@@ -83,7 +83,8 @@ bool cuda_bind_adamw(Binding *b) {
                    .weight_decay = node_float(b->node, ATTR_weight_decay, 0)},
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_adamw, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    bool halves = (void *)args.tensor.p == args.tensor.copy;
+    return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }
 
 bool cuda_bind_sgd(Binding *b) {

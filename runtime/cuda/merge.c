@@ -61,7 +61,7 @@ static bool adamw_alike(const void *one, const void *args) {
            a->beta2 == b->beta2 && a->eps == b->eps;
 }
 
-static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
+static int join_adamw(const Run *run, KernelId kernel, Arena *arena, LaunchCommand *out) {
     AdamwManyArgs *many = ARENA_NEW(arena, AdamwManyArgs);
     many->n_tensors = run->n_tensors;
     number_blocks(run, many->first_block);
@@ -75,8 +75,16 @@ static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
         many->scalars.low_gradients = low;
         many->tensor[t] = args->tensor;
     }
-    out[0] = new_launch(KERNEL_adamw_many, run->n_blocks, many);
+    out[0] = new_launch(kernel, run->n_blocks, many);
     return 1;
+}
+
+static int adamw_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_adamw(run, KERNEL_adamw_many, arena, out);
+}
+
+static int adamw_halves_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    return join_adamw(run, KERNEL_adamw_halves_many, arena, out);
 }
 
 static bool sgd_alike(const void *one, const void *args) {
@@ -211,6 +219,8 @@ static int sumsq_low_join(const Run *run, Arena *arena, LaunchCommand *out) {
 
 static const Family FAMILIES[] = {
     {KERNEL_adamw, UPDATE_TENSORS, adamw_alike, no_scratch, N_KERNELS, INT32_MAX, adamw_join},
+    {KERNEL_adamw_halves, UPDATE_TENSORS, adamw_alike, no_scratch, N_KERNELS, INT32_MAX,
+     adamw_halves_join},
     {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, N_KERNELS, INT32_MAX, sgd_join},
     {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, N_KERNELS, INT32_MAX, lion_join},
     {KERNEL_lamb_moments, LAMB_TENSORS, lamb_alike, lamb_scratch, KERNEL_lamb_norms_finish,

@@ -189,8 +189,8 @@ static void run_scaled(void) {
     run_zero = 0;
 }
 
-/* Gradients in bf16: kept so (a batch is eight sequences, one micro-batch), and sent so of several.
- */
+/* Gradients in bf16: kept so (a batch is eight sequences, one micro-batch), and sent so of several;
+ * and copies that are halves of their parameters, where they may be. */
 static void run_rounded(void) {
     static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
@@ -203,6 +203,7 @@ static void run_rounded(void) {
     enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
     int n = 0;
     run_gradient_dtype = DTYPE_BF16;
+    run_split_masters = true;
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (OTHERS[i].precision != DTYPE_BF16 || !cpu_has(&OTHERS[i])) continue;
         for (int k = 0; k < (n ? 2 : N_CASES); k++) {
@@ -216,6 +217,7 @@ static void run_rounded(void) {
     run_recompute = RECOMPUTE_NONE;
     run_zero = 0;
     run_gradient_dtype = DTYPE_F32;
+    run_split_masters = false;
 }
 
 static void run(void) {

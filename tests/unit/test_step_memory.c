@@ -25,6 +25,7 @@ static int frozen_bits = 0;
 static const char *optimizer = NULL;
 static int lanes = 1;
 static DType gradients = DTYPE_F32;
+static bool splits = false; /* masters */
 static bool joins = false; /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -47,6 +48,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .precision = l->f32 ? DTYPE_F32 : DTYPE_BF16,
                                      .frozen_bits = frozen_bits,
                                      .gradient_dtype = gradients,
+                                     .split_masters = splits,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
@@ -452,6 +454,12 @@ int main(void) {
     }
     joins = false;
     gradients = DTYPE_F32;
+    splits = true;
+    check_begin("and with copies that are halves of their parameters");
+    for (size_t k = 0; k < sizeof(ROUNDED) / sizeof(ROUNDED[0]); k += VARIANT_STEP) {
+        compare(&ROUNDED[k], diag);
+    }
+    splits = false;
     static const Layout UNEVEN[] = {
         {"models/gpt.lua", "124m", 1, 5, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
         {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},

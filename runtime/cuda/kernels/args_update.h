@@ -55,7 +55,8 @@ typedef struct LossScaleArgs {
 } LossScaleArgs;
 
 /* f32 [n] each, states (m, v) and gradients (g) f32 or bf16; copy: bf16 or f16 [n], written with p,
- * or NULL. weight_decay in f64: see optimizer.h. */
+ * or NULL; where it is p itself, p is in halves (ir/masters.h). weight_decay in f64: see
+ * optimizer.h. */
 typedef struct AdamwTensor {
     float *p;
     void *m, *v;

@@ -1,7 +1,7 @@
 /* The global norm, clipping and the optimizers; the forms for many tensors run the same code on the
  * tensor that a block belongs to. Where products are fused with sums is written out, so that all
  * forms give the same bits. */
-#include "runtime/cuda/kernels/vector.cuh"
+#include "runtime/cuda/kernels/update.cuh"
 
 /* Whose block this is: the last t with first_block[t] <= blockIdx.x. */
 static __device__ __forceinline__ int find_tensor(const uint32_t *first_block, int n_tensors) {
@@ -127,100 +127,6 @@ KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
     if (finite) *a.updates += 1;
 }
 
-/* N elements of a parameter from the i-th on: N is 4 or 1. */
-template <int N>
-static __device__ __forceinline__ void put_copy(int dtype, uint16_t *copy, const float *p) {
-    if (dtype == DTYPE_F16) {
-        Elements<N>::put((f16_t *)copy, p);
-    } else {
-        Elements<N>::put((bf16_t *)copy, p);
-    }
-}
-
-/* N numbers of a state, S being float or bf16_t, as they lie in memory: loaded long before they are
- * taken apart. */
-template <typename S, int N> struct Kept {
-    uint32_t word[(N * sizeof(S) + 3) / 4];
-
-    __device__ __forceinline__ void load(const void *state, int64_t i) {
-        const S *p = (const S *)state + i;
-        if constexpr (N == 1) {
-            word[0] = sizeof(S) == 4 ? *(const uint32_t *)p : *(const uint16_t *)p;
-        } else if constexpr (sizeof(S) == 4) {
-            const uint4 words = *(const uint4 *)p;
-            word[0] = words.x, word[1] = words.y, word[2] = words.z, word[3] = words.w;
-        } else {
-            const uint2 words = *(const uint2 *)p;
-            word[0] = words.x, word[1] = words.y;
-        }
-    }
-    __device__ __forceinline__ void widen(float *x) const {
-        if constexpr (sizeof(S) == 4) {
-#pragma unroll
-            for (int j = 0; j < N; j++) x[j] = bits_to_float(word[j]);
-        } else if constexpr (N == 1) {
-            x[0] = bits_to_float(word[0] << 16);
-        } else {
-            Low<S>::unpack(word[0], x[0], x[1]);
-            Low<S>::unpack(word[1], x[2], x[3]);
-        }
-    }
-};
-
-template <typename S, int N>
-static __device__ __forceinline__ void get_state(const void *state, int64_t i, float *x) {
-    Kept<S, N> kept;
-    kept.load(state, i);
-    kept.widen(x);
-}
-
-/* Calls the one of four for states of a dtype, and gradients of f32 or bf16. */
-#define BY_DTYPES(state, low, function, ...)                                                       \
-    do {                                                                                           \
-        const bool low_states = (state) == DTYPE_BF16;                                             \
-        if (low_states && (low)) {                                                                 \
-            function<bf16_t, bf16_t>(__VA_ARGS__);                                                 \
-        } else if (low_states) {                                                                   \
-            function<bf16_t, float>(__VA_ARGS__);                                                  \
-        } else if ((low)) {                                                                        \
-            function<float, bf16_t>(__VA_ARGS__);                                                  \
-        } else {                                                                                   \
-            function<float, float>(__VA_ARGS__);                                                   \
-        }                                                                                          \
-    } while (0)
-
-/* optimizer_threshold of runtime/cpu/optimizer.h. */
-static __device__ __forceinline__ uint32_t threshold_of(float step) {
-    uint32_t x = (uint32_t)(int64_t)step;
-    x = (x ^ x >> 16) * 0x85ebca6bu;
-    x = (x ^ x >> 13) * 0xc2b2ae35u;
-    return (x ^ x >> 16) & 0xffffu;
-}
-
-/* First moments become what is kept of them: rounded to nearest. */
-template <typename S, int N> static __device__ __forceinline__ void round_moments(float *x) {
-    if constexpr (sizeof(S) == 2) {
-#pragma unroll
-        for (int j = 0; j < N; j++) x[j] = to_float(Low<S>::round(x[j]));
-    }
-}
-
-/* Second moments, at least 0, likewise: as the threshold has it. */
-template <typename S, int N>
-static __device__ __forceinline__ void round_squares(float *x, uint32_t threshold) {
-    if constexpr (sizeof(S) == 2) {
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            x[j] = bits_to_float((__float_as_uint(x[j]) + threshold) & 0xffff0000u);
-        }
-    }
-}
-
-template <typename S, int N>
-static __device__ __forceinline__ void put_state(void *state, int64_t i, const float *x) {
-    Elements<N>::put((S *)state + i, x);
-}
-
 /* What one element's update needs, in f32. */
 typedef struct AdamwFactors {
     float clip, take1, beta2, take2, keep, size, unscale, eps;
@@ -248,45 +154,46 @@ static __device__ __forceinline__ AdamwFactors adamw_factors(const AdamwScalars 
 }
 
 /* N elements of all that an update reads. */
-template <typename S, typename G, int N> struct AdamwPart {
-    float g[N], p[N];
+template <bool HALVES, typename S, typename G, int N> struct AdamwPart {
+    float g[N];
     Kept<S, N> m, v;
+    Parameter<HALVES, N> p;
 };
 
-template <typename S, typename G, int N>
+template <bool HALVES, typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_load(const AdamwTensor &t, int64_t i,
-                                                  AdamwPart<S, G, N> &out) {
+                                                  AdamwPart<HALVES, S, G, N> &out) {
     Elements<N>::get((const G *)t.g + i, out.g);
     out.m.load(t.m, i);
     out.v.load(t.v, i);
-    Elements<N>::get(t.p + i, out.p);
+    out.p.load(t.p, t.copy, t.n, i);
 }
 
-/* The part becomes what it is from the i-th element on. */
-template <typename S, typename G, int N>
+/* What the part becomes, from the i-th element on. */
+template <bool HALVES, typename S, typename G, int N>
 static __device__ __forceinline__ void adamw_update(const AdamwTensor &t, const AdamwFactors &f,
                                                     int copy_dtype, int64_t i,
-                                                    AdamwPart<S, G, N> &x) {
-    float m[N], v[N];
+                                                    const AdamwPart<HALVES, S, G, N> &x) {
+    float m[N], v[N], p[N];
     x.m.widen(m);
     x.v.widen(v);
+    x.p.widen(p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float gj = __fmul_rn(x.g[j], f.clip);
         m[j] = fmaf(f.take1, gj - m[j], m[j]);
         v[j] = fmaf(f.beta2, v[j], __fmul_rn(__fmul_rn(f.take2, gj), gj));
         const float step = m[j] / fmaf(sqrtf(v[j]), f.unscale, f.eps);
-        x.p[j] = fmaf(-f.size, step, __fmul_rn(x.p[j], f.keep));
+        p[j] = fmaf(-f.size, step, __fmul_rn(p[j], f.keep));
     }
     round_squares<S, N>(v, f.threshold);
     put_state<S, N>(t.m, i, m);
     put_state<S, N>(t.v, i, v);
-    Elements<N>::put(t.p + i, x.p);
-    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, x.p);
+    Parameter<HALVES, N>::put(t.p, t.copy, copy_dtype, t.n, i, p);
 }
 
 /* The next elements are under way while some are updated, and the first while factors are made. */
-template <typename S, typename G>
+template <bool HALVES, typename S, typename G>
 static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, const AdamwScalars &s,
                                                       uint32_t number) {
     enum { STEP = 4 * UPDATE_THREADS };
@@ -294,26 +201,43 @@ static __device__ __forceinline__ void adamw_chunk_of(const AdamwTensor &t, cons
     const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
     const int64_t whole = begin + (end - begin) / 4 * 4;
     int64_t i = begin + 4 * (int64_t)threadIdx.x;
-    AdamwPart<S, G, 4> ahead = {};
+    AdamwPart<HALVES, S, G, 4> ahead = {};
     if (!is_finite(*s.clip)) return; /* all of the grid */
     if (i < whole) adamw_load(t, i, ahead);
     const AdamwFactors f = adamw_factors(s, t.weight_decay);
 #pragma unroll
     for (int k = 0; k < UPDATE_CHUNK / STEP; k++, i += STEP) {
-        AdamwPart<S, G, 4> part = ahead;
+        const AdamwPart<HALVES, S, G, 4> part = ahead;
         if (i + STEP < whole) adamw_load(t, i + STEP, ahead);
         if (i < whole) adamw_update(t, f, s.copy_dtype, i, part);
     }
     if (whole + threadIdx.x < end) {
-        AdamwPart<S, G, 1> one;
+        AdamwPart<HALVES, S, G, 1> one;
         adamw_load(t, whole + threadIdx.x, one);
         adamw_update(t, f, s.copy_dtype, whole + threadIdx.x, one);
     }
 }
 
+template <typename S, typename G>
+static __device__ __forceinline__ void adamw_whole_of(const AdamwTensor &t, const AdamwScalars &s,
+                                                      uint32_t number) {
+    adamw_chunk_of<false, S, G>(t, s, number);
+}
+
+template <typename S, typename G>
+static __device__ __forceinline__ void adamw_halves_of(const AdamwTensor &t, const AdamwScalars &s,
+                                                       uint32_t number) {
+    adamw_chunk_of<true, S, G>(t, s, number);
+}
+
 static __device__ __forceinline__ void adamw_chunk(const AdamwTensor &t, const AdamwScalars &s,
                                                    int at, uint32_t number) {
-    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, adamw_chunk_of, t, s, number);
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, adamw_whole_of, t, s, number);
+}
+
+static __device__ __forceinline__ void
+adamw_halves_chunk(const AdamwTensor &t, const AdamwScalars &s, int at, uint32_t number) {
+    BY_DTYPES(s.state_dtype, s.low_gradients >> at & 1, adamw_halves_of, t, s, number);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw(AdamwArgs a) {
@@ -325,13 +249,23 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_many(AdamwManyArgs a) {
     adamw_chunk(a.tensor[t], a.scalars, t, blockIdx.x - a.first_block[t]);
 }
 
+/* Kernels of their own, as both in one take more registers than either. */
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) adamw_halves(AdamwArgs a) {
+    adamw_halves_chunk(a.tensor, a.scalars, 0, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS, 4) adamw_halves_many(AdamwManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    adamw_halves_chunk(a.tensor[t], a.scalars, t, blockIdx.x - a.first_block[t]);
+}
+
 template <typename S, typename G, int N>
 static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const SgdScalars &s,
                                                     float clip, float rate, int64_t i) {
     const float momentum = s.momentum;
     float g[N], p[N], buf[N];
     Elements<N>::get((const G *)t.g + i, g);
-    Elements<N>::get(t.p + i, p);
+    get_parameter<N>(t, i, p);
     if (momentum != 0) get_state<S, N>(t.buf, i, buf);
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -340,8 +274,7 @@ static __device__ __forceinline__ void sgd_elements(const SgdTensor &t, const Sg
         p[j] = fmaf(-rate, buf[j], p[j]);
     }
     if (momentum != 0) put_state<S, N>(t.buf, i, buf);
-    Elements<N>::put(t.p + i, p);
-    if (t.copy) put_copy<N>(s.copy_dtype, t.copy + i, p);
+    put_parameter<N>(t, s.copy_dtype, i, p);
 }
 
 template <typename S, typename G>
@@ -385,7 +318,7 @@ static __device__ __forceinline__ void lion_elements(const LionTensor &t, const 
     float g[N], p[N], m[N];
     Elements<N>::get((const G *)t.g + i, g);
     get_state<S, N>(t.m, i, m);
-    Elements<N>::get(t.p + i, p);
+    get_parameter<N>(t, i, p);
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const float change = __fmul_rn(g[j], f.clip) - m[j];
@@ -395,8 +328,7 @@ static __device__ __forceinline__ void lion_elements(const LionTensor &t, const 
         m[j] = fmaf(f.take2, change, m[j]);
     }
     put_state<S, N>(t.m, i, m);
-    Elements<N>::put(t.p + i, p);
-    if (t.copy) put_copy<N>(copy_dtype, t.copy + i, p);
+    put_parameter<N>(t, copy_dtype, i, p);
 }
 
 template <typename S, typename G>
@@ -677,12 +609,11 @@ template <int N>
 static __device__ __forceinline__ void muon_elements(const MuonArgs &a, float keep, float size,
                                                      int64_t i) {
     float p[N], x[N];
-    Elements<N>::get(a.p + i, p);
+    get_parameter<N>(a, i, p);
     get_direction<N>(a, i, x);
 #pragma unroll
     for (int j = 0; j < N; j++) p[j] = fmaf(-size, x[j], __fmul_rn(p[j], keep));
-    Elements<N>::put(a.p + i, p);
-    if (a.copy) put_copy<N>(a.copy_dtype, a.copy + i, p);
+    put_parameter<N>(a, a.copy_dtype, i, p);
 }
 
 KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) muon(MuonArgs a) {
