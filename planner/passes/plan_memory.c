@@ -191,7 +191,6 @@ static int find_reusable(const Planner *p, const Node *node, int i, int o) {
 static int find_shared(const Planner *p, const Node *node, int o) {
     int alias = op_alias(node, o), found = -1;
     if (alias >= 0) return p->storage_of[value_index(node->inputs[alias])];
-    if (node_is_upper(node)) return p->storage_of[master_of_upper(p->graph, node)->id * MAX_OUTPUTS];
     for (int i = 0; o == 0 && p->cuda && i < node->n_inputs && found < 0; i++) {
         if (node->inputs[i].node->op == OP_MATMUL) found = find_reusable(p, node, i, o);
     }
@@ -221,12 +220,37 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     return storage;
 }
 
-static void make_storages(Planner *p) {
+/* A parameter and its upper half have one, whichever comes first: *half is its index, -1 before. */
+static int storage_of_halves(Planner *p, const Node *parameter, int *half) {
+    if (*half < 0) {
+        *half = p->n_storages++;
+        p->storages[*half] = new_storage(p, parameter, 0);
+    }
+    return *half;
+}
+
+/* By id of a parameter in halves, and of its upper half: the parameter; else NULL. */
+static const Node **find_halves(const Planner *p) {
+    const Node **of = ARENA_ARRAY(p->arena, const Node *, p->graph->n_nodes + 1);
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const Node *node = p->graph->nodes[n];
+        if (!node_is_upper(node)) continue;
+        of[n] = master_of_upper(p->graph, node);
+        of[of[n]->id] = of[n];
+    }
+    return of;
+}
+
+static void make_storages(Planner *p) {
+    const Node **halves_of = find_halves(p);
+    int *storage_of = ARENA_ARRAY(p->arena, int, p->graph->n_nodes + 1);
+    for (int n = 0; n < p->graph->n_nodes; n++) storage_of[n] = -1;
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        const Node *node = p->graph->nodes[n], *parameter = halves_of[n];
         for (int o = 0; o < node->n_outputs; o++) {
             int value = n * MAX_OUTPUTS + o;
-            int shared = find_shared(p, node, o);
+            int shared = parameter ? storage_of_halves(p, parameter, &storage_of[parameter->id])
+                                   : find_shared(p, node, o);
             if (shared < 0) {
                 shared = p->n_storages++;
                 p->storages[shared] = new_storage(p, node, o);

@@ -234,13 +234,14 @@ static double ulps_apart(const CudaKernelRun *cuda, const KernelRun *cpu, const 
     return worst;
 }
 
-/* The copy has the parameter's bits, rounded to nearest even. */
+/* The copy has the parameter's bits, rounded to nearest: in bf16 as an upper half is. */
 static bool is_rounded(const CudaKernelRun *run, const Node *node) {
     const float *p = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS];
     const void *copy = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + node->n_outputs - 1];
     DType dtype = node->types[node->n_outputs - 1].dtype;
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
-        double rounded = reference_rounded(dtype, (double)p[i]);
+        double rounded = dtype == DTYPE_BF16 ? (double)vec_bf16_widen(halves_upper(p[i]))
+                                             : reference_rounded(dtype, (double)p[i]);
         if ((double)vec_get(copy, dtype, i) != rounded) return false;
     }
     return true;
