@@ -83,8 +83,7 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
         Diag *diag = diag_create();
         SearchFind find = search_find(args, job, &rows[i].request, true, diag);
         rows[i].result = find.result;
-        rows[i].loss_parts = find.plan.options.loss_parts;
-        rows[i].expert_parts = find.plan.options.expert_parts;
+        rows[i].options = find.plan.options;
         if (!find.result) {
             rows[i].refusal = first_line(args->arena, diag);
         } else if (find.result->n_found == 0) {
@@ -155,8 +154,7 @@ int cmd_scale(CliArgs *args) {
     SearchJob *job = search_job_from_args(args, diag);
     if (job && rows_from_args(args, job, rows, &report.n_rows, diag)) {
         report.costs = job->costs;
-        report.precision = job->plan.options.precision;
-        report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
+        report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
         const char *warning = "no --global-batch was given: one sequence a rank is assumed";
         report.warnings = &warning;

@@ -128,14 +128,7 @@ int plan_by_search(CliArgs *args) {
         report.costs = job->costs;
         report.request = &job->request;
         report.result = result;
-        report.expert_parts = job->plan.options.expert_parts;
-        report.loss_parts = job->plan.options.loss_parts;
-        report.precision = job->plan.options.precision;
-        report.state_dtype = job->plan.options.state_dtype;
-        report.gradient_dtype = job->plan.options.gradient_dtype;
-        report.split_masters = job->plan.options.split_masters;
-        report.frozen_bits = job->plan.options.frozen_bits;
-        report.fp8_tensor_cores = job->plan.options.fp8_tensor_cores;
+        report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
         if (result && result->n_found == 0) {
             result->remedy = search_remedy(args, job, &job->request);

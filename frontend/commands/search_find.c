@@ -58,6 +58,10 @@ static SearchFind find_with(CliArgs *args, SearchJob *job, const SearchRequest *
     return find;
 }
 
+static bool has_bf16(const SearchJob *job) {
+    return dtype_of_activations(job->plan.options.precision) == DTYPE_BF16;
+}
+
 static bool found_any(const SearchFind *find) {
     return find->result && find->result->n_found > 0;
 }
@@ -83,16 +87,29 @@ static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *
     return two;
 }
 
+/* Where nothing fits: with copies of weights that are halves of them, which costs nothing, with
+ * logits in parts, and with both. */
 static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                                bool runs, Diag *diag) {
-    SearchFind whole = find_runs(args, job, request, how, runs, diag);
-    if (!whole.result || found_any(&whole) || cli_given(args, OPT_LOSS_PARTS)) return whole;
-    Diag *aside = diag_create();
-    SearchFind parts = find_runs(args, job, request, how | VARIANT_LOSS_PARTS, runs, aside);
-    diag_destroy(aside);
-    if (!found_any(&parts)) return whole;
-    parts.result->seconds += whole.result->seconds;
-    return parts;
+    const int ways[] = {VARIANT_SPLIT_MASTERS, VARIANT_LOSS_PARTS,
+                        VARIANT_SPLIT_MASTERS | VARIANT_LOSS_PARTS};
+    SearchFind first = find_runs(args, job, request, how, runs, diag);
+    if (!first.result || found_any(&first)) return first;
+    double seconds = first.result->seconds;
+    int said = 0;
+    if (cli_given(args, OPT_LOSS_PARTS)) said |= VARIANT_LOSS_PARTS;
+    if (cli_given(args, OPT_MASTERS) || !has_bf16(job)) said |= VARIANT_SPLIT_MASTERS;
+    for (int i = 0; i < 3; i++) {
+        if (ways[i] & said) continue;
+        Diag *aside = diag_create();
+        SearchFind find = find_runs(args, job, request, how | ways[i], runs, aside);
+        diag_destroy(aside);
+        if (!find.result) continue;
+        seconds += find.result->seconds;
+        find.result->seconds = seconds;
+        if (found_any(&find)) return find;
+    }
+    return first;
 }
 
 SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, bool runs,
@@ -107,32 +124,21 @@ static bool fits_with(CliArgs *args, SearchJob *job, const SearchRequest *reques
     return found_any(&find);
 }
 
-/* The least first: splitting masters rounds nothing, and gradients are rounded once, where PyTorch's
- * autocast does so, too. */
+/* The least first: gradients are rounded once, where PyTorch's autocast does so, too. */
 const char *search_remedy(CliArgs *args, SearchJob *job, const SearchRequest *request) {
     static const struct {
         int how;
         const char *text;
     } REMEDIES[] = {
-        {VARIANT_SPLIT_MASTERS, "--masters split"},
         {VARIANT_LOW_GRADIENTS, "--gradients bf16"},
         {VARIANT_LOW_STATES, "--optimizer-state bf16"},
-        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS, "--masters split --gradients bf16"},
-        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_STATES, "--masters split --optimizer-state bf16"},
-        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"},
-        {VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES,
-         "--masters split --gradients bf16 --optimizer-state bf16"}};
+        {VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES, "--gradients bf16 --optimizer-state bf16"}};
     int said = 0;
-    bool low = dtype_of_activations(job->plan.options.precision) == DTYPE_BF16;
-    if (!low || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
-    if (!low || cli_given(args, OPT_MASTERS)) said |= VARIANT_SPLIT_MASTERS;
+    if (!has_bf16(job) || cli_given(args, OPT_GRADIENTS)) said |= VARIANT_LOW_GRADIENTS;
     if (cli_given(args, OPT_OPTIMIZER_STATE)) said |= VARIANT_LOW_STATES;
-    const int all = (VARIANT_SPLIT_MASTERS | VARIANT_LOW_GRADIENTS | VARIANT_LOW_STATES) & ~said;
-    if (!all || !fits_with(args, job, request, all)) return NULL;
     for (size_t i = 0; i < sizeof(REMEDIES) / sizeof(REMEDIES[0]); i++) {
         if (REMEDIES[i].how & said) continue;
-        if (REMEDIES[i].how == all || fits_with(args, job, request, REMEDIES[i].how))
-            return REMEDIES[i].text;
+        if (fits_with(args, job, request, REMEDIES[i].how)) return REMEDIES[i].text;
     }
     return NULL;
 }

@@ -120,12 +120,11 @@ static const char *describe(Arena *arena, const Cluster *cluster, const Finds *f
                   layout_text(&best->candidate, layout), unit_us(best->cost.step_us, time),
                   cluster->name, finds->n_layouts, finds->seconds);
     const PlanOptions *options = &finds->found[finds->best].plan.options;
-    if (options->loss_parts > 1) {
-        strbuf_printf(&out, "        logits of 1/%d of the positions at a time\n",
-                      options->loss_parts);
+    SearchRemark remarks[SEARCH_REMARKS];
+    int n = search_remarks(arena, options, &best->candidate, remarks);
+    for (int i = 0; i < n; i++) {
+        strbuf_printf(&out, "        %s %s\n", remarks[i].label, remarks[i].text);
     }
-    if (options->expert_parts > 1 && candidate_e(&best->candidate) > 1)
-        strbuf_printf(&out, "        experts' slots in %d runs\n", options->expert_parts);
     for (int i = 0; i < report->n_refused; i++) {
         strbuf_put(&out, "        left out: ");
         refused_put(&out, report, i, search_memory_limit(&finds->requests[finds->best], cluster));

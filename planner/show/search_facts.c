@@ -152,7 +152,7 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found) {
         report->costs->model_flops * n_sequences / request->n_ranks / of.step_seconds * 1e-12;
     of.hardware_tflops = cost->hardware_flops / of.step_seconds * 1e-12;
     double peak_tflops =
-        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
+        cluster->device.peak_flops[cluster_math(cluster, report->options.precision)] * 1e-12;
     if (peak_tflops > 0) {
         of.mfu = of.model_tflops / peak_tflops;
         of.hfu = of.hardware_tflops / peak_tflops;
@@ -298,6 +298,24 @@ const char *search_cut_short(Arena *arena, const SearchResult *result) {
                         result->n_open);
 }
 
+int search_remarks(Arena *arena, const PlanOptions *options, const Candidate *candidate,
+                   SearchRemark out[SEARCH_REMARKS]) {
+    int n = 0;
+    if (options->split_masters) {
+        out[n++] = (SearchRemark){"masters", "split: copies of weights are halves of them"};
+    }
+    if (options->loss_parts > 1) {
+        out[n++] =
+            (SearchRemark){"logits", arena_printf(arena, "of 1/%d of the positions at a time",
+                                                  options->loss_parts)};
+    }
+    if (options->expert_parts > 1 && candidate_e(candidate) > 1) {
+        out[n++] = (SearchRemark){
+            "experts", arena_printf(arena, "slots in %d runs", options->expert_parts)};
+    }
+    return n;
+}
+
 const char *search_gradients_text(const Candidate *candidate) {
     if (candidate->n_micro == 1) return "bf16";
     bool sent = candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;
@@ -313,7 +331,7 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
                       (double)(report->costs->seq + report->costs->source);
     facts->limit_bytes = search_memory_limit(report->request, cluster);
     facts->peak_tflops =
-        cluster->device.peak_flops[cluster_math(cluster, report->precision)] * 1e-12;
+        cluster->device.peak_flops[cluster_math(cluster, report->options.precision)] * 1e-12;
     int n_per_node = cluster->node.n_devices > 0 ? cluster->node.n_devices : 1;
     facts->n_nodes = (report->request->n_ranks + n_per_node - 1) / n_per_node;
     const Found *best = &result->found[report->chosen];

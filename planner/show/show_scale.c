@@ -8,8 +8,8 @@
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
  *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
  *               second and rank against the first that fits), price_per_gigatoken (null), days,
- *               price (null: not asked for), loss_parts (of positions, whose logits are computed
- *               in turn), expert_parts (with e: runs of experts' slots),
+ *               price (null: not asked for), masters ("whole", "split"), loss_parts (of positions,
+ *               whose logits are computed in turn), expert_parts (with e: runs of experts' slots),
  *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
  *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]
@@ -49,8 +49,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
         SearchReport one = {.costs = report->costs,
                             .request = &row->request,
                             .result = row->result,
-                            .precision = report->precision,
-                            .fp8_tensor_cores = report->fp8_tensor_cores,
+                            .options = report->options,
                             .days_tokens = report->days_tokens};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);
@@ -94,15 +93,11 @@ static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
     const ScaleRow *row = point->row;
     const char *ranks = ranks_text(facts->arena, row->request.n_ranks);
     if (!point->found) return;
-    if (row->loss_parts > 1) {
-        lines_put_wrapped(out, "logits", 11,
-                          arena_printf(facts->arena, "%s: of 1/%d of the positions at a time",
-                                       ranks, row->loss_parts));
-    }
-    if (row->expert_parts > 1 && candidate_e(&point->found->candidate) > 1) {
-        lines_put_wrapped(
-            out, "experts", 11,
-            arena_printf(facts->arena, "%s: slots in %d runs", ranks, row->expert_parts));
+    SearchRemark remarks[SEARCH_REMARKS];
+    int n = search_remarks(facts->arena, &row->options, &point->found->candidate, remarks);
+    for (int i = 0; i < n; i++) {
+        lines_put_wrapped(out, remarks[i].label, 11,
+                          arena_printf(facts->arena, "%s: %s", ranks, remarks[i].text));
     }
 }
 
@@ -189,9 +184,10 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "price_per_gigatoken", point->tokens_price);
     json_put_known(json, "days", point->facts.days);
     json_put_known(json, "price", point->facts.price);
-    json_put_int(json, "loss_parts", point->row->loss_parts);
+    json_put_name(json, "masters", point->row->options.split_masters ? "split" : "whole");
+    json_put_int(json, "loss_parts", point->row->options.loss_parts);
     if (candidate_e(&point->found->candidate) > 1)
-        json_put_int(json, "expert_parts", point->row->expert_parts);
+        json_put_int(json, "expert_parts", point->row->options.expert_parts);
     json_put_int(json, "candidates_total", point->row->result->n_candidates);
     json_put_int(json, "candidates_fit", point->row->result->n_fit);
     json_put_int(json, "candidates_open", point->row->result->n_open);

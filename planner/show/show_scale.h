@@ -2,22 +2,21 @@
 #ifndef PLANNER_SHOW_SHOW_SCALE_H
 #define PLANNER_SHOW_SHOW_SCALE_H
 
+#include "planner/options.h"
 #include "planner/search/search.h"
 
 typedef struct ScaleRow {
     SearchRequest request;      /* n_ranks and global_batch; the rest is the same in all rows */
     const SearchResult *result; /* NULL: could not be searched */
     const char *refusal;        /* then why */
-    int loss_parts;             /* of positions, whose logits are computed in turn */
-    int expert_parts;           /* runs of experts' slots, with e */
+    PlanOptions options;        /* as in SearchReport */
 } ScaleRow;
 
 typedef struct ScaleReport {
     ModelCosts *costs;
-    DType precision;
-    bool fp8_tensor_cores;
-    double days_tokens; /* 0: not asked for */
-    bool weak;          /* the batch grows with the ranks */
+    PlanOptions options; /* as they were given */
+    double days_tokens;  /* 0: not asked for */
+    bool weak;           /* the batch grows with the ranks */
     int n_rows;
     const ScaleRow *rows; /* ranks ascending */
     double seconds;       /* that all searches took */

@@ -5,6 +5,7 @@
 #ifndef PLANNER_SHOW_SHOW_SEARCH_H
 #define PLANNER_SHOW_SHOW_SEARCH_H
 
+#include "planner/options.h"
 #include "planner/search/search.h"
 #include "planner/simulate/pipeline_sim.h"
 
@@ -20,14 +21,7 @@ typedef struct SearchReport {
     ModelCosts *costs;
     const SearchRequest *request;
     const SearchResult *result; /* n_found > 0 */
-    int loss_parts;             /* of positions, whose logits are computed in turn; 0: 1 */
-    int expert_parts;           /* runs of experts' slots, of all layouts with e; 0: 1 */
-    DType precision;            /* of products, by whose peak utilisation is measured */
-    DType state_dtype;          /* as PlanOptions.state_dtype */
-    DType gradient_dtype;       /* likewise */
-    bool split_masters;         /* likewise */
-    int frozen_bits;            /* as PlanOptions.frozen_bits */
-    bool fp8_tensor_cores;      /* its products with fp8 operands run on them */
+    PlanOptions options;        /* that all layouts have; expert_parts: those with e */
     int chosen;                 /* index in result->found: the layout that is reported as best */
     int n_top;                  /* runners-up to list */
     bool explain;               /* the text lists alternatives, too; JSON and page always do */

@@ -110,16 +110,14 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
              zero_replicas_text(of->c > 1, of->e > 1));
     html_put_fact(out, "ZeRO", text);
     html_put_fact(out, "Sequence parallel", of->sequence_parallel ? "yes" : "no");
-    html_put_fact(out, "Precision", dtype_name(report->precision));
-    if (report->gradient_dtype == DTYPE_BF16) {
+    html_put_fact(out, "Precision", dtype_name(report->options.precision));
+    if (report->options.gradient_dtype == DTYPE_BF16) {
         html_put_fact(out, "Weights' gradients", search_gradients_text(of));
     }
-    if (report->split_masters) html_put_fact(out, "Copies of weights", "halves of them");
-    if (report->state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
-    snprintf(text, sizeof(text), "%d", facts->report->expert_parts);
-    if (of->e > 1) html_put_fact(out, "Runs of experts' slots", text);
-    snprintf(text, sizeof(text), "in %d parts of the positions", facts->report->loss_parts);
-    if (facts->report->loss_parts > 1) html_put_fact(out, "Logits", text);
+    if (report->options.state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
+    SearchRemark remarks[SEARCH_REMARKS];
+    int n = search_remarks(facts->arena, &report->options, of, remarks);
+    for (int i = 0; i < n; i++) html_put_fact(out, remarks[i].label, remarks[i].text);
     if (facts->best.found->split) {
         StrBuf split = strbuf_create();
         put_split(&split, facts->best.found);

@@ -112,11 +112,11 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_int(root, "nodes", facts->n_nodes);
     json_put_int(root, "global_batch", report->request->global_batch);
     json_put_int(root, "tokens_per_step", (int64_t)facts->n_tokens);
-    json_put_name(root, "precision", dtype_name(report->precision));
-    json_put_name(root, "optimizer_state", dtype_name(report->state_dtype));
-    json_put_name(root, "gradients", dtype_name(report->gradient_dtype));
-    json_put_name(root, "masters", report->split_masters ? "split" : "whole");
-    json_put_int(root, "frozen_bits", report->frozen_bits);
+    json_put_name(root, "precision", dtype_name(report->options.precision));
+    json_put_name(root, "optimizer_state", dtype_name(report->options.state_dtype));
+    json_put_name(root, "gradients", dtype_name(report->options.gradient_dtype));
+    json_put_name(root, "masters", report->options.split_masters ? "split" : "whole");
+    json_put_int(root, "frozen_bits", report->options.frozen_bits);
 }
 
 static void put_alternatives(json_t *root, const SearchResult *result) {
@@ -174,8 +174,9 @@ void show_search_json(StrBuf *out, const SearchReport *report) {
     put_head(root, facts);
     json_put_candidate(root, best);
     put_figures(root, facts, &facts->best);
-    if (best->e > 1) json_put_int(root, "expert_parts", report->expert_parts);
-    if (report->loss_parts > 1) json_put_int(root, "loss_parts", report->loss_parts);
+    if (best->e > 1) json_put_int(root, "expert_parts", report->options.expert_parts);
+    if (report->options.loss_parts > 1)
+        json_put_int(root, "loss_parts", report->options.loss_parts);
     json_t *split = json_put_new(root, "split", json_array());
     for (int i = 0; facts->best.found->split && i < best->p * best->n_chunks; i++) {
         json_array_append_new(split, json_integer(facts->best.found->split[i]));

@@ -44,34 +44,32 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->software.name, 24);
     strbuf_put(out, "\n");
     put_label(out, "batch");
-    const char *how = report->precision != DTYPE_FP8 ? ""
-                      : report->fp8_tensor_cores ? " products of blocks' weights, on tensor cores"
+    const char *how = report->options.precision != DTYPE_FP8 ? ""
+                      : report->options.fp8_tensor_cores
+                          ? " products of blocks' weights, on tensor cores"
                       : cluster->software.fp8_products ? " products of blocks' weights"
                                                        : " operands, multiplied in bf16";
-    const char *kept = report->frozen_bits == 4   ? ", frozen weights in 4 bits"
-                       : report->frozen_bits == 8 ? ", frozen weights in 8 bits"
-                                                  : "";
-    const char *states = report->state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
-    bool low = report->gradient_dtype == DTYPE_BF16;
+    const char *kept = report->options.frozen_bits == 4   ? ", frozen weights in 4 bits"
+                       : report->options.frozen_bits == 8 ? ", frozen weights in 8 bits"
+                                                          : "";
+    const char *states =
+        report->options.state_dtype == DTYPE_BF16 ? ", optimizer's state bf16" : "";
+    bool low = report->options.gradient_dtype == DTYPE_BF16;
     const char *gradients = low ? search_gradients_text(&facts->best.found->candidate) : "";
-    const char *masters = report->split_masters ? ", copies of weights halves of them" : "";
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s%s\n",
+    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP of model a step, in %s%s%s%s%s%s\n",
                   report->request->global_batch, unit_count(facts->n_tokens, a),
                   unit_count(report->costs->model_flops * report->request->global_batch, b),
-                  dtype_name(report->precision), how, low ? ", weights' gradients " : "", gradients,
-                  masters, states, kept);
+                  dtype_name(report->options.precision), how, low ? ", weights' gradients " : "",
+                  gradients, states, kept);
 }
 
 static void put_layout(StrBuf *out, const SearchFacts *facts) {
     const SearchReport *report = facts->report;
     const Candidate *of = &facts->best.found->candidate;
-    int expert_parts = report->expert_parts;
     put_label(out, "mesh");
     strbuf_printf(out, "t=%d tensor x ", of->t);
     if (of->c > 1) strbuf_printf(out, "c=%d context x ", of->c);
-    if (of->e > 1) strbuf_printf(out, "e=%d expert", of->e);
-    if (of->e > 1 && expert_parts > 1) strbuf_printf(out, " (slots in %d runs)", expert_parts);
-    if (of->e > 1) strbuf_put(out, " x ");
+    if (of->e > 1) strbuf_printf(out, "e=%d expert x ", of->e);
     strbuf_printf(out, "d=%d data x ", of->d);
     if (of->r > 1) strbuf_printf(out, "r=%d replica x ", of->r);
     strbuf_printf(out, "p=%d pipeline%s\n", of->p,
@@ -85,9 +83,11 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     strbuf_put(out, "\n");
     put_label(out, "recompute");
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
-    if (report->loss_parts > 1) {
-        put_label(out, "loss");
-        strbuf_printf(out, "logits of 1/%d of the positions at a time\n", report->loss_parts);
+    SearchRemark remarks[SEARCH_REMARKS];
+    int n = search_remarks(facts->arena, &report->options, of, remarks);
+    for (int i = 0; i < n; i++) {
+        put_label(out, remarks[i].label);
+        strbuf_printf(out, "%s\n", remarks[i].text);
     }
     if (!of->zero) return;
     put_label(out, "zero");

@@ -42,6 +42,12 @@ fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" pl
 fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16
 works 'states in bf16' "f32; optimizer's state bf16" plan $model --optimizer-state bf16 -o "$folder/states.plan"
 fails 'unknown dtype of gradients' 2 "--gradients: 'f16' is not f32 or bf16" plan $model --gradients f16
+fails 'masters that are no word' 2 "--masters: 'half' is not whole or split" plan $model --precision bf16 --masters half
+fails 'masters without copies' 2 '--masters split: is for products in bf16, and --precision is f16' plan $model --precision f16 --masters split
+works 'masters in halves' 'copies are halves of parameters' plan $model --precision bf16 --set model=128 --masters split -o "$folder/masters.plan"
+works 'and a plan of them is sound' 'is sound' check "$folder/masters.plan"
+works 'and whole ones' 'f32 parameters, gradients and sums' plan $model --precision bf16 --set model=128 --masters whole -o "$folder/whole.plan"
+works 'which differ in that' 'masters' compare "$folder/whole.plan" "$folder/masters.plan"
 fails 'gradients in bf16 of f32 products' 2 '--gradients bf16: is for products in bf16, and --precision is f32' plan $model --gradients bf16
 works 'gradients in bf16' "f32 parameters and sums; weights' gradients bf16" plan $model --precision bf16 --micro-batch 8 --global-batch 8 --gradients bf16 -o "$folder/gradients.plan"
 works 'gradients in bf16, as JSON' '"gradients": "bf16"' show "$folder/gradients.plan" --json

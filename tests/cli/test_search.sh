@@ -80,7 +80,15 @@ run train models/gpt.lua --set vocab=20000 --set seq=512 --set layers=1 --set mo
 [[ $status -eq 0 && $out$err == *'layout  t=1 '*'logits of 1/16 of the positions at a time'* ]]
 result 'nor does train' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
-states=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1 --global-batch 16)
+masters=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1 --global-batch 16)
+run "${masters[@]}" -o "$folder/masters.plan"
+[[ $status -eq 0 && $out == *'masters    split: copies of weights are halves of them'*'planned to the byte: 13'*'GiB'* ]]
+result 'copies become halves where a model fits no other way' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+works 'its plan says so' '"masters": "split"' show "$folder/masters.plan" --json
+rm "$folder/masters.plan"
+works 'a search in JSON, too' '"masters": "split"' "${masters[@]}" --json
+works 'and scale' 'masters    1 rank: split: copies of weights are halves of them' scale "${masters[@]:1}"
+states=("${masters[@]}" --masters whole)
 run "${states[@]}" --json
 [[ $status -eq 1 && $out == *'"remedy": "--optimizer-state bf16"'* && $err == *'; but with --optimizer-state bf16 it would' ]]
 result 'what would let a model fit' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
