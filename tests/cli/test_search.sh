@@ -63,7 +63,7 @@ run plan models/gpt.lua --set size=1t --cluster selene --ranks 8 --global-batch 
 result 'a model that fits nowhere' "$([ $? -eq 0 ] || echo "status $status: $err")"
 words=(plan models/gemma.lua --set size=3-1b --cluster h200 --ranks 1 --global-batch 8 --memory-limit 20)
 run "${words[@]}" -o "$folder/words.plan"
-[[ $status -eq 0 && $out == *'logits of 1/16 of the positions at a time'*'planned to the byte: 19.'*'GiB'* ]]
+[[ $status -eq 0 && $out == *'logits     of 1/16 of the positions at a time'*'planned to the byte: 19.'*'GiB'* ]]
 result 'a model that fits with logits in parts' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${words[@]}" --loss-parts 1
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
