@@ -1,13 +1,13 @@
 /* Masters in halves: a parameter in f32 whose copy in bf16 is the upper half of its memory.
  *
- * Where a parameter has n elements on a rank, its memory has first their upper halves, bf16 [n], and
- * then their lower ones, 16 bits [n]. Of the bits x of an f32 the upper half is x rounded to bf16, to
- * nearest, halves away from zero: (x + 0x8000) >> 16; the lower half is x's lower 16 bits. So
- * x = (upper << 16) + lower, `lower` read as a signed number, exactly. (Ties to even would not do: x
- * could be half a unit above an even upper half or below it.) A NaN's upper half is a NaN.
+ * Where a parameter has n elements on a rank, its memory has first their upper halves, bf16 [n],
+ * and then their lower ones, 16 bits [n]. Of the bits x of an f32 the upper half is x rounded to
+ * bf16, to nearest, halves away from zero: (x + 0x8000) >> 16; the lower half is x's lower 16 bits.
+ * So x = (upper << 16) + lower, `lower` read as a signed number, exactly. (Ties to even would not
+ * do: x could be half a unit above an even upper half or below it.) A NaN's upper half is a NaN.
  *
- * All copies that a parameter has beside itself in bf16 are rounded in this way, so that a step has
- * the same bits whether they are halves or not.
+ * Optimizers round all copies in bf16 that they write in this way, so that a step has the same bits
+ * whether they are halves or not. (With ZeRO-1 and 2 a cast makes them, to nearest even.)
  */
 #ifndef IR_MASTERS_H
 #define IR_MASTERS_H

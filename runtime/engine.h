@@ -72,6 +72,11 @@ typedef struct WeightFiles {
 bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 
+/* "act=gelu; the plan's model has act=silu": of settings that change what weights of a file mean,
+ * those that it was made with and the plan's, where they differ. NULL: they do not, the file does
+ * not say, or another process is the one to tell. */
+const char *engine_unlike_settings(const Engine *engine, const char *path, Arena *arena);
+
 /* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
  */
 typedef struct TrainingPlace {

@@ -4,13 +4,18 @@
  * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
 #include "runtime/cpu/blocks.h"
+#include "runtime/data/mix.h"
 #include "runtime/engine_save.h"
+#include "runtime/launch/control.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A run's, and its steps', each of which takes one or more. */
+#define MOST_SAMPLES (INT64_C(1) << 53)
 
 /* Where weights come from; what both files have is `trained`'s. */
 typedef struct Sources {
@@ -180,6 +185,62 @@ static bool check_strangers(const Sources *from, const LogicalList *list, Diag *
     return true;
 }
 
+/* --- one file for all processes --- */
+
+enum { DIGEST_BYTES = 256 }; /* at each end of a tensor: of two runs' weights hardly one is alike */
+
+static uint64_t mix_in(uint64_t hash, const void *bytes, size_t length) {
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < length; i++) hash = mix_bits(hash ^ at[i]);
+    return hash;
+}
+
+/* Of what the file says and of some of its numbers; never 0. */
+static uint64_t digest(const Safetensors *file) {
+    uint64_t hash = mix_bits(1);
+    for (int i = 0; i < safetensors_count_metadata(file); i++) {
+        const char *key, *value;
+        safetensors_metadata_at(file, i, &key, &value);
+        hash = mix_in(hash, key, strlen(key) + 1);
+        hash = mix_in(hash, value, strlen(value) + 1);
+    }
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const SafetensorsInfo *info = safetensors_at(file, i);
+        size_t part = info->n_bytes < DIGEST_BYTES ? info->n_bytes : DIGEST_BYTES;
+        hash = mix_in(hash, info->name, strlen(info->name) + 1);
+        hash = mix_in(hash, &info->n_bytes, sizeof(info->n_bytes));
+        hash = mix_in(hash, info->data, part);
+        hash = mix_in(hash, (const char *)info->data + info->n_bytes - part, part);
+    }
+    return hash ? hash : 1;
+}
+
+/* Every process reads the file for itself: all have to find the same one. `file` is NULL where it
+ * could not be read, which is reported. All processes call it; false in all or none. */
+static bool agree_on_file(const Engine *engine, const Safetensors *file, const char *path,
+                          Diag *diag) {
+    if (!engine->control) return file != NULL;
+    const uint64_t own = file ? digest(file) : 0;
+    uint64_t *all = calloc((size_t)engine->n_ranks, sizeof(*all));
+    if (!all) BUG("out of memory");
+    const char *reason = "the job has failed";
+    bool met = control_all_gather(engine->control, &own, sizeof(own), sizeof(own), all, NULL);
+    bool alike = met && own;
+    if (!met && control_failed(engine->control, &reason)) diag_error(diag, NO_LOC, "%s", reason);
+    for (int r = 0; alike && r < engine->n_ranks; r++) {
+        if (all[r] == all[0] && all[r]) continue;
+        alike = false;
+        diag_error(diag, (SourceLoc){path, 0},
+                   all[r] ? "rank %d has another file of this name than rank 0: every process "
+                            "reads it, so give all the same"
+                          : "rank %d cannot read it: every process does, so it has to be on every "
+                            "machine, or in a folder that all share",
+                   r);
+    }
+    free(all);
+    return alike;
+}
+
 /* How many adapters begin as they are made: all, where the files have none. */
 static int count_beginning(const Sources *from, const LogicalList *list) {
     int n = 0;
@@ -226,14 +287,54 @@ static bool check_adapters(const Engine *engine, const Sources *from, Arena *are
     return true;
 }
 
+/* How weights are trained and on what, or what no file loads with where it differs. */
+static bool may_differ(const char *key, size_t length) {
+    static const char *const OWN[] = {"dropout", "label_smoothing", "masked", "preference",
+                                      "beta",    "gamma",           "seq",    "documents"};
+    for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
+        if (length == strlen(OWN[i]) && strncmp(key, OWN[i], length) == 0) return true;
+    }
+    return length >= 4 && strncmp(key, "lora", 4) == 0;
+}
+
+const char *engine_unlike_settings(const Engine *engine, const char *path, Arena *arena) {
+    enum { MOST = 4 };
+    Diag *unseen = diag_create();
+    Safetensors *file = engine->is_first ? safetensors_open(path, unseen) : NULL;
+    const char *theirs = file ? safetensors_find_metadata(file, ENGINE_SETTINGS_KEY) : NULL;
+    const char *was = "", *is = "";
+    int n = 0;
+    for (const char *at = theirs ? engine->plan->settings : NULL; at && *at;) {
+        const char *end = at + strcspn(at, "\n"), *equals = memchr(at, '=', (size_t)(end - at));
+        size_t length = equals ? (size_t)(equals - at) : 0;
+        const char *key = arena_strndup(arena, at, length);
+        const char *own = find_setting(arena, engine->plan->settings, key);
+        const char *other = find_setting(arena, theirs, key);
+        at = *end ? end + 1 : end;
+        if (!own[0] || !other[0] || strcmp(own, other) == 0 || may_differ(key, length)) continue;
+        if (n++ >= MOST) continue;
+        was = arena_printf(arena, "%s%s%s=%s", was, n > 1 ? ", " : "", key, other);
+        is = arena_printf(arena, "%s%s%s=%s", is, n > 1 ? ", " : "", key, own);
+    }
+    if (file) safetensors_close(file);
+    diag_destroy(unseen);
+    if (n == 0) return NULL;
+    return arena_printf(arena, "%s%s; the plan's model has %s", was, n > MOST ? " and more" : "",
+                        is);
+}
+
 bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag) {
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     Safetensors *whole = safetensors_open(files->whole, diag), *trained = NULL;
-    if (whole && files->trained) trained = safetensors_open(files->trained, diag);
+    bool fine = agree_on_file(engine, whole, files->whole, diag);
+    if (fine && files->trained) {
+        trained = safetensors_open(files->trained, diag);
+        fine = agree_on_file(engine, trained, files->trained, diag);
+    }
     Sources from = {whole, trained, files->whole, files->trained, false};
-    bool fine = whole && (trained || !files->trained) && check_strangers(&from, &list, diag) &&
-                check_adapters(engine, &from, arena, diag);
+    fine =
+        fine && check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag);
     int n_begun = fine ? count_beginning(&from, &list) : 0;
     from.adapters_begin = n_begun > 0;
     fine = fine && load_leaves(engine, &from, NULL, diag);
@@ -266,10 +367,11 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
                    "has weights only, no place to go on from: start anew from them with --load");
         return false;
     }
-    if (!read_count(file, CHECKPOINT_STEP_KEY, INT64_MAX, &step) ||
-        !read_count(file, CHECKPOINT_SAMPLES_KEY, INT64_MAX, &samples) ||
+    if (!read_count(file, CHECKPOINT_STEP_KEY, MOST_SAMPLES, &step) ||
+        !read_count(file, CHECKPOINT_SAMPLES_KEY, MOST_SAMPLES, &samples) || samples < step ||
         !read_count(file, CHECKPOINT_SEED_KEY, UINT64_MAX, &seed)) {
-        diag_error(diag, loc, "its place in the run is damaged: '%s', '%s' and '%s' are no counts",
+        diag_error(diag, loc,
+                   "its place in the run is damaged: '%s', '%s' and '%s' are no counts of a run",
                    CHECKPOINT_STEP_KEY, CHECKPOINT_SAMPLES_KEY, CHECKPOINT_SEED_KEY);
         return false;
     }
@@ -303,9 +405,9 @@ bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Dia
     LogicalList list = engine_list_leaves(engine, false, arena);
     Safetensors *file = safetensors_open(path, diag);
     const Sources from = {.whole = file, .whole_path = path};
-    bool fine = file && load_place(engine, file, path, out, diag) &&
-                check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag) &&
-                load_leaves(engine, &from, out, diag);
+    bool fine = agree_on_file(engine, file, path, diag) &&
+                load_place(engine, file, path, out, diag) && check_strangers(&from, &list, diag) &&
+                check_adapters(engine, &from, arena, diag) && load_leaves(engine, &from, out, diag);
     if (fine) count_left(file, &list, out);
     if (file) safetensors_close(file);
     arena_destroy(arena);

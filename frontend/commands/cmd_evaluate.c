@@ -113,7 +113,7 @@ static bool add_logits(Evaluation *e, int64_t n_windows, SourceResult *to) {
 /* A model's loss may have more in it than that of the labels: of its experts' balance, say. Seen
  * in a batch by comparing it with what logits say. */
 static bool find_way(Evaluation *e, bool *out_by_logits) {
-    const double MOST = 2e-3; /* what bf16 leaves of two ways to compute one */
+    const double MOST = 2e-5; /* what rounding leaves of two ways to compute one */
     SourceResult whole = {0}, labels = {0};
     *out_by_logits = false;
     if (e->options.control || e->data.n_val == 0) return true; /* a rank has some logits only */

@@ -101,6 +101,17 @@ static bool begin_text(Generation *gen) {
     return true;
 }
 
+/* A prompt that is longer than the context goes on from its end. */
+static void say_cut(const Generation *gen) {
+    const GenerateEngine *engine = &gen->writer.engine;
+    const int64_t n = (int64_t)gen->begin.n_prompt_tokens;
+    if (!says(gen) || engine->source || n <= engine->context) return;
+    fprintf(stderr,
+            "prompt  %" PRId64 " tokens, more than the context's %" PRId64
+            ": only the last ones are read\n",
+            n, engine->context);
+}
+
 static bool prepare(Generation *gen) {
     CliArgs *args = gen->args;
     GenerateWriter *writer = &gen->writer;
@@ -118,6 +129,7 @@ static bool prepare(Generation *gen) {
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
     if (!begin_text(gen)) return false;
+    say_cut(gen);
     if (writer->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
     if (!generate_engine_start(&writer->engine, args, gen->diag)) return false;
     say_engine(gen);
@@ -241,6 +253,17 @@ static bool end_line(Generation *gen) {
     return show(gen, gen->writer.texts, true);
 }
 
+/* On a terminal somebody is there who can ask otherwise. False: said why. */
+static bool ask_again(Generation *gen, const char *question) {
+    Diag *outer = gen->diag;
+    gen->diag = diag_create();
+    bool good = ask(gen, question, gen->writer.texts);
+    if (!good) diag_print(gen->diag, stderr);
+    diag_destroy(gen->diag);
+    gen->diag = outer;
+    return good;
+}
+
 /* Each line of standard input that says something is answered. */
 static bool converse(Generation *gen) {
     char *line = NULL;
@@ -254,7 +277,8 @@ static bool converse(Generation *gen) {
             line[--length] = '\0';
         }
         if (length == 0) continue;
-        good = ask(gen, line, gen->writer.texts) && write_texts(gen, true);
+        if (asks && !ask_again(gen, line)) continue;
+        good = (asks || ask(gen, line, gen->writer.texts)) && write_texts(gen, true);
         if (!good) break;
         generate_chat_answered(&gen->chat, gen->writer.texts);
         if (!(good = end_line(gen))) break;

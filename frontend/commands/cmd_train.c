@@ -35,6 +35,7 @@ typedef struct Run {
     EngineOptions options;
     Engine *engine;
     RunLog *log;
+    bool log_failed; /* and there is none any more */
     LrSchedule rate;
     Progress progress;
     TrainCheckpoint checkpoint;
@@ -280,6 +281,20 @@ static void print_start(const Run *run) {
     fflush(stdout);
 }
 
+/* A full disk costs the log, not the run: its end says so again. */
+static void write_log(Run *run, const StepMetrics *metrics) {
+    Diag *diag = diag_create();
+    if (run->log && !run_log_write(run->log, metrics, diag)) {
+        progress_finish(&run->progress);
+        diag_print(diag, stderr);
+        fprintf(stderr, "no log from step %" PRId64 " on; training goes on\n", metrics->step);
+        run_log_close(run->log);
+        run->log = NULL;
+        run->log_failed = true;
+    }
+    diag_destroy(diag);
+}
+
 static bool take_step(Run *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     int64_t n_samples = train_data_batch(&run->data);
@@ -329,7 +344,7 @@ static bool take_step(Run *run, int64_t step) {
         train_validate_tell(&run->data, &run->validation, names, &metrics);
     }
     progress_update(&run->progress, &metrics);
-    if (run->log && !run_log_write(run->log, &metrics, run->diag)) return false;
+    write_log(run, &metrics);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
         train_checkpoint_save(&run->checkpoint, run->engine, &run->options, &run->progress,
@@ -405,7 +420,7 @@ static void print_end(const Run *run) {
                run->loss_scale, run->n_skipped, n_taken);
     }
     print_resident(run);
-    if (log) printf("wrote   %s\n", log);
+    if (log && !run->log_failed) printf("wrote   %s\n", log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
         printf("wrote   %s\n", run->checkpoint.to);
     }
@@ -505,7 +520,8 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         bool good = run_steps(&run) && save_weights(&run);
         if (good) print_end(&run);
-        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
+        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
+               !run.log_failed;
         status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     if (status == EXIT_FAILED || status == EXIT_USAGE) engine_args_explain(&run.options, run.diag);

@@ -157,9 +157,18 @@ const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,
     return engine_cuda_available(&why) ? NULL : why;
 }
 
+void engine_args_note_settings(const Engine *engine, const char *path) {
+    Arena *arena = arena_create();
+    const char *unlike = engine_unlike_settings(engine, path, arena);
+    if (unlike) fprintf(stderr, "note: %s was made with %s\n", path, unlike);
+    arena_destroy(arena);
+}
+
 bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag) {
     WeightFiles files = {cli_text(args, OPT_LOAD, NULL), cli_text(args, OPT_LOAD_TRAINED, NULL)};
-    return engine_load_files(engine, &files, out_n_begun, diag);
+    if (!engine_load_files(engine, &files, out_n_begun, diag)) return false;
+    if (!cli_given(args, OPT_QUIET)) engine_args_note_settings(engine, files.whole);
+    return true;
 }
 
 void engine_args_explain(const EngineOptions *options, Diag *diag) {

@@ -21,6 +21,8 @@ Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launc
 /* The weights of --load, and over them --load-trained's. *out_n_begun, which may be NULL: adapters
  * that begin as they are made, as no file has any. */
 bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag);
+/* Says where the settings that the file was made with are not the plan's. */
+void engine_args_note_settings(const Engine *engine, const char *path);
 /* Why a plan for CUDA runs on the processor though nobody asked for it: what the GPU lacks. NULL
  * where that is not so. */
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,

@@ -2,6 +2,7 @@
 
 #include "runtime/data/token_mask.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Bytes that are no UTF-8 are the tokenizer's business. */
@@ -108,10 +109,22 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
         good = encode(chat, chat->messages, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
+    if (good && tokens.count >= (size_t)context) {
+        diag_error(diag, NO_LOC,
+                   "--chat: the question takes %zu tokens, with the system's text and the answer's "
+                   "beginning; the context has %" PRId64,
+                   tokens.count, context);
+        good = false;
+    }
+    if (!good) {
+        token_list_release(&tokens);
+        json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+        return false;
+    }
     *out_kept = count_alike(&text->tokens, &tokens);
     if (*out_kept == tokens.count && *out_kept > 0) --*out_kept; /* its logits are wanted */
     begin_answer(text, tokens);
-    return good;
+    return true;
 }
 
 static bool has_system(const json_t *messages) {

@@ -22,7 +22,8 @@ void generate_chat_release(GenerateChat *chat);
 
 /* The user says something: the text becomes the answer's beginning. Of a context an eighth is left
  * for the answer: the oldest questions, with their answers, are forgotten for that, but not what
- * the system says. *out_kept: of the text's tokens those at the beginning that are as they were. */
+ * the system says. *out_kept: of the text's tokens those at the beginning that are as they were.
+ * False: reported; where the question alone is too long, it is as if the user had not asked. */
 bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
                        size_t *out_kept, Diag *diag);
 /* A conversation of its own: `messages`, or, where that is NULL, what the user says, after what the

@@ -44,6 +44,7 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     bool is_there = stat(checkpoint->from, &st) == 0;
     if (checkpoint->if_there && !engine_args_agree(options, is_there)) return true;
     if (!engine_load_state(engine, checkpoint->from, &place, diag)) return false;
+    if (!quiet) engine_args_note_settings(engine, checkpoint->from);
     if (!quiet && strcmp(place.data, checkpoint->place.data) != 0) {
         fprintf(stderr, "note: %s was trained on other data (%s): goes on with this (%s)\n",
                 checkpoint->from, place.data, checkpoint->place.data);

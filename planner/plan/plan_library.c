@@ -122,7 +122,8 @@ int64_t plan_process_library_bytes(const Plan *plan, int stage) {
 int64_t plan_fullest_bytes(const Plan *plan) {
     int64_t most = 0;
     for (int s = 0; s < plan->n_stages; s++) {
-        int64_t beyond = plan->cuda ? plan_stage_library_bytes(plan, s) : plan->library_bytes;
+        int64_t beyond =
+            plan->cuda ? plan_stage_library_bytes(plan, s) : plan_process_library_bytes(plan, s);
         int64_t bytes = plan->stages[s].arena_bytes + beyond;
         if (bytes > most) most = bytes;
     }

@@ -2,6 +2,7 @@
 
 #include "ir/base/json.h"
 
+#include <math.h>
 #include <stdio.h>
 
 const char *trace_thread_name(TraceThread thread) {
@@ -82,7 +83,10 @@ void trace_open_slice(TraceWriter *writer, int process, int thread, const char *
     next_event(writer);
     strbuf_printf(writer->out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":", process, thread);
     json_put_text(writer->out, name);
-    strbuf_printf(writer->out, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", begin_us, end_us - begin_us);
+    /* Both ends are rounded, and not the length: slices that meet must not overlap. */
+    double begin_ns = round(begin_us * 1e3), end_ns = round(end_us * 1e3);
+    strbuf_printf(writer->out, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", begin_ns * 1e-3,
+                  (end_ns - begin_ns) * 1e-3);
 }
 
 void trace_close_slice(TraceWriter *writer) {

@@ -107,6 +107,7 @@ static size_t usable_bytes(const Progress *progress) {
 
 static void show(Progress *progress, double now) {
     char text[LINE_BYTES];
+    progress->last.values = progress->values;
     int width = progress_format(text, usable_bytes(progress), &progress->last, progress->n_steps,
                                 seconds_left(progress, now));
     if (progress->mode == PROGRESS_TERMINAL) {
@@ -129,6 +130,8 @@ void progress_update(Progress *progress, const StepMetrics *metrics) {
     double interval = progress->mode == PROGRESS_TERMINAL ? terminal_interval_s : lines_interval_s;
     bool first = progress->first_step < 0;
     progress->last = *metrics;
+    if (progress->last.n_values > PROGRESS_VALUES) progress->last.n_values = PROGRESS_VALUES;
+    for (int i = 0; i < progress->last.n_values; i++) progress->values[i] = metrics->values[i];
     if (first) {
         progress->first_step = metrics->step;
         progress->first_s = now;

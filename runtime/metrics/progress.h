@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+enum { PROGRESS_VALUES = 64 }; /* single numbers of a step that a line has, at most */
+
 typedef enum ProgressMode {
     PROGRESS_AUTO, /* terminal or lines, by what the stream is */
     PROGRESS_TERMINAL,
@@ -32,7 +34,8 @@ typedef struct Progress {
     double first_s, shown_s;
     int64_t shown_step;
     int shown_width;
-    StepMetrics last;
+    StepMetrics last; /* with values of its own: what came with an update is gone by now */
+    StepValue values[PROGRESS_VALUES];
 } Progress;
 
 /* stream: stderr but for tests. n_steps: the last step's number. */

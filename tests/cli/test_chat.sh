@@ -61,6 +61,11 @@ echo '{"messages": [{"role": "assistant", "content": "tide?"}]}' >"$folder/bad.j
 fails 'nobody asks' 2 'bad.jsonl:1: messages: the last one is not the user' "${talks[@]}" --chat --prompts "$folder/bad.jsonl"
 printf '{"prompt": "%s"}\n' "$(printf 'tide? %.0s' $(seq 60))" >"$folder/bad.jsonl"
 fails 'a question longer than the context' 2 'the context has 96' "${talks[@]}" --chat --prompts "$folder/bad.jsonl"
+fails 'the only question, longer than the context' 2 'tokens, with the system'"'"'s text and the answer'"'"'s beginning; the context has 96' \
+    "${talks[@]}" --chat --system 'Be brief.' --prompt "$(printf 'orbit? %.0s' $(seq 60))"
+run "${talks[@]:0:${#talks[@]}-1}" --prompt "$(printf 'orbit? %.0s' $(seq 60))" --length 2
+[[ $status -eq 0 && $err == *'tokens, more than the context'"'"'s 96: only the last ones are read'* ]]
+result 'a longer prompt is cut, and that is said' "$([ $? -eq 0 ] || echo "status $status: $err")"
 fails 'a conversation as JSON' 2 '--json: is for one question, --prompt TEXT' "${talks[@]}" --chat --json
 fails 'a conversation twice' 2 '--samples: is for one question' "${talks[@]}" --chat --samples 2
 fails 'a conversation in a file' 2 '--output: is for one question' "${talks[@]}" --chat -o "$folder/x"

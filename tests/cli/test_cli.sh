@@ -765,6 +765,8 @@ fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data 
     --resume "$folder/c.st"
 works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
+works 'weights made with other settings' '' evaluate $model "${small[@]}" --set act=relu --data "$text" --load "$folder/c.st"
+result 'are said to be' "$(grep -q "c.st was made with act=gelu; the plan's model has act=relu" "$folder/err" || cat "$folder/err")"
 works 'a model of fewer weights goes on' 'done' train $model "${small[@]}" --set tied=true --set norm=rmsnorm \
     --data "$text" --steps 13 --resume "$folder/c.st"
 result 'and says what it leaves' "$(grep -q "weights that the plan's model has not, and that stay behind: '.*bias' and so on" \

@@ -49,6 +49,10 @@ run "${mixture[@]}" --set balance=0
 loss=$(number loss)
 run "${mixture[@]}" --set balance=1
 near 'without the balance of experts' "$(number loss)" "$loss"
+for balance in 0.001 0.002 0.01; do
+    run "${mixture[@]}" --set balance=$balance
+    near "nor with little of it, $balance" "$(number loss)" "$loss"
+done
 run "${mixture[@]}" --set balance=1 --micro-batch 3 --global-batch 6 --mesh p=1,d=2
 near 'on two ranks, too' "$(number loss)" "$loss"
 

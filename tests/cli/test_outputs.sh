@@ -140,4 +140,10 @@ limited validate validate $runs --family korthikanti_single --html "$folder/limi
 limited generate generate "$plan" --load "$folder/w.st" --length 2 --quiet -o "$folder/limited"
 limited train train "$plan" --data "$text" --steps 1 -q --save "$folder/limited"
 
+# A log that cannot be written on costs itself, not the run.
+err=$(ulimit -f 8; exec "$perilune" train "$plan" --data "$text" --steps 200 --log "$folder/long.jsonl" 2>&1 >/dev/null </dev/null)
+status=$?
+[[ $status -eq 1 && $err == *'cannot write the run log: File too large'*'on; training goes on'*'step 200/200'* ]]
+result 'train --log: a full disk' "$([ $? -eq 0 ] || echo "status $status: $err")"
+
 [ "$n_failed" -eq 0 ]

@@ -198,6 +198,10 @@ static void check_refusals(void) {
     check_refused("was made with seed 8, the plan has 7");
     replace("\"perilune.seed\":\"8\"", "\"perilune.seed\":\"x\"");
     check_refused("its place in the run is damaged");
+    replace("\"perilune.seed\":\"x\"", "\"perilune.seed\":\"7\"");
+    replace("\"perilune.samples\":\"48\"", "\"perilune.samples\":\"02\"");
+    check_refused("its place in the run is damaged");
+    if (!save_early(&CASES[0])) return;
     replace("\"perilune.step\"", "\"perilune.stop\"");
     check_refused("has weights only");
     if (!save_early(&CASES[0])) return;

@@ -201,6 +201,24 @@ static void test_updates(void) {
     free(text);
 }
 
+/* What an update came with may be another step's by the time that it is shown. */
+static void test_values(void) {
+    char *text;
+    size_t length;
+    FILE *stream = open_memstream(&text, &length);
+    Progress progress = progress_start(stream, 9, PROGRESS_LINES);
+    StepValue value = {"dropped", 0.25};
+    check_begin("progress: the last line has the last step's values");
+    for (int i = 1; i <= 3; i++) {
+        progress_update(&progress, &(StepMetrics){.step = i, .n_values = 1, .values = &value});
+    }
+    value.value = NAN;
+    progress_finish(&progress);
+    fclose(stream);
+    CHECK(strstr(text, "step 3/9") && !strstr(text, "nan"), "%s", text);
+    free(text);
+}
+
 static void test_log(const char *path) {
     Diag *diag = diag_create();
     Arena *arena = arena_create();
@@ -347,6 +365,7 @@ int main(void) {
     test_lr();
     test_line();
     test_updates();
+    test_values();
     test_log(path);
     unlink(path);
     return check_report();

@@ -266,7 +266,8 @@ static void test_trace(Arena *arena, const FixtureShape *shape, const char *name
         if (*phase != 'X') continue;
         json_int_t stage = get_int(event, "pid"), thread = get_int(event, "tid");
         double start = json_real_value(json_object_get(event, "ts"));
-        CHECK(start >= end_us[stage][thread] - 0.002, "stage %d overlaps at %g", (int)stage, start);
+        CHECK(llround(start * 1e3) >= llround(end_us[stage][thread] * 1e3),
+              "stage %d overlaps at %.3f", (int)stage, start);
         end_us[stage][thread] = start + json_real_value(json_object_get(event, "dur"));
         n_tasks++;
     }

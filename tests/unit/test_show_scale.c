@@ -34,7 +34,8 @@ static ScaleReport report_of(Arena *arena, ModelCosts *costs) {
         result->found[0].unusual = i == 4;
         result->found[0].why = "no measured run had so many ranks";
     }
-    return (ScaleReport){.costs = costs, .precision = DTYPE_BF16, .n_rows = N_ROWS, .rows = rows};
+    return (ScaleReport){
+        .costs = costs, .options = {.precision = DTYPE_BF16}, .n_rows = N_ROWS, .rows = rows};
 }
 
 static bool near(double a, double b) {
