@@ -86,15 +86,16 @@ typedef struct ClusterSoftware {
     bool exchange_once_a_node; /* a row goes to a node once and is handed on inside, however many of
                                   its experts are there */
     int exchange_most_nodes;   /* that a row's experts are on; 0: any number */
-    int share_multiple;    /* products' sizes are padded to it when t divides the model; 0: not */
-    bool fills_vocab;      /* each rank's share of an odd vocabulary is filled up on GPUs */
-    bool joins_products;   /* of one operand: queries, keys and values are one product */
-    bool batches_products; /* alike ones of one operand run at once, side by side */
-    bool joins_messages;   /* ZeRO-2 and 3: a block may have one message for all its weights */
-    bool repeats_shards;   /* ZeRO divides over some of the data ranks, again and again */
-    bool joins_updates;    /* one kernel updates many parameters */
-    bool folds_epilogues;  /* what follows a product element by element is part of it */
-    bool recomputes_all;   /* full recomputation runs a block's whole forward again */
+    int share_multiple;     /* products' sizes are padded to it when t divides the model; 0: not */
+    bool fills_vocab;       /* each rank's share of an odd vocabulary is filled up on GPUs */
+    bool joins_products;    /* of one operand: queries, keys and values are one product */
+    bool batches_products;  /* alike ones of one operand run at once, side by side */
+    bool separate_messages; /* each gradient is a message, each weight of ZeRO's; else in buckets */
+    bool joins_messages;    /* ZeRO-2 and 3: a block may have one message for all its weights */
+    bool repeats_shards;    /* ZeRO divides over some of the data ranks, again and again */
+    bool joins_updates;     /* one kernel updates many parameters */
+    bool folds_epilogues;   /* what follows a product element by element is part of it */
+    bool recomputes_all;    /* full recomputation runs a block's whole forward again */
     double
         accumulate_bytes; /* moved per weight and micro-batch to add to gradients; 0: products do */
     double loss_forward_bytes, loss_backward_bytes; /* moved per logit; 0: as the kernels do */

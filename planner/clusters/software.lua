@@ -12,7 +12,7 @@ local perilune = software {
   overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
   zero_stages = 3, splits_backward = true, overlaps_block = true, joins_messages = true,
-  repeats_shards = true, fills_vocab = true,
+  repeats_shards = true, fills_vocab = true, separate_messages = true,
 }
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.

@@ -14,6 +14,8 @@ static void count_weight(const Node *node, int64_t n_local, int64_t least, Segme
     experts->n_parameters += n_local;
     segment->n_weights += counts;
     experts->n_weights += counts;
+    segment->n_small += !counts;
+    experts->n_small += !counts;
     if (n_local > segment->largest_weight) segment->largest_weight = n_local;
 }
 

@@ -46,7 +46,7 @@ typedef enum UpdateKind {
 
 /* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
 typedef struct ExpertWeights {
-    int n_weights, n_frozen;
+    int n_weights, n_small, n_frozen;
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t low_gradients, upper_bytes, frozen_bytes;
 } ExpertWeights;
@@ -74,8 +74,9 @@ typedef struct SegmentCost {
     int64_t largest_weight;               /* parameters of the largest */
     int64_t frozen_bytes, largest_frozen; /* of the largest: its bytes */
     ExpertWeights experts;                /* of these */
-    int n_weights;        /* that ZeRO divides: all but gains, biases and their like */
-    int n_frozen;         /* that ZeRO-3 divides */
+    int n_weights;                        /* that ZeRO divides: all but */
+    int n_small;                          /* gains, biases and their like */
+    int n_frozen;                         /* that ZeRO-3 divides */
     double update_us;     /* the optimizer's, not divided over d, but for Muon's products: */
     double low_update_us; /* what of it gradients that are kept in bf16 save */
     MuonCost muon;

@@ -4,12 +4,15 @@
 
 #include <math.h>
 
+enum { SMALL_BYTES = 1 << 14 }; /* of a gain's or a bias's gradient: its latency counts */
+
 static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
 static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int count) {
     sum->n_weights += count * other->n_weights;
+    sum->n_small += count * other->n_small;
     sum->n_frozen += count * other->n_frozen;
     sum->frozen_bytes += count * other->frozen_bytes;
     sum->n_parameters += count * other->n_parameters;
@@ -23,6 +26,7 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
 StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     const ExpertWeights *of = &stage->experts;
     StageWeights part = {.n_weights = of->n_weights,
+                         .n_small = of->n_small,
                          .n_frozen = of->n_frozen,
                          .frozen_bytes = of->frozen_bytes,
                          .n_parameters = of->n_parameters,
@@ -53,6 +57,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     part.low_gradients = stage->low_gradients - part.low_gradients;
     part.upper_bytes = stage->upper_bytes - part.upper_bytes;
     part.n_weights = stage->n_weights - part.n_weights;
+    part.n_small = stage->n_small - part.n_small;
     part.n_frozen = stage->n_frozen - part.n_frozen;
     part.frozen_bytes = stage->frozen_bytes - part.frozen_bytes;
     part.n_parameters = stage->n_parameters - part.n_parameters;
@@ -64,6 +69,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
 
 void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block) {
     sum->n_weights += count * segment->n_weights;
+    sum->n_small += count * segment->n_small;
     sum->n_frozen += count * segment->n_frozen;
     sum->frozen_bytes += count * segment->frozen_bytes;
     sum->n_parameters += count * segment->n_parameters;
@@ -93,6 +99,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
 
 void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->n_weights += other->n_weights;
+    sum->n_small += other->n_small;
     sum->n_frozen += other->n_frozen;
     sum->frozen_bytes += other->frozen_bytes;
     sum->n_parameters += other->n_parameters;
@@ -126,12 +133,30 @@ double gradient_message_bytes(const ClusterSoftware *software, int64_t n_paramet
     return (double)n_parameters * software->gradient_bytes - (less > 0 ? less * (double)low : 0);
 }
 
-ReducedBytes stage_reduced_bytes(const StageWeights *stage, const ClusterSoftware *software,
-                                 ZeroChoice zero) {
+StageMessages stage_reductions(const StageWeights *stage, const ClusterSoftware *software,
+                               ZeroChoice zero) {
+    StageMessages list = {0};
     double bytes = gradient_message_bytes(software, stage->n_parameters,
                                           zero.one_micro ? stage->low_gradients : 0);
-    if (zero.stage == ZERO_NOTHING) return (ReducedBytes){bytes, 0};
-    return (ReducedBytes){0, zero.stage == ZERO_OPTIMIZER ? bytes : 0};
+    int n = software->separate_messages ? stage->n_weights : stage->n_parameters > 0;
+    int n_small = software->separate_messages ? stage->n_small : 0;
+    if (zero.stage == ZERO_NOTHING && n > 0)
+        list.of[list.n++] = (StageMessage){COLLECTIVE_ALL_REDUCE, n, bytes / n};
+    if (zero.stage == ZERO_OPTIMIZER && n > 0)
+        list.of[list.n++] = (StageMessage){COLLECTIVE_REDUCE_SCATTER, n, bytes / n};
+    if (n_small > 0)
+        list.of[list.n++] = (StageMessage){COLLECTIVE_ALL_REDUCE, n_small, SMALL_BYTES};
+    return list;
+}
+
+StageMessages stage_gathers(const StageWeights *stage, const ClusterSoftware *software) {
+    StageMessages list = {0};
+    int n = software->separate_messages ? stage->n_weights : stage->n_parameters > 0;
+    if (n > 0) {
+        list.of[list.n++] =
+            (StageMessage){COLLECTIVE_ALL_GATHER, n, (double)stage->parameter_bytes / n};
+    }
+    return list;
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work

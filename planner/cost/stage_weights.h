@@ -12,10 +12,11 @@
 
 /* Whole; counts and bytes of one rank. */
 typedef struct StageWeights {
-    int n_weights, n_frozen; /* each with messages of its own */
+    int n_weights, n_small, n_frozen; /* each with messages of its own */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t low_gradients, upper_bytes, frozen_bytes; /* of SegmentCost; the last of none of these */
-    int64_t largest, largest_in_block;   /* parameters of one weight; in_block: that blocks read */
+    int64_t low_gradients, upper_bytes,
+        frozen_bytes;                  /* of SegmentCost; the last of none of these */
+    int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */
     int n_blocks, n_in_blocks, n_frozen_in_blocks;   /* of these, what is in blocks */
@@ -60,13 +61,21 @@ static inline int64_t stage_gradient_bytes(const StageWeights *stage, bool low) 
 /* What the software sends as gradients of so many parameters, `low` of them in bf16. */
 double gradient_message_bytes(const ClusterSoftware *software, int64_t n_parameters, int64_t low);
 
-/* Bytes of gradients that a step reduces over d once, when it has summed them up: all-reduced, and
- * scattered. */
-typedef struct ReducedBytes {
-    double whole, divided;
-} ReducedBytes;
-ReducedBytes stage_reduced_bytes(const StageWeights *stage, const ClusterSoftware *software,
-                                 ZeroChoice zero);
+/* Messages of one kind and, on average, so many bytes. */
+typedef struct StageMessage {
+    CollectiveKind kind;
+    int count;
+    double bytes;
+} StageMessage;
+typedef struct StageMessages {
+    int n;
+    StageMessage of[2];
+} StageMessages;
+/* What a step reduces over d once, when it has summed gradients up: all-reduced, or scattered; and
+ * what it gathers after a divided update. */
+StageMessages stage_reductions(const StageWeights *stage, const ClusterSoftware *software,
+                               ZeroChoice zero);
+StageMessages stage_gathers(const StageWeights *stage, const ClusterSoftware *software);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {

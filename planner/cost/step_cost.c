@@ -4,7 +4,7 @@
 #include "planner/cost/shared_weights.h"
 #include "planner/plan/plan_library.h"
 
-enum { CACHED = 4 };
+enum { CACHED = 8 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
@@ -424,17 +424,21 @@ static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes,
     return us;
 }
 
+static double messages_us(Pricing *x, const StageMessages *list, DataRanks of) {
+    double us = 0;
+    for (int i = 0; i < list->n; i++) {
+        const StageMessage *each = &list->of[i];
+        us += each->count * known_collective_us(x, each->kind, each->bytes, of);
+    }
+    return us;
+}
+
 /* Of experts, or of all others. */
 static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks of) {
     StageWeights part = stage_weights_part(weights, of == DATA_EXPERTS);
-    const ClusterSoftware *software = &x->costs->cluster->software;
-    ReducedBytes bytes = stage_reduced_bytes(&part, software, candidate_zero(x->candidate));
-    double us = 0;
-    if (bytes.whole > 0) us += known_collective_us(x, COLLECTIVE_ALL_REDUCE, bytes.whole, of);
-    if (bytes.divided > 0) {
-        us += known_collective_us(x, COLLECTIVE_REDUCE_SCATTER, bytes.divided, of);
-    }
-    return us;
+    StageMessages list =
+        stage_reductions(&part, &x->costs->cluster->software, candidate_zero(x->candidate));
+    return messages_us(x, &list, of);
 }
 
 static double reduce_us(Pricing *x, const Sum *sum) {
@@ -442,8 +446,8 @@ static double reduce_us(Pricing *x, const Sum *sum) {
     double us = reduce_part_us(x, &sum->weights, DATA_OTHERS);
     if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS);
     if (candidate_r(x->candidate) == 1) return us;
-    double bytes = replicated_bytes(x->costs->cluster, &sum->weights, x->candidate);
-    return us + known_collective_us(x, COLLECTIVE_ALL_REDUCE, bytes, DATA_REPLICAS);
+    StageMessages shards = replicated_messages(x->costs->cluster, &sum->weights, x->candidate);
+    return us + messages_us(x, &shards, DATA_REPLICAS);
 }
 
 /* What a chunk's gradients are complete after. */
@@ -562,9 +566,8 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (DataRanks of = 0; gathers && of < (DataRanks)n_kinds; of++) {
         StageWeights part = stage_weights_part(&stage->weights, of == DATA_EXPERTS);
-        double bytes = (double)part.parameter_bytes;
-        if (bytes <= 0) continue;
-        us += known_collective_us(x, COLLECTIVE_ALL_GATHER, bytes, of);
+        StageMessages list = stage_gathers(&part, software);
+        us += messages_us(x, &list, of);
     }
     if (software->overlaps_parameters) {
         slowed_us += us;
@@ -580,11 +583,14 @@ double divided_share(const StageWeights *weights, const Candidate *candidate) {
     return experts / replicas.experts + (1 - experts) / replicas.others;
 }
 
-double replicated_bytes(const Cluster *cluster, const StageWeights *weights,
-                        const Candidate *candidate) {
+StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,
+                                  const Candidate *candidate) {
     int64_t low = candidate->n_micro == 1 ? weights->low_gradients : 0;
-    return divided_share(weights, candidate) *
-           gradient_message_bytes(&cluster->software, weights->n_parameters, low);
+    int n = cluster->software.separate_messages ? weights->n_weights + weights->n_small : 1;
+    double bytes = divided_share(weights, candidate) *
+                   gradient_message_bytes(&cluster->software, weights->n_parameters, low);
+    if (n < 1) return (StageMessages){0};
+    return (StageMessages){1, {{COLLECTIVE_ALL_REDUCE, n, bytes / n}}};
 }
 
 static void price_update(Pricing *x, StepCost *out) {

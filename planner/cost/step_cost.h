@@ -170,8 +170,8 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
 double divided_share(const StageWeights *weights, const Candidate *candidate);
 
 /* Of a rank's gradients, what is summed over r: its shards. */
-double replicated_bytes(const Cluster *cluster, const StageWeights *weights,
-                        const Candidate *candidate);
+StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,
+                                  const Candidate *candidate);
 
 /* Which of the update_calls are the candidate's. */
 UpdateKind candidate_update(const Candidate *candidate);

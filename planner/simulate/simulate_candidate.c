@@ -99,6 +99,16 @@ static void add_share(Share *sum, const Share *other) {
     if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
 }
 
+static double messages_us(const Cluster *cluster, const StageMessages *list,
+                          const CollectiveGroup *group) {
+    double us = 0;
+    for (int i = 0; i < list->n; i++) {
+        const StageMessage *each = &list->of[i];
+        us += each->count * collective_us(cluster, each->kind, each->bytes, group);
+    }
+    return us;
+}
+
 static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
     const Cluster *cluster = of->costs->cluster;
     DataGroups groups = data_groups(&of->placement);
@@ -107,18 +117,13 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
         const CollectiveGroup *group = &groups.of[experts];
         if (experts && of->candidate->d == 1) continue; /* c does not divide their gradients */
         StageWeights part = stage_weights_part(weights, experts);
-        ReducedBytes bytes =
-            stage_reduced_bytes(&part, &cluster->software, candidate_zero(of->candidate));
-        if (bytes.whole > 0)
-            us += collective_us(cluster, COLLECTIVE_ALL_REDUCE, bytes.whole, group);
-        if (bytes.divided > 0) {
-            us += collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, bytes.divided, group);
-        }
+        StageMessages list =
+            stage_reductions(&part, &cluster->software, candidate_zero(of->candidate));
+        us += messages_us(cluster, &list, group);
     }
     if (candidate_r(of->candidate) == 1) return us;
-    return us + collective_us(cluster, COLLECTIVE_ALL_REDUCE,
-                              replicated_bytes(cluster, weights, of->candidate),
-                              &groups.of[DATA_REPLICAS]);
+    StageMessages shards = replicated_messages(cluster, weights, of->candidate);
+    return us + messages_us(cluster, &shards, &groups.of[DATA_REPLICAS]);
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
@@ -329,9 +334,8 @@ static double gather_us(const CandidateLoad *of, int stage) {
     bool gathers = zero_gathers_updated(of->candidate->zero);
     for (int experts = 0; gathers && experts < 2; experts++) {
         StageWeights part = stage_weights_part(&share->weights, experts);
-        double bytes = (double)part.parameter_bytes;
-        if (bytes <= 0) continue;
-        us += collective_us(of->costs->cluster, COLLECTIVE_ALL_GATHER, bytes, &groups.of[experts]);
+        StageMessages list = stage_gathers(&part, software);
+        us += messages_us(of->costs->cluster, &list, &groups.of[experts]);
     }
     if (software->overlaps_parameters) {
         int v = of->candidate->n_chunks;

@@ -61,6 +61,22 @@ fails 2 'compare: which B? see perilune help compare' compare a.plan
 run plan models/gpt.lua --set size=1t --cluster selene --ranks 8 --global-batch 64
 [[ $status -eq 1 && $err == 'perilune: nothing fits 8 devices of selene: the least, '*' lacks '*' of memory per device (limit '*'); --ranks '*' would do' ]]
 result 'a model that fits nowhere' "$([ $? -eq 0 ] || echo "status $status: $err")"
+# agrees NAME SIZE RANKS BATCH CLUSTER: what the search prices is what its plan, played message by message, takes.
+agrees() {
+    local name=$1 size=$2 why= found played
+    shift 2
+    run plan models/gpt.lua --set size="$size" --ranks "$1" --global-batch "$2" --cluster "$3" -o "$folder/agrees.plan"
+    found=$(sed -n 's/^predicted *\([0-9.]* [a-z]*\) a step.*/\1/p' <<<"$out")
+    run show "$folder/agrees.plan" --cluster "$3"
+    played=$(sed -n 's/^predicted *\([0-9.]* [a-z]*\) a step.*/\1/p' <<<"$out")
+    [ "${found#* }" = "${played#* }" ] && awk "BEGIN { x = ${found% *} / ${played% *}; exit !(x > 0.92 && x < 1.08) }" ||
+        why="searched $found, played $played"
+    rm -f "$folder/agrees.plan"
+    result "$name" "$why"
+}
+agrees 'many small messages: 124m on 64' 124m 64 64 h100-dgx
+agrees 'over nodes: 1.5b on 64' 1.5b 64 512 h100-dgx
+agrees 'many nodes: 350m on 256' 350m 256 512 selene
 words=(plan models/gemma.lua --set size=3-1b --cluster h200 --ranks 1 --global-batch 8 --memory-limit 20)
 run "${words[@]}" -o "$folder/words.plan"
 [[ $status -eq 0 && $out == *'logits     of 1/16 of the positions at a time'*'planned to the byte: 19.'*'GiB'* ]]

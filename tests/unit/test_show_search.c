@@ -28,7 +28,7 @@ static SearchReport report_of(Arena *arena, ModelCosts *costs, int n_samples) {
     return (SearchReport){.costs = costs,
                           .request = &REQUEST,
                           .result = result,
-                          .precision = DTYPE_BF16,
+                          .options = {.precision = DTYPE_BF16},
                           .n_top = 5,
                           .days_tokens = 300e9};
 }
@@ -93,7 +93,7 @@ static void test_reasons(Arena *arena) {
         SearchReport report = {.costs = &costs,
                                .request = &REQUEST,
                                .result = &result,
-                               .precision = DTYPE_BF16,
+                               .options = {.precision = DTYPE_BF16},
                                .n_top = 1};
         const SearchFacts *facts = search_facts_create(arena, &report);
         CHECK(strstr(facts->bottleneck, WORDS[part]), "%s: %s", STEP_PARTS[part].key,
