@@ -310,8 +310,8 @@ int search_remarks(Arena *arena, const PlanOptions *options, const Candidate *ca
                                                   options->loss_parts)};
     }
     if (options->expert_parts > 1 && candidate_e(candidate) > 1) {
-        out[n++] = (SearchRemark){
-            "experts", arena_printf(arena, "slots in %d runs", options->expert_parts)};
+        out[n++] = (SearchRemark){"experts",
+                                  arena_printf(arena, "slots in %d runs", options->expert_parts)};
     }
     return n;
 }

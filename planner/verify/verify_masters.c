@@ -42,11 +42,12 @@ static void check_readers(Verifier *v, int stage, const Node *upper, const Node 
         for (int i = 0; i < node->n_inputs; i++) {
             if (node->inputs[i].node != param) continue;
             if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue; /* for its shape */
-            bool both = i == 0 && takes_halves(node->op) &&
-                        node->inputs[node->n_inputs - 1].node == upper;
+            bool both =
+                i == 0 && takes_halves(node->op) && node->inputs[node->n_inputs - 1].node == upper;
             if (both) continue;
             verify_defect(v, node->loc, "%s: %s reads %s, which is in halves",
-                          verify_stage_text(v, stage), verify_value_text(v, stage, (Value){(Node *)node, 0}),
+                          verify_stage_text(v, stage),
+                          verify_value_text(v, stage, (Value){(Node *)node, 0}),
                           verify_value_text(v, stage, node->inputs[i]));
         }
     }

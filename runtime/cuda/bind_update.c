@@ -84,7 +84,8 @@ bool cuda_bind_adamw(Binding *b) {
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     bool halves = (void *)args.tensor.p == args.tensor.copy;
-    return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0,
+                            &args, sizeof(args));
 }
 
 bool cuda_bind_sgd(Binding *b) {

@@ -26,7 +26,7 @@ static const char *optimizer = NULL;
 static int lanes = 1;
 static DType gradients = DTYPE_F32;
 static bool splits = false; /* masters */
-static bool joins = false; /* a block's messages, with ZeRO-2 and 3 */
+static bool joins = false;  /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
     return (PlanRequest){.model = model->name,
