@@ -132,10 +132,9 @@ static void put_verdict(StrBuf *out, const RunDifference *d) {
             strbuf_printf(out, "; furthest at step %.0f, by %.3g %%", d->largest_at,
                           d->largest * 100);
     }
-    if (isfinite(d->reaches_at) && isfinite(d->apart_at)) {
-        strbuf_printf(out, "; as good in validation after %.0f steps, not %.0f", d->reaches_at,
-                      d->of_steps);
-    }
+    if (!isfinite(d->reaches_at) || !isfinite(d->apart_at)) return;
+    strbuf_printf(out, "; as good in validation after %.0f steps", d->reaches_at);
+    if (d->reaches_at != d->of_steps) strbuf_printf(out, ", not %.0f", d->of_steps);
 }
 
 /* The columns of the table, and the keys of its JSON. */

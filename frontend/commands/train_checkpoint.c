@@ -2,6 +2,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/units.h"
+#include "ir/base/file.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -34,12 +35,22 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
     return false;
 }
 
+/* SIGKILL leaves what was being written. */
+static void note_unfinished(const char *path) {
+    char name[256];
+    int n = file_count_unfinished(path, name, sizeof(name));
+    if (n == 0) return;
+    fprintf(stderr, "note: %s%s beside %s %s of a run that was killed while it wrote: delete %s\n",
+            name, n > 1 ? " and others" : "", path, n > 1 ? "are" : "is", n > 1 ? "them" : "it");
+}
+
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                            const EngineOptions *options, bool quiet, bool *out_resumed,
                            Diag *diag) {
     struct stat st;
     TrainingPlace place;
     *out_resumed = false;
+    if (checkpoint->to && !quiet) note_unfinished(checkpoint->to);
     if (!checkpoint->from) return true;
     bool is_there = stat(checkpoint->from, &st) == 0;
     if (checkpoint->if_there && !engine_args_agree(options, is_there)) return true;

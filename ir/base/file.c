@@ -3,6 +3,7 @@
 
 #include "ir/base/temporary.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -156,6 +157,23 @@ static bool name_temporary(FileWriter *writer) {
         if (!writer->named && error != EEXIST) return false;
     }
     return writer->named;
+}
+
+int file_count_unfinished(const char *path, char *out_name, size_t size) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const size_t length = strlen(name);
+    char *folder = folder_of(path);
+    DIR *dir = opendir(folder);
+    int count = 0;
+    for (const struct dirent *entry; dir && (entry = readdir(dir));) {
+        const char *at = entry->d_name + length;
+        if (strncmp(entry->d_name, name, length) != 0 || strncmp(at, ".tmp-", 5) != 0) continue;
+        if (strspn(at + 5, "0123456789abcdef") != 16 || at[21]) continue;
+        if (count++ == 0) snprintf(out_name, size, "%s", entry->d_name);
+    }
+    if (dir) closedir(dir);
+    free(folder);
+    return count;
 }
 
 static void writer_free(FileWriter *writer) {

@@ -25,6 +25,9 @@ bool file_writer_replace(FileWriter *writer, size_t at, const void *bytes, size_
 bool file_writer_finish(FileWriter *writer, Diag *diag);
 bool file_writer_commit(FileWriter *writer, Diag *diag); /* frees the writer, either way */
 void file_writer_abandon(FileWriter *writer);
+/* How many files beside `path` are what a killed process had begun to write in its place (or one
+ * that is writing now), and the name of one: up to size - 1 bytes. */
+int file_count_unfinished(const char *path, char *out_name, size_t size);
 
 /* A file that several processes write at once. One opens it and commits it; reserve gives it its
  * size and its temporary name, which file_writer_temporary says (the writer's), so that others open

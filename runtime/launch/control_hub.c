@@ -7,6 +7,8 @@
 
 enum { MAX_SHOWN_RANGES = 12, MAX_SHOWN_OTHERS = 4, MAX_REFUSAL_LINES = 20 };
 
+static const double LATE_S = 2; /* what was told longer ago may not hold any more */
+
 /* --- words --- */
 
 void control_name_rank(const Control *control, int rank, StrBuf *out) {
@@ -38,7 +40,7 @@ static void put_place(const ProgressRecord *progress, const char *verb, StrBuf *
     if (progress->step >= 0)
         strbuf_printf(out, " at step %" PRId64, progress->step);
     else if (!progress->text[0])
-        strbuf_put(out, " before its first step");
+        strbuf_put(out, " before it told of a step");
     else
         strbuf_put(out, " outside of steps");
     if (progress->text[0]) strbuf_printf(out, ": %s in %s", verb, progress->text);
@@ -53,6 +55,9 @@ void control_fail_lost(Control *control, int rank, const char *cause) {
     const ProgressRecord *progress = &control->members[rank].progress;
     bool is_known = control_is_hub(control) || progress->step >= 0 || progress->text[0];
     if (is_known) put_place(progress, "was", &text);
+    double age_s = socket_now() - control->members[rank].told;
+    if (is_known && control_is_hub(control) && progress->text[0] && age_s >= LATE_S)
+        strbuf_printf(&text, " %.0f s before", age_s);
     control_fail(control, "%s (%s)", text.text, cause);
     strbuf_destroy(&text);
 }

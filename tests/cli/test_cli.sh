@@ -763,6 +763,11 @@ works 'a run that is over' 'is at step 12 of 12' train "$plan" --data "$text" --
     --checkpoint "$folder/c.st" --continue
 fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data "$text" --steps 12 \
     --resume "$folder/c.st"
+: >"$folder/c.st.tmp-0123456789abcdef"
+works 'what a killed run has left' 'is at step 12 of 12' train "$plan" --data "$text" --steps 12 --checkpoint "$folder/c.st" --continue
+result 'is told' "$(grep -q '^note: c.st.tmp-0123456789abcdef beside .*c.st is of a run that was killed while it wrote: delete it' \
+    "$folder/err" || cat "$folder/err")"
+rm "$folder/c.st.tmp-0123456789abcdef"
 works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
 result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
 works 'weights made with other settings' '' evaluate $model "${small[@]}" --set act=relu --data "$text" --load "$folder/c.st"

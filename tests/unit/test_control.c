@@ -380,7 +380,7 @@ static void test_mad_rank(void) {
     check_all_well(&job);
     for (int i = 0; i < 3; i += 2) {
         check_said(&job, i,
-                   "rank 1 (host-1) was lost before its first step (it sent what is no message)");
+                   "rank 1 (host-1) was lost before it told of a step (it sent what is no message)");
     }
 }
 
