@@ -229,6 +229,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LESS:
     case OP_EQUAL:
     case OP_TO_BF16:
+    case OP_TO_UPPER:
     case OP_TO_F16:
     case OP_TO_F32: return OPERAND_EITHER;
     /* But for their last operand, a copy. */
@@ -289,14 +290,15 @@ OpKind op_cast_to(DType dtype) {
 
 DType op_cast_dtype(OpKind op) {
     switch (op) {
-    case OP_TO_BF16: return DTYPE_BF16;
+    case OP_TO_BF16:
+    case OP_TO_UPPER: return DTYPE_BF16;
     case OP_TO_F16: return DTYPE_F16;
     default: return DTYPE_F32;
     }
 }
 
 bool op_is_cast(OpKind op) {
-    return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_F16;
+    return op == OP_TO_F32 || op == OP_TO_BF16 || op == OP_TO_UPPER || op == OP_TO_F16;
 }
 
 bool output_is_reported(const Node *node) {

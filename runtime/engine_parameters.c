@@ -67,10 +67,9 @@ static bool is_copy_of(const Node *copy, const Node *param) {
 }
 
 /* `leaf` is the parameter in less than 32 bits, or a copy of it, which need not be divided as it
- * is. as_update: rounded as optimizers round copies; what shards of the new parameter are gathered
- * into is rounded as everything else. */
+ * is. */
 static void set_rounded(Engine *engine, const RankContext *rank, const Node *param, Node *leaf,
-                        bool as_update, const void *whole, Arena *arena) {
+                        const void *whole, Arena *arena) {
     Shard shard = engine_leaf_shard(rank, leaf);
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
@@ -80,7 +79,7 @@ static void set_rounded(Engine *engine, const RankContext *rank, const Node *par
     if (!wide) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, param, &shard, whole, arena, wide);
     void *numbers = engine_edit(engine, rank, node_value(leaf, 0));
-    if (as_update) {
+    if (node_is_copy(leaf)) {
         halves_copy(dtype, wide, numbers, count);
     } else {
         weights_store(dtype, wide, numbers, count);
@@ -120,7 +119,7 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
     if (leaf->types[0].dtype != DTYPE_F32) {
-        set_rounded(engine, rank, leaf, leaf, node_is_copy(leaf), whole, arena);
+        set_rounded(engine, rank, leaf, leaf, whole, arena);
         return;
     }
     Shard shard = engine_leaf_shard(rank, leaf);
@@ -146,7 +145,7 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
         Node *copy = graph->nodes[n];
         if (!is_copy_of(copy, leaf) || node_is_upper(copy)) continue;
         if (!is_divided_alike(leaf, copy)) {
-            set_rounded(engine, rank, leaf, copy, false, whole, arena);
+            set_rounded(engine, rank, leaf, copy, whole, arena);
             continue;
         }
         halves_copy(copy->types[0].dtype, values, engine_edit(engine, rank, node_value(copy, 0)),

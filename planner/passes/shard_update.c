@@ -527,8 +527,9 @@ static bool copy_group(Sharder *s, Update *group, int count) {
         Value param = node_value(group[u].result, 0);
         const Node *copy = copy_operand(group[u].node);
         if (group[u].at < 0 || !copy || divides(s, ZERO_PARAMETERS)) continue;
-        Node *cast = pass_build(s->ctx, s->out, op_cast_to(copy->types[0].dtype), group[u].node,
-                                PHASE_UPDATE, &param, 1, NULL, 0);
+        OpKind op = copy->types[0].dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
+        Node *cast =
+            pass_build(s->ctx, s->out, op, group[u].node, PHASE_UPDATE, &param, 1, NULL, 0);
         if (!cast) return false;
         cast->shardings[0] = *value_sharding(param);
         rounded[u] = node_value(cast, 0);

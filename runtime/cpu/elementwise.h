@@ -73,6 +73,7 @@
     X(STOP_GRADIENT, stop_gradient, 1, x)                                                          \
     X(DROPOUT, dropout, 1, x)                                                                      \
     X(TO_BF16, to_bf16, 1, x)                                                                      \
+    X(TO_UPPER, to_upper, 1, vec_bf16_widen(halves_upper(x)))                                      \
     X(TO_F16, to_f16, 1, x)                                                                        \
     X(TO_F32, to_f32, 1, x)
 

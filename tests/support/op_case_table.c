@@ -86,6 +86,8 @@ const OpCase OP_CASES[] = {
      "program=t0=silu(i0) t1=mul(i1,i2) t2=mul(i1,t0) t3=silu_grad(i0,t1) -> t2 t3", 2, 0},
     CASE(TO_BF16, "rows=3 cols=37", ""),
     CASE(TO_BF16, "~rows=3", ""),
+    CASE(TO_UPPER, "rows=3 cols=37", ""),
+    CASE(TO_UPPER, "~rows=3", ""),
     CASE(TO_F16, "rows=3 cols=37", ""),
     CASE(TO_F16, "~rows=3", ""),
     CASE(TO_F32, "~rows=3 cols=37", ""),

@@ -253,6 +253,7 @@ static double normal_density(double x) {
     X(equal, x == y)                                                                               \
     X(stop_gradient, x)                                                                            \
     X(to_bf16, x)                                                                                  \
+    X(to_upper, x)                                                                                 \
     X(to_f16, x)                                                                                   \
     X(to_f32, x)
 

@@ -1,7 +1,9 @@
 /* elementwise.c: every op against its f64 formula, every way an operand can be read, in-place
  * outputs, slot reuse in long programs, dropout, and refused programs. vmath.h on special values.
  */
+#include "runtime/cpu/blocks.h"
 #include "runtime/cpu/elementwise.h"
+#include "runtime/cpu/halves.h"
 #include "runtime/cpu/vmath.h"
 #include "tests/unit/kernel_check.h"
 
@@ -20,6 +22,14 @@ static double gelu_grad64(double x) {
 
 static double gelu_erf_grad64(double x) {
     return 0.5 * (1 + erf(x / sqrt(2))) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+}
+
+static double upper_half(double x) {
+    float value = (float)x;
+    uint16_t half;
+    halves_copy(DTYPE_BF16, &value, &half, 1);
+    weights_load(DTYPE_BF16, &half, 0, &value, 1);
+    return (double)value;
 }
 
 static double apply64(ElementwiseOp op, double x, double y, double z, double imm) {
@@ -62,6 +72,7 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_TO_BF16:
     case EW_TO_F16:
     case EW_TO_F32: return x;
+    case EW_TO_UPPER: return upper_half(x);
     default: return NAN;
     }
 }

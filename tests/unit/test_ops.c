@@ -206,7 +206,8 @@ static void check_graph_kernels(const OpCase *op_case, const Graph *graph, DType
 
 /* The coarsest dtype of a case's values. */
 static DType coarsest(const OpCase *op_case, DType precision) {
-    if (op_case->op == OP_TO_BF16 || (precision == DTYPE_F32 && op_case_says_low(op_case))) {
+    if (op_case->op == OP_TO_BF16 || op_case->op == OP_TO_UPPER ||
+        (precision == DTYPE_F32 && op_case_says_low(op_case))) {
         return DTYPE_BF16;
     }
     return op_case->op == OP_TO_F16 && precision == DTYPE_F32 ? DTYPE_F16 : precision;

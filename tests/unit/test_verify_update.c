@@ -126,7 +126,7 @@ static void shard_read_by_forward(Plan *plan) {
     BUG("no embedding_grad");
 }
 static void copy_not_refreshed(Plan *plan) {
-    Node *b, *a = find_pair(plan, OP_TO_BF16, 0, &b);
+    Node *b, *a = find_pair(plan, OP_TO_UPPER, 0, &b);
     a->inputs[0] = b->inputs[0];
 }
 

@@ -179,6 +179,12 @@ INLINE float op_to_bf16(float x) {
 INLINE float op_to_f32(float x) {
     return x;
 }
+/* But for this one's, which so is exact when it is stored in bf16. */
+INLINE float op_to_upper(float x) {
+    const uint32_t bits = __float_as_uint(x);
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    return is_nan ? x : __uint_as_float((bits + 0x8000u) & 0xffff0000u);
+}
 INLINE float op_square(float x) {
     return x * x;
 }
