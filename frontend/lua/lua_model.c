@@ -427,8 +427,9 @@ static int model_axis(lua_State *lua) {
     lua_Integer size = lua_type(lua, 3) == LUA_TNUMBER ? lua_tointegerx(lua, 3, &whole) : 0;
     if (strchr(name, '.')) script_error(lua, "axis '%s': its name can have no '.'", name);
     if (strcmp(name, "batch") == 0) script_error(lua, "axis 'batch': its size is the plan's");
-    if (!whole || size < 1 || size > INT32_MAX) {
-        script_error(lua, "axis '%s': its size must be a whole number from 1 on", name);
+    if (!whole || size < 1 || size > MAX_AXIS_SIZE) {
+        script_error(lua, "axis '%s': its size must be a whole number from 1 to %d", name,
+                     MAX_AXIS_SIZE);
     }
     int axis = axis_find(axes, name, length);
     if (axis >= 0 && script->axis_sizes[axis] != size) {

@@ -244,13 +244,18 @@ static void apply_size(const Reader *reader, const char *given) {
         fail(reader, "size '%s': the model has no sizes to pick from", size);
     }
     lua_pushstring(lua, size);
-    if (lua_rawget(lua, -2) != LUA_TTABLE) {
+    int type = lua_rawget(lua, -2);
+    if (type == LUA_TNIL) {
         const char **keys, *names = "";
         int n = sorted_keys(reader, lua_gettop(lua) - 1, "sizes", &keys);
         for (int i = 0; i < n; i++) {
             names = arena_printf(arena, "%s%s%s", names, i ? ", " : "", keys[i]);
         }
         fail(reader, "the model has no size '%s'; it has: %s", size, names);
+    }
+    if (type != LUA_TTABLE) {
+        fail(reader, "size '%s' must be a table of settings, not a %s", size,
+             lua_typename(lua, type));
     }
     apply_row(reader, size);
     lua_pop(lua, 2);

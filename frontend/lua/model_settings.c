@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t MAX_AXIS = INT64_C(1) << 31;
-
 const char *setting_type_name(SettingType type) {
     static const char *const NAMES[] = {"a whole number", "a number", "true or false", "a text"};
     return NAMES[type];
@@ -32,8 +30,9 @@ Setting *settings_add(SettingTable *table, const char *name, SettingType type, b
 }
 
 static bool check_range(const Setting *setting, const char *what, SourceLoc loc, Diag *diag) {
-    if (setting->is_axis && (setting->integer < 1 || setting->integer > MAX_AXIS)) {
-        diag_error(diag, loc, "%s: an axis has 1 to %" PRId64 " positions", what, MAX_AXIS);
+    if (setting->is_axis && (setting->integer < 1 || setting->integer > MAX_AXIS_SIZE)) {
+        diag_error(diag, loc, "%s: axis '%s' must have 1 to %d positions, not %" PRId64, what,
+                   setting->name, MAX_AXIS_SIZE, setting->integer);
         return false;
     }
     if (setting->is_count && setting->integer < 1) {
@@ -41,7 +40,7 @@ static bool check_range(const Setting *setting, const char *what, SourceLoc loc,
         return false;
     }
     if (setting->type == SETTING_NUMBER && !isfinite(setting->number)) {
-        diag_error(diag, loc, "%s: must be a finite number", what);
+        diag_error(diag, loc, "%s: '%s' must be a finite number", what, setting->name);
         return false;
     }
     return true;

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { MAX_AXIS_SIZE = INT32_MAX };
+
 typedef enum SettingType {
     SETTING_INTEGER,
     SETTING_NUMBER,

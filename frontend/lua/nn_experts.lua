@@ -22,7 +22,7 @@ local function check_moe(m, o, experts)
       tostring(o.top_k))
   end
   if not (o.capacity >= 0 and o.capacity <= 1e6) then
-    fail("moe: 'capacity' must be a number more than 0, or 0: nothing is dropped")
+    fail("moe: 'capacity' must be a number more than 0 and at most 1e6, or 0: nothing is dropped")
   end
   if o.scores ~= "softmax" and o.scores ~= "sigmoid" then
     fail("moe: scores is '%s'; it can be softmax or sigmoid", o.scores)

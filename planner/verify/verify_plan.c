@@ -97,8 +97,9 @@ static bool verify_sizes(Verifier *v) {
                       plan->n_chunks, plan->n_micro, plan->micro_batch, plan->n_blocks);
     }
     if (plan->seq < 1 || plan->seq > INT32_MAX || plan->vocab < 1 || plan->vocab > INT32_MAX) {
-        verify_defect(v, NO_LOC, "sequences of %lld tokens, a vocabulary of %lld: out of range",
-                      (long long)plan->seq, (long long)plan->vocab);
+        verify_defect(v, NO_LOC,
+                      "sequences of %lld tokens, a vocabulary of %lld: out of range, 1 to %d",
+                      (long long)plan->seq, (long long)plan->vocab, INT32_MAX);
     }
     if (plan->context == 0 && !path_allows(plan->path, plan->n_chunks)) {
         verify_defect(v, NO_LOC, "path %s: a stage cannot have %d chunks", path_name(plan->path),

@@ -1,0 +1,7 @@
+local nn = require "nn"
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  loss = function(m, tokens, labels)
+    m:axis("big", 1 << 40)
+  end,
+}
