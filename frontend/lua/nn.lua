@@ -68,6 +68,20 @@ local function joined(a, b)
   return list
 end
 
+-- An axis whose size an option says: axes have one size in a model, so the option has one value.
+local sizes_of = setmetatable({}, { __mode = "k" }) -- by model, then axis
+local function option_axis(m, axis, size, layer, option, value)
+  local sizes = sizes_of[m] or {}
+  local earlier = sizes[axis]
+  if earlier and earlier.size ~= size then
+    fail("%s: '%s' is %s here and %s in an earlier layer; it must be the same in all layers of a "
+      .. "model", layer, option, value, earlier.value)
+  end
+  m:axis(axis, size)
+  sizes[axis] = { size = size, value = value }
+  sizes_of[m] = sizes
+end
+
 -- Of the weight that adds to the residual stream.
 local function residual_std(m, o)
   local layers = rawget(m, "layers")
@@ -139,7 +153,7 @@ local function adapter(m, x, from, to, name, o)
     fail("lora: rank %d of '%s': it reads %d numbers, and has no more directions", o.rank, name,
       n_in)
   end
-  m:axis("lora", o.rank)
+  option_axis(m, "lora", o.rank, "lora", "rank", o.rank)
   -- The variance of the uniform distribution that PEFT draws from.
   local a = m:param(name .. ".lora_a", joined(from, "lora"),
     { init = "normal", std = 1 / math.sqrt(3 * n_in) })
@@ -495,13 +509,15 @@ end
 
 require "nn_attention".add(nn, { fail = fail, read_options = read_options, joined = joined,
   STD = STD, NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
-  residual_std = residual_std, read_lora = read_lora, rmsnorm_over = rmsnorm_over })
+  residual_std = residual_std, option_axis = option_axis, read_lora = read_lora,
+  rmsnorm_over = rmsnorm_over })
 require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
-  residual_std = residual_std, activate = activate, rmsnorm_over = rmsnorm_over })
+  residual_std = residual_std, option_axis = option_axis, activate = activate,
+  rmsnorm_over = rmsnorm_over })
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
-  activate = activate })
+  option_axis = option_axis, activate = activate })
 require "nn_preference".add(nn, { fail = fail, read_options = read_options, NONE = NONE,
   check_arguments = check_arguments, mean_of = mean_of })
 

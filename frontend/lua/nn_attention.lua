@@ -8,7 +8,7 @@ local ops = ops
 local fail, read_options, read_lora = tools.fail, tools.read_options, tools.read_lora
 local check_model, check_arguments = tools.check_model, tools.check_arguments
 local residual_std, NONE, STD, EPS = tools.residual_std, tools.NONE, tools.STD, tools.EPS
-local rmsnorm_over = tools.rmsnorm_over
+local option_axis, rmsnorm_over = tools.option_axis, tools.rmsnorm_over
 
 -- A list of numbers as the text that ops.rotary takes.
 local function joined(factors)
@@ -231,7 +231,7 @@ function nn.mla(m, x, options)
   end
   local from, source, wq = "model", x, "wq_"
   if o.q_rank > 0 then
-    m:axis("q_rank", o.q_rank)
+    option_axis(m, "q_rank", o.q_rank, "mla", "q_rank", o.q_rank)
     from, source, wq = "q_rank", latent("q_rank", "wq_a", "qnorm"), "wq_b_"
   end
   local q = with_positions(linear(source, from, { "heads", "nope" }, wq .. "nope"),
@@ -255,7 +255,7 @@ function nn.relative_positions(m, name, options)
   local o = read_options("relative_positions", options,
     { buckets = 32, distance = 128, causal = false, std = STD, decay = NONE, lr_scale = NONE,
       frozen = NONE })
-  m:axis("relative", o.buckets)
+  option_axis(m, "relative", o.buckets, "relative_positions", "buckets", o.buckets)
   local biases = m:param(name, { "relative", "heads" },
     { std = o.std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = 0 })
   return { table = biases, distance = o.distance, causal = o.causal }

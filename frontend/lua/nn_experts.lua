@@ -7,7 +7,8 @@ function experts.add(nn, tools)
 local ops = ops
 local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
 local check_arguments, residual_std = tools.check_arguments, tools.residual_std
-local activate, NONE, STD = tools.activate, tools.NONE, tools.STD
+local option_axis, activate = tools.option_axis, tools.activate
+local NONE, STD = tools.NONE, tools.STD
 
 -- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
 -- all where capacity is 0.
@@ -116,8 +117,9 @@ function nn.moe(m, x, options)
   end
   check_moe(m, o, experts)
   m:axis("routes", experts)
-  m:axis("choice", o.top_k)
-  m:axis("slot", expert_slots(seq, o.top_k, experts, o.capacity))
+  option_axis(m, "choice", o.top_k, "moe", "top_k", o.top_k)
+  local slots = expert_slots(seq, o.top_k, experts, o.capacity)
+  option_axis(m, "slot", slots, "moe", "capacity", o.capacity)
   local function weight(name, axes, std, muon)
     return m:param(o.name .. "." .. name, axes,
       { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = muon })

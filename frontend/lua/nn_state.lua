@@ -10,12 +10,35 @@ function state.add(nn, tools)
 local ops = ops
 local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
 local check_arguments, residual_std = tools.check_arguments, tools.residual_std
-local activate, rmsnorm_over = tools.activate, tools.rmsnorm_over
+local option_axis, activate = tools.option_axis, tools.activate
+local rmsnorm_over = tools.rmsnorm_over
 local NONE, STD, EPS = tools.NONE, tools.STD, tools.EPS
 
 local HEADS = { "state_groups", "state_heads" }
 local KEYS = { "state_groups", "state_keys" }
 local VALUES = { "state_groups", "state_heads", "state_values" }
+
+local function convolve(layer, m, x, options)
+  check_arguments(layer, m, x)
+  local o = read_options(layer, options,
+    { weight = "conv.w", bias = NONE, taps = 4, act = NONE, places = NONE, lr_scale = NONE,
+      frozen = NONE })
+  if math.type(o.taps) ~= "integer" or o.taps < 1 or o.taps > 8 then
+    fail("%s: 'taps' must be a whole number from 1 to 8", layer)
+  end
+  if o.places and type(o.places) ~= "userdata" then
+    fail("%s: 'places' must be nn.documents' second value", layer)
+  end
+  local channels, bound = {}, 1 / math.sqrt(o.taps)
+  for i = 3, #x.axes do channels[#channels + 1] = x.axes[i] end
+  option_axis(m, "taps", o.taps, layer, "taps", o.taps)
+  local drawn = { init = "uniform", low = -bound, high = bound, decay = 0,
+                  lr_scale = o.lr_scale, frozen = o.frozen }
+  local w = m:param(o.weight, joined("taps", channels), drawn)
+  local y = ops.convolve{ x, w, o.places, seq = "seq", axis = "taps" }
+  if o.bias then y = y + m:param(o.bias, channels, drawn) end
+  return o.act and activate(layer, o.act, y) or y
+end
 
 -- A short causal convolution of each channel by itself. x [batch, seq, channels...] -> like x; a
 -- parameter `weight` [taps, channels...], of which the last tap is the position's own, and with
@@ -23,25 +46,7 @@ local VALUES = { "state_groups", "state_heads", "state_values" }
 -- options: weight, bias (names), taps, act (none if absent), places (nn.documents' second value:
 -- nothing of another document is seen), lr_scale, frozen
 function nn.convolve(m, x, options)
-  check_arguments("convolve", m, x)
-  local o = read_options("convolve", options,
-    { weight = "conv.w", bias = NONE, taps = 4, act = NONE, places = NONE, lr_scale = NONE,
-      frozen = NONE })
-  if math.type(o.taps) ~= "integer" or o.taps < 1 or o.taps > 8 then
-    fail("convolve: 'taps' must be a whole number from 1 to 8")
-  end
-  if o.places and type(o.places) ~= "userdata" then
-    fail("convolve: 'places' must be nn.documents' second value")
-  end
-  local channels, bound = {}, 1 / math.sqrt(o.taps)
-  for i = 3, #x.axes do channels[#channels + 1] = x.axes[i] end
-  m:axis("taps", o.taps)
-  local drawn = { init = "uniform", low = -bound, high = bound, decay = 0,
-                  lr_scale = o.lr_scale, frozen = o.frozen }
-  local w = m:param(o.weight, joined("taps", channels), drawn)
-  local y = ops.convolve{ x, w, o.places, seq = "seq", axis = "taps" }
-  if o.bias then y = y + m:param(o.bias, channels, drawn) end
-  return o.act and activate("convolve", o.act, y) or y
+  return convolve("convolve", m, x, options)
 end
 
 local function check_axes(layer, m)
@@ -73,7 +78,7 @@ end
 
 -- What a layer makes of x [batch, seq, model]: products, products with a convolution behind them,
 -- and numbers for each head, in f32, as what decays is a power of them.
-local function projections(m, x, o)
+local function projections(layer, m, x, o)
   local made = {}
   local function options(std)
     return { std = std or o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon,
@@ -85,7 +90,7 @@ local function projections(m, x, o)
     return nn.linear(m, y, from, to, all)
   end
   function made.convolved(letter, to)
-    return nn.convolve(m, made.linear(letter, x, "model", to),
+    return convolve(layer, m, made.linear(letter, x, "model", to),
       { weight = o.name .. ".conv." .. letter, taps = o.taps, act = "silu", places = o.places,
         lr_scale = o.lr_scale, frozen = o.frozen,
         bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
@@ -133,7 +138,7 @@ function nn.state_space(m, x, options)
   if o.norm_over ~= "all" and o.norm_over ~= "group" then
     fail("state_space: norm_over is '%s'; it can be all or group", o.norm_over)
   end
-  local made = projections(m, x, o)
+  local made = projections("state_space", m, x, o)
   local z = made.linear("z", x, "model", VALUES)
   local v = made.convolved("x", VALUES)
   local k, q = made.convolved("b", KEYS), made.convolved("c", KEYS)
@@ -164,7 +169,7 @@ end
 -- options: those of nn.state_space but norm_over
 function nn.delta_net(m, x, options)
   local o = read_common("delta_net", m, x, options, { name = "delta", conv_bias = false })
-  local made = projections(m, x, o)
+  local made = projections("delta_net", m, x, o)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
   local _, log_decay = decays(m, made.heads("a"), o)
