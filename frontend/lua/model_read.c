@@ -138,6 +138,17 @@ static bool push_field(const Reader *reader, const char *name, int type) {
          lua_typename(reader->lua, found));
 }
 
+static const RecipeField *find_recipe(const char *name) {
+    for (int i = 0; i < N_RECIPE; i++) {
+        if (strcmp(RECIPE[i].name, name) == 0) return &RECIPE[i];
+    }
+    return NULL;
+}
+
+static bool is_recipe_name(const char *name) {
+    return find_recipe(name) || strcmp(name, "kind") == 0 || strcmp(name, "lr_schedule") == 0;
+}
+
 static void add_setting(const Reader *reader, const char *name, bool is_axis) {
     static const char *const AXES[] = {"ffn",   "head", "heads",  "kv_heads",
                                        "model", "seq",  "source", "vocab"};
@@ -149,6 +160,12 @@ static void add_setting(const Reader *reader, const char *name, bool is_axis) {
     }
     if (script_name_is_taken(name)) {
         fail(reader, "model: %s '%s' needs another name: m.%s is something else", what, name, name);
+    }
+    if (is_recipe_name(name)) {
+        fail(reader,
+             "model: %s '%s' needs another name: it is the optimizer's, optimizer = { %s = ... } "
+             "or --set optimizer.%s=...",
+             what, name, name, name);
     }
     if (settings_find(table, name)) {
         fail(reader, "model: '%s' is an axis and a setting; it can be one of them", name);
@@ -300,13 +317,6 @@ static void set_freeze(const Reader *reader, const char *patterns, const char *w
     description->freeze = (FreezeRule){.patterns = arena_strdup(arena, patterns),
                                        .what = arena_strdup(arena, what),
                                        .loc = description->loc};
-}
-
-static const RecipeField *find_recipe(const char *name) {
-    for (int i = 0; i < N_RECIPE; i++) {
-        if (strcmp(RECIPE[i].name, name) == 0) return &RECIPE[i];
-    }
-    return NULL;
 }
 
 static void read_recipe(const Reader *reader) {
