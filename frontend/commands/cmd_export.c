@@ -61,12 +61,13 @@ static Model *load_model(CliArgs *args, const Safetensors *weights, Diag *diag) 
     int n_settings = 0;
     const char *from, *script = cli_text(args, OPT_MODEL_SCRIPT, NULL);
     const char *name = safetensors_find_metadata(weights, "model");
+    if (name && !hf_family_of(args->arena, name, diag)) return NULL;
     ModelSetting *settings = plan_settings_from_args(args, of, &n_settings, &from, diag);
     Model *model = NULL;
     if (!settings) return NULL;
     if (script) {
         model = model_load(args->arena, script, settings, n_settings, 1, diag);
-    } else if (name && hf_family_find(name)) {
+    } else if (name) {
         model = model_load_shipped(args->arena, name, settings, n_settings, 1, diag);
     } else {
         diag_error(diag, (SourceLoc){args->operand, 0},

@@ -270,11 +270,8 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     m->file = safetensors_open(m->weights_path, m->diag);
     const Model *base = m->file ? load(m, name, script, settings, n_settings) : NULL;
     if (!base) return NULL;
-    m->family = hf_family_find(base->name);
-    if (!m->family) {
-        diag_error(m->diag, NO_LOC, "model '%s' is none of Hugging Face's", base->name);
-        return NULL;
-    }
+    m->family = hf_family_of(m->arena, base->name, m->diag);
+    if (!m->family) return NULL;
     m->type = hf_config_type(base, m->family, NULL, m->diag);
     if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, false, &m->layout, m->diag))
         return NULL;

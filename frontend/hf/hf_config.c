@@ -39,6 +39,15 @@ const char *hf_type_names(Arena *arena) {
     return names;
 }
 
+const HfFamily *hf_family_of(Arena *arena, const char *model, Diag *diag) {
+    const HfFamily *family = hf_family_find(model);
+    if (!family) {
+        diag_error(diag, NO_LOC, "model '%s' is none of Hugging Face's; supported: %s", model,
+                   hf_type_names(arena));
+    }
+    return family;
+}
+
 const char *hf_config_shown(Arena *arena, const json_t *value) {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
     if (!text) return "?";

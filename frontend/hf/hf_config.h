@@ -42,6 +42,8 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
 
 /* The family of the script of that name. NULL: none. */
 const HfFamily *hf_family_find(const char *script);
+/* Of the model that weights name. NULL: reported. */
+const HfFamily *hf_family_of(Arena *arena, const char *model, Diag *diag);
 /* "gpt2, llama, ..." */
 const char *hf_type_names(Arena *arena);
 

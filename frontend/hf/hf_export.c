@@ -133,7 +133,7 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     const Model *model = request->model;
     *out = (HfExport){.arena = arena,
                       .model = model,
-                      .family = hf_family_find(model->name),
+                      .family = hf_family_of(arena, model->name, diag),
                       .path = request->path,
                       .weights = request->weights,
                       .trained_path = request->trained_path,
@@ -141,11 +141,7 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
                       .like = request->like,
                       .dtype = request->dtype,
                       .adapters_alone = request->adapters_alone};
-    if (!out->family) {
-        diag_error(diag, NO_LOC, "model '%s' is none of Hugging Face's; supported: %s", model->name,
-                   hf_type_names(arena));
-        return false;
-    }
+    if (!out->family) return false;
     if (out->like && !read_like(out, out->like, &config, diag)) return false;
     out->type = hf_config_type(model, out->family, config.type, diag);
     bool fine = out->type && hf_adapter_find(out, diag) &&

@@ -283,6 +283,11 @@ fails 'settings that no type has' 2 'transformers has no model of these settings
     export "$folder/gpt.safetensors" --set norm=rmsnorm -o "$folder/y"
 fails 'weights that say no model' 2 'does not say which model it is of; give --model' \
     export $fixtures/gpt2/expect.safetensors -o "$folder/y"
+run train tests/models/no_blocks.lua --data "$text" --steps 1 --val-fraction 0 --save "$folder/own.safetensors"
+fails 'weights of an own model' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+    export "$folder/own.safetensors" -o "$folder/y"
+fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+    export "$folder/own.safetensors" --model tests/models/no_blocks.lua -o "$folder/y"
 fails 'other settings' 2 "does not have the model's shape" export "$weights" --set vocab=38 \
     -o "$folder/y"
 result 'nothing half made' "$(find "$folder" -name 'y*' -o -name '*.??????' -type d | head -n 3)"
