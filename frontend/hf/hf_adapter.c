@@ -137,8 +137,7 @@ float *hf_adapter_merge(const HfExport *export, const HfPart *part) {
 
 /* --- as PEFT has them --- */
 
-/* Without ".weight": the module. */
-static const char *module_of(Arena *arena, const char *theirs) {
+const char *hf_adapter_module(Arena *arena, const char *theirs) {
     size_t length = strlen(theirs), ending = strlen(".weight");
     bool ends = length > ending && strcmp(theirs + length - ending, ".weight") == 0;
     return ends ? arena_strndup(arena, theirs, length - ending) : theirs;
@@ -212,8 +211,8 @@ static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, co
 }
 
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
-    return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module_of(arena, theirs),
-                        half);
+    return arena_printf(arena, "base_model.model.%s.lora_%c.weight",
+                        hf_adapter_module(arena, theirs), half);
 }
 
 /* declare: the tensors; else their numbers. */
@@ -238,7 +237,7 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
         export->n_bytes +=
             (size_t)(of.rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
-        const char *module = strrchr(module_of(arena, item->theirs), '.') + 1;
+        const char *module = strrchr(hf_adapter_module(arena, item->theirs), '.') + 1;
         bool known = false;
         for (size_t k = 0; k < json_array_size(modules); k++) {
             known |= strcmp(json_string_value(json_array_get(modules, k)), module) == 0;

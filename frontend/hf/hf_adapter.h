@@ -10,6 +10,8 @@
 /* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
 bool hf_adapter_is_name(const char *name);
 
+/* The module of a weight there: its name without ".weight". */
+const char *hf_adapter_module(Arena *arena, const char *theirs);
 /* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
 

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 enum { CONFIG_LIMIT_BYTES = 1 << 20, MAX_RANK_OF_ADAPTERS = 1 << 16 };
+/* As nn.lua has it. */
+static const double MAX_ALPHA = 1e6;
 
 /* Their modules and what nn.lua calls the products, by the ends of the weights' names. */
 static const struct {
@@ -81,8 +83,9 @@ static bool check_config(Importer *m) {
     m->rank = json_is_integer(rank) ? (int64_t)json_integer_value(rank) : 0;
     if (m->rank < 1 || m->rank > MAX_RANK_OF_ADAPTERS) return fail(m, "%s is no rank", "r");
     const json_t *alpha = json_object_get(m->config, "lora_alpha");
-    if (!json_is_number(alpha) || !(json_number_value(alpha) > 0)) {
-        return fail(m, "%s must be a number more than 0", "lora_alpha");
+    double value = json_number_value(alpha);
+    if (!json_is_number(alpha) || !(value > 0 && value <= MAX_ALPHA)) {
+        return fail(m, "%s must be a number more than 0 and at most 1e6", "lora_alpha");
     }
     return true;
 }
@@ -137,6 +140,87 @@ static const char *find_targets(const Importer *m) {
     }
     diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
     return NULL;
+}
+
+/* An adapter in each layer, or the one that is named? */
+static bool check_layers(const Importer *m, const Model *base) {
+    const json_t *layers = json_object_get(m->config, "layers_to_transform");
+    const Setting *setting = settings_find(&base->settings, "layers");
+    int64_t n_layers = setting && setting->type == SETTING_INTEGER ? setting->integer : 0;
+    if (says_nothing(layers)) return true;
+    for (int64_t layer = 0; layer < n_layers; layer++) {
+        bool named = json_is_integer(layers) && json_integer_value(layers) == layer;
+        for (size_t i = 0; i < json_array_size(layers) && !named; i++) {
+            const json_t *item = json_array_get(layers, i);
+            named = json_is_integer(item) && json_integer_value(item) == layer;
+        }
+        if (!named)
+            return fail(m, "%s is not supported but with all layers", "layers_to_transform");
+    }
+    return true;
+}
+
+/* As PEFT does: the module's name, or what it ends with. */
+static bool is_named(const char *module, const char *name) {
+    size_t length = strlen(module), end = strlen(name);
+    if (end > length || strcmp(module + length - end, name) != 0) return false;
+    return end == length || module[length - end - 1] == '.';
+}
+
+static bool names_module(const json_t *list, const char *module) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (is_named(module, json_string_value(json_array_get(list, i)))) return true;
+    }
+    return false;
+}
+
+/* A list of names, or a text, a pattern in Python's language, which is taken on trust. */
+static bool check_names(const Importer *m, const char *key) {
+    const json_t *names = json_object_get(m->config, key);
+    bool fine = !names || json_is_null(names) || json_is_string(names) || json_is_array(names);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        fine &= json_is_string(json_array_get(names, i));
+    }
+    return fine || fail(m, "%s must be a list of names, or a text", key);
+}
+
+/* Names that modules of the base have, and none that has an adapter? */
+static bool check_used(const Importer *m, const json_t *targets, const bool *adapted) {
+    for (size_t k = 0; k < json_array_size(targets); k++) {
+        const char *name = json_string_value(json_array_get(targets, k));
+        bool found = false, used = false;
+        for (int i = 0; i < m->layout.n_items; i++) {
+            if (!is_named(hf_adapter_module(m->arena, m->layout.items[i].theirs), name)) continue;
+            found = true;
+            used |= adapted[i];
+        }
+        if (found && !used) {
+            return fail(m, "target_modules has %s, of which there is no adapter",
+                        hf_quoted(m->arena, name));
+        }
+    }
+    return true;
+}
+
+/* PEFT reads adapters of those modules alone that its configuration names. */
+static bool check_modules(const Importer *m) {
+    if (!check_names(m, "target_modules") || !check_names(m, "exclude_modules")) return false;
+    const json_t *targets = json_object_get(m->config, "target_modules");
+    const json_t *excluded = json_object_get(m->config, "exclude_modules");
+    bool *adapted = ARENA_ARRAY(m->arena, bool, m->layout.n_items + 1);
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const char *theirs = m->layout.items[i].theirs;
+        const char *module = hf_adapter_module(m->arena, theirs);
+        adapted[i] = their_name(m, &m->layout.items[i], 'A') != NULL;
+        if (!adapted[i]) continue;
+        if (json_is_array(targets) && !names_module(targets, module)) {
+            return fail(m, "target_modules lacks '%s', of which there is an adapter", module);
+        }
+        if (json_is_array(excluded) && names_module(excluded, module)) {
+            return fail(m, "exclude_modules has '%s', of which there is an adapter", module);
+        }
+    }
+    return check_used(m, targets, adapted);
 }
 
 static Model *load(const Importer *m, const char *name, const char *script,
@@ -276,7 +360,8 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, false, &m->layout, m->diag))
         return NULL;
     const char *targets = find_targets(m);
-    return targets ? load_with_adapters(m, name, script, settings, n_settings, targets) : NULL;
+    if (!targets || !check_layers(m, base) || !check_modules(m)) return NULL;
+    return load_with_adapters(m, name, script, settings, n_settings, targets);
 }
 
 bool hf_adapter_import(Arena *arena, const char *dir, const char *name, const char *script,

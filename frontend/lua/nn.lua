@@ -136,10 +136,11 @@ local function read_lora(given, target)
   if math.type(o.rank) ~= "integer" or o.rank < 1 then
     fail("lora: 'rank' must be a whole number from 1 on, not %s", tostring(o.rank))
   end
-  o.alpha = o.alpha or o.rank
-  if type(o.alpha) ~= "number" or not (o.alpha > 0) then
-    fail("lora: 'alpha' must be a number more than 0, not %s", tostring(o.alpha))
+  local alpha = o.alpha or 1
+  if type(alpha) ~= "number" or not (alpha > 0 and alpha <= 1e6) then
+    fail("lora: 'alpha' must be a number more than 0 and at most 1e6, not %s", tostring(alpha))
   end
+  o.alpha = o.alpha or o.rank
   if target and not read_targets(o.targets or TARGETS)[target] then return nil end
   return o
 end

@@ -241,7 +241,40 @@ result 'bit for bit' "$(cmp "$folder/adapter.safetensors" "$folder/back.safetens
 fails 'an adapter of no model' 2 '--set-from BASE says which model it is of' import "$folder/peft" -o "$folder/x"
 fails "an adapter of another model" 2 'is no half of an adapter of the base model' import "$folder/peft" \
     --set-from "$folder/gpt.safetensors" -o "$folder/x"
-sed -i 's/"bias": "none"/"bias": "all"/' "$folder/peft/adapter_config.json"
+config=$folder/peft/adapter_config.json
+cp "$config" "$folder/peft.json"
+say() { # KEY VALUE: in place of what the configuration has
+    tr -d '\n' <"$folder/peft.json" | sed -E "s/\"$1\": (\[[^]]*\]|[^,]*),//; s/\{/{\"$1\": $2, /" >"$config"
+}
+bad_adapter() { # NAME TEXT KEY VALUE
+    say "$3" "$4"
+    fails "$1" 2 "adapter_config.json: $2" import "$folder/peft" --set-from "$weights" -o "$folder/x"
+}
+good_adapter() { # NAME KEY VALUE
+    say "$2" "$3"
+    works "$1" 'llama with adapters: 28 tensors' import "$folder/peft" --set-from "$weights" \
+        -o "$folder/named.safetensors"
+}
+all='"q_proj", "self_attn.k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"'
+good_adapter 'all layers, by number' layers_to_transform '[0, 1]'
+good_adapter 'all modules, and others that are not there' target_modules "[$all, \"qkv_proj\"]"
+good_adapter 'a pattern' target_modules '".*_proj"'
+bad_adapter 'some layers' 'layers_to_transform is not supported' layers_to_transform '[0]'
+bad_adapter 'a layer' 'layers_to_transform is not supported' layers_to_transform 0
+bad_adapter 'layers in words' 'layers_to_transform is not supported' layers_to_transform '["0", "1"]'
+bad_adapter 'fewer modules' "target_modules lacks 'model.layers.0.self_attn.k_proj', of which there is an adapter" \
+    target_modules '["q_proj"]'
+bad_adapter 'parts of names' "target_modules lacks 'model.layers.0.self_attn.q_proj'" target_modules '["proj"]'
+bad_adapter 'more modules' 'target_modules has "embed_tokens", of which there is no adapter' \
+    target_modules "[$all, \"embed_tokens\"]"
+bad_adapter 'modules by number' 'target_modules must be a list of names, or a text' target_modules '[1]'
+bad_adapter 'modules left out' "exclude_modules has 'model.layers.1.mlp.down_proj'" \
+    exclude_modules '["layers.1.mlp.down_proj"]'
+bad_adapter 'an absurd alpha' 'lora_alpha must be a number more than 0 and at most 1e6' lora_alpha 1e300
+fails 'as a setting' 2 "lora: 'alpha' must be a number more than 0 and at most 1e6, not 1e+300" plan models/llama.lua \
+    --set lora=3 --set lora_alpha=1e300
+cp "$folder/peft.json" "$config"
+sed -i 's/"bias": "none"/"bias": "all"/' "$config"
 fails 'more than adapters' 2 'adapter_config.json: bias is not supported' import "$folder/peft" \
     --set-from "$weights" -o "$folder/x"
 fails 'a model is no adapter' 2 'is no adapter' import $fixtures/llama31 --set-from "$weights" -o "$folder/x"
