@@ -80,6 +80,20 @@ static bool check_name(const HfFiles *files, const char *index, const json_t *fi
     return false;
 }
 
+/* Is all that the files have in the index? */
+static bool check_listed(const HfFiles *files, const json_t *map, Diag *diag) {
+    for (int i = 0; i < files->n_files; i++) {
+        for (int k = 0; k < safetensors_count(files->files[i]); k++) {
+            const char *tensor = safetensors_at(files->files[i], k)->name;
+            if (json_object_get(map, tensor)) continue;
+            diag_error(diag, (SourceLoc){files->paths[i], 0},
+                       "has a tensor %s, which the index lacks", hf_quoted(files->arena, tensor));
+            return false;
+        }
+    }
+    return true;
+}
+
 /* `known`: the files opened so far, with their numbers. */
 static bool open_listed(HfFiles *files, const char *index, const json_t *map, json_t *known,
                         Diag *diag) {
@@ -107,7 +121,7 @@ static bool open_listed(HfFiles *files, const char *index, const json_t *map, js
                    hf_quoted(files->arena, tensor));
         return false;
     }
-    return true;
+    return check_listed(files, map, diag);
 }
 
 static bool open_sharded(HfFiles *files, const char *index, Diag *diag) {

@@ -45,6 +45,10 @@ fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, ll
 copy llama
 rm "$copy/model-00002-of-00002.safetensors"
 fails 'a missing file' 2 'model-00002-of-00002.safetensors' import "$copy" -o "$folder/x"
+copy llama
+sed -i '/"lm_head.weight"/d' "$copy/model.safetensors.index.json"
+fails 'an index that lacks a tensor' 2 'has a tensor "lm_head.weight", which the index lacks' import "$copy" \
+    -o "$folder/x"
 copy llama31
 printf 'x' >>"$copy/model.safetensors"
 fails 'a byte too many' 2 '1 bytes follow the last tensor' import "$copy" -o "$folder/x"

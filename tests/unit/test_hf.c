@@ -458,7 +458,8 @@ static void test_bad_files(void) {
     expect_bad_file("llama", INDEX,
                     "{\"weight_map\": {\"model.embed_tokens.weight\": "
                     "\"model-00001-of-00002.safetensors\"}}",
-                    "has no tensor '");
+                    "model-00001-of-00002.safetensors: has a tensor "
+                    "\"model.layers.0.input_layernorm.weight\", which the index lacks");
 }
 
 /* olmoe with one tensor under another name, so that it is missing and another is too many, or with
