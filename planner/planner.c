@@ -185,6 +185,27 @@ static void count_model(Plan *plan, const Graph *graph) {
     arena_destroy(arena);
 }
 
+/* Does no pass over a stage's graph join it with others, or leave it out? */
+static bool stays_node(const Node *node) {
+    return !(OPS[node->op].flags & ELEMENTWISE_BIT) && node->op != OP_ACCUMULATE &&
+           node->op != OP_DEQUANTIZE;
+}
+
+/* Making too many nodes into programs takes minutes, so that they are too many is said before: they
+ * are at least as many as one program would have that all stages share. */
+static bool check_nodes(const Graph *graph, const Plan *plan, Diag *diag) {
+    int64_t n_nodes = 0;
+    for (int n = 0; n < graph->n_nodes; n++) n_nodes += stays_node(graph->nodes[n]);
+    n_nodes /= plan->n_stages;
+    if (n_nodes <= MAX_PLAN_NODES) return true;
+    diag_error(diag, NO_LOC,
+               "%d blocks on %d pipeline stage%s: the programs would have %lld nodes or more; at "
+               "most %d: " PLAN_FEWER_NODES,
+               plan->n_blocks, plan->n_stages, plan->n_stages == 1 ? "" : "s", (long long)n_nodes,
+               MAX_PLAN_NODES);
+    return false;
+}
+
 /* The graphs of distinct stages, each with its text, until they are programs. */
 typedef struct StageSet {
     int n;
@@ -318,7 +339,8 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     if (fine) count_model(plan, at.graph);
     fine = fine && run_passes(&at, "expand", "split_masters", &ctx);
     if (fine) plan->mesh = at.graph->mesh;
-    fine = fine && check_quantized(at.graph, request->options.precision, "", diag) &&
+    fine = fine && (request->options.priced || check_nodes(at.graph, plan, diag)) &&
+           check_quantized(at.graph, request->options.precision, "", diag) &&
            check_packed(at.graph, request->options.frozen_bits, diag) &&
            make_stage_programs(plan, &at, &ctx) && schedule_apply(plan, NO_LOC, diag);
     arena_destroy(at.arena);

@@ -26,6 +26,9 @@
  * warp (AdamW ran at 3.5 TB/s at multiples of 64, at 4.1 at those of 256, on an H200). */
 enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 22 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
+enum { MAX_PLAN_NODES = 200000 }; /* of all programs */
+#define PLAN_FEWER_NODES                                                                           \
+    "fewer blocks would do, or more pipeline stages, as equal ones share a program"
 
 typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
 

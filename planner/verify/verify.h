@@ -8,7 +8,7 @@
 #include "planner/plan/flow.h"
 #include "planner/plan/plan.h"
 
-enum { MAX_DEFECTS = 20, MAX_PLAN_NODES = 200000 };
+enum { MAX_DEFECTS = 20 };
 
 typedef struct Verifier {
     const Plan *plan;

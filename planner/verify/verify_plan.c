@@ -121,7 +121,7 @@ static bool verify_sizes(Verifier *v) {
     int64_t n_nodes = 0;
     for (int i = 0; i < plan->n_programs; i++) n_nodes += plan->programs[i].graph->n_nodes;
     if (n_nodes > MAX_PLAN_NODES) {
-        verify_defect(v, NO_LOC, "the programs have %lld nodes; at most %d: fewer blocks would do",
+        verify_defect(v, NO_LOC, "the programs have %lld nodes; at most %d: " PLAN_FEWER_NODES,
                       (long long)n_nodes, MAX_PLAN_NODES);
     }
     return v->n_defects == 0;

@@ -142,6 +142,9 @@ fails 'tf32 on processors' 2 '--tf32: for --device cuda only' train $model --dat
 fails 'tf32 of bf16' 2 "--tf32: the plan's products are bf16" train $model --data README.md \
     --device cuda --precision bf16 --tf32
 fails 'number out of range' 2 '--chunks: 0 is less than 1' plan $model --chunks 0
+fails 'more blocks than programs have room for, said early' 2 \
+    '1650 blocks on 1 pipeline stage: the programs would have 2' plan models/gpt.lua \
+    --set layers=1650 --set model=16 --set heads=2
 fails 'huge number' 2 'is not a whole number' plan $model --micro-batch 99999999999999999999
 fails 'not a number' 2 "--lr: 'nan' is not a number" plan $model --lr nan
 fails 'two operands' 2 "what is 'b'" plan a b
