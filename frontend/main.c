@@ -109,6 +109,7 @@ const CliCommand CLI_COMMANDS[] = {
      "      -o pairs.bin\n"
      "  perilune tokenizer encode bert.json texts/ --bos '[CLS]' --eot auto -o tokens.bin\n"
      "  perilune tokenizer decode tokenizer.json tokens.bin -o again.txt\n"
+     "  perilune tokenizer decode tokenizer.json --ids 5,6\n"
      "  perilune tokenizer encode tokenizer.json --text 'Hello world'\n",
      cmd_tokenizer},
     {"generate",

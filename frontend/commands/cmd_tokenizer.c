@@ -195,6 +195,11 @@ static bool decode_file(Decoding *decoding, const CliArgs *args) {
 
 static int decode(CliArgs *args, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, "-"), *ids = cli_text(args, OPT_IDS, NULL);
+    if (ids && args->n_operands > 2) {
+        return cli_usage_error("tokenizer decode: what is '%s'? --ids takes one argument: 5,6 or "
+                               "\"5 6\"",
+                               args->operands[2]);
+    }
     if (args->n_operands != (ids ? 2 : 3)) {
         return cli_usage_error("tokenizer decode: takes TOKENIZER and either TOKENS or --ids");
     }

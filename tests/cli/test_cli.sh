@@ -38,6 +38,9 @@ fails 'option of another command' 2 "is an option of train" check x.plan --log y
 fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
+fails 'an option twice' 2 '--steps: is given twice' train $model --data x --steps 5 --steps=6
+fails 'an option twice, by its letter' 2 '--output: is given twice' plan $model -o x --output y
+works 'a flag twice' '"model"' plan $model --set layers=1 --set layers=2 --json --json
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
 fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16
 works 'states in bf16' "f32; optimizer's state bf16" plan $model --optimizer-state bf16 -o "$folder/states.plan"
@@ -98,14 +101,15 @@ fails 'lanes that differ' 2 'a micro-batch of 4 is no multiple of it' plan "${la
 fails 'lanes of pairs' 2 'sequences are pairs' plan models/llama.lua --set preference=dpo --lanes 2
 fails 'too many lanes' 2 "--lanes: 17 is more than 16" plan "${lanes[@]}" --lanes 17
 fails 'lanes of a plan' 2 '--lanes' train "$folder/lanes.plan" --data "$0" --lanes 2
-odd=($model --set size=124m --set layers=1 --mesh t=2 --device cuda)
+wide=($model --set size=124m --set layers=1 --device cuda)
+odd=("${wide[@]}" --mesh t=2)
 works 'an odd vocabulary' 'filled up to 25152 words a rank, a multiple of 64' plan "${odd[@]}" -o "$folder/odd.plan"
 works 'is proved' 'is sound' check "$folder/odd.plan"
 works 'and shown' '"vocab_share": 25152' show "$folder/odd.plan" --json
 works 'as it is' '"vocab_share": 25129' plan "${odd[@]}" --vocab-multiple 1 --json
 works 'otherwise' 'filled up to 25200 words a rank' plan "${odd[@]}" --vocab-multiple 100
 fails 'no words for a rank' 2 'of 50257 words t=8 would leave the last rank none' \
-    plan "${odd[@]}" --mesh t=8 --vocab-multiple 65536
+    plan "${wide[@]}" --mesh t=8 --vocab-multiple 65536
 fails 'a multiple of a plan' 2 '--vocab-multiple' train x.plan --data x --vocab-multiple 8
 fails 'a multiple of nothing' 2 '--vocab-multiple' plan "${odd[@]}" --vocab-multiple 0
 works 'fp8 widened on GPUs' 'multiplied in bf16' plan "${fp8[@]}" --device cuda --fp8-products widened
@@ -573,20 +577,21 @@ works 'its weights fit: greedy text is the same' \
 result 'why there is no cache is said' "$(grep -qF 'note: every token computes its whole context again: the plan divides' \
     "$folder/err" || echo no)"
 # Caches: the same text as without, several texts at once, what ends and limits them.
-writes=(generate $model "${small[@]}" --load "$folder/w.st" --prompt Two --length 12)
+prompted=(generate $model "${small[@]}" --load "$folder/w.st" --prompt Two)
+writes=("${prompted[@]}" --length 12)
 cached=$("$perilune" "${writes[@]}" --seed 3 2>/dev/null)
 works 'without caches: the same text' "$cached" "${writes[@]}" --seed 3 --no-cache
 works 'side by side: the same texts' "$(printf '%s\n%s\n--- 2 ---\n%s' '--- 1 ---' "$cached" \
     "$("$perilune" "${writes[@]}" --seed 4 2>/dev/null)")" "${writes[@]}" --seed 3 --samples 2
 result 'memory and speed are told' "$(grep -q '^memory  .* caches .* for 2 x 16 positions' \
     "$folder/err" && grep -q '^wrote   24 tokens' "$folder/err" || echo "$err")"
-works 'the first token comes of the prompt' '' "${writes[@]}" --length 1
+works 'the first token comes of the prompt' '' "${prompted[@]}" --length 1
 result 'and counts' "$(grep -qx 'wrote   1 token' "$folder/err" || echo "$err")"
 fails 'generate: parts of no experts' 2 'the model routes no tokens to experts' "${writes[@]}" --expert-parts 2
 works 'as JSON' '"prompt_tokens": 3, "context": 16, "cached": true' "${writes[@]}" --json --samples 2
 result 'which is JSON' "$(python3 -m json.tool <"$folder/out" >/dev/null 2>&1 ||
     command -v python3 >/dev/null && ! python3 -m json.tool <"$folder/out" >/dev/null && echo no)"
-works 'a text beyond its context' 'Two' "${writes[@]}" --length 40
+works 'a text beyond its context' 'Two' "${prompted[@]}" --length 40
 result 'which is told' "$(grep -q 'context 16 positions were full .* the last 8' "$folder/err" ||
     echo "$err")"
 works 'a shorter context' 'Two' "${writes[@]}" --context 4
@@ -611,10 +616,11 @@ result 'stops never show what they cut off' "$([[ $whole == "$part"* ]] || echo 
 # A file of prompts: each text is what it is alone, whatever is written beside it.
 printf '%s\n' '{"id": 7, "prompt": "Two"}' '' '{"prompt": "A longer one than the context of 16"}' \
     '{"prompt": "", "text": "of before"}' '{"prompt": "é"}' >"$folder/prompts.jsonl"
-asks=(generate "${writes[@]:1:${#writes[@]}-5}" --length 20 --prompts "$folder/prompts.jsonl")
+unasked=("${prompted[@]:0:${#prompted[@]}-2}")
+asks=("${unasked[@]}" --length 20 --prompts "$folder/prompts.jsonl")
 # text PROMPT: as JSON, of --prompt alone.
 text() {
-    "$perilune" generate "${writes[@]:1:${#writes[@]}-5}" --length 20 --json --prompt "$1" 2>/dev/null |
+    "$perilune" "${unasked[@]}" --length 20 --json --prompt "$1" 2>/dev/null |
         sed -E 's/.*\[\{("text": .*)\}\], "prompt".*/\1/'
 }
 expected=$(printf '{"id": 7, "prompt": "Two", %s}\n' "$(text Two)"
@@ -622,18 +628,18 @@ expected=$(printf '{"id": 7, "prompt": "Two", %s}\n' "$(text Two)"
     printf '{"prompt": "", %s}\n{"prompt": "é", %s}\n' "$(text '')" "$(text é)")
 works 'prompts of a file' "$expected" "${asks[@]}"
 result 'with fewer side by side' "$(diff <(echo "$expected") <("$perilune" "${asks[@]}" --side-by-side 3 2>&1 >&1 2>/dev/null))"
-works 'prompts without caches, to a file' '' "${asks[@]}" --no-cache -o "$folder/texts.jsonl" --length 10
+works 'prompts without caches, to a file' '' "${asks[@]}" --no-cache -o "$folder/texts.jsonl"
 result 'a line each' "$([ "$(wc -l <"$folder/texts.jsonl")" -eq 4 ] || cat "$folder/texts.jsonl")"
 works 'several texts of each' '{"id": 7, "prompt": "Two", "sample": 2, "text": ' "${asks[@]}" --samples 2
 result 'eight lines' "$([ "$(wc -l <"$folder/out")" -eq 8 ] || echo "$out")"
 for bad in '{"prompt": 3}' '{"text": "Two"}' '["Two"]'; do
     printf '{"prompt": "Two"}\n%s\n' "$bad" >"$folder/bad.jsonl"
-    fails "no prompt: $bad" 2 "bad.jsonl:2: no object with a string 'prompt'" "${asks[@]}" --prompts "$folder/bad.jsonl"
+    fails "no prompt: $bad" 2 "bad.jsonl:2: no object with a string 'prompt'" "${unasked[@]}" --prompts "$folder/bad.jsonl"
 done
 echo '{"prompt": "Two"' >"$folder/bad.jsonl"
-fails 'half a prompt' 2 "bad.jsonl:1:1: JSON: '}' expected" "${asks[@]}" --prompts "$folder/bad.jsonl"
+fails 'half a prompt' 2 "bad.jsonl:1:1: JSON: '}' expected" "${unasked[@]}" --prompts "$folder/bad.jsonl"
 echo >"$folder/bad.jsonl"
-fails 'a file without prompts' 2 'bad.jsonl: has no prompt' "${asks[@]}" --prompts "$folder/bad.jsonl"
+fails 'a file without prompts' 2 'bad.jsonl: has no prompt' "${unasked[@]}" --prompts "$folder/bad.jsonl"
 fails 'prompts and a prompt' 2 '--prompts and --prompt: give one' "${asks[@]}" --prompt Two
 fails 'prompts as JSON' 2 '--json: with --prompts every text is a line of JSON' "${asks[@]}" --json
 fails 'one prompt beside itself' 2 '--side-by-side: is for --prompts' "${writes[@]}" --side-by-side 2

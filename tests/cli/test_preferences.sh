@@ -6,9 +6,10 @@ set -u
 suite=preferences
 . tests/cli/cases.sh
 
-small=(models/llama.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=32
-    --set vocab=320 --set preference=dpo --micro-batch 4 --global-batch 8 --lr-schedule constant
-    --warmup 0 --val-fraction 0)
+pairwise=(models/llama.lua --set layers=1 --set model=16 --set heads=2 --set kv_heads=2 --set seq=32
+    --set vocab=320 --set preference=dpo)
+steady=(--lr-schedule constant --warmup 0 --val-fraction 0)
+small=("${pairwise[@]}" --micro-batch 4 --global-batch 8 "${steady[@]}")
 text=$folder/text.txt pairs=$folder/pairs.jsonl chats=$folder/chats.jsonl t=$folder/tok.json
 for i in $(seq 60); do echo "The moon went by, and $i low tides followed it."; done >"$text"
 for i in $(seq 40); do
@@ -102,7 +103,7 @@ fails 'a reference for nothing' 2 '--reference: is of plans with preference=dpo 
 cp "$text" "$folder/d.reference"
 fails 'a file in the way' 2 '/d.reference: is in the way' train "${small[@]}" --steps 1 \
     --data "$folder/p.bin" --checkpoint "$folder/d"
-fails 'half a pair' 2 '--micro-batch: 3; rows of the batch are pairs' train "${small[@]}" \
+fails 'half a pair' 2 '--micro-batch: 3; rows of the batch are pairs' train "${pairwise[@]}" "${steady[@]}" \
     --micro-batch 3 --global-batch 6 --data "$folder/p.bin"
 fails 'rows of another length' 2 'p.bin: tokens 0 to 31 are no chosen and rejected answer of 16' \
     train "${small[@]}" --set seq=16 --data "$folder/p.bin"

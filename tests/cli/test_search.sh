@@ -84,7 +84,7 @@ result 'a model that fits with logits in parts' "$([ $? -eq 0 ] || echo "status 
 run "${words[@]}" --loss-parts 1
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
 result 'and not with all of them' "$([ $? -eq 0 ] || echo "status $status: $err")"
-run scale "${words[@]:1}" --cluster h200 --ranks 1 --json
+run scale "${words[@]:1}" --json
 [[ $status -eq 0 && $out == *'"fits": true'*'"loss_parts": 16'* ]]
 result 'nor does scale find less' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run scale "${words[@]:1}"
@@ -96,7 +96,8 @@ run train models/gpt.lua --set vocab=20000 --set seq=512 --set layers=1 --set mo
 [[ $status -eq 0 && $out$err == *'layout  t=1 '*'logits of 1/16 of the positions at a time'* ]]
 result 'nor does train' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
-masters=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1 --global-batch 16)
+eight=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1)
+masters=("${eight[@]}" --global-batch 16)
 run "${masters[@]}" -o "$folder/masters.plan"
 [[ $status -eq 0 && $out == *'masters    split: copies of weights are halves of them'*'planned to the byte: 13'*'GiB'* ]]
 result 'copies become halves where a model fits no other way' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
@@ -121,7 +122,7 @@ run "${states[@]}" --optimizer-state f32
 [[ $status -eq 1 && $err != *'--optimizer-state'* ]]
 result 'what was said to be f32 is not questioned' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
-gradients=("${states[@]}" --global-batch 2)
+gradients=("${eight[@]}" --masters whole --global-batch 2)
 run "${gradients[@]}"
 [[ $status -eq 1 && $err == *'; but with --gradients bf16 it would' ]]
 result 'one micro-batch: gradients in bf16 are enough' "$([ $? -eq 0 ] || echo "status $status: $err$out")"

@@ -111,6 +111,9 @@ fails 'no JSON in a line' 2 'z.jsonl:3: JSON: ' tokenizer encode $t "$folder/z.j
 fails 'a token beyond the tokenizer' 2 'token 9999 at position 1 is none' tokenizer decode $t \
     --ids '66 9999'
 fails 'no number' 2 "'x' is not a token" tokenizer decode $t --ids '66 x'
+fails 'tokens in several arguments' 2 '--ids takes one argument: 5,6 or "5 6"' tokenizer decode $t \
+    --ids 66 67 68
+fails 'tokens of two options' 2 '--ids: is given twice' tokenizer decode $t --ids 66 --ids 67
 fails 'text to decode' 2 'has no header' tokenizer decode $t $data/train.txt
 fails 'writing over the text' 2 'would replace what tokenizer reads' tokenizer encode $t \
     "$folder/1.txt" -o "$folder/1.txt"
