@@ -40,21 +40,30 @@ static uint32_t expected_count(const char *pattern) {
     return 0;
 }
 
+/* bytes: [MOST_TOKEN_BYTES]. False: the line is none. */
+static bool parse_line(const char *line, size_t length, unsigned char *bytes, size_t *out_n,
+                       uint64_t *out_rank) {
+    const char *space = memchr(line, ' ', length);
+    if (!space || !base64_decode(line, (size_t)(space - line), bytes, MOST_TOKEN_BYTES, out_n)) {
+        return false;
+    }
+    size_t at = (size_t)(space - line) + 1;
+    if (*out_n == 0 || at == length || length - at > 10) return false;
+    *out_rank = 0;
+    for (; at < length; at++) {
+        if (line[at] < '0' || line[at] > '9') return false;
+        *out_rank = 10 * *out_rank + (uint64_t)(line[at] - '0');
+    }
+    return true;
+}
+
 static bool read_line(Tokenizer *tokenizer, const char *line, size_t length, SourceLoc loc,
                       Diag *diag) {
     unsigned char bytes[MOST_TOKEN_BYTES];
-    const char *space = memchr(line, ' ', length);
-    size_t n = 0;
-    bool good = space && base64_decode(line, (size_t)(space - line), bytes, MOST_TOKEN_BYTES, &n);
-    uint64_t rank = 0;
+    size_t n;
+    uint64_t rank;
     uint32_t other;
-    size_t at = space ? (size_t)(space - line) + 1 : length;
-    good = good && n > 0 && at < length && length - at <= 10;
-    for (; good && at < length; at++) {
-        good = line[at] >= '0' && line[at] <= '9';
-        rank = 10 * rank + (uint64_t)(line[at] - '0');
-    }
-    if (!good) {
+    if (!parse_line(line, length, bytes, &n, &rank)) {
         diag_error(diag, loc,
                    "tiktoken file: a line is a token in base64 (of at most %d bytes), a space and "
                    "its rank",
@@ -137,15 +146,42 @@ static void add_specials(Tokenizer *tokenizer, const char *pattern) {
     }
 }
 
+/* Whether the first line that is not empty is one of a tiktoken file. */
+static bool begins_as_tiktoken(const FileMap *map) {
+    const char *at = (const char *)map->data, *end = at + map->length_bytes;
+    unsigned char bytes[MOST_TOKEN_BYTES];
+    size_t n;
+    uint64_t rank;
+    while (at < end && (*at == '\r' || *at == '\n')) at++;
+    const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+    size_t length = (size_t)((newline ? newline : end) - at);
+    if (length && at[length - 1] == '\r') length--;
+    return length && parse_line(at, length, bytes, &n, &rank);
+}
+
+/* Says what is missing where no pattern is given: that, or all that makes a tokenizer. */
+static void refuse_without_pattern(const char *path, Diag *diag) {
+    SourceLoc loc = {path, 0};
+    FileMap map;
+    if (!file_map(path, &map, diag)) return;
+    if (begins_as_tiktoken(&map)) {
+        diag_error(diag, loc,
+                   "a tiktoken file does not say how text is divided: give --pattern "
+                   "gpt2|cl100k|llama3|o200k or a regular expression");
+    } else {
+        diag_error(diag, loc,
+                   "is no tokenizer: neither a tokenizer.json, an object that has a model, nor "
+                   "tiktoken's lines of a token in base64 and its rank");
+    }
+    file_unmap(&map);
+}
+
 bool tokenizer_read_tiktoken(Tokenizer *tokenizer, const char *path, const char *pattern,
                              Diag *diag) {
     SourceLoc loc = {path, 0};
     FileMap map;
     if (!pattern) {
-        diag_error(diag, loc,
-                   "a tiktoken file does not say how text is divided: give --pattern %s or a "
-                   "regular expression",
-                   "gpt2|cl100k|llama3|o200k");
+        refuse_without_pattern(path, diag);
         return false;
     }
     const char *known = pattern_by_name(pattern);

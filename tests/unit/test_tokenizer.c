@@ -420,6 +420,12 @@ static void test_normalized_added(void) {
 static void test_wrong_tiktoken(void) {
     check_begin("what is wrong in a tiktoken file is said in a line");
     refuses_text("wrong.tiktoken", "YQ== 0\n", NULL, "give --pattern");
+    refuses_text("wrong.tiktoken", "\r\nYQ== 0", NULL, "give --pattern");
+    static const char *const NONE[] = {"",         "[]",         "\n\n",
+                                       "a text\n", "\"YQ== 0\"", "\n[1 2]\nYQ== 0\n"};
+    for (size_t i = 0; i < sizeof(NONE) / sizeof(NONE[0]); i++) {
+        refuses_text("none.json", NONE[i], NULL, "none.json: is no tokenizer: neither a");
+    }
     refuses_text("wrong.tiktoken", "YQ== 0\n", "gpt2", "byte 0x00 has no token");
     refuses_text("wrong.tiktoken", "YQ== 0\nYQ== 1\n", "gpt2",
                  "wrong.tiktoken:2: tiktoken file: this "
