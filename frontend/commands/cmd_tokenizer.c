@@ -140,17 +140,19 @@ static bool put_text(Decoding *decoding, const char *text, size_t length) {
     return !decoding->failed;
 }
 
-static bool put_token(Decoding *decoding, uint64_t token, const char *where, int64_t position) {
+/* file: NULL where it comes from --ids. */
+static bool put_token(Decoding *decoding, uint64_t token, const TokenFile *file, int64_t position) {
     size_t length = 0;
     const char *text = "";
     if (token < decoding->tokenizer->n_ids) {
         text = tokenizer_text(decoding->tokenizer, (uint32_t)token, &length);
     }
     if (length == 0) {
-        diag_error(decoding->diag, (SourceLoc){where, 0},
-                   "token %" PRIu64 " at position %" PRId64
-                   " is none of the tokenizer's, which end at %u",
-                   token, position, decoding->tokenizer->n_ids - 1);
+        char number[TOKEN_NUMBER_CHARS];
+        token_file_number(file ? file : &(TokenFile){0}, token, number);
+        diag_error(decoding->diag, (SourceLoc){file ? file->path : "--ids", 0},
+                   "token %s at position %" PRId64 " is none of the tokenizer's, which end at %u",
+                   number, position, decoding->tokenizer->n_ids - 1);
         return false;
     }
     if (!decoding->with_special && tokenizer_is_special(decoding->tokenizer, (uint32_t)token)) {
@@ -169,7 +171,7 @@ static bool decode_ids(Decoding *decoding, const char *ids) {
             diag_error(decoding->diag, NO_LOC, "--ids: '%.20s' is not a token's number", at);
             return false;
         }
-        if (!put_token(decoding, token, "--ids", position)) return false;
+        if (!put_token(decoding, token, NULL, position)) return false;
         at = end;
     }
     return true;
@@ -187,7 +189,7 @@ static bool decode_file(Decoding *decoding, const CliArgs *args) {
                    "has no header of a token file; --token-bytes 2 or 4 reads one without");
     }
     for (int64_t i = 0; good && i < file.n_tokens; i++) {
-        good = put_token(decoding, token_file_at(&file, i), path, i);
+        good = put_token(decoding, token_file_at(&file, i), &file, i);
     }
     token_file_close(&file);
     return good;

@@ -324,9 +324,11 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
         }
         uint64_t token = token_file_at(file, begin + k);
         if (token >= (uint64_t)dataset->vocab) {
+            char number[TOKEN_NUMBER_CHARS];
+            token_file_number(file, token, number);
             diag_error(diag, (SourceLoc){file->path, 0},
-                       "token %lld at position %lld is outside the vocabulary of %d",
-                       (long long)token, (long long)begin + k, dataset->vocab);
+                       "token %s at position %lld is outside the vocabulary of %d", number,
+                       (long long)begin + k, dataset->vocab);
             return false;
         }
         if (k < dataset->seq) tokens[k] = (int32_t)token;

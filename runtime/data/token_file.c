@@ -1,6 +1,8 @@
 #include "runtime/data/token_file.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -65,7 +67,6 @@ static int64_t read_shape(const char *header) {
 /* Format 1 to 3 of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html: magic,
  * two bytes of version, the length of what follows, and a Python dictionary in ASCII. */
 static bool read_npy(TokenFile *file, Diag *diag) {
-    /* A negative one of 4 or 8 bytes is a token beyond every vocabulary. */
     static const struct {
         const char *type;
         int bytes;
@@ -96,7 +97,9 @@ static bool read_npy(TokenFile *file, Diag *diag) {
     const char *type = strstr(header, "'descr':");
     for (int k = 0; type && k < N_TYPES; k++) {
         const char *text = type + 8 + strspn(type + 8, " ");
-        if (strncmp(text, TYPES[k].type, 5) == 0) file->token_bytes = TYPES[k].bytes;
+        if (strncmp(text, TYPES[k].type, 5) != 0) continue;
+        file->token_bytes = TYPES[k].bytes;
+        file->is_signed = TYPES[k].type[2] == 'i';
     }
     size_t left = length - begin - header_bytes;
     if (!file->token_bytes || !strstr(header, "'fortran_order': False")) {
@@ -167,6 +170,14 @@ void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_
                         .counts = counts,
                         .owned_counts = counts};
     if (!file->path) BUG("out of memory");
+}
+
+void token_file_number(const TokenFile *file, uint64_t token, char out[TOKEN_NUMBER_CHARS]) {
+    if (file->is_signed) {
+        snprintf(out, TOKEN_NUMBER_CHARS, "%" PRId64, (int64_t)token);
+    } else {
+        snprintf(out, TOKEN_NUMBER_CHARS, "%" PRIu64, token);
+    }
 }
 
 void token_file_close(TokenFile *file) {

@@ -20,6 +20,7 @@ typedef struct TokenFile {
     char *path;
     const unsigned char *tokens;
     int token_bytes; /* 1, 2, 4 or 8 */
+    bool is_signed;  /* of 4 or 8 bytes, in a .npy: what is below 0 is beyond every vocabulary */
     bool is_text;    /* without a header, a byte a token */
     int64_t n_tokens;
     const unsigned char *counts; /* [n_tokens]: 1 where a token counts as a label; NULL: all do */
@@ -38,7 +39,11 @@ void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_
                      int64_t n_tokens, unsigned char *counts);
 void token_file_close(TokenFile *file);
 
-/* Token i, 0 <= i < n_tokens. */
+/* A token as a number, which is below 0 where that is what the file has. */
+enum { TOKEN_NUMBER_CHARS = 24 };
+void token_file_number(const TokenFile *file, uint64_t token, char out[TOKEN_NUMBER_CHARS]);
+
+/* Token i, 0 <= i < n_tokens; one below 0 as two's complement of 64 bits. */
 static inline uint64_t token_file_at(const TokenFile *file, int64_t i) {
     const unsigned char *at = file->tokens + i * file->token_bytes;
     uint64_t eight;
@@ -47,7 +52,9 @@ static inline uint64_t token_file_at(const TokenFile *file, int64_t i) {
     switch (file->token_bytes) {
     case 1: return *at;
     case 2: memcpy(&two, at, sizeof(two)); return two;
-    case 4: memcpy(&four, at, sizeof(four)); return four;
+    case 4:
+        memcpy(&four, at, sizeof(four));
+        return file->is_signed ? (uint64_t)(int32_t)four : four;
     default: memcpy(&eight, at, sizeof(eight)); return eight;
     }
 }

@@ -98,7 +98,7 @@ fails 'tokens instead of text' 2 'a.bin: is a file of tokens, not of text' token
     "$folder/a.bin" -o "$folder/n"
 fails 'missing text' 2 "$folder/none" tokenizer encode $t "$folder/none" -o "$folder/n"
 fails 'missing tokenizer' 2 "$folder/none" tokenizer show "$folder/none"
-fails 'no tokenizer' 2 'give --pattern' tokenizer show $data/train.txt
+fails 'no tokenizer' 2 'train.txt: is no tokenizer: neither' tokenizer show $data/train.txt
 fails 'no such special token' 2 "--eot: the tokenizer has no special token '</s>'" tokenizer encode \
     $t $data/train.txt --eot '</s>' -o "$folder/n"
 fails 'a tiktoken file without a pattern' 2 'give --pattern' tokenizer show $data/small.tiktoken
@@ -110,6 +110,9 @@ printf '{"text": "a"}\n\n{"text": "b\n' >"$folder/z.jsonl"
 fails 'no JSON in a line' 2 'z.jsonl:3: JSON: ' tokenizer encode $t "$folder/z.jsonl" -o "$folder/n"
 fails 'a token beyond the tokenizer' 2 'token 9999 at position 1 is none' tokenizer decode $t \
     --ids '66 9999'
+npy="{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }" # B, then what is below 0
+printf '\x93NUMPY\x01\x00%b%s\x42\0\0\0\xff\xff\xff\xff' "\\x$(printf %x ${#npy})\\0" "$npy" >"$folder/i4.npy"
+fails 'a token below 0' 2 'i4.npy: token -1 at position 1 is none' tokenizer decode $t "$folder/i4.npy"
 fails 'no number' 2 "'x' is not a token" tokenizer decode $t --ids '66 x'
 fails 'tokens in several arguments' 2 '--ids takes one argument: 5,6 or "5 6"' tokenizer decode $t \
     --ids 66 67 68

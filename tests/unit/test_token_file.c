@@ -84,6 +84,31 @@ static void expect_error(const char *path, int plain_bytes, const char *reason) 
     diag_destroy(diag);
 }
 
+/* -1 in two's complement, which is below 0 where the type has a sign. */
+static void test_all_bits(const char *type, int bytes, const char *expected) {
+    check_begin("a token below 0, or of all bits, is outside every vocabulary");
+    Diag *diag = diag_create();
+    int32_t tokens[SEQ], labels[SEQ];
+    put_tokens("a", npy(type, "False"), NPY_HEADER, bytes, -1, 0);
+    Dataset *dataset = dataset_open(in_folder("a"), SEQ, VOCAB, 1, diag);
+    CHECK(dataset && !dataset_window(dataset, 0, tokens, labels, diag) &&
+              strstr(diag_text(diag), expected),
+          "%s: '%s' instead of '%s'", type, diag_text(diag), expected);
+    dataset_close(dataset);
+    diag_destroy(diag);
+}
+
+/* Its entropy is that of the others. */
+static void test_below_zero(void) {
+    check_begin("a token below 0 is not counted");
+    Diag *diag = diag_create();
+    put_tokens("a", npy("<i4", "False"), NPY_HEADER, 4, -1, 1);
+    Dataset *dataset = dataset_open(in_folder("a"), SEQ, VOCAB, 1, diag);
+    CHECK(dataset && dataset_unigram_entropy(dataset, 1000) > 0, "entropy");
+    dataset_close(dataset);
+    diag_destroy(diag);
+}
+
 static void test_kinds(void) {
     check_begin("llm.c's tokens of 32 bits");
     expect_tokens(put_tokens("a", llmc(20240801, 7), 1024, 4, 60000, 7000), 1, 60000, 7000);
@@ -126,15 +151,11 @@ static void test_kinds(void) {
     cut[6] = 1;
     memset(cut + 8, 0xff, 2);
     expect_error(put_file("a", cut, NPY_HEADER + 3), 1, "ends inside its header");
-    check_begin("a negative token is outside every vocabulary");
-    Diag *diag = diag_create();
-    int32_t tokens[SEQ], labels[SEQ];
-    put_tokens("a", npy("<i4", "False"), NPY_HEADER, 4, -1, 1);
-    Dataset *dataset = dataset_open(in_folder("a"), SEQ, VOCAB, 1, diag);
-    CHECK(dataset && !dataset_window(dataset, 0, tokens, labels, diag), "it is read");
-    CHECK(dataset_unigram_entropy(dataset, 1000) > 0, "entropy");
-    dataset_close(dataset);
-    diag_destroy(diag);
+    test_all_bits("<i4", 4, "token -1 at position 0 is");
+    test_all_bits("<i8", 8, "token -1 at position 0 is");
+    test_all_bits("<u4", 4, "token 4294967295 at position 0 is");
+    test_all_bits("<u8", 8, "token 18446744073709551615 at position 0 is");
+    test_below_zero();
 }
 
 /* Files of 20, 20, 3 (no window) and 20 tokens, of three kinds, written in another order. */
