@@ -10,7 +10,6 @@ enum {
     CACHE_SLOTS = 1 << 16,
     CACHED_BYTES = 24,          /* of a word at most */
     CACHED_TOKENS = 9,          /* the slot has 64 bytes */
-    COUNTED_BYTES = 4096,       /* longer words are counted in parts */
     MOST_WORD_BYTES = 32 << 20, /* merging takes 28 bytes of memory for each */
 };
 
@@ -212,9 +211,9 @@ static WordKey key_of(const unsigned char *word, size_t length) {
 static bool take_word(void *user, const unsigned char *word, size_t length) {
     Encoder *encoder = user;
     if (encoder->out->counts) {
-        for (size_t at = 0; at < length; at += COUNTED_BYTES) {
+        for (size_t at = 0; at < length; at += MOST_WORD_BYTES) { /* longer ones: in parts */
             word_counts_add(encoder->out->counts, word + at,
-                            length - at < COUNTED_BYTES ? length - at : COUNTED_BYTES,
+                            length - at < MOST_WORD_BYTES ? length - at : MOST_WORD_BYTES,
                             encoder->out->weight);
         }
         return true;

@@ -6,13 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PART_SYMBOLS = 4096 };
+#define NOWHERE UINT32_MAX
+
+/* A word, or a part of a long one: a merge looks through parts that have the pair, not through the
+ * whole word. Parts have numbers in the order of the text; empty ones are no neighbours. */
 typedef struct TrainWord {
     size_t begin; /* in symbols */
     uint32_t length;
+    uint32_t before, after; /* parts of the same word; NOWHERE: none */
     int64_t count;
 } TrainWord;
 
-/* A pair that was seen, and the words where it may be. */
+/* A pair that was seen, and the words where its left one may be. */
 typedef struct TrainPair {
     uint64_t pair; /* left << 32 | right */
     int64_t count;
@@ -150,57 +156,102 @@ static void push_grown(Trainer *trainer) {
 
 /* --- words --- */
 
-static void load_words(Trainer *trainer, const WordCounts *counts, const uint32_t bytes[256]) {
-    trainer->symbols = malloc((counts->n_bytes + 1) * sizeof(*trainer->symbols));
-    trainer->words = malloc((counts->n_items + 1) * sizeof(*trainer->words));
-    if (!trainer->symbols || !trainer->words) BUG("out of memory");
-    trainer->n_words = counts->n_items;
-    for (size_t w = 0; w < counts->n_items; w++) {
-        const WordCount *word = &counts->items[w];
-        uint32_t *symbols = trainer->symbols + word->begin;
-        trainer->words[w] = (TrainWord){word->begin, word->length, word->count};
-        for (uint32_t i = 0; i < word->length; i++) {
-            symbols[i] = bytes[counts->bytes[word->begin + i]];
-        }
-        for (uint32_t i = 0; word->count > 0 && i + 1 < word->length; i++) {
-            change_pair(trainer, make_pair(symbols[i], symbols[i + 1]), word->count, (uint32_t)w);
+/* A pair over the end of a part is in the part of its left one. */
+static void add_parts(Trainer *trainer, const WordCount *word) {
+    for (uint32_t at = 0; at < word->length; at += PART_SYMBOLS) {
+        uint32_t part = (uint32_t)trainer->n_words++, left = word->length - at;
+        bool is_last = left <= PART_SYMBOLS;
+        const uint32_t *symbols = trainer->symbols + word->begin + at;
+        uint32_t n_pairs = is_last ? left - 1 : PART_SYMBOLS;
+        trainer->words[part] = (TrainWord){.begin = word->begin + at,
+                                           .length = is_last ? left : PART_SYMBOLS,
+                                           .before = at ? part - 1 : NOWHERE,
+                                           .after = is_last ? NOWHERE : part + 1,
+                                           .count = word->count};
+        for (uint32_t i = 0; word->count > 0 && i < n_pairs; i++) {
+            change_pair(trainer, make_pair(symbols[i], symbols[i + 1]), word->count, part);
         }
     }
 }
 
+static void load_words(Trainer *trainer, const WordCounts *counts, const uint32_t bytes[256]) {
+    size_t n_parts = 0;
+    for (size_t w = 0; w < counts->n_items; w++) {
+        n_parts += counts->items[w].length / PART_SYMBOLS + 1;
+    }
+    trainer->symbols = malloc((counts->n_bytes + 1) * sizeof(*trainer->symbols));
+    trainer->words = malloc((n_parts + 1) * sizeof(*trainer->words));
+    if (!trainer->symbols || !trainer->words) BUG("out of memory");
+    for (size_t i = 0; i < counts->n_bytes; i++) trainer->symbols[i] = bytes[counts->bytes[i]];
+    for (size_t w = 0; w < counts->n_items; w++) add_parts(trainer, &counts->items[w]);
+}
+
+/* Symbol i of the word, or what follows its end: NO_TOKEN where nothing does. */
+static uint32_t symbol_at(const Trainer *trainer, const TrainWord *word, uint32_t i) {
+    if (i < word->length) return trainer->symbols[word->begin + i];
+    if (word->after == NOWHERE) return NO_TOKEN;
+    return trainer->symbols[trainer->words[word->after].begin];
+}
+
+/* The part behind this one loses its first symbol. */
+static void take_from_after(Trainer *trainer, uint32_t index) {
+    TrainWord *word = &trainer->words[index], *after = &trainer->words[word->after];
+    after->begin++;
+    if (--after->length > 0) return;
+    word->after = after->after;
+    if (word->after != NOWHERE) trainer->words[word->after].before = index;
+}
+
+/* left, right with `next` behind became `merged`, which is symbol n of the word now. */
+static void change_neighbours(Trainer *trainer, uint32_t index, uint32_t n, const uint32_t pair[2],
+                              uint32_t merged, uint32_t next) {
+    const TrainWord *word = &trainer->words[index];
+    uint32_t where = n > 0 ? index : word->before;
+    int64_t count = word->count;
+    if (where != NOWHERE) {
+        const TrainWord *before = &trainer->words[where];
+        uint32_t last = trainer->symbols[before->begin + (n > 0 ? n : before->length) - 1];
+        change_pair(trainer, make_pair(last, pair[0]), -count, where);
+        change_pair(trainer, make_pair(last, merged), count, where);
+    }
+    if (next == NO_TOKEN) return;
+    change_pair(trainer, make_pair(pair[1], next), -count, index);
+    change_pair(trainer, make_pair(merged, next), count, index);
+}
+
 /* Every left, right in the word becomes `merged`; the pairs beside them change. */
-static void merge_in_word(Trainer *trainer, uint32_t index, uint32_t left, uint32_t right,
+static void merge_in_word(Trainer *trainer, uint32_t index, const uint32_t pair[2],
                           uint32_t merged) {
     TrainWord *word = &trainer->words[index];
     uint32_t *symbols = trainer->symbols + word->begin, n = 0;
-    int64_t count = word->count;
     for (uint32_t i = 0; i < word->length;) {
-        if (symbols[i] != left || i + 1 == word->length || symbols[i + 1] != right) {
+        if (symbols[i] != pair[0] || symbol_at(trainer, word, i + 1) != pair[1]) {
             symbols[n++] = symbols[i++];
             continue;
         }
-        if (n > 0) {
-            change_pair(trainer, make_pair(symbols[n - 1], left), -count, index);
-            change_pair(trainer, make_pair(symbols[n - 1], merged), count, index);
-        }
-        if (i + 2 < word->length) {
-            change_pair(trainer, make_pair(right, symbols[i + 2]), -count, index);
-            change_pair(trainer, make_pair(merged, symbols[i + 2]), count, index);
-        }
+        if (i + 1 == word->length) take_from_after(trainer, index);
+        i += i + 1 == word->length ? 1 : 2;
+        change_neighbours(trainer, index, n, pair, merged, symbol_at(trainer, word, i));
         symbols[n++] = merged;
-        i += 2;
     }
     word->length = n;
 }
 
+static int compare_words(const void *a, const void *b) {
+    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+    return (left > right) - (left < right);
+}
+
 static void merge_pair(Trainer *trainer, uint64_t pair, uint32_t merged) {
+    const uint32_t both[2] = {(uint32_t)(pair >> 32), (uint32_t)pair};
     TrainPair *found = &trainer->pairs[find_pair(trainer, pair)];
     uint32_t *words = found->words, n_words = found->n_words;
     found->words = NULL;
     found->n_words = found->words_capacity = 0;
-    for (uint32_t i = 0; i < n_words; i++) {
-        merge_in_word(trainer, words[i], (uint32_t)(pair >> 32), (uint32_t)pair, merged);
-    }
+    /* A run of the same symbol is paired from its beginning, over the ends of parts. They are in
+     * order already, but perhaps where two pairs made one token. */
+    if (both[0] == both[1] && n_words) qsort(words, n_words, sizeof(*words), compare_words);
+    for (uint32_t i = 0; i < n_words; i++) merge_in_word(trainer, words[i], both, merged);
     free(words);
     push_grown(trainer);
 }

@@ -33,6 +33,8 @@ same 'however many threads' "$t" $data/trained.json
 printf 'low low low lower newest newest\n' >"$folder/small.txt"
 works 'train on too little' 'fewer than 400: no other pair is there 2 times' tokenizer train \
     "$folder/small.txt" --vocab 400 -o "$folder/small.json"
+head -c 100000 /dev/zero | tr '\0' a >"$folder/long.txt"
+works 'train on one long word' ' 16 merged' tokenizer train "$folder/long.txt" --vocab 400 -o "$folder/small.json"
 works 'train with a pattern and special tokens' '' tokenizer train $data/train.txt --vocab 300 \
     --pattern llama3 --special-token '<s>' --special-token '</s>' -o "$folder/l.json"
 works 'show what was trained' 'special   2: <s> 0, </s> 1' tokenizer show "$folder/l.json"
