@@ -5,13 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT_WORD = 32 }; /* symbols; about where both ways take the same time */
+enum {
+    SHORT_WORD = 32, /* symbols; about where both ways take the same time */
+    CHILDREN = 8,    /* of a node of the heap */
+};
 
 #define NOWHERE UINT32_MAX
 
-typedef struct MergeEntry {
-    uint32_t rank, at; /* at: of the left one, by its first symbol's place in the word */
-} MergeEntry;
+/* A pair in the heap: its rank, and the place of its left one's first symbol. The least is next. */
+static uint64_t make_entry(uint32_t rank, uint32_t at) {
+    return (uint64_t)rank << 32 | at;
+}
 
 void merge_release(MergeSpace *space) {
     free(space->nexts);
@@ -54,21 +58,25 @@ static size_t merge_short(const Vocabulary *vocabulary, uint32_t *symbols, size_
 
 /* --- long words --- */
 
-static bool is_before(MergeEntry a, MergeEntry b) {
-    return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
-}
-
-static void sift_down(MergeEntry *heap, size_t n, size_t at) {
-    MergeEntry entry = heap[at];
-    for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && is_before(heap[child + 1], heap[child])) child++;
-        if (!is_before(heap[child], entry)) break;
-        heap[at] = heap[child];
+/* The heap has many children a node, which lie in a cache line or two: long words' does not fit
+ * into caches, and each level down is a miss. */
+static void sift_down(uint64_t *heap, size_t n, size_t at) {
+    uint64_t entry = heap[at];
+    for (size_t first; (first = CHILDREN * at + 1) < n;) {
+        size_t end = first + CHILDREN < n ? first + CHILDREN : n, least = first;
+        uint64_t value = heap[first];
+        for (size_t i = first + 1; i < end; i++) {
+            least = heap[i] < value ? i : least;
+            value = heap[i] < value ? heap[i] : value;
+        }
+        if (value >= entry) break;
+        heap[at] = value;
+        at = least;
     }
     heap[at] = entry;
 }
 
-static void push(MergeSpace *space, MergeEntry entry) {
+static void push(MergeSpace *space, uint64_t entry) {
     if (space->n_heap == space->heap_capacity) {
         space->heap_capacity = 2 * space->heap_capacity + 64;
         space->heap = realloc(space->heap, space->heap_capacity * sizeof(*space->heap));
@@ -76,8 +84,8 @@ static void push(MergeSpace *space, MergeEntry entry) {
     }
     size_t at = space->n_heap++;
     for (size_t parent; at > 0; at = parent) {
-        parent = (at - 1) / 2;
-        if (!is_before(entry, space->heap[parent])) break;
+        parent = (at - 1) / CHILDREN;
+        if (entry >= space->heap[parent]) break;
         space->heap[at] = space->heap[parent];
     }
     space->heap[at] = entry;
@@ -102,7 +110,7 @@ static void push_pair(const Vocabulary *vocabulary, MergeSpace *space, const uin
     uint32_t next = space->nexts[at];
     const PairSlot *slot =
         next == NOWHERE ? NULL : vocabulary_find_pair(vocabulary, symbols[at], symbols[next]);
-    if (slot) push(space, (MergeEntry){slot->rank, at});
+    if (slot) push(space, make_entry(slot->rank, at));
 }
 
 static size_t merge_long(const Vocabulary *vocabulary, MergeSpace *space, uint32_t *symbols,
@@ -114,27 +122,29 @@ static size_t merge_long(const Vocabulary *vocabulary, MergeSpace *space, uint32
         space->befores[i] = i > 0 ? (uint32_t)i - 1 : NOWHERE;
         const PairSlot *slot =
             i + 1 < n ? vocabulary_find_pair(vocabulary, symbols[i], symbols[i + 1]) : NULL;
-        if (slot) space->heap[space->n_heap++] = (MergeEntry){slot->rank, (uint32_t)i};
+        if (slot) space->heap[space->n_heap++] = make_entry(slot->rank, (uint32_t)i);
     }
-    for (size_t i = space->n_heap / 2; i-- > 0;) sift_down(space->heap, space->n_heap, i);
+    for (size_t i = (space->n_heap + CHILDREN - 2) / CHILDREN; i-- > 0;) {
+        sift_down(space->heap, space->n_heap, i);
+    }
     while (space->n_heap > 0) {
-        MergeEntry top = space->heap[0];
+        uint32_t rank = (uint32_t)(space->heap[0] >> 32), at = (uint32_t)space->heap[0];
         space->heap[0] = space->heap[--space->n_heap];
         if (space->n_heap) sift_down(space->heap, space->n_heap, 0);
         /* What was pushed may have been merged with something else since. */
-        uint32_t next = space->nexts[top.at];
-        if (symbols[top.at] == NO_TOKEN || next == NOWHERE) continue;
-        const PairSlot *slot = vocabulary_find_pair(vocabulary, symbols[top.at], symbols[next]);
-        if (!slot || slot->rank != top.rank) continue;
-        symbols[top.at] = slot->merged;
+        uint32_t next = space->nexts[at];
+        if (symbols[at] == NO_TOKEN || next == NOWHERE) continue;
+        const PairSlot *slot = vocabulary_find_pair(vocabulary, symbols[at], symbols[next]);
+        if (!slot || slot->rank != rank) continue;
+        symbols[at] = slot->merged;
         symbols[next] = NO_TOKEN;
         uint32_t after = space->nexts[next];
-        space->nexts[top.at] = after;
-        if (after != NOWHERE) space->befores[after] = top.at;
-        if (space->befores[top.at] != NOWHERE) {
-            push_pair(vocabulary, space, symbols, space->befores[top.at]);
+        space->nexts[at] = after;
+        if (after != NOWHERE) space->befores[after] = at;
+        if (space->befores[at] != NOWHERE) {
+            push_pair(vocabulary, space, symbols, space->befores[at]);
         }
-        push_pair(vocabulary, space, symbols, top.at);
+        push_pair(vocabulary, space, symbols, at);
     }
     size_t left = 0;
     for (uint32_t i = 0; i != NOWHERE; i = space->nexts[i]) symbols[left++] = symbols[i];

@@ -11,7 +11,7 @@
 /* Of one thread; zeroed at first. It grows with the longest word: 28 bytes a symbol. */
 typedef struct MergeSpace {
     uint32_t *nexts, *befores;
-    struct MergeEntry *heap;
+    uint64_t *heap;
     size_t capacity, n_heap, heap_capacity;
 } MergeSpace;
 void merge_release(MergeSpace *space);
