@@ -129,16 +129,9 @@ static int set_real(CliValue *value, const CliOptionInfo *info, const char *text
     return -1;
 }
 
-static bool is_single(CliKind kind) {
-    return kind != KIND_FLAG && kind != KIND_LIST && kind != KIND_READS;
-}
-
 static int set_value(CliArgs *args, int option, const char *text) {
     const CliOptionInfo *info = &CLI_OPTIONS[option];
     CliValue *value = &args->values[option];
-    if (value->given && is_single(info->kind)) {
-        return cli_usage_error("--%s: is given twice", info->name);
-    }
     value->given = true;
     value->text = text;
     switch (info->kind) {

@@ -55,7 +55,7 @@ typedef enum CliKind {
     KIND_FLAG,
     KIND_INT,
     KIND_REAL,
-    KIND_TEXT,  /* given once, as numbers are; a flag twice says the same */
+    KIND_TEXT,  /* the last one given counts, as of numbers: scripts append what differs */
     KIND_READ,  /* the same, a file to read */
     KIND_WRITE, /* a file to write */
     KIND_LIST,  /* all that are given, in order */

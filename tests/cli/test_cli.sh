@@ -38,8 +38,6 @@ fails 'option of another command' 2 "is an option of train" check x.plan --log y
 fails 'value missing' 2 '--mesh needs a value' plan $model --mesh
 fails 'flag with a value' 2 '--json takes no value' plan $model --json=1
 fails 'no number' 2 "--micro-batch: 'two' is not a whole number" plan $model --micro-batch two
-fails 'an option twice' 2 '--steps: is given twice' train $model --data x --steps 5 --steps=6
-fails 'an option twice, by its letter' 2 '--output: is given twice' plan $model -o x --output y
 works 'a flag twice' '"model"' plan $model --set layers=1 --set layers=2 --json --json
 fails 'unknown precision' 2 "--precision: 'fp4' is not f32, bf16, f16 or fp8" plan $model --precision fp4
 fails 'unknown dtype of states' 2 "--optimizer-state: 'f16' is not f32 or bf16" plan $model --optimizer-state f16

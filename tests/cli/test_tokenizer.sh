@@ -118,7 +118,6 @@ fails 'a token below 0' 2 'i4.npy: token -1 at position 1 is none' tokenizer dec
 fails 'no number' 2 "'x' is not a token" tokenizer decode $t --ids '66 x'
 fails 'tokens in several arguments' 2 '--ids takes one argument: 5,6 or "5 6"' tokenizer decode $t \
     --ids 66 67 68
-fails 'tokens of two options' 2 '--ids: is given twice' tokenizer decode $t --ids 66 --ids 67
 fails 'text to decode' 2 'has no header' tokenizer decode $t $data/train.txt
 fails 'writing over the text' 2 'would replace what tokenizer reads' tokenizer encode $t \
     "$folder/1.txt" -o "$folder/1.txt"
