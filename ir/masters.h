@@ -6,8 +6,8 @@
  * So x = (upper << 16) + lower, `lower` read as a signed number, exactly. (Ties to even would not
  * do: x could be half a unit above an even upper half or below it.) A NaN's upper half is a NaN.
  *
- * All copies of parameters in bf16 are rounded in this way (OP_TO_UPPER, where a cast makes them), so
- * that a step has the same bits whether they are halves or not.
+ * All copies of parameters in bf16 are rounded in this way (OP_TO_UPPER, where a cast makes them),
+ * so that a step has the same bits whether they are halves or not.
  */
 #ifndef IR_MASTERS_H
 #define IR_MASTERS_H

@@ -379,8 +379,9 @@ static void test_mad_rank(void) {
     job_finish(&job);
     check_all_well(&job);
     for (int i = 0; i < 3; i += 2) {
-        check_said(&job, i,
-                   "rank 1 (host-1) was lost before it told of a step (it sent what is no message)");
+        check_said(
+            &job, i,
+            "rank 1 (host-1) was lost before it told of a step (it sent what is no message)");
     }
 }
 

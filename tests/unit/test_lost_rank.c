@@ -18,7 +18,8 @@ static const ModelSetting TINY[] = {
 static const Layout LAYOUT = {2, 1, 1, 1, 1, "1f1b", false, NULL, 0};
 enum { WORLD = 2, VICTIM = 1, TOKENS = 4, VIEWS_BEFORE_DEATH = 2 };
 
-static const char LOST[] = "rank 1 (host-1) was lost before it told of a step (its connection closed)";
+static const char LOST[] =
+    "rank 1 (host-1) was lost before it told of a step (its connection closed)";
 static const char OLD[] = "what was there";
 static char path[64];
 
