@@ -13,6 +13,8 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
  *   optimizer_state   what the optimizer keeps its states in: f32 or bf16
+ *   gradients         of weights, as products make them: f32 or bf16
+ *   masters           whole, or split: weights' copies in bf16 are halves of them
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
  *   lanes             that a micro-batch's sequences go through the model in
  *   loss_parts        of the positions, whose logits are computed in turn

@@ -29,6 +29,7 @@
  *     slowdown, why    of runners_up and pareto: step time against the best's (0.02: 2 % more)
  *     unusual          null, or what lies outside the range in which predictions were validated
  *   split              blocks per chunk in pipeline order, of the best
+ *   masters            whole, or split: weights' copies in bf16 are halves of them
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned

@@ -106,24 +106,38 @@ static void check_own_products(const Variant *variant, Run *one) {
     check_end();
 }
 
+/* Closes both. */
+static void compare_bits(const char *title, bool done, Run *a, Run *b) {
+    check_begin(title);
+    CHECK(done, "%s%s", diag_text(a->diag), diag_text(b->diag));
+    for (int step = 0; done && step < STEPS; step++) {
+        CHECK(a->losses[step] == b->losses[step], "loss of step %d: %.9g and %.9g", step + 1,
+              a->losses[step], b->losses[step]);
+    }
+    for (int i = 0; done && i < a->n_params; i++) {
+        size_t bytes = (size_t)type_elements(&a->types[i]) * sizeof(float);
+        CHECK(memcmp(run_weight(a, i), run_weight(b, i), bytes) == 0, "'%s' differs", a->names[i]);
+    }
+    run_close(a);
+    run_close(b);
+    check_end();
+}
+
 static void check_bits(const Variant *variant, DType precision, const Layout *layout) {
     Run graph, eager;
     bool done = train(&graph, variant, layout, precision, &GRAPH);
     done &= train(&eager, variant, layout, precision, &EAGER);
-    check_begin("a captured graph gives the bits of single commands");
-    CHECK(done, "%s%s", diag_text(graph.diag), diag_text(eager.diag));
-    for (int step = 0; done && step < STEPS; step++) {
-        CHECK(graph.losses[step] == eager.losses[step], "loss of step %d: %.9g and %.9g", step + 1,
-              graph.losses[step], eager.losses[step]);
-    }
-    for (int i = 0; done && i < graph.n_params; i++) {
-        size_t bytes = (size_t)type_elements(&graph.types[i]) * sizeof(float);
-        CHECK(memcmp(run_weight(&graph, i), run_weight(&eager, i), bytes) == 0, "'%s' differs",
-              graph.names[i]);
-    }
-    run_close(&graph);
-    run_close(&eager);
-    check_end();
+    compare_bits("a captured graph gives the bits of single commands", done, &graph, &eager);
+}
+
+static void check_halves(const Variant *variant, const Layout *layout) {
+    Run split, whole;
+    run_split_masters = true;
+    bool done = train(&split, variant, layout, DTYPE_BF16, &GRAPH);
+    run_split_masters = false;
+    done &= train(&whole, variant, layout, DTYPE_BF16, &GRAPH);
+    compare_bits("copies that are halves of parameters give the bits of others", done, &split,
+                 &whole);
 }
 
 static void check_low(const Variant *variant, DType precision, const Layout *layout) {
@@ -408,6 +422,8 @@ int main(void) {
         check_low(&VARIANTS[v], DTYPE_BF16, &LAYOUTS[5]);
         run_zero = 0;
         run_gradient_dtype = DTYPE_F32;
+        check_halves(&VARIANTS[v], &ALONE);
+        check_halves(&VARIANTS[v], &LAYOUTS[2]);
         check_low(&VARIANTS[v], DTYPE_F16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_F16, &LAYOUTS[2]);
         check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);
