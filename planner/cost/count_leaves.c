@@ -6,10 +6,13 @@
 
 #include <string.h>
 
-/* A parameter; `least`: elements of the smallest that ZeRO divides. */
-static void count_weight(const Node *node, int64_t n_local, int64_t least, SegmentCost *segment,
-                         ExpertWeights *experts) {
-    bool counts = type_elements(&node->types[0]) >= least;
+/* A parameter that is trained. */
+static void count_weight(const LeafCounter *by, const Node *node, int64_t n_local,
+                         SegmentCost *segment, ExpertWeights *experts) {
+    bool counts = type_elements(&node->types[0]) >= by->least;
+    int shape =
+        counts ? weight_shapes_find(by->shapes, by->graph, node, experts == &segment->experts) : -1;
+    if (shape >= 0) segment->of_shape[shape] += n_local;
     segment->n_parameters += n_local;
     experts->n_parameters += n_local;
     segment->n_weights += counts;
@@ -55,7 +58,7 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
         *(has_copy ? &experts->optimizer_bytes : &experts->parameter_bytes) += bytes;
-        count_weight(node, bytes / dtype_bytes(node->types[0].dtype), by->least, segment, experts);
+        count_weight(by, node, bytes / dtype_bytes(node->types[0].dtype), segment, experts);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
@@ -93,6 +96,6 @@ static int64_t least_divided(const Graph *graph) {
     return most / ZERO_LEAST_SHARE;
 }
 
-LeafCounter leaf_counter_create(const Graph *graph, Arena *work) {
-    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph)};
+LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work) {
+    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph), shapes};
 }

@@ -10,10 +10,11 @@
 typedef struct LeafCounter {
     const Graph *graph;
     ParamIndex params;
-    int64_t least; /* elements of the smallest parameter that ZeRO divides */
+    int64_t least;        /* elements of the smallest parameter that ZeRO divides */
+    WeightShapes *shapes; /* the layout's */
 } LeafCounter;
 
-LeafCounter leaf_counter_create(const Graph *graph, Arena *work);
+LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work);
 
 /* Adds a parameter, copy, state or accumulator to a segment. has_copy: of a parameter. */
 void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy, SegmentCost *segment);

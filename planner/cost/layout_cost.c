@@ -167,7 +167,7 @@ static void count_memory(Pricer *p) {
 
 static void count_parameters(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
-    const LeafCounter by = leaf_counter_create(graph, work);
+    const LeafCounter by = leaf_counter_create(graph, &p->out->shapes, work);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;

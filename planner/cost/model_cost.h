@@ -16,6 +16,7 @@
 #include "ir/base/crew.h"
 #include "planner/clusters/cluster.h"
 #include "planner/cost/muon_cost.h"
+#include "planner/cost/weight_shapes.h"
 #include "planner/planner.h"
 
 /* One phase (forward or backward) of one segment for one micro-batch on one rank. */
@@ -72,6 +73,7 @@ typedef struct SegmentCost {
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
     int64_t n_parameters;
     int64_t largest_weight;               /* parameters of the largest */
+    int64_t of_shape[WEIGHT_SHAPES];      /* of these, by the layout's shapes */
     int64_t frozen_bytes, largest_frozen; /* of the largest: its bytes */
     ExpertWeights experts;                /* of these */
     int n_weights;                        /* that ZeRO divides: all but */
@@ -118,6 +120,7 @@ typedef struct LayoutCost {
     int t, c, e, lanes, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
+    WeightShapes shapes;
     SegmentCost before, after;
     SegmentCost *kinds; /* [n_kinds] */
     SegmentCost tied;   /* of the parameters that before and after both count */

@@ -68,6 +68,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
 }
 
 void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count, bool is_block) {
+    for (int i = 0; i < WEIGHT_SHAPES; i++) sum->of_shape[i] += count * segment->of_shape[i];
     sum->n_weights += count * segment->n_weights;
     sum->n_small += count * segment->n_small;
     sum->n_frozen += count * segment->n_frozen;
@@ -98,6 +99,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
 }
 
 void stage_weights_join(StageWeights *sum, const StageWeights *other) {
+    for (int i = 0; i < WEIGHT_SHAPES; i++) sum->of_shape[i] += other->of_shape[i];
     sum->n_weights += other->n_weights;
     sum->n_small += other->n_small;
     sum->n_frozen += other->n_frozen;
@@ -178,17 +180,32 @@ static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *clu
     return bytes < stage->frozen_bytes ? bytes : stage->frozen_bytes;
 }
 
+/* What a rank keeps of the part of a stage's weights that d ranks divide. */
+static double kept_share(const StageWeights *stage, int64_t n_parameters, const ZeroChoice *zero,
+                         bool experts, int d) {
+    double kept = (double)n_parameters / d;
+    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+        bool counts = zero->share[i] > 0 && (zero->experts >> i & 1) == experts;
+        if (counts) kept += (double)stage->of_shape[i] * ((double)zero->share[i] - 1.0 / d);
+    }
+    return n_parameters > 0 ? kept / (double)n_parameters : 1;
+}
+
+static int64_t kept_part(int64_t bytes, bool divided, double share) {
+    return divided ? (int64_t)ceil(share * (double)bytes) : bytes;
+}
+
 /* Of parameters that d ranks have alike. */
-static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d) {
+static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d, double share) {
     int zero = d == 1 ? ZERO_NOTHING : choice.stage;
     bool alike = zero == ZERO_NOTHING || zero >= ZERO_PARAMETERS; /* masters and copies */
     int64_t parameter = part->parameter_bytes - (alike ? part->upper_bytes : 0);
     return (WeightBytes){
-        .parameter = part_of(parameter, zero >= ZERO_PARAMETERS, d) +
+        .parameter = kept_part(parameter, zero >= ZERO_PARAMETERS, share) +
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
         .gradient =
-            part_of(stage_gradient_bytes(part, choice.one_micro), zero >= ZERO_GRADIENTS, d),
-        .optimizer = part_of(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, d),
+            kept_part(stage_gradient_bytes(part, choice.one_micro), zero >= ZERO_GRADIENTS, share),
+        .optimizer = kept_part(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, share),
     };
 }
 
@@ -196,8 +213,12 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
                                Replicas replicas) {
     const StageWeights experts = stage_weights_part(stage, true);
     const StageWeights others = stage_weights_part(stage, false);
-    WeightBytes bytes = kept_bytes(&others, zero, replicas.others);
-    WeightBytes more = kept_bytes(&experts, zero, replicas.experts);
+    WeightBytes bytes =
+        kept_bytes(&others, zero, replicas.others,
+                   kept_share(stage, others.n_parameters, &zero, false, replicas.others));
+    WeightBytes more =
+        kept_bytes(&experts, zero, replicas.experts,
+                   kept_share(stage, experts.n_parameters, &zero, true, replicas.experts));
     bytes.parameter += more.parameter;
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;

@@ -16,6 +16,7 @@ typedef struct StageWeights {
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t low_gradients, upper_bytes,
         frozen_bytes;                  /* of SegmentCost; the last of none of these */
+    int64_t of_shape[WEIGHT_SHAPES];   /* of the parameters */
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
     int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
     ExpertWeights experts;                           /* of the counts and bytes, what e divides */
@@ -31,6 +32,8 @@ typedef struct StageWeights {
 typedef struct ZeroChoice {
     int stage;
     bool joins, sums_experts, one_micro;
+    unsigned experts;           /* bit i: weights of shape i are of experts */
+    float share[WEIGHT_SHAPES]; /* that a rank has of them; 0: 1 / d */
 } ZeroChoice;
 
 /* Ranks that have the same of a parameter: of those that e divides, and of all others. */

@@ -280,14 +280,14 @@ int64_t step_graph_bytes(const StepCost *cost) {
 
 static void price_memory(const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
+    const ZeroChoice zero = candidate_zero_of(candidate, x->layout);
     int64_t most = -1;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights =
-            stage_weight_bytes(&stage->weights, x->costs->cluster, candidate_zero(candidate),
-                               candidate_replicas_by_kind(candidate));
+        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, zero,
+                                                 candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate_replicas(candidate) > 1) {

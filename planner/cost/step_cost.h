@@ -26,8 +26,10 @@ static inline int candidate_lanes(const Candidate *candidate) {
     return candidate->lanes > 1 ? candidate->lanes : 1;
 }
 static inline ZeroChoice candidate_zero(const Candidate *candidate) {
-    return (ZeroChoice){candidate->zero, candidate->joins_messages, candidate->d > 1,
-                        candidate->n_micro == 1};
+    return (ZeroChoice){.stage = candidate->zero,
+                        .joins = candidate->joins_messages,
+                        .sums_experts = candidate->d > 1,
+                        .one_micro = candidate->n_micro == 1};
 }
 static inline int candidate_c(const Candidate *candidate) {
     return candidate->c > 1 ? candidate->c : 1;
@@ -50,6 +52,18 @@ static inline int candidate_replicas(const Candidate *candidate) {
 static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
     return (Replicas){candidate->d > 1 ? candidate->d : candidate_c(candidate),
                       candidate_replicas(candidate)};
+}
+/* With what ranks have of the layout's weights, for memory. */
+static inline ZeroChoice candidate_zero_of(const Candidate *candidate, const LayoutCost *layout) {
+    ZeroChoice zero = candidate_zero(candidate);
+    Replicas replicas = candidate_replicas_by_kind(candidate);
+    for (int i = 0; i < layout->shapes.n && zero.stage != ZERO_NOTHING; i++) {
+        const WeightShape *shape = &layout->shapes.of[i];
+        int n_ranks = shape->is_expert ? replicas.experts : replicas.others;
+        zero.share[i] = (float)weight_shape_share(shape, n_ranks);
+        zero.experts |= (unsigned)shape->is_expert << i;
+    }
+    return zero;
 }
 static inline Placement candidate_placement(const Cluster *cluster, const Candidate *candidate) {
     return (Placement){cluster->node.n_devices,

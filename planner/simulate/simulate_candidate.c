@@ -363,9 +363,9 @@ static void price_update(CandidateLoad *of) {
                 (divided ? divided_share(&share->weights, candidate) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights =
-            stage_weight_bytes(&share->weights, of->costs->cluster, candidate_zero(candidate),
-                               candidate_replicas_by_kind(candidate));
+        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
+                                                 candidate_zero_of(candidate, of->layout),
+                                                 candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
                      share->scratch_bytes + of->layout->workspace_bytes + runtime);

@@ -465,6 +465,14 @@ int main(void) {
         {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 1},
         {"models/gpt.lua", "124m", 1, 20, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_FULL, 2},
     };
+    static const Layout STUCK[] = {
+        {"models/gpt.lua", "1.5b", 1, 128, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "1.5b", 1, 128, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 2},
+        {"models/gpt.lua", "1.5b", 1, 512, 1, 1, 1, 1, "1f1b", false, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "1.5b", 1, 128, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 3},
+    };
+    check_begin("and where they divide no axis of some weights, or of any");
+    for (size_t k = 0; k < sizeof(STUCK) / sizeof(STUCK[0]); k++) compare(&STUCK[k], diag);
     optimizer = "muon";
     check_begin("and where the ranks of ZeRO divide no side of a matrix");
     for (int i = 0; i < 3; i++) compare(&UNEVEN[i], diag);

@@ -1,0 +1,52 @@
+#include "planner/cost/weight_shapes.h"
+
+#include <string.h>
+
+static WeightShape shape_of(const Graph *graph, const Node *param, bool is_expert) {
+    WeightShape shape = {.is_expert = is_expert};
+    const Type *type = &param->types[0];
+    for (int i = 0; i < type->rank; i++) {
+        if (param->shardings[0].mesh[i] >= 0) continue;
+        shape.dims[shape.n_axes] = type->dims[i];
+        const char *axis = graph->axes.names[type->axes[i]];
+        bool words = type->axes[i] == AXIS_VOCAB && graph->mesh.vocab_multiple > 1;
+        shape.multiple[shape.n_axes] = strcmp(axis, "seq") == 0 ? 0
+                                       : words                  ? graph->mesh.vocab_multiple
+                                                                : 1;
+        shape.n_axes++;
+    }
+    return shape;
+}
+
+static bool is_alike(const WeightShape *a, const WeightShape *b) {
+    if (a->n_axes != b->n_axes || a->is_expert != b->is_expert) return false;
+    for (int i = 0; i < a->n_axes; i++) {
+        if (a->dims[i] != b->dims[i] || a->multiple[i] != b->multiple[i]) return false;
+    }
+    return true;
+}
+
+int weight_shapes_find(WeightShapes *shapes, const Graph *graph, const Node *param,
+                       bool is_expert) {
+    const WeightShape shape = shape_of(graph, param, is_expert);
+    for (int i = 0; i < shapes->n; i++) {
+        if (is_alike(&shapes->of[i], &shape)) return i;
+    }
+    if (shapes->n == WEIGHT_SHAPES) return -1;
+    shapes->of[shapes->n] = shape;
+    return shapes->n++;
+}
+
+double weight_shape_share(const WeightShape *shape, int n_ranks) {
+    double least = 1;
+    for (int i = 0; i < shape->n_axes; i++) {
+        int64_t dim = shape->dims[i], part = (dim + n_ranks - 1) / n_ranks;
+        const int64_t multiple = shape->multiple[i];
+        if (multiple > 1) part = (part + multiple - 1) / multiple * multiple;
+        bool fits = part * n_ranks == dim || multiple > 0;
+        if (!fits || part * (n_ranks - 1) >= dim) continue; /* the last rank would have none */
+        double share = (double)part / (double)dim;
+        if (share < least) least = share;
+    }
+    return least;
+}
