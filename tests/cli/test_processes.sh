@@ -166,33 +166,27 @@ differs() {
 run plan $gpt $small --global-batch 8 --mesh d=2 -o "$folder/pair"
 differs 'another learning rate' 'rank 1 was started otherwise as to --lr than rank 0' --lr 0.1
 differs 'more data' 'rank 1 was started with another --data than rank 0' --data "$folder/other"
-for seed in 1 2; do # weights of two runs
+# loads NAME FILE TEXT: rank 1 loads another file of weights than rank 0, which says TEXT.
+loads() {
+    local name=$1 text=$3 rank why=
+    local files=("$folder/weights1" "$folder/$2")
+    job 0
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" train "$folder/pair" \
+            --data "$folder/text" --steps 1 --load "${files[rank]}" >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    finish
+    [ "$codes" = ' 2 2' ] || why="exit codes$codes"
+    grep -q "$text" "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
+    result "$name" "$why"
+}
+for seed in 1 2; do
     # shellcheck disable=SC2086
     run train $gpt $small --global-batch 8 --seed $seed --data "$folder/text" --steps 1 --save "$folder/weights$seed"
 done
-job 0
-for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" train "$folder/pair" \
-        --data "$folder/text" --steps 1 --load "$folder/weights$((rank + 1))" >"$folder/rank$rank" 2>&1 </dev/null &
-    pids+=($!)
-done
-finish
-why=
-[ "$codes" = ' 2 2' ] || why="exit codes$codes"
-grep -q 'weights1: rank 1 has another file of this name than rank 0' "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
-result 'other weights on rank 1' "$why"
-job 0
-for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" train "$folder/pair" \
-        --data "$folder/text" --steps 1 --load "$folder/weights$((3 * rank + 1))" >"$folder/rank$rank" 2>&1 </dev/null &
-    pids+=($!)
-done
-finish
-why=
-[ "$codes" = ' 2 2' ] || why="exit codes$codes"
-grep -q 'rank 1 cannot read it: every process does' "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
-grep -q 'weights4: cannot open' "$folder/rank1" || why=${why:-$(cat "$folder/rank1")}
-result 'no weights on rank 1' "$why"
+loads 'other weights on rank 1' weights2 'weights1: rank 1 has another file of this name than rank 0'
+loads 'no weights on rank 1' weights3 'rank 1 cannot read it: every process does'
 job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
 for ((i = 0; i < 600; i++)); do
     grep -q '^step' "$folder/rank0" && break
