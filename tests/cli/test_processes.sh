@@ -107,6 +107,7 @@ stopped=$!
 unset PERILUNE_SHARED_MEMORY
 same 'two of d with ZeRO-1' 2 $gpt --mesh d=2 --zero 1
 same 'four of d with ZeRO-3, bf16' 4 $gpt --mesh d=4 --zero 3 --precision bf16
+same 'two of d with ZeRO-3, masters in halves' 2 $gpt --mesh d=2 --zero 3 --precision bf16 --masters split
 same 'four of t and c, tokens dealt out' 4 $gpt --mesh t=2,c=2 --sequence-parallel
 export PERILUNE_SHARED_MEMORY=0
 same 'TCP: two of d with ZeRO-2' 2 $gpt --mesh d=2 --zero 2
