@@ -265,7 +265,7 @@ static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx) 
     plan->programs = ARENA_ARRAY(plan->arena, Program, set.n);
     for (int i = 0; i < set.n && fine; i++) {
         Program *program = &plan->programs[plan->n_programs++];
-        fine = run_passes(&set.graphs[i], "fold_accumulate", "join_messages", ctx);
+        fine = run_passes(&set.graphs[i], "fold_accumulate", "join_update", ctx);
         if (!fine) break;
         program->graph = graph_copy(set.graphs[i].graph, plan->arena);
         arena_destroy(set.graphs[i].arena);

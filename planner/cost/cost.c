@@ -216,6 +216,7 @@ static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk
     if (cost_collective(p->plan, node, &message)) {
         if (is_beside_backward(p->device, node, &message)) {
             cost_add(&sum->data[chunk], cost);
+            sum->n_data[chunk] += !node_is_joined(node);
             return;
         }
         if (message.stage_comm >= 0 && *part == 0) {

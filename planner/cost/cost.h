@@ -80,7 +80,8 @@ enum { N_UPDATE_PARTS = 3 };
 
 typedef struct ProgramCost {
     Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS], weights[MAX_CHUNKS]; /* one micro-batch, rank */
-    Cost data[MAX_CHUNKS]; /* gradients over axis d, where they travel beside the backward */
+    Cost data[MAX_CHUNKS];  /* gradients over axis d, where they travel beside the backward */
+    int n_data[MAX_CHUNKS]; /* in so many messages */
     Cost update[N_UPDATE_PARTS];
     bool joins_tied, joins_pipeline; /* does the update have such reductions? */
 } ProgramCost;

@@ -50,6 +50,14 @@ static void add_divided(const CalledGraph *of, const Node *node, const Node *lea
     add_update(of, node, leaf, UPDATE_REPLICATED, out);
 }
 
+/* Counted besides, since sums over t go together. */
+static void add_tensor_sum(const CalledGraph *of, const Node *leaf, LayoutCost *out) {
+    of->segments[leaf->id]->n_tensor++;
+    if (!of->tied[leaf->id]) return;
+    out->after.n_tensor++;
+    out->tied.n_tensor++;
+}
+
 static bool is_update_call(const Node *node) {
     return node->phase == PHASE_UPDATE && node_is_called(node);
 }
@@ -85,6 +93,7 @@ static void count_update(const CalledGraph *of, bool has_divided, LayoutCost *ou
         /* Which gradients are partial over t depends on sequence parallelism. */
         bool partial = leaf && is_along(node, OP_ALL_REDUCE, MESH_T);
         if (!has_divided || partial) add_divided(of, node, leaf, out);
+        if (partial) add_tensor_sum(of, leaf, out);
     }
 }
 

@@ -78,6 +78,7 @@ typedef struct SegmentCost {
     ExpertWeights experts;                /* of these */
     int n_weights;                        /* that ZeRO divides: all but */
     int n_small;                          /* gains, biases and their like */
+    int n_tensor;                         /* whose gradients are summed over t in the update */
     int n_frozen;                         /* that ZeRO-3 divides */
     double update_us;     /* the optimizer's, not divided over d, but for Muon's products: */
     double low_update_us; /* what of it gradients that are kept in bf16 save */

@@ -1,5 +1,7 @@
 #include "planner/cost/stage_weights.h"
 
+#include "ir/message_group.h"
+#include "planner/plan/update_groups.h"
 #include "planner/plan/zero.h"
 
 #include <math.h>
@@ -71,6 +73,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     for (int i = 0; i < WEIGHT_SHAPES; i++) sum->of_shape[i] += count * segment->of_shape[i];
     sum->n_weights += count * segment->n_weights;
     sum->n_small += count * segment->n_small;
+    sum->n_tensor += count * segment->n_tensor;
     sum->n_frozen += count * segment->n_frozen;
     sum->frozen_bytes += count * segment->frozen_bytes;
     sum->n_parameters += count * segment->n_parameters;
@@ -102,6 +105,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     for (int i = 0; i < WEIGHT_SHAPES; i++) sum->of_shape[i] += other->of_shape[i];
     sum->n_weights += other->n_weights;
     sum->n_small += other->n_small;
+    sum->n_tensor += other->n_tensor;
     sum->n_frozen += other->n_frozen;
     sum->frozen_bytes += other->frozen_bytes;
     sum->n_parameters += other->n_parameters;
@@ -135,30 +139,145 @@ double gradient_message_bytes(const ClusterSoftware *software, int64_t n_paramet
     return (double)n_parameters * software->gradient_bytes - (less > 0 ? less * (double)low : 0);
 }
 
-StageMessages stage_reductions(const StageWeights *stage, const ClusterSoftware *software,
-                               ZeroChoice zero) {
+/* So many tensors of so many bytes together. */
+typedef struct Tensors {
+    int n;
+    double bytes;
+} Tensors;
+
+/* Adds one message each, or groups, of which one that is full lacks a quarter of a tensor (the
+ * largest fill most). */
+static void add_messages(StageMessages *list, const Cluster *cluster, CollectiveKind kind,
+                         Tensors of, int n_ranks) {
+    if (of.n < 1) return;
+    double most = (double)update_group_bytes(n_ranks), each = of.bytes / of.n, count = of.n;
+    int least = (of.n + MESSAGE_GROUP_MOST - 1) / MESSAGE_GROUP_MOST;
+    bool groups = !cluster->is_cpu && each < most;
+    if (groups) count = fmin(of.n, fmax(least, ceil(of.bytes / (most - each / 4))));
+    list->of[list->n++] = (StageMessage){kind, (int)count, of.bytes / count, of.n};
+}
+
+/* Of the part's weights those of which an axis is divided, or none; that are larger than a group,
+ * or are not. Those whose shape is not known are small, and as ZeRO has most. */
+static Tensors count_tensors(const StageWeights *stage, const StageWeights *part,
+                             const ZeroChoice *zero, bool experts, bool whole, double each,
+                             double group_bytes, Tensors *out_large) {
+    Tensors small = {0, 0}, known = small;
+    *out_large = small;
+    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+        double elements = (double)zero->elements[i], here = (double)stage->of_shape[i];
+        bool stays = zero->stage == ZERO_NOTHING || zero->share[i] >= 1;
+        if (elements <= 0 || (zero->experts >> i & 1) != experts) continue;
+        Tensors of = {(int)(here / elements + 0.5), here * each};
+        known.n += of.n, known.bytes += of.bytes;
+        if (stays != whole) continue;
+        Tensors *to = elements * each > group_bytes ? out_large : &small;
+        to->n += of.n, to->bytes += of.bytes;
+    }
+    bool has_rest = whole == (zero->stage == ZERO_NOTHING) && part->n_weights > known.n;
+    if (!has_rest) return small;
+    small.n += part->n_weights - known.n;
+    small.bytes += fmax(0, (double)part->n_parameters * each - known.bytes);
+    return small;
+}
+
+/* But for those that the ranks divide no axis of, which have no shards. */
+static StageWeights divided_weights(const StageWeights *stage, const ZeroChoice *zero,
+                                    bool experts) {
+    StageWeights part = stage_weights_part(stage, experts);
+    Tensors whole, none = count_tensors(stage, &part, zero, experts, true, 1, 0, &whole);
+    int n = whole.n + none.n;
+    if (n == 0 || part.n_parameters <= 0) return part;
+    double share = fmax(0, 1 - whole.bytes / (double)part.n_parameters);
+    part.n_weights = part.n_weights > n ? part.n_weights - n : 0;
+    part.n_in_blocks = part.n_in_blocks > n ? part.n_in_blocks - n : 0;
+    part.n_parameters = (int64_t)(share * (double)part.n_parameters);
+    part.parameter_bytes = (int64_t)(share * (double)part.parameter_bytes);
+    part.low_gradients = (int64_t)(share * (double)part.low_gradients);
+    part.block_parameters = (int64_t)(share * (double)part.block_parameters);
+    part.block_bytes = (int64_t)(share * (double)part.block_bytes);
+    part.block_low_gradients = (int64_t)(share * (double)part.block_low_gradients);
+    return part;
+}
+
+static double reduced_bytes(const StageWeights *part, const Cluster *cluster,
+                            const ZeroChoice *zero) {
+    return gradient_message_bytes(&cluster->software, part->n_parameters,
+                                  zero->one_micro ? part->low_gradients : 0);
+}
+
+/* All gradients as one. */
+static StageMessages one_reduction(const StageWeights *part, const Cluster *cluster,
+                                   const ZeroChoice *zero) {
     StageMessages list = {0};
-    double bytes = gradient_message_bytes(software, stage->n_parameters,
-                                          zero.one_micro ? stage->low_gradients : 0);
-    int n = software->separate_messages ? stage->n_weights : stage->n_parameters > 0;
-    int n_small = software->separate_messages ? stage->n_small : 0;
-    if (zero.stage == ZERO_NOTHING && n > 0)
-        list.of[list.n++] = (StageMessage){COLLECTIVE_ALL_REDUCE, n, bytes / n};
-    if (zero.stage == ZERO_OPTIMIZER && n > 0)
-        list.of[list.n++] = (StageMessage){COLLECTIVE_REDUCE_SCATTER, n, bytes / n};
-    if (n_small > 0)
-        list.of[list.n++] = (StageMessage){COLLECTIVE_ALL_REDUCE, n_small, SMALL_BYTES};
+    bool sends = zero->stage < ZERO_GRADIENTS && part->n_parameters > 0;
+    CollectiveKind kind = zero->stage ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
+    Tensors all = {1, reduced_bytes(part, cluster, zero)};
+    if (sends) list.of[list.n++] = (StageMessage){kind, 1, all.bytes, 1};
     return list;
 }
 
-StageMessages stage_gathers(const StageWeights *stage, const ClusterSoftware *software) {
+StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cluster *cluster,
+                               const ZeroChoice *zero, int n_ranks) {
     StageMessages list = {0};
-    int n = software->separate_messages ? stage->n_weights : stage->n_parameters > 0;
-    if (n > 0) {
-        list.of[list.n++] =
-            (StageMessage){COLLECTIVE_ALL_GATHER, n, (double)stage->parameter_bytes / n};
+    const StageWeights part = stage_weights_part(stage, experts);
+    if (!cluster->software.separate_messages) return one_reduction(&part, cluster, zero);
+    if (part.n_parameters <= 0) return list;
+    double each = reduced_bytes(&part, cluster, zero) / (double)part.n_parameters;
+    double group = (double)update_group_bytes(n_ranks);
+    Tensors large, small;
+    if (zero->stage == ZERO_OPTIMIZER) {
+        small = count_tensors(stage, &part, zero, experts, false, each, group, &large);
+        add_messages(&list, cluster, COLLECTIVE_REDUCE_SCATTER, large, n_ranks);
+        add_messages(&list, cluster, COLLECTIVE_REDUCE_SCATTER, small, n_ranks);
     }
+    small = count_tensors(stage, &part, zero, experts, true, each, group, &large);
+    small.n += part.n_small, small.bytes += part.n_small * SMALL_BYTES;
+    add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, large, n_ranks);
+    add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, small, n_ranks);
     return list;
+}
+
+StageMessages stage_gathers(const StageWeights *stage, bool experts, const Cluster *cluster,
+                            const ZeroChoice *zero, int n_ranks) {
+    StageMessages list = {0};
+    const StageWeights part = stage_weights_part(stage, experts);
+    if (part.n_parameters <= 0) return list;
+    if (!cluster->software.separate_messages) {
+        list.of[list.n++] =
+            (StageMessage){COLLECTIVE_ALL_GATHER, 1, (double)part.parameter_bytes, 1};
+        return list;
+    }
+    double each = (double)part.parameter_bytes / (double)part.n_parameters;
+    Tensors large, small;
+    small = count_tensors(stage, &part, zero, experts, false, each,
+                          (double)update_group_bytes(n_ranks), &large);
+    add_messages(&list, cluster, COLLECTIVE_ALL_GATHER, large, n_ranks);
+    add_messages(&list, cluster, COLLECTIVE_ALL_GATHER, small, n_ranks);
+    return list;
+}
+
+StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *cluster,
+                                 const ZeroChoice *zero, double share, int n_ranks) {
+    StageMessages list = {0};
+    const bool apart = cluster->software.separate_messages;
+    Tensors all = {stage->n_parameters > 0, share * reduced_bytes(stage, cluster, zero)};
+    if (apart) all.n = stage->n_weights + stage->n_small;
+    add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, all, n_ranks);
+    return list;
+}
+
+StageMessages stage_tensor_sums(const StageWeights *stage, const Cluster *cluster, int t) {
+    StageMessages list = {0};
+    Tensors all = {stage->n_tensor, stage->n_tensor * SMALL_BYTES};
+    add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, all, t);
+    return list;
+}
+
+double stage_message_us(const Cluster *cluster, const StageMessage *message,
+                        const CollectiveGroup *group) {
+    int n_joined = (message->n_tensors + message->count - 1) / message->count;
+    return collective_group_us(cluster, message->kind, message->bytes, n_joined, group);
 }
 
 /* At once there is the largest weight, and, where messages have ZERO_LEAD times their bytes of work
@@ -191,6 +310,15 @@ static double kept_share(const StageWeights *stage, int64_t n_parameters, const 
     return n_parameters > 0 ? kept / (double)n_parameters : 1;
 }
 
+double stage_divided_share(const StageWeights *stage, const ZeroChoice *zero, Replicas replicas) {
+    double all = (double)stage->n_parameters, experts = (double)stage->experts.n_parameters;
+    double others = all - experts;
+    if (all <= 0) return 1;
+    return (experts * kept_share(stage, stage->experts.n_parameters, zero, true, replicas.experts) +
+            others * kept_share(stage, (int64_t)others, zero, false, replicas.others)) /
+           all;
+}
+
 static int64_t kept_part(int64_t bytes, bool divided, double share) {
     return divided ? (int64_t)ceil(share * (double)bytes) : bytes;
 }
@@ -209,6 +337,57 @@ static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d
     };
 }
 
+/* What packs the largest weight's message, or those of a group of at most so many bytes, none of
+ * them of more elements than `most`; `each`: bytes of an element. */
+static int64_t packing_bytes(const StageWeights *stage, const ZeroChoice *zero, double each,
+                             int64_t most, double group_bytes) {
+    double largest = 0, all = 0, packed = 0;
+    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+        double elements = (double)zero->elements[i], here = (double)stage->of_shape[i];
+        bool packs = zero->packs >> i & 1;
+        if (elements <= 0 || here <= 0) continue;
+        if (packs && elements > largest) largest = elements;
+        if (zero->elements[i] > most) continue;
+        all += here;
+        packed += packs ? here : 0;
+    }
+    double group = all > 0 ? fmin(group_bytes, all * each) * packed / all : 0;
+    return (int64_t)fmax(group, largest * each);
+}
+
+static int64_t workspace_bytes(const StageWeights *stage, const Cluster *cluster,
+                               const ZeroChoice *zero, int n_ranks) {
+    double n = (double)stage->n_parameters;
+    if (cluster->is_cpu || zero->stage == ZERO_NOTHING || n <= 0) return 0;
+    double gradient = (double)stage_gradient_bytes(stage, zero->one_micro) / n;
+    double weight = (double)stage->parameter_bytes / n, each = fmax(gradient, weight);
+    int64_t update = 0;
+    if (zero_gathers_updated(zero->stage)) {
+        double group_bytes = (double)update_group_bytes(n_ranks);
+        double most = zero->stage == ZERO_OPTIMIZER ? each : weight;
+        update = packing_bytes(stage, zero, most, (int64_t)(group_bytes / most), group_bytes);
+    }
+    if (zero->stage == ZERO_OPTIMIZER) return update;
+    each = fmax((double)stage_gradient_bytes(stage, true) / n, weight);
+    double block_bytes = zero->joins ? (double)stage->largest_block * each : 0;
+    int64_t task = packing_bytes(stage, zero, each, stage->largest_in_block, block_bytes);
+    return larger(update, task);
+}
+
+/* Of the first message of gradients, or group of them: later ones take the room of gradients that
+ * have left (plan_memory.c). */
+static int64_t first_shard_bytes(const StageWeights *stage, const Cluster *cluster,
+                                 const ZeroChoice *zero, Replicas replicas) {
+    const StageWeights experts = stage_weights_part(stage, true);
+    bool of_experts = 2 * experts.n_parameters > stage->n_parameters;
+    int d = of_experts ? replicas.experts : replicas.others;
+    double all = (double)stage_gradient_bytes(stage, zero->one_micro);
+    double n = (double)stage->n_parameters, group = (double)update_group_bytes(d);
+    if (n <= 0 || d < 2) return 0;
+    double largest = all * (double)stage->largest_in_block / n;
+    return (int64_t)(fmax(cluster->is_cpu ? 0 : fmin(group, all), largest) / d);
+}
+
 WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
                                Replicas replicas) {
     const StageWeights experts = stage_weights_part(stage, true);
@@ -223,18 +402,18 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
-    if (replicas.others == 1 || zero.stage < ZERO_GRADIENTS) return bytes;
+    if (replicas.others == 1) return bytes;
+    bytes.workspace = workspace_bytes(stage, cluster, &zero, replicas.others);
+    if (zero.stage == ZERO_OPTIMIZER)
+        bytes.gradient += first_shard_bytes(stage, cluster, &zero, replicas);
+    if (zero.stage < ZERO_GRADIENTS) return bytes;
     double moving = (double)moving_parameters(moves, cluster, zero.joins),
            n = (double)moves->n_parameters;
     double share = moving > 0 ? moving / n : 0;
     double shares = (double)stage_gradient_bytes(moves, true);
     bytes.moving = (int64_t)(share * shares);
-    if (zero.joins && n > 0) {
-        double part = (double)moves->largest_block / n;
-        bytes.workspace = larger((int64_t)(part * shares),
-                                 zero.stage < ZERO_PARAMETERS ? 0 : moves->largest_frozen_block);
-    }
     if (zero.stage < ZERO_PARAMETERS) return bytes;
+    if (zero.joins) bytes.workspace = larger(bytes.workspace, moves->largest_frozen_block);
     int64_t trained = (int64_t)(share * (double)moves->parameter_bytes);
     bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster, zero.joins));
     return bytes;
@@ -272,10 +451,10 @@ static void price_messages(const Cluster *cluster, const CollectiveGroup *group,
 }
 
 static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group,
-                                ZeroChoice zero, const StageWeights *part) {
+                                const ZeroChoice *zero, const StageWeights *part) {
     WeightTimes times = {0};
     if (group->n_ranks < 2) return times;
-    bool joins = zero.joins && part->n_blocks > 0;
+    bool joins = zero->joins && part->n_blocks > 0;
     const ClusterSoftware *software = &cluster->software;
     double all = gradient_message_bytes(software, part->n_parameters, part->low_gradients);
     Messages reduced = {part->n_weights, all, 0, 0, 0};
@@ -294,28 +473,31 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     }
     price_messages(cluster, group, COLLECTIVE_REDUCE_SCATTER, reduced, &times.reduce_us,
                    &times.all_reduce_us);
-    if (zero.stage < ZERO_PARAMETERS) return times;
+    if (zero->stage < ZERO_PARAMETERS) return times;
     price_messages(cluster, group, COLLECTIVE_ALL_GATHER, gathered, &times.gather_us,
                    &times.all_gather_us);
     return times;
 }
 
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], ZeroChoice zero,
-                      const StageWeights *chunk, double forward_us, double backward_us,
-                      double weights_us) {
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2],
+                      const ZeroChoice *zero, const StageWeights *chunk, double forward_us,
+                      double backward_us, double weights_us) {
     TaskData data = {0, 0, 0};
-    if (zero.stage < ZERO_GRADIENTS) return data;
+    if (zero->stage < ZERO_GRADIENTS) return data;
     const ClusterSoftware *software = &cluster->software;
-    const StageWeights others = stage_weights_part(chunk, false);
-    const StageWeights experts = stage_weights_part(chunk, true);
+    const bool apart = software->separate_messages; /* in shards of weights: not all have some */
+    const StageWeights others =
+        apart ? divided_weights(chunk, zero, false) : stage_weights_part(chunk, false);
+    const StageWeights experts =
+        apart ? divided_weights(chunk, zero, true) : stage_weights_part(chunk, true);
     WeightTimes times = weight_times(cluster, &groups[0], zero, &others);
     WeightTimes more = weight_times(cluster, &groups[1], zero, &experts);
-    if (!zero.sums_experts) more.reduce_us = more.all_reduce_us = 0;
+    if (!zero->sums_experts) more.reduce_us = more.all_reduce_us = 0;
     double gathers_us = times.all_gather_us + more.all_gather_us;
     double reduces_us = times.all_reduce_us + more.all_reduce_us;
     double gather_us = times.gather_us > 0 ? times.gather_us : more.gather_us;
     double reduce_us = times.reduce_us > 0 ? times.reduce_us : more.reduce_us;
-    if (zero.stage >= ZERO_PARAMETERS) {
+    if (zero->stage >= ZERO_PARAMETERS) {
         data.forward_us = exposed_us(software, gathers_us, gather_us, forward_us);
     }
     if (weights_us > 0) {

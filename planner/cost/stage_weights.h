@@ -12,7 +12,8 @@
 
 /* Whole; counts and bytes of one rank. */
 typedef struct StageWeights {
-    int n_weights, n_small, n_frozen; /* each with messages of its own */
+    int n_weights, n_small, n_frozen; /* each with messages of its own, or in groups */
+    int n_tensor;                     /* sums of gradients over t */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
     int64_t low_gradients, upper_bytes,
         frozen_bytes;                  /* of SegmentCost; the last of none of these */
@@ -32,8 +33,9 @@ typedef struct StageWeights {
 typedef struct ZeroChoice {
     int stage;
     bool joins, sums_experts, one_micro;
-    unsigned experts;           /* bit i: weights of shape i are of experts */
-    float share[WEIGHT_SHAPES]; /* that a rank has of them; 0: 1 / d */
+    unsigned experts, packs;         /* bit i: weights of shape i are of experts; are packed */
+    float share[WEIGHT_SHAPES];      /* that a rank has of them; 0: 1 / d */
+    int64_t elements[WEIGHT_SHAPES]; /* of one such weight; 0: none */
 } ZeroChoice;
 
 /* Ranks that have the same of a parameter: of those that e divides, and of all others. */
@@ -48,11 +50,13 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other);
 /* What one of them keeps. */
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
-    int64_t workspace; /* that packs a block's messages, where they are one */
+    int64_t workspace; /* that packs messages, all of a group's at once */
     int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
 WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
                                Replicas replicas);
+/* Of an update by all, and of gradients, what a rank has with ZeRO. */
+double stage_divided_share(const StageWeights *stage, const ZeroChoice *zero, Replicas replicas);
 /* Those of them that e divides, or the others. */
 StageWeights stage_weights_part(const StageWeights *stage, bool experts);
 
@@ -64,21 +68,37 @@ static inline int64_t stage_gradient_bytes(const StageWeights *stage, bool low) 
 /* What the software sends as gradients of so many parameters, `low` of them in bf16. */
 double gradient_message_bytes(const ClusterSoftware *software, int64_t n_parameters, int64_t low);
 
-/* Messages of one kind and, on average, so many bytes. */
+/* Messages of one kind and, on average, so many bytes: of each tensor, or, on GPUs, of groups of
+ * them (join_update.c). */
 typedef struct StageMessage {
     CollectiveKind kind;
     int count;
     double bytes;
+    int n_tensors; /* in all of them */
 } StageMessage;
 typedef struct StageMessages {
     int n;
-    StageMessage of[2];
+    StageMessage of[4];
 } StageMessages;
 /* What a step reduces over d once, when it has summed gradients up: all-reduced, or scattered; and
- * what it gathers after a divided update. */
-StageMessages stage_reductions(const StageWeights *stage, const ClusterSoftware *software,
-                               ZeroChoice zero);
-StageMessages stage_gathers(const StageWeights *stage, const ClusterSoftware *software);
+ * what it gathers after a divided update. Of experts' weights, or all others'; n_ranks have the
+ * same of them. */
+StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cluster *cluster,
+                               const ZeroChoice *zero, int n_ranks);
+StageMessages stage_gathers(const StageWeights *stage, bool experts, const Cluster *cluster,
+                            const ZeroChoice *zero, int n_ranks);
+/* Sums of shards over r, whose bytes are a share of the gradients'. */
+StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *cluster,
+                                 const ZeroChoice *zero, double share, int n_ranks);
+static inline int stage_messages_count(const StageMessages *list) {
+    int n = 0;
+    for (int i = 0; i < list->n; i++) n += list->of[i].count;
+    return n;
+}
+/* Sums over t of gradients of gains and biases. */
+StageMessages stage_tensor_sums(const StageWeights *stage, const Cluster *cluster, int t);
+double stage_message_us(const Cluster *cluster, const StageMessage *message,
+                        const CollectiveGroup *group);
 
 /* By how much longer a forward and a backward of a chunk take for one micro-batch. */
 typedef struct TaskData {
@@ -88,9 +108,9 @@ typedef struct TaskData {
 /* With ZeRO-3 every weight is gathered in the forward and again in the backward, with ZeRO-2 and 3
  * every gradient is reduced in the backward, or, if that is split, in the W (weights_us > 0).
  * groups: replicas of others, and of experts; times are the tasks' without these messages. */
-TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2], ZeroChoice zero,
-                      const StageWeights *chunk, double forward_us, double backward_us,
-                      double weights_us);
+TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2],
+                      const ZeroChoice *zero, const StageWeights *chunk, double forward_us,
+                      double backward_us, double weights_us);
 
 /* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first
  * gather and the last reduction, have nothing beside them. All, where software does not overlap. */

@@ -4,7 +4,7 @@
 #include "planner/cost/shared_weights.h"
 #include "planner/plan/plan_library.h"
 
-enum { CACHED = 8 };
+enum { CACHED = 12 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
 typedef struct Sum {
@@ -73,12 +73,13 @@ typedef struct Pricing {
     const int *split;
     PipelineShape shape;
     Placement placement;
+    ZeroChoice zero;
     Sum *chunks, *stages;
     double *forward_us, *backward_us, *weights_us, *border_us; /* as PipelineTimes has them */
     double *free;                                              /* p zeros */
     BorderTime border[2];                                      /* inside the node, and out of it */
-    double known_bytes[CACHED], known_us[CACHED];
-    CollectiveKind known_kind[CACHED];
+    StageMessage known[CACHED];
+    double known_us[CACHED];
     DataRanks known_ranks[CACHED];
     int n_known;
 } Pricing;
@@ -151,9 +152,8 @@ static void add_task_data(Pricing *x) {
     for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
         Sum *chunk = &x->chunks[g];
         if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
-            data = task_data_us(x->costs->cluster, groups.of, candidate_zero(candidate),
-                                &chunk->weights, chunk->forward_us, chunk->backward_us,
-                                chunk->weights_us);
+            data = task_data_us(x->costs->cluster, groups.of, &x->zero, &chunk->weights,
+                                chunk->forward_us, chunk->backward_us, chunk->weights_us);
             before = *chunk;
         }
         chunk->forward_us += data.forward_us;
@@ -180,7 +180,10 @@ static void sum_all(Pricing *x, bool times) {
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) add_sum(&x->stages[path_stage(path, g)], &x->chunks[g]);
     for (int s = 0; s < p; s++) {
-        x->stages[s].calls.per_micro += zero_micro_calls(x->candidate, &x->stages[s].weights);
+        Sum *stage = &x->stages[s];
+        stage->calls.per_micro += zero_micro_calls(x->candidate, &stage->weights);
+        stage->calls.per_update -=
+            joined_update_calls(x->costs->cluster, x->candidate, &x->zero, &stage->weights);
     }
 }
 
@@ -280,13 +283,12 @@ int64_t step_graph_bytes(const StepCost *cost) {
 
 static void price_memory(const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
-    const ZeroChoice zero = candidate_zero_of(candidate, x->layout);
     int64_t most = -1;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, zero,
+        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, x->zero,
                                                  candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
@@ -408,45 +410,51 @@ static double price_pipeline(Pricing *x, StepCost *out) {
     return span_us;
 }
 
-static double known_collective_us(Pricing *x, CollectiveKind kind, double bytes, DataRanks ranks) {
+static double known_message_us(Pricing *x, const StageMessage *message, DataRanks ranks) {
     for (int i = 0; i < x->n_known; i++) {
-        if (x->known_bytes[i] == bytes && x->known_kind[i] == kind && x->known_ranks[i] == ranks) {
-            return x->known_us[i];
-        }
+        const StageMessage *known = &x->known[i];
+        bool same = known->bytes == message->bytes && known->kind == message->kind &&
+                    known->n_tensors == message->n_tensors && known->count == message->count &&
+                    x->known_ranks[i] == ranks;
+        if (same) return x->known_us[i];
     }
     CollectiveGroup group = data_group(&x->placement, ranks);
-    double us = collective_us(x->costs->cluster, kind, bytes, &group);
     int at = x->n_known < CACHED ? x->n_known++ : CACHED - 1;
-    x->known_bytes[at] = bytes;
-    x->known_kind[at] = kind;
+    x->known[at] = *message;
     x->known_ranks[at] = ranks;
-    x->known_us[at] = us;
-    return us;
+    return x->known_us[at] = stage_message_us(x->costs->cluster, message, &group);
 }
 
 static double messages_us(Pricing *x, const StageMessages *list, DataRanks of) {
     double us = 0;
     for (int i = 0; i < list->n; i++) {
-        const StageMessage *each = &list->of[i];
-        us += each->count * known_collective_us(x, each->kind, each->bytes, of);
+        us += list->of[i].count * known_message_us(x, &list->of[i], of);
     }
     return us;
 }
 
-/* Of experts, or of all others. */
-static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks of) {
-    StageWeights part = stage_weights_part(weights, of == DATA_EXPERTS);
-    StageMessages list =
-        stage_reductions(&part, &x->costs->cluster->software, candidate_zero(x->candidate));
+static int data_ranks(const Pricing *x, DataRanks of) {
+    Replicas replicas = candidate_replicas_by_kind(x->candidate);
+    return of == DATA_EXPERTS ? replicas.experts : replicas.others;
+}
+
+/* Of experts, or of all others. *n: counts the messages, too. */
+static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks of, int *n) {
+    StageMessages list = stage_reductions(weights, of == DATA_EXPERTS, x->costs->cluster, &x->zero,
+                                          data_ranks(x, of));
+    *n += stage_messages_count(&list);
     return messages_us(x, &list, of);
 }
 
-static double reduce_us(Pricing *x, const Sum *sum) {
+/* *out_n: how many messages. */
+static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
+    *out_n = 0;
     if (candidate_replicas(x->candidate) == 1) return 0;
-    double us = reduce_part_us(x, &sum->weights, DATA_OTHERS);
-    if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS);
+    double us = reduce_part_us(x, &sum->weights, DATA_OTHERS, out_n);
+    if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS, out_n);
     if (candidate_r(x->candidate) == 1) return us;
-    StageMessages shards = replicated_messages(x->costs->cluster, &sum->weights, x->candidate);
+    StageMessages shards =
+        replicated_messages(x->costs->cluster, &sum->weights, x->candidate, &x->zero);
     return us + messages_us(x, &shards, DATA_REPLICAS);
 }
 
@@ -467,17 +475,21 @@ static double last_group_us(const Pricing *x, int stage, int c) {
 }
 
 /* When the stage's gradients are reduced, from the end of its last task on. Overlapped, block
- * by block: a chunk's first when the first of its blocks is through the last backward. */
+ * by block, or in as many messages as there are, if they are fewer: a chunk's first when the first
+ * of its blocks is through the last backward. */
 static double reduced_after_us(Pricing *x, int stage) {
-    if (!x->costs->cluster->software.overlaps_gradients) return reduce_us(x, &x->stages[stage]);
+    const ClusterSoftware *software = &x->costs->cluster->software;
+    int n;
+    if (!software->overlaps_gradients) return reduce_us(x, &x->stages[stage], &n);
     Path path = shape_path(&x->shape);
     double later_us = 0, done_us = -1e300;
     for (int c = 0; c + 1 < x->shape.n_chunks; c++) later_us += last_group_us(x, stage, c);
     for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
         int g = path_global(path, stage, c);
         const Sum *chunk = &x->chunks[g];
-        int pieces = x->split[g] > 0 ? x->split[g] : 1;
-        double us = reduce_us(x, chunk), end_us = -later_us;
+        double us = reduce_us(x, chunk, &n), end_us = -later_us;
+        int pieces = software->separate_messages && n < x->split[g] ? n : x->split[g];
+        if (pieces < 1) pieces = 1;
         double first_us = end_us - last_task_us(x, chunk) * (pieces - 1) / pieces;
         if (done_us < first_us) done_us = first_us;
         done_us += us;
@@ -562,11 +574,12 @@ static double norm_us(const Pricing *x) {
 static double gather_us_of(Pricing *x, const Sum *stage) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
-    double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage) : 0;
+    int n_sums;
+    double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage, &n_sums) : 0;
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (DataRanks of = 0; gathers && of < (DataRanks)n_kinds; of++) {
-        StageWeights part = stage_weights_part(&stage->weights, of == DATA_EXPERTS);
-        StageMessages list = stage_gathers(&part, software);
+        StageMessages list = stage_gathers(&stage->weights, of == DATA_EXPERTS, x->costs->cluster,
+                                           &x->zero, data_ranks(x, of));
         us += messages_us(x, &list, of);
     }
     if (software->overlaps_parameters) {
@@ -576,30 +589,48 @@ static double gather_us_of(Pricing *x, const Sum *stage) {
     return us + software->overlap_slowdown * slowed_us;
 }
 
-double divided_share(const StageWeights *weights, const Candidate *candidate) {
-    double experts = 0, all = (double)weights->n_parameters;
-    if (all > 0) experts = (double)weights->experts.n_parameters / all;
-    Replicas replicas = candidate_replicas_by_kind(candidate);
-    return experts / replicas.experts + (1 - experts) / replicas.others;
+StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,
+                                  const Candidate *candidate, const ZeroChoice *zero) {
+    return stage_replica_sums(
+        weights, cluster, zero,
+        stage_divided_share(weights, zero, candidate_replicas_by_kind(candidate)),
+        candidate_r(candidate));
 }
 
-StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,
-                                  const Candidate *candidate) {
-    int64_t low = candidate->n_micro == 1 ? weights->low_gradients : 0;
-    int n = cluster->software.separate_messages ? weights->n_weights + weights->n_small : 1;
-    double bytes = divided_share(weights, candidate) *
-                   gradient_message_bytes(&cluster->software, weights->n_parameters, low);
-    if (n < 1) return (StageMessages){0};
-    return (StageMessages){1, {{COLLECTIVE_ALL_REDUCE, n, bytes / n}}};
+/* That tensors would have, each one of its own. */
+static int64_t saved_calls(const StageMessages *list) {
+    int64_t n = 0;
+    for (int i = 0; i < list->n; i++) n += list->of[i].n_tensors - list->of[i].count;
+    return n;
+}
+
+int64_t joined_update_calls(const Cluster *cluster, const Candidate *candidate,
+                            const ZeroChoice *zero, const StageWeights *weights) {
+    const Replicas replicas = candidate_replicas_by_kind(candidate);
+    if (!cluster->software.separate_messages) return 0;
+    StageMessages tensor = stage_tensor_sums(weights, cluster, candidate->t);
+    int64_t saved = saved_calls(&tensor);
+    for (int experts = 0; experts < 2; experts++) {
+        int n_ranks = experts ? replicas.experts : replicas.others;
+        if (n_ranks < 2) continue;
+        StageMessages sums = stage_reductions(weights, experts, cluster, zero, n_ranks);
+        StageMessages gathers = stage_gathers(weights, experts, cluster, zero, n_ranks);
+        if (!experts || zero->sums_experts) saved += saved_calls(&sums);
+        if (zero_gathers_updated(zero->stage)) saved += saved_calls(&gathers);
+    }
+    if (candidate_r(candidate) == 1) return saved;
+    StageMessages shards = replicated_messages(cluster, weights, candidate, zero);
+    return saved + saved_calls(&shards);
 }
 
 static void price_update(Pricing *x, StepCost *out) {
     bool divided = x->candidate->zero && candidate_replicas(x->candidate) > 1;
+    const Replicas replicas = candidate_replicas_by_kind(x->candidate);
     DataGroups groups = data_groups(&x->placement);
     double most_us = 0, gather_us = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
-        double share = divided ? divided_share(&stage->weights, x->candidate) : 1;
+        double share = divided ? stage_divided_share(&stage->weights, &x->zero, replicas) : 1;
         double saved_us = x->candidate->n_micro == 1 ? stage->low_update_us : 0;
         double update = share * (stage->update_us - saved_us) +
                         muon_cost_us(&stage->muon, x->costs->cluster, &groups.of[0], divided);
@@ -644,7 +675,8 @@ static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
                      .split = split,
                      .shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
                                schedule_path(candidate->schedule)},
-                     .placement = candidate_placement(costs->cluster, candidate)};
+                     .placement = candidate_placement(costs->cluster, candidate),
+                     .zero = candidate_zero_of(candidate, layout)};
 }
 
 /* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than

@@ -57,11 +57,14 @@ static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
 static inline ZeroChoice candidate_zero_of(const Candidate *candidate, const LayoutCost *layout) {
     ZeroChoice zero = candidate_zero(candidate);
     Replicas replicas = candidate_replicas_by_kind(candidate);
-    for (int i = 0; i < layout->shapes.n && zero.stage != ZERO_NOTHING; i++) {
+    for (int i = 0; i < layout->shapes.n; i++) {
         const WeightShape *shape = &layout->shapes.of[i];
         int n_ranks = shape->is_expert ? replicas.experts : replicas.others;
-        zero.share[i] = (float)weight_shape_share(shape, n_ranks);
+        bool packs;
+        zero.share[i] = (float)weight_shape_share(shape, n_ranks, &packs);
         zero.experts |= (unsigned)shape->is_expert << i;
+        zero.packs |= (unsigned)packs << i;
+        zero.elements[i] = shape->elements;
     }
     return zero;
 }
@@ -180,12 +183,13 @@ static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment
 /* Messages over d and sums of gradients in one micro-batch's tasks, with ZeRO-2 and 3. */
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights);
 
-/* Of an update by all, what a rank does with ZeRO. */
-double divided_share(const StageWeights *weights, const Candidate *candidate);
+/* Messages of the update that its groups save, of as many as there are gradients and weights. */
+int64_t joined_update_calls(const Cluster *cluster, const Candidate *candidate,
+                            const ZeroChoice *zero, const StageWeights *weights);
 
 /* Of a rank's gradients, what is summed over r: its shards. */
 StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,
-                                  const Candidate *candidate);
+                                  const Candidate *candidate, const ZeroChoice *zero);
 
 /* Which of the update_calls are the candidate's. */
 UpdateKind candidate_update(const Candidate *candidate);

@@ -13,6 +13,13 @@ bool data_is_gather(const Node *node) {
            OPS[node->inputs[0].node->op].flags & PERSISTENT;
 }
 
+void data_mark_joined(Node *node, Arena *arena) {
+    Attr *attrs = ARENA_ARRAY(arena, Attr, node->n_attrs + 1);
+    memcpy(attrs, node->attrs, (size_t)node->n_attrs * sizeof(*attrs));
+    attrs[node->n_attrs++] = attr_int(ATTR_joined, 1);
+    node->attrs = attrs;
+}
+
 bool data_is_sum(const Node *node) {
     return node->op == OP_ACCUMULATE && node->inputs[1].node->op == OP_REDUCE_SCATTER &&
            node->inputs[1].node->phase == node->phase && is_over_data(node->inputs[1].node);

@@ -182,14 +182,6 @@ static int by_place(const void *left, const void *right) {
     return a->rank != b->rank ? a->rank - b->rank : a->node - b->node;
 }
 
-/* joined comes last of a message's attributes. */
-static void mark_joined(Node *node, Arena *arena) {
-    Attr *attrs = ARENA_ARRAY(arena, Attr, node->n_attrs + 1);
-    memcpy(attrs, node->attrs, (size_t)node->n_attrs * sizeof(*attrs));
-    attrs[node->n_attrs++] = attr_int(ATTR_joined, 1);
-    node->attrs = attrs;
-}
-
 static Graph *rebuild(Joiner *j) {
     Graph *out = graph_create_like(j->in, j->ctx->arena);
     ValueMap map = value_map_create(j->in, j->ctx->arena);
@@ -198,7 +190,7 @@ static Graph *rebuild(Joiner *j) {
         const Node *node = j->in->nodes[j->places[k].node];
         Node *copy = value_map_copy(&map, node, out, j->ctx->diag);
         if (!copy) return NULL;
-        if (j->joined[node->id]) mark_joined(copy, j->ctx->arena);
+        if (j->joined[node->id]) data_mark_joined(copy, j->ctx->arena);
     }
     return out;
 }

@@ -47,6 +47,7 @@ typedef struct Planner {
     bool *keep;       /* by value index: read in a later part, by another chunk or by the host */
     int *frame;       /* by value index: the chunk in whose frame it is kept */
     int *group_first; /* by id of a message in a group: the group's first node */
+    bool *last_alone; /* likewise: it alone of the group reads its operand, for the last time */
     bool splits;      /* there are nodes of phase weights, for which frames keep values, too */
     int64_t gradient_bytes; /* laid out by pack_gradients */
 } Planner;
@@ -120,6 +121,14 @@ static void keep_sent(Planner *p) {
     }
 }
 
+static bool reads_alone(const Graph *graph, int first, int end, int node) {
+    for (int k = first; k < end; k++) {
+        bool same = value_equal(graph->nodes[k]->inputs[0], graph->nodes[node]->inputs[0]);
+        if (k != node && same) return false;
+    }
+    return true;
+}
+
 /* Messages of a group run at the same time: all operands stay to the last one. */
 static void keep_groups(Planner *p) {
     const Graph *graph = p->graph;
@@ -128,9 +137,16 @@ static void keep_groups(Planner *p) {
         for (int k = n; k < end && end > n + 1; k++) {
             int value = value_index(graph->nodes[k]->inputs[0]);
             p->group_first[k] = n;
+            p->last_alone[k] = p->last_use[value] == k && reads_alone(graph, n, end, k);
             if (p->last_use[value] < end - 1) p->last_use[value] = end - 1;
         }
     }
+}
+
+/* Does what lives to `last` die with the node, which may lie on it? */
+static bool dies_with(const Planner *p, const Node *node, int last) {
+    return last == node->id ||
+           (p->last_alone[node->id] && last == message_group_end(p->graph, node->id) - 1);
 }
 
 static BufferClass persistent_class(const Node *node) {
@@ -182,8 +198,8 @@ static int find_reusable(const Planner *p, const Node *node, int i, int o) {
     int frame = p->frame[value_index(out)];
     bool kept_here = storage->region == REGION_FRAME && storage->chunk == frame;
     if (p->keep[value_index(out)] && !kept_here) return -1;
-    bool dies = storage->last == node->id;
-    return dies && is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
+    if (!dies_with(p, node, storage->last)) return -1;
+    return is_near(storage, node) && same_local_shape(p, in, out) ? at : -1;
 }
 
 /* A storage that output `o` of the node takes over, or -1. A product's is taken first: on a GPU the
@@ -570,6 +586,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);
     p.frame = ARENA_ARRAY(work, int, n_values + 1);
     p.group_first = ARENA_ARRAY(work, int, graph->n_nodes + 1);
+    p.last_alone = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     find_uses(&p);
     keep_outputs(&p);

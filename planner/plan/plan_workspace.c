@@ -37,6 +37,20 @@ static int64_t exchange_parts(const Graph *graph, const Node *node, bool deals) 
     return outer > 1 || deals ? 2 : 1;
 }
 
+/* Do the members' parts lie in the whole one after the other? */
+static bool lies_in_parts(const Graph *graph, const Node *node, int mesh) {
+    bool gathers = node->op == OP_ALL_GATHER;
+    Value divided = gathers ? node->inputs[0] : node_value((Node *)node, 0);
+    Value whole = gathers ? node_value((Node *)node, 0) : node->inputs[0];
+    Type part = local_type(graph, divided), all = local_type(graph, whole);
+    int at = type_find_axis(&all, node_axis(node, ATTR_axis));
+    if (at < 0 || mesh_deals(mesh)) return false;
+    for (int i = 0; i < at; i++) {
+        if (all.dims[i] != 1) return false;
+    }
+    return mesh_size(&graph->mesh, mesh) * part.dims[at] == all.dims[at];
+}
+
 /* NCCL joins whole buffers, member after member: along another axis than the first, or where the
  * last members hold padding, they are put together from a buffer of all parts. A sum of
  * exponentials is no operation of NCCL's: all parts are gathered. */
@@ -45,6 +59,8 @@ static int64_t message_bytes(const Graph *graph, const Node *node) {
     int axis = mesh_axis_find(name, (int)strlen(name));
     int64_t n = axis < 0 ? 1 : mesh_size(&graph->mesh, axis);
     bool lse = value_sharding(node->inputs[0])->reduce == REDUCE_LSE;
+    bool moves = node->op == OP_ALL_GATHER || node->op == OP_REDUCE_SCATTER;
+    if (moves && !lse && lies_in_parts(graph, node, axis)) return 0;
     switch (node->op) {
     case OP_ALL_GATHER: return n * local_bytes(graph, node->inputs[0]);
     case OP_REDUCE_SCATTER:

@@ -216,8 +216,9 @@ static int find_links(const SearchFacts *facts, LinkRow *rows) {
     }
     if (candidate_r(of) > 1) {
         bool leaves = of->t * candidate_replicas(of) * candidate_r(of) > n_per_node;
-        double shards =
-            divided_share(&weights, of) * (double)stage_gradient_bytes(&weights, of->n_micro == 1);
+        const ZeroChoice zero = candidate_zero_of(of, facts->report->layout);
+        double share = stage_divided_share(&weights, &zero, candidate_replicas_by_kind(of));
+        double shards = share * (double)stage_gradient_bytes(&weights, zero.one_micro);
         rows[n++] = (LinkRow){"replica", "gradients, shards", shards, candidate_r(of),
                               leaves,    where_text(leaves)};
     }

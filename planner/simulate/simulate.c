@@ -16,6 +16,8 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
         const ProgramCost *cost = &sim->costs[of->program];
         lists[stage] = (PipelineList){of->tasks, of->n_tasks};
         for (int c = 0; c < n_chunks; c++) {
+            int n_blocks = of->n_blocks[c], n_data = cost->n_data[c];
+            int pieces = n_data > 0 && n_data < n_blocks ? n_data : n_blocks;
             chunks[stage * n_chunks + c] = (PipelineChunk){
                 .forward_us = cost->forward[c].us,
                 .backward_us = cost->backward[c].us,
@@ -28,7 +30,7 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
                 .weights_data_us = cost->weights[c].data_us,
                 .frame_bytes = (double)plan->programs[of->program].frame_bytes[c],
                 .data_us = cost->data[c].us,
-                .data_pieces = of->n_blocks[c] > 0 ? of->n_blocks[c] : 1,
+                .data_pieces = pieces > 0 ? pieces : 1,
             };
         }
     }

@@ -25,6 +25,7 @@ typedef struct CandidateLoad {
     const LayoutCost *layout;
     const Candidate *candidate;
     Placement placement;
+    ZeroChoice zero;
     PipelinePart parts[N_PARTS];
     PipelineJoin all, *tied; /* tied: of the first and the last stage, and of shared weights */
     int n_tied, end_stages[2];
@@ -103,27 +104,36 @@ static double messages_us(const Cluster *cluster, const StageMessages *list,
                           const CollectiveGroup *group) {
     double us = 0;
     for (int i = 0; i < list->n; i++) {
-        const StageMessage *each = &list->of[i];
-        us += each->count * collective_us(cluster, each->kind, each->bytes, group);
+        us += list->of[i].count * stage_message_us(cluster, &list->of[i], group);
     }
     return us;
 }
 
-static double reduce_us(const CandidateLoad *of, const StageWeights *weights) {
+/* *out_n: how many messages. */
+static double reduce_us(const CandidateLoad *of, const StageWeights *weights, int *out_n) {
     const Cluster *cluster = of->costs->cluster;
     DataGroups groups = data_groups(&of->placement);
     double us = 0;
+    *out_n = 0;
     for (int experts = 0; experts < 2; experts++) {
         const CollectiveGroup *group = &groups.of[experts];
         if (experts && of->candidate->d == 1) continue; /* c does not divide their gradients */
-        StageWeights part = stage_weights_part(weights, experts);
-        StageMessages list =
-            stage_reductions(&part, &cluster->software, candidate_zero(of->candidate));
+        StageMessages list = stage_reductions(weights, experts, cluster, &of->zero, group->n_ranks);
         us += messages_us(cluster, &list, group);
+        *out_n += stage_messages_count(&list);
     }
     if (candidate_r(of->candidate) == 1) return us;
-    StageMessages shards = replicated_messages(cluster, weights, of->candidate);
+    StageMessages shards = replicated_messages(cluster, weights, of->candidate, &of->zero);
     return us + messages_us(cluster, &shards, &groups.of[DATA_REPLICAS]);
+}
+
+/* Gradients leave block by block, or, where that takes fewer messages, message by message. */
+static void add_reductions(const CandidateLoad *of, PipelineChunk *chunk,
+                           const StageWeights *weights) {
+    int n;
+    chunk->data_us = reduce_us(of, weights, &n);
+    bool fewer = of->costs->cluster->software.separate_messages && n < chunk->data_pieces;
+    if (fewer) chunk->data_pieces = n;
 }
 
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
@@ -176,9 +186,8 @@ static void add_shared(const CandidateLoad *of, int global, UpdateKind update, S
 /* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
 static void add_task_data(const CandidateLoad *of, PipelineChunk *chunk, Share *share) {
     DataGroups groups = data_groups(&of->placement);
-    TaskData data =
-        task_data_us(of->costs->cluster, groups.of, candidate_zero(of->candidate), &share->weights,
-                     chunk->forward_us, chunk->backward_us, chunk->weights_us);
+    TaskData data = task_data_us(of->costs->cluster, groups.of, &of->zero, &share->weights,
+                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
     chunk->forward_us += data.forward_us, chunk->forward_data_us = data.forward_us;
     chunk->backward_us += data.backward_us, chunk->backward_data_us = data.backward_us;
     chunk->weights_us += data.weights_us, chunk->weights_data_us = data.weights_us;
@@ -218,12 +227,17 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             if (g > 0) share.frame.kept += (2 - (g + 1 == p * v)) * of->layout->documents_bytes;
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
-        if (overlaps) chunk->data_us = reduce_us(of, &share.weights);
+        if (overlaps) add_reductions(of, chunk, &share.weights);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share);
     }
+    for (int s = 0; s < p; s++) {
+        Share *share = &of->shares[s];
+        share->calls.per_update -=
+            joined_update_calls(of->costs->cluster, candidate, &of->zero, &share->weights);
+    }
     for (int stage = 0; stage < p && !overlaps; stage++) {
-        of->chunks[stage * v].data_us = reduce_us(of, &of->shares[stage].weights);
+        add_reductions(of, &of->chunks[stage * v], &of->shares[stage].weights);
     }
     of->load.overlaps_data = overlaps;
     of->load.chunks = of->chunks;
@@ -330,12 +344,14 @@ static double gather_us(const CandidateLoad *of, int stage) {
     const Share *share = &of->shares[stage];
     DataGroups groups = data_groups(&of->placement);
     double us = 0, forward_us = 0;
-    double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights) : 0;
+    int n_sums;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights, &n_sums) : 0;
     bool gathers = zero_gathers_updated(of->candidate->zero);
     for (int experts = 0; gathers && experts < 2; experts++) {
-        StageWeights part = stage_weights_part(&share->weights, experts);
-        StageMessages list = stage_gathers(&part, software);
-        us += messages_us(of->costs->cluster, &list, &groups.of[experts]);
+        const CollectiveGroup *group = &groups.of[experts];
+        StageMessages list =
+            stage_gathers(&share->weights, experts, of->costs->cluster, &of->zero, group->n_ranks);
+        us += messages_us(of->costs->cluster, &list, group);
     }
     if (software->overlaps_parameters) {
         int v = of->candidate->n_chunks;
@@ -350,6 +366,7 @@ static void price_update(CandidateLoad *of) {
     const Candidate *candidate = of->candidate;
     int p = candidate->p;
     bool divided = candidate->zero && candidate_replicas(candidate) > 1;
+    const Replicas replicas = candidate_replicas_by_kind(candidate);
     double norm = norm_us(of);
     DataGroups groups = data_groups(&of->placement);
     price_tied(of);
@@ -360,11 +377,10 @@ static void price_update(CandidateLoad *of) {
         of->part_us[PART_UPDATE][s] =
             muon_cost_us(&share->muon, of->costs->cluster, &groups.of[0], divided) +
             (share->update_us - saved_us) *
-                (divided ? divided_share(&share->weights, candidate) : 1);
+                (divided ? stage_divided_share(&share->weights, &of->zero, replicas) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster,
-                                                 candidate_zero_of(candidate, of->layout),
+        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster, of->zero,
                                                  candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
@@ -393,6 +409,7 @@ PipelineLoad *candidate_load(PipelineSim *sim, Arena *arena, const ModelCosts *c
     CandidateLoad *of = (CandidateLoad *)block;
     of->costs = costs;
     of->placement = candidate_placement(costs->cluster, candidate);
+    of->zero = candidate_zero_of(candidate, layout);
     of->load.shape = (PipelineShape){candidate->p, candidate->n_chunks, candidate->n_micro,
                                      schedule_path(candidate->schedule)};
     of->load.schedule = candidate->schedule;

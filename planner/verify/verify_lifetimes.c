@@ -12,7 +12,7 @@
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
  * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2. Of a
  * group of messages all results are there from the first one's time, all operands to the last
- * one's.
+ * one's; a result may take the place of its own operand where no other message reads that.
  */
 #include "ir/message_group.h"
 #include "planner/verify/verify.h"
@@ -82,6 +82,18 @@ static void read_operand(Lifetimes *l, const Node *node, int operand) {
     if (time > storage->last) storage->last = time;
 }
 
+/* Does another message of the node's group, which runs at the same time, read the storage? */
+static bool group_reads(const Lifetimes *l, const Node *node, int storage) {
+    int first = message_group_begin(l->graph, node->id);
+    for (int n = first, end = message_group_end(l->graph, first); n < end; n++) {
+        const Node *other = l->graph->nodes[n];
+        for (int i = 0; other != node && i < other->n_inputs; i++) {
+            if (l->storage_of[value_index(other->inputs[i])] == storage) return true;
+        }
+    }
+    return false;
+}
+
 /* May output `output` take the place of operand `operand`, for all that the node reads? */
 static bool may_take(Lifetimes *l, const Node *node, int output, int operand) {
     int alias = op_alias(node, output);
@@ -90,6 +102,7 @@ static bool may_take(Lifetimes *l, const Node *node, int output, int operand) {
     /* An earlier result may have it already. */
     if (output > 0 && l->storages[storage].current.node == node) return false;
     if (l->storages[storage].pinned == verify_segment(node)) return false;
+    if (group_reads(l, node, storage)) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         /* The same memory as another operand, too, must be read no later than it is written. */
         if (i == operand || l->storage_of[value_index(node->inputs[i])] != storage) continue;

@@ -13,6 +13,7 @@ int main(void) {
 }
 #else
 
+#include "ir/message_group.h"
 #include "runtime/cuda/driver/modules.h"
 #include "runtime/cuda/driver/nccl.h"
 #include "runtime/cuda/emit.h"
@@ -207,13 +208,30 @@ static void compare_parameters(const Process *p, const RankContext *virtual) {
     }
 }
 
-/* With ZeRO-2 and 3 blocks' messages are nodes of several. */
-static void check_groups(const FakeGraph *graph) {
-    int n_groups = 0;
+/* Messages of a group are one node: of several messages, or, where sums lie one behind the other,
+ * of a single one. */
+static void check_groups(const FakeGraph *graph, const RankContext *rank) {
+    const Graph *program = rank->program->graph;
+    int n_groups = 0, n_nodes = 0, n_planned = 0;
+    bool scatters = false;
     for (int i = 0; i < graph->n_nodes; i++) {
-        n_groups += graph->nodes[i].kind == FAKE_NCCL && graph->nodes[i].message.n_more > 0;
+        const FakeNode *node = &graph->nodes[i];
+        n_groups += node->kind == FAKE_NCCL && node->message.n_more > 0;
+        bool sums = node->kind == FAKE_NCCL && node->message.kind == FAKE_ALL_REDUCE;
+        bool whole = run_zero == 0 && rank->plan->mesh.size[MESH_T] == 1;
+        n_nodes += sums;
+        CHECK(!sums || !whole || node->message.n_more <= 1,
+              "gradients lie one behind the other, and are sent as %d", node->message.n_more + 1);
     }
-    CHECK((n_groups > 0) == (run_zero >= ZERO_GRADIENTS), "%d groups of messages", n_groups);
+    for (int n = 0; n < program->n_nodes; n++) {
+        const Node *node = program->nodes[n];
+        scatters |= node_is_joined(node) && node->op != OP_ALL_REDUCE;
+        n_planned +=
+            node->phase == PHASE_UPDATE && node->op == OP_ALL_REDUCE && !node_is_joined(node);
+    }
+    CHECK(n_groups > 0 || !scatters, "no groups of messages");
+    CHECK(n_nodes >= n_planned, "%d nodes for %d sums", n_nodes, n_planned);
+    CHECK(scatters == (run_zero > 0), "groups of shards with ZeRO-%d", run_zero);
 }
 
 static void check_ranks(Process *processes, int n_ranks, const Run *run) {
@@ -222,7 +240,7 @@ static void check_ranks(Process *processes, int n_ranks, const Run *run) {
     for (int r = 0; r < n_ranks; r++) {
         graphs[r] = processes[r].graph;
         CHECK(dag_check(graphs[r], why, sizeof(why)), "rank %d: %s", r, why);
-        check_groups(graphs[r]);
+        check_groups(graphs[r], &processes[r].rank);
     }
     CHECK(dag_check_messages(graphs, n_ranks, why, sizeof(why)), "%s", why);
     CHECK(fake_cuda_launch_together(graphs, n_ranks, 5), "launch: %s", fake_cuda_defect(0));
