@@ -455,6 +455,7 @@ static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
     if (candidate_r(x->candidate) == 1) return us;
     StageMessages shards =
         replicated_messages(x->costs->cluster, &sum->weights, x->candidate, &x->zero);
+    *out_n += stage_messages_count(&shards);
     return us + messages_us(x, &shards, DATA_REPLICAS);
 }
 

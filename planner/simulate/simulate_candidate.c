@@ -124,6 +124,7 @@ static double reduce_us(const CandidateLoad *of, const StageWeights *weights, in
     }
     if (candidate_r(of->candidate) == 1) return us;
     StageMessages shards = replicated_messages(cluster, weights, of->candidate, &of->zero);
+    *out_n += stage_messages_count(&shards);
     return us + messages_us(cluster, &shards, &groups.of[DATA_REPLICAS]);
 }
 

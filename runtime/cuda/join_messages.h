@@ -2,6 +2,7 @@
  *
  * NCCL sends what is between ncclGroupStart and ncclGroupEnd on one communicator and stream by one
  * kernel: a group has one node in a graph for its messages, besides those that pack and unpack.
+ * Sums that lie one behind the other are one message.
  */
 #ifndef RUNTIME_CUDA_JOIN_MESSAGES_H
 #define RUNTIME_CUDA_JOIN_MESSAGES_H
