@@ -19,7 +19,8 @@ enum { MASTER_MULTIPLE = 128 };
 
 /* The copy that is the upper half of the parameter, of the same block and chunk; NULL: none. */
 const Node *master_upper(const Graph *graph, const Node *param);
-/* And the parameter that an upper half is of. NULL: none (which no sound graph has). */
-const Node *master_of_upper(const Graph *graph, const Node *upper);
+/* By id: of an upper half its parameter, of a parameter its first upper half, else NULL; an upper
+ * half without a parameter is in no sound graph. */
+const Node **master_pairs(const Graph *graph, Arena *arena);
 
 #endif

@@ -245,24 +245,13 @@ static int storage_of_halves(Planner *p, const Node *parameter, int *half) {
     return *half;
 }
 
-/* By id of a parameter in halves, and of its upper half: the parameter; else NULL. */
-static const Node **find_halves(const Planner *p) {
-    const Node **of = ARENA_ARRAY(p->arena, const Node *, p->graph->n_nodes + 1);
-    for (int n = 0; n < p->graph->n_nodes; n++) {
-        const Node *node = p->graph->nodes[n];
-        if (!node_is_upper(node)) continue;
-        of[n] = master_of_upper(p->graph, node);
-        of[of[n]->id] = of[n];
-    }
-    return of;
-}
-
 static void make_storages(Planner *p) {
-    const Node **halves_of = find_halves(p);
+    const Node **pairs = master_pairs(p->graph, p->arena);
     int *storage_of = ARENA_ARRAY(p->arena, int, p->graph->n_nodes + 1);
     for (int n = 0; n < p->graph->n_nodes; n++) storage_of[n] = -1;
     for (int n = 0; n < p->graph->n_nodes; n++) {
-        const Node *node = p->graph->nodes[n], *parameter = halves_of[n];
+        const Node *node = p->graph->nodes[n];
+        const Node *parameter = node->op == OP_PARAM && pairs[n] ? node : pairs[n];
         for (int o = 0; o < node->n_outputs; o++) {
             int value = n * MAX_OUTPUTS + o;
             int shared = parameter ? storage_of_halves(p, parameter, &storage_of[parameter->id])

@@ -35,16 +35,20 @@ static const char *find_fault(const Program *program, const Node *upper, const N
     return lies_in(program, upper, param) ? NULL : "does not begin its parameter's memory";
 }
 
-static void check_readers(Verifier *v, int stage, const Node *upper, const Node *param) {
-    const Graph *graph = v->plan->programs[v->plan->stages[stage].program].graph;
+/* Does the node read the parameter at operand i, as what has both halves may? */
+static bool has_both(const Node *node, int i, const Node *upper) {
+    return i == 0 && takes_halves(node->op) && node->inputs[node->n_inputs - 1].node == upper;
+}
+
+/* pairs: master_pairs. */
+static void check_readers(Verifier *v, int stage, const Graph *graph, const Node *const *pairs) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
-            if (node->inputs[i].node != param) continue;
-            if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue; /* for its shape */
-            bool both =
-                i == 0 && takes_halves(node->op) && node->inputs[node->n_inputs - 1].node == upper;
-            if (both) continue;
+            const Node *from = node->inputs[i].node;
+            bool halves = from->op == OP_PARAM && pairs[from->id];
+            bool shape = op_operand_precision(node->op, i) == OPERAND_UNREAD; /* that alone */
+            if (!halves || shape || has_both(node, i, pairs[from->id])) continue;
             verify_defect(v, node->loc, "%s: %s reads %s, which is in halves",
                           verify_stage_text(v, stage),
                           verify_value_text(v, stage, (Value){(Node *)node, 0}),
@@ -55,17 +59,16 @@ static void check_readers(Verifier *v, int stage, const Node *upper, const Node 
 
 void verify_masters(Verifier *v, int stage) {
     const Program *program = &v->plan->programs[v->plan->stages[stage].program];
+    const Node **pairs = master_pairs(program->graph, v->scratch);
     for (int n = 0; n < program->graph->n_nodes; n++) {
-        const Node *upper = program->graph->nodes[n];
+        const Node *upper = program->graph->nodes[n], *param = pairs[n];
         if (!node_is_upper(upper)) continue;
-        const Node *param = master_of_upper(program->graph, upper);
         const char *fault = find_fault(program, upper, param);
-        if (fault) {
-            verify_defect(v, upper->loc, "%s: %s is said to be an upper half, and %s",
-                          verify_stage_text(v, stage),
-                          verify_value_text(v, stage, node_value((Node *)upper, 0)), fault);
-        } else {
-            check_readers(v, stage, upper, param);
-        }
+        if (!fault && pairs[param->id] != upper) fault = "is not its parameter's first";
+        if (!fault) continue;
+        verify_defect(v, upper->loc, "%s: %s is said to be an upper half, and %s",
+                      verify_stage_text(v, stage),
+                      verify_value_text(v, stage, node_value((Node *)upper, 0)), fault);
     }
+    check_readers(v, stage, program->graph, pairs);
 }

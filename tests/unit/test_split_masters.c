@@ -250,7 +250,7 @@ static Node *find_half(const Plan *plan, Node **out_param) {
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
         if (!node_is_upper(node)) continue;
-        *out_param = (Node *)master_of_upper(graph, node);
+        *out_param = (Node *)master_pairs(graph, plan->arena)[node->id];
         return node;
     }
     return NULL;
