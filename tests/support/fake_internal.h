@@ -80,6 +80,7 @@ typedef struct FakeComm {
     FakeObject object;
     int group, rank, n_members, n_registered;
     bool finalized;
+    bool connected; /* its ranks in pairs, by a first message that was not captured */
 } FakeComm;
 
 typedef struct FakeBlock {

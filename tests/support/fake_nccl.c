@@ -240,9 +240,18 @@ static bool is_in_place(const FakeMessage *m, int rank, int64_t bytes, int64_t i
                                             : from == to;
 }
 
+/* The first message of a pair connects it, which takes memory that has to be there. */
+static void check_connected(FakeComm *comm, cudaStream_t stream, const char *function) {
+    const FakeStream *s = (const FakeStream *)stream;
+    if (s && s->capturing && !comm->connected) {
+        fake_defect("%s is captured before its ranks are connected", function);
+    }
+    comm->connected = true;
+}
+
 static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts, int64_t out_parts,
                           cudaStream_t stream, const char *function) {
-    const FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
     if (!c) return ncclInvalidArgument;
     int64_t bytes = (int64_t)message.count * fake_nccl_bytes(message.dtype);
     int64_t in = in_parts < 0 ? c->n_members : in_parts;
@@ -264,6 +273,7 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
                     message.peer);
         return ncclInvalidArgument;
     }
+    if (message.peer >= 0) check_connected(c, stream, function);
     message.comm = c;
     message.group = c->group;
     message.rank = c->rank;

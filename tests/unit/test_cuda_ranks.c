@@ -44,6 +44,29 @@ static const Variant T5 = {"t5",
                            DTYPE_F32,
                            {SIZES, {"layers", "2"}, {"source", "8"}, {"vocab", "64"}}};
 
+/* All-to-alls among ranks of c, which divides sequences or heads. */
+static const Variant STATES = {"states",
+                               "models/hybrid.lua",
+                               2,
+                               DTYPE_F32,
+                               {SIZES,
+                                {"layers", "2"},
+                                {"vocab", "61"},
+                                {"pattern", "MD"},
+                                {"feed", "none"},
+                                {"state_groups", "1"},
+                                {"state_heads", "8"},
+                                {"state_keys", "6"},
+                                {"state_values", "4"}}};
+
+/* And among those that ZeRO divides matrices among. */
+static const Variant MUON = {
+    "muon",
+    "models/gpt.lua",
+    4,
+    DTYPE_F32,
+    {{"optimizer", "muon"}, SIZES, {"layers", "4"}, {"vocab", "61"}, {"ffn", "64"}}};
+
 /* One rank's process. */
 typedef struct Process {
     CudaDevice device;
@@ -253,7 +276,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     Process processes[MOST_RANKS] = {0};
     Arena *arena = arena_create();
     void *start[MOST_RANKS] = {NULL};
-    int n_ranks = layout->t * layout->d * layout->p * run_experts * run_replicas;
+    int n_ranks = layout->t * layout->d * layout->p * run_context * run_experts * run_replicas;
     snprintf(full, sizeof(full), "ranks with NCCL: %s",
              layout_name(variant->name, layout, name, sizeof(name)));
     check_begin(full);
@@ -310,7 +333,8 @@ static void check_start(void) {
 
 int main(void) {
     static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0},
-                        replicated = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
+                        replicated = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
+                        sequences = {1, 1, 2, 2, 1, "1f1b", false, NULL, 0};
     static const Layout of_two[] = {{1, 1, 2, 2, 1, "1f1b", false, NULL, 0},
                                     {1, 1, 2, 2, 2, "zb-v", false, NULL, 0}};
     static const Layout layouts[] = {
@@ -345,7 +369,11 @@ int main(void) {
     run_experts = 2;
     check_plan(&EXPERTS, &of_experts);
     run_experts = 1;
+    check_plan(&MUON, &layouts[3]);
     run_zero = 0;
+    run_context = 2;
+    check_plan(&STATES, &sequences);
+    run_context = 1;
     return check_report();
 }
 #endif

@@ -222,30 +222,59 @@ static bool connect_channels(const NcclWorld *world, void *memory, size_t bytes,
     return true;
 }
 
+/* The communicators in which each rank of them sends to each: that of experts, and whichever else
+ * the rank's program has all-to-alls in. */
+static void find_exchanges(const NcclWorld *world, bool *out) {
+    const Plan *plan = world->plan;
+    int stage = mesh_coord(&plan->mesh, world->rank).at[MESH_P];
+    const Graph *graph = plan->programs[plan->stages[stage].program].graph;
+    out[MESH_E] = true;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_ALL_TO_ALL) continue;
+        const char *name = node_string(node, ATTR_mesh);
+        int mesh = mesh_axis_find(name, (int)strlen(name));
+        if (mesh >= 0) out[mesh == MESH_H ? MESH_C : mesh] = true;
+    }
+}
+
+static bool connect_members(const NcclWorld *world, int group, void *memory, size_t bytes,
+                            cudaStream_t stream, Diag *diag) {
+    const NcclComm *comm = &world->comms[world->of_group[group]];
+    int n_members = mesh_size(&world->plan->mesh, group);
+    const NcclCall all = {.kind = ALL_TO_ALL,
+                          .dtype = DTYPE_F32,
+                          .count = (int64_t)bytes / 4,
+                          .n_members = n_members,
+                          .in = memory,
+                          .out = (char *)memory + (size_t)n_members * bytes};
+    ncclResult_t status = call_all_to_all(world->device->api, &all, comm->comm, stream);
+    return settle(world, comm, status, "the first message", diag) &&
+           drain(world, comm, stream, diag);
+}
+
 /* NCCL connects two ranks when the first message goes from one to the other, which takes memory and
  * the time of both: here, and not in the middle of a step. In plan order on every rank. */
 static bool connect_pairs(NcclWorld *world, Diag *diag) {
     enum { PAIR_BYTES = 16 };
     const CuApi *api = world->device->api;
-    int experts = world->of_group[MESH_E];
-    int n_members = mesh_size(&world->plan->mesh, MESH_E);
-    size_t half = (size_t)n_members * PAIR_BYTES;
+    bool exchanges[N_MESH_GROUPS] = {false};
+    size_t most = 1;
     void *memory = NULL;
     cudaStream_t stream = NULL;
-    bool fine = cuda_check(api, api->cudaMalloc(&memory, 2 * half), diag, "memory for a message") &&
+    find_exchanges(world, exchanges);
+    for (int group = 0; group < N_MESH_GROUPS; group++) {
+        exchanges[group] &= world->of_group[group] >= 0;
+        size_t n_members = (size_t)mesh_size(&world->plan->mesh, group);
+        if (exchanges[group] && n_members > most) most = n_members;
+    }
+    bool fine = cuda_check(api, api->cudaMalloc(&memory, 2 * most * PAIR_BYTES), diag,
+                           "memory for a message") &&
                 cuda_check(api, api->cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                            diag, "making a stream");
-    if (fine && experts >= 0) {
-        const NcclComm *comm = &world->comms[experts];
-        const NcclCall all = {.kind = ALL_TO_ALL,
-                              .dtype = DTYPE_F32,
-                              .count = PAIR_BYTES / 4,
-                              .n_members = n_members,
-                              .in = memory,
-                              .out = (char *)memory + half};
-        ncclResult_t status = call_all_to_all(api, &all, comm->comm, stream);
-        fine = settle(world, comm, status, "the first message", diag) &&
-               drain(world, comm, stream, diag);
+    for (int group = 0; fine && group < N_MESH_GROUPS; group++) {
+        if (!exchanges[group]) continue;
+        fine = connect_members(world, group, memory, PAIR_BYTES, stream, diag);
     }
     fine = fine && connect_channels(world, memory, PAIR_BYTES, stream, diag);
     /* A kernel that waits for a lost rank ends no other way, and memory is not given back before.
