@@ -331,6 +331,39 @@ static void check_start(void) {
     check_end();
 }
 
+/* Neither by us nor, as messages are captured, by NCCL. */
+static void check_unregistered(void) {
+    static const Layout LAYOUT = {1, 1, 2, 4, 1, "1f1b", false, NULL, 0};
+    enum { BYTES = 1 << 20 };
+    CudaDevice device;
+    Run run;
+    void *memory = NULL;
+    check_begin("memory that NCCL is not to register");
+    Exchange *exchange = calloc(1, sizeof(*exchange));
+    const NcclExchange how = {.user = exchange, .broadcast = broadcast};
+    unsetenv("NCCL_GRAPH_REGISTER");
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){0}));
+    bool ready =
+        exchange && plan(&run, &GPT, &LAYOUT) && cuda_device_open(&device, cuda_api(), 0, run.diag);
+    for (int none = 0; ready && none < 2; none++) {
+        const NcclOptions options = {.timeout_seconds = 5, .no_registration = none};
+        NcclWorld *world =
+            nccl_world_create(&device, run.plan, 0, &how, &options, run.arena, run.diag);
+        ready = world && nccl_world_allocate(world, BYTES, &memory, run.diag);
+        const char *said = getenv("NCCL_GRAPH_REGISTER");
+        CHECK(none ? said && strcmp(said, "0") == 0 : !said, "NCCL_GRAPH_REGISTER is %s",
+              said ? said : "not set");
+        if (ready) nccl_world_free(world, memory);
+        nccl_world_destroy(world, false);
+    }
+    CHECK(ready, "%s", diag_text(run.diag));
+    unsetenv("NCCL_GRAPH_REGISTER");
+    if (ready) cuda_device_close(&device);
+    free(exchange);
+    close_on_fake(&run);
+    check_end();
+}
+
 int main(void) {
     static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0},
                         replicated = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
@@ -348,6 +381,7 @@ int main(void) {
     }
     forget_cache();
     check_start();
+    check_unregistered();
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }

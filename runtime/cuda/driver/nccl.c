@@ -307,6 +307,11 @@ static void choose_launch_order(const Plan *plan) {
     if (plan->n_chunks == 1 || !sends_several(plan)) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
+/* NCCL registers what a graph's messages read and write by itself, as they are captured. */
+static void choose_registration(bool none) {
+    if (none) setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
                              const NcclExchange *exchange, const NcclOptions *options, Arena *arena,
                              Diag *diag) {
@@ -332,6 +337,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
     choose_launch_order(plan); /* before NCCL reads it */
+    choose_registration(options->no_registration);
     if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
         return world;
     }
