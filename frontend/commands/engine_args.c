@@ -66,6 +66,29 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
     return out->control ? EXIT_DONE : EXIT_FAILED;
 }
 
+/* All ranks compute on GPUs, or all on processors: messages between the two would not meet.
+ * `lacks`: why this one is on its processor. False: reported. */
+static bool check_devices(const EngineOptions *options, const char *lacks, Diag *diag) {
+    enum { WHY_BYTES = 320 };
+    const bool on_gpu = options->device == DEVICE_CUDA;
+    const char *own = on_gpu ? "" : lacks && *lacks ? lacks : "it is to use its processor";
+    if (!options->control) return true;
+    const int world = control_world(options->control);
+    char *all = calloc((size_t)world, WHY_BYTES);
+    if (!all) BUG("out of memory");
+    bool met = control_all_gather(options->control, own, strnlen(own, WHY_BYTES - 1), WHY_BYTES,
+                                  all, NULL);
+    int with = -1, without = -1;
+    for (int r = world - 1; met && r >= 0; r--) *(all[r * WHY_BYTES] ? &without : &with) = r;
+    const bool alike = with < 0 || without < 0;
+    if (!alike) {
+        diag_error(diag, NO_LOC, "rank %d uses no GPU, though rank %d does: %s", without, with,
+                   all + without * WHY_BYTES);
+    }
+    free(all);
+    return met && alike;
+}
+
 /* Nothing that is given is ignored in silence. */
 static bool check_for_cpu(const CliArgs *args, Diag *diag) {
     static const CliOption GPUS[] = {OPT_VIRTUAL_RANKS, OPT_NO_GRAPH,       OPT_NO_EPILOGUES,
@@ -143,11 +166,13 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
         return EXIT_USAGE;
     }
     if (out->own_products && !check_own_products(out, plan, diag)) return EXIT_USAGE;
-    if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) {
+    int joined = join_job(args, plan, out, diag);
+    if (joined != EXIT_DONE) return joined;
+    if (out->device == DEVICE_CUDA && !engine_cuda_available(&why)) { /* others are told, too */
         diag_error(diag, NO_LOC, "--device cuda: %s", why);
         return EXIT_FAILED;
     }
-    return join_job(args, plan, out, diag);
+    return check_devices(out, why, diag) ? EXIT_DONE : EXIT_FAILED;
 }
 
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,

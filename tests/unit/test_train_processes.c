@@ -22,6 +22,7 @@ enum { MOST_ARGS = 48, DEFECTIVE = 99 };
 static char folder[] = "/tmp/train_processes_XXXXXX";
 
 static FakeOptions fakes[MAX_WORLD]; /* the ranks' */
+static bool lacks_gpu[MAX_WORLD];    /* of them */
 
 static const char *file_in(const char *name) {
     static char paths[4][256];
@@ -35,6 +36,11 @@ static void set_number(const char *name, int value) {
     char text[16];
     snprintf(text, sizeof(text), "%d", value);
     setenv(name, text, 1);
+}
+
+static cudaError_t no_devices(int *out) {
+    *out = 0;
+    return cudaErrorNoDevice;
 }
 
 /* In the forked process: its exit code. */
@@ -52,7 +58,9 @@ static int run_rank(int rank, int world, int port, int argc, const char **argv) 
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("GOMP_SPINCOUNT", "2000", 1); /* or main starts itself again */
     fakes[rank].in_order = true;
-    cuda_api_replace(fake_cuda_create(&fakes[rank]));
+    CuApi api = *fake_cuda_create(&fakes[rank]);
+    if (lacks_gpu[rank]) api.cudaGetDeviceCount = no_devices;
+    cuda_api_replace(&api);
     int status = perilune_main(argc, (char **)argv);
     for (int i = 0; i < fake_cuda_n_defects(); i++) printf("DEFECT %s\n", fake_cuda_defect(i));
     fflush(stdout);
@@ -191,6 +199,36 @@ static void check_lost(void) {
     memset(fakes, 0, sizeof(fakes));
 }
 
+/* Of two ranks one finds no GPU: where all are to have one, and where a plan leaves it open. */
+static void check_lacking(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("a rank that finds no GPU: all end at once and say which");
+    lacks_gpu[1] = true;
+    snprintf(options, sizeof(options), RUN "--global-batch 12 --data %s --steps 1",
+             file_in("text"));
+    const char *said = run_job(2, options, status);
+    CHECK(all_end_with(status, 2, EXIT_FAILED), "%d %d %s", status[0], status[1], said);
+    says(said, "perilune: rank 1 (");
+    says(said, " failed: --device cuda: no GPU was found: ");
+    const char *plan[] = {"perilune", "plan",   "models/gpt.lua", "--set", "layers=2",
+                          "--set",    "seq=16", "--device",       "cuda",  "--mesh",
+                          "t=2",      "-o",     file_in("plan")};
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+        exit(perilune_main((int)(sizeof(plan) / sizeof(plan[0])), (char **)plan));
+    }
+    waitpid(child, &status[0], 0);
+    CHECK(status[0] == 0, "no plan");
+    snprintf(options, sizeof(options), "%s --data %s --steps 1", file_in("plan"), file_in("text"));
+    said = run_job(2, options, status);
+    CHECK(all_end_with(status, 2, EXIT_FAILED), "%d %d %s", status[0], status[1], said);
+    says(said, "perilune: rank 1 uses no GPU, though rank 0 does: no GPU was found: ");
+    lacks_gpu[1] = false;
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!mkdtemp(folder)) return 1;
@@ -201,6 +239,7 @@ int main(void) {
     check_unused();
     check_refused();
     check_lost();
+    check_lacking();
     int status = check_report();
     char command[300];
     snprintf(command, sizeof(command), "rm -rf %s", folder);
