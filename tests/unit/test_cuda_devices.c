@@ -16,6 +16,7 @@ int main(void) {
 #include "runtime/cuda/driver/device.h"
 #include "tests/support/fake_cuda.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Case {
@@ -89,6 +90,24 @@ static void test_compiler(void) {
     check_end();
 }
 
+/* More processes than devices that they see. */
+static void test_ordinal(void) {
+    CudaDevice device;
+    Diag *diag = diag_create();
+    check_begin("a process for which there is no GPU");
+    setenv("CUDA_VISIBLE_DEVICES", "4,5", 1);
+    bool opened =
+        cuda_device_open(&device, fake_cuda_create(&(FakeOptions){.n_devices = 2}), 2, diag);
+    CHECK(!opened && strcmp(diag_text(diag), "there is no GPU number 2: this process sees 2, as "
+                                             "CUDA_VISIBLE_DEVICES is 4,5\n") == 0,
+          "%s", diag_text(diag));
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    cuda_device_close(&device);
+    fake_cuda_destroy();
+    diag_destroy(diag);
+    check_end();
+}
+
 int main(void) {
     static CudaReport report;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -107,6 +126,7 @@ int main(void) {
         check_end();
     }
     test_compiler();
+    test_ordinal();
     return check_report();
 }
 #endif

@@ -151,8 +151,10 @@ bool cuda_device_open(CudaDevice *device, const CuApi *api, int ordinal, Diag *d
      * refuse. */
     if (n_devices == 1) device->ordinal = ordinal = 0;
     if (ordinal < 0 || ordinal >= n_devices) {
-        diag_error(diag, NO_LOC, "device %d does not exist: this machine has %d", ordinal,
-                   n_devices);
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        diag_error(diag, NO_LOC, "there is no GPU number %d: this process sees %d%s%s", ordinal,
+                   n_devices, visible ? ", as CUDA_VISIBLE_DEVICES is " : "",
+                   visible ? visible : "");
         return false;
     }
     return cuda_check(api, api->cudaSetDevice(ordinal), diag, "choosing the device") &&

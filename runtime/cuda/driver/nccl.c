@@ -62,7 +62,8 @@ static bool may_wait(const NcclWorld *world, const NcclComm *comm, int looks, do
     if (now() > deadline) {
         diag_error(diag, NO_LOC,
                    "rank %d: NCCL: %s of communicator '%s' took more than %.0f s: another rank "
-                   "is missing",
+                   "is missing, or NCCL does not reach it (NCCL_SOCKET_IFNAME says by which "
+                   "network, NCCL_DEBUG=INFO tells more)",
                    world->rank, what, comm->name, world->timeout_seconds);
         return false;
     }
