@@ -35,7 +35,8 @@ typedef struct FakeOptions {
     /* At this launch of a graph, 0: never: from it on the device waits for another rank, until
      * communicators are aborted; the process ends; the launch fails. */
     int hangs_at, dies_at, fails_at;
-    bool hung; /* it waits from the beginning */
+    bool hung;         /* it waits from the beginning */
+    bool never_aborts; /* aborting a communicator has no end */
     /* Devices that can be asked about; only number 0 does anything. 0: one. So many together have
      * NVLink (0: none), the others PCIe; with `last_apart` no other can reach the last one. */
     int n_devices, nvlink_devices;

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static ncclResult_t version(int *out) {
     *out = NCCL_VERSION_CODE;
@@ -102,6 +103,7 @@ static ncclResult_t comm_destroy(ncclComm_t comm) {
 static ncclResult_t comm_abort(ncclComm_t comm) {
     if (!fake_end(comm, FAKE_IS_COMM, "ncclCommAbort")) return ncclInvalidArgument;
     check_graphs((const FakeComm *)comm, "ncclCommAbort");
+    while (fake->options.never_aborts) pause();
     fake->hung = false;
     return ncclSuccess;
 }

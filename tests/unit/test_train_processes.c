@@ -199,6 +199,21 @@ static void check_lost(void) {
     memset(fakes, 0, sizeof(fakes));
 }
 
+/* The last --timeout counts. */
+static void check_never_aborts(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("a rank's launch fails, and NCCL never gives up: its process ends");
+    snprintf(options, sizeof(options), RUN "--timeout 6 --global-batch 12 --data %s --steps 4",
+             file_in("text"));
+    fakes[0].hangs_at = 2;
+    fakes[1] = (FakeOptions){.fails_at = 2, .never_aborts = true};
+    const char *said = run_job(2, options, status);
+    CHECK(all_end_with(status, 2, EXIT_FAILED), "%d %d %s", status[0], status[1], said);
+    says(said, "perilune: rank 1: NCCL did not give up its communicators within 6 s: ");
+    memset(fakes, 0, sizeof(fakes));
+}
+
 /* Of two ranks one finds no GPU: where all are to have one, and where a plan leaves it open. */
 static void check_lacking(void) {
     char options[1024];
@@ -239,6 +254,7 @@ int main(void) {
     check_unused();
     check_refused();
     check_lost();
+    check_never_aborts();
     check_lacking();
     int status = check_report();
     char command[300];

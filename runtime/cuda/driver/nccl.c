@@ -1,8 +1,10 @@
 #include "runtime/cuda/driver/nccl.h"
 
 #include "runtime/cuda/collective.h"
+#include "runtime/cuda/driver/abort_watch.h"
 #include "runtime/cuda/emit.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -486,12 +488,18 @@ bool nccl_world_check(NcclWorld *world, Diag *diag) {
 /* All at once: the kernels of one may wait for those of another to get out of the way. A group of
  * aborts is a blocking one also of communicators that are not. */
 static void abort_all(NcclWorld *world) {
+    const double MOST_SECONDS = 60;
     const CuApi *api = world->device->api;
+    const NcclExchange *job = &world->exchange;
+    if (world->n_comms == 0) return;
+    AbortWatch *watch = abort_watch_begin(world->rank, fmin(world->timeout_seconds, MOST_SECONDS),
+                                          job->failed ? job->failed(job->user) : NULL);
     bool grouped = api->ncclGroupStart() == ncclSuccess;
     for (int i = world->n_comms - 1; i >= 0; i--) {
         if (world->comms[i].comm) api->ncclCommAbort(world->comms[i].comm);
     }
     if (grouped) api->ncclGroupEnd();
+    abort_watch_end(watch);
 }
 
 static void end_comm(NcclWorld *world, const NcclComm *comm) {
