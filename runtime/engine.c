@@ -88,8 +88,16 @@ const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
     return engine->shared;
 }
 
+bool engine_copy_failed(const Engine *engine, Diag *diag) {
+    const EngineBackend *backend = engine->backend;
+    const char *why = backend->copy_failure ? backend->copy_failure(engine) : NULL;
+    if (why) diag_error(diag, NO_LOC, "a copy from or to the device failed: %s", why);
+    return why != NULL;
+}
+
 bool engine_job_failed(const Engine *engine, Diag *diag) {
     const char *why;
+    if (engine_copy_failed(engine, diag)) return true;
     if (!engine->control || !control_failed(engine->control, &why)) return false;
     diag_error(diag, NO_LOC, "%s", why);
     return true;

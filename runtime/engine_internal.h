@@ -49,6 +49,9 @@ typedef struct EngineBackend {
     void (*commit)(Engine *engine);
     /* Of device memory, to other device memory. */
     void (*copy)(Engine *engine, void *to, const void *from, size_t bytes);
+    /* Why view, commit or copy have failed, of which they say nothing; NULL: they have not. A
+     * backend without it never fails. */
+    const char *(*copy_failure)(const Engine *engine);
     /* Seconds to replay a step with kernels that do nothing. */
     double (*replay_seconds)(Engine *engine);
     int64_t (*call_count)(const Engine *engine);
@@ -105,8 +108,10 @@ static inline bool engine_is_local(const RankContext *rank) {
 /* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
  * must call it, in the same order: the rank's own tells the others. */
 const void *engine_view(Engine *engine, const RankContext *rank, Value value);
-/* Has the job of several processes failed? Then reports why: what engine_view gave may be no
+/* Has a copy from or to this process' device failed? Then reports why: what was viewed may be no
  * number. */
+bool engine_copy_failed(const Engine *engine, Diag *diag);
+/* The same, or has the job of several processes failed? */
 bool engine_job_failed(const Engine *engine, Diag *diag);
 /* Only of a local rank. */
 static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {

@@ -282,6 +282,7 @@ bool saving_stream(Saving *s) {
         fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
     }
     free(whole);
+    fine = fine && !engine_copy_failed(s->engine, s->diag);
     /* What a lost rank should have sent was written as no numbers: that replaces no file. */
     if (s->engine->control) fine = saving_first_refusal(s, fine, NULL) == NOBODY;
     return fine;
@@ -329,7 +330,9 @@ static bool save(Engine *engine, const char *path, bool trained_alone, const Tra
     Saving s;
     bool fine = false;
     saving_begin(&s, engine, path, trained_alone, place, diag);
-    if (s.way == SAVING_PARTS) fine = saving_visit_own(&s, put_live, NULL);
+    if (s.way == SAVING_PARTS) {
+        fine = saving_visit_own(&s, put_live, NULL) && !engine_copy_failed(engine, diag);
+    }
     if (s.way == SAVING_WHOLE) fine = saving_stream(&s);
     return saving_end(&s, fine);
 }

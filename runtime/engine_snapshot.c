@@ -23,6 +23,7 @@ struct EngineSnapshot {
     Saving saving;
     Diag *diag; /* of the file being written; the thread's until it has ended */
     pthread_t thread;
+    bool is_copied;       /* or some of `memory` is no numbers */
     bool is_writing;      /* between begin and the poll that says how it ended */
     atomic_bool is_done;  /* by the thread: all of this process is on its way to the disk */
     bool is_fine;         /* by the thread, before is_done */
@@ -126,9 +127,10 @@ static void *write_all(void *user) {
     Saving *s = &snapshot->saving;
     char *next = snapshot->memory;
     if (s->way == SAVING_PARTS) {
-        snapshot->is_fine = saving_visit_own(s, write_share, &next) && saving_close_own(s);
+        snapshot->is_fine =
+            snapshot->is_copied && saving_visit_own(s, write_share, &next) && saving_close_own(s);
     } else {
-        snapshot->is_fine = saving_end(s, write_whole(s, next));
+        snapshot->is_fine = saving_end(s, snapshot->is_copied && write_whole(s, next));
     }
     atomic_store(&snapshot->is_done, true);
     return NULL;
@@ -165,6 +167,7 @@ SnapshotState engine_snapshot_begin(EngineSnapshot *snapshot, const char *path,
         return end(snapshot, saving_end(&snapshot->saving, fine), diag);
     }
     copy(snapshot);
+    snapshot->is_copied = !engine_copy_failed(engine, snapshot->diag);
     snapshot->n_polls = 0;
     snapshot->ask = 1;
     snapshot->is_fine = false;

@@ -41,7 +41,7 @@ typedef struct CudaEngine {
     size_t edited_bytes;
     Diag *diag;            /* of the job at hand */
     double launch_seconds; /* the launching thread's, of the last step */
-    bool failed;           /* a copy failed: the next job says so */
+    cudaError_t copied;    /* what the first copy that failed came to; the next job says so */
     double last_time;      /* JOB_PROFILE */
 } CudaEngine;
 
@@ -527,6 +527,17 @@ static void cuda_destroy(Engine *engine) {
     free(cuda->host);
 }
 
+/* The first failure stays. */
+static bool note_copy(CudaEngine *cuda, cudaError_t status) {
+    if (cuda->copied == cudaSuccess) cuda->copied = status;
+    return status == cudaSuccess;
+}
+
+static const char *cuda_copy_failure(const Engine *engine) {
+    const CudaEngine *cuda = engine->backend_state;
+    return cuda->copied ? cuda->device.api->cudaGetErrorString(cuda->copied) : NULL;
+}
+
 static unsigned char *host_buffer(CudaEngine *cuda, size_t bytes) {
     if (bytes > cuda->host_bytes) {
         free(cuda->host);
@@ -542,10 +553,8 @@ static const void *cuda_view(Engine *engine, const void *at, size_t bytes) {
     const CuApi *api = cuda->device.api;
     if (at == cuda->decoded) return cuda->memory.logits;
     void *host = host_buffer(cuda, bytes);
-    if (api->cudaMemcpy(host, at, bytes, cudaMemcpyDeviceToHost) != cudaSuccess) {
+    if (!note_copy(cuda, api->cudaMemcpy(host, at, bytes, cudaMemcpyDeviceToHost)))
         memset(host, 0xff, bytes); /* not numbers: what reads them stops */
-        cuda->failed = true;
-    }
     return host;
 }
 
@@ -561,21 +570,17 @@ static void cuda_commit(Engine *engine) {
     const CuApi *api = cuda->device.api;
     /* From pageable memory the copy may still be under way when the call returns, on the legacy
      * stream, which a step's streams do not wait for. */
-    if (api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes, cudaMemcpyHostToDevice) !=
-            cudaSuccess ||
-        api->cudaStreamSynchronize(NULL) != cudaSuccess) {
-        cuda->failed = true;
-    }
+    note_copy(cuda, api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes,
+                                    cudaMemcpyHostToDevice));
+    note_copy(cuda, api->cudaStreamSynchronize(NULL));
 }
 
 static void cuda_copy(Engine *engine, void *to, const void *from, size_t bytes) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
     if (bytes == 0) return;
-    if (api->cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice) != cudaSuccess ||
-        api->cudaStreamSynchronize(NULL) != cudaSuccess) {
-        cuda->failed = true;
-    }
+    note_copy(cuda, api->cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+    note_copy(cuda, api->cudaStreamSynchronize(NULL));
 }
 
 /* A command as the reports of the engine know it. */
@@ -640,11 +645,11 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     if ((int)EMITTED[job] < cuda->first_job || (int)EMITTED[job] >= cuda->end_job) {
         BUG("a job that the plan has no commands for");
     }
-    if (cuda->failed || cuda->aborted) {
-        diag_error(diag, NO_LOC, "CUDA: %s",
-                   cuda->aborted ? "other ranks are gone" : "a copy failed");
+    if (cuda->aborted) {
+        diag_error(diag, NO_LOC, "CUDA: other ranks are gone");
         return false;
     }
+    if (engine_copy_failed(engine, diag)) return false;
     if (cuda->world) {
         memset(cuda->memory.progress, 0, N_STREAM_KINDS * sizeof(uint32_t));
         control_update_progress(engine->control, engine->input.step, 0, 0, false, "computing");
@@ -702,6 +707,7 @@ const EngineBackend *cuda_backend(void) {
                                           .edit = cuda_edit,
                                           .commit = cuda_commit,
                                           .copy = cuda_copy,
+                                          .copy_failure = cuda_copy_failure,
                                           .replay_seconds = cuda_replay_seconds,
                                           .call_count = cuda_call_count,
                                           .trace = cuda_trace};
