@@ -25,7 +25,9 @@ int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES])
     if (!all) BUG("out of memory");
     if (!own) snprintf(answer, sizeof(answer), "no %s", diag_text(s->diag));
     answer[strcspn(answer, "\n")] = '\0';
-    if (!control_all_gather(s->engine->control, answer, SAVING_ANSWER_BYTES, SAVING_ANSWER_BYTES,
+    /* What one writes may be all there is, and take any time. */
+    if (!control_await(s->engine->control) ||
+        !control_all_gather(s->engine->control, answer, SAVING_ANSWER_BYTES, SAVING_ANSWER_BYTES,
                             all, NULL)) {
         refusal = JOB_FAILED;
     }

@@ -393,6 +393,7 @@ static void put_request(StrBuf *out, const Request *request) {
 /* Submits this rank's part and waits for the result, which is then in control->result. Takes over
  * the request's memory. */
 static bool operate(Control *control, Request *request) {
+    const bool is_limited = request->kind != REQUEST_AWAIT;
     pthread_mutex_lock(&control->lock);
     control->has_result = false;
     if (!atomic_load(&control->failed) && !control->closed) {
@@ -407,7 +408,9 @@ static bool operate(Control *control, Request *request) {
     double deadline = socket_now() + control->options.operation_s + control->options.lost_s;
     while (!control->has_result && !atomic_load(&control->failed)) {
         if (control->closed) BUG("an operation after control_close");
-        if (!wait_changed(control, deadline)) {
+        if (wait_changed(control, deadline)) continue;
+        deadline = socket_now() + control->options.lost_s;
+        if (is_limited) {
             control_fail(control, "rank %d (%s) had no answer from rank 0 within %.3g s",
                          control->options.rank, control->host, control->options.operation_s);
         }
@@ -454,6 +457,11 @@ int control_world(const Control *control) {
 
 bool control_barrier(Control *control) {
     Request request = {.kind = REQUEST_BARRIER, .data = strbuf_create()};
+    return operate(control, &request);
+}
+
+bool control_await(Control *control) {
+    Request request = {.kind = REQUEST_AWAIT, .data = strbuf_create()};
     return operate(control, &request);
 }
 

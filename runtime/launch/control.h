@@ -79,6 +79,8 @@ void control_destroy(Control *control);
 /* --- operations --- */
 
 bool control_barrier(Control *control);
+/* The same, however long ranks take that are there: for what a disk has to do. */
+bool control_await(Control *control);
 /* bytes[n_bytes] of rank `root` -> bytes of all; n_bytes is equal everywhere. */
 bool control_broadcast(Control *control, int root, void *bytes, size_t n_bytes);
 /* Every rank's bytes[n_bytes], n_bytes <= slot_bytes, -> out[world][slot_bytes] on rank 0, zeros

@@ -206,9 +206,13 @@ static bool request_has(const Request *request, int rank) {
 /* "broadcast of 128 bytes from rank 0". */
 static void put_request(const Request *request, StrBuf *out) {
     static const char *const names[REQUEST_KIND_END] = {
-        [REQUEST_CLOSE] = "the end of the job", [REQUEST_BARRIER] = "barrier",
-        [REQUEST_BROADCAST] = "broadcast",      [REQUEST_GATHER] = "gather",
-        [REQUEST_ALL_GATHER] = "all-gather",    [REQUEST_EXCHANGE] = "exchange",
+        [REQUEST_CLOSE] = "the end of the job",
+        [REQUEST_BARRIER] = "barrier",
+        [REQUEST_AWAIT] = "a wait for all",
+        [REQUEST_BROADCAST] = "broadcast",
+        [REQUEST_GATHER] = "gather",
+        [REQUEST_ALL_GATHER] = "all-gather",
+        [REQUEST_EXCHANGE] = "exchange",
     };
     strbuf_put(out, names[request->kind]);
     if (request->key[0]) strbuf_printf(out, " of '%s'", request->key);
@@ -443,7 +447,8 @@ void hub_judge(Control *control, double now) {
     int longest = -1;
     for (int i = 0; i < control->n_members; i++) {
         const Request *request = &control->members[i].request;
-        if (!request->pending || now - request->since < control->options.operation_s) continue;
+        if (!request->pending || request->kind == REQUEST_AWAIT) continue;
+        if (now - request->since < control->options.operation_s) continue;
         if (longest < 0 || request->since < control->members[longest].request.since) longest = i;
     }
     if (longest >= 0) fail_late(control, longest, now);

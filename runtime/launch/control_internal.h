@@ -18,7 +18,7 @@
 #include <pthread.h>
 
 enum {
-    CONTROL_VERSION = 1,
+    CONTROL_VERSION = 2,
     CONTROL_HOST_BYTES = 64,
     CONTROL_REASON_BYTES = 2048,
     MAX_GUESTS = 256,
@@ -39,6 +39,7 @@ typedef struct Link {
 typedef enum RequestKind {
     REQUEST_CLOSE,
     REQUEST_BARRIER,
+    REQUEST_AWAIT, /* a barrier without a time limit */
     REQUEST_BROADCAST,
     REQUEST_GATHER,
     REQUEST_ALL_GATHER,

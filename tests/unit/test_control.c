@@ -110,6 +110,32 @@ static bool barrier_rank(Job *job, int rank, char *said) {
     return true;
 }
 
+/* Rank 2 works for longer than an operation may last, and than a rank may say nothing. */
+static bool await_rank(Job *job, int rank, char *said) {
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    double times[MAX_WORLD];
+    if (rank == 2) sleep_s(2.5);
+    double mine = socket_now();
+    EXPECT(control_await(control));
+    double now = socket_now();
+    EXPECT(control_all_gather(control, &mine, sizeof mine, sizeof mine, times, NULL));
+    for (int i = 0; i < job->world; i++) EXPECT(times[i] <= now);
+    EXPECT(control_close(control));
+    control_destroy(control);
+    return true;
+}
+
+static void test_await(void) {
+    check_begin("control: what may take any time is waited for");
+    Job job = job_create(3, await_rank);
+    job.options.operation_s = 1;
+    job.options.lost_s = 1;
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+}
+
 static void test_slow_joiner(void) {
     check_begin("control: a rank that comes late is waited for; rank 0 may be the late one");
     for (int late = 0; late < 3; late += 2) {
@@ -388,6 +414,7 @@ static void test_mad_rank(void) {
 int main(void) {
     test_operations();
     test_slow_joiner();
+    test_await();
     test_missing();
     test_port_in_use();
     test_refusals();

@@ -5,7 +5,8 @@
  * Catches: ranks with another plan than rank 0's; a run that does not go on with fewer processes; a
  * process without a rank that waits, fails or takes part; ranks that hang where rank 0 finds no
  * layout; the next connection refused by the end of the one before; a run that hangs where another
- * rank is lost or has failed, in NCCL's kernels or in NCCL itself. */
+ * rank is lost or has failed, in NCCL's kernels or in NCCL itself; ranks that wait for one without
+ * a GPU, or do not wait for one that writes a checkpoint. */
 #ifdef HAVE_CUDA
 #define main perilune_main
 #include "frontend/main.c"
@@ -16,6 +17,7 @@
 #include "tests/unit/control_job.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 
 enum { MOST_ARGS = 48, DEFECTIVE = 99 };
 
@@ -38,6 +40,16 @@ static void set_number(const char *name, int value) {
     setenv(name, text, 1);
 }
 
+static double first_write_s; /* rank 0's first write into a checkpoint takes so long */
+static bool writes_slowly;
+
+/* In libc's place. */
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at) {
+    if (writes_slowly) sleep_s(first_write_s);
+    writes_slowly = false;
+    return syscall(SYS_pwrite64, fd, bytes, n, at);
+}
+
 static cudaError_t no_devices(int *out) {
     *out = 0;
     return cudaErrorNoDevice;
@@ -58,6 +70,7 @@ static int run_rank(int rank, int world, int port, int argc, const char **argv) 
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("GOMP_SPINCOUNT", "2000", 1); /* or main starts itself again */
     fakes[rank].in_order = true;
+    writes_slowly = rank == 0;
     CuApi api = *fake_cuda_create(&fakes[rank]);
     if (lacks_gpu[rank]) api.cudaGetDeviceCount = no_devices;
     cuda_api_replace(&api);
@@ -214,6 +227,20 @@ static void check_never_aborts(void) {
     memset(fakes, 0, sizeof(fakes));
 }
 
+/* Rank 0 owns all of it. */
+static void check_slow_disk(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("a checkpoint that takes longer than ranks wait for each other");
+    snprintf(options, sizeof(options),
+             RUN "--timeout 4 --global-batch 12 --mesh t=1,p=1 --data %s --steps 1 --checkpoint %s",
+             file_in("text"), file_in("slow"));
+    first_write_s = 6;
+    const char *said = run_job(2, options, status);
+    first_write_s = 0;
+    CHECK(all_end_with(status, 2, EXIT_DONE), "%d %d %s", status[0], status[1], said);
+}
+
 /* Of two ranks one finds no GPU: where all are to have one, and where a plan leaves it open. */
 static void check_lacking(void) {
     char options[1024];
@@ -255,6 +282,7 @@ int main(void) {
     check_refused();
     check_lost();
     check_never_aborts();
+    check_slow_disk();
     check_lacking();
     int status = check_report();
     char command[300];
