@@ -5,6 +5,7 @@
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_data.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
@@ -245,6 +246,7 @@ static bool prepare(Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: --choices are for one process");
         return false;
     }
+    if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
     if (!e->engine || !engine_args_load(args, e->engine, NULL, e->diag)) return false;

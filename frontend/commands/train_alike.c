@@ -3,6 +3,7 @@
 #include "runtime/data/mix.h"
 #include "runtime/launch/control.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,7 @@ static uint64_t hash_option(const CliOptionInfo *info, const CliValue *value) {
 }
 
 static Record describe(const CliArgs *args, const TrainData *data) {
+    enum { MOST_TOKENS = 1 << 20 };
     Record record = {{0}};
     char name[96];
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -59,9 +61,10 @@ static Record describe(const CliArgs *args, const TrainData *data) {
     train_data_name(data, name, sizeof(name));
     record.of[OF_TRAINING_DATA] = mix_text(mix_bits(2), name);
     for (int i = 0; i < data->n_val; i++) {
-        int64_t windows = dataset_count_windows(data->val[i].data);
-        record.of[OF_VALIDATION_DATA] =
-            mix_in(record.of[OF_VALIDATION_DATA] ^ 3, &windows, sizeof(windows));
+        const Dataset *val = data->val[i].data;
+        snprintf(name, sizeof(name), "%" PRId64 " windows, %.9g", dataset_count_windows(val),
+                 dataset_unigram_entropy(val, MOST_TOKENS));
+        record.of[OF_VALIDATION_DATA] = mix_text(record.of[OF_VALIDATION_DATA] ^ 3, name);
     }
     return record;
 }
@@ -74,15 +77,17 @@ static int find_difference(const Record *a, const Record *b) {
     return -1;
 }
 
-static void report(int rank, int at, bool has_it, Diag *diag) {
+static void report(const char *command, int rank, int at, bool has_it, Diag *diag) {
     if (at >= N_OPTIONS) {
-        diag_error(diag, NO_LOC,
-                   "train: rank %d found other %s data than rank 0: give all the same", rank,
-                   at == OF_TRAINING_DATA ? "training" : "validation");
+        const char *kind = strcmp(command, "train") != 0 ? ""
+                           : at == OF_TRAINING_DATA      ? "training "
+                                                         : "validation ";
+        diag_error(diag, NO_LOC, "%s: rank %d found other %sdata than rank 0: give all the same",
+                   command, rank, kind);
         return;
     }
-    diag_error(diag, NO_LOC, "train: rank %d was started %s --%s than rank 0: give all the same",
-               rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
+    diag_error(diag, NO_LOC, "%s: rank %d was started %s --%s than rank 0: give all the same",
+               command, rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
 }
 
 bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
@@ -97,7 +102,7 @@ bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineO
     for (int r = 1; met && alike && r < world; r++) {
         int at = find_difference(&all[0], &all[r]);
         if (at < 0) continue;
-        report(r, at, all[r].of[at] && all[0].of[at], diag);
+        report(args->command->name, r, at, all[r].of[at] && all[0].of[at], diag);
         alike = false;
     }
     free(all);

@@ -1,6 +1,6 @@
 /* Are the processes of a job at the same work? Their plan has one fingerprint; this compares what
- * the command lines of `train` add to it, and the data that was found: with another learning rate,
- * file or number of steps a job would train something else, or wait for ever. */
+ * the command lines of `train` and `evaluate` add to it, and the data that was found: with another
+ * learning rate, file or number of steps a job would train something else, or wait for ever. */
 #ifndef FRONTEND_COMMANDS_TRAIN_ALIKE_H
 #define FRONTEND_COMMANDS_TRAIN_ALIKE_H
 
