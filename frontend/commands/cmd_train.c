@@ -169,13 +169,18 @@ static bool set_rate(Run *run) {
     return false;
 }
 
+/* Of several processes: finds the others, before anything that one alone may lack. */
+static bool join_job(Run *run) {
+    run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
+    if (run->failure != EXIT_DONE) return false;
+    run->failure = EXIT_USAGE;
+    return true;
+}
+
 static bool start_engine(Run *run) {
     int64_t batch = run->plan->global_batch;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
-    run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
-    if (run->failure != EXIT_DONE) return false;
-    run->failure = EXIT_USAGE;
     if (!train_alike_check(run->args, &run->data, &run->options, run->diag) ||
         !train_reference_check(&run->data, &run->options, run->diag)) {
         return false;
@@ -441,7 +446,7 @@ static bool prepare(Run *run) {
     }
     if (!run->plan) return false;
     run->failure = EXIT_USAGE;
-    if (!set_rate(run)) return false;
+    if (!set_rate(run) || !join_job(run)) return false;
     if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
     if (!start_engine(run)) return false;
     run->is_first = run->options.rank == 0;

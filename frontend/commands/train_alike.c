@@ -97,7 +97,9 @@ bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineO
     const Record own = describe(args, data);
     Record *all = calloc((size_t)world, sizeof(Record));
     if (!all) BUG("out of memory");
-    bool met = control_all_gather(options->control, &own, sizeof(own), sizeof(own), all, NULL);
+    /* Data may have taken one longer than others, to read or to encode. */
+    bool met = control_await(options->control) &&
+               control_all_gather(options->control, &own, sizeof(own), sizeof(own), all, NULL);
     bool alike = true;
     for (int r = 1; met && alike && r < world; r++) {
         int at = find_difference(&all[0], &all[r]);

@@ -166,6 +166,7 @@ differs() {
 # shellcheck disable=SC2086
 run plan $gpt $small --global-batch 8 --mesh d=2 -o "$folder/pair"
 differs 'another learning rate' 'rank 1 was started otherwise as to --lr than rank 0' --lr 0.1
+differs 'no data on rank 1' "perilune: .*$folder/absent: " --data "$folder/absent"
 differs 'more data' 'rank 1 was started with another --data than rank 0' --data "$folder/other"
 # loads NAME FILE TEXT: rank 1 loads another file of weights than rank 0, which says TEXT.
 loads() {
