@@ -90,6 +90,22 @@ static void test_compiler(void) {
     check_end();
 }
 
+static cudaError_t not_ready(int *out) {
+    *out = 0;
+    return cudaErrorSystemNotReady;
+}
+
+static void test_not_ready(void) {
+    const char *why;
+    int n_devices;
+    check_begin("a machine whose fabric is not ready");
+    CuApi api = *fake_cuda_create(&(FakeOptions){0});
+    api.cudaGetDeviceCount = not_ready;
+    CHECK(!cuda_usable(&api, &n_devices, &why) && strstr(why, "Fabric Manager"), "says: %s", why);
+    fake_cuda_destroy();
+    check_end();
+}
+
 /* More processes than devices that they see. */
 static void test_ordinal(void) {
     CudaDevice device;
@@ -126,6 +142,7 @@ int main(void) {
         check_end();
     }
     test_compiler();
+    test_not_ready();
     test_ordinal();
     return check_report();
 }

@@ -74,8 +74,12 @@ bool cuda_usable(const CuApi *api, int *out_n_devices, const char **out_why) {
     }
     if (status != cudaSuccess || *out_n_devices == 0) {
         *out_n_devices = 0;
-        snprintf(why, sizeof(why), "no GPU was found: %s",
-                 status == cudaSuccess ? "the driver lists none" : api->cudaGetErrorString(status));
+        const char *text =
+            status == cudaSuccess ? "the driver lists none" : api->cudaGetErrorString(status);
+        const char *hint = status == cudaErrorSystemNotReady
+                               ? "; machines with NVSwitch need NVIDIA's Fabric Manager"
+                               : "";
+        snprintf(why, sizeof(why), "no GPU was found: %s%s", text, hint);
         return false;
     }
     why[0] = '\0';
