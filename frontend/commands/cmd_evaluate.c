@@ -225,6 +225,14 @@ static bool prepare(Evaluation *e) {
                    "it: give --data of prompts with completions");
         return false;
     }
+    /* Of several processes: the others, before anything that one alone may lack. */
+    e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
+    if (e->failure != EXIT_DONE) return false;
+    e->failure = EXIT_USAGE;
+    if (e->n_choices && e->options.control) {
+        diag_error(e->diag, NO_LOC, "evaluate: --choices are for one process");
+        return false;
+    }
     const CliValue *bos = &args->values[OPT_BOS];
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
@@ -239,13 +247,6 @@ static bool prepare(Evaluation *e) {
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
     }
     if (!good) return false;
-    e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
-    if (e->failure != EXIT_DONE) return false;
-    e->failure = EXIT_USAGE;
-    if (e->n_choices && e->options.control) {
-        diag_error(e->diag, NO_LOC, "evaluate: --choices are for one process");
-        return false;
-    }
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);

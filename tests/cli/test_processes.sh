@@ -189,21 +189,24 @@ for seed in 1 2; do
 done
 loads 'other weights on rank 1' weights2 'weights1: rank 1 has another file of this name than rank 0'
 loads 'no weights on rank 1' weights3 'rank 1 cannot read it: every process does'
-# Rank 1 evaluates on a file of as many windows, of which each rank would give the loss its part.
-tr 9 1 <"$folder/text" >"$folder/turned"
-job 0
-for rank in 0 1; do
-    files=("$folder/text" "$folder/turned")
-    RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" evaluate "$folder/pair" \
-        --data "${files[rank]}" --load "$folder/weights1" >"$folder/rank$rank" 2>&1 </dev/null &
-    pids+=($!)
-done
-finish
-why=
-[ "$codes" = ' 2 2' ] || why="exit codes$codes"
-grep -q 'evaluate: rank 1 found other data than rank 0' "$folder/rank0" ||
-    why=${why:-$(cat "$folder/rank0")}
-result 'other data to evaluate on' "$why"
+# evaluates NAME FILE TEXT: rank 1 evaluates on FILE, and rank 0 says TEXT.
+evaluates() {
+    local name=$1 text=$3 rank why=
+    local files=("$folder/text" "$folder/$2")
+    job 0
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" evaluate "$folder/pair" \
+            --data "${files[rank]}" --load "$folder/weights1" >"$folder/rank$rank" 2>&1 </dev/null &
+        pids+=($!)
+    done
+    finish
+    [ "$codes" = ' 2 2' ] || why="exit codes$codes"
+    grep -q "$text" "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
+    result "$name" "$why"
+}
+tr 9 1 <"$folder/text" >"$folder/turned" # as many windows: each rank would give the loss its part
+evaluates 'other data to evaluate on' turned 'evaluate: rank 1 found other data than rank 0'
+evaluates 'no data to evaluate on' absent "rank 1 .* failed: $folder/absent: "
 job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
 for ((i = 0; i < 600; i++)); do
     grep -q '^step' "$folder/rank0" && break
