@@ -158,7 +158,6 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
     if (!device_asked(args, &asked, diag)) return EXIT_USAGE;
     if (asked < 0) asked = plan->cuda && engine_cuda_available(&why) ? DEVICE_CUDA : DEVICE_CPU;
     out->device = (DeviceKind)asked;
-    if (out->device == DEVICE_CPU && !check_for_cpu(args, diag)) return EXIT_USAGE;
     if (!find_attention(args, &out->attention, diag)) return EXIT_USAGE;
     if (out->tf32 && plan->precision != DTYPE_F32) {
         diag_error(diag, NO_LOC, "--tf32: the plan's products are %s; TF32 is a way to do f32 ones",
@@ -172,7 +171,8 @@ int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOption
         diag_error(diag, NO_LOC, "--device cuda: %s", why);
         return EXIT_FAILED;
     }
-    return check_devices(out, why, diag) ? EXIT_DONE : EXIT_FAILED;
+    if (!check_devices(out, why, diag)) return EXIT_FAILED;
+    return out->device == DEVICE_CPU && !check_for_cpu(args, diag) ? EXIT_USAGE : EXIT_DONE;
 }
 
 const char *engine_args_missing_gpu(const CliArgs *args, const Plan *plan,

@@ -264,7 +264,8 @@ static void check_lacking(void) {
     }
     waitpid(child, &status[0], 0);
     CHECK(status[0] == 0, "no plan");
-    snprintf(options, sizeof(options), "%s --data %s --steps 1", file_in("plan"), file_in("text"));
+    snprintf(options, sizeof(options), "%s --no-graph --data %s --steps 1", file_in("plan"),
+             file_in("text"));
     said = run_job(2, options, status);
     CHECK(all_end_with(status, 2, EXIT_FAILED), "%d %d %s", status[0], status[1], said);
     says(said, "perilune: rank 1 uses no GPU, though rank 0 does: no GPU was found: ");
