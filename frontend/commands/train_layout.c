@@ -198,7 +198,8 @@ static const char *share_text(Arena *arena, Control *control, bool is_first, con
                               Diag *diag) {
     int64_t n_bytes = text ? (int64_t)strlen(text) : 0;
     const char *why = "rank 0 made no plan";
-    bool good = control_broadcast(control, 0, &n_bytes, sizeof(n_bytes));
+    /* However long rank 0 searches. */
+    bool good = control_await(control) && control_broadcast(control, 0, &n_bytes, sizeof(n_bytes));
     char *copy = arena_alloc(arena, (size_t)n_bytes + 1);
     if (is_first && good) memcpy(copy, text ? text : "", (size_t)n_bytes);
     good = good && share_bytes(control, copy, n_bytes) && control_close(control);
