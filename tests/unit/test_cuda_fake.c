@@ -411,17 +411,25 @@ static void check_hidden_read(void) {
 
 /* Several ranks: each has a stream and one side of a communicator. */
 
+/* From rank 0 to rank 1. */
+static void message(int rank, ncclComm_t comm) {
+    if (rank == 0) {
+        api->ncclSend((float *)memory[0] + 8, 8, ncclFloat32, 1, comm, streams[0]);
+    } else {
+        api->ncclRecv((float *)memory[1] + 8, 8, ncclFloat32, 0, comm, streams[1]);
+    }
+}
+
 static const FakeGraph *rank_graph(int rank, ncclComm_t comm, bool reduce_first) {
     cudaGraphExec_t exec;
+    message(rank, comm); /* connects */
     capture(rank);
     for (int i = 0; i < 2; i++) {
         if ((i == 0) == reduce_first) {
             api->ncclAllReduce(memory[rank], memory[rank], 8, ncclFloat32, ncclSum, comm,
                                streams[rank]);
-        } else if (rank == 0) {
-            api->ncclSend((float *)memory[0] + 8, 8, ncclFloat32, 1, comm, streams[0]);
         } else {
-            api->ncclRecv((float *)memory[1] + 8, 8, ncclFloat32, 0, comm, streams[1]);
+            message(rank, comm);
         }
     }
     api->cudaGraphInstantiate(&exec, end_capture(rank, cudaSuccess), 0);
@@ -457,6 +465,14 @@ static void check_comms(void) {
     cudaGraphExec_t exec;
     check_messages(true);
     check_messages(false);
+
+    begin("a first message that is captured");
+    api->ncclGetUniqueId(&id);
+    api->ncclCommInitRankConfig(&comm, 2, id, 0, &config);
+    capture(0);
+    message(0, comm);
+    api->cudaGraphDestroy(end_capture(0, cudaSuccess));
+    end("is captured before its ranks are connected");
 
     begin("two ranks of one number");
     api->ncclGetUniqueId(&id);
