@@ -36,6 +36,7 @@ ControlOptions control_default_options(const LaunchEnvironment *launch, uint64_t
                             .operation_s = 300,
                             .heartbeat_s = 5,
                             .lost_s = 60,
+                            .stuck_s = 3600,
                             .stream = stderr};
 }
 

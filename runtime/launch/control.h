@@ -58,8 +58,9 @@ typedef struct ControlOptions {
     void *on_failure_state;
 } ControlOptions;
 
-/* 300 s to connect and per operation, heartbeats every 5 s, lost after 60 s, stuck: not watched,
- * lines to stderr. Keeps pointers into `launch`. */
+/* 300 s to connect and per operation, heartbeats every 5 s, lost after 60 s, stuck after an hour
+ * (a step may have work for long before its first message), lines to stderr. Keeps pointers into
+ * `launch`. */
 ControlOptions control_default_options(const LaunchEnvironment *launch, uint64_t fingerprint);
 
 /* Returns when all ranks are there. Reports and returns NULL otherwise: who is missing, or why this
