@@ -541,40 +541,54 @@ static void lay_out_all(CommandList *list, const Stack *stack, int last_reader, 
     }
 }
 
-static void insert(CommandList *list, int at, const Command *commands, int n) {
-    for (int i = 0; i < n; i++) command_list_push(list, &commands[i]);
-    memmove(&list->items[at + n], &list->items[at],
-            sizeof(Command) * (size_t)(list->count - n - at));
-    memcpy(&list->items[at], commands, sizeof(Command) * (size_t)n);
+/* What copies the weights of a sum, before its product. */
+typedef struct Copies {
+    int n;
+    Command launches[N_STACKED];
+} Copies;
+
+/* copies [list's count]: where a product goes, NULL elsewhere. In one pass over what is left: a
+ * step has a sum for each block and micro-batch. */
+static void insert_copies(CommandList *list, Copies *const *copies) {
+    CommandList whole = {0};
+    for (int i = 0; i < list->count; i++) {
+        for (int k = 0; copies[i] && k < copies[i]->n; k++) {
+            command_list_push(&whole, &copies[i]->launches[k]);
+        }
+        if (list->items[i].kind != COMMAND_GONE) command_list_push(&whole, &list->items[i]);
+    }
+    command_list_release(list);
+    *list = whole;
 }
 
 static bool stack_at(CommandList *list, const int *uses, int first, StackRoom room,
-                     const AttentionCheck *check, Arena *arena) {
+                     const AttentionCheck *check, Copies **out_copies, Arena *arena) {
     Stack stack = {0};
-    Command copies[N_STACKED];
     if (!find_chain(list, uses, first, &stack) || !find_rows(&stack) ||
         !find_maker(list, check, &stack)) {
         return false;
     }
     int last_reader = find_last_reader(list, uses, &stack);
     if (last_reader < 0 || !is_sound(list, &stack, room)) return false;
-    int n = copy_weights(&stack, room, &list->items[stack.last], arena, copies);
-    if (n == 0) return false;
+    Copies *copies = ARENA_NEW(arena, Copies);
+    copies->n = copy_weights(&stack, room, &list->items[stack.last], arena, copies->launches);
+    if (copies->n == 0) return false;
     Command product = stack_parts(list, &stack, room, arena);
     lay_out_all(list, &stack, last_reader, arena);
     for (int i = 0; i < N_STACKED; i++) list->items[stack.parts[i].at].kind = COMMAND_GONE;
     list->items[stack.last] = product;
-    insert(list, stack.last, copies, n);
+    out_copies[stack.last] = copies;
     return true;
 }
 
 int cuda_stack_products(CommandList *list, const Graph *graph, StackRoom room,
                         const AttentionCheck *check, Arena *arena) {
     const int *uses = graph_count_uses(graph, arena);
+    Copies **copies = ARENA_ARRAY(arena, Copies *, list->count);
     int n_gone = 0;
     for (int i = 0; i < list->count; i++) {
-        if (stack_at(list, uses, i, room, check, arena)) n_gone += N_STACKED - 1;
+        if (stack_at(list, uses, i, room, check, copies, arena)) n_gone += N_STACKED - 1;
     }
-    command_list_compact(list);
+    if (n_gone > 0) insert_copies(list, copies);
     return n_gone;
 }

@@ -4,7 +4,7 @@
  * Would catch: a gradient read where it no longer lies, weights in another order than the
  * gradients, an addend left out or added twice, memory that something else uses by then, a reader
  * that is not known, a copy of weights that are changed before they are used, launches that do not
- * run at all.
+ * run at all, a step whose commands take time that grows with their square.
  */
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/emit.h"
@@ -12,6 +12,8 @@
 #include "tests/support/gpu_run.h"
 #include "tests/unit/cuda_check.h"
 #include "tests/unit/train_fixture.h"
+
+#include <time.h>
 
 /* What every case begins with: $ is the dtype; queries of @ heads for each key's, heads of &. The
  * gradients are %5 (dq), %5.1 and %5.2; %6 what q, k and v came from, %7 to %9 their weights, %10
@@ -529,19 +531,25 @@ static const PlanCase PLANS[] = {
      true},
 };
 
-static void count_in_plan(const PlanCase *c, const Run *run) {
-    static const uintptr_t BASE = (uintptr_t)1 << 32; /* never followed */
+/* All commands of a rank, at addresses that are never followed. */
+static RankContext emit_step(const Run *run, CommandList *out) {
+    static const uintptr_t BASE = (uintptr_t)1 << 32;
     static const EpilogueCheck ALL = {NULL, NULL, NULL, NULL};
     EmitMemory memory = {.state = (DeviceState *)(BASE / 2),
                          .staging = (const unsigned char *)(BASE / 4),
                          .epilogues = &ALL};
     RankContext rank = rank_context(run->plan, 0, run->arena);
-    CommandList list = {0};
-    int n_gradients = 0, n_stacked = 0;
     rank_set_memory(&rank, (void *)BASE);
     bool good =
-        emit_rank(&rank, &memory, EMIT_TRAIN, kernel_cache_create(run->arena), &list, run->diag);
+        emit_rank(&rank, &memory, EMIT_TRAIN, kernel_cache_create(run->arena), out, run->diag);
     CHECK(good, "%s", diag_text(run->diag));
+    return rank;
+}
+
+static void count_in_plan(const PlanCase *c, const Run *run) {
+    CommandList list = {0};
+    RankContext rank = emit_step(run, &list);
+    int n_gradients = 0, n_stacked = 0;
     for (int i = 0; i < list.count; i++) {
         const Command *command = &list.items[i];
         n_gradients += command->kind == COMMAND_LAUNCH && !command->launch.generated &&
@@ -572,9 +580,33 @@ static void test_plans(void) {
     }
 }
 
+static double emit_seconds(int n_micro) {
+    static const Layout LAYOUT = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    CommandList list = {0};
+    bool planned =
+        run_plan_for(&run, "models/gpt.lua", NULL, 0, &LAYOUT, n_micro, false, true, DTYPE_BF16);
+    CHECK(planned, "%s", diag_text(run.diag));
+    clock_t begin = clock();
+    if (planned) emit_step(&run, &list);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    command_list_release(&list);
+    run_close(&run);
+    return seconds;
+}
+
+/* Time of the processor, so that other work counts little. */
+static void test_many(void) {
+    check_begin("eight times the micro-batches take eight times the time");
+    double few = emit_seconds(128), many = emit_seconds(1024);
+    CHECK(many <= 16 * few, "%.3f s, not %.3f", many, few);
+    check_end();
+}
+
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_cases();
     test_plans();
+    test_many();
     return check_report();
 }
