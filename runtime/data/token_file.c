@@ -18,6 +18,21 @@ static const struct {
 
 static const char NPY_MAGIC[] = "\x93NUMPY";
 
+/* What may hold text, but not as bytes of it, by its first bytes. */
+static const struct {
+    size_t length;
+    const char *bytes, *what;
+} NO_TEXT[] = {
+    {4, "PAR1", "is a Parquet file: have its texts written as lines of a .jsonl file"},
+    {6, "ARROW1", "is an Arrow file: have its texts written as lines of a .jsonl file"},
+    {2, "\x1f\x8b", "is compressed by gzip: unpack it"},
+    {4, "\x28\xb5\x2f\xfd", "is compressed by zstd: unpack it"},
+    {5, "\xfd\x37zXZ", "is compressed by xz: unpack it"},
+    {4, "PK\x03\x04", "is a zip file: unpack it"},
+    {2, "\xff\xfe", "is text in UTF-16: make it UTF-8, as iconv does"},
+    {2, "\xfe\xff", "is text in UTF-16: make it UTF-8, as iconv does"},
+};
+
 static bool read_llmc(TokenFile *file, int kind, Diag *diag) {
     SourceLoc loc = {file->path, 0};
     size_t length = file->map.length_bytes;
@@ -121,8 +136,23 @@ static bool read_npy(TokenFile *file, Diag *diag) {
     return true;
 }
 
+bool token_file_check_text(const char *path, const unsigned char *bytes, size_t length,
+                           Diag *diag) {
+    for (size_t i = 0; i < sizeof NO_TEXT / sizeof NO_TEXT[0]; i++) {
+        if (length < NO_TEXT[i].length || memcmp(bytes, NO_TEXT[i].bytes, NO_TEXT[i].length) != 0) {
+            continue;
+        }
+        diag_error(diag, (SourceLoc){path, 0}, "%s", NO_TEXT[i].what);
+        return false;
+    }
+    return true;
+}
+
 static bool read_plain(TokenFile *file, int plain_bytes, Diag *diag) {
     size_t length = file->map.length_bytes;
+    if (plain_bytes == 1 && !token_file_check_text(file->path, file->map.data, length, diag)) {
+        return false;
+    }
     file->tokens = file->map.data;
     file->token_bytes = plain_bytes;
     file->is_text = plain_bytes == 1;

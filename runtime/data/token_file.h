@@ -33,6 +33,9 @@ typedef struct TokenFile {
 bool token_file_open(TokenFile *file, const char *path, int plain_bytes, Diag *diag);
 /* Whether a file begins as one that says what its tokens are. */
 bool token_file_has_header(const unsigned char *bytes, size_t length);
+/* Whether bytes without such a header can be text; reports what is compressed, in columns or in
+ * UTF-16, whose bytes a model would learn instead of its text. */
+bool token_file_check_text(const char *path, const unsigned char *bytes, size_t length, Diag *diag);
 /* Tokens in memory, from malloc, which the file takes, and which of them count (NULL: all);
  * `path` is where they came from. */
 void token_file_wrap(TokenFile *file, const char *path, void *tokens, int token_bytes,

@@ -303,6 +303,10 @@ static bool add_file(Corpus *corpus, const char *path) {
         file_unmap(&map);
         return false;
     }
+    if (!token_file_check_text(path, map.data, map.length_bytes, corpus->diag)) {
+        file_unmap(&map);
+        return false;
+    }
     if (corpus->n_maps == corpus->maps_capacity) {
         corpus->maps_capacity = 2 * corpus->maps_capacity + 16;
         corpus->maps = realloc(corpus->maps, (size_t)corpus->maps_capacity * sizeof(FileMap));

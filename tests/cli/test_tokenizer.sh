@@ -98,6 +98,9 @@ fails 'text and files' 2 'either TEXT... or --text' tokenizer encode $t $data/tr
     -o "$folder/n"
 fails 'tokens instead of text' 2 'a.bin: is a file of tokens, not of text' tokenizer encode $t \
     "$folder/a.bin" -o "$folder/n"
+gzip -c $data/train.txt >"$folder/train.txt.gz"
+fails 'packed text' 2 'train.txt.gz: is compressed by gzip: unpack it' tokenizer encode $t \
+    "$folder/train.txt.gz" -o "$folder/n"
 fails 'missing text' 2 "$folder/none" tokenizer encode $t "$folder/none" -o "$folder/n"
 fails 'missing tokenizer' 2 "$folder/none" tokenizer show "$folder/none"
 fails 'no tokenizer' 2 'train.txt: is no tokenizer: neither' tokenizer show $data/train.txt

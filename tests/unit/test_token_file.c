@@ -117,6 +117,18 @@ static void test_kinds(void) {
     expect_tokens(put_tokens("a", NULL, 0, 4, 60000, 7000), 4, 60000, 7000);
     put_file("a", "123", 3);
     expect_error(in_folder("a"), 2, "3 bytes are no whole number of tokens of 2 bytes");
+    check_begin("no text, which is told by its first bytes; but tokens of 16 bits may begin so");
+    static const struct {
+        const char *bytes, *error;
+    } NO_TEXT[] = {{"PAR1 PAR1", "is a Parquet file: have its texts written as lines of a .jsonl"},
+                   {"\x1f\x8b 123456", "is compressed by gzip: unpack it"},
+                   {"\xfd\x37zXZ\0 12", "is compressed by xz: unpack it"},
+                   {"\xff\xfeT\0t\0u\0", "is text in UTF-16: make it UTF-8"}};
+    for (size_t i = 0; i < sizeof(NO_TEXT) / sizeof(NO_TEXT[0]); i++) {
+        put_file("a", NO_TEXT[i].bytes, 8);
+        expect_error(in_folder("a"), 1, NO_TEXT[i].error);
+    }
+    expect_tokens(put_tokens("a", NULL, 0, 2, 0xfeff, 1), 2, 0xfeff, 1);
     check_begin("a header is believed, whatever --token-bytes says");
     expect_tokens(put_tokens("a", llmc(20240520, 1), 1024, 2, 300, 17), 4, 300, 17);
 
