@@ -165,7 +165,19 @@ local function adapter(m, x, from, to, name, o)
   return ops.matmul{ h, b, over = "lora" }
 end
 
--- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several.
+local function check_apart(from, to)
+  local summed = {}
+  for _, axis in ipairs(as_list(from)) do summed[axis] = true end
+  for _, axis in ipairs(as_list(to)) do
+    if summed[axis] then
+      fail("linear: axis '%s' is on both sides: declare another of its size with m:axis, and "
+        .. "ops.rename the result", tostring(axis))
+    end
+  end
+end
+
+-- y = x W + b:  x [..., from], W [from, to] -> [..., to]. `from` and `to`: one axis or several, all
+-- different: a square W has another axis of the size, which ops.rename gives the first one's name.
 -- options: weight (its name), bias (its name; none if absent), std, decay, lr_scale, muon, frozen
 -- (of the weight), lora (options of an adapter, as nn.lora gives them: the weight is frozen then)
 function nn.linear(m, x, from, to, options)
@@ -174,6 +186,7 @@ function nn.linear(m, x, from, to, options)
     { weight = "w", bias = NONE, std = STD, decay = NONE, lr_scale = NONE, muon = NONE,
       frozen = NONE, lora = NONE })
   local lora = read_lora(o.lora)
+  check_apart(from, to)
   local w = m:param(o.weight, joined(from, to),
     { init = "normal", std = o.std, decay = o.decay, lr_scale = o.lr_scale, muon = o.muon,
       frozen = lora and 1 or o.frozen })
@@ -369,6 +382,21 @@ function nn.dropout(x, p)
     fail("dropout: the probability must be a number, at least 0 and less than 1")
   end
   return p > 0 and ops.dropout{ x, p = p } or x
+end
+
+-- exp(x) / its sum along `axis`.
+function nn.softmax(x, axis)
+  if type(x) ~= "userdata" then
+    fail("softmax: the first argument must be a value, not a %s", type(x))
+  end
+  x:dim(axis) -- or there is no such axis
+  local order, n = {}, #x.axes
+  for _, name in ipairs(x.axes) do
+    if name ~= axis then order[#order + 1] = name end
+  end
+  order[n] = axis
+  local last = x.axes[n] == axis and x or ops.transpose{ x, to = order }
+  return ops.exp{ x - ops.logsumexp{ last, axis = axis } }
 end
 
 -- x between lo and hi. Its gradient is x's within, 0 beyond and half of x's at either end.

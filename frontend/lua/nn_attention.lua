@@ -331,8 +331,7 @@ function nn.relative_attention(m, x, context, options)
     scores = ops.relative_bias{ scores, o.relative.table, seq = queries, keys = keys,
                                 causal = o.relative.causal, distance = o.relative.distance }
   end
-  local weights = ops.exp{ scores - ops.logsumexp{ scores, axis = keys } }
-  local y = ops.matmul{ nn.dropout(weights, o.dropout), v, over = keys }
+  local y = ops.matmul{ nn.dropout(nn.softmax(scores, keys), o.dropout), v, over = keys }
   return project(y, "o", split, "model", residual_std(m, o))
 end
 

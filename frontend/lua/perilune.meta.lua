@@ -434,6 +434,12 @@ function nn.expert_decoder(m, tokens, labels, options) end
 ---@return perilune.Value
 function nn.dropout(x, p) end
 
+---exp(x) / its sum along the axis.
+---@param x perilune.Value
+---@param axis string
+---@return perilune.Value
+function nn.softmax(x, axis) end
+
 ---x between lo and hi.
 ---@param x perilune.Value
 ---@param lo number

@@ -20,7 +20,8 @@ static bool check_norm(Graph *graph, Node *node, int first, int count, Diag *dia
     int axis = node_axis(node, ATTR_axis);
     if (!dtype_is_float(x->dtype)) return fail_operand(node, 0, diag, "must be f32, bf16 or f16");
     if (x->rank < 1 || x->axes[x->rank - 1] != axis) {
-        diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the operand",
+        diag_error(diag, node->loc,
+                   "%s: axis '%s' must be the last axis of the operand; transpose puts it there",
                    OPS[node->op].name, axis_name(graph, axis));
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;

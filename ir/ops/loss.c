@@ -14,7 +14,9 @@ static bool check_rows(Graph *graph, Node *node, int index, Diag *diag) {
         return false;
     }
     if (x->rank < 1 || x->axes[x->rank - 1] != axis) {
-        diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the first operand",
+        diag_error(diag, node->loc,
+                   "%s: axis '%s' must be the last axis of the first operand; transpose puts it "
+                   "there",
                    OPS[node->op].name, graph->axes.names[axis]);
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
