@@ -45,6 +45,11 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
     SourceLoc loc = {path, 0};
     if (!found) {
         diag_error(diag, loc, "has no tensor '%s', which the model needs", part->ours);
+        if (export->n_halves > 0 && !export->trained) {
+            diag_note(diag, NO_LOC,
+                      "adapters alone: export their base with --load-trained %s, or give --adapter",
+                      path);
+        }
         return false;
     }
     bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == part->whole.rank;

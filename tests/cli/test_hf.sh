@@ -239,6 +239,7 @@ result 'alike' "$(cmp "$folder/merged/model.safetensors" "$folder/merged2/model.
 works 'as PEFT has them' 'adapters alone' export "$folder/adapter.safetensors" --adapter -o "$folder/peft"
 result 'with their configuration' "$(grep -q '"lora_alpha": 6.0' "$folder/peft/adapter_config.json" ||
     cat "$folder/peft/adapter_config.json")"
+fails 'merged into nothing' 2 'export their base with --load-trained' export "$folder/adapter.safetensors" -o "$folder/x"
 works 'and imported again' 'llama with adapters: 28 tensors' import "$folder/peft" --set-from "$weights" \
     -o "$folder/back.safetensors"
 result 'bit for bit' "$(cmp "$folder/adapter.safetensors" "$folder/back.safetensors" 2>&1)"
