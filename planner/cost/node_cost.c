@@ -64,18 +64,29 @@ static bool can_stack(const NodePricer *x, const Node *a, const Node *b) {
            p.m == q.m && p.n == q.n;
 }
 
+/* How often the graph reads what a node makes. */
+static int count_readers(const int *uses, const Node *node) {
+    int n = 0;
+    for (int o = 0; o < node->n_outputs; o++) n += uses[node->id * MAX_OUTPUTS + o];
+    return n;
+}
+
 /* Is all that reads the gradients of the same phase, are all three multiplied and added up, and is
  * it worth it? */
-static bool is_stacked(const NodePricer *x, const Node *product) {
+static bool is_stacked(const NodePricer *x, const int *uses, const Node *product) {
     const Node *maker = rotary_source(product->inputs[0]).node;
     MatmulLayout own, all = {0};
-    int n_products = 0;
-    for (int n = maker->id + 1; n < x->graph->n_nodes; n++) {
+    int n_products = 0, n_left = count_readers(uses, maker);
+    for (int n = maker->id + 1; n_left > 0 && n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
             if (rotary_source(node->inputs[i]).node != maker) continue;
             if (node->phase != maker->phase) return false;
-            if (node->op == OP_ROTARY) continue;
+            n_left--;
+            if (node->op == OP_ROTARY) {
+                n_left += count_readers(uses, node);
+                continue;
+            }
             if (i > 0 || (node != product && !can_stack(x, product, node))) continue;
             layout_of(x, node, &own);
             all.m = own.m;
@@ -88,18 +99,21 @@ static bool is_stacked(const NodePricer *x, const Node *product) {
            matmul_sum_is_one(&all, value_type(product->inputs[0])->dtype);
 }
 
-static void find_joined(NodePricer *x) {
+static void find_joined(NodePricer *x, const int *uses) {
     enum { NEAR = 24 }; /* nodes between them */
     for (int n = 0; n < x->graph->n_nodes; n++) {
         const Node *node = x->graph->nodes[n];
-        x->joined[n] = n;
+        x->joined[n] = x->last_joined[n] = n;
         const ClusterSoftware *software = &x->cluster->software;
         if (node->op != OP_MATMUL) continue;
         if (!software->joins_products && !software->batches_products) continue;
         for (int k = n - 1; k >= 0 && k >= n - NEAR && x->joined[n] == n; k--) {
             const Node *other = x->graph->nodes[k];
-            if (can_join(x, other, node) || (can_stack(x, other, node) && is_stacked(x, node)))
+            if (can_join(x, other, node) ||
+                (can_stack(x, other, node) && is_stacked(x, uses, node))) {
                 x->joined[n] = x->joined[k];
+                x->last_joined[x->joined[n]] = n;
+            }
         }
     }
 }
@@ -192,11 +206,13 @@ static void find_continued(NodePricer *x) {
 
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena) {
     NodePricer x = {.cluster = cluster, .graph = graph};
+    const int *uses = graph_count_uses(graph, arena);
     x.joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
+    x.last_joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     x.folded = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
-    find_joined(&x);
+    find_joined(&x, uses);
     x.continued = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
-    find_folded(&x, graph_count_uses(graph, arena));
+    find_folded(&x, uses);
     x.absorbed = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     find_absorbed(&x, ARENA_ARRAY(arena, bool, graph->n_nodes + 1));
     find_continued(&x);
@@ -271,7 +287,7 @@ static void add_product(PhaseCost *cost, const NodePricer *x, const Node *node) 
         cost->n_ops++;
         return;
     }
-    for (int n = node->id + 1; n < x->graph->n_nodes; n++) {
+    for (int n = node->id + 1; n <= x->last_joined[node->id]; n++) {
         const Node *other = x->graph->nodes[n];
         MatmulLayout beside;
         if (x->joined[n] != node->id || !layout_of(x, other, &beside)) continue;

@@ -10,12 +10,13 @@
 typedef struct NodePricer {
     const Cluster *cluster;
     const Graph
-        *graph;      /* its mesh divides the shapes; axis t stays inside a node as far as it can */
-    int *joined;     /* by node id: the product that this one is run with, or itself */
-    bool *folded;    /* by node id: part of the product before it */
-    bool *absorbed;  /* by node id: another's kernel does it beside its own work */
-    bool *continued; /* by node id: an update that the kernel of an earlier one does */
-    bool quantizes;  /* has fp8 operands of its own */
+        *graph;       /* its mesh divides the shapes; axis t stays inside a node as far as it can */
+    int *joined;      /* by node id: the product that this one is run with, or itself */
+    int *last_joined; /* by that product's id: the last of those */
+    bool *folded;     /* by node id: part of the product before it */
+    bool *absorbed;   /* by node id: another's kernel does it beside its own work */
+    bool *continued;  /* by node id: an update that the kernel of an earlier one does */
+    bool quantizes;   /* has fp8 operands of its own */
 } NodePricer;
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
 

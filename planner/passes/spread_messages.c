@@ -43,17 +43,21 @@ static int64_t message_bytes(const Spreader *s, int id) {
 
 /* Gathers of the same weight for the same block are the first of them. */
 static void merge_gathers(Spreader *s) {
+    /* Of a weight, by its id, and before a gather of it, by that one's: the last that stays. */
+    Node **last = ARENA_ARRAY(s->ctx->arena, Node *, s->in->n_nodes + 1);
+    Node **before = ARENA_ARRAY(s->ctx->arena, Node *, s->in->n_nodes + 1);
     for (int n = 0; n < s->in->n_nodes; n++) {
-        const Node *node = s->in->nodes[n];
-        for (int k = n - 1; data_is_gather(node) && k >= 0; k--) {
-            Node *other = s->in->nodes[k];
-            if (!data_same_task(other, node) && !(OPS[other->op].flags & LEAF)) break;
-            if (!data_is_gather(other) || s->merged[k] || other->block != node->block ||
-                !data_same_task(other, node) || !value_equal(other->inputs[0], node->inputs[0])) {
-                continue;
-            }
+        Node *node = s->in->nodes[n];
+        if (!data_is_gather(node)) continue;
+        Node **of = &last[node->inputs[0].node->id], *other = *of;
+        while (other && data_same_task(other, node) && other->block != node->block) {
+            other = before[other->id];
+        }
+        if (other && data_same_task(other, node)) {
             s->merged[n] = other;
-            break;
+        } else {
+            before[n] = *of;
+            *of = node;
         }
     }
 }
