@@ -483,7 +483,7 @@ static int value_result(lua_State *lua) {
 
 static int value_field(lua_State *lua) {
     Value value = script_to_value(lua, 1);
-    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
+    const char *name = luaL_tolstring(lua, 2, NULL);
     const Type *type = value_type(value);
     if (strcmp(name, "axes") == 0) {
         lua_createtable(lua, type->rank, 0);
