@@ -38,5 +38,14 @@ measure 'the same, winner planned and written' models/llama.lua --set size=405b 
     --cluster h100-roce --ranks 16384 --global-batch 2048 -o "$folder/c.plan"
 measure 'GPT 1T on 100,000 H100s' models/gpt.lua --set size=1t --cluster "$folder/big.lua" \
     --ranks 100000 --global-batch 100000
+for blocks in 80 640; do
+    measure "Llama of $blocks small blocks, planned for CUDA" models/llama.lua --set layers=$blocks \
+        --set model=32 --set heads=4 --device cuda --mesh d=2 --zero 3 --global-batch 8 \
+        -o "$folder/d.plan"
+done
+for batches in 128 1024; do
+    measure "GPT, $batches micro-batches, planned for CUDA" models/gpt.lua --device cuda \
+        --micro-batch 1 --global-batch $batches -o "$folder/e.plan"
+done
 echo
 "$perilune" validate "${RUNS:-tests/data/published_runs.csv}" | sed -n '/^family/,$p'

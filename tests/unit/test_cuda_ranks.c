@@ -241,7 +241,8 @@ static void check_groups(const FakeGraph *graph, const RankContext *rank) {
         const FakeNode *node = &graph->nodes[i];
         n_groups += node->kind == FAKE_NCCL && node->message.n_more > 0;
         bool sums = node->kind == FAKE_NCCL && node->message.kind == FAKE_ALL_REDUCE;
-        bool whole = run_zero == 0 && rank->plan->mesh.size[MESH_T] == 1;
+        const int *size = rank->plan->mesh.size;
+        bool whole = run_zero == 0 && size[MESH_T] == 1 && size[MESH_C] == 1 && size[MESH_E] == 1;
         n_nodes += sums;
         CHECK(!sums || !whole || node->message.n_more <= 1,
               "gradients lie one behind the other, and are sent as %d", node->message.n_more + 1);
