@@ -31,6 +31,7 @@ typedef struct EngineOptions {
      * (runtime/launch). NULL: one process. */
     struct Control *control;
     int rank;
+    bool several_hosts;     /* the processes are not all on one */
     bool no_registration;   /* CUDA: do not register memory with NCCL */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;

@@ -63,6 +63,7 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
     out->control = control_connect(&options, diag);
     out->rank = launch.rank;
     out->device_ordinal = launch.local_rank;
+    out->several_hosts = launch.world > launch.local_world;
     return out->control ? EXIT_DONE : EXIT_FAILED;
 }
 

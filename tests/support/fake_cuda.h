@@ -24,6 +24,7 @@ typedef struct FakeOptions {
     int64_t memory_bytes;  /* of the device; 0: 141 GiB */
     bool poison;           /* new memory is filled with 0xff, not-a-number */
     int cudnn_version;     /* 91900: 9.19.0; 0: cuDNN is not found */
+    int nccl_version;      /* 22809: 2.28.9; 0: that of its header */
     bool no_epilogues;     /* of products: the heuristic has no algorithm for them */
     int less_with_bias;    /* sums with a bias: the heuristic leaves out the first algorithm of
                             * sums, 1, or 2: and it does not run */

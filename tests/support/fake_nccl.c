@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static ncclResult_t version(int *out) {
-    *out = NCCL_VERSION_CODE;
+    *out = fake->options.nccl_version ? fake->options.nccl_version : NCCL_VERSION_CODE;
     return ncclSuccess;
 }
 

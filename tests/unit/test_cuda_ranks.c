@@ -332,22 +332,25 @@ static void check_start(void) {
     check_end();
 }
 
-/* Neither by us nor, as messages are captured, by NCCL. */
-static void check_unregistered(void) {
+/* Neither by us nor, as messages are captured, by NCCL: where it is not to be, and between machines
+ * where NCCL could wait for ever. */
+static void check_unregistered(const FakeOptions *fake, bool several_hosts, bool registers) {
     static const Layout LAYOUT = {1, 1, 2, 4, 1, "1f1b", false, NULL, 0};
     enum { BYTES = 1 << 20 };
     CudaDevice device;
     Run run;
     void *memory = NULL;
-    check_begin("memory that NCCL is not to register");
+    check_begin(registers ? "memory that NCCL is to register, or not" : "nor between machines");
     Exchange *exchange = calloc(1, sizeof(*exchange));
     const NcclExchange how = {.user = exchange, .broadcast = broadcast};
     unsetenv("NCCL_GRAPH_REGISTER");
-    cuda_api_replace(fake_cuda_create(&(FakeOptions){0}));
+    cuda_api_replace(fake_cuda_create(fake));
     bool ready =
         exchange && plan(&run, &GPT, &LAYOUT) && cuda_device_open(&device, cuda_api(), 0, run.diag);
-    for (int none = 0; ready && none < 2; none++) {
-        const NcclOptions options = {.timeout_seconds = 5, .no_registration = none};
+    for (int none = !registers; ready && none < 2; none++) {
+        const NcclOptions options = {.timeout_seconds = 5,
+                                     .no_registration = registers && none,
+                                     .several_hosts = several_hosts};
         NcclWorld *world =
             nccl_world_create(&device, run.plan, 0, &how, &options, run.arena, run.diag);
         ready = world && nccl_world_allocate(world, BYTES, &memory, run.diag);
@@ -382,7 +385,9 @@ int main(void) {
     }
     forget_cache();
     check_start();
-    check_unregistered();
+    check_unregistered(&(FakeOptions){0}, false, true);
+    check_unregistered(&(FakeOptions){.nccl_version = 22809}, true, false);
+    check_unregistered(&(FakeOptions){.nccl_version = 23201}, true, true);
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }

@@ -471,7 +471,7 @@ static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
         return false;
     }
     NcclExchange how = {options->control, exchange, why_failed};
-    NcclOptions nccl = {options->timeout_seconds, options->no_registration};
+    NcclOptions nccl = {options->timeout_seconds, options->no_registration, options->several_hosts};
     cuda->first_local = options->rank;
     cuda->n_local = 1;
     cuda->world = nccl_world_create(&cuda->device, engine->plan, options->rank, &how, &nccl,

@@ -310,9 +310,16 @@ static void choose_launch_order(const Plan *plan) {
     if (plan->n_chunks == 1 || !sends_several(plan)) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
-/* NCCL registers what a graph's messages read and write by itself, as they are captured. */
-static void choose_registration(bool none) {
-    if (none) setenv("NCCL_GRAPH_REGISTER", "0", 0);
+/* Between machines a large message whose memory is registered with the network may wait for ever
+ * behind a small one of the same graph, before 2.32.1 (NCCL's issue 2389). NCCL registers what a
+ * graph's messages read and write by itself, too, as they are captured. False: it is not to. */
+static bool choose_registration(const CuApi *api, const NcclOptions *options) {
+    enum { FIRST_SOUND_VERSION = 23201 };
+    int version = 0;
+    bool sound = api->ncclGetVersion(&version) == ncclSuccess && version >= FIRST_SOUND_VERSION;
+    bool registers = !options->no_registration && (sound || !options->several_hosts);
+    if (!registers) setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    return registers;
 }
 
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
@@ -332,7 +339,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
                          .rank = rank,
                          .timeout_seconds = options->timeout_seconds > 0 ? options->timeout_seconds
                                                                          : DEFAULT_TIMEOUT_SECONDS,
-                         .no_registration = options->no_registration,
+                         .no_registration = !choose_registration(device->api, options),
                          .n_groups = N_MESH_GROUPS + plan->n_comms};
     world->of_group = ARENA_ARRAY(arena, int, world->n_groups);
     world->of_channel = ARENA_ARRAY(arena, int, plan->n_channels + 1);
@@ -340,7 +347,6 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
     choose_launch_order(plan); /* before NCCL reads it */
-    choose_registration(options->no_registration);
     if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
         return world;
     }

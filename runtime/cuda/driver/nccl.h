@@ -23,6 +23,7 @@ typedef struct NcclExchange {
 typedef struct NcclOptions {
     double timeout_seconds; /* of making a communicator or of one call; 0: 300 */
     bool no_registration;   /* message memory is not registered with the network and NVLink */
+    bool several_hosts;     /* nor is it then, where NCCL could wait for ever (nccl.c) */
 } NcclOptions;
 
 typedef struct NcclWorld NcclWorld;
