@@ -30,6 +30,11 @@ static double read_output(Engine *engine, const char *name) {
     return NAN;
 }
 
+/* For %g: a NaN has no sign. */
+static double printed(double x) {
+    return isnan(x) ? (double)NAN : x;
+}
+
 static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag *diag) {
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
@@ -42,9 +47,9 @@ static bool report_bad_parameter(Engine *engine, int64_t step, double loss, Diag
             if (reduce_first_nonfinite(data, local.dtype, type_elements(&local)) < 0) continue;
             if (engine_job_failed(engine, diag)) return true;
             int first = node->block == NO_BLOCK ? 0 : rank->stage->first_block[node->chunk];
-            diag_error(diag, node->loc,
-                       "step %lld: loss is %g: parameter '%s' is not finite (rank %d)",
-                       (long long)step, loss, node_logical_name(node, first, engine->arena), r);
+            diag_error(
+                diag, node->loc, "step %lld: loss is %g: parameter '%s' is not finite (rank %d)",
+                (long long)step, printed(loss), node_logical_name(node, first, engine->arena), r);
             return true;
         }
     }
@@ -81,8 +86,8 @@ static void report_not_finite(Engine *engine, int64_t step, double loss, double 
         }
     }
     if (first < 0) {
-        diag_error(diag, NO_LOC, "step %lld: loss is %g, gradient norm %g", (long long)step, loss,
-                   norm);
+        diag_error(diag, NO_LOC, "step %lld: loss is %g, gradient norm %g", (long long)step,
+                   printed(loss), printed(norm));
         return;
     }
     const CallInfo *call = &engine->bad[first].call;
@@ -93,8 +98,8 @@ static void report_not_finite(Engine *engine, int64_t step, double loss, double 
     diag_error(diag, node->loc,
                "step %lld: loss is %g, gradient norm %g; first value that is not finite: %%%d, "
                "result of %s%s (rank %d, micro-batch %d)",
-               (long long)step, loss, norm, node->id, OPS[node->op].name, where, first,
-               call->micro);
+               (long long)step, printed(loss), printed(norm), node->id, OPS[node->op].name, where,
+               first, call->micro);
 }
 
 static int64_t all_labels(const Engine *engine) {

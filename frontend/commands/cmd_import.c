@@ -72,7 +72,7 @@ static int import_model(CliArgs *args, const Given *given, Diag *diag) {
     bool fine = hf_import_write(&import, given->path, diag);
     if (fine) print_import(args, &import, given->path);
     hf_import_close(&import);
-    return fine ? EXIT_DONE : EXIT_FAILED;
+    return fine ? EXIT_DONE : import.damaged ? EXIT_USAGE : EXIT_FAILED;
 }
 
 static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {

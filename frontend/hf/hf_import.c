@@ -3,9 +3,11 @@
 #include "frontend/hf/hf_mxfp4.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/cpu/reduce.h"
 #include "runtime/engine.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -356,13 +358,27 @@ static int64_t rows_at_once(const HfPart *part) {
     return n < part->type.dims[0] ? n : part->type.dims[0];
 }
 
+/* Weights that are no numbers would be found in the first step, and not where they came from. */
+static bool check_finite(const HfImport *import, const HfItem *item, const float *rows,
+                         int64_t count, Diag *diag) {
+    const HfFound *found = find_tensor(import, item->theirs);
+    int64_t at = reduce_first_nonfinite(rows, DTYPE_F32, count);
+    if (at < 0) return true;
+    diag_error(diag, found ? (SourceLoc){found->path, 0} : NO_LOC,
+               "tensor '%s' has a value that is not finite, %g: is the file damaged?", item->theirs,
+               (double)fabsf(rows[at]));
+    return false;
+}
+
 static bool put_part(const HfImport *import, SafetensorsWriter *writer, const HfItem *item,
-                     const HfPart *part, float *room, Diag *diag) {
+                     const HfPart *part, float *room, bool *out_wrong, Diag *diag) {
     int64_t rows = part->type.dims[0], step = rows_at_once(part);
     bool fine = true;
     for (int64_t row = 0; fine && row < rows; row += step) {
         int64_t n = row + step < rows ? step : rows - row;
-        fine = read_rows(import, item, part, row, n, room, diag) &&
+        fine = read_rows(import, item, part, row, n, room, diag);
+        *out_wrong = fine && !check_finite(import, item, room, n * part->ours_stride[0], diag);
+        fine = fine && !*out_wrong &&
                safetensors_writer_put(writer, part->ours, room,
                                       (size_t)(n * part->ours_stride[0]) * sizeof(float), diag);
     }
@@ -370,13 +386,13 @@ static bool put_part(const HfImport *import, SafetensorsWriter *writer, const Hf
 }
 
 static bool put_tensors(const HfImport *import, SafetensorsWriter *writer, float *room,
-                        Diag *diag) {
+                        bool *out_wrong, Diag *diag) {
     ProgressLine line = progress_line_start("imported");
     bool fine = true;
     for (int i = 0; fine && i < import->layout.n_items; i++) {
         const HfItem *item = &import->layout.items[i];
         for (int p = 0; fine && p < item->n_parts; p++) {
-            fine = put_part(import, writer, item, &item->parts[p], room, diag);
+            fine = put_part(import, writer, item, &item->parts[p], room, out_wrong, diag);
         }
         progress_line_show(&line, i + 1, import->layout.n_items, item->theirs);
     }
@@ -405,7 +421,7 @@ bool hf_import_write(HfImport *import, const char *path, Diag *diag) {
     float *room = malloc((size_t)largest * sizeof(float));
     if (!room) diag_error(diag, (SourceLoc){path, 0}, "not enough memory for its tensors");
     bool fine = room && safetensors_writer_open(writer, path, diag) &&
-                put_tensors(import, writer, room, diag);
+                put_tensors(import, writer, room, &import->damaged, diag);
     free(room);
     if (fine) return safetensors_writer_commit(writer, diag);
     safetensors_writer_abandon(writer);

@@ -16,6 +16,7 @@ typedef struct HfImport {
     Arena *arena;
     HfConfig config;
     HfFiles files;
+    bool damaged; /* by hf_import_write */
     const Model *model;
     HfLayout layout;
     int64_t n_parameters;
@@ -29,7 +30,7 @@ bool hf_import_open(Arena *arena, const char *dir, const char *script, const Mod
                     int n_given, HfImport *out, Diag *diag);
 void hf_import_close(HfImport *import);
 
-/* Writes the weights to `path`. */
+/* Writes the weights to `path`. False with `damaged`: some of what was read are no numbers. */
 bool hf_import_write(HfImport *import, const char *path, Diag *diag);
 
 #endif

@@ -52,6 +52,11 @@ fails 'an index that lacks a tensor' 2 'has a tensor "lm_head.weight", which the
 copy llama31
 printf 'x' >>"$copy/model.safetensors"
 fails 'a byte too many' 2 '1 bytes follow the last tensor' import "$copy" -o "$folder/x"
+copy llama31
+printf '\377\377\377\377' | dd of="$copy/model.safetensors" bs=1 conv=notrunc status=none \
+    seek=$(($(stat -c %s "$copy/model.safetensors") - 4))
+fails 'a weight that is no number' 2 "has a value that is not finite, nan: is the file damaged?" \
+    import "$copy" -o "$folder/x"
 copy mistral
 sed -i 's/"max_position_embeddings": 20/"max_position_embeddings": 32768/' "$copy/config.json"
 works 'a long context is cut, and said' \
