@@ -157,14 +157,32 @@ static void add_messages(StageMessages *list, const Cluster *cluster, Collective
     list->of[list->n++] = (StageMessage){kind, (int)count, of.bytes / count, of.n};
 }
 
+/* What messages are made of: of experts' weights, or all others'. */
+typedef struct Part {
+    int n_weights, n_small;
+    double n_parameters, low, weight_bytes;
+} Part;
+
+static Part part_of_stage(const StageWeights *stage, bool experts) {
+    const ExpertWeights *of = &stage->experts;
+    if (experts) {
+        return (Part){of->n_weights, of->n_small, (double)of->n_parameters,
+                      (double)of->low_gradients, (double)of->parameter_bytes};
+    }
+    return (Part){stage->n_weights - of->n_weights, stage->n_small - of->n_small,
+                  (double)(stage->n_parameters - of->n_parameters),
+                  (double)(stage->low_gradients - of->low_gradients),
+                  (double)(stage->parameter_bytes - of->parameter_bytes)};
+}
+
 /* Of the part's weights those of which an axis is divided, or none; that are larger than a group,
  * or are not. Those whose shape is not known are small, and as ZeRO has most. */
-static Tensors count_tensors(const StageWeights *stage, const StageWeights *part,
-                             const ZeroChoice *zero, bool experts, bool whole, double each,
-                             double group_bytes, Tensors *out_large) {
+static Tensors count_tensors(const StageWeights *stage, const Part *part, const ZeroChoice *zero,
+                             bool experts, bool whole, double each, double group_bytes,
+                             Tensors *out_large) {
     Tensors small = {0, 0}, known = small;
     *out_large = small;
-    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+    for (int i = 0; i < zero->n_shapes; i++) {
         double elements = (double)zero->elements[i], here = (double)stage->of_shape[i];
         bool stays = zero->stage == ZERO_NOTHING || zero->share[i] >= 1;
         if (elements <= 0 || (zero->experts >> i & 1) != experts) continue;
@@ -177,7 +195,7 @@ static Tensors count_tensors(const StageWeights *stage, const StageWeights *part
     bool has_rest = whole == (zero->stage == ZERO_NOTHING) && part->n_weights > known.n;
     if (!has_rest) return small;
     small.n += part->n_weights - known.n;
-    small.bytes += fmax(0, (double)part->n_parameters * each - known.bytes);
+    small.bytes += fmax(0, part->n_parameters * each - known.bytes);
     return small;
 }
 
@@ -185,7 +203,8 @@ static Tensors count_tensors(const StageWeights *stage, const StageWeights *part
 static StageWeights divided_weights(const StageWeights *stage, const ZeroChoice *zero,
                                     bool experts) {
     StageWeights part = stage_weights_part(stage, experts);
-    Tensors whole, none = count_tensors(stage, &part, zero, experts, true, 1, 0, &whole);
+    const Part all = part_of_stage(stage, experts);
+    Tensors whole, none = count_tensors(stage, &all, zero, experts, true, 1, 0, &whole);
     int n = whole.n + none.n;
     if (n == 0 || part.n_parameters <= 0) return part;
     double share = fmax(0, 1 - whole.bytes / (double)part.n_parameters);
@@ -200,14 +219,13 @@ static StageWeights divided_weights(const StageWeights *stage, const ZeroChoice 
     return part;
 }
 
-static double reduced_bytes(const StageWeights *part, const Cluster *cluster,
-                            const ZeroChoice *zero) {
-    return gradient_message_bytes(&cluster->software, part->n_parameters,
-                                  zero->one_micro ? part->low_gradients : 0);
+static double reduced_bytes(const Part *part, const Cluster *cluster, const ZeroChoice *zero) {
+    return gradient_message_bytes(&cluster->software, (int64_t)part->n_parameters,
+                                  zero->one_micro ? (int64_t)part->low : 0);
 }
 
 /* All gradients as one. */
-static StageMessages one_reduction(const StageWeights *part, const Cluster *cluster,
+static StageMessages one_reduction(const Part *part, const Cluster *cluster,
                                    const ZeroChoice *zero) {
     StageMessages list = {0};
     bool sends = zero->stage < ZERO_GRADIENTS && part->n_parameters > 0;
@@ -220,10 +238,10 @@ static StageMessages one_reduction(const StageWeights *part, const Cluster *clus
 StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cluster *cluster,
                                const ZeroChoice *zero, int n_ranks) {
     StageMessages list = {0};
-    const StageWeights part = stage_weights_part(stage, experts);
+    const Part part = part_of_stage(stage, experts);
     if (!cluster->software.separate_messages) return one_reduction(&part, cluster, zero);
     if (part.n_parameters <= 0) return list;
-    double each = reduced_bytes(&part, cluster, zero) / (double)part.n_parameters;
+    double each = reduced_bytes(&part, cluster, zero) / part.n_parameters;
     double group = (double)update_group_bytes(n_ranks);
     Tensors large, small;
     if (zero->stage == ZERO_OPTIMIZER) {
@@ -241,14 +259,13 @@ StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cl
 StageMessages stage_gathers(const StageWeights *stage, bool experts, const Cluster *cluster,
                             const ZeroChoice *zero, int n_ranks) {
     StageMessages list = {0};
-    const StageWeights part = stage_weights_part(stage, experts);
+    const Part part = part_of_stage(stage, experts);
     if (part.n_parameters <= 0) return list;
     if (!cluster->software.separate_messages) {
-        list.of[list.n++] =
-            (StageMessage){COLLECTIVE_ALL_GATHER, 1, (double)part.parameter_bytes, 1};
+        list.of[list.n++] = (StageMessage){COLLECTIVE_ALL_GATHER, 1, part.weight_bytes, 1};
         return list;
     }
-    double each = (double)part.parameter_bytes / (double)part.n_parameters;
+    double each = part.weight_bytes / part.n_parameters;
     Tensors large, small;
     small = count_tensors(stage, &part, zero, experts, false, each,
                           (double)update_group_bytes(n_ranks), &large);
@@ -261,7 +278,9 @@ StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *clust
                                  const ZeroChoice *zero, double share, int n_ranks) {
     StageMessages list = {0};
     const bool apart = cluster->software.separate_messages;
-    Tensors all = {stage->n_parameters > 0, share * reduced_bytes(stage, cluster, zero)};
+    Tensors all = {stage->n_parameters > 0,
+                   share * gradient_message_bytes(&cluster->software, stage->n_parameters,
+                                                  zero->one_micro ? stage->low_gradients : 0)};
     if (apart) all.n = stage->n_weights + stage->n_small;
     add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, all, n_ranks);
     return list;
@@ -303,7 +322,7 @@ static int64_t moving_frozen_bytes(const StageWeights *stage, const Cluster *clu
 static double kept_share(const StageWeights *stage, int64_t n_parameters, const ZeroChoice *zero,
                          bool experts, int d) {
     double kept = (double)n_parameters / d;
-    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+    for (int i = 0; i < zero->n_shapes; i++) {
         bool counts = zero->share[i] > 0 && (zero->experts >> i & 1) == experts;
         if (counts) kept += (double)stage->of_shape[i] * ((double)zero->share[i] - 1.0 / d);
     }
@@ -324,15 +343,16 @@ static int64_t kept_part(int64_t bytes, bool divided, double share) {
 }
 
 /* Of parameters that d ranks have alike. */
-static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d, double share) {
-    int zero = d == 1 ? ZERO_NOTHING : choice.stage;
+static WeightBytes kept_bytes(const StageWeights *part, const ZeroChoice *choice, int d,
+                              double share) {
+    int zero = d == 1 ? ZERO_NOTHING : choice->stage;
     bool alike = zero == ZERO_NOTHING || zero >= ZERO_PARAMETERS; /* masters and copies */
     int64_t parameter = part->parameter_bytes - (alike ? part->upper_bytes : 0);
     return (WeightBytes){
         .parameter = kept_part(parameter, zero >= ZERO_PARAMETERS, share) +
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
         .gradient =
-            kept_part(stage_gradient_bytes(part, choice.one_micro), zero >= ZERO_GRADIENTS, share),
+            kept_part(stage_gradient_bytes(part, choice->one_micro), zero >= ZERO_GRADIENTS, share),
         .optimizer = kept_part(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, share),
     };
 }
@@ -342,7 +362,7 @@ static WeightBytes kept_bytes(const StageWeights *part, ZeroChoice choice, int d
 static int64_t packing_bytes(const StageWeights *stage, const ZeroChoice *zero, double each,
                              int64_t most, double group_bytes) {
     double largest = 0, all = 0, packed = 0;
-    for (int i = 0; i < WEIGHT_SHAPES; i++) {
+    for (int i = 0; i < zero->n_shapes; i++) {
         double elements = (double)zero->elements[i], here = (double)stage->of_shape[i];
         bool packs = zero->packs >> i & 1;
         if (elements <= 0 || here <= 0) continue;
@@ -388,34 +408,34 @@ static int64_t first_shard_bytes(const StageWeights *stage, const Cluster *clust
     return (int64_t)(fmax(cluster->is_cpu ? 0 : fmin(group, all), largest) / d);
 }
 
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
-                               Replicas replicas) {
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster,
+                               const ZeroChoice *zero, Replicas replicas) {
     const StageWeights experts = stage_weights_part(stage, true);
     const StageWeights others = stage_weights_part(stage, false);
     WeightBytes bytes =
         kept_bytes(&others, zero, replicas.others,
-                   kept_share(stage, others.n_parameters, &zero, false, replicas.others));
+                   kept_share(stage, others.n_parameters, zero, false, replicas.others));
     WeightBytes more =
         kept_bytes(&experts, zero, replicas.experts,
-                   kept_share(stage, experts.n_parameters, &zero, true, replicas.experts));
+                   kept_share(stage, experts.n_parameters, zero, true, replicas.experts));
     bytes.parameter += more.parameter;
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
     if (replicas.others == 1) return bytes;
-    bytes.workspace = workspace_bytes(stage, cluster, &zero, replicas.others);
-    if (zero.stage == ZERO_OPTIMIZER)
-        bytes.gradient += first_shard_bytes(stage, cluster, &zero, replicas);
-    if (zero.stage < ZERO_GRADIENTS) return bytes;
-    double moving = (double)moving_parameters(moves, cluster, zero.joins),
+    bytes.workspace = workspace_bytes(stage, cluster, zero, replicas.others);
+    if (zero->stage == ZERO_OPTIMIZER)
+        bytes.gradient += first_shard_bytes(stage, cluster, zero, replicas);
+    if (zero->stage < ZERO_GRADIENTS) return bytes;
+    double moving = (double)moving_parameters(moves, cluster, zero->joins),
            n = (double)moves->n_parameters;
     double share = moving > 0 ? moving / n : 0;
     double shares = (double)stage_gradient_bytes(moves, true);
     bytes.moving = (int64_t)(share * shares);
-    if (zero.stage < ZERO_PARAMETERS) return bytes;
-    if (zero.joins) bytes.workspace = larger(bytes.workspace, moves->largest_frozen_block);
+    if (zero->stage < ZERO_PARAMETERS) return bytes;
+    if (zero->joins) bytes.workspace = larger(bytes.workspace, moves->largest_frozen_block);
     int64_t trained = (int64_t)(share * (double)moves->parameter_bytes);
-    bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster, zero.joins));
+    bytes.moving += larger(trained, moving_frozen_bytes(moves, cluster, zero->joins));
     return bytes;
 }
 

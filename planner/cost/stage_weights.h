@@ -33,9 +33,10 @@ typedef struct StageWeights {
 typedef struct ZeroChoice {
     int stage;
     bool joins, sums_experts, one_micro;
+    int n_shapes;
     unsigned experts, packs;         /* bit i: weights of shape i are of experts; are packed */
     float share[WEIGHT_SHAPES];      /* that a rank has of them; 0: 1 / d */
-    int64_t elements[WEIGHT_SHAPES]; /* of one such weight; 0: none */
+    int64_t elements[WEIGHT_SHAPES]; /* of one such weight */
 } ZeroChoice;
 
 /* Ranks that have the same of a parameter: of those that e divides, and of all others. */
@@ -53,8 +54,8 @@ typedef struct WeightBytes {
     int64_t workspace; /* that packs messages, all of a group's at once */
     int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;
-WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster, ZeroChoice zero,
-                               Replicas replicas);
+WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster,
+                               const ZeroChoice *zero, Replicas replicas);
 /* Of an update by all, and of gradients, what a rank has with ZeRO. */
 double stage_divided_share(const StageWeights *stage, const ZeroChoice *zero, Replicas replicas);
 /* Those of them that e divides, or the others. */
@@ -80,6 +81,13 @@ typedef struct StageMessages {
     int n;
     StageMessage of[4];
 } StageMessages;
+/* Are their messages the same? */
+static inline bool stage_weights_alike(const StageWeights *a, const StageWeights *b) {
+    return a->n_parameters == b->n_parameters && a->n_weights == b->n_weights &&
+           a->n_small == b->n_small && a->n_tensor == b->n_tensor &&
+           a->low_gradients == b->low_gradients &&
+           a->experts.n_parameters == b->experts.n_parameters;
+}
 /* What a step reduces over d once, when it has summed gradients up: all-reduced, or scattered; and
  * what it gathers after a divided update. Of experts' weights, or all others'; n_ranks have the
  * same of them. */

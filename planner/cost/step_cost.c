@@ -82,6 +82,9 @@ typedef struct Pricing {
     double known_us[CACHED];
     DataRanks known_ranks[CACHED];
     int n_known;
+    const StageWeights *reduced; /* of the last reduce_us; NULL: none yet */
+    double reduced_us;
+    int n_reduced;
 } Pricing;
 
 /* A global chunk: its blocks, from `first_block` on, and the model's ends. */
@@ -179,11 +182,14 @@ static void sum_all(Pricing *x, bool times) {
     if (times) add_task_data(x);
     for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
     for (int g = 0; g < n_total; g++) add_sum(&x->stages[path_stage(path, g)], &x->chunks[g]);
+    int64_t joined = 0;
     for (int s = 0; s < p; s++) {
         Sum *stage = &x->stages[s];
         stage->calls.per_micro += zero_micro_calls(x->candidate, &stage->weights);
-        stage->calls.per_update -=
-            joined_update_calls(x->costs->cluster, x->candidate, &x->zero, &stage->weights);
+        if (s == 0 || !stage_weights_alike(&stage->weights, &x->stages[s - 1].weights))
+            joined =
+                joined_update_calls(x->costs->cluster, x->candidate, &x->zero, &stage->weights);
+        stage->calls.per_update -= joined;
     }
 }
 
@@ -288,7 +294,7 @@ static void price_memory(const Pricing *x, StepCost *out) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
         activations -= inputs;
-        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, x->zero,
+        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, &x->zero,
                                                  candidate_replicas_by_kind(candidate));
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
@@ -447,9 +453,8 @@ static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks 
 }
 
 /* *out_n: how many messages. */
-static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
+static double price_sums(Pricing *x, const Sum *sum, int *out_n) {
     *out_n = 0;
-    if (candidate_replicas(x->candidate) == 1) return 0;
     double us = reduce_part_us(x, &sum->weights, DATA_OTHERS, out_n);
     if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS, out_n);
     if (candidate_r(x->candidate) == 1) return us;
@@ -457,6 +462,18 @@ static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
         replicated_messages(x->costs->cluster, &sum->weights, x->candidate, &x->zero);
     *out_n += stage_messages_count(&shards);
     return us + messages_us(x, &shards, DATA_REPLICAS);
+}
+
+/* The same; chunks in the middle mostly are alike. */
+static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
+    *out_n = 0;
+    if (candidate_replicas(x->candidate) == 1) return 0;
+    if (!x->reduced || !stage_weights_alike(x->reduced, &sum->weights)) {
+        x->reduced_us = price_sums(x, sum, &x->n_reduced);
+        x->reduced = &sum->weights;
+    }
+    *out_n = x->n_reduced;
+    return x->reduced_us;
 }
 
 /* What a chunk's gradients are complete after. */

@@ -57,7 +57,8 @@ static inline Replicas candidate_replicas_by_kind(const Candidate *candidate) {
 static inline ZeroChoice candidate_zero_of(const Candidate *candidate, const LayoutCost *layout) {
     ZeroChoice zero = candidate_zero(candidate);
     Replicas replicas = candidate_replicas_by_kind(candidate);
-    for (int i = 0; i < layout->shapes.n; i++) {
+    zero.n_shapes = layout->shapes.n;
+    for (int i = 0; i < zero.n_shapes; i++) {
         const WeightShape *shape = &layout->shapes.of[i];
         int n_ranks = shape->is_expert ? replicas.experts : replicas.others;
         bool packs;

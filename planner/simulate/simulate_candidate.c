@@ -381,7 +381,7 @@ static void price_update(CandidateLoad *of) {
                 (divided ? stage_divided_share(&share->weights, &of->zero, replicas) : 1);
         of->part_us[PART_GATHER][s] = gather_us(of, s);
         int64_t runtime = stage_runtime_bytes(of->costs, of->layout, candidate, s, &share->calls);
-        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster, of->zero,
+        WeightBytes weights = stage_weight_bytes(&share->weights, of->costs->cluster, &of->zero,
                                                  candidate_replicas_by_kind(candidate));
         of->constant_bytes[s] =
             (double)(weights.parameter + weights.gradient + weights.optimizer + weights.moving +
