@@ -441,7 +441,8 @@ bool facts_joins_messages(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (node_is_joined(graph->nodes[n])) return true;
+            const Node *node = graph->nodes[n];
+            if (node_is_joined(node) && node->phase != PHASE_UPDATE) return true;
         }
     }
     return false;

@@ -251,6 +251,26 @@ d=4,r=2 --zero 3 --zero-messages block --recompute full
 d=2,r=2,t=2 --zero 1 --recompute full
 END
 
+# Messages of the update in groups: of all weights, of few ranks, of weights that 512 ranks do not
+# divide.
+while read -r size ranks zero; do
+    run plan models/gpt.lua --set size=$size --cluster h100-dgx --ranks $ranks --global-batch $((8 * ranks)) \
+        --mesh d=$ranks --micro-batch 8 --recompute none --zero $zero -o "$folder/update.plan" --json
+    total=$(key total) exact=$(key exact_bytes) searched=$(key step_seconds)
+    run show "$folder/update.plan" --cluster h100-dgx --json
+    shown=$(key step_us)
+    result "the update's messages, $size, d=$ranks, ZeRO-$zero" \
+        "$(awk "BEGIN { ratio = ${shown:-0} / 1e6 / ${searched:-1}; memory = ${total:-0} / ${exact:-1}
+            exit !(ratio > 0.95 && ratio < 1.03 && memory > 0.99 && memory < 1.05) }" ||
+            echo "$shown us, not $searched s; $total estimated, $exact planned")"
+    result 'which are no blocks' "$(grep -q zero_messages "$folder/out" && grep zero_messages "$folder/out")"
+done <<'END'
+124m 64 0
+124m 64 1
+124m 8 1
+1.5b 512 1
+END
+
 # On many ranks latencies of single weights are what messages take.
 run plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 512 --global-batch 512 --mesh d=512 --zero 3
 result "a block's messages are one on many ranks" \
