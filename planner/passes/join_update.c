@@ -10,7 +10,8 @@
  * messages one by one, and counts groups itself (stage_weights.c).
  *
  * A group stands where the last of it stood; what reads one of its results comes behind it. None
- * needs what only another of its own group, or a later group, brings.
+ * needs what only another of its own group, or a later group, brings. Calls among pipeline stages,
+ * which have other groups, keep their order.
  */
 #include "planner/passes/data_messages.h"
 
@@ -33,6 +34,7 @@ typedef struct Joiner {
     int n_units;
     int *unit_of; /* by id: of a message, its unit; else -1 */
     int *needs;   /* by id: units below this one may have to be there first */
+    int *after;   /* by id: of a call among stages, the one before it; else -1 */
     Graph *out;
     ValueMap map;
     bool *done;   /* by id: is in `out` */
@@ -58,6 +60,11 @@ static bool is_message(const Node *node) {
 
 static const char *mesh_of(const Node *node) {
     return node_string(node, ATTR_mesh);
+}
+
+static bool is_stage_call(const Node *node) {
+    if (node->op == OP_STAGE_REDUCE) return true;
+    return node->op == OP_ALL_REDUCE && strcmp(mesh_of(node), mesh_axis_name(MESH_P)) == 0;
 }
 
 static int64_t whole_bytes(const Joiner *j, const Node *node) {
@@ -102,6 +109,7 @@ static void add(Joiner *j, const Node *node) {
 }
 
 static void find_units(Joiner *j) {
+    int last = -1;
     for (int n = 0; n < j->in->n_nodes; n++) {
         const Node *node = j->in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
@@ -109,12 +117,17 @@ static void find_units(Joiner *j) {
             if (j->unit_of[from] >= needs) needs = j->unit_of[from] + 1;
             if (needs > j->needs[n]) j->needs[n] = needs;
         }
-        j->unit_of[n] = -1;
+        j->unit_of[n] = j->after[n] = -1;
         if (is_message(node)) add(j, node);
+        if (!is_stage_call(node) || node->phase != PHASE_UPDATE) continue;
+        if (last >= 0 && j->needs[last] > j->needs[n]) j->needs[n] = j->needs[last];
+        j->after[n] = last;
+        last = n;
     }
 }
 
 static bool operands_done(const Joiner *j, const Node *node) {
+    if (j->after[node->id] >= 0 && !j->done[j->after[node->id]]) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         if (!j->done[node->inputs[i].node->id]) return false;
     }
@@ -186,6 +199,7 @@ Graph *pass_join_update(const Graph *in, PassContext *ctx) {
                 .units = ARENA_ARRAY(ctx->arena, Unit, most),
                 .unit_of = ARENA_ARRAY(ctx->arena, int, most),
                 .needs = ARENA_ARRAY(ctx->arena, int, most),
+                .after = ARENA_ARRAY(ctx->arena, int, most),
                 .done = ARENA_ARRAY(ctx->arena, bool, most),
                 .waiting = ARENA_ARRAY(ctx->arena, int, most),
                 .out = graph_create_like(in, ctx->arena),
