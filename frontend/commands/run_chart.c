@@ -109,7 +109,7 @@ static void put_points(StrBuf *out, const ChartLine *line, const Scale *scale) {
         double y = series->values[i], x = curve->series[S_STEP].values[i];
         if (!isfinite(y) || seen++ % stride != 0) continue;
         strbuf_printf(out,
-                      "<circle class=\"%s\" cx=%.1f cy=%.1f r=4><title>step %.0f: %.4f</title>"
+                      "<circle class=\"%s\" cx=%.1f cy=%.1f r=4><title>step %.0f: %.6g</title>"
                       "</circle>\n",
                       line->class, scale_x(scale, x), scale_y(scale, y), x, y);
     }
@@ -123,8 +123,9 @@ void run_chart_put(StrBuf *out, const char *label, const ChartLine *lines, int n
     strbuf_put(out, "\">\n");
     put_ticks(out, &scale);
     for (int i = 0; i < n; i++) {
-        if (!lines[i].points || lines[i].series->count > 1) put_curve(out, &lines[i], &scale);
-        if (lines[i].points) put_points(out, &lines[i], &scale);
+        bool single = lines[i].series->count == 1; /* makes no line */
+        if (!single) put_curve(out, &lines[i], &scale);
+        if (single || lines[i].points) put_points(out, &lines[i], &scale);
     }
     strbuf_put(out, "</svg>");
 }
@@ -149,7 +150,8 @@ static const char PAGE_STYLE[] =
     "svg text{fill:var(--dim);font-size:12px}\n"
     "@media(max-width:700px){body{padding:20px 12px}svg text{font-size:24px}}\n"
     ".grid{stroke:var(--line)}polyline{fill:none;stroke-width:2;stroke-linejoin:round}\n"
-    ".training{stroke:var(--a)}.validation{stroke:var(--b)}circle.validation{fill:var(--b)}\n"
+    ".training{stroke:var(--a)}.validation{stroke:var(--b)}circle.training{fill:var(--a)}"
+    "circle.validation{fill:var(--b)}\n"
     "polyline.validation{stroke-dasharray:5 4;stroke-width:1.5}\n"
     "polyline.source{stroke:currentColor}circle.source{fill:currentColor;r:3}\n"
     ".hue0{color:#2f6fde}.hue1{color:#d9480f}.hue2{color:#2b8a3e}.hue3{color:#ae3ec9}"

@@ -114,6 +114,8 @@ static bool read_log(RunCurve *curve, Diag *diag) {
     for (size_t at = 0; at < length;) {
         size_t size = strcspn(text + at, "\n");
         SourceLoc loc = {path, ++line};
+        /* Whoever wrote it was killed, or still writes. */
+        if (at + size == length && size > 0 && text[length - 1] != '}') break;
         if (size > 0 && !read_line(curve, text + at, size, loc, n_lines, diag)) return false;
         at += size + 1;
     }

@@ -497,6 +497,8 @@ result 'the log has a line per step' \
 result 'validation is in the log' \
     "$(n=$(grep -c val_loss "$folder/run.jsonl"); [ "$n" -eq 2 ] || echo "$n lines")"
 works 'loss page' '<polyline' show "$folder/run.jsonl" --html
+printf '{"step":1,"loss":5}\n{"step":2,"lo' >"$folder/cut.jsonl"
+works 'a log of one step, cut off in the next' '<circle class="training"' show "$folder/cut.jsonl" --html
 printf '{"step":1,"loss":1e17}\n{"step":2,"loss":1.0000000000000002e17}\n' >"$folder/flat.jsonl"
 works 'a loss too large for ticks' '</html>' show "$folder/flat.jsonl" --html
 for s in 1 2 3; do
