@@ -6,6 +6,9 @@
 
 #include <omp.h>
 #include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 enum {
     ROWS = ROW_PRODUCT_MOST,
@@ -20,6 +23,21 @@ static bool is_zero(DType dtype, const void *a, int64_t n) {
     const unsigned char *bytes = a;
     const size_t size = (size_t)n * vec_bytes(dtype);
     return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
+/* Elements [i, i + VEC_LANES) of B, the dtype being a constant. */
+VEC_INLINE Vec load_wide(const DType dtype, const void *b, int64_t i) {
+    if (dtype != DTYPE_F16) return vec_load_wide(dtype, b, i);
+    const uint16_t *from = (const uint16_t *)b + i;
+#if defined(__AVX512F__)
+    return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
+#elif defined(__F16C__)
+    return (Vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
+#else
+    float wide[VEC_LANES];
+    vec_f16_load(from, wide, VEC_LANES);
+    return vec_load(wide);
+#endif
 }
 
 /* Rows of A as f32, and zeros up to `height`, k by k: a[k][i]. */
@@ -45,7 +63,7 @@ VEC_INLINE void add_deep(const DType dtype, const int height, const int depth, c
         for (int i = 0; i < height; i++) s[i] = vec_load(sums[i] + j);
 #pragma GCC unroll 8
         for (int r = 0; r < depth; r++) {
-            const Vec row = vec_load_wide(dtype, b, at + r * p->n + j);
+            const Vec row = load_wide(dtype, b, at + r * p->n + j);
 #pragma GCC unroll 8
             for (int i = 0; i < height; i++) s[i] += a[r * height + i] * row;
         }
@@ -92,7 +110,7 @@ VEC_INLINE void add_side(const DType dtype, const int height, const int side, co
         Vec rows[SIDE];
 #pragma GCC unroll 4
         for (int r = 0; r < side; r++) {
-            rows[r] = vec_load_wide(dtype, b, at + r * p->k + j);
+            rows[r] = load_wide(dtype, b, at + r * p->k + j);
             __builtin_prefetch(vec_at(b, dtype, at + ahead + r * p->k + j));
         }
 #pragma GCC unroll 8
@@ -133,17 +151,23 @@ VEC_INLINE void make_rows(const DType dtype, const int height, const RowProduct 
         for (int64_t j = 0; j < n; j++) vec_put(c, p->out_dtype, i * p->n + first + j, sums[j][i]);
 }
 
+VEC_INLINE void make_dtype(const DType dtype, const int height, const RowProduct *p, const void *a,
+                           const void *b, void *c, int64_t first, int64_t n) {
+    if (p->tb)
+        make_rows(dtype, height, p, a, b, c, first, n);
+    else
+        make_columns(dtype, height, p, a, b, c, first, n);
+}
+
 /* For a number of rows that the compiler knows: those of A, rounded up. */
 VEC_INLINE void make_height(const int height, const RowProduct *p, const void *a, const void *b,
                             void *c, int64_t first, int64_t n) {
-    if (p->dtype == DTYPE_BF16 && p->tb)
-        make_rows(DTYPE_BF16, height, p, a, b, c, first, n);
-    else if (p->dtype == DTYPE_BF16)
-        make_columns(DTYPE_BF16, height, p, a, b, c, first, n);
-    else if (p->tb)
-        make_rows(DTYPE_F32, height, p, a, b, c, first, n);
+    if (p->dtype == DTYPE_BF16)
+        make_dtype(DTYPE_BF16, height, p, a, b, c, first, n);
+    else if (p->dtype == DTYPE_F16)
+        make_dtype(DTYPE_F16, height, p, a, b, c, first, n);
     else
-        make_columns(DTYPE_F32, height, p, a, b, c, first, n);
+        make_dtype(DTYPE_F32, height, p, a, b, c, first, n);
 }
 
 static void make_part(const RowProduct *p, const void *a, const void *b, void *c, int64_t first,
