@@ -131,13 +131,16 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
     }
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
-    float *values = malloc(bytes ? bytes : 1);
+    const bool split = master_upper(graph, leaf) != NULL;
+    void *own = engine_edit(engine, rank, node_value(leaf, 0));
+    /* In the device's own memory they can still be read when copies are made. */
+    const bool stays = !split && own == executor_address(rank, node_value(leaf, 0), 0);
+    float *values = stays ? own : malloc(bytes ? bytes : 1);
     if (!values) BUG("out of memory for %zu bytes", bytes);
     fill_shard(rank, leaf, &shard, whole, arena, values);
-    void *own = engine_edit(engine, rank, node_value(leaf, 0));
-    if (master_upper(graph, leaf)) {
+    if (split) {
         halves_split(values, own, count);
-    } else {
+    } else if (!stays) {
         memcpy(own, values, bytes);
     }
     engine->backend->commit(engine);
@@ -152,7 +155,7 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
                     count);
         engine->backend->commit(engine);
     }
-    free(values);
+    if (!stays) free(values);
 }
 
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value) {

@@ -37,6 +37,8 @@ within() {
 within 'one rank' models/gpt.lua --set model=512 --set heads=8
 within 'four ranks' models/llama.lua --set model=512 --set heads=8 --mesh t=2,p=2
 within 'many micro-batches' models/gpt.lua --micro-batch 1 --global-batch 64
+within 'a large parameter and its copy' models/gpt.lua --set vocab=32768 --set model=256 --set layers=1 --set seq=16 \
+    --micro-batch 1 --global-batch 1 --precision bf16
 
 # Planning: each pass' graph is freed behind the next. 600 blocks took
 # 450 MB of addresses when all were kept, 160 since.
