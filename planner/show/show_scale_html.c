@@ -68,7 +68,7 @@ static const Curve CURVES[] = {
      1.1, false, efficiency_of, percent_text},
     {"memory", "Memory of the fullest rank", "Share of what a device can hold.", false, 1.05, false,
      memory_of, percent_text},
-    {"price", "Price of a billion tokens", "At the cluster's price per device and hour.", false, 0,
+    {"price", "Price of a billion tokens", "At the cluster's price per device and hour", false, 0,
      false, price_of, unit_count},
 };
 
@@ -190,10 +190,21 @@ static void put_points(StrBuf *out, const Frame *frame) {
     strbuf_destroy(&dots);
 }
 
+/* After "... per device and hour" and "Price of 1 G": there is none without a price. */
+static void put_currency(StrBuf *out, const ScaleFacts *facts) {
+    if (facts->cluster->price_per_device_hour <= 0) return;
+    strbuf_put(out, ", ");
+    html_put(out, facts->cluster->currency);
+}
+
 static void put_curve(StrBuf *out, const ScaleFacts *facts, const Curve *curve) {
     Frame frame;
     if (!frame_create(facts, curve, &frame)) return;
-    html_open_section(out, curve->id, curve->title, curve->lead);
+    StrBuf lead = strbuf_create();
+    strbuf_put(&lead, curve->lead);
+    if (curve->value == price_of) put_currency(&lead, facts);
+    html_open_section(out, curve->id, curve->title, lead.text);
+    strbuf_destroy(&lead);
     strbuf_printf(out, "<div class=\"curve\"><svg role=\"img\" aria-label=\"%s\">", curve->title);
     put_axes(out, &frame, false);
     put_points(out, &frame);
@@ -234,7 +245,9 @@ static void put_table(StrBuf *out, const ScaleFacts *facts) {
     html_open_section(out, "table", "Best layouts", "The fastest that fits, by number of ranks.");
     strbuf_put(out, "<table><tr><th>Ranks</th><th>Batch</th><th class=\"l\">Layout</th><th>Step"
                     "</th><th>Tokens/s</th><th>MFU</th><th>Memory</th><th>Efficiency</th>"
-                    "<th>Price of 1 G</th>");
+                    "<th>Price of 1 G");
+    put_currency(out, facts);
+    strbuf_put(out, "</th>");
     if (facts->report->days_tokens > 0) {
         char text[UNIT_TEXT];
         strbuf_printf(out, "<th>Days for %s</th>", unit_count(facts->report->days_tokens, text));

@@ -173,8 +173,9 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "\n");
     if (facts_has_bare_chunk(plan)) put_split(out, facts);
     put_label(out, "batch");
-    strbuf_printf(out, "%d sequences, %s tokens, %sFLOP a step\n", plan->global_batch,
-                  unit_count(facts->n_tokens, a), unit_count(plan->model_flops, b));
+    strbuf_printf(out, "%d sequence%s, %s tokens, %sFLOP a step\n", plan->global_batch,
+                  plan->global_batch == 1 ? "" : "s", unit_count(facts->n_tokens, a),
+                  unit_count(plan->model_flops, b));
     put_label(out, "precision");
     put_precision(out, plan);
     put_packed(out, plan);

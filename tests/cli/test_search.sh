@@ -314,6 +314,7 @@ result 'scale and plan find the same' \
 run "${scale[@]}" --ranks 8..64 --weak --html "$folder/scale.html"
 result 'scale has 100 columns' "$([ -n "$out" ] || echo nothing)$(grep -E '^.{101,}$' "$folder/out" | head -n 1)"
 result 'scale: page' "$(grep -q 'id="efficiency"' "$folder/scale.html" || echo 'no plot')"
+result 'with the currency' "$([ "$(grep -Eo '(hour|of 1 G), USD<' "$folder/scale.html" | wc -l)" = 2 ] || echo 'not in lead and table')"
 
 "$perilune" plan models/hybrid.lua --set seq=64 --set layers=2 --set state_heads=16 --mesh c=16 --micro-batch 1 \
     --global-batch 8 -o "$folder/heads.plan" >/dev/null
