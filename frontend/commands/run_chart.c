@@ -145,7 +145,7 @@ static const char PAGE_STYLE[] =
     "padding:10px 16px}dt{color:var(--dim);font-size:13px}dd{margin:0;font-size:20px;"
     "font-variant-numeric:tabular-nums}\n"
     "section{background:var(--card);border:1px solid var(--line);border-radius:10px;"
-    "padding:16px 18px;margin:0 0 16px}\n"
+    "padding:16px 18px;margin:0 0 16px;overflow-x:auto}\n"
     "svg{display:block;width:100%;height:auto;overflow:visible}"
     "svg text{fill:var(--dim);font-size:12px}\n"
     "@media(max-width:700px){body{padding:20px 12px}svg text{font-size:24px}}\n"
@@ -158,7 +158,8 @@ static const char PAGE_STYLE[] =
     ".hue4{color:#c2255c}.hue5{color:#0b7285}.hue6{color:#a37200}.hue7{color:#868e96}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line)}"
-    "th{color:var(--dim);font-weight:400}th:first-child,td:first-child{text-align:left}\n"
+    "th{color:var(--dim);font-weight:400}th:first-child,td:first-child{text-align:left}"
+    "td:first-child{min-width:8em;overflow-wrap:anywhere}\n"
     "</style>\n";
 
 void run_chart_begin_page(StrBuf *out, const char *title) {

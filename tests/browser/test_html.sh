@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The HTML page of a plan in headless Chromium: it draws, logs nothing, fetches nothing and fits a
-# 1280 px screen. The pages are those of tests/unit/test_show.c; a probe added to a copy of each
+# The HTML pages of plans and of runs in headless Chromium: they draw, log nothing, fetch nothing and
+# fit the screen. The pages of plans are those of tests/unit/test_show.c; a probe added to a copy of each
 # writes down what only the browser knows.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -39,4 +39,16 @@ check_page() {
 }
 
 for page in one small chunks large; do check_page "$page"; done
+
+# Logs of runs, one of them with a long name and a single step.
+name=$folder/$(printf 'experiment-%.0s' {1..9}).jsonl
+echo '{"step":1,"loss":5}' >"$name"
+printf '{"step":%d,"loss":4}\n' 1 2 >"$folder/b.jsonl"
+write_pages "$perilune" compare "$name" "$folder/b.jsonl" --html -o "$folder/runs.html"
+probe='<p id="probe"><script>
+  document.currentScript.parentNode.textContent = "page=" + document.documentElement.scrollWidth
+</script>'
+begin 'html page of runs in a browser'
+for width in 1280 600; do open "$folder/runs.html" "$width" && found "page=$width"; done
+end
 [ "$n_failed" -eq 0 ]
