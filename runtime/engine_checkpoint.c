@@ -3,6 +3,7 @@
  * Weights are tensors by their names in f32; a checkpoint to go on from has the optimizer's state
  * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
+#include "ir/base/file.h"
 #include "runtime/cpu/blocks.h"
 #include "runtime/data/mix.h"
 #include "runtime/engine_save.h"
@@ -100,6 +101,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     float *own;
     engine_set_leaf(engine, rank, node, widened(&info, type_elements(&shard.whole), &own), arena);
     free(own);
+    file_map_forget(info.data, info.n_bytes);
     return true;
 }
 

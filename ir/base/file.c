@@ -408,3 +408,10 @@ void file_unmap(FileMap *map) {
     if (map->data) munmap((void *)(uintptr_t)map->data, map->length_bytes);
     *map = (FileMap){0};
 }
+
+void file_map_forget(const void *data, size_t length) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page; /* whole pages alone */
+    const uintptr_t end = ((uintptr_t)data + length) / page * page;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED);
+}

@@ -50,5 +50,7 @@ typedef struct FileMap {
 } FileMap;
 bool file_map(const char *path, FileMap *out_map, Diag *diag);
 void file_unmap(FileMap *map);
+/* A part of a mapping that has been read: no longer resident; reading it again brings it back. */
+void file_map_forget(const void *data, size_t length);
 
 #endif

@@ -8,16 +8,16 @@ cd "$(dirname "$0")/../.." || exit 2
 perilune=build/perilune
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-n_failed=0 values= more_mib=12
+n_failed=0 values= more_mib=12 more_train=()
 "$perilune" devices 2>&1 | grep -q 'oneDNN 2\.6' && more_mib=0
 head -c 200000 /dev/zero | tr '\0' 'a' >"$folder/text.txt"
 
-# within NAME PLAN-OPTIONS...
+# within NAME PLAN-OPTIONS... with the options of train in `more_train`
 within() {
     local name=$1 said
     shift
     "$perilune" plan "$@" -o "$folder/plan" >"$folder/out" 2>"$folder/err"
-    said=$("$perilune" train "$folder/plan" --data "$folder/text.txt" --val-fraction 0 --steps 3 2>"$folder/err" |
+    said=$("$perilune" train "$folder/plan" --data "$folder/text.txt" --val-fraction 0 --steps 3 "${more_train[@]}" 2>"$folder/err" |
         grep ' resident at most')
     if awk -v line="$said" -v more="$more_mib" 'function mib(value, unit) {
             return unit ~ /^GiB/ ? value * 1024 : unit ~ /^KiB/ ? value / 1024 : value
@@ -39,6 +39,11 @@ within 'four ranks' models/llama.lua --set model=512 --set heads=8 --mesh t=2,p=
 within 'many micro-batches' models/gpt.lua --micro-batch 1 --global-batch 64
 within 'a large parameter and its copy' models/gpt.lua --set vocab=32768 --set model=256 --set layers=1 --set seq=16 \
     --micro-batch 1 --global-batch 1 --precision bf16
+weights=(models/gpt.lua --set layers=8 --set model=256 --set heads=4 --set seq=16 --micro-batch 1 --global-batch 1)
+more_train=(--save "$folder/weights")
+within 'weights to a file' "${weights[@]}"
+more_train=(--load "$folder/weights")
+within 'weights from a file' "${weights[@]}"
 
 # Planning: each pass' graph is freed behind the next. 600 blocks took
 # 450 MB of addresses when all were kept, 160 since.
