@@ -88,10 +88,14 @@ static int repeat_checked(lua_State *lua) {
     return call_original(lua);
 }
 
-/* table.insert, remove, sort: as long as the list is. */
+/* table.insert, remove, sort: as long as the list is. What a metatable says of its length, it may
+ * say otherwise when the original asks. */
 static int list_checked(lua_State *lua) {
     luaL_checkany(lua, 1);
-    if (lua_istable(lua, 1) && luaL_len(lua, 1) > MAX_LIST) {
+    if (luaL_getmetafield(lua, 1, "__len") != LUA_TNIL) {
+        return luaL_error(lua, "this list has a metatable that tells its length ('__len')");
+    }
+    if (lua_istable(lua, 1) && lua_rawlen(lua, 1) > MAX_LIST) {
         return luaL_error(lua, "this list has more than %d elements", MAX_LIST);
     }
     return call_original(lua);
