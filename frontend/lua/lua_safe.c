@@ -37,11 +37,12 @@ static const char *skip_set(const char *p, const char *end) {
 }
 
 /* Upper bound of the steps a backtracking match takes: each unbounded repetition multiplies by the
- * text's length, each optional item by two. */
-static double pattern_steps(const char *p, size_t pattern_length, size_t text_length) {
+ * text's length, each optional item by two. To gmatch '^' is a character like others. */
+static double pattern_steps(const char *p, size_t pattern_length, size_t text_length,
+                            bool may_anchor) {
     const char *end = p + pattern_length;
     double steps = (double)pattern_length + 1, n = (double)text_length + 1;
-    if (p < end && *p == '^') {
+    if (may_anchor && p < end && *p == '^') {
         p++;
     } else {
         steps *= n;
@@ -62,17 +63,20 @@ static double pattern_steps(const char *p, size_t pattern_length, size_t text_le
     return steps;
 }
 
-/* string.find, match, gmatch, gsub. Upvalues: the original, its name, is it `find`? */
+/* string.find, match, gmatch, gsub. Upvalues: the original, its name. */
 static int match_checked(lua_State *lua) {
     size_t text_length, pattern_length;
+    const char *name = lua_tostring(lua, lua_upvalueindex(2));
     luaL_checklstring(lua, 1, &text_length);
     const char *pattern = luaL_checklstring(lua, 2, &pattern_length);
-    bool plain = lua_toboolean(lua, lua_upvalueindex(3)) && lua_toboolean(lua, 4);
-    double steps = plain ? (double)pattern_length * (double)text_length / MAX_PLAIN_STEPS
-                         : pattern_steps(pattern, pattern_length, text_length) / MAX_PATTERN_STEPS;
+    bool plain = strcmp(name, "find") == 0 && lua_toboolean(lua, 4);
+    bool may_anchor = strcmp(name, "gmatch") != 0;
+    double steps =
+        plain ? (double)pattern_length * (double)text_length / MAX_PLAIN_STEPS
+              : pattern_steps(pattern, pattern_length, text_length, may_anchor) / MAX_PATTERN_STEPS;
     if (steps > 1) {
         return luaL_error(lua, "string.%s: this pattern could take too long on a text of %d bytes",
-                          lua_tostring(lua, lua_upvalueindex(2)), (int)text_length);
+                          name, (int)text_length);
     }
     return call_original(lua);
 }
@@ -210,8 +214,7 @@ static void restrict_string(lua_State *lua) {
     for (size_t i = 0; i < sizeof(PATTERNS) / sizeof(PATTERNS[0]); i++) {
         lua_getfield(lua, -1, PATTERNS[i]);
         lua_pushstring(lua, PATTERNS[i]);
-        lua_pushboolean(lua, i == 0);
-        lua_pushcclosure(lua, match_checked, 3);
+        lua_pushcclosure(lua, match_checked, 2);
         lua_setfield(lua, -2, PATTERNS[i]);
     }
     lua_pop(lua, 1);
