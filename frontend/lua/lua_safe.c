@@ -10,6 +10,7 @@ enum {
     MAX_LIST = 1 << 18, /* elements that one table function may walk */
     MAX_SORTED_PAIRS = 1 << 16,
     MAX_REPEAT_BYTES = 1 << 24,
+    SORT_TURNS = 36, /* how often table.sort compares each of MAX_LIST elements: 2 log2 of them */
 };
 
 /* Steps that one pattern match may take in the worst case: about half a second. */
@@ -92,8 +93,8 @@ static int repeat_checked(lua_State *lua) {
     return call_original(lua);
 }
 
-/* table.insert, remove, sort: as long as the list is. What a metatable says of its length, it may
- * say otherwise when the original asks. */
+/* table.insert, remove: as long as the list is. What a metatable says of its length, it may say
+ * otherwise when the original asks. */
 static int list_checked(lua_State *lua) {
     luaL_checkany(lua, 1);
     if (luaL_getmetafield(lua, 1, "__len") != LUA_TNIL) {
@@ -103,6 +104,22 @@ static int list_checked(lua_State *lua) {
         return luaL_error(lua, "this list has more than %d elements", MAX_LIST);
     }
     return call_original(lua);
+}
+
+/* Its own order reads texts to where they differ; what another does counts as calls. */
+static int sort_checked(lua_State *lua) {
+    double bytes = 0;
+    bool own_order = lua_istable(lua, 1) && lua_isnoneornil(lua, 2);
+    lua_Integer n = own_order ? (lua_Integer)lua_rawlen(lua, 1) : 0;
+    for (lua_Integer i = 1; i <= n && i <= MAX_LIST; i++) {
+        if (lua_geti(lua, 1, i) == LUA_TSTRING) bytes += (double)lua_rawlen(lua, -1);
+        lua_pop(lua, 1);
+    }
+    if (bytes * SORT_TURNS > MAX_PLAIN_STEPS) {
+        return luaL_error(lua, "table.sort: texts of %d MB could take too long",
+                          (int)(bytes / 1e6));
+    }
+    return list_checked(lua);
 }
 
 /* table.move(list, from, to, ...), table.concat(list, separator, from, to). Upvalue 2: where `from`
@@ -227,7 +244,7 @@ static void restrict_table(lua_State *lua) {
     lua_setglobal(lua, "pairs");
     wrap_field(lua, "insert", list_checked);
     wrap_field(lua, "remove", list_checked);
-    wrap_field(lua, "sort", list_checked);
+    wrap_field(lua, "sort", sort_checked);
     lua_getfield(lua, -1, "move");
     lua_pushinteger(lua, 2);
     lua_pushcclosure(lua, range_checked, 2);
