@@ -168,14 +168,16 @@ run plan $gpt $small --global-batch 8 --mesh d=2 -o "$folder/pair"
 differs 'another learning rate' 'rank 1 was started otherwise as to --lr than rank 0' --lr 0.1
 differs 'no data on rank 1' "perilune: .*$folder/absent: " --data "$folder/absent"
 differs 'more data' 'rank 1 was started with another --data than rank 0' --data "$folder/other"
-# loads NAME FILE TEXT: rank 1 loads another file of weights than rank 0, which says TEXT.
-loads() {
-    local name=$1 text=$3 rank why=
-    local files=("$folder/weights1" "$folder/$2")
+# apart NAME FILE0 FILE1 TEXT COMMAND...: ranks have each their own file for the last option, which rank 0
+# says TEXT of.
+apart() {
+    local name=$1 text=$4 rank why=
+    local files=("$folder/$2" "$folder/$3")
+    shift 4
     job 0
     for rank in 0 1; do
-        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" train "$folder/pair" \
-            --data "$folder/text" --steps 1 --load "${files[rank]}" >"$folder/rank$rank" 2>&1 </dev/null &
+        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" "$@" "${files[rank]}" \
+            >"$folder/rank$rank" 2>&1 </dev/null &
         pids+=($!)
     done
     finish
@@ -187,26 +189,14 @@ for seed in 1 2; do
     # shellcheck disable=SC2086
     run train $gpt $small --global-batch 8 --seed $seed --data "$folder/text" --steps 1 --save "$folder/weights$seed"
 done
-loads 'other weights on rank 1' weights2 'weights1: rank 1 has another file of this name than rank 0'
-loads 'no weights on rank 1' weights3 'rank 1 cannot read it: every process does'
-# evaluates NAME FILE TEXT: rank 1 evaluates on FILE, and rank 0 says TEXT.
-evaluates() {
-    local name=$1 text=$3 rank why=
-    local files=("$folder/text" "$folder/$2")
-    job 0
-    for rank in 0 1; do
-        RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$perilune" evaluate "$folder/pair" \
-            --data "${files[rank]}" --load "$folder/weights1" >"$folder/rank$rank" 2>&1 </dev/null &
-        pids+=($!)
-    done
-    finish
-    [ "$codes" = ' 2 2' ] || why="exit codes$codes"
-    grep -q "$text" "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
-    result "$name" "$why"
-}
+loads=(train "$folder/pair" --data "$folder/text" --steps 1 --load)
+apart 'other weights on rank 1' weights1 weights2 'weights1: rank 1 has another file of this name than rank 0' \
+    "${loads[@]}"
+apart 'no weights on rank 1' weights1 weights3 'rank 1 cannot read it: every process does' "${loads[@]}"
 tr 9 1 <"$folder/text" >"$folder/turned" # as many windows: each rank would give the loss its part
-evaluates 'other data to evaluate on' turned 'evaluate: rank 1 found other data than rank 0'
-evaluates 'no data to evaluate on' absent "rank 1 .* failed: $folder/absent: "
+evaluates=(evaluate "$folder/pair" --load "$folder/weights1" --data)
+apart 'other data to evaluate on' text turned 'evaluate: rank 1 found other data than rank 0' "${evaluates[@]}"
+apart 'no data to evaluate on' text absent "rank 1 .* failed: $folder/absent: " "${evaluates[@]}"
 job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
 for ((i = 0; i < 600; i++)); do
     grep -q '^step' "$folder/rank0" && break

@@ -36,7 +36,7 @@ static void end_process(const AbortWatch *watch) {
 static void *run_watch(void *user) {
     AbortWatch *watch = user;
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)watch->seconds + 1;
     pthread_mutex_lock(&watch->lock);
     while (!watch->ended) {
@@ -51,16 +51,19 @@ AbortWatch *abort_watch_begin(int rank, double seconds, const char *why) {
     sigset_t all, before;
     AbortWatch *watch = malloc(sizeof(*watch));
     if (!watch) BUG("out of memory");
-    *watch = (AbortWatch){.rank = rank,
-                          .seconds = seconds,
-                          .why = why,
-                          .lock = PTHREAD_MUTEX_INITIALIZER,
-                          .changed = PTHREAD_COND_INITIALIZER};
+    *watch = (AbortWatch){
+        .rank = rank, .seconds = seconds, .why = why, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&watch->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&watch->thread, NULL, run_watch, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) return watch;
+    pthread_cond_destroy(&watch->changed);
     free(watch);
     return NULL;
 }
@@ -72,5 +75,6 @@ void abort_watch_end(AbortWatch *watch) {
     pthread_cond_signal(&watch->changed);
     pthread_mutex_unlock(&watch->lock);
     pthread_join(watch->thread, NULL);
+    pthread_cond_destroy(&watch->changed);
     free(watch);
 }
