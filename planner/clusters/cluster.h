@@ -90,7 +90,8 @@ typedef struct ClusterSoftware {
     bool fills_vocab;       /* each rank's share of an odd vocabulary is filled up on GPUs */
     bool joins_products;    /* of one operand: queries, keys and values are one product */
     bool batches_products;  /* alike ones of one operand run at once, side by side */
-    bool separate_messages; /* each gradient is a message, each weight of ZeRO's; else in buckets */
+    bool separate_messages; /* of each gradient and weight; in the update on GPUs of groups of them
+                             * (update_groups.h); else all are one */
     bool joins_messages;    /* ZeRO-2 and 3: a block may have one message for all its weights */
     bool repeats_shards;    /* ZeRO divides over some of the data ranks, again and again */
     bool joins_updates;     /* one kernel updates many parameters */

@@ -141,7 +141,7 @@ const ClusterField CLUSTER_FIELDS[] = {
     FLAG("software.batches_products", software.batches_products, OPTIONAL,
          "alike products of one operand run at once"),
     FLAG("software.separate_messages", software.separate_messages, OPTIONAL,
-         "each gradient and gathered weight is a message"),
+         "each gradient, or group of them, is a message"),
     FLAG("software.joins_messages", software.joins_messages, OPTIONAL,
          "ZeRO-2 and 3 may have a message for a block"),
     FLAG("software.fills_vocab", software.fills_vocab, OPTIONAL,
