@@ -1,5 +1,7 @@
 #include "ir/message_group.h"
 
+#include "ir/op.h"
+
 #include <string.h>
 
 bool node_is_joined(const Node *node) {
@@ -31,7 +33,11 @@ const char *message_group_defect(const Graph *graph, const Node *node) {
     if (strcmp(node_string(before, ATTR_mesh), node_string(node, ATTR_mesh)) != 0) {
         return "is joined to a message of another communicator";
     }
-    bool same_task = before->chunk == node->chunk && before->block == node->block;
+    bool once = node_is_once(before) && node_is_once(node); /* of all blocks of the task */
+    bool same_task = before->chunk == node->chunk && (before->block == node->block || once);
+    if (node_is_once(before) != node_is_once(node)) {
+        return "is joined to a message of other micro-batches";
+    }
     if (before->phase != node->phase || !(same_task || node->phase == PHASE_UPDATE)) {
         return "is joined to a message of another task or block";
     }

@@ -381,6 +381,10 @@ bool node_is_upper(const Node *node) {
     return node->op == OP_STATE && node_int(node, ATTR_upper, 0) != 0;
 }
 
+bool node_is_once(const Node *node) {
+    return node_int(node, ATTR_once, 0) != 0;
+}
+
 bool node_is_frozen(const Node *param) {
     return node_int(param, ATTR_frozen, 0) != 0;
 }

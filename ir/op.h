@@ -191,6 +191,9 @@ bool op_reads_weights(OpKind op);
 bool node_is_copy(const Node *node);
 /* A copy in bf16 that is the upper half of its parameter's memory (ir/masters.h). */
 bool node_is_upper(const Node *node);
+/* Does the node run once a step, with its chunk's first forward? Of a weight that the last update
+ * left divided: its cast, and the gather that writes it over its copy. */
+bool node_is_once(const Node *node);
 /* A parameter that has no gradient and no update. */
 bool node_is_frozen(const Node *param);
 /* A parameter that moves by tallies (OP_TALLY), and has no gradient. */

@@ -275,6 +275,8 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
             continue;
         } else if (node->op == OP_SEND || node->op == OP_RECV) {
             if (node->op == OP_SEND ? send : recv) fine = emit_message(walk, node, task, send);
+        } else if (node_is_once(node) && !first_micro) {
+            continue; /* is there since the step's first */
         } else if (!send && !recv && !(OPS[node->op].flags & LEAF) && node->op != OP_OUTPUT) {
             fine = emit_node(walk, node, task, first_micro);
         }

@@ -9,7 +9,8 @@
 local perilune = software {
   attention = "blockwise", attention_backward_products = 7, attention_most_head = 256,
   own_attention = true,
-  overlaps_gradients = true, overlap_slowdown = 0.15, overlaps_pipeline = true,
+  overlaps_gradients = true, overlaps_parameters = true, overlap_slowdown = 0.15,
+  overlaps_pipeline = true,
   folds_epilogues = true, batches_products = true, joins_updates = true, gradient_bytes = 4,
   zero_stages = 3, splits_backward = true, overlaps_block = true, joins_messages = true,
   repeats_shards = true, fills_vocab = true, separate_messages = true,
@@ -17,7 +18,8 @@ local perilune = software {
 
 -- On processors a rank's own core moves its messages: nothing overlaps. f32 throughout.
 local perilune_cpu = software(like(perilune, {
-  overlaps_gradients = false, overlaps_pipeline = false, overlaps_block = false,
+  overlaps_gradients = false, overlaps_parameters = false, overlaps_pipeline = false,
+  overlaps_block = false,
   folds_epilogues = false, batches_products = false, joins_updates = false, joins_messages = false,
   fills_vocab = false,
   attention_backward_products = 5, attention_most_head = 0, own_attention = false,

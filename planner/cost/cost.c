@@ -230,6 +230,17 @@ static void add_update(ProgramCost *sum, Pricing *p, const Node *node, int chunk
     cost_add(&sum->update[*part], cost);
 }
 
+/* Weights that the last update left divided, on their way to all ranks. */
+static void add_once(ProgramCost *sum, const Node *node, int chunk, Cost cost) {
+    bool gather = OPS[node->op].flags & COLLECTIVE;
+    if (gather) {
+        cost.data_us = cost.us;
+        cost.collective_us = 0;
+        sum->n_gathers[chunk] += !node_is_joined(node);
+    }
+    cost_add(&sum->once[chunk], cost);
+}
+
 /* Messages over d in one task: ends_us is the first gather's and the last reduction's. */
 typedef struct TaskMessages {
     double all_us, first_us, last_us;
@@ -299,11 +310,17 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
             add_update(&sum, &p, node, chunk, cost, &part);
             continue;
         }
+        if (node_is_once(node)) {
+            add_once(&sum, node, chunk, cost);
+            continue;
+        }
         if (add_task_message(&messages[node->phase][chunk], plan, node, &cost)) continue;
         cost_add(&tasks[node->phase][chunk], cost);
         message_clock_add(&clocks[node->phase][chunk], &times, node, cost.us);
     }
     for (int c = 0; c < plan->n_chunks; c++) {
+        double slowed_us = device->cluster ? device->cluster->software.overlap_slowdown : 0;
+        sum.update[0].us += slowed_us * sum.data[c].us; /* of the work beside them */
         for (int phase = 0; phase < PHASE_UPDATE; phase++) {
             close_task(&tasks[phase][c], &messages[phase][c], &clocks[phase][c], device);
         }

@@ -82,6 +82,8 @@ typedef struct ProgramCost {
     Cost forward[MAX_CHUNKS], backward[MAX_CHUNKS], weights[MAX_CHUNKS]; /* one micro-batch, rank */
     Cost data[MAX_CHUNKS];  /* gradients over axis d, where they travel beside the backward */
     int n_data[MAX_CHUNKS]; /* in so many messages */
+    Cost once[MAX_CHUNKS];  /* with the first micro-batch's forward alone; data_us: all messages */
+    int n_gathers[MAX_CHUNKS]; /* of these */
     Cost update[N_UPDATE_PARTS];
     bool joins_tied, joins_pipeline; /* does the update have such reductions? */
 } ProgramCost;

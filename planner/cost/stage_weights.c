@@ -139,22 +139,36 @@ double gradient_message_bytes(const ClusterSoftware *software, int64_t n_paramet
     return (double)n_parameters * software->gradient_bytes - (less > 0 ? less * (double)low : 0);
 }
 
-/* So many tensors of so many bytes together. */
+/* So many tensors of so many bytes together; squares: the sum of each one's bytes squared. */
 typedef struct Tensors {
     int n;
-    double bytes;
+    double bytes, squares;
 } Tensors;
 
-/* Adds one message each, or groups, of which one that is full lacks a quarter of a tensor (the
- * largest fill most). */
+/* Adds one message each, or groups of `full` bytes, give or take what a tensor makes of it. */
+static void add_groups(StageMessages *list, const Cluster *cluster, CollectiveKind kind, Tensors of,
+                       double limit, double full) {
+    if (of.n < 1) return;
+    double count = of.n;
+    int least = (of.n + MESSAGE_GROUP_MOST - 1) / MESSAGE_GROUP_MOST;
+    bool groups = !cluster->is_cpu && of.bytes / of.n < limit;
+    if (groups) count = fmin(of.n, fmax(least, ceil(of.bytes / full)));
+    list->of[list->n++] = (StageMessage){kind, (int)count, of.bytes / count, of.n};
+}
+
+/* Groups of the update: one that is full lacks a quarter of a tensor (the largest fill most). */
 static void add_messages(StageMessages *list, const Cluster *cluster, CollectiveKind kind,
                          Tensors of, int n_ranks) {
-    if (of.n < 1) return;
-    double most = (double)update_group_bytes(n_ranks), each = of.bytes / of.n, count = of.n;
-    int least = (of.n + MESSAGE_GROUP_MOST - 1) / MESSAGE_GROUP_MOST;
-    bool groups = !cluster->is_cpu && each < most;
-    if (groups) count = fmin(of.n, fmax(least, ceil(of.bytes / (most - each / 4))));
-    list->of[list->n++] = (StageMessage){kind, (int)count, of.bytes / count, of.n};
+    double most = (double)update_group_bytes(n_ranks), each = of.n > 0 ? of.bytes / of.n : 0;
+    add_groups(list, cluster, kind, of, most / 2, most - each / 4);
+}
+
+/* Groups beside the forward, which end with the tensor that makes them full: on average half of
+ * one is too much, where tensors count by their bytes. */
+static void add_gathers(StageMessages *list, const Cluster *cluster, Tensors of, int n_ranks) {
+    double enough = (double)weight_group_bytes(n_ranks);
+    double more = of.bytes > 0 ? of.squares / of.bytes / 2 : 0;
+    add_groups(list, cluster, COLLECTIVE_ALL_GATHER, of, enough, enough + more);
 }
 
 /* What messages are made of: of experts' weights, or all others'. */
@@ -180,23 +194,35 @@ static Part part_of_stage(const StageWeights *stage, bool experts) {
 static Tensors count_tensors(const StageWeights *stage, const Part *part, const ZeroChoice *zero,
                              bool experts, bool whole, double each, double group_bytes,
                              Tensors *out_large) {
-    Tensors small = {0, 0}, known = small;
+    Tensors small = {0, 0, 0}, known = small;
     *out_large = small;
     for (int i = 0; i < zero->n_shapes; i++) {
         double elements = (double)zero->elements[i], here = (double)stage->of_shape[i];
         bool stays = zero->stage == ZERO_NOTHING || zero->share[i] >= 1;
         if (elements <= 0 || (zero->experts >> i & 1) != experts) continue;
-        Tensors of = {(int)(here / elements + 0.5), here * each};
+        Tensors of = {(int)(here / elements + 0.5), here * each, here * elements * each * each};
         known.n += of.n, known.bytes += of.bytes;
         if (stays != whole) continue;
         Tensors *to = elements * each > group_bytes ? out_large : &small;
-        to->n += of.n, to->bytes += of.bytes;
+        to->n += of.n, to->bytes += of.bytes, to->squares += of.squares;
     }
     bool has_rest = whole == (zero->stage == ZERO_NOTHING) && part->n_weights > known.n;
     if (!has_rest) return small;
     small.n += part->n_weights - known.n;
     small.bytes += fmax(0, part->n_parameters * each - known.bytes);
     return small;
+}
+
+/* The same by what a group of the update has room for: beside a large one there is none for another
+ * of average size. */
+static Tensors count_joined(const StageWeights *stage, const Part *part, const ZeroChoice *zero,
+                            bool experts, bool whole, double each, int n_ranks,
+                            Tensors *out_large) {
+    double most = (double)update_group_bytes(n_ranks);
+    Tensors small = count_tensors(stage, part, zero, experts, whole, each, most / 2, out_large);
+    if (small.n == 0) return small;
+    double room = most - small.bytes / small.n;
+    return count_tensors(stage, part, zero, experts, whole, each, room, out_large);
 }
 
 /* But for those that the ranks divide no axis of, which have no shards. */
@@ -230,7 +256,7 @@ static StageMessages one_reduction(const Part *part, const Cluster *cluster,
     StageMessages list = {0};
     bool sends = zero->stage < ZERO_GRADIENTS && part->n_parameters > 0;
     CollectiveKind kind = zero->stage ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALL_REDUCE;
-    Tensors all = {1, reduced_bytes(part, cluster, zero)};
+    Tensors all = {.n = 1, .bytes = reduced_bytes(part, cluster, zero)};
     if (sends) list.of[list.n++] = (StageMessage){kind, 1, all.bytes, 1};
     return list;
 }
@@ -242,14 +268,13 @@ StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cl
     if (!cluster->software.separate_messages) return one_reduction(&part, cluster, zero);
     if (part.n_parameters <= 0) return list;
     double each = reduced_bytes(&part, cluster, zero) / part.n_parameters;
-    double group = (double)update_group_bytes(n_ranks);
     Tensors large, small;
     if (zero->stage == ZERO_OPTIMIZER) {
-        small = count_tensors(stage, &part, zero, experts, false, each, group, &large);
+        small = count_joined(stage, &part, zero, experts, false, each, n_ranks, &large);
         add_messages(&list, cluster, COLLECTIVE_REDUCE_SCATTER, large, n_ranks);
         add_messages(&list, cluster, COLLECTIVE_REDUCE_SCATTER, small, n_ranks);
     }
-    small = count_tensors(stage, &part, zero, experts, true, each, group, &large);
+    small = count_joined(stage, &part, zero, experts, true, each, n_ranks, &large);
     small.n += part.n_small, small.bytes += part.n_small * SMALL_BYTES;
     add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, large, n_ranks);
     add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, small, n_ranks);
@@ -267,8 +292,14 @@ StageMessages stage_gathers(const StageWeights *stage, bool experts, const Clust
     }
     double each = part.weight_bytes / part.n_parameters;
     Tensors large, small;
-    small = count_tensors(stage, &part, zero, experts, false, each,
-                          (double)update_group_bytes(n_ranks), &large);
+    if (stage_gathers_early(stage, &cluster->software)) {
+        double enough = (double)weight_group_bytes(n_ranks);
+        small = count_tensors(stage, &part, zero, experts, false, each, enough, &large);
+        add_gathers(&list, cluster, large, n_ranks);
+        add_gathers(&list, cluster, small, n_ranks);
+        return list;
+    }
+    small = count_joined(stage, &part, zero, experts, false, each, n_ranks, &large);
     add_messages(&list, cluster, COLLECTIVE_ALL_GATHER, large, n_ranks);
     add_messages(&list, cluster, COLLECTIVE_ALL_GATHER, small, n_ranks);
     return list;
@@ -278,9 +309,9 @@ StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *clust
                                  const ZeroChoice *zero, double share, int n_ranks) {
     StageMessages list = {0};
     const bool apart = cluster->software.separate_messages;
-    Tensors all = {stage->n_parameters > 0,
-                   share * gradient_message_bytes(&cluster->software, stage->n_parameters,
-                                                  zero->one_micro ? stage->low_gradients : 0)};
+    int64_t low = zero->one_micro ? stage->low_gradients : 0;
+    double whole = gradient_message_bytes(&cluster->software, stage->n_parameters, low);
+    Tensors all = {.n = stage->n_parameters > 0, .bytes = share * whole};
     if (apart) all.n = stage->n_weights + stage->n_small;
     add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, all, n_ranks);
     return list;
@@ -288,7 +319,7 @@ StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *clust
 
 StageMessages stage_tensor_sums(const StageWeights *stage, const Cluster *cluster, int t) {
     StageMessages list = {0};
-    Tensors all = {stage->n_tensor, stage->n_tensor * SMALL_BYTES};
+    Tensors all = {.n = stage->n_tensor, .bytes = stage->n_tensor * SMALL_BYTES};
     add_messages(&list, cluster, COLLECTIVE_ALL_REDUCE, all, t);
     return list;
 }
@@ -444,6 +475,20 @@ double exposed_us(const ClusterSoftware *software, double all_us, double ends_us
     double hidden_us = all_us - ends_us < work_us ? all_us - ends_us : work_us;
     if (hidden_us < 0) hidden_us = 0;
     return all_us - hidden_us + software->overlap_slowdown * hidden_us;
+}
+
+int stage_gather_pieces(const ClusterSoftware *software, int n) {
+    const int as_they_are_read = 1 << 20;
+    return software->separate_messages ? n : as_they_are_read;
+}
+
+double exposed_gathers_us(const ClusterSoftware *software, double all_us, int n, double forward_us,
+                          double ahead_us) {
+    int pieces = stage_gather_pieces(software, n);
+    if (all_us <= 0) return 0;
+    double first_us = all_us / pieces, work_us = forward_us - forward_us / pieces;
+    double wait_us = fmax(0, fmax(first_us, all_us - work_us) - ahead_us);
+    return wait_us + software->overlap_slowdown * fmax(0, all_us - ahead_us - wait_us);
 }
 
 /* Messages of a chunk's weights, or of their gradients: of one, and of all. */

@@ -88,6 +88,12 @@ static inline bool stage_weights_alike(const StageWeights *a, const StageWeights
            a->low_gradients == b->low_gradients &&
            a->experts.n_parameters == b->experts.n_parameters;
 }
+/* Do gathers of updated weights run beside the next step's first forward? Perilune's, where a copy
+ * in 16 bits is what that reads: else ranks have no shards when the step is over. */
+static inline bool stage_gathers_early(const StageWeights *stage, const ClusterSoftware *software) {
+    bool copies = stage->parameter_bytes < 3 * stage->n_parameters;
+    return software->overlaps_parameters && (copies || !software->separate_messages);
+}
 /* What a step reduces over d once, when it has summed gradients up: all-reduced, or scattered; and
  * what it gathers after a divided update. Of experts' weights, or all others'; n_ranks have the
  * same of them. */
@@ -123,5 +129,12 @@ TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2],
 /* Of `all_us` of messages in a task, what `work_us` beside them leaves; ends_us of them, the first
  * gather and the last reduction, have nothing beside them. All, where software does not overlap. */
 double exposed_us(const ClusterSoftware *software, double all_us, double ends_us, double work_us);
+/* What is waited for of `n` gathers of updated weights that a stage begins with: for the first, or
+ * for the last and the work behind it, once what is before the stage is done, ahead_us; and what
+ * the work beside them loses. forward_us: of its chunks, of one micro-batch. */
+double exposed_gathers_us(const ClusterSoftware *software, double all_us, int n, double forward_us,
+                          double ahead_us);
+/* How many pieces these come in, each with its share of the work behind it. */
+int stage_gather_pieces(const ClusterSoftware *software, int n);
 
 #endif

@@ -589,21 +589,20 @@ static double norm_us(const Pricing *x) {
 
 /* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
  * what overlapped data messages take from the compute beside them. */
-static double gather_us_of(Pricing *x, const Sum *stage) {
+static double gather_us_of(Pricing *x, const Sum *stage, double ahead_us) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
-    int n_sums;
+    int n_sums, n = 0;
     double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage, &n_sums) : 0;
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (DataRanks of = 0; gathers && of < (DataRanks)n_kinds; of++) {
         StageMessages list = stage_gathers(&stage->weights, of == DATA_EXPERTS, x->costs->cluster,
                                            &x->zero, data_ranks(x, of));
         us += messages_us(x, &list, of);
+        n += stage_messages_count(&list);
     }
-    if (software->overlaps_parameters) {
-        slowed_us += us;
-        us = us > stage->forward_us ? us - stage->forward_us : 0;
-    }
+    if (stage_gathers_early(&stage->weights, software))
+        us = exposed_gathers_us(software, us, n, stage->forward_us, ahead_us);
     return us + software->overlap_slowdown * slowed_us;
 }
 
@@ -622,6 +621,13 @@ static int64_t saved_calls(const StageMessages *list) {
     return n;
 }
 
+/* What rounds each tensor, and the messages. */
+static int64_t gather_calls(const StageMessages *list) {
+    int64_t n = 0;
+    for (int i = 0; i < list->n; i++) n += list->of[i].n_tensors + list->of[i].count;
+    return n;
+}
+
 int64_t joined_update_calls(const Cluster *cluster, const Candidate *candidate,
                             const ZeroChoice *zero, const StageWeights *weights) {
     const Replicas replicas = candidate_replicas_by_kind(candidate);
@@ -634,7 +640,10 @@ int64_t joined_update_calls(const Cluster *cluster, const Candidate *candidate,
         StageMessages sums = stage_reductions(weights, experts, cluster, zero, n_ranks);
         StageMessages gathers = stage_gathers(weights, experts, cluster, zero, n_ranks);
         if (!experts || zero->sums_experts) saved += saved_calls(&sums);
-        if (zero_gathers_updated(zero->stage)) saved += saved_calls(&gathers);
+        if (!zero_gathers_updated(zero->stage)) continue;
+        saved += saved_calls(&gathers);
+        bool early = stage_gathers_early(weights, &cluster->software);
+        if (early) saved -= (FORWARD_EMISSIONS - 1) * gather_calls(&gathers);
     }
     if (candidate_r(candidate) == 1) return saved;
     StageMessages shards = replicated_messages(cluster, weights, candidate, zero);
@@ -645,14 +654,15 @@ static void price_update(Pricing *x, StepCost *out) {
     bool divided = x->candidate->zero && candidate_replicas(x->candidate) > 1;
     const Replicas replicas = candidate_replicas_by_kind(x->candidate);
     DataGroups groups = data_groups(&x->placement);
-    double most_us = 0, gather_us = 0;
+    double most_us = 0, gather_us = 0, ahead_us = 0; /* of the first micro-batch's way to a stage */
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         double share = divided ? stage_divided_share(&stage->weights, &x->zero, replicas) : 1;
         double saved_us = x->candidate->n_micro == 1 ? stage->low_update_us : 0;
         double update = share * (stage->update_us - saved_us) +
                         muon_cost_us(&stage->muon, x->costs->cluster, &groups.of[0], divided);
-        double gather = gather_us_of(x, stage);
+        double gather = gather_us_of(x, stage, ahead_us);
+        ahead_us += x->forward_us[s] + (s + 1 < x->shape.p ? x->border_us[s] : 0);
         if (update + gather <= most_us + gather_us) continue;
         most_us = update;
         gather_us = gather;

@@ -184,7 +184,8 @@ static inline void stage_calls_add(StageCalls *calls, const SegmentCost *segment
 /* Messages over d and sums of gradients in one micro-batch's tasks, with ZeRO-2 and 3. */
 int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights);
 
-/* Messages of the update that its groups save, of as many as there are gradients and weights. */
+/* Messages of the update that its groups save, of as many as there are gradients and weights, less
+ * what gathers of weights are more, if they are in the forward and so in an evaluation, too. */
 int64_t joined_update_calls(const Cluster *cluster, const Candidate *candidate,
                             const ZeroChoice *zero, const StageWeights *weights);
 

@@ -39,8 +39,8 @@ static bool is_cast(const Node *node) {
 }
 
 static bool is_elementwise(const Node *node) {
-    return OPS[node->op].flags & ELEMENTWISE_BIT && (node->types[0].rank > 0 || is_cast(node)) &&
-           node->n_inputs <= EXPR_MAX_OPERANDS;
+    return OPS[node->op].flags & ELEMENTWISE_BIT && !node_is_once(node) &&
+           (node->types[0].rank > 0 || is_cast(node)) && node->n_inputs <= EXPR_MAX_OPERANDS;
 }
 
 static bool same_shape(const Node *a, const Node *b) {

@@ -393,7 +393,7 @@ Graph *pass_insert_collectives(const Graph *in, PassContext *ctx) {
             continue;
         }
         /* Messages that are there already (shard_update) say what they make of what. */
-        bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
+        bool given = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE || node_is_once(node);
         ShardingRule rule =
             sharding_rule(in, node, uses, by_heads[n], ctx->options.sequence_parallel, ctx->arena);
         for (int i = 0; !given && i < node->n_inputs; i++) { /* where only a shape counts, none */

@@ -9,9 +9,10 @@
  * the norms of LAMB and Muon, whose tensors would all have to wait for them. A search prices
  * messages one by one, and counts groups itself (stage_weights.c).
  *
- * A group stands where the last of it stood; what reads one of its results comes behind it. None
- * needs what only another of its own group, or a later group, brings. Calls among pipeline stages,
- * which have other groups, keep their order.
+ * A group stands where the last of it stood; what reads one of its results comes behind it. What is
+ * in a group needs the results of equally many groups one after the other, its level, so that no
+ * two groups wait for each other: sums over r are groups of shards from several groups over d.
+ * Calls among pipeline stages, which have other groups, keep their order.
  */
 #include "planner/passes/data_messages.h"
 
@@ -20,9 +21,10 @@
 
 #include <string.h>
 
-/* Messages of one group; those of one op and mesh axis are made one after the other. */
+/* Messages of one group; those of one op, mesh axis and level are made one after the other. */
 typedef struct Unit {
     const Node *first;
+    int level;
     int64_t bytes;
     int *ids, count, capacity;
 } Unit;
@@ -33,7 +35,7 @@ typedef struct Joiner {
     Unit *units;
     int n_units;
     int *unit_of; /* by id: of a message, its unit; else -1 */
-    int *needs;   /* by id: units below this one may have to be there first */
+    int *level;   /* by id: of units that have to be there first, one after the other, how many */
     int *after;   /* by id: of a call among stages, the one before it; else -1 */
     Graph *out;
     ValueMap map;
@@ -81,7 +83,7 @@ static int64_t group_bytes(const Joiner *j, const Node *node) {
 /* May the node be one of the unit's? */
 static bool may_join(const Joiner *j, int u, const Node *node) {
     const Unit *unit = &j->units[u];
-    return j->needs[node->id] <= u && unit->count < MESSAGE_GROUP_MOST &&
+    return unit->count < MESSAGE_GROUP_MOST &&
            unit->bytes + whole_bytes(j, node) <= group_bytes(j, node);
 }
 
@@ -90,13 +92,13 @@ static bool may_join(const Joiner *j, int u, const Node *node) {
 static int find_unit(Joiner *j, const Node *node) {
     for (int u = j->n_units - 1; u >= 0; u--) {
         const Unit *unit = &j->units[u];
-        bool alike =
-            unit->first->op == node->op && strcmp(mesh_of(unit->first), mesh_of(node)) == 0;
+        bool alike = unit->first->op == node->op && unit->level == j->level[node->id] &&
+                     strcmp(mesh_of(unit->first), mesh_of(node)) == 0;
         if (!alike || unit->bytes > group_bytes(j, node)) continue;
         if (may_join(j, u, node)) return u;
         break;
     }
-    j->units[j->n_units] = (Unit){.first = node};
+    j->units[j->n_units] = (Unit){.first = node, .level = j->level[node->id]};
     return j->n_units++;
 }
 
@@ -113,14 +115,14 @@ static void find_units(Joiner *j) {
     for (int n = 0; n < j->in->n_nodes; n++) {
         const Node *node = j->in->nodes[n];
         for (int i = 0; i < node->n_inputs; i++) {
-            int from = node->inputs[i].node->id, needs = j->needs[from];
-            if (j->unit_of[from] >= needs) needs = j->unit_of[from] + 1;
-            if (needs > j->needs[n]) j->needs[n] = needs;
+            int from = node->inputs[i].node->id, u = j->unit_of[from];
+            int level = u < 0 ? j->level[from] : j->units[u].level + 1;
+            if (level > j->level[n]) j->level[n] = level;
         }
         j->unit_of[n] = j->after[n] = -1;
         if (is_message(node)) add(j, node);
         if (!is_stage_call(node) || node->phase != PHASE_UPDATE) continue;
-        if (last >= 0 && j->needs[last] > j->needs[n]) j->needs[n] = j->needs[last];
+        if (last >= 0 && j->level[last] > j->level[n]) j->level[n] = j->level[last];
         j->after[n] = last;
         last = n;
     }
@@ -198,7 +200,7 @@ Graph *pass_join_update(const Graph *in, PassContext *ctx) {
                 .in = in,
                 .units = ARENA_ARRAY(ctx->arena, Unit, most),
                 .unit_of = ARENA_ARRAY(ctx->arena, int, most),
-                .needs = ARENA_ARRAY(ctx->arena, int, most),
+                .level = ARENA_ARRAY(ctx->arena, int, most),
                 .after = ARENA_ARRAY(ctx->arena, int, most),
                 .done = ARENA_ARRAY(ctx->arena, bool, most),
                 .waiting = ARENA_ARRAY(ctx->arena, int, most),

@@ -114,6 +114,7 @@ static void find_crossings(ProgramMaker *m) {
         for (int i = 0; i < node->n_inputs; i++) {
             Value input = node->inputs[i];
             if (is_local_leaf(input.node) || m->chain_leaf[input.node->id]) continue;
+            if (node_is_once(input.node)) continue; /* of a weight that the stage has */
             int v = value_index(input);
             if (node->chunk < first[v]) first[v] = node->chunk;
             if (node->chunk > last[v]) last[v] = node->chunk;
@@ -287,7 +288,8 @@ static Value find_input(StageMaker *s, Value old, int chunk) {
     if (is_local_leaf(old.node)) return leaf_value(s, old, chunk);
     Value value = *local_at(s, chunk, old);
     for (int c = 0; !value.node && c < s->maker->n_chunks; c++) {
-        if (old.node->phase == PHASE_UPDATE) value = *local_at(s, c, old);
+        bool anywhere = old.node->phase == PHASE_UPDATE || node_is_once(old.node);
+        if (anywhere) value = *local_at(s, c, old);
     }
     if (!value.node) BUG("make_programs: %%%d is not on stage %d", old.node->id, s->stage);
     return value;

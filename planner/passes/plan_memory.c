@@ -100,6 +100,17 @@ static void keep_outputs(Planner *p) {
     }
 }
 
+/* A shard of a weight until the weight is read, or to the end of the task that gathers it. */
+static void keep_once(Planner *p, const Node *gather, int reader) {
+    int end = gather->id;
+    while (end + 1 < p->graph->n_nodes && end < reader &&
+           segment_of(p->graph->nodes[end + 1]) == segment_of(gather)) {
+        end++;
+    }
+    int value = value_index(gather->inputs[0]);
+    if (p->last_use[value] < end) p->last_use[value] = end;
+}
+
 /* On a GPU a message runs beside what follows it in its block, or with lanes in the next one, too
  * (hide_messages.c): what it reads has to stay until its result is waited for, or what is written
  * there meanwhile would wait for it. */
@@ -112,6 +123,7 @@ static void keep_sent(Planner *p) {
     }
     for (int n = 0; n < p->graph->n_nodes; n++) {
         const Node *node = p->graph->nodes[n];
+        if (node_is_once(node) && node->op == OP_ALL_GATHER) keep_once(p, node, waited[n]);
         if (!node_overlaps(node)) continue;
         const Node *reader = p->graph->nodes[waited[n]];
         int value = value_index(node->inputs[0]);

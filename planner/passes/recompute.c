@@ -120,6 +120,7 @@ static void want_closure(Recomputer *r, const Node *node) {
 static int64_t frame_bytes(const Recomputer *r, Value value) {
     const unsigned elsewhere = PERSISTENT; /* its memory is there anyway */
     if (OPS[value.node->op].flags & elsewhere || value.node->op == OP_INPUT) return 0;
+    if (node_is_once(value.node)) return 0;
     return type_local_bytes(value_type(value), value_sharding(value), &r->in->mesh);
 }
 

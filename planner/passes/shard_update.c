@@ -14,6 +14,10 @@
  * operands are divided otherwise than their op needs; spread_messages gives them time. A frozen
  * parameter has nothing to divide but itself.
  *
+ * On a GPU copies are not gathered by the update, but once at the beginning of the next step, with
+ * the first micro-batch's forward, which then runs beside it (gather_once.c): the shards of the new
+ * parameters are there until the next update, rounded by who gathers them.
+ *
  * Where c divides sequences, or e experts, its ranks have the same weights as well: d is then all
  * of them (dc, de, dec); but e's have other experts.
  *
@@ -27,6 +31,7 @@
  */
 #include "ir/param_index.h"
 #include "planner/passes/pass.h"
+#include "planner/plan/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +50,8 @@ typedef struct Update {
     bool own;           /* the parameter itself is divided: only the update reads its memory */
     Value gradient;     /* of `out`, once made */
     Value shard;        /* of the parameter, likewise */
-    Node *result;       /* of `out` */
+    Value *whole; /* by chunk: the copy, gathered at a step's beginning; NULL: by the update */
+    Node *result; /* of `out` */
 } Update;
 
 typedef struct Sharder {
@@ -60,7 +66,11 @@ typedef struct Sharder {
     const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
     Value *together;  /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
+    uint8_t *reads;   /* [n_updates][n_chunks]: READ_FORWARD, READ_BEHIND: who reads the copy */
+    int n_chunks, last_chunk; /* of the whole pipeline; with which the forward ends */
+    Path path;
 } Sharder;
+enum { READ_FORWARD = 1, READ_BEHIND = 2 };
 
 static bool divides(const Sharder *s, int stage) {
     return s->ctx->options.zero >= stage;
@@ -268,6 +278,100 @@ static bool divides_leaf(const Sharder *s, const Node *leaf) {
     return leaf->op != OP_PARAM || update->own;
 }
 
+/* --- copies that are gathered at a step's beginning --- */
+
+static uint8_t *reads_of(const Sharder *s, const Update *update, int chunk) {
+    size_t row = (size_t)(update - s->updates);
+    return &s->reads[row * (size_t)s->n_chunks + (size_t)chunk];
+}
+
+/* The update whose copy the operand is, if it is one that ranks have shards of. */
+static Update *update_of_copy(const Sharder *s, Value operand) {
+    Update *update = s->of_leaf[operand.node->id];
+    bool copy = update && update->node && node_is_copy(operand.node);
+    return copy && update->own && !divides(s, ZERO_PARAMETERS) ? update : NULL;
+}
+
+/* The chunk that gathers the copy for this one: the first of its stage that reads it. */
+static int gathering_chunk(const Sharder *s, const Update *update, int chunk) {
+    int first = 0;
+    while (path_stage(s->path, first) != path_stage(s->path, chunk) || !*reads_of(s, update, first))
+        first++;
+    return first;
+}
+
+/* A chunk that reads it behind its forward alone has to be the one with which the forward ends. */
+static bool may_begin(const Sharder *s, const Update *update) {
+    const Node *copy = copy_operand(update->node);
+    bool once = update->own && copy && update->param->id < copy->id;
+    for (int c = 0; once && c < s->n_chunks; c++) {
+        if (!*reads_of(s, update, c)) continue;
+        int from = gathering_chunk(s, update, c);
+        once = *reads_of(s, update, from) != READ_BEHIND || from == s->last_chunk;
+    }
+    return once;
+}
+
+/* On GPUs, and not where only prices are asked for (a search counts gathers itself). */
+static void find_begun(Sharder *s) {
+    const PlanOptions *options = &s->ctx->options;
+    int p = options->mesh.size[MESH_P], first_behind = s->in->n_nodes;
+    s->path = (Path){schedule_path(schedule_find(options->schedule)), p};
+    if (!options->cuda || options->priced || divides(s, ZERO_PARAMETERS)) return;
+    s->n_chunks = p * options->n_chunks;
+    s->reads = ARENA_ARRAY(s->ctx->arena, uint8_t, (s->n_updates + 1) * s->n_chunks);
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        bool forward = node->phase == PHASE_FORWARD, work = !(OPS[node->op].flags & LEAF);
+        if (node->phase == PHASE_UPDATE || !work) continue;
+        if (forward) s->last_chunk = node->chunk;
+        if (!forward && n < first_behind) first_behind = n;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const Update *update = update_of_copy(s, node->inputs[i]);
+            if (update) *reads_of(s, update, node->chunk) |= forward ? READ_FORWARD : READ_BEHIND;
+        }
+    }
+    for (int u = 0; u < s->n_updates; u++) {
+        Update *update = &s->updates[u];
+        const Node *copy = copy_operand(update->node);
+        if (!may_begin(s, update) || copy->id > first_behind) continue;
+        update->whole = ARENA_ARRAY(s->ctx->arena, Value, s->n_chunks);
+    }
+}
+
+/* The copy as the chunk reads it, from a forward on. */
+static Value gather_copy(Sharder *s, Update *update, int reader) {
+    const Node *copy = copy_operand(update->node);
+    int chunk = gathering_chunk(s, update, reader);
+    Value *whole = &update->whole[chunk];
+    if (whole->node) return *whole;
+    Node like = *copy;
+    like.chunk = chunk;
+    Attr once = attr_int(ATTR_once, 1);
+    Value param = *value_map_at(&s->map, node_value((Node *)update->param, 0));
+    OpKind op = copy->types[0].dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
+    Node *shard = pass_build(s->ctx, s->out, op, &like, PHASE_FORWARD, &param, 1, &once, 1);
+    if (!shard) BUG("shard_update: cannot round a shard");
+    shard->shardings[0] = *value_sharding(param);
+    Value inputs[2] = {node_value(shard, 0), *value_map_at(&s->map, node_value((Node *)copy, 0))};
+    Attr attrs[3] = {attr_string(ATTR_mesh, mesh_axis_name(update->mesh)),
+                     attr_axis(ATTR_axis, mesh_axis_of(update)), once};
+    Node *node =
+        pass_build(s->ctx, s->out, OP_ALL_GATHER, &like, PHASE_FORWARD, inputs, 2, attrs, 3);
+    if (!node) BUG("shard_update: cannot gather a copy");
+    node->shardings[0] = copy->shardings[0];
+    return *whole = node_value(node, 0);
+}
+
+/* Where the forward ends: what is only read behind it. */
+static void gather_late(Sharder *s) {
+    for (int u = 0; u < s->n_updates; u++) {
+        Update *update = &s->updates[u];
+        bool late = update->whole && *reads_of(s, update, s->last_chunk) == READ_BEHIND;
+        if (late) gather_copy(s, update, s->last_chunk);
+    }
+}
+
 /* Where only a shape counts, that of the copy is the same, and is not divided over d before
  * --zero 3; from there on the message is one that nobody needs, and insert_collectives knows. */
 static bool copy_node(Sharder *s, const Node *node) {
@@ -277,7 +381,9 @@ static bool copy_node(Sharder *s, const Node *node) {
         bool shard = is_unread(node, i) && divides_leaf(s, input.node) &&
                      copy_operand(s->of_leaf[input.node->id]->node);
         if (shard) input = node_value(copy_operand(s->of_leaf[input.node->id]->node), 0);
-        inputs[i] = *value_map_at(&s->map, input);
+        Update *update = node->phase != PHASE_UPDATE ? update_of_copy(s, input) : NULL;
+        inputs[i] = update && update->whole ? gather_copy(s, update, node->chunk)
+                                            : *value_map_at(&s->map, input);
     }
     Node *copy = graph_copy_node(s->out, node, inputs, s->ctx->diag);
     if (!copy) return false;
@@ -526,7 +632,7 @@ static bool copy_group(Sharder *s, Update *group, int count) {
     for (int u = 0; u < count; u++) {
         Value param = node_value(group[u].result, 0);
         const Node *copy = copy_operand(group[u].node);
-        if (group[u].at < 0 || !copy || divides(s, ZERO_PARAMETERS)) continue;
+        if (group[u].at < 0 || !copy || divides(s, ZERO_PARAMETERS) || group[u].whole) continue;
         OpKind op = copy->types[0].dtype == DTYPE_BF16 ? OP_TO_UPPER : OP_TO_F16;
         Node *cast =
             pass_build(s->ctx, s->out, op, group[u].node, PHASE_UPDATE, &param, 1, NULL, 0);
@@ -540,7 +646,7 @@ static bool copy_group(Sharder *s, Update *group, int count) {
         if (!group[u].own) {
             write_back(s, &group[u], node_value(group[u].result, 0), node->inputs[0].node);
         }
-        if (copy) write_back(s, &group[u], rounded[u], copy);
+        if (copy && !group[u].whole) write_back(s, &group[u], rounded[u], copy);
     }
     return true;
 }
@@ -558,7 +664,7 @@ static bool copy_updates(Sharder *s, int first, int end) {
 
 /* All of the step, optimizers that stand together in groups: nothing reads their results. */
 static bool copy_all(Sharder *s) {
-    bool norm_done = false;
+    bool norm_done = false, behind = false;
     int first = 0, next = 0; /* updates that are to come, and have been met */
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
@@ -569,6 +675,8 @@ static bool copy_all(Sharder *s) {
         if (!(OPS[node->op].flags & LEAF)) {
             if (!copy_updates(s, first, next)) return false;
             first = next;
+            if (node->phase != PHASE_FORWARD && !behind) gather_late(s);
+            behind |= node->phase != PHASE_FORWARD;
         }
         if (is_norm_part(node)) {
             if (!norm_done && !copy_norm(s, n)) return false;
@@ -588,6 +696,7 @@ Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
     s.stack_of = pass_find_stacks(in, ctx->arena);
     s.together = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 1);
     find_updates(&s);
+    find_begun(&s);
     if (!copy_all(&s)) return NULL;
     if (divides(&s, ZERO_PARAMETERS)) return s.out; /* insert_collectives makes weights whole */
     return check_padding(s.out, ctx->diag) ? s.out : NULL;

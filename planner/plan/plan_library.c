@@ -67,8 +67,13 @@ static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
+        int64_t own = is_elementwise(node) ? elementwise_bytes : bytes;
         if (!node_is_called(node) || node_is_joined(node)) continue;
-        per_task[node->phase][node->chunk] += is_elementwise(node) ? elementwise_bytes : bytes;
+        if (node_is_once(node)) {
+            total += emissions * own;
+        } else {
+            per_task[node->phase][node->chunk] += own;
+        }
     }
     for (int t = 0; t < stage->n_tasks; t++) {
         const Task *task = &stage->tasks[t];

@@ -14,4 +14,10 @@ static inline int64_t update_group_bytes(int n_ranks) {
     return bytes < least ? least : bytes > most ? most : bytes;
 }
 
+/* Weights that are gathered beside the forward (gather_once.c) are a group from so many bytes on:
+ * nothing is beside the first, and of small ones a latency is most. */
+static inline int64_t weight_group_bytes(int n_ranks) {
+    return update_group_bytes(n_ranks) / 2;
+}
+
 #endif

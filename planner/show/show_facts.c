@@ -216,7 +216,8 @@ static Tally tally_program(const Plan *plan, int program, int mesh_axis, int sta
         const Node *node = graph->nodes[i];
         if (!cost_collective(plan, node, &one)) continue;
         if (one.mesh_axis != mesh_axis || one.stage_comm != stage_comm) continue;
-        int64_t n_times = node->phase == PHASE_UPDATE ? 1 : plan->n_micro;
+        bool once = node->phase == PHASE_UPDATE || node_is_once(node);
+        int64_t n_times = once ? 1 : plan->n_micro;
         tally.bytes += one.bytes * (double)n_times;
         if (node_is_joined(node)) continue; /* goes with the one before it */
         tally.n_calls += n_times;

@@ -113,6 +113,21 @@ static double send_gradients(const PipelineChunk *chunk, double us, double start
                  start_us + us + chunk->data_us / pieces);
 }
 
+/* By how much longer the chunk's first forward takes, if it begins at `start_us`: for its first
+ * piece of weights, or for its last and what is left to do then. */
+static double wait_for_weights(const PipelineLoad *load, int stage, int c, double start_us) {
+    const PipelineChunk *chunks = &load->chunks[stage * load->shape.n_chunks], *chunk = &chunks[c];
+    int pieces = chunk->gather_pieces > 1 ? chunk->gather_pieces : 1;
+    double us = chunk->gather_us, begun_us = 0;
+    if (us <= 0 || !load->overlaps_gathers) return us;
+    for (int k = 0; k < c; k++) begun_us += chunks[k].gather_us;
+    double first_us = begun_us + us / pieces - start_us;
+    double last_us = begun_us + us + chunk->forward_us / pieces - start_us - chunk->forward_us;
+    double wait_us = later(later(first_us, last_us), 0);
+    double before_us = later(start_us - begun_us, 0); /* came while the stage waited for others */
+    return wait_us + load->gather_slowdown * later(us - before_us - wait_us, 0);
+}
+
 static void compute(PipelineSim *sim, int stage, const Task *task) {
     const PipelineLoad *load = sim->load;
     Runner *runner = &sim->buffers.of.runners[stage];
@@ -128,6 +143,13 @@ static void compute(PipelineSim *sim, int stage, const Task *task) {
     } else if (weights) {
         us = chunk->weights_us, tensor_us = chunk->weights_tensor_us;
         data_us = chunk->weights_data_us;
+    }
+    double free_us = us;
+    if (forward && task->micro == 0) {
+        double wait_us = wait_for_weights(load, stage, task->chunk, runner->us);
+        free_us += chunk->once_us + wait_for_weights(load, stage, task->chunk, runner->free_us);
+        us += chunk->once_us + wait_us;
+        data_us += wait_us;
     }
     if (runner->spans) runner->spans[runner->next] = (TaskSpan){runner->us, runner->us + us};
     times->compute_us += us - tensor_us - data_us;
@@ -148,7 +170,7 @@ static void compute(PipelineSim *sim, int stage, const Task *task) {
         }
     }
     runner->us += us;
-    runner->free_us += us;
+    runner->free_us += free_us;
 }
 
 /* The link of the message that belongs to the task. */

@@ -30,6 +30,10 @@ typedef struct PipelineChunk {
     /* Of them: exposed messages of axis t; of axis d, in every micro-batch. */
     double forward_tensor_us, backward_tensor_us, weights_tensor_us;
     double forward_data_us, backward_data_us, weights_data_us;
+    /* Once a step, what the first forward has besides: work, and weights on their way from the
+     * step's beginning on, chunk after chunk, in pieces of which it waits for each. */
+    double once_us, gather_us;
+    int gather_pieces;
     double frame_bytes; /* from the beginning of a forward to the end of its backward, or W */
     double data_us;     /* the data axis' messages, once per step */
     int data_pieces;    /* that these go in, the first when 1/pieces of the last of these is done */
@@ -76,6 +80,8 @@ typedef struct PipelineLoad {
     int n_wires; /* PipelineLink.wire is less */
     SendMode send;
     bool overlaps_data; /* else the data axis' messages begin when a stage's tasks are done */
+    bool overlaps_gathers;   /* else weights come before the first forward begins */
+    double gather_slowdown; /* of their time beside work, what it loses */
     int n_parts;
     const PipelinePart *parts;    /* after tasks and data messages, in order */
     const double *constant_bytes; /* [p], or NULL: memory beside frames */

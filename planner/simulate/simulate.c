@@ -1,5 +1,7 @@
 #include "planner/simulate/simulate.h"
 
+#include "planner/clusters/cluster.h"
+
 /* What the stages of a plan do, as the simulator takes it. */
 typedef struct PlanLoad {
     PipelineLoad load;
@@ -28,6 +30,9 @@ static void price_tasks(PipelineLoad *load, const Simulation *sim, Arena *arena)
                 .forward_data_us = cost->forward[c].data_us,
                 .backward_data_us = cost->backward[c].data_us,
                 .weights_data_us = cost->weights[c].data_us,
+                .once_us = cost->once[c].us - cost->once[c].data_us,
+                .gather_us = cost->once[c].data_us,
+                .gather_pieces = cost->n_gathers[c],
                 .frame_bytes = (double)plan->programs[of->program].frame_bytes[c],
                 .data_us = cost->data[c].us,
                 .data_pieces = pieces > 0 ? pieces : 1,
@@ -59,6 +64,9 @@ static void price_messages(PipelineLoad *load, const Plan *plan, const Device *d
     load->n_links = plan->n_channels;
     load->send = device->send_blocks ? SEND_LEAVES : SEND_OVERLAPPED;
     load->overlaps_data = true; /* what does not is part of the update */
+    if (!device->cluster) return;
+    load->overlaps_gathers = device->cluster->software.overlaps_parameters;
+    load->gather_slowdown = device->cluster->software.overlap_slowdown;
 }
 
 /* Of `stages`, those whose updates have the reduction. */
@@ -143,6 +151,7 @@ static void scale_costs(Simulation *sim, double factor) {
             scale_cost(&cost->backward[c], factor);
             scale_cost(&cost->weights[c], factor);
             scale_cost(&cost->data[c], factor);
+            scale_cost(&cost->once[c], factor);
         }
         for (int part = 0; part < N_UPDATE_PARTS; part++) scale_cost(&cost->update[part], factor);
     }

@@ -137,6 +137,30 @@ static void add_reductions(const CandidateLoad *of, PipelineChunk *chunk,
     if (fewer) chunk->data_pieces = n;
 }
 
+/* Of updated weights. *out_n: how many messages. */
+static double gathers_us(const CandidateLoad *of, const StageWeights *weights, int *out_n) {
+    const Cluster *cluster = of->costs->cluster;
+    DataGroups groups = data_groups(&of->placement);
+    double us = 0;
+    *out_n = 0;
+    for (int experts = 0; zero_gathers_updated(of->candidate->zero) && experts < 2; experts++) {
+        const CollectiveGroup *group = &groups.of[experts];
+        StageMessages list = stage_gathers(weights, experts, cluster, &of->zero, group->n_ranks);
+        us += messages_us(cluster, &list, group);
+        *out_n += stage_messages_count(&list);
+    }
+    return us;
+}
+
+static void add_gathers(const CandidateLoad *of, PipelineChunk *chunk,
+                        const StageWeights *weights) {
+    const ClusterSoftware *software = &of->costs->cluster->software;
+    int n;
+    if (!stage_gathers_early(weights, software)) return;
+    chunk->gather_us = gathers_us(of, weights, &n);
+    chunk->gather_pieces = stage_gather_pieces(software, n);
+}
+
 static Share share_of(const SegmentCost *weights, UpdateKind update, int count) {
     Share share = {.update_us = count * weights->update_us,
                    .low_update_us = count * weights->low_update_us};
@@ -229,6 +253,7 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
         if (overlaps) add_reductions(of, chunk, &share.weights);
+        add_gathers(of, chunk, &share.weights);
         if (g < p) of->shares[stage] = (Share){0};
         add_share(&of->shares[stage], &share);
     }
@@ -241,6 +266,8 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         add_reductions(of, &of->chunks[stage * v], &of->shares[stage].weights);
     }
     of->load.overlaps_data = overlaps;
+    of->load.overlaps_gathers = true;
+    of->load.gather_slowdown = of->costs->cluster->software.overlap_slowdown;
     of->load.chunks = of->chunks;
 }
 
@@ -338,28 +365,14 @@ static void price_tied(CandidateLoad *of) {
     of->tied[of->n_tied++] = (PipelineJoin){2, of->end_stages};
 }
 
-/* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
- * what overlapped data messages take from the compute beside them. */
+/* What ZeRO's gathers cost that are not beside the next step's first forward, and what overlapped
+ * sums take from the compute beside them. */
 static double gather_us(const CandidateLoad *of, int stage) {
     const ClusterSoftware *software = &of->costs->cluster->software;
-    const Share *share = &of->shares[stage];
-    DataGroups groups = data_groups(&of->placement);
-    double us = 0, forward_us = 0;
-    int n_sums;
-    double slowed_us = software->overlaps_gradients ? reduce_us(of, &share->weights, &n_sums) : 0;
-    bool gathers = zero_gathers_updated(of->candidate->zero);
-    for (int experts = 0; gathers && experts < 2; experts++) {
-        const CollectiveGroup *group = &groups.of[experts];
-        StageMessages list =
-            stage_gathers(&share->weights, experts, of->costs->cluster, &of->zero, group->n_ranks);
-        us += messages_us(of->costs->cluster, &list, group);
-    }
-    if (software->overlaps_parameters) {
-        int v = of->candidate->n_chunks;
-        for (int c = 0; c < v; c++) forward_us += of->chunks[stage * v + c].forward_us;
-        slowed_us += us;
-        us = us > forward_us ? us - forward_us : 0;
-    }
+    const StageWeights *weights = &of->shares[stage].weights;
+    int n;
+    double slowed_us = software->overlaps_gradients ? reduce_us(of, weights, &n) : 0;
+    double us = stage_gathers_early(weights, software) ? 0 : gathers_us(of, weights, &n);
     return us + software->overlap_slowdown * slowed_us;
 }
 

@@ -61,7 +61,45 @@ static void check_dealt(ProgramVerifier *pv, const Node *node, Value value) {
     }
 }
 
+/* What is done once a step is a weight's way from shards to its copy: a cast of a leaf, which
+ * nothing else reads, and a gather over the copy, both in a forward. No other gather writes over
+ * anything before the update. */
+static void check_once(ProgramVerifier *pv, const Node *node) {
+    Value value = {(Node *)node, 0};
+    bool gather = node->op == OP_ALL_GATHER;
+    if (!node_is_once(node)) {
+        if (gather && node->n_inputs == 2 && node->phase != PHASE_UPDATE) {
+            DEFECT(pv, node, "%s: writes over %s for each micro-batch", text(pv, value),
+                   text(pv, node->inputs[1]));
+        }
+        return;
+    }
+    const Node *from = node->inputs[0].node;
+    bool fits = node->phase == PHASE_FORWARD && (gather ? node->n_inputs == 2 : true);
+    fits = fits && node_int(node, ATTR_once, 0) == 1;
+    fits = fits && (gather ? op_is_cast(from->op) && node_is_once(from) && from->chunk == node->chunk
+                           : (OPS[from->op].flags & PERSISTENT) != 0);
+    if (!fits) {
+        DEFECT(pv, node, "%s: is done once a step, and is no part of a weight's way to its copy",
+               text(pv, value));
+    }
+}
+
+/* It is there from its own chunk's first forward on, before which no later chunk's comes. */
+static void check_reads_once(ProgramVerifier *pv, const Node *node, Value value) {
+    const Node *from = value.node;
+    if (!node_is_once(from)) return;
+    bool whole = from->op == OP_ALL_GATHER;
+    bool fits = whole ? node->chunk >= from->chunk && node->phase != PHASE_UPDATE
+                      : node->op == OP_ALL_GATHER && node_is_once(node);
+    if (fits) return;
+    DEFECT(pv, node, "%s: reads %s, which is done once a step in chunk %d",
+           text(pv, (Value){(Node *)node, 0}), text(pv, value), from->chunk);
+}
+
 static void check_node(ProgramVerifier *pv, const Node *node) {
+    check_once(pv, node);
+    for (int i = 0; i < node->n_inputs; i++) check_reads_once(pv, node, node->inputs[i]);
     pv->sound &= verify_division(pv->v, pv->stage, node);
     for (int i = 0; i < node->n_inputs; i++) check_dealt(pv, node, node->inputs[i]);
     for (int o = 0; o < node->n_outputs; o++) check_dealt(pv, node, (Value){(Node *)node, o});

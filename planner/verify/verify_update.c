@@ -545,7 +545,8 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     }
 }
 
-/* Shards of a new parameter, or of it in 16 bits, come back to where it is read from. */
+/* Shards of a new parameter, or of it in 16 bits, come back to where it is read from; or, once a
+ * step, of what the last update left. */
 static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     const Node *leaf = gather->inputs[1].node;
     Value shard = gather->inputs[0];
@@ -556,6 +557,7 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
         fits &= !copy;
     }
     const Node *param = is_optimizer(shard.node) ? updated_parameter(shard.node) : NULL;
+    if (node_is_once(gather) && copy) param = shard.node->op == OP_PARAM ? shard.node : NULL;
     fits = fits && param && shard.output == 0 && (copy ? is_of(leaf, param) : leaf == param) &&
            sharding_equal(&leaf->shardings[0], &gather->shardings[0], gather->types[0].rank) &&
            !uv->written[leaf->id];
@@ -662,7 +664,7 @@ static bool over_data(const Node *leaf) {
 static ZeroStage least_zero(const Node *node, const Node *leaf) {
     if (leaf->op == OP_ACCUMULATOR) return ZERO_GRADIENTS;
     if (node_is_copy(leaf)) return ZERO_PARAMETERS;
-    return node->phase == PHASE_UPDATE ? ZERO_OPTIMIZER : ZERO_PARAMETERS;
+    return node->phase == PHASE_UPDATE || node_is_once(node) ? ZERO_OPTIMIZER : ZERO_PARAMETERS;
 }
 
 /* May the node, outside of the update, have a shard of the leaf for its operand? To gather it, to
@@ -680,7 +682,8 @@ static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
         const Node *leaf = node->inputs[i].node;
         if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
         bool within = node->phase != PHASE_UPDATE;
-        bool taken = !within || (zero >= ZERO_GRADIENTS && takes_shard(node, i));
+        bool taken = !within || node_is_once(node) ||
+                     (zero >= ZERO_GRADIENTS && takes_shard(node, i));
         if (zero && !taken) {
             DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
                    node_text(uv, leaf));

@@ -1,5 +1,6 @@
 /* What a rank's commands wait for in plans whose messages lie beside work (hide_messages), with
- * lanes and without, by their order alone. Would catch: memory that work writes while a message
+ * lanes and without, or whose weights come beside the first forward (gather_once), by their order
+ * alone. Would catch: memory that work writes while a message
  * still has it, so that the work waits for what it does not need. */
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/emit.h"
@@ -27,6 +28,11 @@ static bool is_within_blocks(const Command *command) {
     return command->info.node && command->info.node->phase < PHASE_UPDATE;
 }
 
+static bool is_beside_work(const Command *message) {
+    return message->stream == STREAM_TENSOR || message->stream == STREAM_EXPERT ||
+           (message->stream == STREAM_DATA && node_is_once(message->info.node));
+}
+
 /* Waits of work for messages within blocks: all, and for messages of which it reads nothing. */
 static void count_waits(const CommandList *list, int *out_all, int *out_needless) {
     *out_all = *out_needless = 0;
@@ -35,7 +41,7 @@ static void count_waits(const CommandList *list, int *out_all, int *out_needless
         if (command->stream != STREAM_COMPUTE || !is_within_blocks(command)) continue;
         for (int k = 0; k < command->n_waits; k++) {
             const Command *message = &list->items[command->waits[k]];
-            if (message->stream != STREAM_TENSOR && message->stream != STREAM_EXPERT) continue;
+            if (!is_beside_work(message)) continue;
             bool needs = reads(command, message);
             (*out_all)++;
             *out_needless += !needs;
@@ -46,59 +52,53 @@ static void count_waits(const CommandList *list, int *out_all, int *out_needless
     }
 }
 
+enum { N_SETTINGS = 3 };
+static const ModelSetting LLAMA[] = {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}};
+static const ModelSetting GPT[] = {{"size", "1.5b"}, {"layers", "4"}, {"seq", "1280"}};
+static const ModelSetting MIXTRAL[] = {{"size", "mixtral-8x7b"}, {"layers", "2"}, {"seq", "4096"}};
+
+/* Sizes of mesh axes, and lanes: 0 is 1. */
 typedef struct Case {
     const char *model;
-    ModelSetting settings[3];
-    int t, e, micro_batch, lanes;
+    const ModelSetting *settings;
+    int micro_batch, t, e, d, lanes, zero;
     bool sequence_parallel;
     Recompute recompute;
 } Case;
 
 static const Case CASES[] = {
-    {"models/llama.lua", {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}}, 2, 1, 2, 1, false, 0},
-    {"models/llama.lua", {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}}, 2, 1, 2, 2, false, 0},
-    {"models/llama.lua", {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}}, 2, 1, 2, 1, true, 0},
-    {"models/llama.lua", {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}}, 2, 1, 2, 2, true, 0},
-    {"models/llama.lua",
-     {{"size", "8b"}, {"layers", "4"}, {"seq", "4096"}},
-     4,
-     1,
-     4,
-     2,
-     true,
-     RECOMPUTE_SELECTIVE},
-    {"models/gpt.lua",
-     {{"size", "1.5b"}, {"layers", "4"}, {"seq", "1280"}},
-     5,
-     1,
-     4,
-     2,
-     true,
-     RECOMPUTE_FULL},
-    {"models/moe.lua",
-     {{"size", "mixtral-8x7b"}, {"layers", "2"}, {"seq", "4096"}},
-     1,
-     8,
-     2,
-     2,
-     false,
-     0},
+    {"models/llama.lua", LLAMA, 2, .t = 2},
+    {"models/llama.lua", LLAMA, 2, .t = 2, .lanes = 2},
+    {"models/llama.lua", LLAMA, 2, .t = 2, .sequence_parallel = true},
+    {"models/llama.lua", LLAMA, 2, .t = 2, .sequence_parallel = true, .lanes = 2},
+    {"models/llama.lua", LLAMA, 4, .t = 4, .sequence_parallel = true, .lanes = 2,
+     .recompute = RECOMPUTE_SELECTIVE},
+    {"models/gpt.lua", GPT, 4, .t = 5, .sequence_parallel = true, .lanes = 2,
+     .recompute = RECOMPUTE_FULL},
+    {"models/moe.lua", MIXTRAL, 2, .e = 8, .lanes = 2},
+    {"models/llama.lua", LLAMA, 2, .d = 4, .zero = 1, .recompute = RECOMPUTE_FULL},
+    {"models/gpt.lua", GPT, 4, .t = 5, .sequence_parallel = true, .d = 3, .zero = 1}, /* padded */
 };
 
+static int or_one(int size) {
+    return size ? size : 1;
+}
+
 static void check_case(const Case *c) {
-    const Layout layout = {c->t, 1, 1, c->micro_batch, 1, "1f1b", c->sequence_parallel, NULL, 0};
+    const int t = or_one(c->t), e = or_one(c->e), d = or_one(c->d), lanes = or_one(c->lanes);
+    const Layout layout = {t, d, 1, c->micro_batch, 1, "1f1b", c->sequence_parallel, NULL, 0};
     Run run;
     CommandList list = {0};
     CommandOrder order = {0};
     char name[128];
-    snprintf(name, sizeof(name), "%s %s, t=%d e=%d%s, %d lanes: work waits for what it reads",
-             c->model, c->settings[0].value, c->t, c->e, c->sequence_parallel ? " seq" : "",
-             c->lanes);
+    snprintf(name, sizeof(name), "%s %s, t=%d e=%d d=%d%s, %d lanes: work waits for what it reads",
+             c->model, c->settings[0].value, t, e, d, c->sequence_parallel ? " seq" : "", lanes);
     check_begin(name);
-    run_lanes = c->lanes, run_experts = c->e, run_recompute = c->recompute;
-    bool fine = run_plan_for(&run, c->model, c->settings, 3, &layout, c->micro_batch * c->e, false,
-                             true, DTYPE_BF16);
-    run_lanes = run_experts = 1, run_recompute = RECOMPUTE_NONE;
+    run_lanes = lanes, run_experts = e, run_recompute = c->recompute;
+    run_zero = c->zero;
+    bool fine = run_plan_for(&run, c->model, c->settings, N_SETTINGS, &layout,
+                             c->micro_batch * e * d, false, true, DTYPE_BF16);
+    run_lanes = run_experts = 1, run_recompute = RECOMPUTE_NONE, run_zero = 0;
     fine = fine && cuda_emit_stage(run.plan, 0, NULL, NULL, run.arena,
                                    kernel_cache_create(run.arena), &list, run.diag);
     CHECK(fine, "%s", diag_text(run.diag));

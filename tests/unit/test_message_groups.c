@@ -167,11 +167,13 @@ static void count_units(const Graph *graph, OpKind op, int *out_units, int *out_
     }
 }
 
-/* All of a small model's are one, or of 64 each. On CPUs each has its own. */
+/* All of a small model's are one, or of 64 each. On CPUs each has its own. There, 37 weights with
+ * copies are gathered, too, which on GPUs the next step does (test_gather_once.c). */
 static void check_update(void) {
     static const struct {
         int zero, n[3]; /* messages that are all_reduce, reduce_scatter, all_gather */
-    } CASES[] = {{0, {52, 0, 0}}, {1, {0, 52, 52}}, {2, {0, 0, 52}}, {3, {0, 0, 0}}};
+    } CASES[] = {{0, {52, 0, 0}}, {1, {0, 52, 15}}, {2, {0, 0, 15}}, {3, {0, 0, 0}}};
+    enum { COPIES = 37 };
     static const OpKind OF[] = {OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_ALL_GATHER};
     static const ModelSetting GPT[] = {{"layers", "3"}, {"model", "32"}, {"heads", "4"},
                                        {"seq", "16"},   {"vocab", "64"}, {"ffn", "98"}};
@@ -184,6 +186,7 @@ static void check_update(void) {
             for (int k = 0, n_units, n; k < 3 && done; k++) {
                 count_units(run.plan->programs[0].graph, OF[k], &n_units, &n);
                 int most = CASES[i].n[k];
+                if (OF[k] == OP_ALL_GATHER && most > 0 && !cuda) most += COPIES;
                 CHECK(n == most, "ZeRO-%d: %d %s", CASES[i].zero, n, OPS[OF[k]].name);
                 int expected = cuda ? (most > 0) : most;
                 CHECK(n_units == expected, "ZeRO-%d: %d units of %s", CASES[i].zero, n_units,

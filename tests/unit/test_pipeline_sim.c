@@ -483,6 +483,58 @@ static void test_data(PipelineSim *sim, Diag *diag) {
           result.step_us);
 }
 
+static double once_us(PipelineSim *sim, const Case *c, Diag *diag, double *out_data_us) {
+    PipelineResult result;
+    if (!pipeline_sim_run(sim, &c->load, &result, diag)) return NAN;
+    *out_data_us = result.stages[0].data_us;
+    return result.step_us;
+}
+
+/* 60 us of work without them; forwards of 10. */
+static void test_gathers(PipelineSim *sim, Diag *diag) {
+    check_begin("weights that come once: before the first forward, or beside it piece by piece");
+    static const struct {
+        double gather_us;
+        int pieces;
+        bool overlaps;
+        double slowdown, wait_us;
+    } CASES[] = {
+        {8, 4, false, 0, 8},
+        {8, 4, true, 0, 2},              /* for the first piece */
+        {20, 4, true, 0, 12.5},          /* for the last, and a quarter of the forward behind it */
+        {20, 4, true, 0.1, 12.5 + 0.75}, /* 7.5 us of it beside work */
+        {20, 1, true, 0, 20},            /* one piece: all of it */
+        {0, 0, true, 0.1, 0},
+    };
+    Case c;
+    double data_us;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        equal_case(&c, "1f1b", 1, 1, 2, 0);
+        c.chunks[0].gather_us = CASES[i].gather_us;
+        c.chunks[0].gather_pieces = CASES[i].pieces;
+        c.chunks[0].once_us = 3;
+        c.load.overlaps_gathers = CASES[i].overlaps;
+        c.load.gather_slowdown = CASES[i].slowdown;
+        double us = once_us(sim, &c, diag, &data_us);
+        CHECK(near(us, 63 + CASES[i].wait_us) && near(data_us, CASES[i].wait_us),
+              "case %zu: %g us, of which %g of data", i, us, data_us);
+    }
+    equal_case(&c, "1f1b", 2, 1, 4, 0); /* the second stage has time for it */
+    c.load.overlaps_gathers = true;
+    double alone_us = once_us(sim, &c, diag, &data_us);
+    c.chunks[1].gather_us = 8, c.chunks[1].gather_pieces = 4;
+    CHECK(near(once_us(sim, &c, diag, &data_us), alone_us), "not hidden");
+    c.chunks[1].gather_us = 30; /* from 10 on for two more forwards' time: the last at 30 */
+    CHECK(near(once_us(sim, &c, diag, &data_us), alone_us + 12.5), "not by as much");
+    equal_case(&c, "interleaved", 2, 2, 2, 0); /* the second chunk's behind the first one's */
+    c.load.overlaps_gathers = true;
+    alone_us = once_us(sim, &c, diag, &data_us);
+    c.chunks[0].gather_us = 10, c.chunks[0].gather_pieces = 10;
+    c.chunks[1].gather_us = 20, c.chunks[1].gather_pieces = 10;
+    double us = once_us(sim, &c, diag, &data_us);
+    CHECK(us > alone_us && data_us >= 1, "%g and %g us, %g of data", us, alone_us, data_us);
+}
+
 /* The same pipeline, told by lists with sends and receives. */
 static void test_lists(PipelineSim *sim, Diag *diag, uint64_t seed) {
     check_begin("lists with sends and receives take as long as the schedule they come from");
@@ -650,6 +702,7 @@ int main(int argc, char **argv) {
     test_contention(sim, diag);
     test_memory(sim, diag);
     test_data(sim, diag);
+    test_gathers(sim, diag);
     test_longest_path(sim, diag, seed);
     test_shared_wires(sim, diag, seed);
     test_lists(sim, diag, seed);

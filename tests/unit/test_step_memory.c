@@ -139,7 +139,8 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
 /* Shards may need a little more than is priced, and no stage's messages need more than those of the
  * stage with the largest tensor. The scratch of a head without blocks is packed more tightly than
  * where the price is from, and leaves no memory for attention. Graphs: the norm of divided
- * gradients has a few calls more where some parameters are not divided. With ZeRO-2 and 3 whole
+ * gradients has a few calls more where some parameters are not divided, and groups of messages are
+ * counted by what is full on average. With ZeRO-2 and 3 whole
  * weights and gradients are there for a while: as many as ZERO_LEAD allows are priced, and messages
  * without what packs them. In frames of a backward in two, values that die make room for others, a
  * little more often than is priced, and next to a head's less often. Borders below which nothing
@@ -151,7 +152,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
     double least = l->zero ? -0.003 : -0.001, most = lone_head ? 0.06 : l->zero ? 0.01 : 0.001;
-    double calls = 0.004;
+    double calls = 0.005;
     if (schedule_splits(schedule_find(l->schedule))) {
         most = plan->path == PATH_V ? 0.025 : 0.005;
         if (largest == plan->n_stages - 1) least = -0.015;

@@ -1,0 +1,173 @@
+/* gather_once: on a GPU, weights that the last update left divided go to all ranks in groups, in
+ * the order in which a step's first micro-batch reads them.
+ *
+ * With ZeRO-1 and 2 a rank's update leaves shards of new weights (shard_update.c). Gathered at the
+ * end of the step, nothing would be beside these messages; at its beginning the forward is, as
+ * data-parallel engines with a distributed optimizer have it (Megatron's overlap-param-gather).
+ * Messages are groups (ir/message_group.h) as those of the update are, but smaller, since only what
+ * is behind the first has any work beside it. Each begins when the first weight of the group before
+ * it is read; its rounded shards lie there from then on until it has come.
+ *
+ * What is gathered by the update, as it always is on CPUs, is join_update's.
+ */
+#include "planner/passes/data_messages.h"
+
+#include "ir/message_group.h"
+#include "planner/plan/update_groups.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A node's place: before where node `at` was, by rank among those there; rank 0: where it was. */
+typedef struct Place {
+    int at, rank, node;
+} Place;
+enum { RANK_LEAF = INT_MIN / 2 };
+
+/* A gather, and who reads it first. */
+typedef struct Gather {
+    int id, turn;
+} Gather;
+
+typedef struct Grouper {
+    PassContext *ctx;
+    const Graph *in;
+    Place *places;  /* by id */
+    int *first_use; /* by id: of a result; n_nodes: nobody reads it */
+    bool *joined;   /* by id */
+    Gather *gathers;
+    int n_gathers; /* of the chunk at hand */
+} Grouper;
+
+static bool is_gather(const Node *node) {
+    return node->op == OP_ALL_GATHER && node_is_once(node);
+}
+
+static int64_t whole_bytes(const Grouper *g, const Node *node) {
+    return type_local_bytes(&node->types[0], &node->shardings[0], &g->in->mesh);
+}
+
+static int count_ranks(const Grouper *g, const Node *gather) {
+    const char *name = node_string(gather, ATTR_mesh);
+    return mesh_size(&g->in->mesh, mesh_axis_find(name, (int)strlen(name)));
+}
+
+static int by_turn(const void *left, const void *right) {
+    const Gather *a = left, *b = right;
+    return a->turn != b->turn ? (a->turn < b->turn ? -1 : 1) : a->id - b->id;
+}
+
+static void place(Grouper *g, int id, int at, int rank) {
+    g->places[id].at = at;
+    g->places[id].rank = rank;
+}
+
+/* Casts of a group first, then its messages. What they read is moved ahead of them. */
+static void place_gather(Grouper *g, const Node *gather, int at, int rank) {
+    const Node *cast = gather->inputs[0].node, *copy = gather->inputs[1].node;
+    const Node *param = cast->inputs[0].node;
+    if (g->places[param->id].at >= at) place(g, param->id, at, RANK_LEAF);
+    if (g->places[copy->id].at >= at) place(g, copy->id, at, RANK_LEAF + 1);
+    place(g, cast->id, at, rank);
+    place(g, gather->id, at, rank + 1);
+}
+
+/* How many gathers from `first` on are a group: of one communicator, until they have its bytes. */
+static int count_group(const Grouper *g, int first) {
+    const Node *begin = g->in->nodes[g->gathers[first].id];
+    int n_ranks = count_ranks(g, begin), n = 0;
+    int64_t bytes = 0;
+    while (first + n < g->n_gathers && n < MESSAGE_GROUP_MOST) {
+        const Node *next = g->in->nodes[g->gathers[first + n].id];
+        int64_t more = whole_bytes(g, next);
+        bool same = strcmp(node_string(next, ATTR_mesh), node_string(begin, ATTR_mesh)) == 0;
+        if (!same || (n > 0 && bytes + more > update_group_bytes(n_ranks))) break;
+        bytes += more;
+        n++;
+        if (bytes >= weight_group_bytes(n_ranks)) break;
+    }
+    return n;
+}
+
+/* Groups of one chunk, whose forward begins with node `begin`. */
+static void place_chunk(Grouper *g, int begin) {
+    int rank = -4 * g->n_gathers, turn = begin;
+    qsort(g->gathers, (size_t)g->n_gathers, sizeof(*g->gathers), by_turn);
+    for (int first = 0, n; first < g->n_gathers; first += n, rank += 2) {
+        n = count_group(g, first);
+        for (int k = first; k < first + n; k++) {
+            const Node *gather = g->in->nodes[g->gathers[k].id];
+            place_gather(g, gather, turn, rank);
+            g->joined[gather->id] = k > first;
+        }
+        turn = g->gathers[first].turn;
+    }
+    g->n_gathers = 0;
+}
+
+/* Chunk by chunk: the nodes of a forward follow one another. A weight that only what is behind the
+ * forward reads comes last in it. */
+static void place_all(Grouper *g) {
+    const Graph *in = g->in;
+    int begin = -1, end = 0;
+    for (int n = 0; n <= in->n_nodes; n++) {
+        const Node *node = n < in->n_nodes ? in->nodes[n] : NULL;
+        if (node && OPS[node->op].flags & LEAF && node->op != OP_RECV) continue;
+        const Node *first = begin >= 0 ? in->nodes[begin] : NULL;
+        if (first && (!node || !data_same_task(node, first))) {
+            for (int k = 0; k < g->n_gathers; k++) {
+                if (g->gathers[k].turn > end) g->gathers[k].turn = end;
+            }
+            place_chunk(g, begin);
+            begin = -1;
+        }
+        if (!node || node->phase != PHASE_FORWARD) break;
+        if (begin < 0) begin = n;
+        end = n;
+        if (is_gather(node)) g->gathers[g->n_gathers++] = (Gather){n, g->first_use[n]};
+    }
+}
+
+static int by_place(const void *left, const void *right) {
+    const Place *a = left, *b = right;
+    if (a->at != b->at) return a->at < b->at ? -1 : 1;
+    return a->rank != b->rank ? (a->rank < b->rank ? -1 : 1) : a->node - b->node;
+}
+
+static Graph *rebuild(Grouper *g) {
+    Graph *out = graph_create_like(g->in, g->ctx->arena);
+    ValueMap map = value_map_create(g->in, g->ctx->arena);
+    qsort(g->places, (size_t)g->in->n_nodes, sizeof(*g->places), by_place);
+    for (int k = 0; k < g->in->n_nodes; k++) {
+        const Node *node = g->in->nodes[g->places[k].node];
+        Node *copy = value_map_copy(&map, node, out, g->ctx->diag);
+        if (!copy) return NULL;
+        if (g->joined[node->id]) data_mark_joined(copy, g->ctx->arena);
+    }
+    return out;
+}
+
+Graph *pass_gather_once(const Graph *in, PassContext *ctx) {
+    Grouper g = {.ctx = ctx, .in = in};
+    int n_once = 0, most = in->n_nodes + 1;
+    for (int n = 0; n < in->n_nodes; n++) {
+        if (is_gather(in->nodes[n]) && node_is_joined(in->nodes[n])) return (Graph *)in;
+        n_once += is_gather(in->nodes[n]);
+    }
+    if (n_once == 0) return (Graph *)in;
+    g.places = ARENA_ARRAY(ctx->arena, Place, most);
+    g.first_use = ARENA_ARRAY(ctx->arena, int, most);
+    g.joined = ARENA_ARRAY(ctx->arena, bool, most);
+    g.gathers = ARENA_ARRAY(ctx->arena, Gather, n_once);
+    for (int n = 0; n < in->n_nodes; n++) {
+        g.places[n] = (Place){.at = n, .node = n};
+        g.first_use[n] = in->n_nodes;
+    }
+    for (int n = in->n_nodes - 1; n >= 0; n--) {
+        const Node *node = in->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++) g.first_use[node->inputs[i].node->id] = n;
+    }
+    place_all(&g);
+    return rebuild(&g);
+}
