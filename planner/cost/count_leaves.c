@@ -7,11 +7,12 @@
 #include <string.h>
 
 /* A parameter that is trained. */
-static void count_weight(const LeafCounter *by, const Node *node, int64_t n_local,
+static void count_weight(const LeafCounter *by, const Node *node, bool has_copy, int64_t n_local,
                          SegmentCost *segment, ExpertWeights *experts) {
-    bool counts = type_elements(&node->types[0]) >= by->least;
-    int shape =
-        counts ? weight_shapes_find(by->shapes, by->graph, node, experts == &segment->experts) : -1;
+    int64_t elements = type_elements(&node->types[0]);
+    bool counts = elements >= by->least, is_expert = experts == &segment->experts;
+    bool whole = by->has_copies && !has_copy && elements < ZERO_LEAST_UNCOPIED;
+    int shape = counts ? weight_shapes_find(by->shapes, by->graph, node, is_expert, whole) : -1;
     if (shape >= 0) segment->of_shape[shape] += n_local;
     segment->n_parameters += n_local;
     experts->n_parameters += n_local;
@@ -23,9 +24,9 @@ static void count_weight(const LeafCounter *by, const Node *node, int64_t n_loca
 }
 
 /* A frozen parameter, or its copy in 16 bits. */
-static void count_frozen(const Node *node, int64_t bytes, int64_t least, SegmentCost *segment,
-                         ExpertWeights *experts) {
-    bool counts = type_elements(&node->types[0]) >= least;
+static void count_frozen(const LeafCounter *by, const Node *node, int64_t bytes,
+                         SegmentCost *segment, ExpertWeights *experts) {
+    bool counts = type_elements(&node->types[0]) >= by->least;
     segment->frozen_bytes += bytes;
     experts->frozen_bytes += bytes;
     segment->n_frozen += counts;
@@ -51,14 +52,15 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
                             ? param_index_find(&by->params, node->block, node_string(node, ATTR_of))
                             : node;
     if (param && node_is_frozen(param)) {
-        count_frozen(node, bytes, by->least, segment, experts);
+        count_frozen(by, node, bytes, segment, experts);
         return;
     }
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
         *(has_copy ? &experts->optimizer_bytes : &experts->parameter_bytes) += bytes;
-        count_weight(by, node, bytes / dtype_bytes(node->types[0].dtype), segment, experts);
+        count_weight(by, node, has_copy, bytes / dtype_bytes(node->types[0].dtype), segment,
+                     experts);
         break;
     case OP_STATE:
         *(node_is_copy(node) ? &segment->parameter_bytes : &segment->optimizer_bytes) += bytes;
@@ -86,16 +88,15 @@ bool param_has_copy(const Graph *graph, const Node *param) {
     return false;
 }
 
-static int64_t least_divided(const Graph *graph) {
-    int64_t most = 0;
+LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work) {
+    LeafCounter by = {graph, param_index_create(graph, work), 0, false, shapes};
+    int64_t largest = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         int64_t elements = node->op == OP_PARAM ? type_elements(&node->types[0]) : 0;
-        if (elements > most) most = elements;
+        if (elements > largest) largest = elements;
+        by.has_copies |= node_is_copy(node);
     }
-    return most / ZERO_LEAST_SHARE;
-}
-
-LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work) {
-    return (LeafCounter){graph, param_index_create(graph, work), least_divided(graph), shapes};
+    by.least = largest / ZERO_LEAST_SHARE;
+    return by;
 }

@@ -11,6 +11,7 @@ typedef struct LeafCounter {
     const Graph *graph;
     ParamIndex params;
     int64_t least;        /* elements of the smallest parameter that ZeRO divides */
+    bool has_copies;      /* in 16 bits, of parameters */
     WeightShapes *shapes; /* the layout's */
 } LeafCounter;
 

@@ -1,6 +1,7 @@
 #include "planner/cost/stage_weights.h"
 
 #include "ir/message_group.h"
+#include "planner/cost/device_time.h"
 #include "planner/plan/update_groups.h"
 #include "planner/plan/zero.h"
 
@@ -477,6 +478,30 @@ double exposed_us(const ClusterSoftware *software, double all_us, double ends_us
     return all_us - hidden_us + software->overlap_slowdown * hidden_us;
 }
 
+/* Kernels of Perilune's that each move so many bytes of a share of a tensor's elements. */
+static double moves_us(const Cluster *cluster, int n_tensors, double elements, double bytes_each) {
+    if (n_tensors < 1 || cluster->is_cpu || !cluster->software.separate_messages) return 0;
+    return n_tensors * device_memory_us(&cluster->device, elements * bytes_each / n_tensors);
+}
+
+double stage_casts_us(const StageWeights *stage, const Cluster *cluster,
+                      const StageMessages *gathers, int n_ranks) {
+    double us = 0, copy_bytes = (double)dtype_bytes(DTYPE_BF16);
+    for (int i = 0; i < gathers->n && stage_has_copies(stage); i++) {
+        const StageMessage *of = &gathers->of[i];
+        double elements = of->count * of->bytes / copy_bytes / n_ranks;
+        us += moves_us(cluster, of->n_tensors, elements, dtype_bytes(DTYPE_F32) + copy_bytes);
+    }
+    return us;
+}
+
+/* A share, and the sum before and after. */
+static double adds_us(const Cluster *cluster, const StageWeights *part, int n_ranks) {
+    if (n_ranks < 2) return 0;
+    double elements = (double)part->n_parameters / n_ranks;
+    return moves_us(cluster, part->n_weights, elements, 3.0 * dtype_bytes(DTYPE_F32));
+}
+
 int stage_gather_pieces(const ClusterSoftware *software, int n) {
     const int as_they_are_read = 1 << 20;
     return software->separate_messages ? n : as_they_are_read;
@@ -515,6 +540,19 @@ static void price_messages(const Cluster *cluster, const CollectiveGroup *group,
     if (n_units > 0) *out_one_us = *out_all_us / n_units;
 }
 
+/* The first gather and the last sum of a chunk with an end of the model are the table's, or head's.
+ */
+static void price_ends(const Cluster *cluster, const CollectiveGroup *group,
+                       const StageWeights *part, WeightTimes *times) {
+    if (part->n_weights <= part->n_in_blocks || part->n_parameters <= 0) return;
+    double share = (double)part->largest / (double)part->n_parameters;
+    double all = gradient_message_bytes(&cluster->software, part->n_parameters, 0);
+    double gathered = share * (double)part->parameter_bytes;
+    times->reduce_us = collective_us(cluster, COLLECTIVE_REDUCE_SCATTER, share * all, group);
+    if (times->gather_us > 0)
+        times->gather_us = collective_us(cluster, COLLECTIVE_ALL_GATHER, gathered, group);
+}
+
 static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *group,
                                 const ZeroChoice *zero, const StageWeights *part) {
     WeightTimes times = {0};
@@ -538,9 +576,11 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
     }
     price_messages(cluster, group, COLLECTIVE_REDUCE_SCATTER, reduced, &times.reduce_us,
                    &times.all_reduce_us);
-    if (zero->stage < ZERO_PARAMETERS) return times;
-    price_messages(cluster, group, COLLECTIVE_ALL_GATHER, gathered, &times.gather_us,
-                   &times.all_gather_us);
+    if (zero->stage >= ZERO_PARAMETERS) {
+        price_messages(cluster, group, COLLECTIVE_ALL_GATHER, gathered, &times.gather_us,
+                       &times.all_gather_us);
+    }
+    if (software->separate_messages) price_ends(cluster, group, part, &times);
     return times;
 }
 
@@ -565,12 +605,14 @@ TaskData task_data_us(const Cluster *cluster, const CollectiveGroup groups[2],
     if (zero->stage >= ZERO_PARAMETERS) {
         data.forward_us = exposed_us(software, gathers_us, gather_us, forward_us);
     }
+    double added_us = adds_us(cluster, &others, groups[0].n_ranks);
+    if (zero->sums_experts) added_us += adds_us(cluster, &experts, groups[1].n_ranks);
     if (weights_us > 0) {
         data.backward_us = exposed_us(software, gathers_us, gather_us, backward_us);
-        data.weights_us = exposed_us(software, reduces_us, reduce_us, weights_us);
+        data.weights_us = added_us + exposed_us(software, reduces_us, reduce_us, weights_us);
         return data;
     }
-    data.backward_us =
-        exposed_us(software, gathers_us + reduces_us, gather_us + reduce_us, backward_us);
+    data.backward_us = added_us + exposed_us(software, gathers_us + reduces_us,
+                                             gather_us + reduce_us, backward_us);
     return data;
 }

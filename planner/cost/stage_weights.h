@@ -90,9 +90,12 @@ static inline bool stage_weights_alike(const StageWeights *a, const StageWeights
 }
 /* Do gathers of updated weights run beside the next step's first forward? Perilune's, where a copy
  * in 16 bits is what that reads: else ranks have no shards when the step is over. */
+static inline bool stage_has_copies(const StageWeights *stage) {
+    return stage->parameter_bytes < 3 * stage->n_parameters; /* 2 bytes of most, 4 of few */
+}
 static inline bool stage_gathers_early(const StageWeights *stage, const ClusterSoftware *software) {
-    bool copies = stage->parameter_bytes < 3 * stage->n_parameters;
-    return software->overlaps_parameters && (copies || !software->separate_messages);
+    bool copies = stage_has_copies(stage) || !software->separate_messages;
+    return software->overlaps_parameters && copies;
 }
 /* What a step reduces over d once, when it has summed gradients up: all-reduced, or scattered; and
  * what it gathers after a divided update. Of experts' weights, or all others'; n_ranks have the
@@ -101,6 +104,10 @@ StageMessages stage_reductions(const StageWeights *stage, bool experts, const Cl
                                const ZeroChoice *zero, int n_ranks);
 StageMessages stage_gathers(const StageWeights *stage, bool experts, const Cluster *cluster,
                             const ZeroChoice *zero, int n_ranks);
+/* What rounding shards takes before they are gathered by these messages; 0 where weights have no
+ * copies in 16 bits. */
+double stage_casts_us(const StageWeights *stage, const Cluster *cluster,
+                      const StageMessages *gathers, int n_ranks);
 /* Sums of shards over r, whose bytes are a share of the gradients'. */
 StageMessages stage_replica_sums(const StageWeights *stage, const Cluster *cluster,
                                  const ZeroChoice *zero, double share, int n_ranks);

@@ -593,17 +593,19 @@ static double gather_us_of(Pricing *x, const Sum *stage, double ahead_us) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     int n_sums, n = 0;
-    double us = 0, slowed_us = software->overlaps_gradients ? reduce_us(x, stage, &n_sums) : 0;
+    double us = 0, casts_us = 0,
+           slowed_us = software->overlaps_gradients ? reduce_us(x, stage, &n_sums) : 0;
     int n_kinds = candidate_replicas_by_kind(x->candidate).experts > 1 ? 2 : 1;
     for (DataRanks of = 0; gathers && of < (DataRanks)n_kinds; of++) {
         StageMessages list = stage_gathers(&stage->weights, of == DATA_EXPERTS, x->costs->cluster,
                                            &x->zero, data_ranks(x, of));
         us += messages_us(x, &list, of);
         n += stage_messages_count(&list);
+        casts_us += stage_casts_us(&stage->weights, x->costs->cluster, &list, data_ranks(x, of));
     }
     if (stage_gathers_early(&stage->weights, software))
         us = exposed_gathers_us(software, us, n, stage->forward_us, ahead_us);
-    return us + software->overlap_slowdown * slowed_us;
+    return us + casts_us + software->overlap_slowdown * slowed_us;
 }
 
 StageMessages replicated_messages(const Cluster *cluster, const StageWeights *weights,

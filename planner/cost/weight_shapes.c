@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-static WeightShape shape_of(const Graph *graph, const Node *param, bool is_expert) {
+static WeightShape shape_of(const Graph *graph, const Node *param, bool is_expert, bool whole) {
     WeightShape shape = {.is_expert = is_expert};
     const Type *type = &param->types[0];
     Type local = type_local(type, &param->shardings[0], &graph->mesh);
     int64_t before = 1;
     shape.elements = type_elements(&local);
-    for (int i = 0; i < type->rank; before *= local.dims[i++]) {
+    for (int i = 0; !whole && i < type->rank; before *= local.dims[i++]) {
         if (param->shardings[0].mesh[i] >= 0) continue;
         shape.dims[shape.n_axes] = type->dims[i];
         shape.leads[shape.n_axes] = before == 1;
@@ -32,9 +32,9 @@ static bool is_alike(const WeightShape *a, const WeightShape *b) {
     return true;
 }
 
-int weight_shapes_find(WeightShapes *shapes, const Graph *graph, const Node *param,
-                       bool is_expert) {
-    const WeightShape shape = shape_of(graph, param, is_expert);
+int weight_shapes_find(WeightShapes *shapes, const Graph *graph, const Node *param, bool is_expert,
+                       bool whole) {
+    const WeightShape shape = shape_of(graph, param, is_expert, whole);
     for (int i = 0; i < shapes->n; i++) {
         if (is_alike(&shapes->of[i], &shape)) return i;
     }

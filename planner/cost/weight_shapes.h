@@ -23,8 +23,10 @@ typedef struct WeightShapes {
     WeightShape of[WEIGHT_SHAPES];
 } WeightShapes;
 
-/* The parameter's, which is added where it is new; -1: there are too many. */
-int weight_shapes_find(WeightShapes *shapes, const Graph *graph, const Node *param, bool is_expert);
+/* The parameter's, which is added where it is new; -1: there are too many. whole: no ranks divide
+ * it. */
+int weight_shapes_find(WeightShapes *shapes, const Graph *graph, const Node *param, bool is_expert,
+                       bool whole);
 /* What each of so many ranks has of a shape: 1 where they divide no axis of it. *out_packs: their
  * parts do not lie one behind the other, so that messages have to be packed (plan_workspace.c). */
 double weight_shape_share(const WeightShape *shape, int n_ranks, bool *out_packs);

@@ -63,6 +63,7 @@ typedef struct Sharder {
     int n_updates, capacity;
     Update *frozen; /* those of frozen parameters, which have no optimizer node */
     int n_frozen, frozen_capacity;
+    bool has_copies;       /* in 16 bits, of parameters */
     const Node **stack_of; /* of the graph that comes in: pass_find_stacks */
     Value *together;  /* by id of a value of a stack: it, each matrix divided as in a parameter */
     Update **of_leaf; /* by id of a parameter, state, copy or sum of shares: its update */
@@ -126,7 +127,9 @@ static int choose_axis(const Sharder *s, const Update *update, int64_t largest) 
     int64_t parts = mesh_size(&s->in->mesh, mesh), best_padding = 0, best_rows = 0, rows = 1;
     int best = -1;
     if (parts < 2) return -1;
+    bool lacks_copy = s->has_copies && update->node && !copy_operand(update->node);
     if (type_elements(type) < largest / ZERO_LEAST_SHARE) return -1;
+    if (lacks_copy && type_elements(type) < ZERO_LEAST_UNCOPIED) return -1;
     for (int i = 0; i < type->rank; rows *= local.dims[i++]) {
         int64_t dim = type->dims[i], part = type_share(type, i, mesh, &s->in->mesh);
         int64_t padding = (part * parts - dim) * (type_elements(type) / dim);
@@ -173,6 +176,7 @@ static int64_t list_updates(Sharder *s) {
     int64_t largest = 0;
     for (int n = 0; n < s->in->n_nodes; n++) {
         const Node *node = s->in->nodes[n];
+        s->has_copies |= node_is_copy(node);
         bool frozen = node->op == OP_PARAM && node_is_frozen(node);
         bool updates = is_optimizer(node);
         if (!frozen && !updates) continue;

@@ -14,8 +14,9 @@ typedef enum ZeroStage {
 } ZeroStage;
 
 /* Parameters of less than this part of the largest one's elements are not divided: gains, biases.
- */
-enum { ZERO_LEAST_SHARE = 4096 };
+ * Where others have copies in 16 bits, one that has none, as tables of positions have, would need
+ * a message of its own in the update: it has to have so many elements, too. */
+enum { ZERO_LEAST_SHARE = 4096, ZERO_LEAST_UNCOPIED = 4 << 20 };
 /* On a GPU a message over d has the work on so many times its own bytes of weights beside it. */
 enum { ZERO_LEAD = 2 };
 

@@ -443,7 +443,8 @@ bool facts_joins_messages(const Plan *plan) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (node_is_joined(node) && node->phase != PHASE_UPDATE) return true;
+            bool once = node->phase == PHASE_UPDATE || node_is_once(node);
+            if (node_is_joined(node) && !once) return true;
         }
     }
     return false;

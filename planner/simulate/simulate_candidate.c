@@ -137,17 +137,20 @@ static void add_reductions(const CandidateLoad *of, PipelineChunk *chunk,
     if (fewer) chunk->data_pieces = n;
 }
 
-/* Of updated weights. *out_n: how many messages. */
-static double gathers_us(const CandidateLoad *of, const StageWeights *weights, int *out_n) {
+/* Of updated weights. *out_n: how many messages; *out_casts_us: of what rounds them. */
+static double gathers_us(const CandidateLoad *of, const StageWeights *weights, int *out_n,
+                         double *out_casts_us) {
     const Cluster *cluster = of->costs->cluster;
     DataGroups groups = data_groups(&of->placement);
     double us = 0;
     *out_n = 0;
+    *out_casts_us = 0;
     for (int experts = 0; zero_gathers_updated(of->candidate->zero) && experts < 2; experts++) {
         const CollectiveGroup *group = &groups.of[experts];
         StageMessages list = stage_gathers(weights, experts, cluster, &of->zero, group->n_ranks);
         us += messages_us(cluster, &list, group);
         *out_n += stage_messages_count(&list);
+        *out_casts_us += stage_casts_us(weights, cluster, &list, group->n_ranks);
     }
     return us;
 }
@@ -157,7 +160,7 @@ static void add_gathers(const CandidateLoad *of, PipelineChunk *chunk,
     const ClusterSoftware *software = &of->costs->cluster->software;
     int n;
     if (!stage_gathers_early(weights, software)) return;
-    chunk->gather_us = gathers_us(of, weights, &n);
+    chunk->gather_us = gathers_us(of, weights, &n, &chunk->once_us);
     chunk->gather_pieces = stage_gather_pieces(software, n);
 }
 
@@ -371,9 +374,10 @@ static double gather_us(const CandidateLoad *of, int stage) {
     const ClusterSoftware *software = &of->costs->cluster->software;
     const StageWeights *weights = &of->shares[stage].weights;
     int n;
+    double us = 0, casts_us = 0;
     double slowed_us = software->overlaps_gradients ? reduce_us(of, weights, &n) : 0;
-    double us = stage_gathers_early(weights, software) ? 0 : gathers_us(of, weights, &n);
-    return us + software->overlap_slowdown * slowed_us;
+    if (!stage_gathers_early(weights, software)) us = gathers_us(of, weights, &n, &casts_us);
+    return us + casts_us + software->overlap_slowdown * slowed_us;
 }
 
 static void price_update(CandidateLoad *of) {
