@@ -1,14 +1,14 @@
 /* perilune: the commands. Each is one row here and one function in a cmd_*.c. */
 #include "frontend/commands/cli.h"
+#include "frontend/commands/engine_args.h"
 #include "ir/base/temporary.h"
+#include "ir/base/version.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#define VERSION "0.1.0"
 
 const CliCommand CLI_COMMANDS[] = {
     {"plan",
@@ -324,15 +324,19 @@ static void set_signals(void) {
     signal(SIGXFSZ, SIG_IGN);
 }
 
+/* As one process of several, where a launcher has started them. */
+static bool runs_in_jobs(const CliCommand *command) {
+    return command->run == cmd_train || command->run == cmd_generate ||
+           command->run == cmd_evaluate || command->run == cmd_profile;
+}
+
 /* OpenMP's threads spin for milliseconds before they sleep. Beside other programs that uses up a
  * thread's share of its core just before it is needed, and at times a step takes a hundred times as
  * long. With 2000 turns, some tens of microseconds, a small GPT is as fast on an idle machine and
  * up to three times as fast on a busy one (tests/bench/RESULTS.md). libgomp reads the number when
  * it is loaded, so the program begins again with it. */
 static void limit_spinning(const CliCommand *command, char **argv) {
-    bool computes = command->run == cmd_train || command->run == cmd_generate ||
-                    command->run == cmd_evaluate || command->run == cmd_profile ||
-                    command->run == cmd_tokenizer;
+    bool computes = runs_in_jobs(command) || command->run == cmd_tokenizer;
     if (!computes || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
     if (setenv("GOMP_SPINCOUNT", "2000", 1) == 0) execv("/proc/self/exe", argv);
     /* Where that cannot be done: as it is. */
@@ -346,7 +350,7 @@ static int run_command(int argc, char **argv) {
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
         if (argc > 2) return cli_usage_error("--version: what is '%s'?", argv[2]);
-        puts("perilune " VERSION);
+        puts("perilune " PERILUNE_VERSION);
         return EXIT_DONE;
     }
     if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
@@ -360,6 +364,9 @@ static int run_command(int argc, char **argv) {
     int status = cli_parse(&args, argc - 2, argv + 2);
     if (status < 0) status = cli_check_files(&args);
     if (status < 0) status = command->run(&args);
+    if ((status == EXIT_USAGE || status == EXIT_FAILED) && !args.joined && runs_in_jobs(command)) {
+        engine_args_decline(&args, cli_first_error());
+    }
     arena_destroy(arena);
     return status;
 }

@@ -17,11 +17,20 @@ const CliOptionInfo CLI_OPTIONS[N_OPTIONS] = {
 #undef OPTION
 };
 
+static char first_error[256];
+
+const char *cli_first_error(void) {
+    return first_error;
+}
+
 int cli_usage_error(const char *format, ...) {
-    va_list args;
+    va_list args, again;
     fputs("perilune: ", stderr);
     va_start(args, format);
+    va_copy(again, args);
     vfprintf(stderr, format, args);
+    if (!first_error[0]) vsnprintf(first_error, sizeof(first_error), format, again);
+    va_end(again);
     va_end(args);
     fputc('\n', stderr);
     return EXIT_USAGE;
@@ -43,6 +52,9 @@ int cli_fail(const Diag *diag, int exit_code) {
     while (*line) {
         size_t length = strcspn(line, "\n");
         bool is_note = strncmp(line, "  note: ", 8) == 0;
+        if (!first_error[0]) {
+            snprintf(first_error, sizeof(first_error), "%.*s", (int)length, line);
+        }
         if (!is_note && !has_place(line, length)) fputs("perilune: ", stderr);
         fprintf(stderr, "%.*s\n", (int)length, line);
         line += length + (line[length] == '\n');

@@ -94,6 +94,7 @@ typedef struct CliArgs {
     int n_operands;
     CliValue values[N_OPTIONS];
     bool model_noted; /* the model's note is printed: a search loads it more than once */
+    bool joined;      /* tried to: the job's other processes know of this one, or cannot be told */
 } CliArgs;
 
 /* The part of help that lists the options of `groups`, under a heading. */
@@ -143,6 +144,8 @@ int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)
 /* Prints what the Diag holds, each error without a place after `perilune: `; returns `exit_code`.
  */
 int cli_fail(const Diag *diag, int exit_code);
+/* The first line that either has printed, without `perilune: ` and its end; "": none. */
+const char *cli_first_error(void);
 
 /* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
 bool cli_try_path(const char *path, Diag *diag);

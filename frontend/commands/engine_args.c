@@ -31,15 +31,27 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag) {
     return true;
 }
 
-Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
-                             uint64_t fingerprint, Diag *diag) {
+Control *engine_args_connect(CliArgs *args, const LaunchEnvironment *launch, uint64_t fingerprint,
+                             Diag *diag) {
     ControlOptions options = control_default_options(launch, fingerprint);
     options.connect_s = (double)cli_int(args, OPT_TIMEOUT, (int64_t)options.connect_s);
+    args->joined = true;
     return control_connect(&options, diag);
 }
 
+void engine_args_decline(const CliArgs *args, const char *why) {
+    LaunchEnvironment launch;
+    Diag *said = diag_create(); /* by then it is, or the variables are in order */
+    if (launch_read_environment(&launch, said)) {
+        ControlOptions options = control_default_options(&launch, 0);
+        options.connect_s = (double)cli_int(args, OPT_TIMEOUT, (int64_t)options.connect_s);
+        control_decline(&options, *why ? why : "it has failed");
+    }
+    diag_destroy(said);
+}
+
 /* Finds the other processes of the job. EXIT_DONE also where there are none. */
-static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
+static int join_job(CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
     LaunchEnvironment launch;
     if (!launch_read_environment(&launch, diag)) return EXIT_USAGE;
     if (launch.world == 1) return EXIT_DONE;
@@ -60,6 +72,7 @@ static int join_job(const CliArgs *args, const Plan *plan, EngineOptions *out, D
         options.stuck_s = out->timeout_seconds;
         options.lost_s = fmin(options.lost_s, out->timeout_seconds);
     }
+    args->joined = true;
     out->control = control_connect(&options, diag);
     out->rank = launch.rank;
     out->device_ordinal = launch.local_rank;
@@ -143,8 +156,7 @@ static bool check_own_products(const EngineOptions *options, const Plan *plan, D
     return true;
 }
 
-int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out,
-                             Diag *diag) {
+int engine_options_from_args(CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag) {
     const char *why = "";
     int asked;
     *out = (EngineOptions){.n_threads = (int)cli_int(args, OPT_THREADS, 0),

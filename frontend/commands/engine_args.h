@@ -13,11 +13,14 @@ bool device_from_args(const CliArgs *args, DeviceKind *out, Diag *diag);
  * it. Where a launcher has started several processes, joins the others: out->control is then to be
  * ended by engine_args_release. Returns EXIT_DONE, or the exit code: EXIT_FAILED where the device
  * asked for cannot be used or other ranks do not come. */
-int engine_options_from_args(const CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
+int engine_options_from_args(CliArgs *args, const Plan *plan, EngineOptions *out, Diag *diag);
 /* All processes that a launcher has started, before there is a plan to join by; --timeout is for
  * them to come. `fingerprint`: equal on all. NULL: reported. */
-Control *engine_args_connect(const CliArgs *args, const LaunchEnvironment *launch,
-                             uint64_t fingerprint, Diag *diag);
+Control *engine_args_connect(CliArgs *args, const LaunchEnvironment *launch, uint64_t fingerprint,
+                             Diag *diag);
+/* At the end of a process that has not joined its job, by what it says: the others, which would
+ * wait for it, are told `why` and end too. Takes 10 s at most. */
+void engine_args_decline(const CliArgs *args, const char *why);
 /* The weights of --load, and over them --load-trained's. *out_n_begun, which may be NULL: adapters
  * that begin as they are made, as no file has any. */
 bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag);

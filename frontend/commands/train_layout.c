@@ -241,6 +241,7 @@ Plan *train_layout(CliArgs *args, TrainLayout *out, int *out_status, Diag *diag)
     if (launch.world == 1) return find_plan(args, 1, out, out_status, diag);
     const char *text = agree_on_plan(args, &launch, out, out_status, diag);
     if (!text) return NULL;
+    args->joined = false; /* that job has ended well; the plan's begins */
     Plan *plan = plan_from_text(args->arena, "rank 0's plan", text, diag);
     if (!plan) return NULL;
     out->unused = launch.rank >= mesh_rank_count(&plan->mesh);

@@ -1,5 +1,6 @@
 #include "runtime/launch/control.h"
 
+#include "ir/base/version.h"
 #include "runtime/launch/control_internal.h"
 #include "runtime/launch/socket.h"
 
@@ -18,6 +19,9 @@
 static const double first_line_s = 2, next_line_s = 10;
 /* How long a rank that ends tries to pass on what it has to say. */
 static const double farewell_s = 1, report_s = 2;
+/* For the others to hear why the job does not begin: ranks of a job start at about the same time.
+ */
+static const double late_s = 10;
 /* A port may be taken for a moment: by a job that is just ending, or as another connection's own
  * end where the system hands out ports from the same range. */
 static const double listen_s = 5, listen_pause_s = 0.1;
@@ -31,6 +35,7 @@ ControlOptions control_default_options(const LaunchEnvironment *launch, uint64_t
                             .port = launch->port,
                             .host = launch->host,
                             .job = launch->job,
+                            .version = PERILUNE_VERSION,
                             .fingerprint = fingerprint,
                             .connect_s = 300,
                             .operation_s = 300,
@@ -119,6 +124,8 @@ static Control *create(const ControlOptions *options) {
     snprintf(control->master_host, sizeof control->master_host, "%s", options->master_host);
     snprintf(control->host, sizeof control->host, "%s", options->host);
     snprintf(control->job, sizeof control->job, "%s", options->job);
+    snprintf(control->version, sizeof control->version, "%s",
+             options->version ? options->version : "");
     control->wake_fd = control->listener = -1;
     control->result = strbuf_create();
     control->n_members = options->rank == 0 ? options->world : 1;
@@ -173,8 +180,8 @@ static bool open_hub(Control *control, Diag *diag) {
     const ControlOptions *options = &control->options;
     char why[SOCKET_WHY_BYTES];
     size_t limit;
-    control->members[0].joined = true;
-    control->n_joined = 1;
+    control->members[0].joined = control->members[0].came = true;
+    control->n_joined = control->n_came = 1;
     control->started = options->world == 1;
     if (options->world == 1) return true;
     if (!socket_reserve_descriptors((size_t)options->world + OTHER_DESCRIPTORS, &limit)) {
@@ -232,27 +239,42 @@ static bool await_start(Control *control, double deadline, WaitLines *lines, Dia
     return !failed;
 }
 
-typedef enum Answer { ANSWER_WELCOME, ANSWER_REFUSED, ANSWER_NONE } Answer;
+/* Rank 0's, after a failure: the others come, are told and go, as long as that may take. */
+static void await_late(Control *control, double deadline) {
+    pthread_mutex_lock(&control->lock);
+    while (control->n_came < control->options.world && wait_changed(control, deadline)) {
+    }
+    pthread_mutex_unlock(&control->lock);
+}
 
-static void put_hello(const Control *control, StrBuf *out) {
+typedef enum Answer { ANSWER_WELCOME, ANSWER_REFUSED, ANSWER_FAILED, ANSWER_NONE } Answer;
+
+enum { WHY_BYTES = 512 }; /* of a refusal, or of the job's failure */
+
+/* `declines`: why this rank cannot take part; NULL: it can. */
+static void put_hello(const Control *control, const char *declines, StrBuf *out) {
     const ControlOptions *options = &control->options;
     uint32_t world = (uint32_t)options->world;
-    size_t start = message_begin(out, MESSAGE_HELLO);
+    size_t start = message_begin(out, declines ? MESSAGE_DECLINE : MESSAGE_HELLO);
     message_put_u32(out, CONTROL_VERSION);
     message_put_u32(out, world);
     message_put_u32(out, (uint32_t)options->rank);
     message_put_u64(out, options->fingerprint);
     message_put_u64(out, control_token(control, world, options->fingerprint, "hello"));
     message_put_text(out, control->host);
+    message_put_text(out, control->version);
+    if (declines) message_put_text(out, declines);
     message_end(out, start);
 }
 
 /* The first message back; ANSWER_NONE: nothing that rank 0 of this job would say. */
-static Answer read_answer(Control *control, const Message *message, char *why) {
+static Answer read_answer(Control *control, const Message *message, char why[WHY_BYTES]) {
     Cursor cursor = cursor_create(message);
-    if (message->kind == MESSAGE_REFUSED) {
-        cursor_text(&cursor, why, SOCKET_WHY_BYTES * 2);
-        return cursor_end(&cursor) ? ANSWER_REFUSED : ANSWER_NONE;
+    const bool failed = message->kind == MESSAGE_FAIL;
+    if (failed || message->kind == MESSAGE_REFUSED) {
+        cursor_text(&cursor, why, WHY_BYTES);
+        if (!cursor_end(&cursor)) return ANSWER_NONE;
+        return failed ? ANSWER_FAILED : ANSWER_REFUSED;
     }
     uint64_t token = cursor_u64(&cursor), fingerprint = control->options.fingerprint;
     cursor_text(&cursor, control->members[0].host, CONTROL_HOST_BYTES);
@@ -263,10 +285,11 @@ static Answer read_answer(Control *control, const Message *message, char *why) {
 }
 
 /* Says hello over a new connection and waits for the answer. */
-static Answer say_hello(Control *control, Link *link, double deadline, char *why) {
+static Answer say_hello(Control *control, Link *link, const char *declines, double deadline,
+                        char why[WHY_BYTES]) {
     unsigned char bytes[1024];
     snprintf(why, SOCKET_WHY_BYTES, "it is not rank 0 of this job that answers there");
-    put_hello(control, &link->out);
+    put_hello(control, declines, &link->out);
     for (;;) {
         size_t n = 0;
         Message message;
@@ -297,13 +320,13 @@ static Answer say_hello(Control *control, Link *link, double deadline, char *why
 static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *diag) {
     const ControlOptions *options = &control->options;
     size_t max_bytes = CONTROL_MAX_RESULT_BYTES + 8 * (size_t)options->world;
-    char why[SOCKET_WHY_BYTES * 2] = "";
+    char why[WHY_BYTES] = "";
     for (double pause = 0.05;; pause = fmin(pause * 1.5, 1)) {
         double left = deadline - socket_now();
         int fd = socket_connect(control->master_host, options->port, fmin(fmax(left, 0), 5), why);
         if (fd >= 0) {
             Link *link = link_create(fd, 0, max_bytes);
-            Answer answer = say_hello(control, link, deadline, why);
+            Answer answer = say_hello(control, link, NULL, deadline, why);
             link->sent = link->out.length = 0;
             link->heard = socket_now();
             if (answer == ANSWER_WELCOME) {
@@ -316,6 +339,10 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
                 diag_error(diag, NO_LOC, "rank %d was refused by rank 0 at %s:%d: %s",
                            options->rank, launch_show_host(control->master_host).text,
                            options->port, why);
+                return false;
+            }
+            if (answer == ANSWER_FAILED) {
+                diag_error(diag, NO_LOC, "%s", why);
                 return false;
             }
         }
@@ -348,8 +375,48 @@ Control *control_connect(const ControlOptions *options, Diag *diag) {
                                         : join_hub(control, deadline, &lines, diag));
     ok = ok && start_thread(control, diag) && await_start(control, deadline, &lines, diag);
     if (ok) return control;
+    if (control_is_hub(control) && control->has_thread) {
+        await_late(control, fmin(socket_now() + late_s, deadline));
+    }
     control_destroy(control);
     return NULL;
+}
+
+/* Rank 0 hears it, or cannot be reached. */
+static void tell_hub(Control *control, const char *text, double deadline) {
+    char why[WHY_BYTES];
+    Answer answer = ANSWER_NONE;
+    for (double pause = 0.05;; pause = fmin(pause * 1.5, 1)) {
+        double left = deadline - socket_now();
+        int fd = socket_connect(control->master_host, control->options.port, fmin(fmax(left, 0), 5),
+                                why);
+        if (fd >= 0) {
+            Link *link = link_create(fd, 0, CONTROL_MAX_BYTES);
+            answer = say_hello(control, link, text, deadline, why);
+            link_destroy(link);
+        }
+        left = deadline - socket_now();
+        if (answer != ANSWER_NONE || left <= 0) return;
+        pause_for(fmin(pause, left));
+    }
+}
+
+void control_decline(const ControlOptions *options, const char *text) {
+    if (options->world < 2) return;
+    Control *control = create(options);
+    Diag *unseen = diag_create(); /* the caller has said what counts */
+    char line[CONTROL_TEXT_BYTES];
+    const double deadline = socket_now() + fmin(late_s, options->connect_s);
+    control->options.stream = NULL;
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
+    control->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (control->wake_fd >= 0 && !control_is_hub(control)) tell_hub(control, line, deadline);
+    if (control->wake_fd >= 0 && control_is_hub(control) && open_hub(control, unseen)) {
+        control_fail(control, "rank 0 (%s) cannot take part: %s", control->host, line);
+        if (start_thread(control, unseen)) await_late(control, deadline);
+    }
+    diag_destroy(unseen);
+    control_destroy(control);
 }
 
 void control_destroy(Control *control) {

@@ -12,9 +12,11 @@
  *     rank 3 (gpu-a2) was lost at step 12: was in B0.5 all_reduce of blocks.1.mlp.w1,
  *     models/gpt.lua:42 (its connection closed)
  *
- * Who may join: a rank that knows the job's token, of a plan with the same fingerprint and world.
- * Anything else that connects is refused or dropped and changes nothing. The token keeps jobs
- * apart; it does not protect against those who can read the network.
+ * Who may join: a rank that knows the job's token, of a plan with the same fingerprint and world,
+ * and of the same version of the program. A rank that knows the token but not the rest, while it is
+ * waited for, ends the job: nobody else will come in its place. So does one that cannot take part
+ * and says so (control_decline). Anything else that connects is refused or dropped and changes
+ * nothing. The token keeps jobs apart; it does not protect against those who can read the network.
  *
  * Operations block, and are called from one thread per process, by all ranks concerned in the same
  * order. control_update_progress, control_failed and control_abort may be called from any thread
@@ -47,6 +49,7 @@ typedef struct ControlOptions {
     int port;
     const char *host;     /* this machine's name, for reports */
     const char *job;      /* what keeps jobs apart; may be "" */
+    const char *version;  /* of the program; NULL: "" */
     uint64_t fingerprint; /* of the plan */
     double connect_s;     /* for all ranks to come together */
     double operation_s;   /* for one operation */
@@ -66,6 +69,12 @@ ControlOptions control_default_options(const LaunchEnvironment *launch, uint64_t
 /* Returns when all ranks are there. Reports and returns NULL otherwise: who is missing, or why this
  * rank was refused. */
 Control *control_connect(const ControlOptions *options, Diag *diag);
+
+/* In place of control_connect: this rank cannot take part, `text` says why in a line. The others'
+ * control_connect then reports it and returns NULL, also those' that come later: rank 0 waits for
+ * them, and any other rank for rank 0, up to 10 s or connect_s, whichever is less. Reports nothing;
+ * the fingerprint does not count, and with world 1 nothing happens. */
+void control_decline(const ControlOptions *options, const char *text);
 
 /* How many ranks the job has. */
 int control_world(const Control *control);

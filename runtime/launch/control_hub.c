@@ -78,13 +78,20 @@ void hub_fail_report(Control *control, int rank, bool is_abort, const char *text
 
 /* --- who may join --- */
 
-static void refuse(Control *control, Link *link, const char *who, const char *why) {
-    size_t start = message_begin(&link->out, MESSAGE_REFUSED);
-    message_put_text(&link->out, why);
+static void answer(Link *link, MessageKind kind, const char *text) {
+    size_t start = message_begin(&link->out, kind);
+    message_put_text(&link->out, text);
     message_end(&link->out, start);
     link->closes = true;
+}
+
+/* `ends`: with it the job, which then says so itself. */
+static void refuse(Control *control, Link *link, const char *who, const char *why, bool ends) {
+    answer(link, MESSAGE_REFUSED, why);
     snprintf(control->refusal, sizeof control->refusal, "%s was refused: %s", who, why);
-    if (control->options.stream && control->n_refusals++ < MAX_REFUSAL_LINES) {
+    if (ends) {
+        control_fail(control, "%s", control->refusal);
+    } else if (control->options.stream && control->n_refusals++ < MAX_REFUSAL_LINES) {
         fprintf(control->options.stream, "perilune: %s\n", control->refusal);
     }
 }
@@ -92,18 +99,43 @@ static void refuse(Control *control, Link *link, const char *who, const char *wh
 typedef struct Hello {
     uint32_t version, world, rank;
     uint64_t fingerprint, token;
-    char host[CONTROL_HOST_BYTES];
+    char host[CONTROL_HOST_BYTES]; /* up to here as in all versions */
+    char program[CONTROL_PROGRAM_BYTES];
+    char text[CONTROL_TEXT_BYTES]; /* why it declines */
 } Hello;
+
+/* False: no rank of any job says so. */
+static bool read_hello(const Message *message, Hello *out) {
+    Cursor cursor = cursor_create(message);
+    *out = (Hello){.version = cursor_u32(&cursor),
+                   .world = cursor_u32(&cursor),
+                   .rank = cursor_u32(&cursor),
+                   .fingerprint = cursor_u64(&cursor),
+                   .token = cursor_u64(&cursor)};
+    cursor_text(&cursor, out->host, sizeof out->host);
+    if (message->kind != MESSAGE_HELLO && message->kind != MESSAGE_DECLINE) return false;
+    if (out->version != CONTROL_VERSION) return cursor.ok;
+    cursor_text(&cursor, out->program, sizeof out->program);
+    if (message->kind == MESSAGE_DECLINE) cursor_text(&cursor, out->text, sizeof out->text);
+    return cursor_end(&cursor);
+}
+
+static bool knows_token(const Control *control, const Hello *hello) {
+    return hello->token == control_token(control, hello->world, hello->fingerprint, "hello");
+}
 
 /* Why this rank cannot join, into why; false: it can. */
 static bool find_objection(const Control *control, const Hello *hello, char *why, size_t size) {
     const ControlOptions *options = &control->options;
-    if (hello->version != CONTROL_VERSION)
-        snprintf(why, size, "it is of another version of perilune");
-    else if (hello->token != control_token(control, hello->world, hello->fingerprint, "hello"))
+    if (!knows_token(control, hello))
         snprintf(why, size,
                  "it belongs to another job: its job token differs (PERILUNE_JOB_TOKEN, or the "
                  "job's number or name)");
+    else if (hello->version != CONTROL_VERSION)
+        snprintf(why, size, "it is of another version of perilune");
+    else if (strcmp(hello->program, control->version) != 0)
+        snprintf(why, size, "it is perilune %s, rank 0 is perilune %s; start the same on all",
+                 hello->program, control->version);
     else if (hello->world != (uint32_t)options->world)
         snprintf(why, size, "it was started as one of %u ranks, rank 0 as one of %d", hello->world,
                  options->world);
@@ -124,6 +156,19 @@ static bool find_objection(const Control *control, const Hello *hello, char *why
     return true;
 }
 
+/* Is this a rank that the job waits for? */
+static bool is_awaited(const Control *control, const Hello *hello) {
+    return !control->started && hello->rank > 0 && hello->rank < (uint32_t)control->options.world &&
+           !control->members[hello->rank].joined;
+}
+
+static void note_coming(Control *control, const Hello *hello) {
+    Member *member = &control->members[hello->rank];
+    control->n_came += !member->came;
+    member->came = true;
+    pthread_cond_broadcast(&control->changed);
+}
+
 static void forget_guest(Control *control, const Link *link) {
     int n = 0;
     for (int i = 0; i < control->n_guests; i++) {
@@ -136,6 +181,7 @@ static void welcome(Control *control, Link *link, const Hello *hello) {
     Member *member = &control->members[hello->rank];
     forget_guest(control, link);
     member->joined = true;
+    note_coming(control, hello);
     member->link = link;
     member->told = socket_now();
     member->progress = (ProgressRecord){.step = -1, .since = member->told};
@@ -157,22 +203,35 @@ static void welcome(Control *control, Link *link, const Hello *hello) {
     pthread_cond_broadcast(&control->changed);
 }
 
+/* A rank of this job, which has failed before it began. */
+static void dismiss(Control *control, Link *link, const Hello *hello) {
+    answer(link, MESSAGE_FAIL, control->reason);
+    note_coming(control, hello);
+}
+
 void hub_admit(Control *control, Link *link, const Message *message) {
-    Cursor cursor = cursor_create(message);
-    Hello hello = {.version = cursor_u32(&cursor),
-                   .world = cursor_u32(&cursor),
-                   .rank = cursor_u32(&cursor),
-                   .fingerprint = cursor_u64(&cursor),
-                   .token = cursor_u64(&cursor)};
+    Hello hello;
     char why[224], who[96];
-    cursor_text(&cursor, hello.host, sizeof hello.host);
-    snprintf(who, sizeof who, "rank %u (%s)", hello.rank, hello.host);
-    if (message->kind != MESSAGE_HELLO || !cursor_end(&cursor)) {
-        link->closes = true; /* no rank of any job: no answer */
-    } else if (control->closing) {
+    if (!read_hello(message, &hello)) {
+        link->closes = true; /* no answer */
+        return;
+    }
+    if (control->closing) {
         link->closes = true; /* of a job that follows this one: comes again */
+        return;
+    }
+    const bool ours = knows_token(control, &hello) && is_awaited(control, &hello);
+    snprintf(who, sizeof who, "rank %u (%s)", hello.rank, hello.host);
+    if (ours && message->kind == MESSAGE_DECLINE) {
+        control_fail(control, "%s cannot take part: %s", who, hello.text);
+        dismiss(control, link, &hello);
+    } else if (ours && atomic_load(&control->failed)) {
+        dismiss(control, link, &hello);
+    } else if (message->kind == MESSAGE_DECLINE) {
+        answer(link, MESSAGE_REFUSED, "this rank is not waited for");
     } else if (find_objection(control, &hello, why, sizeof why)) {
-        refuse(control, link, who, why);
+        refuse(control, link, who, why, ours);
+        if (ours) note_coming(control, &hello);
     } else {
         welcome(control, link, &hello);
     }

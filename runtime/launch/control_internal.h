@@ -18,8 +18,9 @@
 #include <pthread.h>
 
 enum {
-    CONTROL_VERSION = 2,
+    CONTROL_VERSION = 3,
     CONTROL_HOST_BYTES = 64,
+    CONTROL_PROGRAM_BYTES = 32, /* of its version */
     CONTROL_REASON_BYTES = 2048,
     MAX_GUESTS = 256,
     GUEST_MAX_BYTES = 1024 /* of a message from who has not said hello */
@@ -62,6 +63,7 @@ typedef struct Request {
 /* A rank as rank 0 sees it. Other ranks have one Member: rank 0. */
 typedef struct Member {
     bool joined;
+    bool came;  /* joined, or has been told why not */
     Link *link; /* NULL: this process, or gone */
     char host[CONTROL_HOST_BYTES];
     ProgressRecord progress; /* `since` by this process' clock */
@@ -72,6 +74,7 @@ typedef struct Member {
 struct Control {
     ControlOptions options; /* with its texts copied: */
     char master_host[LAUNCH_HOST_BYTES], host[CONTROL_HOST_BYTES], job[LAUNCH_JOB_BYTES];
+    char version[CONTROL_PROGRAM_BYTES];
     Mailbox mailbox;
     ProgressRecord told; /* the last one written; the training thread's own */
     atomic_bool failed;
@@ -84,6 +87,7 @@ struct Control {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* started, a result, or failed */
     bool started;           /* all ranks are there */
+    int n_came;             /* members[].came */
     bool closed;            /* control_close has ended: ranks may go */
     bool closing;           /* in control_close */
     bool called_on_failure;

@@ -28,7 +28,8 @@ typedef enum MessageKind {
     MESSAGE_REQUEST,   /* to rank 0: part in a collective */
     MESSAGE_RESULT,    /* back, when all have come */
     MESSAGE_REPORT,    /* to rank 0: this rank failed, or wants the job to end */
-    MESSAGE_FAIL,      /* to all: the job ends, and why */
+    MESSAGE_FAIL,      /* to all, and to who comes then: the job ends, and why */
+    MESSAGE_DECLINE,   /* a rank to rank 0: who it is, and why it cannot take part */
     MESSAGE_KIND_END
 } MessageKind;
 

@@ -169,7 +169,8 @@ differs 'another learning rate' 'rank 1 was started otherwise as to --lr than ra
 differs 'no data on rank 1' "perilune: .*$folder/absent: " --data "$folder/absent"
 differs 'more data' 'rank 1 was started with another --data than rank 0' --data "$folder/other"
 # apart NAME FILE0 FILE1 TEXT COMMAND...: ranks have each their own file for the last option, which rank 0
-# says TEXT of.
+# says TEXT of. codes_apart: how they end.
+codes_apart=' 2 2'
 apart() {
     local name=$1 text=$4 rank why=
     local files=("$folder/$2" "$folder/$3")
@@ -181,10 +182,21 @@ apart() {
         pids+=($!)
     done
     finish
-    [ "$codes" = ' 2 2' ] || why="exit codes$codes"
+    [ "$codes" = "$codes_apart" ] || why="exit codes$codes"
     grep -q "$text" "$folder/rank0" || why=${why:-$(cat "$folder/rank0")}
     result "$name" "$why"
 }
+trains=(train --data "$folder/text" --steps 1)
+codes_apart=' 1 2'
+apart 'no plan on rank 1' pair absent "rank 1 .* cannot take part: $folder/absent: cannot open" "${trains[@]}"
+codes_apart=' 2 1'
+apart 'no plan on rank 0' absent pair "perilune: $folder/absent: cannot open" "${trains[@]}"
+codes_apart=' 1 1'
+# shellcheck disable=SC2086
+run plan $gpt $small --global-batch 8 --mesh d=2 --seed 9 -o "$folder/seeded"
+apart 'another plan on rank 1' pair seeded 'rank 1 .* was refused: its plan has fingerprint' "${trains[@]}"
+codes_apart=' 2 2'
+apart 'no plan at all' absent absent "perilune: $folder/absent: cannot open" "${trains[@]}"
 for seed in 1 2; do
     # shellcheck disable=SC2086
     run train $gpt $small --global-batch 8 --seed $seed --data "$folder/text" --steps 1 --save "$folder/weights$seed"

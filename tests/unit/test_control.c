@@ -1,5 +1,5 @@
-/* The control plane with real processes: results of operations, who is waited for, who is let in.
- */
+/* The control plane with real processes: results of operations, who is waited for, who is let in,
+ * who cannot take part. */
 #include "tests/unit/control_job.h"
 #include "tests/unit/message_noise.h"
 
@@ -191,17 +191,93 @@ static void test_port_in_use(void) {
     check_said(&job, 0, ": Address already in use; set MASTER_PORT to a free port on all ranks");
 }
 
+/* Long before all would have had to be there. */
+static void check_soon(const Job *job, double begin) {
+    for (int i = 0; i < job->world; i++) {
+        double seconds = job->ended[i] - begin;
+        CHECK(seconds < 3, "rank %d ended after %g s", i, seconds);
+    }
+}
+
+/* Of a job of version "0.9" rank 2 is of another one; else it has another world. */
+static bool misfit_rank(Job *job, int rank, char *said) {
+    if (rank == 2 && strcmp(job->options.version, "0.9") == 0)
+        job->options.version = "1.0";
+    else if (rank == 2)
+        job->options.world = 4;
+    return !join(job, rank, said);
+}
+
 static void test_refusals(void) {
     check_begin("control: a rank with another plan is told both fingerprints");
     Job job = job_create(3, join_rank);
-    job.options.connect_s = 1.2;
     job.fingerprints[2] = 0xbad;
+    double begin = socket_now();
     job_start(&job);
     job_finish(&job);
     check_said(&job, 2,
                "its plan has fingerprint 0000000000000bad, rank 0's has 0000000000001234; start "
                "all ranks with the same plan");
-    check_said(&job, 1, "without rank 2; rank 2 (host-2) was refused: its plan has");
+    for (int i = 0; i < 2; i++) check_said(&job, i, "rank 2 (host-2) was refused: its plan has");
+    check_soon(&job, begin);
+    check_begin("control: so are a rank of another version, and one of another world");
+    for (int other = 0; other < 2; other++) {
+        job = job_create(3, misfit_rank);
+        job.options.version = other ? "1.0" : "0.9";
+        job.late_s[1] = 0.15; /* is told, too, though it comes when all is over */
+        begin = socket_now();
+        job_start(&job);
+        job_finish(&job);
+        const char *why = other
+                              ? "it was started as one of 4 ranks, rank 0 as one of 3"
+                              : "it is perilune 1.0, rank 0 is perilune 0.9; start the same on all";
+        for (int i = 0; i < 3; i++) check_said(&job, i, why);
+        check_said(&job, 1, "rank 2 (host-2) was refused: ");
+        check_soon(&job, begin);
+    }
+}
+
+static bool declining_rank(Job *job, int rank, char *said) {
+    const bool declines = job->fingerprints[rank] != 0;
+    if (!declines) return !join(job, rank, said);
+    ControlOptions options = rank_options(job, rank);
+    sleep_s(job->late_s[rank]);
+    control_decline(&options, "run.plan: cannot open: it is not there\n  note: of no interest");
+    return true;
+}
+
+/* Ranks are late in turn, those that cannot take part among them. */
+static void test_declining(void) {
+    check_begin("control: a rank that cannot take part says so to all, whoever is late");
+    static const struct {
+        int who, also, late; /* 0 may be the one that cannot */
+    } cases[] = {{2, 2, 0}, {2, 2, 1}, {2, 2, 2}, {0, 0, 0}, {0, 0, 1}, {0, 2, 1}, {1, 2, 0}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        Job job = job_create(3, declining_rank);
+        job.fingerprints[cases[c].who] = job.fingerprints[cases[c].also] = 7;
+        job.late_s[cases[c].late] = 0.15;
+        double begin = socket_now();
+        job_start(&job);
+        job_finish(&job);
+        check_all_well(&job);
+        check_soon(&job, begin);
+        for (int i = 0; i < 3; i++) {
+            if (job.fingerprints[i]) continue;
+            check_said(&job, i, " cannot take part: run.plan: cannot open: it is not there");
+            CHECK(!strchr(job.said[i], '\n') || !strstr(job.said[i], "note"), "%s", job.said[i]);
+        }
+    }
+    check_begin(
+        "control: one that cannot take part waits for rank 0 no longer than for the others");
+    Job job = job_create(2, declining_rank);
+    job.options.connect_s = 0.5;
+    for (int i = 0; i < 2; i++) {
+        job.fingerprints[i] = 7;
+        job_start_rank(&job, i);
+        double begin = socket_now();
+        job_finish_rank(&job, i);
+        CHECK(job.went_well[i] && socket_now() - begin < 2, "%g s", socket_now() - begin);
+    }
 }
 
 /* Ranks that are refused while a job of two runs, which must not notice. */
@@ -418,6 +494,7 @@ int main(void) {
     test_missing();
     test_port_in_use();
     test_refusals();
+    test_declining();
     test_strangers();
     test_deaf_address();
     test_garbage();
