@@ -1,5 +1,6 @@
 #include "frontend/commands/engine_args.h"
 
+#include "frontend/commands/rank_software.h"
 #include "frontend/commands/train_layout.h"
 #include "runtime/comm/comm_tcp.h"
 
@@ -184,7 +185,7 @@ int engine_options_from_args(CliArgs *args, const Plan *plan, EngineOptions *out
         diag_error(diag, NO_LOC, "--device cuda: %s", why);
         return EXIT_FAILED;
     }
-    if (!check_devices(out, why, diag)) return EXIT_FAILED;
+    if (!check_devices(out, why, diag) || !rank_software_compare(out)) return EXIT_FAILED;
     return out->device == DEVICE_CPU && !check_for_cpu(args, diag) ? EXIT_USAGE : EXIT_DONE;
 }
 

@@ -36,6 +36,10 @@ bool cuda_report(CudaReport *out) {
     return false;
 }
 
+void cuda_software(int ordinal, StrBuf *out) {
+    (void)ordinal, (void)out;
+}
+
 bool measure_cuda(const MeasureOptions *options, Arena *arena, DeviceProfile *out, Diag *diag) {
     const char *why;
     (void)options, (void)arena, (void)out;

@@ -1,6 +1,9 @@
-/* What was found of CUDA on this machine, without types of CUDA: for `perilune devices`. */
+/* What was found of CUDA on this machine, without types of CUDA: for `perilune devices`, and for
+ * ranks to compare. */
 #ifndef RUNTIME_CUDA_DEVICES_H
 #define RUNTIME_CUDA_DEVICES_H
+
+#include "ir/base/strbuf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +49,9 @@ typedef struct CudaReport {
 
 /* True: a device can be used. */
 bool cuda_report(CudaReport *out);
+
+/* What decides about numbers and speed on a device: appends a line for each, what it is, a tab and
+ * its version or name. Without CUDA nothing. Leaves the device alone. */
+void cuda_software(int ordinal, StrBuf *out);
 
 #endif

@@ -76,6 +76,9 @@ Control *control_connect(const ControlOptions *options, Diag *diag);
  * the fingerprint does not count, and with world 1 nothing happens. */
 void control_decline(const ControlOptions *options, const char *text);
 
+/* "1, 3-7" of the ranks whose flag is set, shortened when there are many ranges. */
+void control_put_ranks(StrBuf *out, const bool *flags, int n);
+
 /* How many ranks the job has. */
 int control_world(const Control *control);
 

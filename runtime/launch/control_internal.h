@@ -142,7 +142,5 @@ void hub_fail_report(Control *control, int rank, bool is_abort, const char *text
 /* Stuck ranks, and operations that took too long. */
 void hub_judge(Control *control, double now);
 void request_destroy(Request *request);
-/* "1, 3-7" of the ranks whose flag is set, shortened when there are many ranges. */
-void control_put_ranks(StrBuf *out, const bool *flags, int n);
 
 #endif

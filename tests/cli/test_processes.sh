@@ -196,6 +196,20 @@ codes_apart=' 1 1'
 run plan $gpt $small --global-batch 8 --mesh d=2 --seed 9 -o "$folder/seeded"
 apart 'another plan on rank 1' pair seeded 'rank 1 .* was refused: its plan has fingerprint' "${trains[@]}"
 codes_apart=' 2 2'
+LC_ALL=C sed 's/0\.1\.0/0.1.9/g' "$perilune" >"$folder/newer"
+chmod +x "$folder/newer"
+job 0
+for rank in 0 1; do
+    RANK=$rank WORLD_SIZE=2 MASTER_PORT=$port timeout -k 1 60 "$([ $rank = 1 ] && echo "$folder/newer" ||
+        echo "$perilune")" "${trains[@]}" "$folder/pair" >"$folder/rank$rank" 2>&1 </dev/null &
+    pids+=($!)
+done
+finish
+why=
+[ "$codes" = ' 1 1' ] || why="exit codes$codes"
+grep -q 'it is perilune 0.1.9, rank 0 is perilune 0.1.0; start the same on all' "$folder/rank0" ||
+    why=${why:-$(cat "$folder/rank0")}
+result 'another version on rank 1' "$why"
 apart 'no plan at all' absent absent "perilune: $folder/absent: cannot open" "${trains[@]}"
 for seed in 1 2; do
     # shellcheck disable=SC2086

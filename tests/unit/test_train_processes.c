@@ -6,7 +6,8 @@
  * process without a rank that waits, fails or takes part; ranks that hang where rank 0 finds no
  * layout; the next connection refused by the end of the one before; a run that hangs where another
  * rank is lost or has failed, in NCCL's kernels or in NCCL itself; ranks that wait for one without
- * a GPU, or do not wait for one that writes a checkpoint. */
+ * a GPU, or do not wait for one that writes a checkpoint; another NCCL or GPU that nobody tells
+ * of. */
 #ifdef HAVE_CUDA
 #define main perilune_main
 #include "frontend/main.c"
@@ -25,6 +26,7 @@ static char folder[] = "/tmp/train_processes_XXXXXX";
 
 static FakeOptions fakes[MAX_WORLD]; /* the ranks' */
 static bool lacks_gpu[MAX_WORLD];    /* of them */
+static bool is_older[MAX_WORLD];     /* its libraries and its GPU */
 
 static const char *file_in(const char *name) {
     static char paths[4][256];
@@ -55,6 +57,19 @@ static cudaError_t no_devices(int *out) {
     return cudaErrorNoDevice;
 }
 
+static ncclResult_t older_nccl(int *out) {
+    *out = 22102;
+    return ncclSuccess;
+}
+
+static CuApi fake; /* as it is where nothing is older */
+
+static cudaError_t older_gpu(struct cudaDeviceProp *out, int device) {
+    cudaError_t status = fake.cudaGetDeviceProperties(out, device);
+    snprintf(out->name, sizeof(out->name), "Older GPU");
+    return status;
+}
+
 /* In the forked process: its exit code. */
 static int run_rank(int rank, int world, int port, int argc, const char **argv) {
     char name[16];
@@ -71,8 +86,11 @@ static int run_rank(int rank, int world, int port, int argc, const char **argv) 
     setenv("GOMP_SPINCOUNT", "2000", 1); /* or main starts itself again */
     fakes[rank].in_order = true;
     writes_slowly = rank == 0;
-    CuApi api = *fake_cuda_create(&fakes[rank]);
+    fake = *fake_cuda_create(&fakes[rank]);
+    CuApi api = fake;
     if (lacks_gpu[rank]) api.cudaGetDeviceCount = no_devices;
+    if (is_older[rank]) api.ncclGetVersion = older_nccl;
+    if (is_older[rank]) api.cudaGetDeviceProperties = older_gpu;
     cuda_api_replace(&api);
     int status = perilune_main(argc, (char **)argv);
     for (int i = 0; i < fake_cuda_n_defects(); i++) printf("DEFECT %s\n", fake_cuda_defect(i));
@@ -272,6 +290,21 @@ static void check_lacking(void) {
     lacks_gpu[1] = false;
 }
 
+static void check_older(void) {
+    char options[1024];
+    int status[MAX_WORLD];
+    check_begin("ranks with another NCCL and another GPU: a line each, and the run goes on");
+    is_older[1] = is_older[2] = true;
+    snprintf(options, sizeof(options), RUN "--global-batch 12 --mesh t=1,p=1 --data %s --steps 1",
+             file_in("text"));
+    const char *said = run_job(3, options, status);
+    CHECK(all_end_with(status, 3, EXIT_DONE), "%d %d %d %s", status[0], status[1], status[2], said);
+    says(said, "note: ranks 1-2 (the first on ");
+    says(said, " have NCCL 2.21.2, rank 0 has 2.");
+    says(said, " have a GPU Older GPU (sm_");
+    is_older[1] = is_older[2] = false;
+}
+
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!mkdtemp(folder)) return 1;
@@ -285,6 +318,7 @@ int main(void) {
     check_never_aborts();
     check_slow_disk();
     check_lacking();
+    check_older();
     int status = check_report();
     char command[300];
     snprintf(command, sizeof(command), "rm -rf %s", folder);

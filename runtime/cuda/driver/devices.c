@@ -164,3 +164,28 @@ bool cuda_report(CudaReport *out) {
     snprintf(out->why, sizeof(out->why), "no GPU here is sm_80 (A100) or newer");
     return false;
 }
+
+void cuda_software(int ordinal, StrBuf *out) {
+    static const char *const NAMES[N_LIBRARIES] = {[LIBRARY_cudart] = "CUDA runtime",
+                                                   [LIBRARY_cublasLt] = "cuBLASLt",
+                                                   [LIBRARY_nvrtc] = "NVRTC",
+                                                   [LIBRARY_nccl] = "NCCL",
+                                                   [LIBRARY_cudnn] = "cuDNN"};
+    const CuApi *api = cuda_api();
+    struct cudaDeviceProp properties;
+    int driver = 0;
+    if (!api->path[LIBRARY_cudart]) return;
+    if (api->cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess) {
+        strbuf_printf(out, "a GPU\t%.*s (sm_%d%d)\n", 64, properties.name, properties.major,
+                      properties.minor);
+    }
+    if (api->cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+        strbuf_printf(out, "a driver for CUDA\t%d.%d\n", driver / 1000, driver / 10 % 100);
+    }
+    for (int i = 0; i < N_LIBRARIES; i++) {
+        char version[32] = "";
+        if (!api->path[i]) continue;
+        read_version(api, (CuLibrary)i, version, sizeof(version));
+        if (*version) strbuf_printf(out, "%s\t%s\n", NAMES[i], version);
+    }
+}
