@@ -71,9 +71,15 @@ static bool share(Engine *engine, int root, unsigned char *bytes, size_t n_bytes
 const void *engine_view(Engine *engine, const RankContext *rank, Value value) {
     size_t bytes =
         (size_t)type_local_bytes(value_type(value), value_sharding(value), &engine->plan->mesh);
+    return engine_view_bytes(engine, rank, value, 0, bytes);
+}
+
+const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value value, size_t from,
+                              size_t bytes) {
     const void *own = NULL;
     if (engine_is_local(rank)) {
-        own = engine->backend->view(engine, executor_address(rank, value, 0), bytes);
+        const char *at = executor_address(rank, value, 0);
+        own = engine->backend->view(engine, at + from, bytes);
         if (!engine->control) return own;
     }
     if (bytes > engine->shared_bytes) {

@@ -108,6 +108,9 @@ static inline bool engine_is_local(const RankContext *rank) {
 /* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
  * must call it, in the same order: the rank's own tells the others. */
 const void *engine_view(Engine *engine, const RankContext *rank, Value value);
+/* The same of some of its bytes. */
+const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value value, size_t from,
+                              size_t bytes);
 /* Has a copy from or to this process' device failed? Then reports why: what was viewed may be no
  * number. */
 bool engine_copy_failed(const Engine *engine, Diag *diag);
@@ -154,7 +157,19 @@ void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const 
                      Arena *arena);
 /* Of the ranks that hold the same part of a stage's value: is this the first? */
 bool engine_owns(const RankContext *rank, int stage, Value value);
-/* A value of a stage's program, whole, from its shards. All processes call it, as engine_view. */
+
+/* --- whole tensors of shards (engine_pieces.c) --- */
+
+/* A value of a stage's program as f32, whole, from its shards. All processes call it, as
+ * engine_view. */
 void engine_assemble(Engine *engine, int stage, Value value, float *out);
+
+/* The same in pieces: numbers of the whole in order, `count` at a time, but for the last a multiple
+ * of ENGINE_PIECE, which are whole blocks of any dtype. Takes memory for a piece's shares. */
+enum { ENGINE_PIECE = 1 << 20 };
+typedef struct EnginePieces EnginePieces;
+EnginePieces *engine_pieces_begin(Engine *engine, int stage, Value value);
+void engine_pieces_next(EnginePieces *pieces, int64_t count, float *out);
+void engine_pieces_end(EnginePieces *pieces);
 
 #endif

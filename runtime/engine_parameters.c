@@ -225,31 +225,6 @@ bool engine_owns(const RankContext *rank, int stage, Value value) {
     return true;
 }
 
-/* A shard's numbers that are in halves, put together in memory of their own. */
-static void gather_halves(const Shard *shard, const void *halves, float *out) {
-    int64_t n = type_elements(&shard->local);
-    float *values = malloc((size_t)n * sizeof(float));
-    if (!values) BUG("out of memory for %lld numbers", (long long)n);
-    halves_join(halves, n, 0, values, n);
-    shard_gather(shard, values, out);
-    free(values);
-}
-
-void engine_assemble(Engine *engine, int stage, Value value, float *out) {
-    for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r];
-        if (!engine_owns(rank, stage, value)) continue;
-        Shard shard =
-            shard_of(value_type(value), value_sharding(value), &engine->plan->mesh, rank->coord);
-        const void *own = engine_view(engine, rank, value);
-        if (master_upper(rank->program->graph, value.node)) {
-            gather_halves(&shard, own, out);
-        } else {
-            shard_gather(&shard, own, out);
-        }
-    }
-}
-
 bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
                       Type *out_type) {
     LogicalList list = engine_list_leaves(engine, false, arena);

@@ -1,6 +1,6 @@
 /* Writing checkpoints: one safetensors file of whole logical tensors, whatever the layout is.
  *
- * One process assembles tensor after tensor and streams them. Of several each writes what its ranks
+ * One process streams tensor after tensor, piece by piece. Of several each writes what its ranks
  * hold straight into the file, if all see it; else all of it goes through the first one's memory.
  */
 #include "runtime/engine_save.h"
@@ -61,9 +61,8 @@ DType saving_dtype(const Node *leaf) {
     return low ? DTYPE_BF16 : DTYPE_F32;
 }
 
-size_t saving_pack(const Node *leaf, float *values) {
+size_t saving_pack(const Node *leaf, float *values, int64_t n) {
     const DType dtype = saving_dtype(leaf);
-    const int64_t n = type_elements(&leaf->types[0]);
     const size_t each = (size_t)dtype_bytes(dtype);
     for (int64_t at = 0; dtype != DTYPE_F32 && at < n; at += RUN_ELEMENTS) {
         uint16_t room[RUN_ELEMENTS];
@@ -259,31 +258,31 @@ static bool put_live(Saving *s, int item, const RankContext *rank, size_t bytes,
 
 /* --- whole --- */
 
-bool saving_stream(Saving *s) {
-    int64_t largest = 1;
-    for (int i = 0; i < s->list.count; i++) {
-        int64_t elements = type_elements(&s->list.items[i].node->types[0]);
-        if (elements > largest) largest = elements;
-    }
-    float *whole = malloc((size_t)largest * sizeof(float));
-    bool fine = whole != NULL;
-    if (!fine) diag_error(s->diag, (SourceLoc){s->path, 0}, "not enough memory for its tensors");
-    if (s->engine->control) fine = saving_first_refusal(s, fine, NULL) == NOBODY;
-    if (!fine) {
-        free(whole);
-        return false;
-    }
-    if (s->engine->is_first) fine = safetensors_writer_open(s->writer, s->path, s->diag);
-    /* Of several processes all take part to the end, whatever became of one of them. */
-    for (int i = 0; i < s->list.count; i++) {
-        const Logical *item = &s->list.items[i];
-        if (!fine && !s->engine->control) break;
-        engine_assemble(s->engine, item->stage, node_value((Node *)item->node, 0), whole);
+/* A tensor, piece by piece. Of several processes all take part to the end, whatever became of one
+ * of them. */
+static bool stream_tensor(Saving *s, const Logical *item, float *room, bool fine) {
+    const int64_t n = type_elements(&item->node->types[0]);
+    EnginePieces *pieces =
+        engine_pieces_begin(s->engine, item->stage, node_value((Node *)item->node, 0));
+    for (int64_t at = 0; at < n && (fine || s->engine->control); at += ENGINE_PIECE) {
+        int64_t count = n - at < ENGINE_PIECE ? n - at : ENGINE_PIECE;
+        engine_pieces_next(pieces, count, room);
         if (!fine || !s->engine->is_first) continue;
-        size_t bytes = saving_pack(item->node, whole);
-        fine = safetensors_writer_put(s->writer, item->name, whole, bytes, s->diag);
+        size_t bytes = saving_pack(item->node, room, count);
+        fine = safetensors_writer_put(s->writer, item->name, room, bytes, s->diag);
     }
-    free(whole);
+    engine_pieces_end(pieces);
+    return fine;
+}
+
+bool saving_stream(Saving *s) {
+    float *room = malloc(ENGINE_PIECE * sizeof(float));
+    if (!room) BUG("out of memory");
+    bool fine = !s->engine->is_first || safetensors_writer_open(s->writer, s->path, s->diag);
+    for (int i = 0; i < s->list.count; i++) {
+        fine = stream_tensor(s, &s->list.items[i], room, fine);
+    }
+    free(room);
     fine = fine && !engine_copy_failed(s->engine, s->diag);
     /* What a lost rank should have sent was written as no numbers: that replaces no file. */
     if (s->engine->control) fine = saving_first_refusal(s, fine, NULL) == NOBODY;

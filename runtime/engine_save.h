@@ -35,8 +35,8 @@ typedef struct Saving {
 
 /* What a leaf is in files: a state that is kept in bf16 is that there, too, all else is f32. */
 DType saving_dtype(const Node *leaf);
-/* A whole leaf's values, in f32, become what files have of them, in place; its bytes. */
-size_t saving_pack(const Node *leaf, float *values);
+/* n of a leaf's values, in f32, become what files have of them, in place; their bytes. */
+size_t saving_pack(const Node *leaf, float *values, int64_t n);
 
 /* Declares the file and finds the way. place NULL: weights alone. All processes call it, and
  * saving_end. */

@@ -113,9 +113,10 @@ static bool write_whole(Saving *s, char *next) {
     bool fine = safetensors_writer_open(s->writer, s->path, s->diag);
     for (int i = 0; fine && i < s->list.count; i++) {
         const Logical *item = &s->list.items[i];
-        size_t bytes = saving_pack(item->node, (float *)(void *)next);
+        const int64_t n = type_elements(&item->node->types[0]);
+        size_t bytes = saving_pack(item->node, (float *)(void *)next, n);
         fine = safetensors_writer_put(s->writer, item->name, next, bytes, s->diag);
-        next += (size_t)type_elements(&item->node->types[0]) * sizeof(float);
+        next += (size_t)n * sizeof(float);
     }
     return fine;
 }

@@ -22,29 +22,38 @@ static int64_t run_length(const Shard *shard, int i, int64_t at) {
 }
 
 /* Dimensions before `inner` count; of the last of them, run by run. */
+ShardWalk shard_walk(const Shard *shard) {
+    ShardWalk walk = {.shard = shard, .inner = shard->local.rank, .count = 1};
+    for (int i = 0; i < walk.inner; i++) walk.ended |= shard->valid[i] == 0;
+    while (walk.inner > 0 &&
+           shard->local.dims[walk.inner - 1] == shard->whole.dims[walk.inner - 1]) {
+        walk.count *= shard->whole.dims[--walk.inner]; /* whole in both */
+    }
+    return walk;
+}
+
+bool shard_next(ShardWalk *walk, ShardRun *out) {
+    const Shard *shard = walk->shard;
+    int i = walk->inner - 1;
+    int64_t run = i >= 0 ? run_length(shard, i, walk->at[i]) : 1;
+    if (walk->ended) return false;
+    *out = (ShardRun){.count = run * walk->count};
+    for (int k = 0; k < shard->local.rank; k++) {
+        out->local = out->local * shard->local.dims[k] + walk->at[k];
+        out->whole = out->whole * shard->whole.dims[k] + span_at(&shard->span[k], walk->at[k]);
+    }
+    while (i >= 0 && (walk->at[i] += run) == shard->valid[i]) {
+        walk->at[i--] = 0;
+        run = 1;
+    }
+    walk->ended = i < 0;
+    return true;
+}
+
 void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
-    int inner = shard->local.rank; /* dimensions from here on are whole in both */
-    int64_t at[MAX_RANK] = {0}, count = 1;
-    for (int i = 0; i < inner; i++) {
-        if (shard->valid[i] == 0) return;
-    }
-    while (inner > 0 && shard->local.dims[inner - 1] == shard->whole.dims[inner - 1]) {
-        count *= shard->whole.dims[--inner];
-    }
-    for (;;) {
-        int64_t local = 0, whole = 0, run = inner ? run_length(shard, inner - 1, at[inner - 1]) : 1;
-        for (int i = 0; i < shard->local.rank; i++) {
-            local = local * shard->local.dims[i] + at[i];
-            whole = whole * shard->whole.dims[i] + span_at(&shard->span[i], at[i]);
-        }
-        visit(user, local, whole, run * count);
-        int i = inner - 1;
-        while (i >= 0 && (at[i] += run) == shard->valid[i]) {
-            at[i--] = 0;
-            run = 1;
-        }
-        if (i < 0) return;
-    }
+    ShardWalk walk = shard_walk(shard);
+    ShardRun run;
+    while (shard_next(&walk, &run)) visit(user, run.local, run.whole, run.count);
 }
 
 typedef struct CopyRuns {

@@ -12,9 +12,24 @@ typedef struct Shard {
 
 Shard shard_of(const Type *type, const Sharding *sharding, const Mesh *mesh, MeshCoord coord);
 
-/* Calls visit for each run of elements that lie together both in the local part and in the whole,
- * in ascending order: numbers of their first elements, and how many there are. Padding is left out.
- */
+/* Elements that lie together both in the local part and in the whole: the numbers of the first, and
+ * how many there are. */
+typedef struct ShardRun {
+    int64_t local, whole, count;
+} ShardRun;
+
+/* A shard's runs, as long as they can be, in ascending order. Padding is left out. */
+typedef struct ShardWalk {
+    const Shard *shard;
+    int inner; /* dimensions from here on are whole in both */
+    int64_t at[MAX_RANK], count;
+    bool ended;
+} ShardWalk;
+ShardWalk shard_walk(const Shard *shard);
+/* False: there is none any more. */
+bool shard_next(ShardWalk *walk, ShardRun *out);
+
+/* The same with a function that is called for each run. */
 typedef void ShardVisitor(void *user, int64_t local_at, int64_t whole_at, int64_t count);
 void shard_visit(const Shard *shard, ShardVisitor *visit, void *user);
 

@@ -3,6 +3,8 @@
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
+#include "ir/base/file.h"
+
 #include <malloc.h>
 #include <unistd.h>
 
@@ -147,6 +149,74 @@ static void check_checkpoint(void) {
     unlink(path);
 }
 
+/* From /proc/self/status, in bytes; -1: it does not say. */
+static int64_t read_status(const char *key) {
+    char line[256];
+    long long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && kib < 0 && fgets(line, sizeof(line), file)) {
+        if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), ": %lld", &kib);
+    }
+    if (file) fclose(file);
+    return kib < 0 ? -1 : kib * 1024;
+}
+
+/* The most memory that was resident is from now on counted anew. False: not on this system, or
+ * sanitizers keep what was freed. */
+static bool forget_peak(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return false;
+#else
+    FILE *file = fopen("/proc/self/clear_refs", "w");
+    bool fine = file && fputs("5", file) >= 0;
+    return file && fclose(file) == 0 && fine;
+#endif
+}
+
+/* Tensors of more than a piece, divided by rows and by columns, and in halves: all files are one,
+ * and none is put together in memory, where the largest tensor is 16 MiB. */
+static void check_large(void) {
+    static const ModelSetting LARGE[] = {{"layers", "1"},   {"model", "1024"}, {"heads", "4"},
+                                         {"kv_heads", "4"}, {"head", "8"},     {"ffn", "4096"},
+                                         {"seq", "16"},     {"vocab", "64"}};
+    static const Layout WAYS[] = {{1, 1, 1, 4, 1, "1f1b", false, NULL, 0},
+                                  {2, 2, 1, 4, 1, "1f1b", false, NULL, 0},
+                                  {4, 1, 1, 4, 1, "1f1b", false, NULL, 0},
+                                  {1, 4, 1, 4, 1, "1f1b", false, NULL, 0}};
+    enum { N_LARGE = sizeof(LARGE) / sizeof(LARGE[0]), LEAST = 16 << 20, MOST_MORE = 12 << 20 };
+    char paths[2][40] = {"", ""};
+    Arena *arena = arena_create();
+    const char *files[2] = {NULL, NULL};
+    size_t length[2] = {0, 0};
+    check_begin("tensors are saved in pieces: the same file, without memory for the largest");
+    for (int l = 0; l < 4; l++) {
+        Run run;
+        char *path = paths[l > 0];
+        snprintf(path, sizeof(paths[0]), "/tmp/perilune-large-%d-%d", (int)getpid(), l > 0);
+        run_split_masters = l == 3;
+        run_precision = l == 3 ? DTYPE_BF16 : DTYPE_F32;
+        run_zero = l == 3 ? 3 : 0;
+        bool ready = run_plan(&run, "models/llama.lua", LARGE, N_LARGE, &WAYS[l], 16, false) &&
+                     run_start(&run);
+        bool counts = forget_peak();
+        int64_t before = read_status("VmRSS");
+        ready = ready && engine_save(run.engine, path, run.diag);
+        int64_t more = read_status("VmHWM") - before;
+        CHECK(ready, "%s", diag_text(run.diag));
+        CHECK(!counts || more < MOST_MORE, "layout %d: %lld bytes more", l, (long long)more);
+        files[l > 0] = file_read(arena, path, 1 << 28, &length[l > 0], run.diag);
+        CHECK(files[0] && files[l > 0] && length[0] > LEAST && length[0] == length[l > 0] &&
+                  memcmp(files[0], files[l > 0], length[0]) == 0,
+              "layout %d: another file: %s", l, diag_text(run.diag));
+        run_close(&run);
+    }
+    run_split_masters = false;
+    run_precision = DTYPE_F32;
+    run_zero = 0;
+    for (int i = 0; i < 2; i++) unlink(paths[i]);
+    arena_destroy(arena);
+}
+
 /* Evaluation is the training loss without dropout, whatever the layout; logits give the same. */
 static void check_evaluation(void) {
     check_begin("evaluation does not depend on the layout and changes nothing");
@@ -231,6 +301,7 @@ int main(void) {
     check_begin("the first result that is not finite is named, with its Lua line");
     check_not_finite(3e38f, "first value that is not finite: %");
     check_checkpoint();
+    check_large();
     check_evaluation();
     check_left_out_labels();
     return check_report();
