@@ -226,7 +226,9 @@ static bool agree_on_file(const Engine *engine, const Safetensors *file, const c
     uint64_t *all = calloc((size_t)engine->n_ranks, sizeof(*all));
     if (!all) BUG("out of memory");
     const char *reason = "the job has failed";
-    bool met = control_all_gather(engine->control, &own, sizeof(own), sizeof(own), all, NULL);
+    /* One may have waited for its disk. */
+    bool met = control_await(engine->control) &&
+               control_all_gather(engine->control, &own, sizeof(own), sizeof(own), all, NULL);
     bool alike = met && own;
     if (!met && control_failed(engine->control, &reason)) diag_error(diag, NO_LOC, "%s", reason);
     for (int r = 0; alike && r < engine->n_ranks; r++) {

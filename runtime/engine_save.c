@@ -119,7 +119,9 @@ static bool share_place(Saving *s, char place[PATH_MAX]) {
         int n = snprintf(place, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", temporary);
         if (n >= PATH_MAX) place[0] = '\0';
     }
-    return control_broadcast(s->engine->control, 0, place, PATH_MAX) && place[0];
+    /* To make a file of that size may take any time, too. */
+    return control_await(s->engine->control) &&
+           control_broadcast(s->engine->control, 0, place, PATH_MAX) && place[0];
 }
 
 /* Several processes: do all see the file? */
@@ -266,6 +268,8 @@ static bool stream_tensor(Saving *s, const Logical *item, float *room, bool fine
         engine_pieces_begin(s->engine, item->stage, node_value((Node *)item->node, 0));
     for (int64_t at = 0; at < n && (fine || s->engine->control); at += ENGINE_PIECE) {
         int64_t count = n - at < ENGINE_PIECE ? n - at : ENGINE_PIECE;
+        /* The first process' disk may take any time for the piece before. */
+        if (s->engine->control) control_await(s->engine->control);
         engine_pieces_next(pieces, count, room);
         if (!fine || !s->engine->is_first) continue;
         size_t bytes = saving_pack(item->node, room, count);

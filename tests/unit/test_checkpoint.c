@@ -13,7 +13,9 @@
 #include "tests/unit/train_fixture.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static const ModelSetting TINY[] = {
     {"layers", "4"}, {"model", "32"},    {"heads", "4"},           {"seq", "16"},
@@ -212,12 +214,24 @@ static void check_refusals(void) {
 /* --- several processes, as on several GPUs: each keeps one rank's memory, forgets the others' ---
  */
 
-/* What the last rank cannot do: see the file, write its part; or the first, begin. */
-static enum { ALL_WELL, UNSEEN, FULL, NO_FOLDER } trouble;
+/* What the last rank cannot do: see the file, write its part; or the first, begin. SLOW: the last
+ * one does not see the file, and the first one's disk takes longer than ranks wait for answers. */
+static enum { ALL_WELL, UNSEEN, FULL, NO_FOLDER, SLOW } trouble;
+static const double ANSWER_S = 1, SLOW_S = 1.6;
+static atomic_int n_slow; /* of the writes that come */
+
+/* In libc's place. Numbers wake threads, more goes to the disk. */
+ssize_t write(int fd, const void *bytes, size_t n) {
+    if (n > sizeof(uint64_t) && atomic_load(&n_slow) > 0 && atomic_fetch_sub(&n_slow, 1) == 1)
+        sleep_s(SLOW_S);
+    return syscall(SYS_write, fd, bytes, n);
+}
 
 static void make_trouble(int rank, int world) {
     struct rlimit none = {4096, 4096};
-    if (trouble == UNSEEN && rank == world - 1) {
+    /* The header, a tensor, the next one. */
+    if (trouble == SLOW && rank == 0) atomic_store(&n_slow, 3);
+    if ((trouble == UNSEEN || trouble == SLOW) && rank == world - 1) {
         int next = dup(STDOUT_FILENO); /* no file is opened any more */
         close(next);
         none.rlim_cur = none.rlim_max = (rlim_t)next;
@@ -291,6 +305,7 @@ static bool write_as_rank(Job *job, int rank, char said[SAID_BYTES]) {
 static Job run_job(int world) {
     Job job = job_create(world, write_as_rank);
     job.options.connect_s = job.options.operation_s = job.options.lost_s = 60; /* busy machines */
+    if (trouble == SLOW) job.options.operation_s = ANSWER_S;
     job_start(&job);
     job_finish(&job);
     return job;
@@ -339,6 +354,17 @@ static void check_processes(const Case *c) {
     arena_destroy(arena);
 }
 
+static void check_slow_disk(void) {
+    check_begin("through rank 0, whose disk takes longer than ranks wait for answers");
+    unlink(path);
+    shared_case = &CASES[1];
+    trouble = SLOW;
+    Job job = run_job(4);
+    check_all_well(&job);
+    CHECK(count_files() == 1, "%d files", count_files());
+    trouble = ALL_WELL;
+}
+
 static void check_failing_processes(void) {
     check_begin("a part that cannot be written fails all, and leaves the file before");
     static const char OLD[] = "what was there";
@@ -383,6 +409,7 @@ int main(void) {
     check_processes(&CASES[1]); /* over t and d */
     check_processes(&CASES[2]); /* the optimizer's state over d */
     check_processes(&CASES[9]); /* and in bf16 */
+    check_slow_disk();
     check_failing_processes();
     check_behind(&CASES[4]);
     check_behind(&CASES[10]);
