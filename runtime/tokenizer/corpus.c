@@ -4,6 +4,7 @@
 #include "ir/base/file.h"
 #include "runtime/data/folder.h"
 #include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/corpus_array.h"
 #include "runtime/tokenizer/corpus_job.h"
 
 #include <stdlib.h>
@@ -254,6 +255,36 @@ static bool add_lines(Corpus *corpus, const char *path, const unsigned char *tex
     return true;
 }
 
+/* How many lines end before `at`, and one: the number of its line. */
+static int64_t line_at(const unsigned char *text, size_t at) {
+    int64_t line = 1;
+    for (const unsigned char *c = text; (c = memchr(c, '\n', (size_t)(text + at - c))); c++) line++;
+    return line;
+}
+
+/* Jobs of whole objects of an array, of which the first begins at `at`. */
+static bool add_objects(Corpus *corpus, const char *path, const unsigned char *text, size_t length,
+                        size_t at) {
+    int64_t line = line_at(text, at);
+    while (at < length) {
+        size_t begin = at;
+        const char *wrong = NULL;
+        while (!wrong && at < length && at - begin < JOB_BYTES) {
+            size_t end = corpus_array_object_end(text, length, at);
+            wrong = end ? corpus_array_next(text, length, end, &at) : "an object does not end";
+        }
+        if (wrong) {
+            int64_t number = line_at(text, at);
+            diag_error(corpus->diag, (SourceLoc){path, (int)number}, "JSON: %s", wrong);
+            return false;
+        }
+        if (!make_room(corpus)) return false;
+        add_job(corpus, JOB_OBJECTS, path, line, text + begin, at - begin);
+        line += line_at(text + begin, at - begin) - 1;
+    }
+    return true;
+}
+
 /* Jobs of whole documents; long ones are done at once. */
 static bool add_documents(Corpus *corpus, const char *path, const unsigned char *text,
                           size_t length) {
@@ -289,9 +320,14 @@ static bool has_mask(const char *path) {
     return found;
 }
 
+static bool ends_in(const char *path, const char *end) {
+    size_t n = strlen(path), n_end = strlen(end);
+    return n > n_end && strcmp(path + n - n_end, end) == 0;
+}
+
 static bool add_file(Corpus *corpus, const char *path) {
-    size_t n = strlen(path);
     FileMap map;
+    size_t first;
     if (has_mask(path)) {
         diag_error(corpus->diag, (SourceLoc){path, 0},
                    "has a mask beside it, of its bytes: text that becomes tokens cannot have one");
@@ -313,10 +349,14 @@ static bool add_file(Corpus *corpus, const char *path) {
         if (!corpus->maps) BUG("out of memory");
     }
     corpus->maps[corpus->n_maps++] = map;
-    bool lines = n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    bool lines = ends_in(path, ".jsonl");
+    if (ends_in(path, ".json") && corpus_array_begins(map.data, map.length_bytes, &first)) {
+        return add_objects(corpus, path, map.data, map.length_bytes, first);
+    }
     if (corpus->options->preferences && !lines) {
         diag_error(corpus->diag, (SourceLoc){path, 0},
-                   "pairs of answers are lines of a file whose name ends in .jsonl");
+                   "pairs of answers are lines of a file whose name ends in .jsonl, or an array of "
+                   "objects in one that ends in .json");
         return false;
     }
     return lines ? add_lines(corpus, path, map.data, map.length_bytes)

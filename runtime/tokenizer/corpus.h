@@ -4,9 +4,10 @@
  *
  * A document is a file; or, with a separator, what lies between two; or, in files whose names end
  * in .jsonl, each line's object: a "text", a "prompt" and its "completion", or the "messages" of a
- * conversation. Empty ones are passed over. A folder stands for its files in the order of their
- * names. With each token comes whether it counts as a label (what is answered does, what is asked
- * does not) and whether it begins a document (token_mask.h).
+ * conversation. So in those that end in .json and begin as an array of objects does. Empty ones are
+ * passed over. A folder stands for its files in the order of their names. With each token comes
+ * whether it counts as a label (what is answered does, what is asked does not) and whether it
+ * begins a document (token_mask.h).
  */
 #ifndef RUNTIME_TOKENIZER_CORPUS_H
 #define RUNTIME_TOKENIZER_CORPUS_H

@@ -2,6 +2,7 @@
 #include "runtime/tokenizer/corpus_job.h"
 
 #include "runtime/data/token_mask.h"
+#include "runtime/tokenizer/corpus_array.h"
 #include "runtime/tokenizer/corpus_line.h"
 
 #include <omp.h>
@@ -87,9 +88,33 @@ static bool run_lines(CorpusJob *job, Encoder *encoder, const CorpusOptions *opt
     return true;
 }
 
+static int64_t count_lines(const unsigned char *at, const unsigned char *end) {
+    int64_t n = 0;
+    for (; at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++) n++;
+    return n;
+}
+
+/* Objects whose ends were found before, and what is between them. */
+static bool run_objects(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
+                        bool counts) {
+    int64_t line = job->line;
+    size_t next;
+    for (size_t at = 0; at < job->length; at = next) {
+        size_t end = corpus_array_object_end(job->text, job->length, at);
+        if (!corpus_line_run(job, encoder, options, counts, job->text + at, end - at, line)) {
+            return false;
+        }
+        corpus_array_next(job->text, job->length, end, &next);
+        line += count_lines(job->text + at, job->text + next);
+    }
+    return true;
+}
+
 void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
-    job->failed = job->kind == JOB_LINES ? !run_lines(job, encoder, options, counts)
-                                         : !run_documents(job, encoder, options, counts);
+    bool good = job->kind == JOB_LINES     ? run_lines(job, encoder, options, counts)
+                : job->kind == JOB_OBJECTS ? run_objects(job, encoder, options, counts)
+                                           : run_documents(job, encoder, options, counts);
+    job->failed = !good;
 }
 
 /* --- parts of one document --- */

@@ -1,11 +1,11 @@
-/* A part of a corpus that one thread does by itself: documents, lines of JSON, or a stretch of one
- * long document. -> tokens or counts of words, and what went wrong. */
+/* A part of a corpus that one thread does by itself: documents, lines of JSON, objects of an array,
+ * or a stretch of one long document. -> tokens or counts of words, and what went wrong. */
 #ifndef RUNTIME_TOKENIZER_CORPUS_JOB_H
 #define RUNTIME_TOKENIZER_CORPUS_JOB_H
 
 #include "runtime/tokenizer/corpus.h"
 
-typedef enum CorpusJobKind { JOB_LINES, JOB_DOCUMENTS, JOB_CHUNK } CorpusJobKind;
+typedef enum CorpusJobKind { JOB_LINES, JOB_OBJECTS, JOB_DOCUMENTS, JOB_CHUNK } CorpusJobKind;
 
 typedef struct CorpusJob {
     CorpusJobKind kind;
@@ -33,7 +33,7 @@ bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptio
 /* The number of the calling thread. */
 int corpus_job_thread(void);
 
-/* Lines and documents. counts: words are counted, else tokens are made. */
+/* Lines, objects and documents. counts: words are counted, else tokens are made. */
 void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts);
 void corpus_job_run_chunk(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
                           bool counts);

@@ -314,6 +314,7 @@ bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
         json_loadb((const char *)text, length,
                    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!object) {
+        line.loc.line += error.line - 1; /* an object of an array may have several */
         diag_error(line.diag, line.loc, "JSON: %s (column %d)", error.text, error.column);
         return false;
     }

@@ -1,10 +1,11 @@
-/* One line of a .jsonl file: a text, a prompt and its completion, or a conversation. */
+/* One line of a .jsonl file, or an object of an array: a text, a prompt and its completion, or a
+ * conversation. */
 #ifndef RUNTIME_TOKENIZER_CORPUS_LINE_H
 #define RUNTIME_TOKENIZER_CORPUS_LINE_H
 
 #include "runtime/tokenizer/corpus_job.h"
 
-/* line [length]: without its end. False: reported. */
+/* line [length]: without its end; `number`: of its first line, in errors. False: reported. */
 bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                      const unsigned char *line, size_t length, int64_t number);
 

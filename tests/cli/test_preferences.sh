@@ -27,6 +27,8 @@ same() { # NAME A B: two logs have the same losses
 # --- lines ---
 encode=(tokenizer encode "$t" --eot auto --preferences 32 -o "$folder/p.bin")
 works 'encode pairs' 'pairs   40, prompts of' "${encode[@]}" "$pairs"
+(printf '[' && sed '$!s/$/,/' "$pairs" && printf ']') >"$folder/pairs.json"
+works 'encode an array of pairs' 'pairs   40, prompts of' "${encode[@]}" "$folder/pairs.json"
 works 'rows are a prompt and an answer' 'tide 1? low 1.<|endoftext|>' tokenizer decode "$t" \
     "$folder/p.bin" --special
 user='{"role": "user", "content": "tide?"}'

@@ -71,6 +71,17 @@ ids 'a separator; empty documents are passed over' "0 $a 0 $b 0 $a 0 $b" $data/t
     "$folder/1.txt" "$folder/2.txt" --bos '<|endoftext|>' --separator --
 printf '{"text": "a", "body": "b"}\n{"text": "", "body": ""}\n\n{"body": "a"}\n' >"$folder/x.jsonl"
 ids 'a field of each line' "$b 0 $a 0" $data/trained.json "$folder/x.jsonl" --field body --eot 0
+printf '\n [ {"text": "a", "body": "b"},\n{"tags": [{"]": "}"}, "\\\\"],\n "text": "\\"},{[", "body": ""} , {"body": "a"} ]\n' \
+    >"$folder/x.json"
+ids 'a field of each object of an array' "$b 0 $a 0" $data/trained.json "$folder/x.json" --field body --eot 0
+for ((i = 0; i < 6000; i++)); do
+    printf '{"text": "%d brackets ] } \\" and {\\\\", "n": [%d, {}]}\n' $i $i
+done >"$folder/many.jsonl"
+(echo '[' && sed '$!s/$/,/' "$folder/many.jsonl" && echo ']') >"$folder/many.json"
+for end in jsonl json; do
+    run tokenizer encode $t "$folder/many.$end" --eot auto -q -o "$folder/many.$end.bin"
+done
+same 'an array is what its objects are as lines' "$folder/many.json.bin" "$folder/many.jsonl.bin"
 printf 'a<|endoftext|>b' >"$folder/3.txt"
 ids 'special tokens where they are asked for' "$a 0 $b" $data/trained.json "$folder/3.txt" --special
 works 'decode leaves them out' 'ab' tokenizer decode $t --ids "$a 0 $b"
@@ -113,6 +124,18 @@ fails 'no text in a line' 2 "y.jsonl:2: no object with a string 'text'" tokenize
     "$folder/y.jsonl" -o "$folder/n"
 printf '{"text": "a"}\n\n{"text": "b\n' >"$folder/z.jsonl"
 fails 'no JSON in a line' 2 'z.jsonl:3: JSON: ' tokenizer encode $t "$folder/z.jsonl" -o "$folder/n"
+# no_array NAME TEXT JSON
+no_array() {
+    printf '%b' "$3" >"$folder/z.json"
+    fails "$1" 2 "$2" tokenizer encode $t "$folder/z.json" -o "$folder/n"
+}
+no_array 'no JSON in an object' "z.json:3: JSON: '}' expected" '[{"text": "a"},\n{"text":\n "b" 5}]'
+no_array 'no text in an object' "z.json:2: no object with 'text'" '[{"text": "a"},\n{"instruction": "a"}]'
+no_array 'an object that does not end' 'z.json:2: JSON: an object does not end' '[{"text": "a"},\n{"text": "]}'
+no_array 'an array that does not end' 'z.json:2: JSON: the array does not end' '[{"text": "a"}\n'
+no_array 'an array of this and that' 'z.json:1: JSON: not all in the array are objects' '[{"text": "a"}, 5]'
+no_array 'no commas' "z.json:2: JSON: neither ',' nor ']' follows" '[{"text": "a"}\n{"text": "a"}]'
+no_array 'more than an array' 'z.json:2: JSON: something follows the array' '[{"text": "a"}]\n[]'
 fails 'a token beyond the tokenizer' 2 'token 9999 at position 1 is none' tokenizer decode $t \
     --ids '66 9999'
 npy="{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }" # B, then what is below 0
