@@ -263,9 +263,18 @@ const CliCommand CLI_COMMANDS[] = {
     {0},
 };
 
+static bool asks_for_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* To ask for it twice is to ask for it. */
 static int help(int argc, char **argv) {
-    const char *name = argc > 0 ? argv[0] : NULL;
-    if (argc > 1) return cli_usage_error("help: takes one COMMAND; what is '%s'?", argv[1]);
+    const char *name = NULL;
+    for (int i = 0; i < argc; i++) {
+        if (asks_for_help(argv[i])) continue;
+        if (name) return cli_usage_error("help: takes one COMMAND; what is '%s'?", argv[i]);
+        name = argv[i];
+    }
     const CliCommand *command = name ? cli_find_command(name) : NULL;
     if (name && !command && strcmp(name, "help") != 0) {
         return cli_usage_error("help: there is no command '%s'; see perilune help", name);
@@ -353,7 +362,7 @@ static int run_command(int argc, char **argv) {
         puts("perilune " PERILUNE_VERSION);
         return EXIT_DONE;
     }
-    if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+    if (strcmp(name, "help") == 0 || asks_for_help(name)) {
         return help(argc - 2, argv + 2);
     }
     const CliCommand *command = cli_find_command(name);

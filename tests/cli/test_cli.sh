@@ -13,6 +13,11 @@ for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one 
 
 # --- help ---
 works 'help lists the commands' 'generate' help
+for asked in 'help --help' 'help -h' 'help help' '--help --help'; do
+    # shellcheck disable=SC2086
+    works "$asked is help" 'usage: perilune COMMAND' $asked
+done
+works 'help of help plan' 'usage: perilune plan' help plan --help
 works 'version' 'perilune ' --version
 for command in plan show check train generate tokenizer devices profile tune scale compare cluster validate \
     import export opt; do
