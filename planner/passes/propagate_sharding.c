@@ -52,23 +52,42 @@ static bool check_heads(const Graph *in, const Mesh *sizes, Diag *diag) {
     return true;
 }
 
-/* c deals out two chunks a rank, of which t has equal parts. */
+/* The first node with an axis of which c ranks would not all have two equal chunks: *out_i of its
+ * first type. NULL: there is none. */
+static const Node *find_undealt(const Graph *in, const Graph *rules, int c, int *out_i) {
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        for (int i = 0; node->n_outputs > 0 && i < node->types[0].rank; i++) {
+            int mesh = sharding_rule_mesh(rules, node->types[0].axes[i]);
+            *out_i = i;
+            if (mesh >= 0 && mesh_deals(mesh) && node->types[0].dims[i] % (2 * (int64_t)c) != 0)
+                return node;
+        }
+    }
+    return NULL;
+}
+
+/* c deals out two chunks a rank, of a model with an encoder along more than one axis. */
+static bool check_dealing(const Graph *in, const Graph *rules, Diag *diag) {
+    const int c = rules->mesh.size[MESH_C];
+    int i, unused, fits = c - 1;
+    const Node *node = c > 1 ? find_undealt(in, rules, c, &i) : NULL;
+    if (!node) return true;
+    while (fits > 1 && find_undealt(in, rules, fits, &unused)) fits--;
+    diag_error(diag, node->loc,
+               "axis '%s' is %" PRId64 ": c=%d divides it into %d equal chunks, two a rank, which "
+               "is not possible; c=%d would do",
+               in->axes.names[node->types[0].axes[i]], node->types[0].dims[i], c, 2 * c, fits);
+    return false;
+}
+
+/* Of what c deals out t has equal parts. */
 static bool check_dealt(const Graph *graph, const Node *node, const Type *type,
                         const Sharding *sharding, int i, Diag *diag) {
     const int *size = graph->mesh.size;
     if (type_deals_evenly(type->dims[i], sharding->mesh[i], &graph->mesh)) return true;
-    if (type_deals_evenly(type->dims[i], MESH_C, &graph->mesh)) {
-        diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which c=%d x t=%d does not divide",
-                   graph->axes.names[type->axes[i]], type->dims[i], size[MESH_C], size[MESH_T]);
-        return false;
-    }
-    int fits = size[MESH_C] - 1;
-    while (fits > 1 && type->dims[i] % (2 * (int64_t)fits) != 0) fits--;
-    diag_error(diag, node->loc,
-               "axis '%s' is %" PRId64 ": c=%d divides it into %d equal chunks, two a rank, which "
-               "is not possible; c=%d would do",
-               graph->axes.names[type->axes[i]], type->dims[i], size[MESH_C], 2 * size[MESH_C],
-               fits);
+    diag_error(diag, node->loc, "axis '%s' is %" PRId64 ", which c=%d x t=%d does not divide",
+               graph->axes.names[type->axes[i]], type->dims[i], size[MESH_C], size[MESH_T]);
     return false;
 }
 
@@ -273,7 +292,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
     out->shared_heads = sharding_rule_shared_heads(in, &out->mesh);
     out->state_split = sharding_rule_state_split(in, &out->mesh);
     bool *by_heads = sharding_find_head_work(in, out->state_split, ctx->arena);
-    if (!check_heads(in, &out->mesh, ctx->diag)) return NULL;
+    if (!check_heads(in, &out->mesh, ctx->diag) || !check_dealing(in, out, ctx->diag)) return NULL;
     bool settled = false;
     for (int n = 0; n < in->n_nodes; n++) {
         Node *node = value_map_copy(&map, in->nodes[n], out, ctx->diag);

@@ -64,6 +64,8 @@ works 'training with states in bf16' "numbers f32, optimizer's state bf16" \
 fails 'precision that is no float' 2 "'i32' is not f32, bf16, f16 or fp8" plan $model --precision i32
 fails 'fp8 without blocks of 128' 2 '--precision fp8: no block has a product whose sides and positions hold whole' \
     plan $model "${small[@]}" --precision fp8
+fails 'positions of an encoder, and of its decoder' 2 "axis 'source' is 512: c=3 divides it into 6 equal chunks, two a rank, which is not possible; c=1 would do" \
+    plan models/t5.lua --set size=small --cp 3
 fails 'blocks of fp8 cut' 2 "6 blocks of 2 that share an fp8 scale: t=4 would cut some; t=3 would do, or bf16" \
     plan $model --set size=124m --precision fp8 --tensor 4 --data-parallel 1 --pipeline 1
 works 'fp8' 'fp8 operands of blocks' plan $model --set size=124m --set layers=1 --precision fp8 -o "$folder/fp8.plan"
