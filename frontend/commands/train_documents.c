@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static int64_t find_separator(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
@@ -15,6 +16,21 @@ static int64_t find_separator(const Plan *plan) {
         }
     }
     return -1;
+}
+
+/* Can the command line say which token ends a document? A model of one's own may have it fixed. */
+static bool has_setting(const Plan *plan) {
+    static const char KEY[] = "documents=";
+    for (const char *at = plan->settings; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, KEY, sizeof(KEY) - 1) == 0) return true;
+    }
+    return false;
+}
+
+/* What to do about it: where it is a setting, `value`; else words. */
+static const char *advise(const Plan *plan, int64_t value, Arena *arena) {
+    return has_setting(plan) ? arena_printf(arena, "--set documents=%" PRId64, value)
+                             : "the model says which to nn.documents";
 }
 
 /* A token's text where it can be printed as it is. */
@@ -72,9 +88,9 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
     if (tokenizer && !eot) known = tokenizer_end_of_text(tokenizer);
     if (eot && known != (uint32_t)out->separator) {
         diag_error(diag, NO_LOC,
-                   "documents end with the token %s in the plan, and by --eot with %s: plan with "
-                   "--set documents=%u",
-                   name, name_token(tokenizer, known, args->arena), known);
+                   "documents end with the token %s in the plan, and by --eot with %s: %s%s", name,
+                   name_token(tokenizer, known, args->arena), has_setting(plan) ? "plan with " : "",
+                   advise(plan, known, args->arena));
         return false;
     }
     if (!count_ends(data, (int)plan->seq, out, args->arena, diag)) return false;
@@ -85,13 +101,14 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
     }
     diag_error(diag, (SourceLoc){path, 0},
                "no document ends: the token %s, which the plan keeps documents apart by, is not "
-               "among %" PRId64 " looked at; --set documents=-1 has attention see whole sequences",
-               name, out->n_looked);
+               "among %" PRId64 " looked at%s",
+               name, out->n_looked,
+               has_setting(plan) ? "; --set documents=-1 has attention see whole sequences" : "");
     if (known == (uint32_t)out->separator && !eot) {
         diag_note(diag, NO_LOC, "--eot auto puts it after every document of text");
     } else if (known != NO_TOKEN && known != (uint32_t)out->separator) {
-        diag_note(diag, NO_LOC, "in this tokenizer %s ends a text: --set documents=%u",
-                  name_token(tokenizer, known, args->arena), known);
+        diag_note(diag, NO_LOC, "in this tokenizer %s ends a text: %s",
+                  name_token(tokenizer, known, args->arena), advise(plan, known, args->arena));
     }
     return false;
 }
