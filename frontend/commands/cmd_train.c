@@ -519,18 +519,21 @@ static bool save_weights(Run *run) {
 int cmd_train(CliArgs *args) {
     Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
     int status = EXIT_DONE;
-    if (!prepare(&run)) {
+    bool good = prepare(&run);
+    if (!good) {
         status = run.failure;
     } else {
         print_start(&run);
-        bool good = run_steps(&run) && save_weights(&run);
+        good = run_steps(&run) && save_weights(&run);
         if (good) print_end(&run);
-        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
-               !run.log_failed;
-        status = !good ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
+        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
+        /* A log is the first process' alone: no end of the others'. */
+        bool whole = good && !run.log_failed;
+        status = !whole ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
-    if (status == EXIT_FAILED || status == EXIT_USAGE) engine_args_explain(&run.options, run.diag);
+    if (!good && (status == EXIT_FAILED || status == EXIT_USAGE)) {
+        engine_args_explain(&run.options, run.diag);
+    }
     cli_fail(run.diag, status);
-    bool together = run_end(&run, status == EXIT_DONE || status == EXIT_INTERRUPTED);
-    return together ? status : EXIT_FAILED;
+    return run_end(&run, good) ? status : EXIT_FAILED;
 }
