@@ -75,7 +75,8 @@ typedef struct Connecting {
     double deadline;
     HostFacts *facts;    /* [world] */
     Endpoint *endpoints; /* [world] */
-    atomic_bool told;    /* by say_unshared */
+    atomic_bool told;    /* by note_unshared, in: */
+    char unshared[320];
     Wanted *wanted;
     int n_wanted;
     size_t ring_bytes;            /* of each ring that this rank makes */
@@ -108,13 +109,13 @@ static void list_wanted(Connecting *c) {
 }
 
 /* Once: why another rank and this one, on one machine, talk over TCP. With many ranks it is one
- * reason for all. */
-static void say_unshared(Connecting *c, int peer, const char *why) {
+ * reason for all. It is said when all are connected: where the job ends before, nothing is. */
+static void note_unshared(Connecting *c, int peer, const char *why) {
     if (atomic_exchange(&c->told, true)) return;
-    fprintf(stderr,
-            "rank %d shares no memory with rank %d on the same host (%s): their messages go over "
-            "TCP\n",
-            c->world->job.rank, peer, why);
+    snprintf(c->unshared, sizeof(c->unshared),
+             "rank %d shares no memory with rank %d on the same host (%s): their messages go over "
+             "TCP\n",
+             c->world->job.rank, peer, why);
 }
 
 /* --- those who connect to this rank --- */
@@ -158,7 +159,7 @@ static bool welcome_guest(Connecting *c, Guest *guest, const Wanted *wanted) {
                n == sizeof welcome;
     }
     int memory = ring_pair_create(c->ring_bytes, &guest->link.rings, why);
-    if (memory < 0) say_unshared(c, wanted->peer, why);
+    if (memory < 0) note_unshared(c, wanted->peer, why);
     bool sent = local_socket_send(guest->link.fd, &welcome, sizeof welcome, memory);
     if (memory >= 0) close(memory);
     return sent && memory >= 0;
@@ -341,7 +342,7 @@ static bool try_sharing(Connecting *c, const Wanted *wanted) {
     if (!mine->shares || !theirs->shares || mine->host != theirs->host) {
         /* One machine's containers have one boot id and networks of their own. */
         if (mine->shares && theirs->shares && mine->machine == theirs->machine)
-            say_unshared(c, wanted->peer, "their host names or network namespaces differ");
+            note_unshared(c, wanted->peer, "their host names or network namespaces differ");
         return false;
     }
     TcpLink link = TCP_LINK_NONE;
@@ -356,7 +357,7 @@ static bool try_sharing(Connecting *c, const Wanted *wanted) {
         *wanted->link = link;
     } else {
         tcp_link_close(&link);
-        say_unshared(c, wanted->peer, why);
+        note_unshared(c, wanted->peer, why);
     }
     return fine;
 }
@@ -559,6 +560,7 @@ bool comm_tcp_connect(CommWorld *base, CommHost *out_host, Diag *diag) {
     c->guests = comm_allocate(most_guests * sizeof(*c->guests));
     c->polls = comm_allocate((most_guests + 2) * sizeof(*c->polls));
     bool fine = connect_among(c, out_host);
+    if (fine) fputs(c->unshared, stderr);
     if (c->listener >= 0) close(c->listener);
     if (c->local_listener >= 0) close(c->local_listener);
     base->policy.n_spins = wait_choose_spins(out_host->n_sharing);
