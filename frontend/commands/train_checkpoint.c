@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,6 +43,26 @@ static void note_unfinished(const char *path) {
             name, n > 1 ? " and others" : "", path, n > 1 ? "are" : "is", n > 1 ? "them" : "it");
 }
 
+static struct stat look_at(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 ? st : (struct stat){0};
+}
+
+/* A run that is started twice, or has not quite ended: the two would write over each other. */
+static void note_replaced(TrainCheckpoint *checkpoint) {
+    const struct stat now = look_at(checkpoint->to), *then = &checkpoint->seen;
+    bool same = now.st_ino == then->st_ino && now.st_dev == then->st_dev &&
+                now.st_size == then->st_size && now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+                now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+    if (now.st_ino == 0 || same || checkpoint->told_replaced) return;
+    checkpoint->told_replaced = true;
+    fprintf(
+        stderr,
+        "note: %s was replaced by another program since this run read or wrote it: does another "
+        "run write it, too?\n",
+        checkpoint->to);
+}
+
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                            const EngineOptions *options, bool quiet, bool *out_resumed,
                            Diag *diag) {
@@ -51,9 +70,11 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     TrainingPlace place;
     *out_resumed = false;
     if (checkpoint->to && !quiet) note_unfinished(checkpoint->to);
+    if (checkpoint->to) checkpoint->seen = look_at(checkpoint->to);
     if (!checkpoint->from) return true;
     bool is_there = stat(checkpoint->from, &st) == 0;
-    if (checkpoint->if_there && !engine_args_agree(options, is_there)) return true;
+    /* On one alone: not all see the folder, which loading says. */
+    if (checkpoint->if_there && !engine_args_any(options, is_there)) return true;
     if (!engine_load_state(engine, checkpoint->from, &place, diag)) return false;
     if (!quiet) engine_args_note_settings(engine, checkpoint->from);
     if (!quiet && strcmp(place.data, checkpoint->place.data) != 0) {
@@ -92,6 +113,7 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
     struct stat st;
     char size[32];
     checkpoint->last_failed = failed;
+    checkpoint->seen = look_at(checkpoint->to);
     progress_finish(progress);
     if (failed && options->rank == 0) {
         diag_print(diag, stderr);
@@ -125,6 +147,7 @@ void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
     int64_t step = checkpoint->place.step;
     SnapshotState state = SNAPSHOT_WRITING;
     if (checkpoint->async) look(checkpoint, options, progress, true); /* one at a time */
+    if (options->rank == 0) note_replaced(checkpoint);
     checkpoint->begun = now();
     if (checkpoint->async && !is_last) {
         state =

@@ -7,6 +7,8 @@
 #include "runtime/engine.h"
 #include "runtime/metrics/progress.h"
 
+#include <sys/stat.h>
+
 typedef struct TrainCheckpoint {
     const char *to;   /* NULL: none are written */
     const char *from; /* NULL: the run begins */
@@ -18,6 +20,8 @@ typedef struct TrainCheckpoint {
     TrainingPlace place;
     EngineSnapshot *snapshot; /* async: created by train_checkpoint_prepare */
     int64_t writing_step;     /* of what is being written behind training */
+    struct stat seen;         /* `to`, as this run found or wrote it last; st_ino 0: not there */
+    bool told_replaced;       /* that it was another's then */
     double begun, waited;     /* when, and seconds that training has waited for it */
 } TrainCheckpoint;
 

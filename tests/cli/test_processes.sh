@@ -221,6 +221,10 @@ apart 'other weights on rank 1' weights1 weights2 'weights1: rank 1 has another 
 apart 'no weights on rank 1' weights1 weights3 'rank 1 cannot read it: every process does' "${loads[@]}"
 tr 9 1 <"$folder/text" >"$folder/turned" # as many windows: each rank would give the loss its part
 evaluates=(evaluate "$folder/pair" --load "$folder/weights1" --data)
+continues=(train "$folder/pair" --data "$folder/text" --steps 3 --continue --checkpoint)
+run train "$folder/pair" --data "$folder/text" --steps 1 --checkpoint "$folder/there"
+apart 'a checkpoint on rank 1 alone' not_there there 'not_there: cannot open' "${continues[@]}"
+apart 'a checkpoint on rank 0 alone' there not_there 'there: rank 1 cannot read it' "${continues[@]}"
 apart 'other data to evaluate on' text turned 'evaluate: rank 1 found other data than rank 0' "${evaluates[@]}"
 apart 'no data to evaluate on' text absent "rank 1 .* failed: $folder/absent: " "${evaluates[@]}"
 job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
@@ -234,6 +238,29 @@ why=
 [ "$codes" = ' 130 130' ] || why="exit codes$codes"
 [ -s "$folder/stopped" ] || why=${why:-no checkpoint}
 result 'a signal to one rank ends all, with a checkpoint' "$why"
+
+# until_says TEXT [COMMAND...]: rank 0 says it within 30 s, in which the command is run again and again.
+until_says() {
+    local i text=$1
+    shift
+    for ((i = 0; i < 600; i++)); do
+        grep -q "$text" "$folder/rank0" && return
+        "$@"
+        sleep 0.05
+    done
+    false
+}
+replace_it() { # in the midst of writing it is not noticed
+    cp "$folder/twice" "$folder/other_run" && mv "$folder/other_run" "$folder/twice"
+}
+job 1 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/twice" --checkpoint-every 1
+why=
+until_says '^checkpoint .*: step 3,' : || why='no checkpoints'
+grep -q 'another program' "$folder/rank0" && why=${why:-noted its own}
+until_says 'note: .*twice was replaced by another program since this run' replace_it || why=${why:-$(tail -n 3 "$folder/rank0")}
+kill -TERM "$(pgrep -P "${pids[0]}")"
+finish
+result 'a checkpoint that another run replaces' "${why:-$([ "$codes" = ' 130' ] || echo "exit codes$codes")}"
 
 # Processes that measure their messages must measure the same.
 job 0
