@@ -184,11 +184,12 @@ static bool open_hub(Control *control, Diag *diag) {
     control->n_joined = control->n_came = 1;
     control->started = options->world == 1;
     if (options->world == 1) return true;
-    if (!socket_reserve_descriptors((size_t)options->world + OTHER_DESCRIPTORS, &limit)) {
-        diag_error(diag, NO_LOC,
-                   "rank 0 needs %d open files for %d ranks, the system allows %zu (ulimit -Hn)",
-                   options->world + OTHER_DESCRIPTORS, options->world, limit);
-        return false;
+    /* For the others to be told so, some are enough. */
+    if (!atomic_load(&control->failed) &&
+        !socket_reserve_descriptors((size_t)options->world + OTHER_DESCRIPTORS, &limit)) {
+        control_fail(control,
+                     "rank 0 needs %d open files for %d ranks, the system allows %zu (ulimit -Hn)",
+                     options->world + OTHER_DESCRIPTORS, options->world, limit);
     }
     double deadline = socket_now() + fmin(listen_s, options->connect_s);
     for (;;) {
@@ -411,9 +412,11 @@ void control_decline(const ControlOptions *options, const char *text) {
     snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
     control->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (control->wake_fd >= 0 && !control_is_hub(control)) tell_hub(control, line, deadline);
-    if (control->wake_fd >= 0 && control_is_hub(control) && open_hub(control, unseen)) {
+    if (control->wake_fd >= 0 && control_is_hub(control)) {
         control_fail(control, "rank 0 (%s) cannot take part: %s", control->host, line);
-        if (start_thread(control, unseen)) await_late(control, deadline);
+        if (open_hub(control, unseen) && start_thread(control, unseen)) {
+            await_late(control, deadline);
+        }
     }
     diag_destroy(unseen);
     control_destroy(control);

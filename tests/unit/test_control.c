@@ -4,6 +4,7 @@
 #include "tests/unit/message_noise.h"
 
 #include <netdb.h>
+#include <sys/resource.h>
 
 /* --- operations --- */
 
@@ -206,6 +207,24 @@ static bool misfit_rank(Job *job, int rank, char *said) {
     else if (rank == 2)
         job->options.world = 4;
     return !join(job, rank, said);
+}
+
+static bool short_rank(Job *job, int rank, char *said) {
+    struct rlimit few = {24, 24};
+    if (rank == 0) setrlimit(RLIMIT_NOFILE, &few);
+    return !join(job, rank, said);
+}
+
+static void test_few_descriptors(void) {
+    check_begin("control: rank 0 may not open enough files, which all are told");
+    Job job = job_create(3, short_rank);
+    double begin = socket_now();
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+    check_soon(&job, begin);
+    for (int i = 0; i < 3; i++)
+        check_said(&job, i, "open files for 3 ranks, the system allows 24 (ulimit -Hn)");
 }
 
 static void test_refusals(void) {
@@ -493,6 +512,7 @@ int main(void) {
     test_await();
     test_missing();
     test_port_in_use();
+    test_few_descriptors();
     test_refusals();
     test_declining();
     test_strangers();
