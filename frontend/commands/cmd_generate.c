@@ -323,6 +323,7 @@ int cmd_generate(CliArgs *args) {
     } else {
         say_speed(&gen);
     }
+    if (status != EXIT_DONE) engine_args_explain(&gen.writer.engine.options, gen.diag);
     cli_fail(gen.diag, status);
     generate_writer_release(&gen.writer);
     generate_prompts_release(&gen.prompts);

@@ -1,6 +1,7 @@
 #include "frontend/commands/generate_engine.h"
 
 #include "frontend/commands/plan_args.h"
+#include "frontend/commands/train_alike.h"
 #include "ir/op.h"
 #include "planner/decode/decode.h"
 
@@ -163,6 +164,8 @@ static Plan *plan_of_plan(Opening *o, const Plan *plan) {
     if (mesh_rank_count(&plan->mesh) > plan->mesh.size[MESH_D] * plan->mesh.size[MESH_R] ||
         plan->n_chunks > 1) {
         o->obstacle.what = "the plan divides the model: give MODEL.lua, or a plan of one rank";
+    } else if (o->out->options.control) {
+        o->obstacle.what = "several processes were started, and caches are one's";
     } else if (cli_int(o->args, OPT_POSITIONS, 1) > plan->seq) {
         diag_error(o->diag, NO_LOC,
                    "--context: the plan's sequences have %" PRId64
@@ -236,6 +239,7 @@ static int find_plan(Opening *o) {
     int failure =
         engine_options_from_args(o->args, decode ? decode : training, &out->options, o->diag);
     if (failure != EXIT_DONE) return failure;
+    if (!train_alike_check(o->args, NULL, &out->options, o->diag)) return EXIT_USAGE;
     if (!decode && !model && cached) decode = plan_of_plan(o, training);
     if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
     const char *lacking =

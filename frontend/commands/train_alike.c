@@ -58,6 +58,7 @@ static Record describe(const CliArgs *args, const TrainData *data) {
             record.of[i] = hash_option(&CLI_OPTIONS[i], &args->values[i]);
         }
     }
+    if (!data) return record;
     train_data_name(data, name, sizeof(name));
     record.of[OF_TRAINING_DATA] = mix_text(mix_bits(2), name);
     for (int i = 0; i < data->n_val; i++) {

@@ -226,6 +226,17 @@ run train "$folder/pair" --data "$folder/text" --steps 1 --checkpoint "$folder/t
 apart 'a checkpoint on rank 1 alone' not_there there 'not_there: cannot open' "${continues[@]}"
 apart 'a checkpoint on rank 0 alone' there not_there 'there: rank 1 cannot read it' "${continues[@]}"
 apart 'other data to evaluate on' text turned 'evaluate: rank 1 found other data than rank 0' "${evaluates[@]}"
+generates=(generate "$folder/pair" --load "$folder/weights1" --temperature 0 --length 5)
+run "${generates[@]}" --prompt abc
+alone=$out
+job 2 "${generates[@]}" --prompt abc
+finish
+result 'text by several processes' "$([ "$codes" = ' 0 0' ] && grep -qF "$alone" "$folder/rank0" ||
+    echo "exit codes$codes: $(cat "$folder/rank0")")"
+apart 'other prompts' text turned 'generate: rank 1 was started with another --prompt than rank 0' \
+    "${generates[@]}" --prompt
+apart 'no weights to generate with' weights1 absent 'weights1: rank 1 cannot read it' generate "$folder/pair" \
+    --prompt a --load
 apart 'no data to evaluate on' text absent "rank 1 .* failed: $folder/absent: " "${evaluates[@]}"
 job 2 train "$folder/pair" --data "$folder/text" --steps 1000000 --checkpoint "$folder/stopped"
 for ((i = 0; i < 600; i++)); do
