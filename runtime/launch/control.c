@@ -242,8 +242,14 @@ static bool await_start(Control *control, double deadline, WaitLines *lines, Dia
 
 /* Rank 0's, after a failure: the others come, are told and go, as long as that may take. */
 static void await_late(Control *control, double deadline) {
+    WaitLines lines = {socket_now() + first_line_s};
     pthread_mutex_lock(&control->lock);
-    while (control->n_came < control->options.world && wait_changed(control, deadline)) {
+    while (control->n_came < control->options.world && socket_now() < deadline) {
+        wait_changed(control, fmin(deadline, socket_now() + 0.25));
+        if (control->n_came == control->options.world || !line_is_due(&lines, control)) continue;
+        fprintf(control->options.stream,
+                "perilune: rank 0 stays up to %.3g s, for %d other ranks to hear why it ends\n",
+                deadline - socket_now(), control->options.world - control->n_came);
     }
     pthread_mutex_unlock(&control->lock);
 }
@@ -387,6 +393,7 @@ Control *control_connect(const ControlOptions *options, Diag *diag) {
 static void tell_hub(Control *control, const char *text, double deadline) {
     char why[WHY_BYTES];
     Answer answer = ANSWER_NONE;
+    WaitLines lines = {socket_now() + first_line_s};
     for (double pause = 0.05;; pause = fmin(pause * 1.5, 1)) {
         double left = deadline - socket_now();
         int fd = socket_connect(control->master_host, control->options.port, fmin(fmax(left, 0), 5),
@@ -398,6 +405,12 @@ static void tell_hub(Control *control, const char *text, double deadline) {
         }
         left = deadline - socket_now();
         if (answer != ANSWER_NONE || left <= 0) return;
+        if (line_is_due(&lines, control)) {
+            fprintf(control->options.stream,
+                    "perilune: rank %d tries up to %.3g s to tell rank 0 at %s:%d\n",
+                    control->options.rank, left, launch_show_host(control->master_host).text,
+                    control->options.port);
+        }
         pause_for(fmin(pause, left));
     }
 }
@@ -408,7 +421,6 @@ void control_decline(const ControlOptions *options, const char *text) {
     Diag *unseen = diag_create(); /* the caller has said what counts */
     char line[CONTROL_TEXT_BYTES];
     const double deadline = socket_now() + fmin(late_s, options->connect_s);
-    control->options.stream = NULL;
     snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
     control->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (control->wake_fd >= 0 && !control_is_hub(control)) tell_hub(control, line, deadline);
