@@ -235,11 +235,11 @@ static bool agree_on_file(const Engine *engine, const Safetensors *file, const c
         if (all[r] == all[0] && all[r]) continue;
         alike = false;
         diag_error(diag, (SourceLoc){path, 0},
-                   all[r] ? "rank %d has another file of this name than rank 0: every process "
+                   all[r] ? "%s has another file of this name than rank 0: every process "
                             "reads it, so give all the same"
-                          : "rank %d cannot read it: every process does, so it has to be on every "
+                          : "%s cannot read it: every process does, so it has to be on every "
                             "machine, or in a folder that all share",
-                   r);
+                   control_show_rank(engine->control, r).text);
     }
     free(all);
     return alike;

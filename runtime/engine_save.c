@@ -143,9 +143,9 @@ static SavingWay open_parts(Saving *s) {
     if (refusal == JOB_FAILED) return SAVING_FAILED;
     if (s->engine->is_first) {
         fprintf(stderr,
-                "note: rank %d does not see %s: all of it goes through rank 0, which takes "
+                "note: %s does not see %s: all of it goes through rank 0, which takes "
                 "long; a folder that all machines share is faster\n",
-                refusal, s->path);
+                control_show_rank(s->engine->control, refusal).text, s->path);
     }
     return SAVING_WHOLE;
 }
@@ -307,8 +307,8 @@ static bool agree_on_parts(Saving *s, bool fine) {
     if (s->part) fine = saving_close_own(s) && fine;
     int refusal = saving_first_refusal(s, fine, why);
     if (fine && refusal != NOBODY && refusal != JOB_FAILED) {
-        diag_error(s->diag, (SourceLoc){s->path, 0}, "rank %d cannot write its part: %s", refusal,
-                   why);
+        diag_error(s->diag, (SourceLoc){s->path, 0}, "%s cannot write its part: %s",
+                   control_show_rank(s->engine->control, refusal).text, why);
     }
     return refusal == NOBODY;
 }

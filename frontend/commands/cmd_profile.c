@@ -91,7 +91,8 @@ static bool same_rows(const CliArgs *args, Control *control, Arena *arena, Diag 
     if (!control_all_gather(control, &own, 1, 1, all, NULL)) return false;
     for (int i = 1; i < world; i++) {
         if (all[i] == all[0]) continue;
-        diag_error(diag, NO_LOC, "rank %d was started otherwise as to --quick than rank 0", i);
+        diag_error(diag, NO_LOC, "%s was started otherwise as to --quick than rank 0",
+                   control_show_rank(control, i).text);
         return false;
     }
     return true;

@@ -97,8 +97,9 @@ static bool check_devices(const EngineOptions *options, const char *lacks, Diag 
     for (int r = world - 1; met && r >= 0; r--) *(all[r * WHY_BYTES] ? &without : &with) = r;
     const bool alike = with < 0 || without < 0;
     if (!alike) {
-        diag_error(diag, NO_LOC, "rank %d uses no GPU, though rank %d does: %s", without, with,
-                   all + without * WHY_BYTES);
+        diag_error(diag, NO_LOC, "%s uses no GPU, though %s does: %s",
+                   control_show_rank(options->control, without).text,
+                   control_show_rank(options->control, with).text, all + without * WHY_BYTES);
     }
     free(all);
     return met && alike;

@@ -78,17 +78,17 @@ static int find_difference(const Record *a, const Record *b) {
     return -1;
 }
 
-static void report(const char *command, int rank, int at, bool has_it, Diag *diag) {
+static void report(const char *command, const char *rank, int at, bool has_it, Diag *diag) {
     if (at >= N_OPTIONS) {
         const char *kind = strcmp(command, "train") != 0 ? ""
                            : at == OF_TRAINING_DATA      ? "training "
                                                          : "validation ";
-        diag_error(diag, NO_LOC, "%s: rank %d found other %sdata than rank 0: give all the same",
+        diag_error(diag, NO_LOC, "%s: %s found other %sdata than rank 0: give all the same",
                    command, rank, kind);
         return;
     }
-    diag_error(diag, NO_LOC, "%s: rank %d was started %s --%s than rank 0: give all the same",
-               command, rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
+    diag_error(diag, NO_LOC, "%s: %s was started %s --%s than rank 0: give all the same", command,
+               rank, has_it ? "with another" : "otherwise as to", CLI_OPTIONS[at].name);
 }
 
 bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineOptions *options,
@@ -105,7 +105,8 @@ bool train_alike_check(const CliArgs *args, const TrainData *data, const EngineO
     for (int r = 1; met && alike && r < world; r++) {
         int at = find_difference(&all[0], &all[r]);
         if (at < 0) continue;
-        report(args->command->name, r, at, all[r].of[at] && all[0].of[at], diag);
+        report(args->command->name, control_show_rank(options->control, r).text, at,
+               all[r].of[at] && all[0].of[at], diag);
         alike = false;
     }
     free(all);

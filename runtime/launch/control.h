@@ -79,6 +79,13 @@ void control_decline(const ControlOptions *options, const char *text);
 /* "1, 3-7" of the ranks whose flag is set, shortened when there are many ranges. */
 void control_put_ranks(StrBuf *out, const bool *flags, int n);
 
+/* "rank 3 (gpu-a2)" on rank 0, which knows all hosts, and of rank 0 and itself on any; else
+ * "rank 3". */
+typedef struct ShownRank {
+    char text[96];
+} ShownRank;
+ShownRank control_show_rank(const Control *control, int rank);
+
 /* How many ranks the job has. */
 int control_world(const Control *control);
 

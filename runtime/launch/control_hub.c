@@ -20,6 +20,15 @@ void control_name_rank(const Control *control, int rank, StrBuf *out) {
     if (host[0]) strbuf_printf(out, " (%s)", host);
 }
 
+ShownRank control_show_rank(const Control *control, int rank) {
+    ShownRank shown;
+    StrBuf text = strbuf_create();
+    control_name_rank(control, rank, &text);
+    snprintf(shown.text, sizeof shown.text, "%s", text.text);
+    strbuf_destroy(&text);
+    return shown;
+}
+
 void control_put_ranks(StrBuf *out, const bool *flags, int n) {
     int n_ranges = 0;
     for (int i = 0; i < n; i++) {

@@ -379,7 +379,7 @@ static void check_failing_processes(void) {
         job = run_job(4);
         for (int r = 0; r < 4; r++) CHECK(!job.went_well[r], "rank %d is content", r);
         check_said(&job, 3, "cannot write: File too large");
-        check_said(&job, 0, "rank 3 cannot write its part: /tmp/");
+        check_said(&job, 0, "rank 3 (host-3) cannot write its part: /tmp/");
         check_said(&job, 0, "File too large");
     }
     write_behind = false;

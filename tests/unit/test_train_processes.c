@@ -286,7 +286,8 @@ static void check_lacking(void) {
              file_in("text"));
     said = run_job(2, options, status);
     CHECK(all_end_with(status, 2, EXIT_FAILED), "%d %d %s", status[0], status[1], said);
-    says(said, "perilune: rank 1 uses no GPU, though rank 0 does: no GPU was found: ");
+    says(said, ") uses no GPU, though rank 0 (");
+    says(said, ") does: no GPU was found: ");
     lacks_gpu[1] = false;
 }
 
