@@ -15,6 +15,7 @@
 enum {
     JOB_BYTES = 256 * 1024,
     CHUNK_BYTES = 256 * 1024,
+    BEYOND_BYTES = CHUNK_BYTES,  /* that a chunk looks at behind its own */
     LONG_DOCUMENT = 1024 * 1024, /* is done by several threads */
     JOBS_PER_THREAD = 8,
 };
@@ -147,25 +148,28 @@ static size_t next_beginning(const unsigned char *text, size_t length, size_t at
 }
 
 /* Chunks that were begun by guess are right from where the one before ended, if a piece of theirs
- * begins there; else they are done again. *at: how far the text is done. */
+ * begins there; else they are done again, and so is what they lack where a piece was too long for
+ * what they looked at. *at: how far the text is done. */
 static bool take_chunk(Corpus *corpus, CorpusJob *job, size_t *at) {
     Chunk *chunk = &job->chunk;
-    if (chunk->until <= *at) return true;
-    int mark = 0;
-    while (mark < chunk->n_marks && chunk->marks[mark] != *at) mark++;
-    if (job->failed || mark == chunk->n_marks) {
-        corpus_job_clear(job);
-        chunk->begin = *at;
-        corpus_job_run_chunk(job, corpus->encoders[0], corpus->options, corpus->counts != NULL);
-        mark = 0;
+    while (*at < chunk->until) {
+        int mark = 0;
+        while (mark < chunk->n_marks && chunk->marks[mark] != *at) mark++;
+        if (job->failed || mark == chunk->n_marks) {
+            corpus_job_clear(job);
+            chunk->begin = *at;
+            chunk->seen = chunk->length;
+            corpus_job_run_chunk(job, corpus->encoders[0], corpus->options, corpus->counts != NULL);
+            mark = 0;
+        }
+        size_t skipped = job->failed ? 0 : chunk->mark_tokens[mark], end = chunk->end;
+        if (mark > 0 && corpus->counts && !job->failed) {
+            corpus_job_uncount(job, corpus->encoders[0], chunk->marks[mark]);
+        }
+        if (!take_result(corpus, job, skipped)) return false;
+        corpus->bytes_done += (int64_t)(end - *at);
+        *at = end;
     }
-    size_t skipped = job->failed ? 0 : chunk->mark_tokens[mark], end = chunk->end;
-    if (mark > 0 && corpus->counts && !job->failed) {
-        corpus_job_uncount(job, corpus->encoders[0], chunk->marks[mark]);
-    }
-    if (!take_result(corpus, job, skipped)) return false;
-    corpus->bytes_done += (int64_t)(end - *at);
-    *at = end;
     return true;
 }
 
@@ -178,9 +182,13 @@ static bool run_chunks(Corpus *corpus, const char *path, const Segment *segment)
             /* At multiples, so that they do not depend on how many there are at a time. */
             size_t end = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
             end = next_beginning(segment->text, length, end);
+            /* Only the first is no guess: others' pieces of any length would be found in vain. */
+            size_t seen = at == done || length - end <= BEYOND_BYTES
+                              ? length
+                              : next_beginning(segment->text, length, end + BEYOND_BYTES);
             add_job(corpus, JOB_CHUNK, path, 0, NULL, 0);
-            corpus->jobs[corpus->n_jobs - 1].chunk =
-                (Chunk){.text = segment->text, .length = length, .begin = at, .until = end};
+            corpus->jobs[corpus->n_jobs - 1].chunk = (Chunk){
+                .text = segment->text, .length = length, .begin = at, .until = end, .seen = seen};
             at = end;
         }
         run_jobs(corpus, corpus_job_run_chunk);

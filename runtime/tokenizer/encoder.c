@@ -402,12 +402,13 @@ bool encoder_encode_chunk(Encoder *encoder, Chunk *chunk, const EncoderOutput *o
     encoder->diag = diag;
     chunk->n_marks = 0;
     while (at < chunk->until) {
+        WordResult result = words_next_piece(steps, encoder->words, chunk->text, chunk->seen,
+                                             chunk->seen < chunk->length, at, &end);
+        if (result == WORDS_CUT_OFF) break;
         if (chunk->n_marks < CHUNK_MARKS) {
             chunk->mark_tokens[chunk->n_marks] = out->tokens ? out->tokens->count : 0;
             chunk->marks[chunk->n_marks++] = at;
         }
-        WordResult result =
-            words_next_piece(steps, encoder->words, chunk->text, chunk->length, at, &end);
         if (result == WORDS_TAKEN) {
             result = words_divide_piece(steps, encoder->words, chunk->text + at, end - at,
                                         take_word, encoder);

@@ -57,12 +57,13 @@ bool encoder_encode_segment(Encoder *encoder, const Segment *segment, const Enco
                             const char *where, Diag *diag);
 
 /* A stretch of a segment's text. Its first piece begins at `begin`, wherever that is; its last one
- * is the last that begins before `until`, and ends at `end`. */
+ * is the last that begins before `until`, and ends at `end`. Text behind `seen` is not looked at:
+ * the pieces end before the first whose end could depend on it. */
 enum { CHUNK_MARKS = 64 };
 typedef struct Chunk {
     const unsigned char *text;
     size_t length; /* of the segment */
-    size_t begin, until, end;
+    size_t begin, until, seen, end;
     size_t marks[CHUNK_MARKS];       /* where its first pieces begin */
     size_t mark_tokens[CHUNK_MARKS]; /* tokens before them */
     int n_marks;

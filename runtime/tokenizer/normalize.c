@@ -219,7 +219,8 @@ static bool replace_pattern(const NormalStep *step, const unsigned char *text, s
                             PatternSpace *space, NormalBuffer *out) {
     size_t copied = 0, from = 0, begin, end;
     while (from <= length) {
-        PatternResult result = pattern_find(step->pattern, space, text, length, from, &begin, &end);
+        PatternResult result =
+            pattern_find(step->pattern, space, text, length, false, from, &begin, &end);
         if (result == PATTERN_GAVE_UP) return false;
         if (result == PATTERN_NOT_FOUND) break;
         from = end;

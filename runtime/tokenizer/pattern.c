@@ -7,6 +7,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     MATCH_LIMIT = 10 * 1000 * 1000, /* steps of one match: a fraction of a second */
@@ -14,7 +15,11 @@ enum {
     STACK_BYTES = 64 * 1024,
     MOST_STACK_BYTES = 16 * 1024 * 1024,
     MOST_PATTERN = 65536,
+    WINDOW_BYTES = 4096,
+    WINDOW_GROWTH = 4,
+    PAID_NS = 64, /* by a byte that is divided */
 };
+static const uint64_t MOST_DEBT_NS = 4 * 1000000000ull;
 
 struct Pattern {
     pcre2_code *code;
@@ -25,6 +30,7 @@ struct PatternSpace {
     pcre2_match_data *match;
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
+    uint64_t debt_ns; /* of the thread, spent in large windows and not paid by what was divided */
 };
 
 /* --- well-known ones --- */
@@ -199,8 +205,9 @@ static Pattern *compile(const char *text, uint32_t options, SourceLoc loc, Diag 
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) BUG("out of memory");
     pcre2_set_parens_nest_limit(context, 100);
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
-                                         PCRE2_UTF | options, &code, &at, context);
+    pcre2_code *compiled =
+        pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
+                      PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT | options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (!compiled) {
         PCRE2_UCHAR message[160];
@@ -211,7 +218,7 @@ static Pattern *compile(const char *text, uint32_t options, SourceLoc loc, Diag 
     Pattern *pattern = calloc(1, sizeof(*pattern));
     if (!pattern) BUG("out of memory");
     pattern->code = compiled;
-    pattern->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == 0;
+    pattern->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
     pcre2_pattern_info(compiled, PCRE2_INFO_MAXLOOKBEHIND, &behind);
     pattern->looks_ahead_only = behind == 0 && !strstr(text, "\\A") && !strstr(text, "\\G");
     return pattern;
@@ -274,16 +281,108 @@ void pattern_space_destroy(PatternSpace *space) {
     free(space);
 }
 
+static uint64_t thread_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A search of one match. Text is looked at in windows: what a match needs to see is seldom more. In
+ * a larger window a place, then 2, 4, 8 of them are tried at a time, and time counts: a pattern
+ * that looks far ahead from everywhere takes the square of the text's length, and is to end. */
+typedef struct Search {
+    const Pattern *pattern;
+    PatternSpace *space;
+    const unsigned char *text;
+    size_t length;
+    bool goes_on;
+    size_t at;      /* nothing begins before */
+    size_t window;  /* bytes */
+    size_t n_tried; /* bytes at which a match may begin */
+} Search;
+
+/* At `at` or behind it, between characters. */
+static size_t next_beginning(const Search *search, size_t at) {
+    while (at < search->length && (search->text[at] & 0xc0) == 0x80) at++;
+    return at;
+}
+
+static size_t window_end(const Search *search) {
+    if (search->length - search->at <= search->window) return search->length;
+    return next_beginning(search, search->at + search->window);
+}
+
+/* PCRE2's result in text that ends at `end`; cut: what may not be its end. */
+static int match(const Search *search, size_t end, bool cut) {
+    const Pattern *pattern = search->pattern;
+    PatternSpace *space = search->space;
+    uint32_t options = PCRE2_NO_UTF_CHECK | (cut ? PCRE2_PARTIAL_HARD : 0);
+    return pattern->jit ? pcre2_jit_match(pattern->code, search->text, end, search->at, options,
+                                          space->match, space->context)
+                        : pcre2_match(pattern->code, search->text, end, search->at, options,
+                                      space->match, space->context);
+}
+
+/* The same for a few places of a large window. */
+static int match_far(const Search *search, size_t end, bool cut) {
+    PatternSpace *space = search->space;
+    uint64_t begun_ns = thread_ns();
+    /* The last byte of a character: from within one PCRE2 would go on to its second byte. */
+    size_t behind = next_beginning(search, search->at + search->n_tried);
+    pcre2_set_offset_limit(space->context, behind - 1);
+    int found = match(search, end, cut);
+    pcre2_set_offset_limit(space->context, PCRE2_UNSET);
+    space->debt_ns += thread_ns() - begun_ns;
+    return space->debt_ns > MOST_DEBT_NS ? PCRE2_ERROR_MATCHLIMIT : found;
+}
+
+/* What is divided pays for what was looked at. */
+static void pay(PatternSpace *space, size_t bytes) {
+    uint64_t paid_ns = (uint64_t)bytes * PAID_NS;
+    space->debt_ns = space->debt_ns > paid_ns ? space->debt_ns - paid_ns : 0;
+}
+
+static PatternResult give_up(PatternSpace *space) {
+    space->debt_ns = 0; /* the next text begins anew */
+    return PATTERN_GAVE_UP;
+}
+
+/* Goes on where PCRE2 found no match in text up to `end`. False: there is no more text. */
+static bool advance(Search *search, int found, size_t end) {
+    bool all = search->n_tried >= end - search->at, none = found == PCRE2_ERROR_NOMATCH;
+    size_t begin = none ? all ? end : search->at + search->n_tried
+                        : pcre2_get_ovector_pointer(search->space->match)[0];
+    if (end == search->length && (!none || all)) return false;
+    search->at = next_beginning(search, begin);
+    if (!none && begin < end) { /* a match that may begin there needs to see more */
+        search->window *= WINDOW_GROWTH;
+        search->n_tried = 1;
+    } else if (search->n_tried < search->length) {
+        search->n_tried *= 2;
+    }
+    return true;
+}
+
 PatternResult pattern_find(const Pattern *pattern, PatternSpace *space, const unsigned char *text,
-                           size_t length, size_t from, size_t *out_begin, size_t *out_end) {
-    int found = pattern->jit ? pcre2_jit_match(pattern->code, text, length, from,
-                                               PCRE2_NO_UTF_CHECK, space->match, space->context)
-                             : pcre2_match(pattern->code, text, length, from, PCRE2_NO_UTF_CHECK,
-                                           space->match, space->context);
-    if (found == PCRE2_ERROR_NOMATCH) return PATTERN_NOT_FOUND;
-    if (found < 0) return PATTERN_GAVE_UP;
+                           size_t length, bool goes_on, size_t from, size_t *out_begin,
+                           size_t *out_end) {
     const PCRE2_SIZE *place = pcre2_get_ovector_pointer(space->match);
+    Search search = {pattern, space, text, length, goes_on, from, WINDOW_BYTES, SIZE_MAX};
+    for (;;) {
+        size_t end = window_end(&search);
+        bool cut = goes_on || end < length;
+        int found =
+            search.window == WINDOW_BYTES ? match(&search, end, cut) : match_far(&search, end, cut);
+        if (found >= 0 && (place[0] < end || !cut)) break;
+        if (found < 0 && found != PCRE2_ERROR_NOMATCH && found != PCRE2_ERROR_PARTIAL) {
+            return give_up(space);
+        }
+        if (advance(&search, found, end)) continue;
+        pay(space, length - from);
+        return goes_on ? PATTERN_CUT_OFF : PATTERN_NOT_FOUND;
+    }
     *out_begin = place[0];
     *out_end = place[1] < place[0] ? place[0] : place[1]; /* \K in a lookahead */
+    pay(space, *out_end - from);
     return PATTERN_FOUND;
 }

@@ -1,5 +1,7 @@
 /* Regular expressions that divide text into words, by PCRE2: UTF-8, Unicode properties, compiled to
- * machine code, and with limits, so that no pattern hangs on any text.
+ * machine code, and with limits, so that no pattern hangs on any text. Those of well-known
+ * tokenizers take time in proportion to the text; where others take its square (they look far ahead
+ * from everywhere), they give up after seconds of processor time.
  *
  * Tokenizers' files are written for other engines. Two dialects are understood, and turned into
  * PCRE2's where they differ:
@@ -34,11 +36,18 @@ typedef struct PatternSpace PatternSpace;
 PatternSpace *pattern_space_create(void);
 void pattern_space_destroy(PatternSpace *space);
 
-typedef enum PatternResult { PATTERN_FOUND, PATTERN_NOT_FOUND, PATTERN_GAVE_UP } PatternResult;
-/* The first match at `from` or behind it in text [length], valid UTF-8. PATTERN_GAVE_UP: it would
- * take too long or too much memory. */
+typedef enum PatternResult {
+    PATTERN_FOUND,
+    PATTERN_NOT_FOUND,
+    PATTERN_CUT_OFF,
+    PATTERN_GAVE_UP
+} PatternResult;
+/* The first match at `from` or behind it in text [length], valid UTF-8. goes_on: more text may
+ * follow [length], between characters; then PATTERN_CUT_OFF: what follows may decide.
+ * PATTERN_GAVE_UP: it would take too long or too much memory. */
 PatternResult pattern_find(const Pattern *pattern, PatternSpace *space, const unsigned char *text,
-                           size_t length, size_t from, size_t *out_begin, size_t *out_end);
+                           size_t length, bool goes_on, size_t from, size_t *out_begin,
+                           size_t *out_end);
 
 /* The pattern of a well-known tokenizer (gpt2, cl100k, llama3, o200k), in a spelling that both
  * dialects understand; NULL: not known. */

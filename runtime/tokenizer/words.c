@@ -77,6 +77,7 @@ typedef struct Parts {
     PatternSpace *patterns;
     const unsigned char *text;
     size_t length, at; /* parts before `at` have been told */
+    bool goes_on;      /* more text may follow */
     size_t match_begin, match_end;
     bool has_match; /* one that is not told yet */
     bool is_over;   /* no more of them */
@@ -98,8 +99,8 @@ static PatternResult next_part(Parts *parts, size_t *out_end, bool *out_is_match
             from > parts->length
                 ? PATTERN_NOT_FOUND
                 : pattern_find(parts->step->pattern, parts->patterns, parts->text, parts->length,
-                               from, &parts->match_begin, &parts->match_end);
-        if (result == PATTERN_GAVE_UP) return result;
+                               parts->goes_on, from, &parts->match_begin, &parts->match_end);
+        if (result == PATTERN_GAVE_UP || result == PATTERN_CUT_OFF) return result;
         parts->is_over = result == PATTERN_NOT_FOUND;
         if (parts->is_over) break;
         bool is_empty = parts->match_begin == parts->match_end;
@@ -139,7 +140,8 @@ static bool ends_between(SplitBehavior behavior, bool is_match, bool next_is_mat
 static WordResult split(const Division *division, int step, const unsigned char *text,
                         size_t length) {
     const WordStep *how = &division->steps->items[step];
-    Parts parts = {how, division->space->patterns, text, length, 0, 0, 0, false, false};
+    Parts parts = {
+        .step = how, .patterns = division->space->patterns, .text = text, .length = length};
     size_t begin = 0; /* of the word that is being put together */
     bool has_word = false, last_is_match = false;
     while (parts.at < length) {
@@ -164,15 +166,10 @@ static WordResult split(const Division *division, int step, const unsigned char 
 /* Matches as words, the usual case, without what the others need. */
 static WordResult isolate(const Division *division, int step, const unsigned char *text,
                           size_t length) {
-    Parts parts = {&division->steps->items[step],
-                   division->space->patterns,
-                   text,
-                   length,
-                   0,
-                   0,
-                   0,
-                   false,
-                   false};
+    Parts parts = {.step = &division->steps->items[step],
+                   .patterns = division->space->patterns,
+                   .text = text,
+                   .length = length};
     while (parts.at < length) {
         size_t end = length, part = parts.at;
         bool is_match;
@@ -210,11 +207,18 @@ bool words_can_begin_anywhere(const WordSteps *steps) {
 }
 
 WordResult words_next_piece(const WordSteps *steps, WordSpace *space, const unsigned char *text,
-                            size_t length, size_t from, size_t *out_end) {
-    Parts parts = {&steps->items[0], space->patterns, text, length, from, 0, 0, false, false};
+                            size_t length, bool goes_on, size_t from, size_t *out_end) {
+    Parts parts = {.step = &steps->items[0],
+                   .patterns = space->patterns,
+                   .text = text,
+                   .length = length,
+                   .at = from,
+                   .goes_on = goes_on};
     bool is_match;
     *out_end = length;
-    return next_part(&parts, out_end, &is_match) == PATTERN_GAVE_UP ? WORDS_GAVE_UP : WORDS_TAKEN;
+    PatternResult result = next_part(&parts, out_end, &is_match);
+    if (result == PATTERN_CUT_OFF) return WORDS_CUT_OFF;
+    return result == PATTERN_GAVE_UP ? WORDS_GAVE_UP : WORDS_TAKEN;
 }
 
 WordResult words_divide_piece(const WordSteps *steps, WordSpace *space, const unsigned char *piece,

@@ -45,7 +45,7 @@ typedef struct WordSpace {
 WordSpace *word_space_create(void);
 void word_space_destroy(WordSpace *space);
 
-typedef enum WordResult { WORDS_TAKEN, WORDS_STOPPED, WORDS_GAVE_UP } WordResult;
+typedef enum WordResult { WORDS_TAKEN, WORDS_STOPPED, WORDS_CUT_OFF, WORDS_GAVE_UP } WordResult;
 /* All words of text [length], valid UTF-8, in order. continues: it goes on from text before it, and
  * no space is put in front of it. WORDS_STOPPED: the taker said so;
  * WORDS_GAVE_UP: a pattern did. */
@@ -54,9 +54,9 @@ WordResult words_divide(const WordSteps *steps, WordSpace *space, const unsigned
 
 /* The first step alone where it is one that can begin at any place of a text
  * (words_can_begin_anywhere): the piece of text that begins at `from` < length, *out_end its end.
- */
+ * goes_on: more text may follow [length]; then WORDS_CUT_OFF: that may decide where it ends. */
 WordResult words_next_piece(const WordSteps *steps, WordSpace *space, const unsigned char *text,
-                            size_t length, size_t from, size_t *out_end);
+                            size_t length, bool goes_on, size_t from, size_t *out_end);
 /* Pieces of the first step depend only on what follows their beginning. */
 bool words_can_begin_anywhere(const WordSteps *steps);
 /* The steps after the first, on one of its pieces. */

@@ -318,6 +318,30 @@ static void test_threads(const char *file, const char *pattern, const char *what
     tokenizer_destroy(tokenizer);
 }
 
+/* Else each chunk of a text that is one long word would find and merge all that is left of it. */
+static void test_long_chunk(void) {
+    check_begin("a chunk ends before a piece that goes on behind what it looks at");
+    enum { LENGTH = 1 << 20, BEGIN = 1 << 18, SEEN = 1 << 19 };
+    Tokenizer *tokenizer = load(DATA "gpt2.json", NULL);
+    if (!tokenizer) return;
+    Encoder *encoder = encoder_create(tokenizer);
+    Diag *diag = diag_create();
+    TokenList tokens = {0};
+    EncoderOutput out = {.tokens = &tokens};
+    unsigned char *text = malloc(LENGTH);
+    memset(text, 'a', LENGTH);
+    text[BEGIN + 2] = ' ';
+    Chunk chunk = {.text = text, .length = LENGTH, .begin = BEGIN, .until = SEEN, .seen = SEEN};
+    CHECK(encoder_encode_chunk(encoder, &chunk, &out, "test", diag), "%s", diag_text(diag));
+    CHECK(chunk.end == BEGIN + 2 && tokens.count > 0 && tokens.count <= 2,
+          "%zu tokens of %zu bytes", tokens.count, chunk.end - BEGIN);
+    free(text);
+    token_list_release(&tokens);
+    diag_destroy(diag);
+    encoder_destroy(encoder);
+    tokenizer_destroy(tokenizer);
+}
+
 /* --- files that are wrong --- */
 
 static void refuses_text(const char *name, const char *text, const char *pattern,
@@ -464,24 +488,72 @@ static void test_patterns(void) {
         pattern_destroy(pattern);
         diag_destroy(diag);
     }
-    check_begin("a pattern that goes back and forth ends with an error, not never");
-    Tokenizer *tokenizer = load(DATA "small.tiktoken", "(?:a|aa|a+)+$(?<=b)|.");
+}
+
+static void gives_up(const char *pattern, size_t length) {
+    Tokenizer *tokenizer = load(DATA "small.tiktoken", pattern);
     Encoder *encoder = tokenizer ? encoder_create(tokenizer) : NULL;
     Diag *diag = diag_create();
     TokenList tokens = {0};
     EncoderOutput out = {.tokens = &tokens};
-    char text[200];
-    memset(text, 'a', sizeof(text));
-    double begin = seconds_now();
-    bool good = encoder && encoder_encode(encoder, (unsigned char *)text, sizeof(text), false, &out,
-                                          "hostile.txt", diag);
+    unsigned char *text = malloc(length);
+    memset(text, 'a', length);
+    bool good = encoder && encoder_encode(encoder, text, length, false, &out, "hostile.txt", diag);
     CHECK(!good && strstr(diag_text(diag), "hostile.txt: the tokenizer's pattern takes too long"),
           "said '%s'", diag_text(diag));
-    CHECK(seconds_now() - begin < 20, "%.1f s", seconds_now() - begin);
+    free(text);
     token_list_release(&tokens);
     diag_destroy(diag);
     encoder_destroy(encoder);
     tokenizer_destroy(tokenizer);
+}
+
+/* Without their limits both would take hours. */
+static void test_slow_patterns(void) {
+    check_begin("a pattern that goes back and forth ends with an error, not never");
+    gives_up("(?:a|aa|a+)+$(?<=b)|.", 200);
+    check_begin("and so does one that looks to the end from everywhere");
+    gives_up("a(?=.*[bc])|a", 8 << 20);
+}
+
+/* What a match looks at, in windows and all at once: large runs, and matches at their ends. */
+static void test_windows(void) {
+    static const char *const PATTERNS[] = {"\\s+(?!\\S)|\\s+", "\\ba+\\b",  "a+(?=b)|\\s+$", "x*",
+                                           "\\p{M}+|.{3}",     "(?<=b)a+|$"};
+    static const char *const RUNS[] = {"a", " ", "\n", "\xcc\x81", "\xe4\xb8\xad", "b", "ab"};
+    check_begin("matches are the same where text goes on");
+    PatternSpace *space = pattern_space_create();
+    unsigned char *text = malloc(80000);
+    for (int round = 0; round < 60; round++) {
+        size_t n = 0, begin, end, begin_cut, end_cut;
+        while (n < 60000) {
+            const char *run = RUNS[random_below(7)];
+            uint32_t length = 1 + random_below(random_below(3) ? 8 : 5000);
+            for (uint32_t i = 0; i < length; i++, n += strlen(run))
+                memcpy(text + n, run, strlen(run));
+        }
+        Diag *diag = diag_create();
+        Pattern *pattern = pattern_compile(PATTERNS[round % 6], PATTERN_RUST, NO_LOC, diag);
+        CHECK(pattern, "%s", diag_text(diag));
+        for (size_t from = 0, cut; pattern && from <= n; from = end + (end == from)) {
+            while (from < n && (text[from] & 0xc0) == 0x80) from++;
+            end = n;
+            PatternResult whole = pattern_find(pattern, space, text, n, false, from, &begin, &end);
+            if (whole == PATTERN_NOT_FOUND) break;
+            cut = from + random_below((uint32_t)(n - from) + 1);
+            while (cut < n && (text[cut] & 0xc0) == 0x80) cut++;
+            PatternResult part =
+                pattern_find(pattern, space, text, cut, true, from, &begin_cut, &end_cut);
+            CHECK(part == PATTERN_CUT_OFF || (begin_cut == begin && end_cut == end && end <= cut),
+                  "%zu-%zu of %zu instead of %zu-%zu", begin_cut, end_cut, cut, begin, end);
+            CHECK(part == PATTERN_FOUND || cut <= end + 1, "%zu-%zu not found in %zu", begin, end,
+                  cut);
+        }
+        pattern_destroy(pattern);
+        diag_destroy(diag);
+    }
+    free(text);
+    pattern_space_destroy(space);
 }
 
 /* A few bytes, a stretch, or a digit is changed. */
@@ -674,6 +746,7 @@ int main(void) {
     test_forms();
     test_merge();
     test_long_word();
+    test_long_chunk();
     test_threads("gpt2.json", NULL, "UTF-8");
     test_threads("gpt2.json", NULL, "any bytes");
     test_threads("small.tiktoken", "cl100k", "UTF-8");
@@ -683,6 +756,8 @@ int main(void) {
     test_wrong_json();
     test_wrong_tiktoken();
     test_patterns();
+    test_slow_patterns();
+    test_windows();
     test_fuzz("gpt2.json", NULL);
     test_fuzz("llama2.json", NULL);
     test_fuzz("t5.json", NULL);
