@@ -1,5 +1,7 @@
 #include "ir/base/arena.h"
 
+#include "ir/base/memory.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,14 +25,9 @@ enum { BLOCK_BYTES = 0, ALIGNMENT = 1 };
 enum { BLOCK_BYTES = 64 * 1024, ALIGNMENT = 16 };
 #endif
 
-static void out_of_memory(size_t bytes) {
-    fprintf(stderr, "perilune: out of memory (asked for %zu bytes)\n", bytes);
-    exit(1);
-}
-
 Arena *arena_create(void) {
     Arena *arena = calloc(1, sizeof(*arena));
-    if (!arena) out_of_memory(sizeof(*arena));
+    if (!arena) memory_exhausted(sizeof(*arena));
     return arena;
 }
 
@@ -53,13 +50,13 @@ void arena_destroy(Arena *arena) {
 }
 
 void *arena_alloc(Arena *arena, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) out_of_memory(bytes);
+    if (bytes > SIZE_MAX / 2) memory_exhausted(bytes);
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     Block *block = arena->blocks;
     if (!block || block->size - block->used < bytes || BLOCK_BYTES == 0) {
         size_t size = bytes > BLOCK_BYTES / 4 ? bytes : BLOCK_BYTES;
         Block *fresh = calloc(1, sizeof(*fresh) + size);
-        if (!fresh) out_of_memory(size);
+        if (!fresh) memory_exhausted(size);
         fresh->size = size;
         /* A large block goes behind the head, so that the head's free room stays in use. */
         if (block && size == bytes) {

@@ -1,6 +1,7 @@
 #include "ir/base/json.h"
 
 #include "ir/base/file.h"
+#include "ir/base/memory.h"
 
 #include <string.h>
 
@@ -8,6 +9,7 @@ json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Dia
     json_error_t error;
     json_t *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
+        if (json_error_code(&error) == json_error_out_of_memory) memory_exhausted(0);
         SourceLoc loc = {path, error.line > 0 ? error.line : 0};
         diag_error(diag, loc, "JSON: %s (column %d)", error.text, error.column);
     }

@@ -1,5 +1,7 @@
 #include "ir/base/strbuf.h"
 
+#include "ir/base/memory.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +11,7 @@ static void reserve(StrBuf *buf, size_t more) {
     if (needed <= buf->capacity) return;
     size_t capacity = buf->capacity ? buf->capacity : 256;
     while (capacity < needed) capacity *= 2;
-    char *text = realloc(buf->text, capacity);
-    if (!text) {
-        fprintf(stderr, "perilune: out of memory (asked for %zu bytes)\n", capacity);
-        exit(1);
-    }
-    buf->text = text;
+    buf->text = memory_grow(buf->text, capacity);
     buf->capacity = capacity;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/added_tokens.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/utf8.h"
 
 #include <stdlib.h>
@@ -27,8 +28,8 @@ void added_tokens_release(AddedTokens *tokens) {
 static int add_node(AddedTokens *tokens, unsigned char byte) {
     if (tokens->n_nodes == tokens->nodes_capacity) {
         tokens->nodes_capacity = 2 * tokens->nodes_capacity + 64;
-        tokens->nodes = realloc(tokens->nodes, (size_t)tokens->nodes_capacity * sizeof(AddedNode));
-        if (!tokens->nodes) BUG("out of memory");
+        tokens->nodes =
+            memory_grow(tokens->nodes, (size_t)tokens->nodes_capacity * sizeof(AddedNode));
     }
     tokens->nodes[tokens->n_nodes] = (AddedNode){-1, -1, -1, byte};
     return tokens->n_nodes++;
@@ -65,13 +66,12 @@ bool added_tokens_add(AddedTokens *tokens, const AddedToken *token, const void *
     if (other >= 0 && strcmp(tokens->items[other].text, token->text) == 0) return false;
     if (tokens->count == tokens->capacity) {
         tokens->capacity = 2 * tokens->capacity + 16;
-        tokens->items = realloc(tokens->items, (size_t)tokens->capacity * sizeof(*tokens->items));
-        if (!tokens->items) BUG("out of memory");
+        tokens->items =
+            memory_grow(tokens->items, (size_t)tokens->capacity * sizeof(*tokens->items));
     }
     AddedToken *item = &tokens->items[tokens->count++];
     *item = *token;
-    item->text = strndup(token->text, token->length);
-    if (!item->text) BUG("out of memory");
+    item->text = memory_strndup(token->text, token->length);
     if (other >= 0 || n_found == 0) return true;
     tokens->nodes[node].item = tokens->count - 1;
     tokens->begins[set][*(const unsigned char *)found] = true;

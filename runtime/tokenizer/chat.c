@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/chat.h"
 
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/utf8.h"
 
 #include <string.h>
@@ -202,8 +203,8 @@ static bool put_together(Talk *talk, Said said) {
                token_run_text(talk->run, said.text, said.length, false);
     }
     size_t length = strlen(how->system_after);
-    char *after = strndup(how->system_after, trimmed_end((Said){how->system_after, length}).length);
-    if (!after) BUG("out of memory");
+    char *after =
+        memory_strndup(how->system_after, trimmed_end((Said){how->system_after, length}).length);
     bool good = put_template(talk->chat, talk->run, how->system_before, false) &&
                 token_run_text(talk->run, talk->pending.text, talk->pending.length, false) &&
                 put_template(talk->chat, talk->run, after, false);

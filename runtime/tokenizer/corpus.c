@@ -2,6 +2,7 @@
 #include "runtime/tokenizer/corpus.h"
 
 #include "ir/base/file.h"
+#include "ir/base/memory.h"
 #include "runtime/data/folder.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/corpus_array.h"
@@ -353,8 +354,7 @@ static bool add_file(Corpus *corpus, const char *path) {
     }
     if (corpus->n_maps == corpus->maps_capacity) {
         corpus->maps_capacity = 2 * corpus->maps_capacity + 16;
-        corpus->maps = realloc(corpus->maps, (size_t)corpus->maps_capacity * sizeof(FileMap));
-        if (!corpus->maps) BUG("out of memory");
+        corpus->maps = memory_grow(corpus->maps, (size_t)corpus->maps_capacity * sizeof(FileMap));
     }
     corpus->maps[corpus->n_maps++] = map;
     bool lines = ends_in(path, ".jsonl");
@@ -398,9 +398,8 @@ static bool run_corpus(Corpus *corpus) {
     const char **paths = NULL;
     Arena *arena = arena_create();
     corpus->capacity = JOBS_PER_THREAD * n_threads;
-    corpus->jobs = calloc((size_t)corpus->capacity, sizeof(CorpusJob));
-    corpus->encoders = calloc((size_t)n_threads, sizeof(Encoder *));
-    if (!corpus->jobs || !corpus->encoders) BUG("out of memory");
+    corpus->jobs = memory_zeroed((size_t)corpus->capacity, sizeof(CorpusJob));
+    corpus->encoders = memory_zeroed((size_t)n_threads, sizeof(Encoder *));
     for (int i = 0; i < n_threads; i++) corpus->encoders[i] = encoder_create(corpus->tokenizer);
     bool good = list_files(corpus, arena, &paths, &n_paths);
     for (int i = 0; good && i < n_paths; i++) good = add_file(corpus, paths[i]);

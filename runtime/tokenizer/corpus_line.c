@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/corpus_line.h"
 
+#include "ir/base/memory.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat.h"
 #include "runtime/tokenizer/token_run.h"
@@ -142,7 +143,7 @@ static bool run_chat_pair(const Line *line, const json_t *prompt, const json_t *
     json_t *all = json_array();
     if (!all || json_array_extend(all, (json_t *)prompt) != 0 ||
         json_array_extend(all, (json_t *)completion) != 0) {
-        BUG("out of memory");
+        memory_exhausted(0);
     }
     bool good = run_chat(line, all, json_array_size(prompt));
     json_decref(all);
@@ -177,9 +178,9 @@ static bool run_answers(const Line *line, const json_t *prompt, const json_t *ch
 static json_t *slice(const json_t *array, size_t first, size_t end) {
     json_t *part = json_array();
     for (size_t i = first; part && i < end; i++) {
-        if (json_array_append(part, json_array_get(array, i)) != 0) BUG("out of memory");
+        if (json_array_append(part, json_array_get(array, i)) != 0) memory_exhausted(0);
     }
-    if (!part) BUG("out of memory");
+    if (!part) memory_exhausted(0);
     return part;
 }
 
@@ -225,7 +226,7 @@ static bool run_shared_text(const Line *line, const json_t *chosen, const json_t
     }
     json_t *asked = json_stringn(a, n), *first = json_stringn(a + n, of_a - n),
            *second = json_stringn(b + n, of_b - n);
-    if (!asked || !first || !second) BUG("out of memory");
+    if (!asked || !first || !second) memory_exhausted(0);
     bool good = run_answers(line, asked, first, second);
     json_decref(asked);
     json_decref(first);

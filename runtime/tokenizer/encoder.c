@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/encoder.h"
 
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/merge.h"
 #include "runtime/tokenizer/utf8.h"
 
@@ -39,12 +40,11 @@ struct Encoder {
 };
 
 Encoder *encoder_create(const Tokenizer *tokenizer) {
-    Encoder *encoder = calloc(1, sizeof(*encoder));
-    if (!encoder) BUG("out of memory");
+    Encoder *encoder = memory_zeroed(1, sizeof(*encoder));
     encoder->tokenizer = tokenizer;
     encoder->words = word_space_create();
     encoder->cache = aligned_alloc(64, CACHE_SLOTS * sizeof(CacheSlot));
-    if (!encoder->cache) BUG("out of memory");
+    if (!encoder->cache) memory_exhausted(CACHE_SLOTS * sizeof(CacheSlot));
     memset(encoder->cache, 0, CACHE_SLOTS * sizeof(CacheSlot));
     return encoder;
 }
@@ -173,8 +173,7 @@ static size_t encode_word(Encoder *encoder, const unsigned char *word, size_t le
     if (length > encoder->symbols_capacity) {
         free(encoder->symbols);
         encoder->symbols_capacity = 2 * length + 64;
-        encoder->symbols = malloc(encoder->symbols_capacity * sizeof(*encoder->symbols));
-        if (!encoder->symbols) BUG("out of memory");
+        encoder->symbols = memory_alloc(encoder->symbols_capacity * sizeof(*encoder->symbols));
     }
     if (tokenizer->kind == TOKENIZER_UNIGRAM) return put_unigram(encoder, word, length);
     if (tokenizer->kind == TOKENIZER_WORDPIECE) return put_wordpiece(encoder, word, length);

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/json_pieces.h"
 
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/json_steps.h"
 
 #include <stdlib.h>
@@ -35,8 +36,7 @@ bool json_read_unigram(Tokenizer *tokenizer, const json_t *model, SourceLoc loc,
                    VOCABULARY_MOST_IDS);
         return false;
     }
-    pieces->scores = malloc(n * sizeof(*pieces->scores));
-    if (!pieces->scores) BUG("out of memory");
+    pieces->scores = memory_alloc(n * sizeof(*pieces->scores));
     json_array_foreach(vocab, i, pair) {
         if (!read_piece(tokenizer, pair, (uint32_t)i, loc, diag)) return false;
         if (i == 0 || pieces->scores[i] < least) least = pieces->scores[i];
@@ -85,8 +85,7 @@ static bool is_byte_piece(const unsigned char *bytes, size_t length) {
 /* [n_ids]; NULL, reported: a piece is too long. */
 static bool *find_skipped(const Tokenizer *tokenizer, SourceLoc loc, Diag *diag) {
     const Vocabulary *vocabulary = &tokenizer->vocabulary;
-    bool *skips = calloc((size_t)vocabulary->n_ids + 1, sizeof(bool));
-    if (!skips) BUG("out of memory");
+    bool *skips = memory_zeroed((size_t)vocabulary->n_ids + 1, sizeof(bool));
     for (uint32_t id = 0; id < vocabulary->n_ids; id++) {
         size_t length;
         const unsigned char *bytes = vocabulary_bytes(vocabulary, id, &length);

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/merge.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +80,7 @@ static void sift_down(uint64_t *heap, size_t n, size_t at) {
 static void push(MergeSpace *space, uint64_t entry) {
     if (space->n_heap == space->heap_capacity) {
         space->heap_capacity = 2 * space->heap_capacity + 64;
-        space->heap = realloc(space->heap, space->heap_capacity * sizeof(*space->heap));
-        if (!space->heap) BUG("out of memory");
+        space->heap = memory_grow(space->heap, space->heap_capacity * sizeof(*space->heap));
     }
     size_t at = space->n_heap++;
     for (size_t parent; at > 0; at = parent) {
@@ -98,10 +98,9 @@ static void reserve(MergeSpace *space, size_t n) {
     free(space->heap);
     space->capacity = n;
     space->heap_capacity = n;
-    space->nexts = malloc(n * sizeof(*space->nexts));
-    space->befores = malloc(n * sizeof(*space->befores));
-    space->heap = malloc(n * sizeof(*space->heap));
-    if (!space->nexts || !space->befores || !space->heap) BUG("out of memory");
+    space->nexts = memory_alloc(n * sizeof(*space->nexts));
+    space->befores = memory_alloc(n * sizeof(*space->befores));
+    space->heap = memory_alloc(n * sizeof(*space->heap));
 }
 
 /* The pair whose left one is at `at`, as far as there is one that may be merged. */

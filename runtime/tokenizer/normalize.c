@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/normalize.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/utf8.h"
 
 #include <stdlib.h>
@@ -25,8 +26,7 @@ void normal_buffer_put(NormalBuffer *out, const void *bytes, size_t length) {
     }
     if (length > out->capacity - out->length) {
         out->capacity = 2 * (out->length + length);
-        out->bytes = realloc(out->bytes, out->capacity);
-        if (!out->bytes) BUG("out of memory");
+        out->bytes = memory_grow(out->bytes, out->capacity);
     }
     if (length) memcpy(out->bytes + out->length, bytes, length);
     out->length += length;
@@ -83,8 +83,7 @@ static size_t inert_bytes(const unsigned char *text, size_t length, NormalForm f
 static void order_marks(utf8proc_int32_t *marks, size_t n) {
     enum { N_CLASSES = 256 };
     size_t first[N_CLASSES + 1] = {0};
-    utf8proc_int32_t *before = malloc(n * sizeof(*before));
-    if (!before) BUG("out of memory");
+    utf8proc_int32_t *before = memory_alloc(n * sizeof(*before));
     memcpy(before, marks, n * sizeof(*before));
     for (size_t i = 0; i < n; i++) first[utf8proc_get_property(before[i])->combining_class + 1]++;
     for (int c = 0; c < N_CLASSES; c++) first[c + 1] += first[c];
@@ -117,14 +116,12 @@ static void put_form(NormalBuffer *out, const unsigned char *run, size_t length,
                                   UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT};
     const utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | OPTIONS[form]);
     size_t n = 0, capacity = 2 * length + MOST_OF_ONE + 1; /* one: utf8proc_reencode's zero */
-    utf8proc_int32_t *characters = malloc(capacity * sizeof(*characters)), character;
-    if (!characters) BUG("out of memory");
+    utf8proc_int32_t *characters = memory_alloc(capacity * sizeof(*characters)), character;
     for (size_t at = 0; at < length;) {
         at += (size_t)utf8proc_iterate(run + at, (utf8proc_ssize_t)(length - at), &character);
         if (capacity - n <= MOST_OF_ONE) {
             capacity *= 2;
-            utf8proc_int32_t *more = realloc(characters, capacity * sizeof(*characters));
-            if (!more) BUG("out of memory");
+            utf8proc_int32_t *more = memory_grow(characters, capacity * sizeof(*characters));
             characters = more;
         }
         int boundary = 0;

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include "ir/base/memory.h"
 #include "ir/base/strbuf.h"
 
 #include <ctype.h>
@@ -203,7 +204,7 @@ static Pattern *compile(const char *text, uint32_t options, SourceLoc loc, Diag 
     int code;
     uint32_t behind = 1;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (!context) BUG("out of memory");
+    if (!context) memory_exhausted(0);
     pcre2_set_parens_nest_limit(context, 100);
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
@@ -215,8 +216,7 @@ static Pattern *compile(const char *text, uint32_t options, SourceLoc loc, Diag 
         diag_error(diag, loc, "pattern: %s", (char *)message);
         return NULL;
     }
-    Pattern *pattern = calloc(1, sizeof(*pattern));
-    if (!pattern) BUG("out of memory");
+    Pattern *pattern = memory_zeroed(1, sizeof(*pattern));
     pattern->code = compiled;
     pattern->jit = pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD) == 0;
     pcre2_pattern_info(compiled, PCRE2_INFO_MAXLOOKBEHIND, &behind);
@@ -261,12 +261,11 @@ bool pattern_looks_ahead_only(const Pattern *pattern) {
 /* --- matching --- */
 
 PatternSpace *pattern_space_create(void) {
-    PatternSpace *space = calloc(1, sizeof(*space));
-    if (!space) BUG("out of memory");
+    PatternSpace *space = memory_zeroed(1, sizeof(*space));
     space->match = pcre2_match_data_create(1, NULL);
     space->context = pcre2_match_context_create(NULL);
     space->stack = pcre2_jit_stack_create(STACK_BYTES, MOST_STACK_BYTES, NULL);
-    if (!space->match || !space->context) BUG("out of memory");
+    if (!space->match || !space->context) memory_exhausted(0);
     pcre2_set_match_limit(space->context, MATCH_LIMIT);
     pcre2_set_heap_limit(space->context, HEAP_LIMIT_KIB);
     if (space->stack) pcre2_jit_stack_assign(space->context, NULL, space->stack);

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/piece_trie.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,7 @@ static bool reserve(PieceTrie *trie, size_t n) {
     if (n <= trie->n_units) return true;
     if (n > trie->capacity) {
         trie->capacity = 2 * n;
-        trie->units = realloc(trie->units, trie->capacity * sizeof(PieceUnit));
-        if (!trie->units) BUG("out of memory");
+        trie->units = memory_grow(trie->units, trie->capacity * sizeof(PieceUnit));
     }
     for (; trie->n_units < n; trie->n_units++) {
         trie->units[trie->n_units] = (PieceUnit){0, FREE, NO_TOKEN};
@@ -94,8 +94,7 @@ static bool place(Build *build, const Pending *pending) {
     trie->units[pending->state].base = (uint32_t)base;
     if (build->n_queue + (size_t)n > build->queue_capacity) {
         build->queue_capacity = 2 * (build->n_queue + (size_t)n);
-        build->queue = realloc(build->queue, build->queue_capacity * sizeof(Pending));
-        if (!build->queue) BUG("out of memory");
+        build->queue = memory_grow(build->queue, build->queue_capacity * sizeof(Pending));
     }
     for (int i = n - 1; i >= 0; i--) {
         uint32_t child = (uint32_t)base + bytes[i];
@@ -113,9 +112,8 @@ static bool place(Build *build, const Pending *pending) {
 bool piece_trie_build(PieceTrie *trie, const Vocabulary *vocabulary, const bool *skips) {
     Build build = {.trie = trie, .first_free = 1, .end = 1};
     uint32_t n = 0;
-    build.pieces = malloc(((size_t)vocabulary->n_ids + 1) * sizeof(Piece));
-    build.queue = malloc(64 * sizeof(Pending));
-    if (!build.pieces || !build.queue) BUG("out of memory");
+    build.pieces = memory_alloc(((size_t)vocabulary->n_ids + 1) * sizeof(Piece));
+    build.queue = memory_alloc(64 * sizeof(Pending));
     build.queue_capacity = 64;
     for (uint32_t id = 0; id < vocabulary->n_ids; id++) {
         size_t length;

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/pieces.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/utf8.h"
 
 #include <stdlib.h>
@@ -24,10 +25,9 @@ static void reserve(PiecePath *path, size_t n) {
     if (n <= path->capacity) return;
     piece_path_release(path);
     path->capacity = 2 * n;
-    path->scores = malloc(path->capacity * sizeof(*path->scores));
-    path->steps = malloc(path->capacity * sizeof(*path->steps));
-    path->ids = malloc(path->capacity * sizeof(*path->ids));
-    if (!path->scores || !path->steps || !path->ids) BUG("out of memory");
+    path->scores = memory_alloc(path->capacity * sizeof(*path->scores));
+    path->steps = memory_alloc(path->capacity * sizeof(*path->steps));
+    path->ids = memory_alloc(path->capacity * sizeof(*path->ids));
 }
 
 /* A piece from `begin` to `end`, if that is the best way there so far. */

@@ -3,6 +3,7 @@
 #define RUNTIME_TOKENIZER_TOKEN_LIST_H
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,8 +18,7 @@ typedef struct TokenList {
 static inline void token_list_reserve(TokenList *list, size_t more) {
     if (more <= list->capacity - list->count) return;
     list->capacity = 2 * (list->count + more) + 64;
-    list->items = realloc(list->items, list->capacity * sizeof(*list->items));
-    if (!list->items) BUG("out of memory");
+    list->items = memory_grow(list->items, list->capacity * sizeof(*list->items));
 }
 
 static inline void token_list_add(TokenList *list, uint32_t token) {
@@ -41,8 +41,7 @@ typedef struct TokenMarks {
 static inline void token_marks_fill(TokenMarks *marks, size_t count, unsigned char mark) {
     if (count > marks->capacity) {
         marks->capacity = 2 * count + 64;
-        marks->items = realloc(marks->items, marks->capacity);
-        if (!marks->items) BUG("out of memory");
+        marks->items = memory_grow(marks->items, marks->capacity);
     }
     if (count > marks->count) memset(marks->items + marks->count, mark, count - marks->count);
     if (count > marks->count) marks->count = count;

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/tokenizer.h"
 
 #include "ir/base/file.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/utf8.h"
 
 #include <ctype.h>
@@ -9,8 +10,7 @@
 #include <string.h>
 
 Tokenizer *tokenizer_create(void) {
-    Tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
-    if (!tokenizer) BUG("out of memory");
+    Tokenizer *tokenizer = memory_zeroed(1, sizeof(*tokenizer));
     vocabulary_init(&tokenizer->vocabulary);
     added_tokens_init(&tokenizer->added);
     tokenizer->unknown = NO_TOKEN;
@@ -141,10 +141,9 @@ static void count_ids(Tokenizer *tokenizer, const LooseToken *loose, int n_loose
 void tokenizer_finish(Tokenizer *tokenizer, const LooseToken *loose, int n_loose) {
     count_ids(tokenizer, loose, n_loose);
     size_t n_ids = tokenizer->n_ids, total = tokenizer->vocabulary.n_bytes + n_ids + 1;
-    int32_t *loose_index = malloc((n_ids + 1) * sizeof(int32_t));
-    tokenizer->added_index = malloc((n_ids + 1) * sizeof(int32_t));
-    tokenizer->text_begins = calloc(n_ids + 1, sizeof(size_t));
-    if (!loose_index || !tokenizer->added_index || !tokenizer->text_begins) BUG("out of memory");
+    int32_t *loose_index = memory_alloc((n_ids + 1) * sizeof(int32_t));
+    tokenizer->added_index = memory_alloc((n_ids + 1) * sizeof(int32_t));
+    tokenizer->text_begins = memory_zeroed(n_ids + 1, sizeof(size_t));
     memset(tokenizer->added_index, 0xff, (n_ids + 1) * sizeof(int32_t));
     memset(loose_index, 0xff, (n_ids + 1) * sizeof(int32_t));
     for (int i = 0; i < tokenizer->added.count; i++) {
@@ -155,8 +154,7 @@ void tokenizer_finish(Tokenizer *tokenizer, const LooseToken *loose, int n_loose
         loose_index[loose[i].id] = i;
         total += loose[i].length;
     }
-    tokenizer->texts = malloc(total);
-    if (!tokenizer->texts) BUG("out of memory");
+    tokenizer->texts = memory_alloc(total);
     size_t at = 0;
     for (uint32_t id = 0; id < n_ids; id++) {
         size_t length;

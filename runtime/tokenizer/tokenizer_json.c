@@ -1,5 +1,6 @@
 /* Hugging Face's tokenizer.json: added tokens, and models of type BPE. */
 #include "ir/base/file.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/json_pieces.h"
 #include "runtime/tokenizer/json_steps.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -353,8 +354,7 @@ bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag) {
     arena_destroy(scratch);
     if (!root) return false;
     Reader reader = {.tokenizer = tokenizer, .loc = {path, 0}, .diag = diag};
-    reader.bytes = malloc(2 * length + 1); /* two of its texts fit */
-    if (!reader.bytes) BUG("out of memory");
+    reader.bytes = memory_alloc(2 * length + 1); /* two of its texts fit */
     tokenizer->format = "tokenizer.json";
     bool good =
         json_read_steps(tokenizer, root, path, diag) &&

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/train_bpe.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -49,8 +50,7 @@ typedef struct Trainer {
 
 static void *grow_array(void *items, size_t *capacity, size_t size) {
     *capacity = 2 * *capacity + 64;
-    items = realloc(items, *capacity * size);
-    if (!items) BUG("out of memory");
+    items = memory_grow(items, *capacity * size);
     return items;
 }
 
@@ -59,8 +59,7 @@ static void *grow_array(void *items, size_t *capacity, size_t size) {
 static void grow_slots(Trainer *trainer) {
     size_t n = trainer->n_slots ? 2 * trainer->n_slots : 65536;
     free(trainer->slots);
-    trainer->slots = calloc(n, sizeof(*trainer->slots));
-    if (!trainer->slots) BUG("out of memory");
+    trainer->slots = memory_zeroed(n, sizeof(*trainer->slots));
     trainer->n_slots = n;
     for (size_t p = 0; p < trainer->n_pairs; p++) {
         size_t i = hash_number(trainer->pairs[p].pair, trainer->key) & (n - 1);
@@ -99,8 +98,7 @@ static void change_pair(Trainer *trainer, uint64_t pair, int64_t change, uint32_
         if (found->n_words == found->words_capacity) {
             size_t capacity = found->words_capacity;
             capacity = capacity ? 2 * capacity : 2;
-            found->words = realloc(found->words, capacity * sizeof(*found->words));
-            if (!found->words) BUG("out of memory");
+            found->words = memory_grow(found->words, capacity * sizeof(*found->words));
             found->words_capacity = (uint32_t)capacity;
         }
         found->words[found->n_words++] = word;
@@ -179,9 +177,8 @@ static void load_words(Trainer *trainer, const WordCounts *counts, const uint32_
     for (size_t w = 0; w < counts->n_items; w++) {
         n_parts += counts->items[w].length / PART_SYMBOLS + 1;
     }
-    trainer->symbols = malloc((counts->n_bytes + 1) * sizeof(*trainer->symbols));
-    trainer->words = malloc((n_parts + 1) * sizeof(*trainer->words));
-    if (!trainer->symbols || !trainer->words) BUG("out of memory");
+    trainer->symbols = memory_alloc((counts->n_bytes + 1) * sizeof(*trainer->symbols));
+    trainer->words = memory_alloc((n_parts + 1) * sizeof(*trainer->words));
     for (size_t i = 0; i < counts->n_bytes; i++) trainer->symbols[i] = bytes[counts->bytes[i]];
     for (size_t w = 0; w < counts->n_items; w++) add_parts(trainer, &counts->items[w]);
 }
@@ -274,9 +271,8 @@ static uint32_t join(Vocabulary *vocabulary, uint64_t pair, uint32_t next, bool 
     size_t left, right;
     const unsigned char *a = vocabulary_bytes(vocabulary, (uint32_t)(pair >> 32), &left);
     const unsigned char *b = vocabulary_bytes(vocabulary, (uint32_t)pair, &right);
-    unsigned char *bytes = malloc(left + right);
+    unsigned char *bytes = memory_alloc(left + right);
     uint32_t other;
-    if (!bytes) BUG("out of memory");
     memcpy(bytes, a, left);
     memcpy(bytes + left, b, right);
     *out_is_new = vocabulary_add(vocabulary, next, bytes, left + right, &other);

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/vocabulary.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,7 @@ void vocabulary_release(Vocabulary *vocabulary) {
 
 static void grow_slots(Vocabulary *vocabulary) {
     size_t n = vocabulary->n_slots ? 2 * vocabulary->n_slots : 1024;
-    uint32_t *slots = malloc(n * sizeof(*slots));
-    if (!slots) BUG("out of memory");
+    uint32_t *slots = memory_alloc(n * sizeof(*slots));
     memset(slots, 0xff, n * sizeof(*slots));
     for (uint32_t id = 0; id < vocabulary->n_ids; id++) {
         size_t length;
@@ -53,9 +53,8 @@ uint32_t vocabulary_find(const Vocabulary *vocabulary, const void *bytes, size_t
 static void grow_ids(Vocabulary *vocabulary, uint32_t id) {
     if (id >= vocabulary->ids_capacity) {
         size_t capacity = 2 * (size_t)id + 1024;
-        vocabulary->begins = realloc(vocabulary->begins, capacity * sizeof(uint32_t));
-        vocabulary->lengths = realloc(vocabulary->lengths, capacity * sizeof(uint32_t));
-        if (!vocabulary->begins || !vocabulary->lengths) BUG("out of memory");
+        vocabulary->begins = memory_grow(vocabulary->begins, capacity * sizeof(uint32_t));
+        vocabulary->lengths = memory_grow(vocabulary->lengths, capacity * sizeof(uint32_t));
         vocabulary->ids_capacity = capacity;
     }
     for (; vocabulary->n_ids <= id; vocabulary->n_ids++) {
@@ -75,8 +74,7 @@ bool vocabulary_add(Vocabulary *vocabulary, uint32_t id, const void *bytes, size
     grow_ids(vocabulary, id);
     if (vocabulary->n_bytes + length > vocabulary->bytes_capacity) {
         vocabulary->bytes_capacity = 2 * (vocabulary->n_bytes + length);
-        vocabulary->bytes = realloc(vocabulary->bytes, vocabulary->bytes_capacity);
-        if (!vocabulary->bytes) BUG("out of memory");
+        vocabulary->bytes = memory_grow(vocabulary->bytes, vocabulary->bytes_capacity);
     }
     if (2 * ((size_t)vocabulary->n_tokens + 1) > vocabulary->n_slots) grow_slots(vocabulary);
     memcpy(vocabulary->bytes + vocabulary->n_bytes, bytes, length);
@@ -101,8 +99,7 @@ static PairSlot *place_pair(PairSlot *slots, size_t n, uint64_t pair, uint64_t k
 
 static void grow_pairs(Vocabulary *vocabulary) {
     size_t n = vocabulary->n_pair_slots ? 2 * vocabulary->n_pair_slots : 1024;
-    PairSlot *slots = malloc(n * sizeof(*slots));
-    if (!slots) BUG("out of memory");
+    PairSlot *slots = memory_alloc(n * sizeof(*slots));
     memset(slots, 0xff, n * sizeof(*slots));
     for (size_t i = 0; i < vocabulary->n_pair_slots; i++) {
         PairSlot old = vocabulary->pairs[i];

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/word_counts.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 #include "runtime/tokenizer/hash.h"
 
 #include <stdlib.h>
@@ -36,19 +37,16 @@ static void fill_slots(WordCounts *counts) {
 static void grow(WordCounts *counts, size_t length) {
     if (counts->n_items == counts->items_capacity) {
         counts->items_capacity = 2 * counts->items_capacity + 1024;
-        counts->items = realloc(counts->items, counts->items_capacity * sizeof(*counts->items));
-        if (!counts->items) BUG("out of memory");
+        counts->items = memory_grow(counts->items, counts->items_capacity * sizeof(*counts->items));
     }
     if (length > counts->bytes_capacity - counts->n_bytes) {
         counts->bytes_capacity = 2 * (counts->n_bytes + length) + 8192;
-        counts->bytes = realloc(counts->bytes, counts->bytes_capacity);
-        if (!counts->bytes) BUG("out of memory");
+        counts->bytes = memory_grow(counts->bytes, counts->bytes_capacity);
     }
     if (2 * (counts->n_items + 1) > counts->n_slots) {
         counts->n_slots = counts->n_slots ? 2 * counts->n_slots : 4096;
         free(counts->slots);
-        counts->slots = malloc(counts->n_slots * sizeof(*counts->slots));
-        if (!counts->slots) BUG("out of memory");
+        counts->slots = memory_alloc(counts->n_slots * sizeof(*counts->slots));
         counts->key = hash_key();
         fill_slots(counts);
     }

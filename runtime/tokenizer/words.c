@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/words.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +12,7 @@ void word_steps_release(WordSteps *steps) {
 }
 
 WordSpace *word_space_create(void) {
-    WordSpace *space = calloc(1, sizeof(*space));
-    if (!space) BUG("out of memory");
+    WordSpace *space = memory_zeroed(1, sizeof(*space));
     space->patterns = pattern_space_create();
     return space;
 }
@@ -50,8 +50,7 @@ static WordResult put_marks(const Division *division, int step, const unsigned c
     if ((length + 1) * n_mark > space->capacity[step]) {
         free(space->marked[step]);
         space->capacity[step] = 2 * (length + 1) * n_mark + 64;
-        space->marked[step] = malloc(space->capacity[step]);
-        if (!space->marked[step]) BUG("out of memory");
+        space->marked[step] = memory_alloc(space->capacity[step]);
     }
     unsigned char *out = space->marked[step];
     if (prefix) memcpy(out, how->mark, n = n_mark);

@@ -152,6 +152,15 @@ fails 'writing over a text of a folder' 2 'is in the folder that tokenizer reads
     $t "$folder/texts" -o "$folder/texts/a.bin"
 result 'no mistake leaves a file' "$(ls "$folder" | grep -x n)"
 
+# --- no memory ---
+head -c 16000000 /dev/zero | tr '\0' a >"$folder/word.txt"
+plain=$perilune
+limited() { (ulimit -v 180000 && exec "$plain" "$@"); }
+perilune=limited
+fails 'no memory for a word' 1 'perilune: out of memory (asked for' tokenizer encode \
+    $data/gpt2.json "$folder/word.txt" --threads 1 -q -o "$folder/n"
+perilune=$plain
+
 # --- training and generating ---
 small=(--set vocab=500 --set layers=1 --set model=32 --set heads=2 --set seq=32)
 works 'train on text' 'bits per byte' train models/gpt.lua "${small[@]}" --data $data/train.txt \
