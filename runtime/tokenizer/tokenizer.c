@@ -33,10 +33,17 @@ void tokenizer_destroy(Tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-/* JSON begins with a brace, which no base64 has. */
+/* JSON begins with a brace, which no base64 has. Before anything of the file is read its size is
+ * looked at. */
 static bool begins_with_brace(const char *path, bool *out, Diag *diag) {
     FileMap map;
     if (!file_map(path, &map, diag)) return false;
+    if (map.length_bytes > TOKENIZER_MOST_FILE_BYTES) {
+        diag_error(diag, (SourceLoc){path, 0}, "has %zu bytes; at most %d are read of a tokenizer",
+                   map.length_bytes, TOKENIZER_MOST_FILE_BYTES);
+        file_unmap(&map);
+        return false;
+    }
     size_t at = 0;
     if (map.length_bytes >= 3 && memcmp(map.data, "\xef\xbb\xbf", 3) == 0) at = 3;
     while (at < map.length_bytes && isspace(map.data[at])) at++;

@@ -43,6 +43,7 @@ typedef struct Tokenizer {
     Arena *arena;
 } Tokenizer;
 
+enum { TOKENIZER_MOST_FILE_BYTES = 256 << 20 };
 /* pattern: of a tiktoken file, a name (pattern_by_name) or a regular expression, else NULL. Reports
  * and returns NULL. */
 Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag);

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FILE_BYTES = 256 << 20 };
-
 typedef struct Reader {
     Tokenizer *tokenizer;
     SourceLoc loc;
@@ -348,7 +346,7 @@ static void set_bytes(Tokenizer *tokenizer) {
 bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag) {
     size_t length;
     Arena *scratch = arena_create();
-    const char *text = file_read(scratch, path, MOST_FILE_BYTES, &length, diag);
+    const char *text = file_read(scratch, path, TOKENIZER_MOST_FILE_BYTES, &length, diag);
     size_t skipped = text && length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     json_t *root = text ? json_parse_bytes(path, text + skipped, length - skipped, diag) : NULL;
     arena_destroy(scratch);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-    MOST_FILE_BYTES = 256 << 20,
     MOST_TOKEN_BYTES = 1024, /* cl100k's and o200k's have at most 128 */
 };
 #define MOST_PAIR_WORK ((uint64_t)1 << 31) /* bytes looked at to find which pairs there are */
@@ -194,11 +193,8 @@ bool tokenizer_read_tiktoken(Tokenizer *tokenizer, const char *path, const char 
     if (!step->pattern) return false;
     tokenizer->steps.count = 1;
     if (!file_map(path, &map, diag)) return false;
-    bool good = map.length_bytes > 0 && map.length_bytes <= MOST_FILE_BYTES;
-    if (!good) {
-        diag_error(diag, loc, "tiktoken file of %zu bytes; of 1 to %d are read", map.length_bytes,
-                   MOST_FILE_BYTES);
-    }
+    bool good = map.length_bytes > 0;
+    if (!good) diag_error(diag, loc, "tiktoken file of 0 bytes");
     good = good && read_lines(tokenizer, &map, path, diag);
     file_unmap(&map);
     if (!good || !set_bytes(tokenizer, loc, diag) || !add_pairs(tokenizer, loc, diag)) return false;

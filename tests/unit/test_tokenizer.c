@@ -464,6 +464,24 @@ static void test_wrong_tiktoken(void) {
     refuses_text("wrong.tiktoken", "", "gpt2", "of 0 bytes");
 }
 
+/* A file with a hole: no brace is looked for behind its gigabyte of nothing. */
+static void test_large_file(void) {
+    check_begin("too large a file is refused for its size, before it is read");
+    const char *path = arena_printf(arena, "%s/large.json", folder);
+    Diag *diag = diag_create();
+    CHECK(file_write(path, " ", 1, diag), "%s", diag_text(diag));
+    CHECK(truncate(path, (off_t)1 << 30) == 0, "no file with a hole");
+    for (int i = 0; i < 2; i++) {
+        Diag *mistakes = diag_create();
+        CHECK(!tokenizer_load(path, i ? "gpt2" : NULL, mistakes), "loaded");
+        CHECK(strstr(diag_text(mistakes), "large.json: has 1073741824 bytes; at most 268435456 "),
+              "said '%s'", diag_text(mistakes));
+        diag_destroy(mistakes);
+    }
+    unlink(path);
+    diag_destroy(diag);
+}
+
 static void test_patterns(void) {
     static const struct {
         const char *text, *expected;
@@ -755,6 +773,7 @@ int main(void) {
     test_normalized_added();
     test_wrong_json();
     test_wrong_tiktoken();
+    test_large_file();
     test_patterns();
     test_slow_patterns();
     test_windows();
