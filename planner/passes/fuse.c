@@ -30,8 +30,10 @@ typedef struct Fuser {
     const Graph *in;
     int *group_of; /* by node id, -1: none */
     Group *groups; /* by id of the last member */
+    int *lowest;   /* by id of a group: no node that is or was in it comes before */
     int **readers, *n_readers, *reader_capacity;
-    bool *reported; /* by node id: validation runs it, too */
+    int *n_nodes_reading; /* of readers, in order; behind them what note_reads adds */
+    bool *reported;       /* by node id: validation runs it, too */
 } Fuser;
 
 static bool is_cast(const Node *node) {
@@ -178,6 +180,7 @@ static bool join(Fuser *f, int from, int to) {
     }
     *b = joined;
     a->count = 0;
+    if (f->lowest[from] < f->lowest[to]) f->lowest[to] = f->lowest[from];
     return true;
 }
 
@@ -222,40 +225,79 @@ static bool same_lane(const Group *a, const Group *b) {
     return true;
 }
 
-/* Nothing between that computes more than element by element. Not looked for further away, so that
- * graphs of thousands of such nodes do not take forever. */
-static bool are_close(const Fuser *f, int from, int to) {
+/* Groups before `at` with nothing between that computes more than element by element. Not looked
+ * for further away, so that graphs of thousands of such nodes do not take forever. */
+typedef struct Close {
+    int begin;  /* the first such group; `at`: none */
+    int lowest; /* no node that is or was in one of them comes before */
+} Close;
+
+static Close find_close(const Fuser *f, int at) {
     enum { MOST_APART = 64 };
-    if (to - from > MOST_APART) return false;
-    for (int n = from + 1; n < to; n++) {
-        if (f->group_of[n] < 0 && !(OPS[f->in->nodes[n]->op].flags & LEAF)) return false;
+    Close close = {at, at};
+    for (int n = at - 1; n >= 0 && at - n <= MOST_APART; n--) {
+        bool elementwise = f->group_of[n] >= 0;
+        if (elementwise && f->groups[n].count) {
+            close.begin = n;
+            if (f->lowest[n] < close.lowest) close.lowest = f->lowest[n];
+        }
+        if (!elementwise && !(OPS[f->in->nodes[n]->op].flags & LEAF)) break;
     }
-    return true;
+    return close;
 }
 
 static bool try_sibling(Fuser *f, int from, int to) {
     const Group *a = &f->groups[from], *b = &f->groups[to];
-    return from >= 0 && from < to && a->count && are_close(f, from, to) &&
-           same_shape(last_of(a), last_of(b)) && f->reported[from] == f->reported[to] &&
+    return a->count && same_shape(last_of(a), last_of(b)) && f->reported[from] == f->reported[to] &&
            !may_be_epilogue(a) && !may_be_epilogue(b) && same_lane(a, b) && join(f, from, to);
+}
+
+/* Joins the group with that of a node, if it is close and reads the value. */
+static bool join_reader(Fuser *f, int at, const Close *close, Value value, int id) {
+    const Node *reader = f->in->nodes[id];
+    int from = f->group_of[id];
+    bool same = false; /* result of the operand's node */
+    if (from < close->begin || from >= at) return false;
+    for (int j = 0; j < reader->n_inputs; j++) same |= value_equal(reader->inputs[j], value);
+    return same && try_sibling(f, from, at);
+}
+
+/* How many of the nodes that read `node` come before another. */
+static int count_readers_before(const Fuser *f, int node, int other) {
+    int begin = 0, end = f->n_nodes_reading[node];
+    while (begin < end) {
+        int middle = begin + (end - begin) / 2;
+        if (f->readers[node][middle] < other) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return begin;
+}
+
+/* The same with one of those that read the value, the last first. */
+static bool join_some_reader(Fuser *f, int at, const Close *close, Value value) {
+    int node = value.node->id;
+    for (int r = f->n_readers[node] - 1; r >= f->n_nodes_reading[node]; r--) {
+        if (join_reader(f, at, close, value, f->readers[node][r])) return true;
+    }
+    for (int r = count_readers_before(f, node, at) - 1; r >= 0; r--) {
+        if (f->readers[node][r] < close->lowest) return false;
+        if (join_reader(f, at, close, value, f->readers[node][r])) return true;
+    }
+    return false;
 }
 
 /* Joins the group with an earlier one that reads an operand as large as its results. */
 static bool join_sibling(Fuser *f, int at) {
     const Group *group = &f->groups[at];
-    for (int i = 0; i < group->count; i++) {
+    const Close close = find_close(f, at);
+    for (int i = 0; i < group->count && close.begin < at; i++) {
         const Node *node = group->members[i];
         for (int k = 0; k < node->n_inputs; k++) {
-            int from = node->inputs[k].node->id;
             if (!type_same_shape(value_type(node->inputs[k]), &last_of(group)->types[0])) continue;
-            for (int r = f->n_readers[from] - 1; r >= 0; r--) {
-                const Node *reader = f->in->nodes[f->readers[from][r]];
-                bool same = false; /* result of the operand's node */
-                for (int j = 0; j < reader->n_inputs; j++) {
-                    same |= value_equal(reader->inputs[j], node->inputs[k]);
-                }
-                if (same && try_sibling(f, f->group_of[reader->id], at)) return true;
-            }
+            if (join_some_reader(f, at, &close, node->inputs[k])) return true;
         }
     }
     return false;
@@ -383,6 +425,7 @@ static void find_readers(Fuser *f) {
             ARENA_PUSH(f->ctx->arena, f->readers[id], f->n_readers[id], f->reader_capacity[id], n);
         }
     }
+    for (int n = 0; n < f->in->n_nodes; n++) f->n_nodes_reading[n] = f->n_readers[n];
 }
 
 static int operand_of(const Group *group, Value value, Value *inputs, int *n_inputs) {
@@ -428,6 +471,8 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
     Fuser f = {.ctx = ctx, .in = in};
     f.group_of = ARENA_ARRAY(arena, int, count);
     f.groups = ARENA_ARRAY(arena, Group, count);
+    f.lowest = ARENA_ARRAY(arena, int, count);
+    f.n_nodes_reading = ARENA_ARRAY(arena, int, count);
     f.readers = ARENA_ARRAY(arena, int *, count);
     f.n_readers = ARENA_ARRAY(arena, int, count);
     f.reader_capacity = ARENA_ARRAY(arena, int, count);
@@ -437,6 +482,7 @@ Graph *pass_fuse(const Graph *in, PassContext *ctx) {
     for (int n = 0; n < in->n_nodes; n++) {
         Group *group = &f.groups[n];
         f.group_of[n] = is_elementwise(in->nodes[n]) ? n : -1;
+        f.lowest[n] = n;
         if (f.group_of[n] == n)
             ARENA_PUSH(arena, group->members, group->count, group->capacity, in->nodes[n]);
     }

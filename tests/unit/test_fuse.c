@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_VALUES = 64, N_LEAVES = 5, N_SHAPES = 2 };
 
@@ -193,11 +194,43 @@ static bool try_graph(unsigned seed) {
     return copies;
 }
 
+/* x + w + w + ... */
+static Graph *make_sum(Arena *arena, int n, Diag *diag) {
+    Maker m = {.graph = graph_create(arena, "sum"), .diag = diag, .block = NO_BLOCK};
+    m.axes[0] = graph_axis(m.graph, "rows", 4);
+    m.axes[1] = graph_axis(m.graph, "cols", 4);
+    Value sum = add_leaf(&m, 0, 0, 1), term = add_leaf(&m, 1, 0, 1);
+    for (int i = 0; i < n; i++) sum = add(&m, OP_ADD, (Value[]){sum, term}, 2, NULL, 0, NULL);
+    m.values[0][m.n_values[0]++] = sum;
+    add_sums(&m);
+    return m.graph;
+}
+
+/* Each of them reads what all others read: looking at all readers from each is a square, which
+ * takes half a minute of the processor. */
+static void test_many_readers(void) {
+    enum { N = 40000 / VARIANT_STEP };
+    check_begin("a value that tens of thousands of nodes read");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    const Graph *before = make_sum(arena, N, diag);
+    clock_t begun = clock();
+    const Graph *after = planner_run_pass(arena, before, "fuse", diag);
+    double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    CHECK(after, "%s", diag_text(diag));
+    CHECK(after && after->n_nodes < N / 4, "%d nodes", after ? after->n_nodes : 0);
+    CHECK(seconds < 8, "%.1f s of the processor", seconds);
+    if (getenv("SHOW_TIMES")) printf("# %.2f s of the processor\n", seconds);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 int main(void) {
     int n_rounds = (getenv("TEST_LONG") ? 30000 : 2000) / VARIANT_STEP, n_copied = 0;
     check_begin("random graphs give the same numbers, fused");
     for (int i = 0; i < n_rounds; i++) n_copied += try_graph(1000 + (unsigned)i);
     CHECK(n_copied > n_rounds / 50, "%d of %d have copies", n_copied, n_rounds);
     printf("note: %d of %d graphs compute something again\n", n_copied, n_rounds);
+    test_many_readers();
     return check_report();
 }
