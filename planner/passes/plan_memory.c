@@ -19,6 +19,7 @@
 #include "ir/masters.h"
 #include "ir/message_group.h"
 #include "planner/passes/pass.h"
+#include "planner/passes/room.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -324,79 +325,12 @@ static int by_size(const void *left, const void *right) {
     return a < b ? 1 : -1;
 }
 
-/* Storages that have their place. Most live for a few nodes only: these are found by when they
- * live, in windows of time, so that one is compared with its contemporaries. */
-typedef struct Placed {
-    int count, n_lasting, n_windows;
-    Storage **all, **lasting; /* lasting: those that live for more than FEW windows */
-    struct Window {
-        int count, capacity;
-        Storage **storages;
-    } * windows;
-} Placed;
-enum { WINDOW_NODES = 64, FEW_WINDOWS = 8 };
-
-static Placed placed_create(const Planner *p) {
-    Placed placed = {.n_windows = p->graph->n_nodes / WINDOW_NODES + 1};
-    placed.all = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    placed.lasting = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    placed.windows = ARENA_ARRAY(p->arena, struct Window, placed.n_windows);
-    return placed;
+static int64_t find_room(const Room *room, const Storage *storage, int64_t offset) {
+    return room_find(room, (Life){storage->first, storage->last}, storage->bytes, offset);
 }
 
-static int window_of(const Placed *placed, int node) {
-    if (node < 0) return 0; /* before the first */
-    int window = node / WINDOW_NODES;
-    return window < placed->n_windows ? window : placed->n_windows - 1;
-}
-
-static bool is_lasting(const Placed *placed, const Storage *storage) {
-    int n = window_of(placed, storage->last) - window_of(placed, storage->first);
-    return n > FEW_WINDOWS;
-}
-
-static void placed_add(Placed *placed, Storage *storage, Arena *arena) {
-    placed->all[placed->count++] = storage;
-    if (is_lasting(placed, storage)) {
-        placed->lasting[placed->n_lasting++] = storage;
-        return;
-    }
-    for (int w = window_of(placed, storage->first); w <= window_of(placed, storage->last); w++) {
-        struct Window *window = &placed->windows[w];
-        ARENA_PUSH(arena, window->storages, window->count, window->capacity, storage);
-    }
-}
-
-/* Raises *offset above those that `storage` would meet there. True: some. */
-static bool raise_above(Storage *const *others, int n_others, const Storage *storage,
-                        int64_t *offset) {
-    int64_t before = *offset;
-    for (int i = 0; i < n_others; i++) {
-        const Storage *other = others[i];
-        if (other->first > storage->last || storage->first > other->last) continue;
-        if (other->offset >= *offset + storage->bytes) continue;
-        if (*offset >= other->offset + other->bytes) continue;
-        *offset = other->offset + other->bytes;
-    }
-    return *offset > before;
-}
-
-/* The lowest offset from `offset` on where `storage` meets no placed one that is alive at the same
- * time. */
-static int64_t find_room(const Placed *placed, const Storage *storage, int64_t offset) {
-    if (is_lasting(placed, storage)) {
-        while (raise_above(placed->all, placed->count, storage, &offset)) continue;
-        return offset;
-    }
-    int begin = window_of(placed, storage->first), end = window_of(placed, storage->last);
-    for (bool moved = true; moved;) {
-        moved = raise_above(placed->lasting, placed->n_lasting, storage, &offset);
-        for (int w = begin; w <= end; w++) {
-            const struct Window *window = &placed->windows[w];
-            moved |= raise_above(window->storages, window->count, storage, &offset);
-        }
-    }
-    return offset;
+static void take_room(Room *room, const Storage *storage) {
+    room_add(room, (Life){storage->first, storage->last}, storage->bytes, storage->offset);
 }
 
 static bool is_shard(const Node *node) {
@@ -438,22 +372,22 @@ static bool pack_gradients(Planner *p) {
         order[count++] = storage;
     }
     qsort(order, (size_t)count, sizeof(*order), by_end);
-    Placed placed = placed_create(p);
+    Room *room = room_create(p->graph->n_nodes, p->arena);
     for (int i = 0; i < count; i++) {
         order[i]->offset = end;
         end += order[i]->bytes;
-        placed_add(&placed, order[i], p->arena);
+        take_room(room, order[i]);
     }
     for (int i = 0; n_borrowers && i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
         if (!may_borrow(p, storage)) continue;
         bool message = p->graph->nodes[storage->first]->op == OP_REDUCE_SCATTER;
-        int64_t offset = find_room(&placed, storage, 0), needed = offset + storage->bytes;
+        int64_t offset = find_room(room, storage, 0), needed = offset + storage->bytes;
         if (needed > end && !message) continue;
         storage->region = REGION_PERSISTENT;
         storage->class = CLASS_GRADIENT;
         storage->offset = offset;
-        placed_add(&placed, storage, p->arena);
+        take_room(room, storage);
         if (needed > end) end = needed;
     }
     p->gradient_bytes = n_borrowers ? end : 0;
@@ -461,13 +395,13 @@ static bool pack_gradients(Planner *p) {
 }
 
 /* Where a storage, and what lies behind it, have room; returns where they end. */
-static int64_t find_rooms(const Placed *placed, Storage *first) {
+static int64_t find_rooms(const Room *room, Storage *first) {
     int64_t offset = 0, end = 0;
     for (bool moved = true; moved;) {
         moved = false;
         end = offset;
         for (Storage *at = first; at && !moved; at = at->behind) {
-            at->offset = find_room(placed, at, end);
+            at->offset = find_room(room, at, end);
             moved = at->offset > end;
             offset += at->offset - end;
             end = at->offset + at->bytes;
@@ -477,12 +411,12 @@ static int64_t find_rooms(const Placed *placed, Storage *first) {
 }
 
 static int64_t pack_segment(Planner *p, Storage **order, int count) {
-    Placed placed = placed_create(p);
+    Room *room = room_create(p->graph->n_nodes, p->arena);
     int64_t peak = 0;
     qsort(order, (size_t)count, sizeof(*order), by_size);
     for (int i = 0; i < count; i++) {
-        int64_t end = find_rooms(&placed, order[i]);
-        for (Storage *at = order[i]; at; at = at->behind) placed_add(&placed, at, p->arena);
+        int64_t end = find_rooms(room, order[i]);
+        for (Storage *at = order[i]; at; at = at->behind) take_room(room, at);
         if (end > peak) peak = end;
     }
     return peak;
