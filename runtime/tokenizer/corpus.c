@@ -334,6 +334,19 @@ static bool ends_in(const char *path, const char *end) {
     return n > n_end && strcmp(path + n - n_end, end) == 0;
 }
 
+/* Are the array's objects records, the first of which begins there? Those of a file that was named
+ * have to be; in a folder there may be others, which are text like the rest. */
+static bool has_records(const Corpus *corpus, const char *path, const FileMap *map, size_t first) {
+    static const char *const FIELDS[] = {"text", "messages", "completion", "chosen"};
+    const char *field = corpus->options->field;
+    bool has = field && corpus_array_has_field(map->data, map->length_bytes, first, field);
+    for (int i = 0; i < corpus->options->n_paths; i++) has |= path == corpus->options->paths[i];
+    for (size_t i = 0; i < sizeof(FIELDS) / sizeof(FIELDS[0]); i++) {
+        has = has || corpus_array_has_field(map->data, map->length_bytes, first, FIELDS[i]);
+    }
+    return has;
+}
+
 static bool add_file(Corpus *corpus, const char *path) {
     FileMap map;
     size_t first;
@@ -358,7 +371,8 @@ static bool add_file(Corpus *corpus, const char *path) {
     }
     corpus->maps[corpus->n_maps++] = map;
     bool lines = ends_in(path, ".jsonl");
-    if (ends_in(path, ".json") && corpus_array_begins(map.data, map.length_bytes, &first)) {
+    if (ends_in(path, ".json") && corpus_array_begins(map.data, map.length_bytes, &first) &&
+        has_records(corpus, path, &map, first)) {
         return add_objects(corpus, path, map.data, map.length_bytes, first);
     }
     if (corpus->options->preferences && !lines) {

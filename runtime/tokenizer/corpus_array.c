@@ -43,6 +43,26 @@ size_t corpus_array_object_end(const unsigned char *text, size_t length, size_t 
     return 0;
 }
 
+bool corpus_array_has_field(const unsigned char *text, size_t length, size_t at, const char *name) {
+    const size_t n = strlen(name);
+    size_t depth = 0;
+    while (at < length) {
+        const unsigned char c = text[at++];
+        if (c == '"') {
+            size_t end = skip_string(text, length, at),
+                   colon = corpus_array_skip(text, length, end);
+            bool is = depth == 1 && end - at == n + 1 && memcmp(text + at, name, n) == 0;
+            if (is && colon < length && text[colon] == ':') return true;
+            at = end;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if ((c == '}' || c == ']') && --depth == 0) {
+            return false;
+        }
+    }
+    return false;
+}
+
 const char *corpus_array_next(const unsigned char *text, size_t length, size_t at,
                               size_t *out_next) {
     *out_next = at = corpus_array_skip(text, length, at);

@@ -16,6 +16,9 @@ bool corpus_array_begins(const unsigned char *text, size_t length, size_t *out_f
  * is no JSON in between is for a parser to find. */
 size_t corpus_array_object_end(const unsigned char *text, size_t length, size_t at);
 
+/* Has the object that begins at `at` a field of this name, which is written without escapes? */
+bool corpus_array_has_field(const unsigned char *text, size_t length, size_t at, const char *name);
+
 /* What follows an object that ends at `at`: *out_next is where the next one begins, or, at the
  * array's end, the end of the text. NULL, or what is wrong, and *out_next says where. */
 const char *corpus_array_next(const unsigned char *text, size_t length, size_t at,

@@ -131,6 +131,10 @@ no_array() {
 }
 no_array 'no JSON in an object' "z.json:3: JSON: '}' expected" '[{"text": "a"},\n{"text":\n "b" 5}]'
 no_array 'no text in an object' "z.json:2: no object with 'text'" '[{"text": "a"},\n{"instruction": "a"}]'
+mkdir -p "$folder/code" # where what is no record is text
+printf '[{"name": {"text": 1}, "n": "text"}]' >"$folder/code/a.json"
+works 'of a folder, an array of other things is text' '1 documents, 36 bytes' tokenizer encode $t "$folder/code" -o "$folder/code.bin"
+works 'all of it' '"text": 1' tokenizer decode $t "$folder/code.bin"
 no_array 'an object that does not end' 'z.json:2: JSON: an object does not end' '[{"text": "a"},\n{"text": "]}'
 no_array 'an array that does not end' 'z.json:2: JSON: the array does not end' '[{"text": "a"}\n'
 no_array 'an array of this and that' 'z.json:1: JSON: not all in the array are objects' '[{"text": "a"}, 5]'
