@@ -327,7 +327,7 @@ static const Case CASES[] = {
     {"copies divided, said not to be", DTYPE_BF16, says_gradients,
      "is divided over d, and the plan says zero=2", ".bf16'", ZERO_PARAMETERS},
     {"a weight's shard, taken for the weight", DTYPE_BF16, not_gathered_first,
-     "rmsnorm: axis 'model' is whole in %0 recv, but divided over d in 'blocks.", "stage 1",
+     "matmul: axis 'model' is whole in %2 rmsnorm, but divided over d in 'blocks.", "stage 1",
      ZERO_PARAMETERS},
     {"a weight gathered over other ranks", DTYPE_BF16, gathered_over_t,
      "along t this does not lead from its operand's sharding to its own", "all_gather",
