@@ -1,11 +1,12 @@
 /* Message groups: nodes that follow one another and are sent as one message.
  *
  * All of a group are all_gather, or all reduce_scatter, or in the update all_reduce, over one mesh
- * axis, of one task and, but in the update and of weights that are gathered once a step, one block; each but the first says `joined`, and none
- * reads another's result: graph_verify proves it. A group begins when all operands are there and
- * ends when all results are, so that no two of its nodes share memory, though a result may lie on
- * its own operand, and who reads one result waits for all. What is added up is added as by messages
- * of their own: in the same order, with the same bits.
+ * axis, of one task and, but in the update and of weights that are gathered once a step, one block;
+ * each but the first says `joined`, and none reads another's result: graph_verify proves it. A
+ * group begins when all operands are there and ends when all results are, so that no two of its
+ * nodes share memory, though a result may lie on its own operand, and who reads one result waits
+ * for all. What is added up is added as by messages of their own: in the same order, with the same
+ * bits.
  */
 #ifndef IR_MESSAGE_GROUP_H
 #define IR_MESSAGE_GROUP_H

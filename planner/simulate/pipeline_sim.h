@@ -79,8 +79,8 @@ typedef struct PipelineLoad {
     const PipelineLink *links;
     int n_wires; /* PipelineLink.wire is less */
     SendMode send;
-    bool overlaps_data; /* else the data axis' messages begin when a stage's tasks are done */
-    bool overlaps_gathers;   /* else weights come before the first forward begins */
+    bool overlaps_data;     /* else the data axis' messages begin when a stage's tasks are done */
+    bool overlaps_gathers;  /* else weights come before the first forward begins */
     double gather_slowdown; /* of their time beside work, what it loses */
     int n_parts;
     const PipelinePart *parts;    /* after tasks and data messages, in order */

@@ -682,8 +682,8 @@ static void check_leaf_reads(UpdateVerifier *uv, const Node *node) {
         const Node *leaf = node->inputs[i].node;
         if (!(OPS[leaf->op].flags & PERSISTENT) || !over_data(leaf)) continue;
         bool within = node->phase != PHASE_UPDATE;
-        bool taken = !within || node_is_once(node) ||
-                     (zero >= ZERO_GRADIENTS && takes_shard(node, i));
+        bool taken =
+            !within || node_is_once(node) || (zero >= ZERO_GRADIENTS && takes_shard(node, i));
         if (zero && !taken) {
             DEFECT(uv, node, "%s: reads a shard of %s; it is whole on no rank", node_text(uv, node),
                    node_text(uv, leaf));
