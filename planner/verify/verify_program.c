@@ -10,6 +10,7 @@ typedef struct ProgramVerifier {
     const Program *program;
     const Graph *graph;
     int64_t workspace_bytes; /* at the end of scratch, no value's */
+    bool *gathered;          /* by id: what is done once a step writes all of the leaf */
     bool sound;
 } ProgramVerifier;
 
@@ -86,13 +87,27 @@ static void check_once(ProgramVerifier *pv, const Node *node) {
     }
 }
 
-/* It is there from its own chunk's first forward on, before which no later chunk's comes. */
+static void find_gathered(ProgramVerifier *pv) {
+    pv->gathered = ARENA_ARRAY(pv->v->scratch, bool, pv->graph->n_nodes + 1);
+    for (int n = 0; n < pv->graph->n_nodes; n++) {
+        const Node *node = pv->graph->nodes[n];
+        bool over = node->op == OP_ALL_GATHER && node->n_inputs == 2;
+        if (over && node_is_once(node)) pv->gathered[node->inputs[1].node->id] = true;
+    }
+}
+
+/* It is there from its own chunk's first forward on, before which no later chunk's comes. The leaf
+ * that it is gathered into has the step before's until then, and is read by no other node. */
 static void check_reads_once(ProgramVerifier *pv, const Node *node, Value value) {
     const Node *from = value.node;
+    bool gather = node->op == OP_ALL_GATHER && node_is_once(node);
+    if (pv->gathered[from->id] && !gather) {
+        DEFECT(pv, node, "%s: reads %s as the step before left it",
+               text(pv, (Value){(Node *)node, 0}), text(pv, value));
+    }
     if (!node_is_once(from)) return;
     bool whole = from->op == OP_ALL_GATHER;
-    bool fits = whole ? node->chunk >= from->chunk && node->phase != PHASE_UPDATE
-                      : node->op == OP_ALL_GATHER && node_is_once(node);
+    bool fits = whole ? node->chunk >= from->chunk && node->phase != PHASE_UPDATE : gather;
     if (fits) return;
     DEFECT(pv, node, "%s: reads %s, which is done once a step in chunk %d",
            text(pv, (Value){(Node *)node, 0}), text(pv, value), from->chunk);
@@ -295,6 +310,7 @@ bool verify_program(Verifier *v, int stage) {
         return false;
     }
     check_totals(&pv);
+    find_gathered(&pv);
     for (int n = 0; n < graph->n_nodes; n++) check_node(&pv, graph->nodes[n]);
     for (int n = 0; n < graph->n_nodes; n++) {
         if (graph->nodes[n]->op == OP_INPUT) check_input(&pv, graph->nodes[n]);

@@ -331,6 +331,52 @@ static void check_swapped(void) {
     }
 }
 
+/* A leaf is moved ahead of the node `to`. */
+static void move_leaf(Program *program, int from, int to) {
+    const Graph *graph = program->graph;
+    size_t of_node = MAX_OUTPUTS * sizeof(Buffer);
+    Node *leaf = graph->nodes[from];
+    Buffer moved[MAX_OUTPUTS], *buffers = program->buffers;
+    memcpy(moved, &buffers[from * MAX_OUTPUTS], of_node);
+    for (int n = from; n > to; n--) {
+        graph->nodes[n] = graph->nodes[n - 1];
+        graph->nodes[n]->id = n;
+        memcpy(&buffers[n * MAX_OUTPUTS], &buffers[(n - 1) * MAX_OUTPUTS], of_node);
+    }
+    graph->nodes[to] = leaf;
+    leaf->id = to;
+    memcpy(&buffers[to * MAX_OUTPUTS], moved, of_node);
+}
+
+/* By a chunk that runs before the one that gathers it. */
+static void check_read_too_early(void) {
+    Run run;
+    check_begin("no weights of the step before are read");
+    bool done = plan(&run, &CASES[IN_CHUNKS], true);
+    Program *program = done ? &run.plan->programs[0] : NULL;
+    Node *early = NULL, *late = NULL;
+    for (int n = 0; done && n < program->graph->n_nodes && !late; n++) {
+        Node *node = program->graph->nodes[n];
+        if (!is_gather(node) || node->block != 0) continue;
+        if (!early) early = node;
+        if (node->chunk > early->chunk) late = node;
+    }
+    CHECK(!done || late, "no block of a second chunk");
+    if (late) {
+        Node *reader = program->graph->nodes[first_reader(program->graph, early)];
+        Node *leaf = late->inputs[1].node;
+        CHECK(type_equal(&early->types[0], &late->types[0]) && leaf->id > reader->id, "no such");
+        for (int i = 0; i < reader->n_inputs; i++) {
+            if (reader->inputs[i].node == early) reader->inputs[i] = late->inputs[1];
+        }
+        move_leaf(program, leaf->id, reader->id);
+        CHECK(!verify_plan(run.plan, run.diag), "taken for sound");
+        CHECK(strstr(diag_text(run.diag), "as the step before left it"), "%s", diag_text(run.diag));
+    }
+    run_close(&run);
+    check_end();
+}
+
 int main(void) {
     check_plans();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) check_bits(&CASES[i]);
@@ -339,5 +385,6 @@ int main(void) {
     check_damage();
     check_each_micro();
     check_swapped();
+    check_read_too_early();
     return check_report();
 }
