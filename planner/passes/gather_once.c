@@ -25,9 +25,10 @@ typedef struct Place {
 } Place;
 enum { RANK_LEAF = INT_MIN / 2 };
 
-/* A gather, and who reads it first. */
+/* A gather, who reads it first, and whether it is in a group already. */
 typedef struct Gather {
     int id, turn;
+    bool taken;
 } Gather;
 
 typedef struct Grouper {
@@ -73,18 +74,23 @@ static void place_gather(Grouper *g, const Node *gather, int at, int rank) {
     place(g, gather->id, at, rank + 1);
 }
 
-/* How many gathers from `first` on are a group: of one communicator, until they have its bytes. */
-static int count_group(const Grouper *g, int first) {
+/* The gathers of a group, the first of them that at hand: of one communicator, until they have a
+ * group's bytes. What has no room beside them is a group by itself; small ones before it and after
+ * it go together, as do those of one communicator on either side of another's. */
+static int take_group(const Grouper *g, int first, int *group) {
     const Node *begin = g->in->nodes[g->gathers[first].id];
-    int n_ranks = count_ranks(g, begin), n = 0;
+    const int n_ranks = count_ranks(g, begin);
+    const int64_t most = update_group_bytes(n_ranks);
     int64_t bytes = 0;
-    while (first + n < g->n_gathers && n < MESSAGE_GROUP_MOST) {
-        const Node *next = g->in->nodes[g->gathers[first + n].id];
+    int n = 0;
+    for (int k = first; k < g->n_gathers && n < MESSAGE_GROUP_MOST; k++) {
+        const Node *next = g->in->nodes[g->gathers[k].id];
         int64_t more = whole_bytes(g, next);
         bool same = strcmp(node_string(next, ATTR_mesh), node_string(begin, ATTR_mesh)) == 0;
-        if (!same || (n > 0 && bytes + more > update_group_bytes(n_ranks))) break;
+        if (g->gathers[k].taken || !same || (n > 0 && bytes + more > most)) continue;
+        g->gathers[k].taken = true;
+        group[n++] = g->gathers[k].id;
         bytes += more;
-        n++;
         if (bytes >= weight_group_bytes(n_ranks)) break;
     }
     return n;
@@ -92,16 +98,17 @@ static int count_group(const Grouper *g, int first) {
 
 /* Groups of one chunk, whose forward begins with node `begin`. */
 static void place_chunk(Grouper *g, int begin) {
-    int rank = -4 * g->n_gathers, turn = begin;
+    int rank = -4 * g->n_gathers, turn = begin, group[MESSAGE_GROUP_MOST];
     qsort(g->gathers, (size_t)g->n_gathers, sizeof(*g->gathers), by_turn);
-    for (int first = 0, n; first < g->n_gathers; first += n, rank += 2) {
-        n = count_group(g, first);
-        for (int k = first; k < first + n; k++) {
-            const Node *gather = g->in->nodes[g->gathers[k].id];
-            place_gather(g, gather, turn, rank);
-            g->joined[gather->id] = k > first;
+    for (int first = 0; first < g->n_gathers; first++) {
+        if (g->gathers[first].taken) continue;
+        int n = take_group(g, first, group);
+        for (int k = 0; k < n; k++) {
+            place_gather(g, g->in->nodes[group[k]], turn, rank);
+            g->joined[group[k]] = k > 0;
         }
         turn = g->gathers[first].turn;
+        rank += 2;
     }
     g->n_gathers = 0;
 }
@@ -125,7 +132,7 @@ static void place_all(Grouper *g) {
         if (!node || node->phase != PHASE_FORWARD) break;
         if (begin < 0) begin = n;
         end = n;
-        if (is_gather(node)) g->gathers[g->n_gathers++] = (Gather){n, g->first_use[n]};
+        if (is_gather(node)) g->gathers[g->n_gathers++] = (Gather){n, g->first_use[n], false};
     }
 }
 

@@ -19,6 +19,8 @@ static const ModelSetting EXPERTS[] = {{"layers", "2"}, {"model", "32"}, {"heads
                                        {"seq", "16"},   {"vocab", "64"}, {"experts", "4"}};
 static const ModelSetting WIDE[] = {{"layers", "6"}, {"model", "512"}, {"heads", "4"},
                                     {"seq", "16"},   {"vocab", "512"}, {"ffn", "9216"}};
+static const ModelSetting LARGE[] = {{"layers", "6"}, {"model", "512"}, {"heads", "4"},
+                                     {"seq", "16"},   {"vocab", "512"}, {"ffn", "16384"}};
 enum { N_SETTINGS = 6, STEPS = 3, IN_CHUNKS = 3 };
 
 /* As options of a plan; 0: what is usual. */
@@ -79,6 +81,9 @@ static const Case CASES[] = {
 
 static const Case WIDE_CASE = {
     "models/llama.lua", WIDE, {1, 4, 1, 1, 1, "1f1b", false, NULL, 0}, .zero = 1};
+
+static const Case LARGE_CASE = {
+    "models/llama.lua", LARGE, {1, 4, 1, 1, 1, "1f1b", false, NULL, 0}, .zero = 1};
 
 static void use(const Case *of) {
     run_zero = of ? of->zero : 0;
@@ -233,6 +238,27 @@ static void check_groups(void) {
     check_end();
 }
 
+/* Three weights of a block are too large for a group; those of attention and the tables, 13 MiB in
+ * all, are groups of 8 MiB all the same, each before the first that reads one of it. */
+static void check_beside_large(void) {
+    enum { N_LARGE = 18, N_SMALL = 2 };
+    Run run;
+    int n_groups = 0, n_alone = 0;
+    check_begin("small weights go together past large ones");
+    bool done = plan(&run, &LARGE_CASE, true);
+    const Graph *graph = done ? run.plan->programs[0].graph : NULL;
+    for (int n = 0, end; done && n < graph->n_nodes; n = end) {
+        end = message_group_end(graph, n);
+        if (!is_gather(graph->nodes[n]) || !node_is_once(graph->nodes[n])) continue;
+        n_groups++;
+        n_alone += end == n + 1;
+    }
+    CHECK(!done || (n_groups == N_LARGE + N_SMALL && n_alone == N_LARGE), "%d, of them %d alone",
+          n_groups, n_alone);
+    run_close(&run);
+    check_end();
+}
+
 /* f32 has no copies; ZeRO-0 and 3 have no updated weights to gather; on CPUs nothing overlaps. */
 static void check_none(void) {
     static const struct {
@@ -381,6 +407,7 @@ int main(void) {
     check_plans();
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) check_bits(&CASES[i]);
     check_groups();
+    check_beside_large();
     check_none();
     check_damage();
     check_each_micro();
