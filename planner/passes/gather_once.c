@@ -64,14 +64,15 @@ static void place(Grouper *g, int id, int at, int rank) {
     g->places[id].rank = rank;
 }
 
-/* Casts of a group first, then its messages. What they read is moved ahead of them. */
-static void place_gather(Grouper *g, const Node *gather, int at, int rank) {
+/* Casts of a group first, from `rank` on, then its messages, one after the other: nodes are not in
+ * the order of their readers. What they read is moved ahead of them. */
+static void place_gather(Grouper *g, const Node *gather, int at, int rank, int member) {
     const Node *cast = gather->inputs[0].node, *copy = gather->inputs[1].node;
     const Node *param = cast->inputs[0].node;
     if (g->places[param->id].at >= at) place(g, param->id, at, RANK_LEAF);
     if (g->places[copy->id].at >= at) place(g, copy->id, at, RANK_LEAF + 1);
     place(g, cast->id, at, rank);
-    place(g, gather->id, at, rank + 1);
+    place(g, gather->id, at, rank + 1 + member);
 }
 
 /* The gathers of a group, the first of them that at hand: of one communicator, until they have a
@@ -104,11 +105,11 @@ static void place_chunk(Grouper *g, int begin) {
         if (g->gathers[first].taken) continue;
         int n = take_group(g, first, group);
         for (int k = 0; k < n; k++) {
-            place_gather(g, g->in->nodes[group[k]], turn, rank);
+            place_gather(g, g->in->nodes[group[k]], turn, rank, k);
             g->joined[group[k]] = k > 0;
         }
         turn = g->gathers[first].turn;
-        rank += 2;
+        rank += 1 + n;
     }
     g->n_gathers = 0;
 }

@@ -259,6 +259,22 @@ static void check_beside_large(void) {
     check_end();
 }
 
+/* With attention and mlp side by side, recomputation moves readers past each other. */
+static void check_moved_readers(void) {
+    const Layout layout = {1, 4, 1, 1, 1, "1f1b", false, NULL, 0};
+    const ModelSetting wide = {"model", "512"};
+    Run run;
+    check_begin("groups are in the order of readers that are in another one than weights");
+    run_zero = 1;
+    run_recompute = RECOMPUTE_SELECTIVE;
+    bool done = run_plan_for(&run, "tests/models/parallel.lua", &wide, 1, &layout, 8, true, true,
+                             DTYPE_BF16);
+    use(NULL);
+    CHECK(done, "%s", diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
 /* f32 has no copies; ZeRO-0 and 3 have no updated weights to gather; on CPUs nothing overlaps. */
 static void check_none(void) {
     static const struct {
@@ -408,6 +424,7 @@ int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) check_bits(&CASES[i]);
     check_groups();
     check_beside_large();
+    check_moved_readers();
     check_none();
     check_damage();
     check_each_micro();
