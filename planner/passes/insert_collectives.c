@@ -46,6 +46,14 @@ typedef struct Inserter {
     const ValueMap *map;
 } Inserter;
 
+/* In the update what is made of several blocks' matrices together goes by the first of them, with
+ * whomever it is read. */
+static int message_block(Value value, const Node *user) {
+    bool of_several = user->phase == PHASE_UPDATE && value.node->phase == PHASE_UPDATE &&
+                      user->block != NO_BLOCK && value.node->block != NO_BLOCK;
+    return of_several ? value.node->block : user->block;
+}
+
 static Value add_message(Inserter *ins, OpKind op, Value value, const Attr *attrs, int n_attrs,
                          Sharding to, const Node *user) {
     Node *node = graph_add(ins->out,
@@ -55,7 +63,7 @@ static Value add_message(Inserter *ins, OpKind op, Value value, const Attr *attr
                                        .attrs = attrs,
                                        .n_attrs = n_attrs,
                                        .phase = user->phase,
-                                       .block = user->block,
+                                       .block = message_block(value, user),
                                        .chunk = user->chunk,
                                        .loc = user->loc},
                            ins->ctx->diag);

@@ -113,6 +113,25 @@ static void test_context(void) {
     check_divided(&pooled, &CHUNKS);
 }
 
+/* A stack of matrices of both chunks of a stage, which t divides on its way back to each. */
+static void test_chunks(void) {
+    static const Variant pooled = {
+        "pooled", "tests/models/pooled.lua", {{"layers", "4"}, {"model", "64"}}};
+    static const Layout CHUNKS = {2, 2, 2, 2, 2, "interleaved", true, NULL, 0};
+    Run run, one;
+    check_begin("Muon, matrices of two chunks in one stack that t divides");
+    bool ready = start(&one, &pooled, &ALONE) && run_steps_keeping(&one, STEPS, LEARNING_RATE);
+    run_zero = 1;
+    bool done =
+        ready && start(&run, &pooled, &CHUNKS) && run_steps_keeping(&run, STEPS, LEARNING_RATE);
+    run_zero = 0;
+    CHECK(done, "%s%s", diag_text(one.diag), ready ? diag_text(run.diag) : "");
+    if (done) compare_runs(&run, &one, STEPS);
+    if (ready) run_close(&run);
+    run_close(&one);
+    check_end();
+}
+
 /* Of what the optimizer keeps a state `kind`/NAME, as one text. */
 static const char *list_states(const Run *run, const char *kind) {
     LogicalList list = engine_list_leaves(run->engine, true, run->arena);
@@ -497,6 +516,7 @@ int main(void) {
     test_uneven();
     test_layouts();
     test_context();
+    test_chunks();
     test_low(DTYPE_BF16);
     test_low(DTYPE_F16);
     static const Variant gpt = {"gpt", "models/gpt.lua", {SIZES}};
