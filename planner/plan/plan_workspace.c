@@ -96,8 +96,9 @@ static int64_t node_bytes(const Graph *graph, const Node *node, bool cuda) {
     cpu_bytes = op_workspace_bytes(node, inputs);
     if (!cuda) return cpu_bytes;
     if (OPS[node->op].flags & COLLECTIVE) return message_bytes(graph, node);
-    if (node->op == OP_MATMUL) return product_bytes(graph, node);
-    cuda_bytes = op_cuda_workspace_bytes(node, inputs, outputs);
+    /* A plan for GPUs also runs on CPUs. */
+    cuda_bytes = node->op == OP_MATMUL ? product_bytes(graph, node)
+                                       : op_cuda_workspace_bytes(node, inputs, outputs);
     return cuda_bytes > cpu_bytes ? cuda_bytes : cpu_bytes;
 }
 

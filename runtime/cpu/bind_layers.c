@@ -94,6 +94,8 @@ static bool bind_low_matmul(Binding *b, CpuCall *out) {
     if (gemm_widened_workspace_bytes(&shape) > (size_t)op_workspace_bytes(b->node, b->in_local)) {
         BUG("the plan reserves too little workspace for matmul");
     }
+    if (gemm_widened_workspace_bytes(&shape) > (size_t)b->workspace_bytes)
+        return bind_fail(b, "has too little workspace in this plan");
     *args = (LowMatmulArgs){gemm_plan_low(cpu_context(b)->products, &shape), b->in[0], b->in[1],
                             b->out[0], b->workspace};
     *out = (CpuCall){run_low_matmul, args};

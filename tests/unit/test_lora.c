@@ -433,11 +433,33 @@ static void check_defect(const char *name, void (*change)(Plan *plan), const cha
     check_end();
 }
 
+/* A product of few numbers is of large operands, which CPUs without one in f16 widen in blocks. */
+static void check_for_gpus(void) {
+    static const ModelSetting SETTINGS[] = {{"layers", "1"}, {"model", "512"}, {"seq", "4"},
+                                            {"vocab", "64"}, {"ffn", "64"},    {"lora", "2"}};
+    static const Layout SHORT = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    Run run;
+    check_begin("adapters in f16, planned for GPUs, train on CPUs");
+    bool done =
+        run_plan_for(&run, "models/llama.lua", SETTINGS, 6, &SHORT, 1, true, true, DTYPE_F16);
+    CHECK(done, "%s", diag_text(run.diag));
+    for (int i = 0; done && i < run.plan->n_programs; i++) {
+        const Graph *graph = run.plan->programs[i].graph;
+        int64_t cpus = program_workspace(graph, false).bytes[WORKSPACE_COMPUTE];
+        int64_t gpus = program_workspace(graph, true).bytes[WORKSPACE_COMPUTE];
+        CHECK(gpus >= cpus, "%lld bytes, CPUs need %lld", (long long)gpus, (long long)cpus);
+    }
+    CHECK(done && run_start(&run) && run_steps(&run, 1, 1e-2), "%s", diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++) check_layouts(&TRIED[i]);
     compare_print_worst();
     check_16_bits();
     check_weights();
+    check_for_gpus();
     check_defect("refused: no update of a parameter that is not frozen", thaw,
                  "'wte' is not frozen, and is never updated");
     check_defect("refused: an update of a frozen parameter", freeze, "is frozen, and is updated");
