@@ -20,6 +20,8 @@
  * work than could be is beside the first messages, and more beside the last, which gets all that is
  * left; so nothing is lost as long as all of it is shorter than the messages.
  *
+ * What goes to another stage, and what comes from one, keeps its order: its receiver has the same.
+ *
  * In a process on CPUs nothing overlaps, and nothing moves.
  */
 #include "planner/passes/pass.h"
@@ -44,6 +46,7 @@ typedef struct Scheduler {
     uint64_t *messages;               /* by id, a bit each: of its section, those that need it */
     int products_left[MOST_MESSAGES]; /* that the message still needs */
     bool *placed, *leads;             /* by id; leads: to a message of the next block */
+    int *crosses;                     /* by id: of a send or receive the task's one before, or -1 */
     bool *aside;                      /* by id: with lanes, only gradients of weights need it */
     int *order;                       /* [n_nodes] ids */
     int n_placed, n_tasks;
@@ -144,6 +147,18 @@ static void find_leading(const Scheduler *s, int first, int end) {
     }
 }
 
+static void find_crossings(Scheduler *s) {
+    int last[2] = {-1, -1}; /* send, receive */
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *node = s->in->nodes[n];
+        int *before = &last[node->op == OP_RECV];
+        s->crosses[n] = -1;
+        if (node->op != OP_SEND && node->op != OP_RECV) continue;
+        if (*before >= 0 && same_task(s->in->nodes[*before], node)) s->crosses[n] = *before;
+        *before = n;
+    }
+}
+
 /* Which messages of the section each node there is needed for; a message is so itself. More than 64
  * share the last bit. Returns all. */
 static uint64_t find_needs(Scheduler *s, const Section *section) {
@@ -171,6 +186,8 @@ static uint64_t find_needs(Scheduler *s, const Section *section) {
 /* When what the node reads of its task is there; -1: some of it has no place yet. */
 static double find_ready(const Scheduler *s, const Node *node) {
     double ready = 0;
+    int before = s->crosses[node->id];
+    if (before >= 0 && !s->placed[before]) return -1;
     for (int i = 0; i < node->n_inputs; i++) {
         int id = node->inputs[i].node->id;
         if (!s->placed[id] && is_gathered_weight(node->inputs[i].node)) continue;
@@ -226,6 +243,8 @@ static int find_next(const Scheduler *s, const Section *section, uint64_t left, 
 
 static void place(Scheduler *s, const Node *node, double start) {
     bool message = node_overlaps(node);
+    int before = s->crosses[node->id];
+    if (before >= 0 && !s->placed[before]) place(s, s->in->nodes[before], start);
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *from = node->inputs[i].node;
         if (!s->placed[from->id]) place(s, from, start);
@@ -332,9 +351,11 @@ Graph *pass_hide_messages(const Graph *in, PassContext *ctx) {
     s.messages = ARENA_ARRAY(ctx->arena, uint64_t, n_nodes + 1);
     s.placed = ARENA_ARRAY(ctx->arena, bool, n_nodes + 1);
     s.leads = ARENA_ARRAY(ctx->arena, bool, n_nodes + 1);
+    s.crosses = ARENA_ARRAY(ctx->arena, int, n_nodes + 1);
     s.aside = ARENA_ARRAY(ctx->arena, bool, n_nodes + 1);
     s.order = ARENA_ARRAY(ctx->arena, int, n_nodes + 1);
     for (int n = 0; n < n_nodes; n++) s.work[n] = estimate_flops(&s, in->nodes[n]);
+    find_crossings(&s);
     if (graph_has_lanes(in)) find_aside(&s);
     schedule(&s);
     Graph *out = graph_create_like(in, ctx->arena);

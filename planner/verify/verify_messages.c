@@ -1,6 +1,7 @@
 /* Messages: what one side puts on a channel or communicator is what the other side takes off. */
 #include "planner/verify/verify.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,20 @@ static int by_source(const void *left, const void *right) {
     return x != y ? (x < y ? -1 : 1) : a->id - b->id;
 }
 
+/* Both sides have a border's values in the order of their numbers, or one would take what another
+ * is to. */
+static void check_numbers(Messages *m, int program, const Border *border) {
+    for (int i = 1; i < border->count; i++) {
+        if (by_source(&border->nodes[i - 1], &border->nodes[i]) < 0) continue;
+        const Node *node = border->nodes[i];
+        verify_defect(m->v, node->loc,
+                      "program %d: %%%d %s: value %" PRId64 " crosses a border of "
+                      "stages out of order",
+                      program, node->id, OPS[node->op].name, node_int(node, ATTR_source, 0));
+        return;
+    }
+}
+
 static void collect_borders(Messages *m) {
     m->borders = ARENA_ARRAY(m->v->scratch, Borders, m->plan->n_programs);
     for (int i = 0; i < m->plan->n_programs; i++) {
@@ -42,6 +57,7 @@ static void collect_borders(Messages *m) {
         Border *all = &m->borders[i].of[0][0][0];
         for (int b = 0; b < 2 * MAX_CHUNKS * 2; b++) {
             if (all[b].count < 2) continue;
+            check_numbers(m, i, &all[b]);
             qsort(all[b].nodes, (size_t)all[b].count, sizeof(*all[b].nodes), by_source);
         }
     }

@@ -154,6 +154,47 @@ static void test_gradients(void) {
     check_end();
 }
 
+static void swap_sources(Node *a, Node *b) {
+    Attr held = *node_attr(a, ATTR_source);
+    for (int i = 0; i < a->n_attrs; i++) {
+        if (a->attrs[i].key == ATTR_source) a->attrs[i] = *node_attr(b, ATTR_source);
+    }
+    for (int i = 0; i < b->n_attrs; i++) {
+        if (b->attrs[i].key == ATTR_source) b->attrs[i] = held;
+    }
+}
+
+/* Four values of several kinds leave the first stage, some of them made behind a message over c. */
+static void test_sends(void) {
+    static const ModelSetting WIDE[] = {{"model", "512"}};
+    static const Layout TWO_STAGES = {1, 2, 2, 1, 1, "gpipe", false, NULL, 0};
+    Run run;
+    check_begin("what goes to another stage leaves in the order in which that one takes it");
+    run_context = 2, run_recompute = RECOMPUTE_FULL;
+    bool done = run_plan_for(&run, "tests/models/parts.lua", WIDE, 1, &TWO_STAGES, 4, true, true,
+                             DTYPE_BF16);
+    run_context = 1, run_recompute = RECOMPUTE_NONE;
+    CHECK(done, "%s", diag_text(run.diag));
+    Graph *graph = done ? run.plan->programs[run.plan->stages[0].program].graph : NULL;
+    Node *first = NULL;
+    int n_sent = 0;
+    for (int n = 0; done && n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (node->op != OP_SEND) continue;
+        CHECK(node_int(node, ATTR_source, -1) == n_sent, "%%%d is value %d", n, n_sent);
+        if (n_sent++ == 1) swap_sources(first, node);
+        if (n_sent == 1) first = node;
+    }
+    CHECK(!done || n_sent == 4, "%d values", n_sent);
+    if (done) {
+        CHECK(!verify_plan(run.plan, run.diag), "values 1, 0, 2, 3 pass");
+        CHECK(strstr(diag_text(run.diag), "crosses a border of stages out of order"), "%s",
+              diag_text(run.diag));
+    }
+    run_close(&run);
+    check_end();
+}
+
 static void check_refusal(const char *path, int parts, const char *message) {
     Run run;
     check_begin(message);
@@ -242,6 +283,7 @@ int main(void) {
     test_order();
     test_parts();
     test_gradients();
+    test_sends();
     check_refusal("tests/models/experts.lua", 9, "an expert has too few slots for so many parts");
     check_refusal("models/gpt.lua", 2, "the model routes no tokens to experts");
     test_prices();
