@@ -229,6 +229,32 @@ static void note_leaves(Sharder *s, Update *update, const Node *node) {
     }
 }
 
+/* The update that an operand of a stack is of: it is a direction, scaled, whose momentum reads a
+ * state of the parameter. */
+static Update *stacked_update(const Sharder *s, Value operand) {
+    const Node *momentum = operand.node;
+    while (momentum->op != OP_MUON_MOMENTUM && momentum->n_inputs > 0)
+        momentum = momentum->inputs[0].node;
+    return momentum->op == OP_MUON_MOMENTUM ? s->of_leaf[momentum->inputs[0].node->id] : NULL;
+}
+
+/* Matrices of one stack are divided all, or none. */
+static void agree_within_stacks(Sharder *s) {
+    for (int n = 0; n < s->in->n_nodes; n++) {
+        const Node *stack = s->in->nodes[n];
+        bool whole = false;
+        if (stack->op != OP_STACK) continue;
+        for (int i = 0; i < stack->n_inputs; i++) {
+            const Update *update = stacked_update(s, stack->inputs[i]);
+            whole |= update && update->at < 0;
+        }
+        for (int i = 0; whole && i < stack->n_inputs; i++) {
+            Update *update = stacked_update(s, stack->inputs[i]);
+            if (update) update->at = -1, update->own = false;
+        }
+    }
+}
+
 static void find_updates(Sharder *s) {
     const bool *read = find_read(s);
     const Node **readers = find_readers(s);
@@ -700,6 +726,7 @@ Graph *pass_shard_update(const Graph *in, PassContext *ctx) {
     s.stack_of = pass_find_stacks(in, ctx->arena);
     s.together = ARENA_ARRAY(ctx->arena, Value, in->n_nodes + 1);
     find_updates(&s);
+    agree_within_stacks(&s);
     find_begun(&s);
     if (!copy_all(&s)) return NULL;
     if (divides(&s, ZERO_PARAMETERS)) return s.out; /* insert_collectives makes weights whole */

@@ -111,6 +111,11 @@ static void test_context(void) {
     check_divided(&gpt, &LAYOUT);
     static const Layout CHUNKS = {1, 2, 2, 2, 2, "zb-v", false, NULL, 0};
     check_divided(&pooled, &CHUNKS);
+    /* Two ranks could divide one matrix of a pair, but four the other not: neither is. */
+    static const Variant uneven = {
+        "pooled, uneven", "tests/models/pooled.lua", {{"model", "6"}, {"ffn", "9"}}};
+    static const Layout DATA = {1, 2, 1, 4, 1, "1f1b", false, NULL, 0};
+    check_divided(&uneven, &DATA);
 }
 
 /* A stack of matrices of both chunks of a stage, which t divides on its way back to each. */
