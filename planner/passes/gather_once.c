@@ -15,15 +15,8 @@
 #include "ir/message_group.h"
 #include "planner/plan/update_groups.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A node's place: before where node `at` was, by rank among those there; rank 0: where it was. */
-typedef struct Place {
-    int at, rank, node;
-} Place;
-enum { RANK_LEAF = INT_MIN / 2 };
 
 /* A gather, who reads it first, and whether it is in a group already. */
 typedef struct Gather {
@@ -34,9 +27,9 @@ typedef struct Gather {
 typedef struct Grouper {
     PassContext *ctx;
     const Graph *in;
-    Place *places;  /* by id */
-    int *first_use; /* by id: of a result; n_nodes: nobody reads it */
-    bool *joined;   /* by id */
+    DataPlace *places; /* by id */
+    int *first_use;    /* by id: of a result; n_nodes: nobody reads it */
+    bool *joined;      /* by id */
     Gather *gathers;
     int n_gathers; /* of the chunk at hand */
 } Grouper;
@@ -59,20 +52,15 @@ static int by_turn(const void *left, const void *right) {
     return a->turn != b->turn ? (a->turn < b->turn ? -1 : 1) : a->id - b->id;
 }
 
-static void place(Grouper *g, int id, int at, int rank) {
-    g->places[id].at = at;
-    g->places[id].rank = rank;
-}
-
 /* Casts of a group first, from `rank` on, then its messages, one after the other: nodes are not in
  * the order of their readers. What they read is moved ahead of them. */
 static void place_gather(Grouper *g, const Node *gather, int at, int rank, int member) {
     const Node *cast = gather->inputs[0].node, *copy = gather->inputs[1].node;
     const Node *param = cast->inputs[0].node;
-    if (g->places[param->id].at >= at) place(g, param->id, at, RANK_LEAF);
-    if (g->places[copy->id].at >= at) place(g, copy->id, at, RANK_LEAF + 1);
-    place(g, cast->id, at, rank);
-    place(g, gather->id, at, rank + 1 + member);
+    if (g->places[param->id].at >= at) data_place(g->places, param->id, at, DATA_RANK_LEAF);
+    if (g->places[copy->id].at >= at) data_place(g->places, copy->id, at, DATA_RANK_LEAF + 1);
+    data_place(g->places, cast->id, at, rank);
+    data_place(g->places, gather->id, at, rank + 1 + member);
 }
 
 /* The gathers of a group, the first of them that at hand: of one communicator, until they have a
@@ -137,25 +125,6 @@ static void place_all(Grouper *g) {
     }
 }
 
-static int by_place(const void *left, const void *right) {
-    const Place *a = left, *b = right;
-    if (a->at != b->at) return a->at < b->at ? -1 : 1;
-    return a->rank != b->rank ? (a->rank < b->rank ? -1 : 1) : a->node - b->node;
-}
-
-static Graph *rebuild(Grouper *g) {
-    Graph *out = graph_create_like(g->in, g->ctx->arena);
-    ValueMap map = value_map_create(g->in, g->ctx->arena);
-    qsort(g->places, (size_t)g->in->n_nodes, sizeof(*g->places), by_place);
-    for (int k = 0; k < g->in->n_nodes; k++) {
-        const Node *node = g->in->nodes[g->places[k].node];
-        Node *copy = value_map_copy(&map, node, out, g->ctx->diag);
-        if (!copy) return NULL;
-        if (g->joined[node->id]) data_mark_joined(copy, g->ctx->arena);
-    }
-    return out;
-}
-
 Graph *pass_gather_once(const Graph *in, PassContext *ctx) {
     Grouper g = {.ctx = ctx, .in = in};
     int n_once = 0, most = in->n_nodes + 1;
@@ -164,12 +133,11 @@ Graph *pass_gather_once(const Graph *in, PassContext *ctx) {
         n_once += is_gather(in->nodes[n]);
     }
     if (n_once == 0) return (Graph *)in;
-    g.places = ARENA_ARRAY(ctx->arena, Place, most);
+    g.places = data_places_create(in, ctx->arena);
     g.first_use = ARENA_ARRAY(ctx->arena, int, most);
     g.joined = ARENA_ARRAY(ctx->arena, bool, most);
     g.gathers = ARENA_ARRAY(ctx->arena, Gather, n_once);
     for (int n = 0; n < in->n_nodes; n++) {
-        g.places[n] = (Place){.at = n, .node = n};
         g.first_use[n] = in->n_nodes;
     }
     for (int n = in->n_nodes - 1; n >= 0; n--) {
@@ -177,5 +145,5 @@ Graph *pass_gather_once(const Graph *in, PassContext *ctx) {
         for (int i = 0; i < node->n_inputs; i++) g.first_use[node->inputs[i].node->id] = n;
     }
     place_all(&g);
-    return rebuild(&g);
+    return data_rearrange(in, g.places, g.joined, ctx);
 }

@@ -19,15 +19,8 @@
 
 #include "ir/message_group.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A node's place: before or behind where node `at` was, by rank among those there. */
-typedef struct Place {
-    int at, rank, node;
-} Place;
-enum { RANK_LEAF = INT_MIN / 2 }; /* below 0: gathers; 0: where it was; above: sums */
 
 /* Messages of one group. turn: the node that decides when it has to be there, or can begin. */
 typedef struct Unit {
@@ -38,8 +31,8 @@ typedef struct Unit {
 typedef struct Joiner {
     PassContext *ctx;
     const Graph *in;
-    Place *places;  /* by id */
-    int *first_use; /* by id: of its result, or n_nodes */
+    DataPlace *places; /* by id */
+    int *first_use;    /* by id: of its result, or n_nodes */
     const int *n_uses;
     bool *used_here; /* by id: its result is read in its own task */
     bool *joined;    /* by id */
@@ -102,11 +95,6 @@ static int by_turn(const void *left, const void *right) {
     return a->turn != b->turn ? (a->turn < b->turn ? -1 : 1) : a->ids[0] - b->ids[0];
 }
 
-static void place(Joiner *j, int id, int at, int rank) {
-    j->places[id].at = at;
-    j->places[id].rank = rank;
-}
-
 /* Each group before the first reader of the one before it. What is gathered is moved ahead of it.
  */
 static void place_gathers(Joiner *j) {
@@ -124,8 +112,8 @@ static void place_gathers(Joiner *j) {
         int at = j->gathers[k > 0 ? k - 1 : 0].turn;
         for (int i = 0; i < unit->count; i++) {
             const Node *leaf = j->in->nodes[unit->ids[i]]->inputs[0].node;
-            if (j->places[leaf->id].at >= at) place(j, leaf->id, at, RANK_LEAF);
-            place(j, unit->ids[i], at, k - j->n_gathers);
+            if (j->places[leaf->id].at >= at) data_place(j->places, leaf->id, at, DATA_RANK_LEAF);
+            data_place(j->places, unit->ids[i], at, k - j->n_gathers);
             j->joined[unit->ids[i]] = i > 0;
         }
     }
@@ -150,9 +138,9 @@ static void place_sums(Joiner *j) {
         for (int i = 0; i < unit->count; i++) {
             const Node *sum = j->in->nodes[unit->ids[i]];
             int reduce = message_of(sum)->id, accumulator = sum->inputs[0].node->id;
-            if (j->places[accumulator].at > at) place(j, accumulator, at, 3 * k + 1);
-            place(j, reduce, at, 3 * k + 2);
-            place(j, sum->id, at, 3 * k + 3);
+            if (j->places[accumulator].at > at) data_place(j->places, accumulator, at, 3 * k + 1);
+            data_place(j->places, reduce, at, 3 * k + 2);
+            data_place(j->places, sum->id, at, 3 * k + 3);
             j->joined[reduce] = i > 0;
         }
     }
@@ -176,40 +164,20 @@ static void join(Joiner *j) {
     }
 }
 
-static int by_place(const void *left, const void *right) {
-    const Place *a = left, *b = right;
-    if (a->at != b->at) return a->at < b->at ? -1 : 1;
-    return a->rank != b->rank ? a->rank - b->rank : a->node - b->node;
-}
-
-static Graph *rebuild(Joiner *j) {
-    Graph *out = graph_create_like(j->in, j->ctx->arena);
-    ValueMap map = value_map_create(j->in, j->ctx->arena);
-    qsort(j->places, (size_t)j->in->n_nodes, sizeof(*j->places), by_place);
-    for (int k = 0; k < j->in->n_nodes; k++) {
-        const Node *node = j->in->nodes[j->places[k].node];
-        Node *copy = value_map_copy(&map, node, out, j->ctx->diag);
-        if (!copy) return NULL;
-        if (j->joined[node->id]) data_mark_joined(copy, j->ctx->arena);
-    }
-    return out;
-}
-
 Graph *pass_join_messages(const Graph *in, PassContext *ctx) {
     bool moves = ctx->options.zero >= ZERO_GRADIENTS && mesh_size(&in->mesh, MESH_DEC) > 1;
     if (!ctx->options.cuda || !ctx->options.join_messages || !moves) return (Graph *)in;
     int most = in->n_nodes + 1;
     Joiner j = {.ctx = ctx,
                 .in = in,
-                .places = ARENA_ARRAY(ctx->arena, Place, most),
+                .places = data_places_create(in, ctx->arena),
                 .n_uses = graph_count_uses(in, ctx->arena),
                 .first_use = ARENA_ARRAY(ctx->arena, int, most),
                 .used_here = ARENA_ARRAY(ctx->arena, bool, most),
                 .joined = ARENA_ARRAY(ctx->arena, bool, most),
                 .gathers = ARENA_ARRAY(ctx->arena, Unit, most),
                 .sums = ARENA_ARRAY(ctx->arena, Unit, most)};
-    for (int n = 0; n < in->n_nodes; n++) j.places[n] = (Place){.at = n, .node = n};
     find_uses(&j);
     join(&j);
-    return rebuild(&j);
+    return data_rearrange(in, j.places, j.joined, ctx);
 }
