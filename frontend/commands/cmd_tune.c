@@ -59,18 +59,16 @@ static void print_attention(const TunedAttention *attention, const char *size) {
     if (k->documents) snprintf(form + length, sizeof(form) - (size_t)length, " documents");
     for (int i = 0; i < N_ATTENTION_KERNELS; i++)
         put_number(us[i], sizeof(us[i]), attention->us[i], "");
-    printf("%-36s %-16s %7" PRId64 " %10s %10s %10s %10s %10s %10s  %s\n", size, form,
-           attention->count, us[ATTENTION_CUDNN], us[ATTENTION_MMA], us[ATTENTION_WGMMA],
-           us[ATTENTION_JOINT], us[ATTENTION_BULK], us[ATTENTION_PAIRED],
+    printf("%-36s %-16s %7" PRId64 " %10s %10s %10s %10s  %s\n", size, form, attention->count,
+           us[ATTENTION_CUDNN], us[ATTENTION_MMA], us[ATTENTION_WGMMA], us[ATTENTION_JOINT],
            attention_kernels_word(k->kernels));
 }
 
 static void print_attentions(const TuneResult *result) {
     char size[80];
     if (result->n_attentions == 0) return;
-    printf("%-36s %-16s %7s %10s %10s %10s %10s %10s %10s  %s\n",
-           "attention, b x seq x heads x head", "form", "count", "cuDNN us", "mma us", "wgmma us",
-           "joint us", "bulk us", "paired us", "chosen");
+    printf("%-36s %-16s %7s %10s %10s %10s %10s  %s\n", "attention, b x seq x heads x head", "form",
+           "count", "cuDNN us", "mma us", "wgmma us", "joint us", "chosen");
     for (int i = 0; i < result->n_attentions; i++) {
         const TunedAttention *attention = &result->attentions[i];
         print_attention(attention, size_of(&attention->kind, size));

@@ -120,16 +120,15 @@ static bool check_for_cpu(const CliArgs *args, Diag *diag) {
 
 /* Which kernels attention is asked to have; NULL: none are. False: reported. */
 static bool find_attention(const CliArgs *args, const AttentionKernels **out, Diag *diag) {
-    static const AttentionKernels ALL[] = {ATTENTION_CUDNN, ATTENTION_MMA,  ATTENTION_WGMMA,
-                                           ATTENTION_JOINT, ATTENTION_BULK, ATTENTION_PAIRED};
+    static const AttentionKernels ALL[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
+                                           ATTENTION_JOINT};
     const char *name = cli_text(args, OPT_ATTENTION, NULL);
     *out = NULL;
     for (size_t i = 0; name && i < sizeof(ALL) / sizeof(ALL[0]); i++) {
         if (strcmp(name, attention_kernels_word(ALL[i])) == 0) *out = &ALL[i];
     }
     if (name && !*out) {
-        diag_error(diag, NO_LOC,
-                   "--attention: '%s' is none of cudnn, mma, wgmma, joint, bulk, paired", name);
+        diag_error(diag, NO_LOC, "--attention: '%s' is none of cudnn, mma, wgmma, joint", name);
         return false;
     }
     if (*out && **out == ATTENTION_CUDNN && cli_given(args, OPT_NO_CUDNN)) {

@@ -147,17 +147,15 @@ typedef struct PlanAlgo {
 
 /* Which kernels do an attention: cuDNN's, own ones on mma.sync (or without tensor cores, where
  * those do not do it), own ones on wgmma, or, of a gradient, one on wgmma that makes all of it in
- * one pass, and that which adds up by bulk copies; forward, one whose warpgroups take turns. */
+ * one pass. */
 typedef enum AttentionKernels {
     ATTENTION_CUDNN,
     ATTENTION_MMA,
     ATTENTION_WGMMA,
     ATTENTION_JOINT,
-    ATTENTION_BULK,
-    ATTENTION_PAIRED,
     N_ATTENTION_KERNELS
 } AttentionKernels;
-/* Short words of the plan text: cudnn mma wgmma joint bulk paired */
+/* Short words of the plan text: cudnn mma wgmma joint */
 const char *attention_kernels_word(AttentionKernels kernels);
 
 /* Which kernels one kind of attention was fastest with. */

@@ -42,9 +42,10 @@ const PlanAlgo *plan_find_algo(const PlanDevice *device, const PlanAlgo *product
 }
 
 const char *attention_kernels_word(AttentionKernels kernels) {
-    static const char *const WORDS[N_ATTENTION_KERNELS] = {
-        [ATTENTION_CUDNN] = "cudnn", [ATTENTION_MMA] = "mma",   [ATTENTION_WGMMA] = "wgmma",
-        [ATTENTION_JOINT] = "joint", [ATTENTION_BULK] = "bulk", [ATTENTION_PAIRED] = "paired"};
+    static const char *const WORDS[N_ATTENTION_KERNELS] = {[ATTENTION_CUDNN] = "cudnn",
+                                                           [ATTENTION_MMA] = "mma",
+                                                           [ATTENTION_WGMMA] = "wgmma",
+                                                           [ATTENTION_JOINT] = "joint"};
     return WORDS[kernels];
 }
 
@@ -193,7 +194,7 @@ static void read_kernels(PlanReader *reader, AttentionKernels *out) {
         *out = (AttentionKernels)k;
         return;
     }
-    plan_reader_fail(reader, "expected cudnn, mma, wgmma, joint, bulk or paired");
+    plan_reader_fail(reader, "expected cudnn, mma, wgmma or joint");
 }
 
 /* What follows `attention `. */

@@ -24,10 +24,6 @@ typedef struct AttentionCheck {
 bool cuda_attention_has_wgmma(const AttentionShape *shape);
 /* And of those, one that makes its gradient in one pass, in so much workspace? */
 bool cuda_attention_has_joint(const AttentionShape *shape, int64_t workspace_bytes);
-/* One forward whose warpgroups take turns? */
-bool cuda_attention_has_paired(const AttentionShape *shape);
-/* Of those in one pass, one that adds up by bulk copies? */
-bool cuda_attention_has_bulk(const AttentionShape *shape, int64_t workspace_bytes);
 
 /* Binding.backend here. */
 typedef struct CudaEmitter {

@@ -14,6 +14,7 @@ typedef struct AttentionLaunches {
     int tile, keys_tile; /* rows, and keys, of a block */
     int threads, keys_threads, queries_threads;
     int forward_shared, keys_shared, queries_shared; /* bytes */
+    uint32_t most_blocks;                            /* of forward; 0: one for each tile of rows */
 } AttentionLaunches;
 
 /* Kernels on tensor cores, for heads up to `head` of `dtype` and values up to `values`; up to
@@ -59,25 +60,25 @@ typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
     KernelId forward, keys, queries;
-    KernelId joint, bulk, paired; /* N_KERNELS: none */
-    int step, queries_step;       /* keys at a time, forward and in attention_queries_* */
+    KernelId joint;         /* N_KERNELS: none */
+    bool in_turns;          /* forward is attention_paired_* */
+    int step, queries_step; /* keys at a time, forward and in attention_queries_* */
 } WgmmaKernels;
-#define WGMMA_KERNELS(TYPE, suffix, head_, values_, joint_, bulk_, paired_)                        \
+#define WGMMA_KERNELS(TYPE, suffix, head_, values_, forward_, joint_, ...)                         \
     {                                                                                              \
-        .dtype = TYPE, .head = head_, .values = values_,                                           \
-        .forward = KERNEL_attention_forward_##head_##_wgmma_##suffix,                              \
+        .dtype = TYPE, .head = head_, .values = values_, .forward = forward_,                      \
         .keys = KERNEL_attention_keys_##head_##_wgmma_##suffix,                                    \
         .queries = KERNEL_attention_queries_##head_##_wgmma_##suffix, .joint = joint_,             \
-        .bulk = bulk_, .paired = paired_, .step = ATTENTION_WGMMA_STEP_##head_,                    \
-        .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_                                       \
+        .step = ATTENTION_WGMMA_STEP_##head_,                                                      \
+        .queries_step = ATTENTION_WGMMA_QUERIES_STEP_##head_, __VA_ARGS__                          \
     }
 #define WGMMA_SET(TYPE, suffix)                                                                    \
-    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_joint_64_wgmma_##suffix, N_KERNELS,       \
-                  KERNEL_attention_paired_64_wgmma_##suffix),                                      \
-        WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_joint_128_wgmma_##suffix,           \
-                      KERNEL_attention_bulk_128_wgmma_##suffix,                                    \
-                      KERNEL_attention_paired_128_wgmma_##suffix),                                 \
-        WGMMA_KERNELS(TYPE, suffix, 192, 128, N_KERNELS, N_KERNELS, N_KERNELS)
+    WGMMA_KERNELS(TYPE, suffix, 64, 64, KERNEL_attention_forward_64_wgmma_##suffix,                \
+                  KERNEL_attention_joint_64_wgmma_##suffix, .in_turns = false),                    \
+        WGMMA_KERNELS(TYPE, suffix, 128, 128, KERNEL_attention_paired_128_wgmma_##suffix,          \
+                      KERNEL_attention_joint_128_wgmma_##suffix, .in_turns = true),                \
+        WGMMA_KERNELS(TYPE, suffix, 192, 128, KERNEL_attention_forward_192_wgmma_##suffix,         \
+                      N_KERNELS, .in_turns = false)
 static const WgmmaKernels WGMMA[] = {WGMMA_SET(DTYPE_BF16, bf16), WGMMA_SET(DTYPE_F16, f16)};
 enum { N_WGMMA = sizeof(WGMMA) / sizeof(WGMMA[0]), WGMMA_SHORT_HEAD = 32 };
 
@@ -115,7 +116,8 @@ static AttentionLaunches tensor_launches(const TensorKernels *t) {
     };
 }
 
-/* The same tiles. */
+/* The same tiles; in turns, two of queries, and a block for each processor that takes one tile of
+ * rows after the other. */
 static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
     int row = w->head * 2, both = row + w->values * 2;
     return (AttentionLaunches){
@@ -125,10 +127,11 @@ static AttentionLaunches wgmma_launches(const WgmmaKernels *w) {
         .queries = w->queries,
         .tile = ATTENTION_TILE,
         .keys_tile = ATTENTION_TILE,
-        .threads = ATTENTION_WGMMA_THREADS,
+        .threads = w->in_turns ? ATTENTION_PAIRED_THREADS : ATTENTION_WGMMA_THREADS,
+        .most_blocks = w->in_turns ? ATTENTION_JOINT_BLOCKS : 0,
         .keys_threads = ATTENTION_WGMMA_THREADS,
         .queries_threads = ATTENTION_WGMMA_THREADS,
-        .forward_shared = ATTENTION_TILE * row + 2 * w->step * both,
+        .forward_shared = (w->in_turns ? 2 : 1) * ATTENTION_TILE * row + 2 * w->step * both,
         .keys_shared = (ATTENTION_TILE + 2 * ATTENTION_WGMMA_KEYS_STEP) * both +
                        statistics_bytes(ATTENTION_WGMMA_KEYS_STEP),
         .queries_shared = (ATTENTION_TILE + 2 * w->queries_step) * both,
@@ -177,11 +180,6 @@ static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
 
 bool cuda_attention_has_wgmma(const AttentionShape *shape) {
     return find_wgmma(shape) != NULL;
-}
-
-bool cuda_attention_has_paired(const AttentionShape *shape) {
-    const WgmmaKernels *wgmma = shape->backward ? NULL : find_wgmma(shape);
-    return wgmma && wgmma->paired != N_KERNELS;
 }
 
 /* NULL: there are none for it. */
@@ -322,25 +320,14 @@ static bool push_zero_padding(Binding *b, const AttentionSizes *s, void *x, int6
     return cuda_push_rows(b, &zeros);
 }
 
-/* A block for each processor takes one tile of rows after the other. */
-static bool push_paired(Binding *b, const AttentionShape *shape, AttentionForwardArgs *args) {
-    const WgmmaKernels *wgmma = find_wgmma(shape);
-    AttentionSizes *s = &args->sizes;
-    int row = wgmma->head * 2, shared = 2 * (ATTENTION_TILE + 2 * ATTENTION_PAIRED_STEP) * row;
-    Grid grid = cut(s, s->rows, ATTENTION_TILE, (int64_t)s->keys * 4 * s->head);
-    if (grid.x > ATTENTION_JOINT_BLOCKS) grid.x = ATTENTION_JOINT_BLOCKS;
-    return cuda_push_launch(b, wgmma->paired, grid, ATTENTION_PAIRED_THREADS, shared, args,
-                            sizeof(*args));
-}
-
 static bool push_forward(Binding *b, const AttentionCommand *command, AttentionForwardArgs *args) {
     AttentionSizes *s = &args->sizes;
     AttentionKernels kernels = ask(b, command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, command);
-    if (kernels == ATTENTION_PAIRED) return push_paired(b, &command->shape, args);
     AttentionLaunches l = choose_launches(&command->shape, kernels);
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(command->shape.dtype);
     Grid grid = cut(s, s->rows, l.tile, bytes * s->keys);
+    if (l.most_blocks && grid.x > l.most_blocks) grid.x = l.most_blocks;
     return cuda_push_launch(b, l.forward, grid, l.threads, l.forward_shared, args, sizeof(*args));
 }
 
@@ -430,10 +417,6 @@ bool cuda_attention_has_joint(const AttentionShape *shape, int64_t workspace_byt
     return joint_batch(shape, workspace_bytes) > 0;
 }
 
-bool cuda_attention_has_bulk(const AttentionShape *shape, int64_t workspace_bytes) {
-    return cuda_attention_has_joint(shape, workspace_bytes) && find_wgmma(shape)->bulk != N_KERNELS;
-}
-
 static bool push_delta(Binding *b, KernelId kernel, const AttentionBackwardArgs *args) {
     const AttentionSizes *s = &args->sizes;
     int64_t heads = (int64_t)s->batch * s->kv_heads, rows_a_block = 256 / ATTENTION_DELTA_LANES;
@@ -473,8 +456,7 @@ static AttentionBackwardArgs joint_args(const AttentionBackwardArgs *all,
 /* In parts of so many batch rows. Tiles of 16 heads at least are launched one after the other:
  * about as many as a device runs at a time, where blocks then follow each other over a head's rows.
  */
-static bool push_joint(Binding *b, const AttentionShape *shape, bool bulk,
-                       const AttentionBackwardArgs *all) {
+static bool push_joint(Binding *b, const AttentionShape *shape, const AttentionBackwardArgs *all) {
     enum { LEAST = 16, THREADS = ATTENTION_JOINT_THREADS, STEP = ATTENTION_WGMMA_KEYS_STEP };
     enum { LINE = 128 };
     const WgmmaKernels *wgmma = find_wgmma(shape);
@@ -484,7 +466,8 @@ static bool push_joint(Binding *b, const AttentionShape *shape, bool bulk,
     int shared = (keys * ATTENTION_TILE + ATTENTION_JOINT_BUFFERS * STEP) * wgmma->head * 4 +
                  ATTENTION_TILE * STEP * 2 + ATTENTION_JOINT_BUFFERS * STEP * 8 +
                  ATTENTION_JOINT_TAKEN * 4;
-    if (bulk) shared = (shared + LINE - 1) / LINE * LINE + STEP * wgmma->head * 4;
+    if (wgmma->head > 64) /* a tile's sums of dq besides */
+        shared = (shared + LINE - 1) / LINE * LINE + STEP * wgmma->head * 4;
     for (int64_t first = 0; first < all->sizes.batch; first += part) {
         int64_t left = all->sizes.batch - first;
         AttentionBackwardArgs args =
@@ -496,8 +479,7 @@ static bool push_joint(Binding *b, const AttentionShape *shape, bool bulk,
         if (s->heads_together < least) s->heads_together = (int32_t)least;
         if (grid.x > ATTENTION_JOINT_BLOCKS) grid.x = ATTENTION_JOINT_BLOCKS;
         if (!push_delta(b, kernel_for_dtype(&DELTA, wgmma->dtype), &args) ||
-            !cuda_push_launch(b, bulk ? wgmma->bulk : wgmma->joint, grid, THREADS, shared, &args,
-                              sizeof(args))) {
+            !cuda_push_launch(b, wgmma->joint, grid, THREADS, shared, &args, sizeof(args))) {
             return false;
         }
     }
@@ -532,8 +514,7 @@ bool cuda_bind_attention_grad(Binding *b) {
                                                                .dv = args.dv});
     AttentionKernels kernels = ask(b, &command);
     if (kernels == ATTENTION_CUDNN) return cuda_push_attention(b, &command);
-    if (kernels == ATTENTION_JOINT || kernels == ATTENTION_BULK)
-        return push_joint(b, &command.shape, kernels == ATTENTION_BULK, &args);
+    if (kernels == ATTENTION_JOINT) return push_joint(b, &command.shape, &args);
     AttentionLaunches l = choose_launches(&command.shape, kernels);
     int64_t bytes = (int64_t)(s->head + s->values) * dtype_bytes(dtype);
     args.delta = args.lse2 + (int64_t)s->batch * s->kv_heads * s->rows_padded;

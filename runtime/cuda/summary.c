@@ -34,7 +34,7 @@ static int parts_of(const Command *command) {
     default: break;
     }
     if (begins(name, "attention_delta_")) return 0;
-    if (begins(name, "attention_joint_") || begins(name, "attention_bulk_")) return 5;
+    if (begins(name, "attention_joint_")) return 5;
     if (begins(name, "attention_keys_") || begins(name, "attention_any_keys_")) return 4;
     if (begins(name, "attention_queries_") || begins(name, "attention_any_queries_")) return 3;
     return 1;

@@ -5,7 +5,7 @@
  * each kind of kernel takes. Each line as soon as it is known.
  *
  * Attention by the kernels that training would take; --no-cudnn: by own ones; --attention cudnn,
- * mma, wgmma, joint, bulk or paired: by these where they can; --cudnn-backward: the plan has room
+ * mma, wgmma or joint: by these where they can; --cudnn-backward: the plan has room
  * for cuDNN's gradient. --tune: algorithms of products as `perilune tune` chooses them, else
  * cuBLASLt's first choices. --f16: all of it in f16. --fp8: operands of blocks' products are fp8,
  * multiplied on tensor cores (sm_90); --fp8-widened: widened to bf16 before. --no-epilogues: what
@@ -429,7 +429,7 @@ static int usage(void) {
     fprintf(
         stderr,
         "usage: bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] "
-        "[--attention cudnn|mma|wgmma|joint|bulk|paired] "
+        "[--attention cudnn|mma|wgmma|joint] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
         "[--own-products] [--low-states] [--low-gradients] [--split-masters] "
         "[gpt-124m gpt-1.5b llama-8b]\n");

@@ -144,32 +144,18 @@ static AttentionKernels use_joint(void *user, const AttentionCommand *attention)
     return joint ? ATTENTION_JOINT : ATTENTION_WGMMA;
 }
 
-static AttentionKernels use_bulk(void *user, const AttentionCommand *attention) {
-    bool bulk = cuda_attention_has_bulk(&attention->shape, attention->workspace_bytes);
-    return bulk ? ATTENTION_BULK : use_joint(user, attention);
-}
+static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint};
+/* On mma.sync, or without tensor cores; on wgmma. */
+enum { ON_MMA, ON_WGMMA, N_SETS };
+static const CudaRunHooks HOOKS[N_SETS] = {{0}, {.attention = &USE_WGMMA}};
+static const CudaRunHooks JOINT = {.attention = &USE_JOINT};
 
-/* Forward; the gradient as on wgmma. */
-static AttentionKernels use_paired(void *user, const AttentionCommand *attention) {
-    (void)user;
-    return cuda_attention_has_paired(&attention->shape) ? ATTENTION_PAIRED : ATTENTION_WGMMA;
-}
-
-static const AttentionCheck USE_WGMMA = {.choose = use_wgmma}, USE_JOINT = {.choose = use_joint},
-                            USE_BULK = {.choose = use_bulk}, USE_PAIRED = {.choose = use_paired};
-/* On mma.sync, or without tensor cores; on wgmma; there forward by warpgroups that take turns. */
-enum { ON_MMA, ON_WGMMA, ON_PAIRED, N_SETS };
-static const CudaRunHooks HOOKS[N_SETS] = {
-    {0}, {.attention = &USE_WGMMA}, {.attention = &USE_PAIRED}};
-static const CudaRunHooks JOINT = {.attention = &USE_JOINT}, BULK = {.attention = &USE_BULK};
-
-static const char *const WITH[N_SETS] = {"", ", on wgmma", ", on wgmma in turns"};
+static const char *const WITH[N_SETS] = {"", ", on wgmma"};
 
 static bool has_set(int set, const Shape *s) {
     AttentionShape shape = {.dtype = s->dtype, .head = s->head, .values = s->values};
     shape.scale = s->scale != 0 ? s->scale : 1;
     shape.softcap = s->softcap;
-    if (set == ON_PAIRED) return cuda_attention_has_paired(&shape);
     return set == ON_MMA || cuda_attention_has_wgmma(&shape);
 }
 
@@ -313,8 +299,7 @@ static void test_shapes(int set) {
         {1, 150, 1, 1, 256, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 35, 1, 2, 200, false, 1, DTYPE_F16, 17, 1.5f, 248},
     };
-    const size_t step = set == ON_PAIRED ? 3 : LAYOUT_STEP; /* test_turns has more */
-    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += step) {
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
         if (has_set(set, &SHAPES[i])) check_shape(&SHAPES[i], set);
     }
 }
@@ -322,19 +307,18 @@ static void test_shapes(int set) {
 /* Blocks that take one tile of rows after the other, of several tiles of keys and of one. */
 static void test_turns(void) {
     static const Shape SHAPES[] = {
-        {2, 40, 3, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
-        {1, 300, 2, 1, 64, true, 0, DTYPE_F16, 0, 0, 0},
-        {1, 390, 1, 1, 64, true, 1, DTYPE_BF16, 0, 0, 0},
-        {2, 150, 1, 3, 64, true, 0, DTYPE_BF16, 0, 0, 0},
-        {1, 390, 1, 1, 64, true, 0, DTYPE_BF16, 100, 0, 0},
-        {1, 290, 1, 1, 40, false, 0, DTYPE_BF16, 0, 0, 0},
+        {2, 40, 3, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 390, 1, 1, 128, true, 1, DTYPE_BF16, 0, 0, 0},
+        {2, 150, 1, 3, 72, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 390, 1, 1, 128, true, 0, DTYPE_BF16, 100, 0, 0},
+        {1, 290, 1, 1, 80, false, 0, DTYPE_BF16, 0, 0, 0},
         {1, 300, 2, 1, 128, true, 0, DTYPE_BF16, 0, 0, 0},
         {1, 130, 1, 4, 128, true, 0, DTYPE_F16, 0, 0, 0},
         {3, 70, 1, 1, 128, true, 1, DTYPE_BF16, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
         most_blocks = 1 + (uint32_t)i % 3;
-        check_on(&SHAPES[i], &HOOKS[ON_PAIRED], ", on wgmma in turns, few blocks");
+        check_on(&SHAPES[i], &HOOKS[ON_WGMMA], ", on wgmma in turns, few blocks");
     }
     most_blocks = 0;
 }
@@ -380,13 +364,6 @@ static void test_joint(void) {
         bool joint = ran_jointly(&SHAPES[i], 0);
         check_begin("its gradient is made in one pass");
         CHECK(joint, "it was not");
-        check_end();
-        if (SHAPES[i].head <= 64) continue;
-        const bool *here = check_on(&SHAPES[i], &BULK, ", in one pass with bulk copies");
-        check_begin("its gradient is made in one pass with bulk copies");
-        CHECK(here[SHAPES[i].dtype == DTYPE_BF16 ? KERNEL_attention_bulk_128_wgmma_bf16
-                                                 : KERNEL_attention_bulk_128_wgmma_f16],
-              "it was not");
         check_end();
     }
 }
@@ -783,7 +760,7 @@ int main(void) {
         test_documents(set);
         test_wrong_documents(set);
         test_far_documents(set);
-        if (set < ON_PAIRED) test_side_by_side(&HOOKS[set], WITH[set]); /* gradients are */
+        test_side_by_side(&HOOKS[set], WITH[set]);
     }
     if (gpu_run_has_wgmma()) {
         test_turns();

@@ -82,27 +82,21 @@ static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan
 static AttentionKernels kind_of(KernelId kernel) {
     const char *name = KERNELS[kernel].name;
     if (!strstr(name, "_wgmma_")) return ATTENTION_MMA;
-    return strstr(name, "_joint_")    ? ATTENTION_JOINT
-           : strstr(name, "_bulk_")   ? ATTENTION_BULK
-           : strstr(name, "_paired_") ? ATTENTION_PAIRED
-                                      : ATTENTION_WGMMA;
-}
-
-static bool in_one_pass(AttentionKernels kind) {
-    return kind == ATTENTION_JOINT || kind == ATTENTION_BULK;
+    return strstr(name, "_joint_") ? ATTENTION_JOINT : ATTENTION_WGMMA;
 }
 
 /* attention_keys_64_bf16 for attention_keys_64_wgmma_bf16; the same, or attention_queries_64_bf16,
- * for attention_joint_64_wgmma_bf16, or bulk; attention_forward_64_bf16 for paired. */
+ * for attention_joint_64_wgmma_bf16; attention_forward_128_bf16 for
+ * attention_paired_128_wgmma_bf16.
+ */
 static KernelId twin_of(KernelId kernel, const char *joint) {
     const char *name = KERNELS[kernel].name, *word = strstr(name, "_wgmma_");
     char twin[80];
     int k = 0, head = 0;
-    if (in_one_pass(kind_of(kernel))) {
-        sscanf(name, "attention_%*5[a-z]_%d", &head);
+    if (kind_of(kernel) == ATTENTION_JOINT) {
+        sscanf(name, "attention_joint_%d", &head);
         snprintf(twin, sizeof(twin), "attention_%s_%d%s", joint, head, word + strlen("_wgmma"));
-    } else if (kind_of(kernel) == ATTENTION_PAIRED) {
-        sscanf(name, "attention_paired_%d", &head);
+    } else if (sscanf(name, "attention_paired_%d", &head) == 1) {
         snprintf(twin, sizeof(twin), "attention_forward_%d%s", head, word + strlen("_wgmma"));
     } else {
         snprintf(twin, sizeof(twin), "%.*s%s", (int)(word - name), name, word + strlen("_wgmma"));
@@ -117,7 +111,7 @@ static cudaError_t play_twins(KernelId kernel, dim3 grid, void *copy, cudaStream
     const KernelLaunch *queries = &between.of[twin_of(kernel, "queries")];
     cudaError_t status = fake_api->cudaLaunchKernel(keys->kernel, grid, keys->block,
                                                     (void *[]){copy}, keys->shared, stream);
-    if (status != cudaSuccess || !in_one_pass(kind_of(kernel))) return status;
+    if (status != cudaSuccess || kind_of(kernel) != ATTENTION_JOINT) return status;
     return fake_api->cudaLaunchKernel(queries->kernel, grid, queries->block, (void *[]){copy},
                                       queries->shared, stream);
 }
@@ -137,7 +131,8 @@ static cudaError_t play(KernelId kernel, dim3 grid, void **args, cudaStream_t st
     if (between.play == PLAY_BREAKING) between.broken = true;
     if (between.play == PLAY_LATE && between.timed)
         copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
-    if (between.play == PLAY_WRONG || (between.play == PLAY_JOINT && in_one_pass(kind_of(kernel))))
+    if (between.play == PLAY_WRONG ||
+        (between.play == PLAY_JOINT && kind_of(kernel) == ATTENTION_JOINT))
         copy.sizes.scale_log2 *= 1.05f;
     if (between.play == PLAY_UNSTEADY) copy.sizes.scale_log2 *= 1 + 1e-3f * (float)between.n_played;
     return play_twins(kernel, grid, &copy, stream);
@@ -186,7 +181,6 @@ static void start_fake(int cudnn_version, double cudnn_ms, double mma_ms, double
     between.ms[ATTENTION_CUDNN] = cudnn_ms;
     between.ms[ATTENTION_MMA] = mma_ms;
     between.ms[ATTENTION_WGMMA] = between.ms[ATTENTION_JOINT] = wgmma_ms;
-    between.ms[ATTENTION_BULK] = between.ms[ATTENTION_PAIRED] = wgmma_ms;
     between.api.cudnnBackendExecute = execute;
     between.api.cudaEventElapsedTime = elapsed;
     between.api.cudaLaunchKernel = launch;
@@ -246,18 +240,12 @@ static void count_attention(const FakeGraph *graph, int counts[N_ATTENTION_KERNE
 
 /* Of a plan that is not tuned: cuDNN's, but the gradient in one pass. */
 static const AttentionKernels UNTUNED = N_ATTENTION_KERNELS;
-/* And of one that forward is asked to be in turns. */
-static const AttentionKernels UNTUNED_IN_TURNS = N_ATTENTION_KERNELS + 1;
 
 /* Launches of a layer in a micro-batch. Own gradients are two kernels, or one in one pass, whose
  * attention is on wgmma; and delta. */
 static int launches_of(AttentionKernels counted, AttentionKernels wanted) {
-    if (wanted == UNTUNED_IN_TURNS)
-        return counted == ATTENTION_JOINT || counted == ATTENTION_PAIRED;
     if (wanted == UNTUNED) return counted == ATTENTION_CUDNN || counted == ATTENTION_JOINT;
-    if (in_one_pass(wanted)) return counted == ATTENTION_WGMMA || counted == wanted;
-    if (wanted == ATTENTION_PAIRED)
-        return counted == ATTENTION_WGMMA ? 2 : counted == ATTENTION_PAIRED;
+    if (wanted == ATTENTION_JOINT) return counted == ATTENTION_WGMMA || counted == wanted;
     if (counted != wanted) return 0;
     return counted == ATTENTION_CUDNN ? 2 : 3;
 }
@@ -295,13 +283,8 @@ static void check_training(Run *run, const EngineOptions *options, AttentionKern
 
 static const EngineOptions ON_GPU = {.device = DEVICE_CUDA};
 static const char *const WITH[N_ATTENTION_KERNELS + 1] = {
-    "attention by cuDNN 9.19.0",
-    "attention by own kernels",
-    "attention by own kernels on wgmma",
+    "attention by cuDNN 9.19.0", "attention by own kernels", "attention by own kernels on wgmma",
     "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass backward",
-    "attention by own kernels on wgmma forward, by own kernels on wgmma in one pass in bulk "
-    "backward",
-    "attention by own kernels on wgmma in turns forward, by own kernels on wgmma backward",
     "attention by cuDNN 9.19.0 forward, by own kernels on wgmma in one pass backward"};
 
 typedef struct ChoiceCase {
@@ -328,7 +311,7 @@ static void check_choice(const ChoiceCase *c) {
           result.n_attentions, result.device.n_attentions);
     for (int a = 0; good && a < result.n_attentions; a++) {
         const TunedAttention *tuned = &result.attentions[a];
-        bool either = c->chosen <= ATTENTION_WGMMA || a == in_one_pass(c->chosen);
+        bool either = c->chosen <= ATTENTION_WGMMA || a == 1;
         AttentionKernels chosen = either ? c->chosen : ATTENTION_WGMMA;
         CHECK(tuned->kind.kernels == chosen && tuned->kind.seq == 8 && tuned->kind.batch == 2 &&
                   tuned->kind.backward == (a == 1),
@@ -339,8 +322,7 @@ static void check_choice(const ChoiceCase *c) {
             bool timed = between.ms[k] > 0 &&
                          (k < ATTENTION_WGMMA || (c->wide && !c->refused[a])) &&
                          (k != ATTENTION_CUDNN || c->play != PLAY_NO_CUDNN) &&
-                         (!in_one_pass((AttentionKernels)k) || (a == 1 && c->play != PLAY_JOINT)) &&
-                         (k != ATTENTION_PAIRED || a == 0);
+                         (k != ATTENTION_JOINT || (a == 1 && c->play != PLAY_JOINT));
             CHECK((tuned->us[k] > 0) == timed, "%g us by %s", tuned->us[k],
                   attention_kernels_word((AttentionKernels)k));
         }
@@ -349,20 +331,16 @@ static void check_choice(const ChoiceCase *c) {
                             : !tuned->refused[ATTENTION_WGMMA],
               "attention %d: '%s'", a,
               tuned->refused[ATTENTION_WGMMA] ? tuned->refused[ATTENTION_WGMMA] : "nothing");
-        for (int k = ATTENTION_JOINT; k < N_ATTENTION_KERNELS; k++) {
-            const char *joint = tuned->refused[k];
-            const bool once = in_one_pass((AttentionKernels)k);
-            const char *why = once && c->play == PLAY_JOINT ? "d" : c->refused[once];
-            bool same = joint && why && (!once || strstr(joint, why)); /* others first, and late */
-            CHECK(a == once && why ? same : !joint, "in one pass, or in turns: '%s'",
-                  joint ? joint : "nothing");
-        }
+        const char *joint = tuned->refused[ATTENTION_JOINT];
+        const char *why = c->play == PLAY_JOINT ? "d" : c->refused[1];
+        CHECK(a == 1 && why ? joint && strstr(joint, why) : !joint, "in one pass: '%s'",
+              joint ? joint : "nothing");
     }
     for (int a = 0; good && a < 2 && c->play == PLAY_NO_CUDNN; a++) {
         const char *why = result.attentions[a].refused[ATTENTION_CUDNN];
         CHECK(why && strstr(why, "differs from mma's: not finite"), "cuDNN: '%s'", why ? why : "");
     }
-    CHECK(between.n_known == 4 * c->wide, "told %d times", between.n_known);
+    CHECK(between.n_known == 2 * c->wide, "told %d times", between.n_known);
     if (good && !c->refused[0])
         check_training(&run, &ON_GPU, c->chosen, ", 2 of 2 attentions", WITH[c->chosen], c->name);
     run_close(&run);
@@ -398,22 +376,8 @@ static void test_choice(void) {
         {"wgmma itself", {1, 1.1, 0.9}, true, PLAY_REAL, ATTENTION_WGMMA, {NULL}},
         {"one pass is fastest", {1, 1.1, 0.9, 0.8}, true, PLAY_RIGHT, ATTENTION_JOINT, {NULL}},
         {"one pass itself", {1, 1.1, 0.9, 0.8}, true, PLAY_REAL, ATTENTION_JOINT, {NULL}},
-        {"bulk copies are fastest",
-         {1, 1.1, 0.9, 0.8, 0.7},
-         true,
-         PLAY_RIGHT,
-         ATTENTION_BULK,
-         {NULL}},
-        {"bulk copies themselves",
-         {1, 1.1, 0.9, 0.8, 0.7},
-         true,
-         PLAY_REAL,
-         ATTENTION_BULK,
-         {NULL}},
-        {"turns are fastest", {1, 1.1, 0.9, 0, 0, 0.8}, true, PLAY_RIGHT, ATTENTION_PAIRED, {NULL}},
-        {"turns themselves", {1, 1.1, 0.9, 0, 0, 0.8}, true, PLAY_REAL, ATTENTION_PAIRED, {NULL}},
         {"one pass is fastest, and wrong",
-         {1, 1.1, 0.9, 0.1, 0.1},
+         {1, 1.1, 0.9, 0.1},
          true,
          PLAY_JOINT,
          ATTENTION_WGMMA,
@@ -611,20 +575,15 @@ static void test_other_libraries(void) {
         choose_all(&run, ATTENTION_CUDNN);
         check_training(&run, &no_cudnn, ATTENTION_JOINT, ", 0 of 2 attentions",
                        WITH[ATTENTION_JOINT], "cuDNN was fastest, and is not wanted");
-        static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA,  ATTENTION_WGMMA,
-                                                 ATTENTION_JOINT, ATTENTION_BULK, ATTENTION_PAIRED};
-        for (int k = 0; k < ATTENTION_PAIRED; k++) {
+        static const AttentionKernels KINDS[] = {ATTENTION_CUDNN, ATTENTION_MMA, ATTENTION_WGMMA,
+                                                 ATTENTION_JOINT};
+        for (int k = 0; k < N_ATTENTION_KERNELS; k++) {
             /* In one pass a gradient only: attention itself is then as it would be. */
-            const EngineOptions asked = {
-                .device = DEVICE_CUDA, .attention = &KINDS[k], .no_cudnn = in_one_pass(KINDS[k])};
+            const EngineOptions asked = {.device = DEVICE_CUDA,
+                                         .attention = &KINDS[k],
+                                         .no_cudnn = KINDS[k] == ATTENTION_JOINT};
             check_training(&run, &asked, KINDS[k], ", 0 of 2 attentions", WITH[k], "asked for");
         }
-        const EngineOptions in_turns = {
-            .device = DEVICE_CUDA, .attention = &KINDS[ATTENTION_PAIRED], .no_cudnn = true};
-        check_training(&run, &in_turns, UNTUNED_IN_TURNS, ", 0 of 2 attentions",
-                       "attention by own kernels on wgmma in turns forward, by own kernels on "
-                       "wgmma in one pass backward",
-                       "asked for, forward");
     }
     run_close(&run);
     end_fake();

@@ -9,29 +9,26 @@
 
 #include <string.h>
 
-/* `user`: ATTENTION_JOINT and ATTENTION_BULK: in one pass if it can be, and so; else not. */
+/* `user`: ATTENTION_JOINT: in one pass if it can be; else not. */
 static AttentionKernels always_wgmma(void *user, const AttentionCommand *attention) {
     const AttentionShape *shape = &attention->shape;
     const AttentionKernels *wanted = user;
-    if (*wanted == ATTENTION_PAIRED && cuda_attention_has_paired(shape)) return ATTENTION_PAIRED;
-    if (*wanted == ATTENTION_BULK && cuda_attention_has_bulk(shape, attention->workspace_bytes))
-        return ATTENTION_BULK;
-    if ((*wanted == ATTENTION_JOINT || *wanted == ATTENTION_BULK) &&
-        cuda_attention_has_joint(shape, attention->workspace_bytes))
+    if (*wanted == ATTENTION_JOINT && cuda_attention_has_joint(shape, attention->workspace_bytes))
         return ATTENTION_JOINT;
     return cuda_attention_has_wgmma(shape) ? ATTENTION_WGMMA : ATTENTION_MMA;
 }
 
-/* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides. In
- * one pass two of 128 and six of 64, statistics three times, 128 x 64 scores' gradients; with bulk
- * copies, from the next 128 bytes on, a tile's sums besides. In turns six of 128. */
+/* By hand: tiles of 128 rows, and four of 64 or 128, of 128 or 256 bytes; statistics besides;
+ * forward of 128 six of 128. In one pass two of 128 and six of 64, statistics three times, 128 x 64
+ * scores' gradients; of 128, from the next 128 bytes on, a tile's sums besides. */
 typedef struct WgmmaShared {
-    int forward, keys, queries, joint, bulk, paired; /* bytes; 0: there is none */
+    int forward, keys, queries, joint; /* bytes; 0: there is none */
+    bool in_turns;
 } WgmmaShared;
-static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 132624, 0, 98304};
-static const WgmmaShared SHARED_128 = {163840, 132096, 196608, 181776, 214656, 196608};
+static const WgmmaShared SHARED_64 = {49152, 66560, 65536, 132624, false};
+static const WgmmaShared SHARED_128 = {196608, 132096, 196608, 214656, true};
 /* Of 384 and 256 bytes. */
-static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0, 0, 0};
+static const WgmmaShared SHARED_192 = {212992, 164864, 163840, 0, false};
 
 typedef struct WgmmaCase {
     const char *dtype;
@@ -74,7 +71,7 @@ static void check_launch(const LaunchCommand *launch, const char *name, int shar
     if (shared_bytes == 0) return;
     CHECK(launch->shared_bytes == shared_bytes, "%s: %d bytes of shared memory", name,
           launch->shared_bytes);
-    bool helped = strstr(name, "_joint_") || strstr(name, "_bulk_") || strstr(name, "_paired_");
+    bool helped = strstr(name, "_joint_") || strstr(name, "_paired_");
     CHECK(launch->threads == (helped ? 384 : 256) && launch->grid.x == 2 * 3 * 3,
           "%s: %u blocks of %d", name, launch->grid.x, launch->threads);
 }
@@ -108,22 +105,17 @@ static void check_case(const WgmmaCase *c, bool backward, bool causal, Attention
     CommandList list = {0};
     CudaEmitter emitter = {.list = &list, .attention = &where_possible};
     const char *text = attention_text(arena, c, backward, causal);
-    bool once = (wanted == ATTENTION_JOINT || wanted == ATTENTION_BULK) && backward && causal &&
-                c->shared && c->shared->joint;
+    bool once = wanted == ATTENTION_JOINT && backward && causal && c->shared && c->shared->joint;
     int line = 1, expected = once ? 2 : backward ? 3 : 1;
     const Graph *graph = graph_parse(arena, "case", &text, &line, diag);
     bool bound = graph && bind_last_node(graph, &emitter, arena, diag);
     CHECK(bound && list.count == expected, "%d launches: %s", list.count, diag_text(diag));
     if (bound && once && list.count == 2) { /* the first is attention_delta */
-        bool bulk = wanted == ATTENTION_BULK && c->shared->bulk;
-        check_launch(&list.items[1].launch, kernel_name(arena, c, bulk ? "bulk" : "joint"),
-                     bulk ? c->shared->bulk : c->shared->joint);
+        check_launch(&list.items[1].launch, kernel_name(arena, c, "joint"), c->shared->joint);
     } else if (bound && list.count == 1) {
-        bool paired = wanted == ATTENTION_PAIRED && c->shared && c->shared->paired;
-        check_launch(&list.items[0].launch, kernel_name(arena, c, paired ? "paired" : "forward"),
-                     paired      ? c->shared->paired
-                     : c->shared ? c->shared->forward
-                                 : 0);
+        bool in_turns = c->shared && c->shared->in_turns;
+        check_launch(&list.items[0].launch, kernel_name(arena, c, in_turns ? "paired" : "forward"),
+                     c->shared ? c->shared->forward : 0);
     } else if (bound && list.count == 3) { /* the first, attention_delta, is as it was */
         check_launch(&list.items[1].launch, kernel_name(arena, c, "keys"),
                      c->shared ? c->shared->keys : 0);
@@ -142,7 +134,6 @@ int main(void) {
                  CASES[i].dtype, CASES[i].head, CASES[i].values, (double)CASES[i].scale);
         check_begin(name);
         check_case(&CASES[i], false, true, ATTENTION_JOINT);
-        check_case(&CASES[i], false, true, ATTENTION_PAIRED);
         for (int k = ATTENTION_WGMMA; k < N_ATTENTION_KERNELS; k++) {
             check_case(&CASES[i], true, false, (AttentionKernels)k);
             check_case(&CASES[i], true, true, (AttentionKernels)k);

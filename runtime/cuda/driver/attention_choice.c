@@ -12,15 +12,6 @@ bool attention_runs_joint(const CudaDevice *device, const AttentionCommand *atte
            cuda_attention_has_joint(&attention->shape, attention->workspace_bytes);
 }
 
-bool attention_runs_bulk(const CudaDevice *device, const AttentionCommand *attention) {
-    return attention_runs_joint(device, attention) &&
-           cuda_attention_has_bulk(&attention->shape, attention->workspace_bytes);
-}
-
-bool attention_runs_paired(const CudaDevice *device, const AttentionShape *shape) {
-    return attention_runs_wgmma(device, shape) && cuda_attention_has_paired(shape);
-}
-
 int64_t attention_table_version(const AttentionTable *table) {
     return table && table->handle ? (int64_t)table->device->api->cudnnGetVersion() : 0;
 }
@@ -37,8 +28,6 @@ static bool can_run(const AttentionChoice *choice, const AttentionCommand *atten
     switch (kernels) {
     case ATTENTION_WGMMA: return attention_runs_wgmma(choice->device, &attention->shape);
     case ATTENTION_JOINT: return attention_runs_joint(choice->device, attention);
-    case ATTENTION_BULK: return attention_runs_bulk(choice->device, attention);
-    case ATTENTION_PAIRED: return attention_runs_paired(choice->device, &attention->shape);
     case ATTENTION_CUDNN:
         return choice->table && attention_table_choose(choice->table, attention) == ATTENTION_CUDNN;
     default: return true;
@@ -138,12 +127,10 @@ const char *attention_choice_tuning(const AttentionChoice *choice) {
 
 /* "cuDNN 9.19.0 and own kernels" */
 static const char *list_used(const AttentionChoice *choice, const bool used[N_ATTENTION_KERNELS]) {
-    const char *names[N_ATTENTION_KERNELS] = {
-        [ATTENTION_MMA] = "own kernels",
-        [ATTENTION_WGMMA] = "own kernels on wgmma",
-        [ATTENTION_JOINT] = "own kernels on wgmma in one pass",
-        [ATTENTION_BULK] = "own kernels on wgmma in one pass in bulk",
-        [ATTENTION_PAIRED] = "own kernels on wgmma in turns"};
+    const char *names[N_ATTENTION_KERNELS] = {[ATTENTION_MMA] = "own kernels",
+                                              [ATTENTION_WGMMA] = "own kernels on wgmma",
+                                              [ATTENTION_JOINT] =
+                                                  "own kernels on wgmma in one pass"};
     const char *all = "";
     if (used[ATTENTION_CUDNN])
         names[ATTENTION_CUDNN] = name_cudnn(choice->arena, attention_table_version(choice->table));

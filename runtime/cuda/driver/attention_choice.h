@@ -26,10 +26,6 @@ typedef struct AttentionChoice {
 bool attention_runs_wgmma(const CudaDevice *device, const AttentionShape *shape);
 /* And the gradient in one pass, in the workspace that is there? */
 bool attention_runs_joint(const CudaDevice *device, const AttentionCommand *attention);
-/* And so that it adds up by bulk copies? */
-bool attention_runs_bulk(const CudaDevice *device, const AttentionCommand *attention);
-/* Attention itself by warpgroups that take turns? */
-bool attention_runs_paired(const CudaDevice *device, const AttentionShape *shape);
 /* cuDNN's version as plans keep it; 0: none is used. */
 int64_t attention_table_version(const AttentionTable *table);
 

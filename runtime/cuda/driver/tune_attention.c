@@ -78,9 +78,6 @@ void tuner_add_attention(Tuner *tuner, const AttentionCommand *command, const No
         if (!tuner->options->no_wgmma) {
             attention.own[ATTENTION_WGMMA] = attention_runs_wgmma(&tuner->device, &command->shape);
             attention.own[ATTENTION_JOINT] = attention_runs_joint(&tuner->device, command);
-            attention.own[ATTENTION_BULK] = attention_runs_bulk(&tuner->device, command);
-            attention.own[ATTENTION_PAIRED] =
-                attention_runs_paired(&tuner->device, &command->shape);
         }
         if (!attention.entry && !attention.own[ATTENTION_WGMMA]) return;
         attention.set_bytes = set_bytes(&command->shape);
@@ -486,8 +483,7 @@ bool tuner_tune_attentions(Tuner *tuner, TuneResult *out) {
     for (int i = 0; i < tuner->n_attentions; i++) {
         if (!time_known(tuner, &tuner->attentions[i], &out->attentions[i])) return false;
     }
-    static const AttentionKernels TRIED[] = {ATTENTION_CUDNN, ATTENTION_WGMMA, ATTENTION_JOINT,
-                                             ATTENTION_BULK, ATTENTION_PAIRED};
+    static const AttentionKernels TRIED[] = {ATTENTION_CUDNN, ATTENTION_WGMMA, ATTENTION_JOINT};
     bool broken = false;
     for (size_t i = 0; i < sizeof(TRIED) / sizeof(TRIED[0]); i++) {
         try_all(tuner, TRIED[i], out, &broken);

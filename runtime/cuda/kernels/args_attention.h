@@ -51,8 +51,7 @@ enum {
     ATTENTION_JOINT_BUFFERS = 3, /* where tiles of so many are there, */
     ATTENTION_JOINT_TAKEN = 4,   /* which tiles of keys a block has taken: of those the latest; */
     ATTENTION_PAIRED_THREADS = 384, /* of attention_paired_*, those that copy included, */
-    ATTENTION_PAIRED_STEP = 128,    /* and keys at a time; blocks as those of attention_joint_* */
-    ATTENTION_JOINT_BLOCKS = 132,   /* and a block for each processor that the largest sm_90 has. */
+    ATTENTION_JOINT_BLOCKS = 132,   /* of both, a block for each processor of the largest sm_90. */
 };
 
 /* q, k, v, o of the kernel's dtype. */

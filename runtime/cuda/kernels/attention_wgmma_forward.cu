@@ -117,7 +117,6 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     }
 #define FORWARD_KERNELS(T, suffix)                                                                 \
     FORWARD_KERNEL(64, 64, 2, T, suffix)                                                           \
-    FORWARD_KERNEL(128, 128, 1, T, suffix)                                                         \
     FORWARD_KERNEL(192, 128, 1, T, suffix)
 FORWARD_KERNELS(bf16_t, bf16)
 FORWARD_KERNELS(f16_t, f16)

@@ -24,9 +24,10 @@
  * already of the next, and one of its warps sees to turns. Until what was added is there for other
  * blocks takes about as long as half of a tile, and those that multiply do not wait for it.
  *
- * Sums of dq leave registers as stores and additions of each thread; or, BULK, they are put into
- * shared memory, from where the engine that copies adds them up. Those that multiply then wait
- * neither for the way to L2 nor, but for rows that they finish, for the tile's turn. Same bits.
+ * Sums of dq leave registers as stores and additions of each thread; with long heads (BULK), whose
+ * tiles leave room for that, they are put into shared memory, from where the engine that copies
+ * adds them up. Those that multiply then wait neither for the way to L2 nor, but for rows that they
+ * finish, for the tile's turn. Same bits.
  */
 #include "runtime/cuda/kernels/attention_wgmma_gradient.cuh"
 #include "runtime/cuda/kernels/turns.cuh"
@@ -88,6 +89,7 @@ template <class Heads> struct JointTiles {
     static constexpr int TAKEN_TILES = STATISTICS + BUFFERS * STATISTICS_BYTES;
     static constexpr int SUMS = (TAKEN_TILES + ATTENTION_JOINT_TAKEN * 4 + 127) / 128 * 128;
     static constexpr int SUMS_BYTES = ROW_TILE * HEAD * 4;
+    static constexpr bool BULK = HEAD > 64;
 
     /* Where the tile of keys that was taken as the nth is, and its number: past the last, none. */
     static __device__ __forceinline__ int keys_at(int n) {
@@ -285,7 +287,7 @@ static __device__ __forceinline__ void add_in_turn(const AttentionBackwardArgs &
 
 /* One tile of keys, the nth of this block; *buffer: where its first rows are, and then the next's;
  * *waits: for the other warpgroup's products, but for the first of all. */
-template <typename T, class Heads, bool BULK>
+template <typename T, class Heads>
 static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, int number, int n,
                                                 bool *inout_waits, unsigned char *shared,
                                                 int *inout_buffer) {
@@ -316,7 +318,7 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
                     threadIdx.x;
     auto hand_on = [&]() {
         float4 *to = (float4 *)a.dq_sums + sums;
-        if constexpr (BULK) {
+        if constexpr (Tiles::BULK) {
             to = (float4 *)(shared + Tiles::SUMS) + thread_anew();
 #pragma unroll
             for (int n = 0; n < COLUMNS / 8; n++)
@@ -477,7 +479,7 @@ static __device__ __forceinline__ void multiply(const AttentionBackwardArgs &a, 
     *inout_buffer = buffer;
 }
 
-template <typename T, class Heads, bool BULK>
+template <typename T, class Heads>
 static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArgs &a) {
     DYNAMIC_SHARED(unsigned char, shared);
     /* The shuffle says that a warp's threads agree. */
@@ -487,7 +489,7 @@ static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArg
         if (warp < TURNS_THREAD / 32) {
             copy<Heads>(a, shared);
         } else if (warp == TURNS_THREAD / 32) {
-            if constexpr (BULK) {
+            if constexpr (JointTiles<Heads>::BULK) {
                 add_in_turn<Heads>(a, shared);
             } else {
                 see_to_turns<Heads>(a, shared);
@@ -502,20 +504,19 @@ static __device__ __forceinline__ void joint_gradient(const AttentionBackwardArg
         named_sync<GROUP + COPIERS>(ROWS_COPIED + warp / (GROUP / 32));
         const int number = *JointTiles<Heads>::number(shared, n);
         if (number >= count_tiles(a.sizes)) break;
-        multiply<T, Heads, BULK>(a, number, n, &waits, shared, &buffer);
+        multiply<T, Heads>(a, number, n, &waits, shared, &buffer);
         if (JointTiles<Heads>::KEYS == 1) named_arrive<MULTIPLIERS + COPIERS>(KEYS_FREE);
     }
     if (waits && warp < GROUP / 32) named_sync<MULTIPLIERS>(PRODUCTS_ISSUED);
 }
 
-#define JOINT_KERNEL(name, head, bulk, T, suffix)                                                  \
+#define JOINT_KERNEL(head, T, suffix)                                                              \
     KERNEL_FUNCTION __launch_bounds__(ATTENTION_JOINT_THREADS, 1)                                  \
-        attention_##name##_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                      \
-        WGMMA_KERNEL((joint_gradient<T, AttentionHeads<head, head>, bulk>(a)));                    \
+        attention_joint_##head##_wgmma_##suffix(AttentionBackwardArgs a) {                         \
+        WGMMA_KERNEL((joint_gradient<T, AttentionHeads<head, head>>(a)));                          \
     }
 #define JOINT_KERNELS(T, suffix)                                                                   \
-    JOINT_KERNEL(joint, 64, false, T, suffix)                                                      \
-    JOINT_KERNEL(joint, 128, false, T, suffix)                                                     \
-    JOINT_KERNEL(bulk, 128, true, T, suffix)
+    JOINT_KERNEL(64, T, suffix)                                                                    \
+    JOINT_KERNEL(128, T, suffix)
 JOINT_KERNELS(bf16_t, bf16)
 JOINT_KERNELS(f16_t, f16)

@@ -35,7 +35,7 @@ static_assert(2 * MULTIPLIER_REGISTERS + COPIER_REGISTERS <= 3 * 168, "of all wa
 
 /* What a block has in shared memory: two each of q, k and v. */
 template <class Heads> struct PairedTiles {
-    static constexpr int KEYS = ATTENTION_PAIRED_STEP;
+    static constexpr int KEYS = ATTENTION_WGMMA_STEP_128;
     typedef PanelTile<Heads::HEAD, ATTENTION_TILE> Queries; /* and outputs */
     typedef PanelTile<Heads::HEAD, KEYS> Keys;              /* and values */
     static_assert(Heads::EVEN, "values are as long as keys");
@@ -66,7 +66,7 @@ struct PairedWay {
         const AttentionPlace at = place(s);
         tile_row = at.tile * ATTENTION_TILE;
         starts = attention_starts(s, at);
-        key = attention_begin_key(s, starts, tile_row, ATTENTION_PAIRED_STEP);
+        key = attention_begin_key(s, starts, tile_row, ATTENTION_WGMMA_STEP_128);
         end = attention_end_key(s, tile_row + ATTENTION_TILE);
     }
     static __device__ __forceinline__ int count(const AttentionSizes &s) {
@@ -79,7 +79,7 @@ struct PairedWay {
     }
     /* To the next tile of keys; false: there is none. *out_rows: it is the first of other rows. */
     __device__ __forceinline__ bool advance(const AttentionSizes &s, bool *out_rows) {
-        key += ATTENTION_PAIRED_STEP;
+        key += ATTENTION_WGMMA_STEP_128;
         *out_rows = key >= end;
         if (!*out_rows) return true;
         number += (int)gridDim.x;
@@ -250,8 +250,5 @@ static __device__ __forceinline__ void paired_forward(const AttentionForwardArgs
         attention_paired_##head##_wgmma_##suffix(AttentionForwardArgs a) {                         \
         WGMMA_KERNEL((paired_forward<T, AttentionHeads<head, head>>(a)));                          \
     }
-#define PAIRED_KERNELS(T, suffix)                                                                  \
-    PAIRED_KERNEL(64, T, suffix)                                                                   \
-    PAIRED_KERNEL(128, T, suffix)
-PAIRED_KERNELS(bf16_t, bf16)
-PAIRED_KERNELS(f16_t, f16)
+PAIRED_KERNEL(128, bf16_t, bf16)
+PAIRED_KERNEL(128, f16_t, f16)
