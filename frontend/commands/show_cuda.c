@@ -40,12 +40,13 @@ static json_t *rows_json(const CudaSummary *s) {
 }
 
 static json_t *summary_json(const CudaSummary *s, const CudaPrices *prices) {
-    return json_pack("{s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:s, s:o}", "stage",
-                     s->stage, "rank", s->rank, "nodes", (json_int_t)s->n_nodes, "launches_saved",
-                     (json_int_t)(s->n_nodes - 1), "streams", s->n_streams, "events", s->n_events,
-                     "waits", s->n_waits, "messages", (json_int_t)s->n_messages, "graph_bytes",
-                     (json_int_t)s->graph_bytes, "generated_kernels", s->n_generated, "seconds",
-                     s->us * 1e-6, "device", prices->name, "kernels", rows_json(s));
+    return json_pack(
+        "{s:i, s:i, s:I, s:b, s:I, s:i, s:i, s:i, s:I, s:I, s:i, s:f, s:s, s:o}", "stage", s->stage,
+        "rank", s->rank, "nodes", (json_int_t)s->n_nodes, "in_pieces", s->in_pieces,
+        "launches_saved", (json_int_t)(s->in_pieces ? 0 : s->n_nodes - 1), "streams", s->n_streams,
+        "events", s->n_events, "waits", s->n_waits, "messages", (json_int_t)s->n_messages,
+        "graph_bytes", (json_int_t)s->graph_bytes, "generated_kernels", s->n_generated, "seconds",
+        s->us * 1e-6, "device", prices->name, "kernels", rows_json(s));
 }
 
 bool show_cuda_json(StrBuf *out, const Plan *plan, const Device *device, Diag *diag) {

@@ -5,8 +5,8 @@
 #include "planner/show/show.h"
 
 /* show_text and show_json, with the section where the plan is for CUDA. In JSON, key `cuda`: stage,
- * rank, nodes, launches_saved, streams, events, waits, messages, graph_bytes, generated_kernels,
- * seconds, kernels[].{name, count, flops, bytes, seconds}. */
+ * rank, nodes, in_pieces, launches_saved, streams, events, waits, messages, graph_bytes,
+ * generated_kernels, seconds, kernels[].{name, count, flops, bytes, seconds}. */
 bool show_cuda_text(StrBuf *out, const Plan *plan, const Device *device, Diag *diag);
 bool show_cuda_json(StrBuf *out, const Plan *plan, const Device *device, Diag *diag);
 

@@ -407,6 +407,7 @@ void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, c
 static void count_logical(ModelCosts *costs, const Graph *forward) {
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
+        costs->is_random |= node->op == OP_DROPOUT;
         if (node->op == OP_PARAM) {
             int64_t elements = type_elements(&node->types[0]);
             costs->n_parameters += elements;

@@ -148,6 +148,7 @@ typedef struct ModelCosts {
     int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
     int64_t n_experts; /* that e can divide; 0: none */
     bool has_pairs;    /* rows of the batch are pairs: micro-batches are even */
+    bool is_random;    /* draws numbers in each micro-batch */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;

@@ -274,13 +274,29 @@ static int64_t count_common_calls(const LayoutCost *layout, const Candidate *can
     return n + 1;
 }
 
+static int most_frames(const Candidate *candidate, int stage) {
+    const PipelineShape shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
+                                 schedule_path(candidate->schedule)};
+    int most = 0;
+    for (int c = 0; c < candidate->n_chunks; c++) {
+        int n_frames = schedule_frames(candidate->schedule, &shape, stage, c);
+        if (n_frames > most) most = n_frames;
+    }
+    return most;
+}
+
 int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
                             const Candidate *candidate, int stage, const StageCalls *calls) {
     const Cluster *cluster = costs->cluster;
     if (cluster->is_cpu || cluster->software.forward_op_us > 0) return 0;
     int64_t per_micro = calls->per_micro + count_border_calls(layout, candidate, stage);
     int64_t per_update = calls->per_update + count_common_calls(layout, candidate, stage);
-    return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * (candidate->n_micro * per_micro + per_update);
+    int64_t n_micro = candidate->n_micro, n_nodes = n_micro * per_micro + per_update;
+    if (n_nodes > GRAPH_NODE_BUDGET) {
+        n_micro = graph_micro_batches(n_micro, most_frames(candidate, stage), costs->is_random);
+        n_nodes = n_micro * per_micro + per_update;
+    }
+    return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * n_nodes;
 }
 
 int64_t step_graph_bytes(const StepCost *cost) {

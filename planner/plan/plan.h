@@ -314,8 +314,15 @@ uint64_t plan_fingerprint(const Plan *plan);
 /* The static proofs (verify_plan.c): see its head. Reports every defect; true if none. */
 bool verify_plan(const Plan *plan, Diag *diag);
 
+enum {
+    GRAPH_NODE_BYTES = 10 << 10, /* of a captured graph: NVIDIA's estimate, not measured */
+    GRAPH_NODE_BUDGET = 100000   /* steps of more are captured in pieces */
+};
 /* Of a CUDA plan: what a device keeps of a rank's captured graphs, beyond its arena; estimated
  * (plan_library.c). */
 int64_t plan_graph_bytes(const Plan *plan, const Stage *stage);
+/* Would a rank's graphs have more than GRAPH_NODE_BUDGET nodes? Then steps are replayed in pieces,
+ * and those of micro-batches that are alike are there once. */
+bool plan_graph_in_pieces(const Plan *plan, const Stage *stage);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "planner/plan/plan_library.h"
 
+#include "ir/expr.h"
 #include "ir/message_group.h"
 
 enum {
@@ -59,9 +60,25 @@ bool node_is_called(const Node *node) {
            node->op == OP_INPUT;
 }
 
-/* All of one rank's calls together. */
+/* Does it draw numbers in each micro-batch? */
+static bool is_random(const Graph *graph) {
+    bool random = false;
+    for (int n = 0; n < graph->n_nodes && !random; n++) {
+        const Node *node = graph->nodes[n];
+        random = node->op == OP_DROPOUT;
+        if (node->op != OP_FUSED) continue;
+        Expr expr;
+        const char *error, *program = node_string(node, ATTR_program);
+        bool parsed = expr_parse(program, node->n_inputs, &expr, &error);
+        for (int i = 0; parsed && i < expr.n_instructions; i++)
+            random |= expr.instructions[i].op == OP_DROPOUT;
+    }
+    return random;
+}
+
+/* All of one rank's calls together; of tasks of one kind and chunk, `most[chunk]`. */
 static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
-                            int64_t elementwise_bytes) {
+                            int64_t elementwise_bytes, const int64_t *most) {
     const Graph *graph = plan->programs[stage->program].graph;
     const int emissions = plan->context ? 1 : FORWARD_EMISSIONS;
     int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
@@ -75,8 +92,10 @@ static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
             per_task[node->phase][node->chunk] += own;
         }
     }
+    int64_t seen[N_TASK_KINDS][MAX_CHUNKS] = {{0}};
     for (int t = 0; t < stage->n_tasks; t++) {
         const Task *task = &stage->tasks[t];
+        if (most && seen[task->kind][task->chunk]++ >= most[task->chunk]) continue;
         if (task->kind == TASK_FORWARD) {
             total += emissions * per_task[PHASE_FORWARD][task->chunk];
         }
@@ -87,8 +106,27 @@ static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
     return total;
 }
 
+static int64_t whole_graph_bytes(const Plan *plan, const Stage *stage) {
+    return record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES, NULL);
+}
+
+bool plan_graph_in_pieces(const Plan *plan, const Stage *stage) {
+    return whole_graph_bytes(plan, stage) > (int64_t)GRAPH_NODE_BUDGET * GRAPH_NODE_BYTES;
+}
+
+int64_t plan_pieces_bytes(const Plan *plan, const Stage *stage) {
+    bool random = is_random(plan->programs[stage->program].graph);
+    int64_t most[MAX_CHUNKS];
+    for (int c = 0; c < plan->n_chunks; c++) {
+        int n_frames = stage->frame_slots[stage->frame_pool[c]];
+        most[c] = graph_micro_batches(plan->n_micro, n_frames, random);
+    }
+    return record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES, most);
+}
+
 int64_t plan_graph_bytes(const Plan *plan, const Stage *stage) {
-    return record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES);
+    return plan_graph_in_pieces(plan, stage) ? plan_pieces_bytes(plan, stage)
+                                             : whole_graph_bytes(plan, stage);
 }
 
 int64_t plan_stage_library_bytes(const Plan *plan, int stage) {
@@ -108,7 +146,7 @@ static int64_t cuda_library_bytes(const Plan *plan) {
 static int64_t rank_bytes(const Plan *plan, int stage) {
     const Stage *of = &plan->stages[stage];
     const Graph *graph = plan->programs[of->program].graph;
-    return RANK_BYTES + record_bytes(plan, of, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES) +
+    return RANK_BYTES + record_bytes(plan, of, RECORD_BYTES, ELEMENTWISE_RECORD_BYTES, NULL) +
            packing_bytes(graph);
 }
 

@@ -9,9 +9,15 @@
 
 enum {
     CUDA_CONTEXT_BYTES = 512 << 20, /* CUDA's context with its libraries' kernels: assumed */
-    GRAPH_NODE_BYTES = 10 << 10,    /* of a captured graph: NVIDIA's estimate, not measured */
     FORWARD_EMISSIONS = 2           /* a forward task is emitted for training and for evaluation */
 };
+
+/* Of so many micro-batches, those whose pieces of a step have other graphs: the first, in which
+ * gradients begin, the last, and one for each frame. Random numbers are others in each. */
+static inline int64_t graph_micro_batches(int64_t n_micro, int64_t n_frames, bool is_random) {
+    int64_t differ = n_frames + 2;
+    return is_random || n_micro < differ ? n_micro : differ;
+}
 
 /* Does the executor emit a call for it? A search counts by this, too (count_calls.h). */
 bool node_is_called(const Node *node);
@@ -25,6 +31,9 @@ int64_t plan_process_library_bytes(const Plan *plan, int stage);
 
 /* Of a CUDA plan: beyond the arena, on a device of this stage. */
 int64_t plan_stage_library_bytes(const Plan *plan, int stage);
+
+/* Of a CUDA plan: what a device keeps of a rank's graphs where they are replayed in pieces. */
+int64_t plan_pieces_bytes(const Plan *plan, const Stage *stage);
 
 /* What the fullest rank needs: its arena and what lies beyond it. */
 int64_t plan_fullest_bytes(const Plan *plan);

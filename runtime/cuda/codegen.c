@@ -417,7 +417,7 @@ static void fill_args(const Space *s, FusedArgs *args) {
     int n_immediates = 0;
     *args = (FusedArgs){.state = s->dropout ? spec->state : NULL,
                         .n_chunks = s->total / s->per_thread,
-                        .global_offset = s->global_offset};
+                        .global_offset = s->dropout ? s->global_offset : 0};
     for (int k = 0; k < spec->expr->n_inputs; k++) {
         if (!s->reach[k]) continue;
         args->in[k] = spec->in[k];
@@ -426,7 +426,7 @@ static void fill_args(const Space *s, FusedArgs *args) {
     for (int o = 0; o < spec->expr->n_outputs; o++) args->out[o] = spec->out[o];
     for (int d = 0; d < s->n_dims; d++) {
         args->dims[d] = s->dims[d];
-        args->global_stride[d] = s->global_stride[d];
+        if (s->dropout) args->global_stride[d] = s->global_stride[d];
         if (!s->wide) find_divisor(s->dims[d], &args->multiplier[d], &args->shift[d]);
     }
     for (int n = 0; n < spec->expr->n_instructions; n++) {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODE_BYTES = 10 * 1024 };
-
 static bool begins(const char *name, const char *with) {
     return strncmp(name, with, strlen(with)) == 0;
 }
@@ -251,7 +249,10 @@ bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, Cu
         out->n_streams = order.n_streams;
         out->n_events = order.n_events;
         out->n_waits = order.n_waits;
-        out->graph_bytes = out->n_nodes * NODE_BYTES;
+        const Stage *stage = &plan->stages[out->stage];
+        out->in_pieces = plan_graph_in_pieces(plan, stage);
+        out->graph_bytes = out->in_pieces ? plan_graph_bytes(plan, stage)
+                                          : out->n_nodes * (int64_t)GRAPH_NODE_BYTES;
         out->n_generated = kernel_cache_count(generated);
     }
     command_list_release(&list);
@@ -260,10 +261,18 @@ bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, Cu
 
 void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaPrices *prices) {
     enum { MOST_ROWS = 16 };
-    strbuf_printf(out,
-                  "CUDA, a step of one rank of stage %d: one launch of a graph of %" PRId64
-                  " nodes (%.1f MiB), %" PRId64 " launches saved\n",
-                  s->stage, s->n_nodes, (double)s->graph_bytes / (1 << 20), s->n_nodes - 1);
+    strbuf_printf(out, "CUDA, a step of one rank of stage %d: ", s->stage);
+    if (s->in_pieces) {
+        strbuf_printf(out,
+                      "%" PRId64 " nodes, too many for one graph: replayed in pieces (%.1f MiB), "
+                      "one graph for those that are alike\n",
+                      s->n_nodes, (double)s->graph_bytes / (1 << 20));
+    } else {
+        strbuf_printf(out,
+                      "one launch of a graph of %" PRId64 " nodes (%.1f MiB), %" PRId64
+                      " launches saved\n",
+                      s->n_nodes, (double)s->graph_bytes / (1 << 20), s->n_nodes - 1);
+    }
     strbuf_printf(out,
                   "%d stream%s, %d event%s, %d wait%s between streams, %" PRId64
                   " messages, %d kernels compiled by NVRTC\n",

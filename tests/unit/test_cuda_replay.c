@@ -1,8 +1,11 @@
-/* Lists made by hand, replayed on the fake; and graphs that CUDA does not take for the device.
+/* Lists made by hand, replayed on the fake; graphs that CUDA does not take for the device; and
+ * steps in pieces, of which those that are alike share a graph.
  *
  * Would catch: a launch that takes back the shared memory which an earlier one of the same kernel,
  * in the same list or in another, was allowed; an error for want of memory that does not say how
- * much there is; a graph that is launched slowly and nobody is told of; a line where none is.
+ * much there is; a graph that is launched slowly and nobody is told of; a line where none is; a
+ * piece that shares the graph of one that does something else; one that shares none, so that
+ * graphs take more memory than plans say.
  */
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
@@ -14,6 +17,7 @@ int main(void) {
 }
 #else
 
+#include "planner/plan/plan_library.h"
 #include "runtime/cuda/driver/replay.h"
 #include "runtime/cuda/kernels/args.h"
 #include "tests/emulate/emulate.h"
@@ -108,6 +112,96 @@ static void check_graphs(const char *name, bool refused, bool segmented, const c
     check_end();
 }
 
+/* What steps in pieces give, and how many nodes their graphs have. */
+typedef struct PiecesCase {
+    const char *name;
+    Layout layout;
+    const char *dropout;
+    int zero;
+} PiecesCase;
+
+static int64_t run_pieces(const PiecesCase *c, int n_micro, bool segmented, double *losses) {
+    const ModelSetting settings[] = {{"model", "32"}, {"heads", "4"},  {"seq", "8"},
+                                     {"layers", "2"}, {"vocab", "61"}, {"dropout", c->dropout}};
+    const int batch = n_micro * c->layout.micro_batch * c->layout.d;
+    enum { STEPS = 3 };
+    int64_t n_nodes = 0;
+    Run run;
+    run_zero = c->zero;
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.seed = 1}));
+    const EngineOptions options = {.device = DEVICE_CUDA,
+                                   .virtual_ranks = true,
+                                   .no_graph = !segmented,
+                                   .segmented = segmented};
+    bool good = run_plan_for(&run, "models/gpt.lua", settings, 6, &c->layout, batch, false, true,
+                             DTYPE_F32) &&
+                run_start_on(&run, &options) && run_steps(&run, STEPS, 1e-2);
+    CHECK(good, "%s", diag_text(run.diag));
+    for (int i = 0; good && i < STEPS; i++) losses[i] = run.losses[i];
+    for (int g = 0; good && g < fake_cuda_n_graphs(); g++) n_nodes += fake_cuda_graph(g)->n_nodes;
+    if (good && segmented) { /* of virtual ranks, the first one's commands are captured */
+        int64_t most = plan_pieces_bytes(run.plan, &run.plan->stages[0]) / GRAPH_NODE_BYTES;
+        CHECK(n_nodes > 0 && n_nodes <= most, "%lld nodes, the plan says %lld", (long long)n_nodes,
+              (long long)most);
+    }
+    run_close(&run);
+    CHECK(fake_cuda_n_defects() == 0, "%s", fake_cuda_defect(0));
+    fake_cuda_destroy();
+    cuda_api_replace(NULL);
+    run_zero = 0;
+    return n_nodes;
+}
+
+static void test_pieces(void) {
+    static const PiecesCase CASES[] = {
+        {"one stage", {1, 1, 1, 1, 1, "1f1b", false, NULL, 0}, "0", 0},
+        {"one stage, ZeRO-2", {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}, "0", 2},
+        {"tensors divided", {2, 1, 1, 1, 1, "1f1b", false, NULL, 0}, "0", 0},
+        {"two stages", {1, 1, 2, 1, 1, "1f1b", false, NULL, 0}, "0", 0},
+        {"random numbers", {1, 1, 1, 1, 1, "1f1b", false, NULL, 0}, "0.2", 0},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        double in_pieces[3] = {0}, eager[3] = {0};
+        char name[80];
+        snprintf(name, sizeof(name), "pieces that are alike share a graph: %s", CASES[i].name);
+        check_begin(name);
+        run_pieces(&CASES[i], 8, false, eager);
+        int64_t few = run_pieces(&CASES[i], 8, true, in_pieces);
+        CHECK(memcmp(in_pieces, eager, sizeof(eager)) == 0, "losses %.9g, one by one %.9g",
+              in_pieces[2], eager[2]);
+        int64_t many = run_pieces(&CASES[i], 16, true, in_pieces);
+        bool random = strcmp(CASES[i].dropout, "0") != 0;
+        CHECK(random ? many > few : many == few, "%lld nodes, of twice the micro-batches %lld",
+              (long long)few, (long long)many);
+        check_end();
+    }
+}
+
+/* A plan says by itself which of the two it is to be. */
+static void test_budget(void) {
+    static const ModelSetting settings[] = {
+        {"model", "32"}, {"heads", "4"}, {"seq", "8"}, {"layers", "2"}, {"vocab", "61"}};
+    static const Layout layout = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    int64_t bytes[3] = {0};
+    check_begin("more nodes than a graph may have: pieces, which take less");
+    for (int i = 0; i < 3; i++) {
+        static const int BATCHES[] = {64, 2000, 4000};
+        Run run;
+        bool good = run_plan_for(&run, "models/gpt.lua", settings, 5, &layout, BATCHES[i], false,
+                                 true, DTYPE_F32);
+        CHECK(good, "%s", diag_text(run.diag));
+        if (good) {
+            const Stage *stage = &run.plan->stages[0];
+            bytes[i] = plan_graph_bytes(run.plan, stage);
+            CHECK(plan_graph_in_pieces(run.plan, stage) == (i > 0), "%d micro-batches", BATCHES[i]);
+        }
+        run_close(&run);
+    }
+    CHECK(bytes[1] > 0 && bytes[1] == bytes[2] && bytes[1] < bytes[0], "%lld, %lld, %lld bytes",
+          (long long)bytes[0], (long long)bytes[1], (long long)bytes[2]);
+    check_end();
+}
+
 static void test_graphs(void) {
     const char *why = emulate_missing() ? emulate_missing() : generated_host_missing();
     if (why) {
@@ -121,6 +215,7 @@ static void test_graphs(void) {
                  "3 of 3 do not live on the device, as CUDA refuses them there (the fake's error "
                  "801): launching takes longer");
     check_graphs("pieces that CUDA does not take", true, true, " do not live on the device, ");
+    test_pieces();
 }
 
 int main(void) {
@@ -137,6 +232,7 @@ int main(void) {
     fake_cuda_destroy();
     diag_destroy(diag);
     arena_destroy(arena);
+    test_budget();
     test_graphs();
     return check_report();
 }

@@ -410,8 +410,18 @@ static bool warm_up(CudaEngine *cuda, Diag *diag) {
     return replay_wait(cuda->running, diag);
 }
 
-/* Graphs that are not on the device, though all are meant to be. */
-static void tell_graphs(CudaEngine *cuda) {
+/* As plans say of memory, of each rank that is here. */
+static bool goes_in_pieces(const CudaEngine *cuda) {
+    const Engine *engine = cuda->engine;
+    bool pieces = false;
+    for (int r = 0; r < cuda->n_local; r++)
+        pieces |= plan_graph_in_pieces(engine->plan, engine->ranks[cuda->first_local + r].stage);
+    return pieces;
+}
+
+/* Graphs that are not on the device, though all are meant to be; and pieces of what would be one.
+ */
+static void tell_graphs(CudaEngine *cuda, bool in_pieces) {
     Engine *engine = cuda->engine;
     int n_graphs = 0, n_on_host = 0;
     cudaError_t why = cudaSuccess;
@@ -420,6 +430,12 @@ static void tell_graphs(CudaEngine *cuda) {
         n_graphs += replay->n_graphs;
         n_on_host += replay->n_on_host;
         if (replay->n_on_host) why = replay->why_on_host;
+    }
+    if (in_pieces && !n_on_host) {
+        engine->graphs = arena_printf(engine->arena,
+                                      "%d of pieces of a step, one for those that are alike: a "
+                                      "single one would have over %d nodes",
+                                      n_graphs, GRAPH_NODE_BUDGET);
     }
     if (!n_on_host) return;
     engine->graphs =
@@ -431,14 +447,9 @@ static void tell_graphs(CudaEngine *cuda) {
 
 static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
     for (int job = cuda->first_job; job < cuda->end_job; job++) {
-        int64_t n_nodes = command_count_nodes(&cuda->replays[job].list);
-        if (cuda->mode == REPLAY_GRAPH && n_nodes > NODE_BUDGET && cuda->first_local == 0) {
-            fprintf(stderr, "the step's graph would have %lld nodes, over %d: replayed in pieces\n",
-                    (long long)n_nodes, NODE_BUDGET);
-        }
         if (!replay_capture(&cuda->replays[job], cuda->mode, diag)) return false;
     }
-    tell_graphs(cuda);
+    tell_graphs(cuda, cuda->mode == REPLAY_SEGMENTED && goes_in_pieces(cuda));
     const CuApi *api = cuda->device.api;
     return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
                       "uploading the graphs");
@@ -486,14 +497,15 @@ static bool cuda_create(Engine *engine, const EngineOptions *options, Diag *diag
     cuda->engine = engine;
     cuda->first_job = emit_first_job(engine->plan);
     cuda->end_job = emit_end_job(engine->plan);
-    cuda->mode = options->no_graph    ? REPLAY_EAGER
-                 : options->segmented ? REPLAY_SEGMENTED
-                                      : REPLAY_GRAPH;
     bool fine = check_workspace(engine, diag) &&
                 cuda_device_open(&cuda->device, cuda_api(), options->device_ordinal, diag) &&
-                join(cuda, options, diag) && check_memory(cuda, diag) && allocate(cuda, diag) &&
-                open_libraries(cuda, options, diag) && emit_jobs(cuda, lists, diag) &&
-                prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
+                join(cuda, options, diag);
+    cuda->mode = options->no_graph                                      ? REPLAY_EAGER
+                 : options->segmented || (fine && goes_in_pieces(cuda)) ? REPLAY_SEGMENTED
+                                                                        : REPLAY_GRAPH;
+    fine = fine && check_memory(cuda, diag) && allocate(cuda, diag) &&
+           open_libraries(cuda, options, diag) && emit_jobs(cuda, lists, diag) &&
+           prepare_jobs(cuda, lists, diag) && warm_up(cuda, diag) && capture_jobs(cuda, diag);
     for (int job = 0; job < N_EMIT_JOBS; job++) command_list_release(&lists[job]);
     if (!fine) fail_job(cuda, diag);
     return fine;

@@ -11,6 +11,7 @@
 typedef struct Segment {
     int first, count;
     cudaGraphExec_t graph;
+    bool is_shared; /* an earlier segment's graph */
 } Segment;
 
 static double now(void) {
@@ -413,19 +414,113 @@ static bool capture_all(Replay *replay, Diag *diag) {
            instantiate(replay, graph, &replay->graph, diag);
 }
 
-/* May command i stand in the middle of a captured piece? */
+/* May command i stand in the middle of a captured piece? Inputs lie elsewhere for each micro-batch,
+ * and what follows them is alike. */
 static bool is_plain(const Replay *replay, int i) {
-    return replay->order.streams[i] == 0 && replay->list.items[i].kind <= COMMAND_FILL;
+    const Command *command = &replay->list.items[i];
+    bool is_input = command->kind == COMMAND_LAUNCH && !command->launch.generated &&
+                    command->launch.kernel == KERNEL_copy_input;
+    return replay->order.streams[i] == 0 && command->kind <= COMMAND_FILL && !is_input;
 }
 
-/* A piece ends before a command that waits and after one that others wait for. */
+/* A piece ends with its task, before a command that waits and after one that others wait for. */
 static int piece_end(const Replay *replay, int first) {
+    const Command *items = replay->list.items;
     int i = first;
-    while (i < replay->list.count && i - first < NODE_BUDGET && is_plain(replay, i) &&
-           (i == first || replay->list.items[i].n_waits == 0)) {
+    while (i < replay->list.count && is_plain(replay, i) &&
+           command_same_task(&items[i].info, &items[first].info) &&
+           (i == first || items[i].n_waits == 0)) {
         if (replay->order.events[i++] >= 0) break;
     }
     return i;
+}
+
+static bool same_launch(const LaunchCommand *a, const LaunchCommand *b) {
+    return a->kernel == b->kernel && a->generated == b->generated && a->grid.x == b->grid.x &&
+           a->grid.y == b->grid.y && a->grid.z == b->grid.z && a->threads == b->threads &&
+           a->shared_bytes == b->shared_bytes && a->args_bytes == b->args_bytes &&
+           memcmp(a->args, b->args, a->args_bytes) == 0;
+}
+
+/* Of one entry of the library's table: operands are left to compare. */
+static bool same_gemm(const GemmCommand *a, const GemmCommand *b) {
+    return a->a == b->a && a->b == b->b && a->c == b->c && a->d == b->d && a->bias == b->bias &&
+           a->aux == b->aux && a->bias_grad == b->bias_grad && a->scales_a.at == b->scales_a.at &&
+           a->scales_b.at == b->scales_b.at && a->beta == b->beta && a->b_row == b->b_row &&
+           gemm_strides_equal(&a->apart, &b->apart);
+}
+
+static bool same_attention(const AttentionCommand *a, const AttentionCommand *b) {
+    return a->q == b->q && a->k == b->k && a->v == b->v && a->starts == b->starts && a->o == b->o &&
+           a->lse == b->lse && a->d_o == b->d_o && a->dq == b->dq && a->dk == b->dk &&
+           a->dv == b->dv && a->workspace == b->workspace;
+}
+
+/* Would a graph of one do for the other? */
+static bool same_command(const Replay *replay, int i, int k) {
+    const Command *a = &replay->list.items[i], *b = &replay->list.items[k];
+    if (a->kind != b->kind || a->info.rank != b->info.rank || a->stream != b->stream ||
+        library_entry(replay, i) != library_entry(replay, k)) {
+        return false;
+    }
+    switch (a->kind) {
+    case COMMAND_LAUNCH: return same_launch(&a->launch, &b->launch);
+    case COMMAND_GEMM: return same_gemm(&a->gemm, &b->gemm);
+    case COMMAND_ATTENTION: return same_attention(&a->attention, &b->attention);
+    case COMMAND_COPY:
+        return a->copy.to == b->copy.to && a->copy.from == b->copy.from &&
+               a->copy.bytes == b->copy.bytes && a->copy.to_host == b->copy.to_host;
+    case COMMAND_FILL:
+        return a->fill.to == b->fill.to && a->fill.byte == b->fill.byte &&
+               a->fill.bytes == b->fill.bytes;
+    default: return false;
+    }
+}
+
+static bool same_piece(const Replay *replay, const Segment *a, const Segment *b) {
+    bool same = a->count == b->count;
+    for (int i = 0; same && i < a->count; i++)
+        same = same_command(replay, a->first + i, b->first + i);
+    return same;
+}
+
+/* FNV-1a over what tells most pieces apart: kernels' arguments and where products write. */
+static uint64_t hash_piece(const Replay *replay, const Segment *piece) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = piece->first; i < piece->first + piece->count; i++) {
+        const Command *command = &replay->list.items[i];
+        const void *bytes = &command->kind;
+        size_t n_bytes = sizeof(command->kind);
+        if (command->kind == COMMAND_LAUNCH)
+            bytes = command->launch.args, n_bytes = command->launch.args_bytes;
+        if (command->kind == COMMAND_GEMM)
+            bytes = &command->gemm.d, n_bytes = sizeof(command->gemm.d);
+        for (size_t b = 0; b < n_bytes; b++)
+            hash = (hash ^ ((const unsigned char *)bytes)[b]) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/* Pieces that have a graph of their own, by what is in them: open addressing. */
+typedef struct PieceTable {
+    Segment **slots;
+    size_t n_slots; /* a power of two, more than there are pieces */
+} PieceTable;
+
+static PieceTable piece_table_create(int n_pieces, Arena *arena) {
+    PieceTable table = {.n_slots = 64};
+    while (table.n_slots < 2 * (size_t)n_pieces) table.n_slots *= 2;
+    table.slots = ARENA_ARRAY(arena, Segment *, table.n_slots);
+    return table;
+}
+
+/* One that is alike, or `piece` itself, which is in the table then. */
+static Segment *piece_table_find(PieceTable *table, const Replay *replay, Segment *piece) {
+    size_t at = hash_piece(replay, piece) & (table->n_slots - 1);
+    while (table->slots[at] && !same_piece(replay, table->slots[at], piece))
+        at = (at + 1) & (table->n_slots - 1);
+    if (!table->slots[at]) table->slots[at] = piece;
+    return table->slots[at];
 }
 
 static bool capture_piece(Replay *replay, Segment *segment, Diag *diag) {
@@ -451,27 +546,31 @@ static bool capture_piece(Replay *replay, Segment *segment, Diag *diag) {
 
 static bool capture_pieces(Replay *replay, Diag *diag) {
     enum { WORTH_A_GRAPH = 4 };
+    Arena *arena = arena_create();
+    PieceTable table = piece_table_create(replay->list.count / WORTH_A_GRAPH + 1, arena);
+    bool fine = true;
     replay->segments = ARENA_ARRAY(replay->context->arena, Segment, replay->list.count + 1);
-    for (int i = 0; i < replay->list.count;) {
+    for (int i = 0; fine && i < replay->list.count;) {
         Segment *segment = &replay->segments[replay->n_segments++];
         int end = piece_end(replay, i);
         *segment = (Segment){.first = i, .count = end > i ? end - i : 1};
         if (segment->count < WORTH_A_GRAPH) {
             segment->count = 1;
-        } else if (!capture_piece(replay, segment, diag)) {
-            return false;
+        } else {
+            const Segment *alike = piece_table_find(&table, replay, segment);
+            segment->is_shared = alike != segment;
+            segment->graph = alike->graph;
+            fine = segment->is_shared || capture_piece(replay, segment, diag);
         }
         i += segment->count;
     }
-    return true;
+    arena_destroy(arena);
+    return fine;
 }
 
 bool replay_capture(Replay *replay, ReplayMode mode, Diag *diag) {
     double start = now();
     bool fine = true;
-    if (mode == REPLAY_GRAPH && command_count_nodes(&replay->list) > NODE_BUDGET) {
-        mode = REPLAY_SEGMENTED;
-    }
     if (replay->list.count && mode == REPLAY_GRAPH) fine = capture_all(replay, diag);
     if (replay->list.count && mode == REPLAY_SEGMENTED) fine = capture_pieces(replay, diag);
     replay->capture_seconds = now() - start;
@@ -515,7 +614,11 @@ void replay_drop_graphs(Replay *replay) {
     if (!replay->context) return;
     const CuApi *api = replay->context->device->api;
     drop_graph(api, &replay->graph);
-    for (int s = 0; s < replay->n_segments; s++) drop_graph(api, &replay->segments[s].graph);
+    for (int s = 0; s < replay->n_segments; s++) {
+        Segment *segment = &replay->segments[s];
+        if (segment->is_shared) segment->graph = NULL;
+        drop_graph(api, &segment->graph);
+    }
 }
 
 void replay_destroy(Replay *replay) {

@@ -2,7 +2,8 @@
  *
  *   graph      all commands captured once into one CUDA Graph; a step is one launch
  *   segmented  runs of commands of the origin stream that wait for nothing are captured, the rest
- *              is issued: for lists of more nodes than a graph should have
+ *              is issued: for lists of more nodes than a graph should have. Runs that are alike, as
+ *              those of most micro-batches are, have one graph
  *   eager      every command is issued, every step
  *
  * All three give the same bits: they issue the same commands with the same waits.
@@ -15,9 +16,6 @@
 #include "runtime/cuda/order.h"
 
 typedef enum ReplayMode { REPLAY_GRAPH, REPLAY_SEGMENTED, REPLAY_EAGER } ReplayMode;
-
-/* About 10 KiB of device memory a node: more than this many are captured in pieces. */
-enum { NODE_BUDGET = 100000 };
 
 /* How messages between devices are sent; NULL functions where there are none. */
 typedef struct Messenger {
@@ -56,7 +54,7 @@ typedef struct Replay {
     const GemmEntry **gemms;           /* [count], NULL for other commands */
     const AttentionEntry **attentions; /* the same */
     cudaGraphExec_t graph;
-    size_t n_nodes;
+    size_t n_nodes; /* of all graphs */
     struct Segment *segments;
     int n_segments;
     double capture_seconds;
