@@ -274,15 +274,13 @@ static int64_t count_common_calls(const LayoutCost *layout, const Candidate *can
     return n + 1;
 }
 
-static int most_frames(const Candidate *candidate, int stage) {
+/* In how many places a chunk's frames lie in turn: chunks share slots, which all of them come to
+ * use.
+ */
+static int frame_places(const Candidate *candidate, int stage) {
     const PipelineShape shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
                                  schedule_path(candidate->schedule)};
-    int most = 0;
-    for (int c = 0; c < candidate->n_chunks; c++) {
-        int n_frames = schedule_frames(candidate->schedule, &shape, stage, c);
-        if (n_frames > most) most = n_frames;
-    }
-    return most;
+    return schedule_frames_but(candidate->schedule, &shape, stage, NO_CHUNK);
 }
 
 int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
@@ -293,7 +291,8 @@ int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
     int64_t per_update = calls->per_update + count_common_calls(layout, candidate, stage);
     int64_t n_micro = candidate->n_micro, n_nodes = n_micro * per_micro + per_update;
     if (n_nodes > GRAPH_NODE_BUDGET) {
-        n_micro = graph_micro_batches(n_micro, most_frames(candidate, stage), costs->is_random);
+        int64_t unlike = frame_places(candidate, stage) + 2; /* the first and the last besides */
+        if (unlike < n_micro && !costs->is_random) n_micro = unlike;
         n_nodes = n_micro * per_micro + per_update;
     }
     return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * n_nodes;

@@ -76,33 +76,46 @@ static bool is_random(const Graph *graph) {
     return random;
 }
 
-/* All of one rank's calls together; of tasks of one kind and chunk, `most[chunk]`. */
-static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
-                            int64_t elementwise_bytes, const int64_t *most) {
-    const Graph *graph = plan->programs[stage->program].graph;
-    const int emissions = plan->context ? 1 : FORWARD_EMISSIONS;
-    int64_t per_task[N_PHASES][MAX_CHUNKS] = {{0}}, total = 0;
+/* One call of each kind of a program's nodes, by phase and chunk, and those done once. */
+typedef struct CallBytes {
+    int64_t of[N_PHASES][MAX_CHUNKS], once;
+} CallBytes;
+
+static void count_calls(const Graph *graph, int64_t bytes, int64_t elementwise_bytes,
+                        CallBytes *out) {
+    *out = (CallBytes){.once = 0};
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         int64_t own = is_elementwise(node) ? elementwise_bytes : bytes;
         if (!node_is_called(node) || node_is_joined(node)) continue;
         if (node_is_once(node)) {
-            total += emissions * own;
+            out->once += own;
         } else {
-            per_task[node->phase][node->chunk] += own;
+            out->of[node->phase][node->chunk] += own;
         }
     }
-    int64_t seen[N_TASK_KINDS][MAX_CHUNKS] = {{0}};
+}
+
+static int64_t task_bytes(const CallBytes *calls, const Task *task, int emissions) {
+    switch (task->kind) {
+    case TASK_FORWARD: return emissions * calls->of[PHASE_FORWARD][task->chunk];
+    case TASK_BACKWARD: return calls->of[PHASE_BACKWARD][task->chunk];
+    case TASK_WEIGHTS: return calls->of[PHASE_WEIGHTS][task->chunk];
+    default: return 0;
+    }
+}
+
+/* All of one rank's calls together; `counted`, if there is one: of these tasks. */
+static int64_t record_bytes(const Plan *plan, const Stage *stage, int64_t bytes,
+                            int64_t elementwise_bytes, const bool *counted) {
+    const int emissions = plan->context ? 1 : FORWARD_EMISSIONS;
+    CallBytes calls;
+    count_calls(plan->programs[stage->program].graph, bytes, elementwise_bytes, &calls);
+    int64_t total = emissions * calls.once;
     for (int t = 0; t < stage->n_tasks; t++) {
-        const Task *task = &stage->tasks[t];
-        if (most && seen[task->kind][task->chunk]++ >= most[task->chunk]) continue;
-        if (task->kind == TASK_FORWARD) {
-            total += emissions * per_task[PHASE_FORWARD][task->chunk];
-        }
-        if (task->kind == TASK_BACKWARD) total += per_task[PHASE_BACKWARD][task->chunk];
-        if (task->kind == TASK_WEIGHTS) total += per_task[PHASE_WEIGHTS][task->chunk];
+        if (!counted || counted[t]) total += task_bytes(&calls, &stage->tasks[t], emissions);
     }
-    for (int c = 0; c < MAX_CHUNKS; c++) total += per_task[PHASE_UPDATE][c];
+    for (int c = 0; c < MAX_CHUNKS; c++) total += calls.of[PHASE_UPDATE][c];
     return total;
 }
 
@@ -114,14 +127,35 @@ bool plan_graph_in_pieces(const Plan *plan, const Stage *stage) {
     return whole_graph_bytes(plan, stage) > (int64_t)GRAPH_NODE_BUDGET * GRAPH_NODE_BYTES;
 }
 
-int64_t plan_pieces_bytes(const Plan *plan, const Stage *stage) {
-    bool random = is_random(plan->programs[stage->program].graph);
-    int64_t most[MAX_CHUNKS];
-    for (int c = 0; c < plan->n_chunks; c++) {
-        int n_frames = stage->frame_slots[stage->frame_pool[c]];
-        most[c] = graph_micro_batches(plan->n_micro, n_frames, random);
+/* Marks the tasks whose pieces of a step have graphs of their own: the first micro-batch's, in
+ * which gradients begin, the last one's, and one for each frame of a chunk. Random numbers are
+ * others in each. */
+static void mark_unlike(const Plan *plan, const Stage *stage, Arena *arena, bool *out) {
+    const size_t n_chunks = (size_t)plan->n_chunks, n_micro = (size_t)plan->n_micro;
+    int32_t *slots = ARENA_ARRAY(arena, int32_t, n_chunks * n_micro), most = 0;
+    bool all = is_random(plan->programs[stage->program].graph) ||
+               plan_frame_slots(plan, stage, slots) >= 0; /* not verified yet */
+    for (size_t i = 0; i < n_chunks * n_micro; i++) most = slots[i] > most ? slots[i] : most;
+    const size_t n_slots = (size_t)most + 1;
+    bool *seen = ARENA_ARRAY(arena, bool, N_TASK_KINDS *n_chunks *n_slots);
+    for (int t = 0; t < stage->n_tasks; t++) {
+        const Task *task = &stage->tasks[t];
+        const size_t chunk = task->chunk,
+                     slot = (size_t)slots[chunk * n_micro + (size_t)task->micro];
+        bool *known = &seen[(task->kind * n_chunks + chunk) * n_slots + slot];
+        bool ends = task->micro == 0 || task->micro + 1 == plan->n_micro;
+        out[t] = all || ends || !*known;
+        *known |= !ends;
     }
-    return record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES, most);
+}
+
+int64_t plan_pieces_bytes(const Plan *plan, const Stage *stage) {
+    Arena *arena = arena_create();
+    bool *unlike = ARENA_ARRAY(arena, bool, stage->n_tasks + 1);
+    mark_unlike(plan, stage, arena, unlike);
+    int64_t bytes = record_bytes(plan, stage, GRAPH_NODE_BYTES, GRAPH_NODE_BYTES, unlike);
+    arena_destroy(arena);
+    return bytes;
 }
 
 int64_t plan_graph_bytes(const Plan *plan, const Stage *stage) {

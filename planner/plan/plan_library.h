@@ -12,13 +12,6 @@ enum {
     FORWARD_EMISSIONS = 2           /* a forward task is emitted for training and for evaluation */
 };
 
-/* Of so many micro-batches, those whose pieces of a step have other graphs: the first, in which
- * gradients begin, the last, and one for each frame. Random numbers are others in each. */
-static inline int64_t graph_micro_batches(int64_t n_micro, int64_t n_frames, bool is_random) {
-    int64_t differ = n_frames + 2;
-    return is_random || n_micro < differ ? n_micro : differ;
-}
-
 /* Does the executor emit a call for it? A search counts by this, too (count_calls.h). */
 bool node_is_called(const Node *node);
 
