@@ -234,12 +234,12 @@ int cuda_largest_stage(const Plan *plan) {
     return best;
 }
 
-bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, CudaSummary *out,
-                    Diag *diag) {
+/* The stage's commands as they are in the plan. */
+static bool summarize_all(const Plan *plan, int stage, const CudaPrices *prices, Arena *arena,
+                          KernelCache *generated, CudaSummary *out, Diag *diag) {
     CommandList list = {0};
-    KernelCache *generated = kernel_cache_create(arena);
-    *out = (CudaSummary){.stage = cuda_largest_stage(plan)};
-    bool fine = cuda_emit_stage(plan, out->stage, NULL, NULL, arena, generated, &list, diag);
+    *out = (CudaSummary){.stage = stage};
+    bool fine = cuda_emit_stage(plan, stage, NULL, NULL, arena, generated, &list, diag);
     if (fine) {
         CommandOrder order;
         out->rank = list.count ? list.items[0].info.rank : 0;
@@ -249,13 +249,77 @@ bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, Cu
         out->n_streams = order.n_streams;
         out->n_events = order.n_events;
         out->n_waits = order.n_waits;
-        const Stage *stage = &plan->stages[out->stage];
-        out->in_pieces = plan_graph_in_pieces(plan, stage);
-        out->graph_bytes = out->in_pieces ? plan_graph_bytes(plan, stage)
-                                          : out->n_nodes * (int64_t)GRAPH_NODE_BYTES;
         out->n_generated = kernel_cache_count(generated);
     }
     command_list_release(&list);
+    return fine;
+}
+
+/* The plan with so many of its micro-batches, the last one among them, to be summarized alone. */
+static Plan *with_few(const Plan *plan, int n_micro, Arena *arena) {
+    Plan *few = ARENA_NEW(arena, Plan);
+    *few = *plan;
+    few->n_micro = n_micro;
+    few->stages = ARENA_ARRAY(arena, Stage, plan->n_stages);
+    for (int s = 0; s < plan->n_stages; s++) {
+        Stage *stage = &few->stages[s];
+        *stage = plan->stages[s];
+        stage->tasks = ARENA_ARRAY(arena, Task, stage->n_tasks);
+        stage->n_tasks = 0;
+        for (int t = 0; t < plan->stages[s].n_tasks; t++) {
+            Task task = plan->stages[s].tasks[t];
+            const bool last = task.micro + 1 == plan->n_micro;
+            if (!last && task.micro + 1 >= n_micro) continue;
+            if (last) task.micro = n_micro - 1;
+            stage->tasks[stage->n_tasks++] = task;
+        }
+    }
+    return few;
+}
+
+/* a + n (a - b), where there are as many kinds of kernels in both. */
+static void extrapolate(CudaSummary *a, const CudaSummary *b, int64_t n) {
+    a->n_nodes += n * (a->n_nodes - b->n_nodes);
+    a->n_waits += (int)n * (a->n_waits - b->n_waits);
+    a->n_messages += n * (a->n_messages - b->n_messages);
+    a->us += (double)n * (a->us - b->us);
+    for (int i = 0; i < a->n_rows; i++) {
+        CudaKernelRow *row = &a->rows[i], none = {0};
+        const CudaKernelRow *other = &none;
+        for (int k = 0; k < b->n_rows; k++) {
+            if (strcmp(b->rows[k].name, row->name) == 0) other = &b->rows[k];
+        }
+        row->count += n * (row->count - other->count);
+        row->flops += (double)n * (row->flops - other->flops);
+        row->bytes += (double)n * (row->bytes - other->bytes);
+        row->us += (double)n * (row->us - other->us);
+    }
+    qsort(a->rows, (size_t)a->n_rows, sizeof(*a->rows), compare_rows);
+}
+
+/* Of a step in pieces micro-batches but the first and the last are counted by one of them: they
+ * have the same commands. */
+bool cuda_summarize(const Plan *plan, const CudaPrices *prices, Arena *arena, CudaSummary *out,
+                    Diag *diag) {
+    enum { FEW = 3 }; /* the first, one between, the last */
+    KernelCache *generated = kernel_cache_create(arena);
+    const int largest = cuda_largest_stage(plan);
+    const Stage *stage = &plan->stages[largest];
+    const bool in_pieces = plan_graph_in_pieces(plan, stage);
+    bool fine;
+    if (in_pieces && plan->n_micro > FEW) {
+        CudaSummary fewer;
+        fine = summarize_all(with_few(plan, FEW, arena), largest, prices, arena, generated, out,
+                             diag) &&
+               summarize_all(with_few(plan, FEW - 1, arena), largest, prices, arena, generated,
+                             &fewer, diag);
+        if (fine) extrapolate(out, &fewer, plan->n_micro - FEW);
+    } else {
+        fine = summarize_all(plan, largest, prices, arena, generated, out, diag);
+    }
+    out->in_pieces = in_pieces;
+    out->graph_bytes =
+        in_pieces ? plan_graph_bytes(plan, stage) : out->n_nodes * (int64_t)GRAPH_NODE_BYTES;
     return fine;
 }
 
@@ -274,11 +338,11 @@ void cuda_summary_print(StrBuf *out, const CudaSummary *s, const CudaPrices *pri
                       s->n_nodes, (double)s->graph_bytes / (1 << 20), s->n_nodes - 1);
     }
     strbuf_printf(out,
-                  "%d stream%s, %d event%s, %d wait%s between streams, %" PRId64
+                  "%d stream%s, %d event%s, %s%d wait%s between streams, %" PRId64
                   " messages, %d kernels compiled by NVRTC\n",
                   s->n_streams, s->n_streams == 1 ? "" : "s", s->n_events,
-                  s->n_events == 1 ? "" : "s", s->n_waits, s->n_waits == 1 ? "" : "s",
-                  s->n_messages, s->n_generated);
+                  s->n_events == 1 ? "" : "s", s->in_pieces ? "about " : "", s->n_waits,
+                  s->n_waits == 1 ? "" : "s", s->n_messages, s->n_generated);
     strbuf_printf(out, "%-40s %8s %10s %10s %10s %6s\n", "kernel", "count", "GFLOP", "GB", "ms",
                   "share");
     for (int i = 0; i < s->n_rows && i < MOST_ROWS; i++) {

@@ -25,10 +25,10 @@ typedef struct CudaSummary {
     int stage, rank; /* whose */
     int64_t n_nodes; /* of the captured graph; a step is one launch instead of so many */
     bool in_pieces;  /* too many: captured in pieces (plan_graph_in_pieces) */
-    int n_streams, n_events, n_waits;
-    int64_t n_messages;  /* calls of NCCL */
-    int64_t graph_bytes; /* device memory of the graphs, about */
-    double us;           /* of all commands one after the other */
+    int n_streams, n_events, n_waits; /* waits: about, in pieces of a pipeline */
+    int64_t n_messages;               /* calls of NCCL */
+    int64_t graph_bytes;              /* device memory of the graphs, about */
+    double us;                        /* of all commands one after the other */
     int n_rows;
     CudaKernelRow *rows; /* longest first */
     int n_generated;     /* kernels that NVRTC compiles */

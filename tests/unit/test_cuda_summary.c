@@ -2,11 +2,12 @@
  *
  * Would catch: room for workspace counted as traffic; kernels that only join partial sums given
  * their node's whole work; a node's time lost or paid twice where its work is part of another's
- * command; rows that do not add up to the step; other prices than the step's prediction has, or a
- * start of its own for each parameter that one kernel updates.
+ * command; rows that do not add up to the step; of many micro-batches more or fewer; other prices
+ * than the step's prediction has, or a start of its own for each parameter that one kernel updates.
  */
 #include "frontend/lua/cluster_read.h"
 #include "planner/cost/cost.h"
+#include "runtime/cuda/codegen.h"
 #include "runtime/cuda/summary.h"
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
@@ -80,6 +81,44 @@ static void test_prices(Run *run) {
           "updates of %g bytes take %g us", bytes, update_us);
 }
 
+/* Of a step in pieces only few micro-batches are looked at. */
+static void test_pieces(void) {
+    static const ModelSetting SETTINGS[] = {
+        {"model", "32"}, {"heads", "4"}, {"seq", "8"}, {"layers", "2"}, {"vocab", "61"}};
+    static const Layout LAYOUTS[] = {{1, 1, 1, 1, 1, "1f1b", .n_split = 0},
+                                     {2, 1, 2, 1, 1, "1f1b", .n_split = 0}};
+    for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i++) {
+        enum { N_MICRO = 1500 };
+        Run run;
+        CudaSummary s;
+        CudaPrices prices;
+        CommandList list = {0};
+        check_begin("a step in pieces has the commands that it has");
+        bool good = run_plan_for(&run, "models/gpt.lua", SETTINGS, 5, &LAYOUTS[i], N_MICRO, false,
+                                 true, DTYPE_F32) &&
+                    price_nodes(run.plan, run.arena, &prices) > 0 &&
+                    cuda_summarize(run.plan, &prices, run.arena, &s, run.diag) &&
+                    cuda_emit_stage(run.plan, s.stage, NULL, NULL, run.arena,
+                                    kernel_cache_create(run.arena), &list, run.diag);
+        CHECK(good, "%s", diag_text(run.diag));
+        if (good) {
+            int64_t n_messages = 0, count = 0;
+            for (int c = 0; c < list.count; c++)
+                n_messages += list.items[c].kind >= COMMAND_COLLECTIVE;
+            for (int r = 0; r < s.n_rows; r++) count += s.rows[r].count;
+            CHECK(s.in_pieces && s.n_nodes == command_count_nodes(&list), "%lld nodes, not %lld",
+                  (long long)s.n_nodes, (long long)command_count_nodes(&list));
+            CHECK(count == list.count && s.n_messages == n_messages,
+                  "%lld commands, not %d; %lld messages, not %lld", (long long)count, list.count,
+                  (long long)s.n_messages, (long long)n_messages);
+            const CudaKernelRow *inputs = find_row(&s, "copy_input");
+            CHECK(inputs->count >= N_MICRO, "%lld inputs", (long long)inputs->count);
+        }
+        command_list_release(&list);
+        run_close(&run);
+    }
+}
+
 int main(void) {
     static const Layout LAYOUT = {1, 1, 1, 2, 1, "1f1b", .n_split = 0};
     static const ModelSetting SETTINGS[] = {
@@ -138,5 +177,6 @@ int main(void) {
     }
     if (good) test_prices(&run);
     run_close(&run);
+    test_pieces();
     return check_report();
 }
