@@ -274,9 +274,7 @@ static int64_t count_common_calls(const LayoutCost *layout, const Candidate *can
     return n + 1;
 }
 
-/* In how many places a chunk's frames lie in turn: chunks share slots, which all of them come to
- * use.
- */
+/* In how many places a chunk's frames lie in turn: chunks share slots, and each comes to all. */
 static int frame_places(const Candidate *candidate, int stage) {
     const PipelineShape shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
                                  schedule_path(candidate->schedule)};

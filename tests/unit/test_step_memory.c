@@ -244,6 +244,10 @@ static void test_who_captures(const Layout *l, Diag *diag) {
     arena_destroy(arena);
 }
 
+static void compare_all(const Layout *layouts, size_t count, size_t step, Diag *diag) {
+    for (size_t i = 0; i < count; i += step) compare(&layouts[i], diag);
+}
+
 int main(void) {
     static const Layout LAYOUTS[] = {
         {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
@@ -324,9 +328,7 @@ int main(void) {
     Diag *diag = diag_create();
     check_begin("memory priced is memory planned, within 0.1 %; with ZeRO-1 within 1 %, "
                 "with ZeRO-2 and 3 from 2 % below to 10 % above");
-    for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
-        compare(&LAYOUTS[i], diag);
-    }
+    compare_all(LAYOUTS, sizeof(LAYOUTS) / sizeof(LAYOUTS[0]), LAYOUT_STEP, diag);
     static const Layout PIECES[] = {
         {"models/gpt.lua", "124m", 1, 1, 1, 1, 1, 800, "1f1b", false, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 1000, "1f1b", false, false, RECOMPUTE_FULL, 0},
@@ -335,9 +337,7 @@ int main(void) {
         {"models/gpt.lua", "175b", 8, 1, 8, 1, 1, 256, "zb-h1", true, false, RECOMPUTE_NONE, 0},
     };
     check_begin("so it is where steps go in pieces");
-    for (size_t i = 0; i < sizeof(PIECES) / sizeof(PIECES[0]); i += LAYOUT_STEP) {
-        compare(&PIECES[i], diag);
-    }
+    compare_all(PIECES, sizeof(PIECES) / sizeof(PIECES[0]), LAYOUT_STEP, diag);
     check_begin("so it is where a block's messages are one, with ZeRO-2 and 3");
     joins = true;
     for (size_t i = 0; i < sizeof(LAYOUTS) / sizeof(LAYOUTS[0]); i += LAYOUT_STEP) {
@@ -352,9 +352,7 @@ int main(void) {
     };
     check_begin("so it is with c");
     context = 4;
-    for (size_t i = 0; i < sizeof(DIVIDED) / sizeof(DIVIDED[0]); i += LAYOUT_STEP) {
-        compare(&DIVIDED[i], diag);
-    }
+    compare_all(DIVIDED, sizeof(DIVIDED) / sizeof(DIVIDED[0]), LAYOUT_STEP, diag);
     context = 1;
     static const Layout REPEATED[] = {
         {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
@@ -363,9 +361,7 @@ int main(void) {
     };
     check_begin("so it is with r");
     replicas = 4;
-    for (size_t i = 0; i < sizeof(REPEATED) / sizeof(REPEATED[0]); i += LAYOUT_STEP) {
-        compare(&REPEATED[i], diag);
-    }
+    compare_all(REPEATED, sizeof(REPEATED) / sizeof(REPEATED[0]), LAYOUT_STEP, diag);
     replicas = 1;
     static const Layout LANES[] = {
         {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 0},
@@ -379,9 +375,7 @@ int main(void) {
     };
     check_begin("so it is in lanes");
     lanes = 2;
-    for (size_t i = 0; i < sizeof(LANES) / sizeof(LANES[0]); i += LAYOUT_STEP) {
-        compare(&LANES[i], diag);
-    }
+    compare_all(LANES, sizeof(LANES) / sizeof(LANES[0]), LAYOUT_STEP, diag);
     lanes = 1;
     static const Layout PACKED[] = {
         {"models/gpt.lua", "124m", 1, 1, 3, 1, 2, 64, "1f1b", false, false, RECOMPUTE_FULL, 0},
@@ -420,9 +414,7 @@ int main(void) {
     };
     check_begin("and with e");
     experts = 4;
-    for (size_t i = 0; i < sizeof(EXPERTS) / sizeof(EXPERTS[0]); i += VARIANT_STEP) {
-        compare(&EXPERTS[i], diag);
-    }
+    compare_all(EXPERTS, sizeof(EXPERTS) / sizeof(EXPERTS[0]), VARIANT_STEP, diag);
     context = 2; /* ZeRO divides experts over d, or over c where there is no d */
     static const Layout CONTEXT[] = {
         {"models/moe.lua", "qwen3-30b-a3b", 2, 1, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_FULL,

@@ -410,13 +410,17 @@ static bool warm_up(CudaEngine *cuda, Diag *diag) {
     return replay_wait(cuda->running, diag);
 }
 
-/* As plans say of memory, of each rank that is here. */
+/* As the plan counts for a rank; several on one device would have one graph together. */
 static bool goes_in_pieces(const CudaEngine *cuda) {
     const Engine *engine = cuda->engine;
+    int64_t bytes = 0;
     bool pieces = false;
-    for (int r = 0; r < cuda->n_local; r++)
-        pieces |= plan_graph_in_pieces(engine->plan, engine->ranks[cuda->first_local + r].stage);
-    return pieces;
+    for (int r = 0; r < cuda->n_local; r++) {
+        const Stage *stage = engine->ranks[cuda->first_local + r].stage;
+        pieces |= plan_graph_in_pieces(engine->plan, stage);
+        bytes += plan_graph_bytes(engine->plan, stage);
+    }
+    return pieces || bytes > (int64_t)GRAPH_NODE_BUDGET * GRAPH_NODE_BYTES;
 }
 
 /* Graphs that are not on the device, though all are meant to be; and pieces of what would be one.
