@@ -19,9 +19,13 @@ void progress_line_show(void *user, int n_done, int n_all, const char *what) {
     double time = now(), elapsed = time - line->start;
     if (elapsed < 2 || n_done == 0 || time - line->shown < (line->terminal ? 0.1 : 5)) return;
     double rate = n_done / elapsed;
-    fprintf(stderr, "%s%d/%d %s  %.*f/s  %.0f s left  %s%s", line->terminal ? "\r\033[K" : "",
-            n_done, n_all, line->done, rate < 10, rate, (n_all - n_done) / rate, what,
-            line->terminal ? "" : "\n");
+    char all[16] = "", left[32] = "";
+    if (n_all > 0) {
+        snprintf(all, sizeof(all), "/%d", n_all);
+        snprintf(left, sizeof(left), "%.0f s left  ", (n_all - n_done) / rate);
+    }
+    fprintf(stderr, "%s%d%s %s  %.*f/s  %s%s%s", line->terminal ? "\r\033[K" : "", n_done, all,
+            line->done, rate < 10, rate, left, what, line->terminal ? "" : "\n");
     fflush(stderr);
     line->shown = time;
     line->written = true;

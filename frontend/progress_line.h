@@ -12,7 +12,7 @@ typedef struct ProgressLine {
 } ProgressLine;
 
 ProgressLine progress_line_start(const char *done);
-/* `user` is a ProgressLine: fits the progress callbacks of runtime/. */
+/* n_all 0: not known. `user` is a ProgressLine: fits the progress callbacks of runtime/. */
 void progress_line_show(void *user, int n_done, int n_all, const char *what);
 /* Clears the line; seconds since it was started. */
 double progress_line_end(const ProgressLine *line);

@@ -122,6 +122,7 @@ static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) 
     }
     options.paths = args->operands + 1;
     options.n_paths = args->n_operands - 1;
+    options.reads_input = true;
     start_progress(args, &line, "MiB read", &options);
     bool good = corpus_count(divider, &options, MOST_COUNT_BYTES, &counts, &pruned, &totals, diag);
     double seconds = progress_line_end(&line);
@@ -294,6 +295,7 @@ static int encode_files(CliArgs *args, const Tokenizer *tokenizer, Diag *diag) {
     }
     encoding.options.paths = args->operands + 2;
     encoding.options.n_paths = args->n_operands - 2;
+    encoding.options.reads_input = true;
     encoding.writer = token_writer_open(path, (int)token_bytes, diag);
     if (!encoding.writer) return EXIT_USAGE;
     bool good = run_encoding(&encoding, &seconds);

@@ -23,10 +23,10 @@ static const struct {
     size_t length;
     const char *bytes, *what;
 } NO_TEXT[] = {
-    {4, "PAR1", "is a Parquet file: have its texts written as lines of a .jsonl file"},
+    {4, "PAR1", "is a Parquet file: give --tokenizer, by which its texts are read"},
     {6, "ARROW1", "is an Arrow file: have its texts written as lines of a .jsonl file"},
-    {2, "\x1f\x8b", "is compressed by gzip: unpack it"},
-    {4, "\x28\xb5\x2f\xfd", "is compressed by zstd: unpack it"},
+    {2, "\x1f\x8b", "is compressed by gzip: unpack it, or give --tokenizer"},
+    {4, "\x28\xb5\x2f\xfd", "is compressed by zstd: unpack it, or give --tokenizer"},
     {5, "\xfd\x37zXZ", "is compressed by xz: unpack it"},
     {4, "PK\x03\x04", "is a zip file: unpack it"},
     {2, "\xff\xfe", "is text in UTF-16: make it UTF-8, as iconv does"},

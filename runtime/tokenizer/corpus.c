@@ -1,44 +1,17 @@
-#define _GNU_SOURCE /* memmem */
-#include "runtime/tokenizer/corpus.h"
-
-#include "ir/base/file.h"
 #include "ir/base/memory.h"
 #include "runtime/data/folder.h"
 #include "runtime/data/token_mask.h"
-#include "runtime/tokenizer/corpus_array.h"
-#include "runtime/tokenizer/corpus_job.h"
+#include "runtime/tokenizer/corpus_work.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum {
-    JOB_BYTES = 256 * 1024,
     CHUNK_BYTES = 256 * 1024,
-    BEYOND_BYTES = CHUNK_BYTES,  /* that a chunk looks at behind its own */
-    LONG_DOCUMENT = 1024 * 1024, /* is done by several threads */
+    BEYOND_BYTES = CHUNK_BYTES, /* that a chunk looks at behind its own */
     JOBS_PER_THREAD = 8,
 };
-
-typedef struct Corpus {
-    const Tokenizer *tokenizer;
-    const CorpusOptions *options;
-    TokenTaker *take;
-    void *user;
-    WordCounts *counts; /* NULL: tokens are made */
-    size_t most_bytes;
-    int64_t pruned;
-    CorpusTotals totals;
-    int64_t bytes_done, bytes_all;
-    bool begins;        /* the next token is a long document's first */
-    Encoder **encoders; /* [n_threads] */
-    CorpusJob *jobs;    /* [capacity] */
-    int n_jobs, capacity;
-    FileMap *maps; /* that jobs read: released with them */
-    int n_maps, maps_capacity;
-    Diag *diag;
-} Corpus;
 
 /* --- results --- */
 
@@ -83,55 +56,91 @@ static bool take_result(Corpus *corpus, CorpusJob *job, size_t skipped) {
 
 /* --- batches of jobs --- */
 
-static void run_jobs(Corpus *corpus, void (*run)(CorpusJob *job, Encoder *encoder,
-                                                 const CorpusOptions *options, bool counts)) {
+static void run_jobs(Corpus *corpus) {
     bool counts = corpus->counts != NULL;
 #pragma omp parallel for schedule(dynamic) num_threads(corpus->options->n_threads)
     for (int i = 0; i < corpus->n_jobs; i++) {
         CorpusJob *job = &corpus->jobs[i];
         corpus_job_clear(job);
-        run(job, corpus->encoders[corpus_job_thread()], corpus->options, counts);
+        corpus_job_run(job, corpus->encoders[corpus_job_thread()], corpus->options, counts);
     }
 }
 
 static void show_progress(const Corpus *corpus) {
     const CorpusOptions *options = corpus->options;
     if (options->progress) {
-        options->progress(options->progress_user, corpus->bytes_done, corpus->bytes_all);
+        options->progress(options->progress_user, (int64_t)corpus->bytes_done, corpus->bytes_all);
     }
 }
 
+/* --- what jobs read --- */
+
+static CorpusHold *add_hold(Corpus *corpus) {
+    if (corpus->n_holds == corpus->holds_capacity) {
+        corpus->holds_capacity = 2 * corpus->holds_capacity + 16;
+        corpus->holds =
+            memory_grow(corpus->holds, (size_t)corpus->holds_capacity * sizeof(CorpusHold));
+    }
+    return &corpus->holds[corpus->n_holds++];
+}
+
+void corpus_hold_map(Corpus *corpus, const FileMap *map) {
+    *add_hold(corpus) = (CorpusHold){.key = map->data, .map = *map, .in_use = true};
+}
+
+void corpus_hold(Corpus *corpus, void *owned, void (*release)(void *owned)) {
+    *add_hold(corpus) =
+        (CorpusHold){.key = owned, .owned = owned, .release = release, .in_use = true};
+}
+
+void corpus_let_go(Corpus *corpus, const void *key) {
+    for (int i = corpus->n_holds - 1; i >= 0; i--) {
+        if (corpus->holds[i].key != key) continue;
+        corpus->holds[i].in_use = false;
+        return;
+    }
+}
+
+static void release_holds(Corpus *corpus, bool all) {
+    int n_kept = 0;
+    for (int i = 0; i < corpus->n_holds; i++) {
+        CorpusHold *hold = &corpus->holds[i];
+        if (hold->in_use && !all) {
+            corpus->holds[n_kept++] = *hold;
+            continue;
+        }
+        file_unmap(&hold->map);
+        if (hold->owned) hold->release(hold->owned);
+    }
+    corpus->n_holds = n_kept;
+}
+
+/* --- batches of jobs, done --- */
+
 static bool flush(Corpus *corpus) {
     bool good = true;
-    run_jobs(corpus, corpus_job_run);
+    run_jobs(corpus);
     for (int i = 0; i < corpus->n_jobs; i++) {
         good = good && take_result(corpus, &corpus->jobs[i], 0);
-        corpus->bytes_done += (int64_t)corpus->jobs[i].length;
+        corpus->bytes_done += corpus->jobs[i].file_bytes;
     }
-    for (int i = 0; i < corpus->n_maps; i++) file_unmap(&corpus->maps[i]);
-    corpus->n_jobs = corpus->n_maps = 0;
+    corpus->n_jobs = 0;
+    release_holds(corpus, false);
     show_progress(corpus);
     return good;
 }
 
-/* Where there is room. */
-static void add_job(Corpus *corpus, CorpusJobKind kind, const char *path, int64_t line,
-                    const unsigned char *text, size_t length) {
+CorpusJob *corpus_add_job(Corpus *corpus, CorpusJobKind kind, const char *path, int64_t line,
+                          const unsigned char *text, size_t length) {
+    if (corpus->n_jobs == corpus->capacity && !flush(corpus)) return NULL;
     CorpusJob *job = &corpus->jobs[corpus->n_jobs++];
     job->kind = kind;
     job->path = path;
     job->line = line;
     job->text = text;
     job->length = length;
-}
-
-/* Where jobs are full, does them; the file whose jobs they are stays mapped. */
-static bool make_room(Corpus *corpus) {
-    if (corpus->n_jobs < corpus->capacity) return true;
-    FileMap last = corpus->maps[--corpus->n_maps];
-    bool good = flush(corpus);
-    corpus->maps[corpus->n_maps++] = last;
-    return good;
+    job->file_bytes = (double)length * corpus->file_bytes;
+    return job;
 }
 
 /* --- long documents --- */
@@ -160,7 +169,7 @@ static bool take_chunk(Corpus *corpus, CorpusJob *job, size_t *at) {
             corpus_job_clear(job);
             chunk->begin = *at;
             chunk->seen = chunk->length;
-            corpus_job_run_chunk(job, corpus->encoders[0], corpus->options, corpus->counts != NULL);
+            corpus_job_run(job, corpus->encoders[0], corpus->options, corpus->counts != NULL);
             mark = 0;
         }
         size_t skipped = job->failed ? 0 : chunk->mark_tokens[mark], end = chunk->end;
@@ -168,7 +177,7 @@ static bool take_chunk(Corpus *corpus, CorpusJob *job, size_t *at) {
             corpus_job_uncount(job, corpus->encoders[0], chunk->marks[mark]);
         }
         if (!take_result(corpus, job, skipped)) return false;
-        corpus->bytes_done += (int64_t)(end - *at);
+        corpus->bytes_done += (double)(end - *at) * corpus->file_bytes;
         *at = end;
     }
     return true;
@@ -187,12 +196,12 @@ static bool run_chunks(Corpus *corpus, const char *path, const Segment *segment)
             size_t seen = at == done || length - end <= BEYOND_BYTES
                               ? length
                               : next_beginning(segment->text, length, end + BEYOND_BYTES);
-            add_job(corpus, JOB_CHUNK, path, 0, NULL, 0);
-            corpus->jobs[corpus->n_jobs - 1].chunk = (Chunk){
+            CorpusJob *job = corpus_add_job(corpus, JOB_CHUNK, path, 0, NULL, 0);
+            job->chunk = (Chunk){
                 .text = segment->text, .length = length, .begin = at, .until = end, .seen = seen};
             at = end;
         }
-        run_jobs(corpus, corpus_job_run_chunk);
+        run_jobs(corpus);
         bool good = true;
         for (int i = 0; good && i < corpus->n_jobs; i++) {
             good = take_chunk(corpus, &corpus->jobs[i], &done);
@@ -214,7 +223,7 @@ static bool take_segment(void *user, const Segment *segment) {
     corpus_job_clear(job);
     job->path = document->path;
     corpus_job_run_segment(job, corpus->encoders[0], segment, corpus->counts != NULL);
-    corpus->bytes_done += segment->text ? (int64_t)segment->length : 0;
+    if (segment->text) corpus->bytes_done += (double)segment->length * corpus->file_bytes;
     return take_result(corpus, job, 0);
 }
 
@@ -226,12 +235,10 @@ static bool put_token(Corpus *corpus, uint32_t token) {
 }
 
 /* The walk itself is one thread's; it goes through gigabytes in a second. */
-static bool run_long(Corpus *corpus, const char *path, const unsigned char *text, size_t length) {
+bool corpus_run_long(Corpus *corpus, const char *path, const unsigned char *text, size_t length) {
     LongDocument document = {.corpus = corpus, .path = path};
     Encoder *walker = encoder_create(corpus->tokenizer);
-    FileMap last = corpus->maps[--corpus->n_maps];
     bool good = flush(corpus);
-    corpus->maps[corpus->n_maps++] = last;
     corpus->totals.n_documents++;
     corpus->totals.n_bytes += (int64_t)length;
     corpus->begins = true;
@@ -243,153 +250,12 @@ static bool run_long(Corpus *corpus, const char *path, const unsigned char *text
     return good;
 }
 
-/* --- files --- */
-
-/* Jobs of whole lines. */
-static bool add_lines(Corpus *corpus, const char *path, const unsigned char *text, size_t length) {
-    int64_t line = 1;
-    bool marked = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* a byte order mark */
-    for (size_t at = marked ? 3 : 0; at < length;) {
-        size_t end = length - at > JOB_BYTES ? at + JOB_BYTES : length;
-        const unsigned char *newline = memchr(text + end, '\n', length - end);
-        end = end == length ? length : newline ? (size_t)(newline - text) + 1 : length;
-        if (!make_room(corpus)) return false;
-        add_job(corpus, JOB_LINES, path, line, text + at, end - at);
-        for (const unsigned char *c = text + at; (c = memchr(c, '\n', (size_t)(text + end - c)));
-             c++) {
-            line++;
-        }
-        at = end;
-    }
-    return true;
-}
-
-/* How many lines end before `at`, and one: the number of its line. */
-static int64_t line_at(const unsigned char *text, size_t at) {
-    int64_t line = 1;
-    for (const unsigned char *c = text; (c = memchr(c, '\n', (size_t)(text + at - c))); c++) line++;
-    return line;
-}
-
-/* Jobs of whole objects of an array, of which the first begins at `at`. */
-static bool add_objects(Corpus *corpus, const char *path, const unsigned char *text, size_t length,
-                        size_t at) {
-    int64_t line = line_at(text, at);
-    while (at < length) {
-        size_t begin = at;
-        const char *wrong = NULL;
-        while (!wrong && at < length && at - begin < JOB_BYTES) {
-            size_t end = corpus_array_object_end(text, length, at);
-            wrong = end ? corpus_array_next(text, length, end, &at) : "an object does not end";
-        }
-        if (wrong) {
-            int64_t number = line_at(text, at);
-            diag_error(corpus->diag, (SourceLoc){path, (int)number}, "JSON: %s", wrong);
-            return false;
-        }
-        if (!make_room(corpus)) return false;
-        add_job(corpus, JOB_OBJECTS, path, line, text + begin, at - begin);
-        line += line_at(text + begin, at - begin) - 1;
-    }
-    return true;
-}
-
-/* Jobs of whole documents; long ones are done at once. */
-static bool add_documents(Corpus *corpus, const char *path, const unsigned char *text,
-                          size_t length) {
-    const char *separator = corpus->options->separator;
-    size_t separator_length = separator ? strlen(separator) : 0, begin = 0;
-    bool can_chunk = encoder_can_chunk(corpus->tokenizer);
-    for (size_t at = 0; at < length;) {
-        const unsigned char *found =
-            separator ? memmem(text + at, length - at, separator, separator_length) : NULL;
-        size_t end = found ? (size_t)(found - text) : length;
-        size_t next = found ? end + separator_length : length;
-        bool is_long = can_chunk && end - at > LONG_DOCUMENT;
-        size_t stop = is_long ? at : next; /* of the job before */
-        if ((is_long || next == length || next - begin > JOB_BYTES) && stop > begin) {
-            if (!make_room(corpus)) return false;
-            add_job(corpus, JOB_DOCUMENTS, path, 0, text + begin, stop - begin);
-            begin = stop;
-        }
-        if (is_long) {
-            if (!run_long(corpus, path, text + at, end - at)) return false;
-            begin = next;
-        }
-        at = next;
-    }
-    return true;
-}
-
-/* Bytes that do not count are not tokens that do not. */
-static bool has_mask(const char *path) {
-    Arena *arena = arena_create();
-    bool found = access(token_mask_name(arena, path), F_OK) == 0;
-    arena_destroy(arena);
-    return found;
-}
-
-static bool ends_in(const char *path, const char *end) {
-    size_t n = strlen(path), n_end = strlen(end);
-    return n > n_end && strcmp(path + n - n_end, end) == 0;
-}
-
-/* Are the array's objects records, the first of which begins there? Those of a file that was named
- * have to be; in a folder there may be others, which are text like the rest. */
-static bool has_records(const Corpus *corpus, const char *path, const FileMap *map, size_t first) {
-    static const char *const FIELDS[] = {"text", "messages", "completion", "chosen"};
-    const char *field = corpus->options->field;
-    bool has = field && corpus_array_has_field(map->data, map->length_bytes, first, field);
-    for (int i = 0; i < corpus->options->n_paths; i++) has |= path == corpus->options->paths[i];
-    for (size_t i = 0; i < sizeof(FIELDS) / sizeof(FIELDS[0]); i++) {
-        has = has || corpus_array_has_field(map->data, map->length_bytes, first, FIELDS[i]);
-    }
-    return has;
-}
-
-static bool add_file(Corpus *corpus, const char *path) {
-    FileMap map;
-    size_t first;
-    if (has_mask(path)) {
-        diag_error(corpus->diag, (SourceLoc){path, 0},
-                   "has a mask beside it, of its bytes: text that becomes tokens cannot have one");
-        return false;
-    }
-    if (!file_map(path, &map, corpus->diag)) return false;
-    if (token_file_has_header(map.data, map.length_bytes)) {
-        diag_error(corpus->diag, (SourceLoc){path, 0}, "is a file of tokens, not of text");
-        file_unmap(&map);
-        return false;
-    }
-    if (!token_file_check_text(path, map.data, map.length_bytes, corpus->diag)) {
-        file_unmap(&map);
-        return false;
-    }
-    if (corpus->n_maps == corpus->maps_capacity) {
-        corpus->maps_capacity = 2 * corpus->maps_capacity + 16;
-        corpus->maps = memory_grow(corpus->maps, (size_t)corpus->maps_capacity * sizeof(FileMap));
-    }
-    corpus->maps[corpus->n_maps++] = map;
-    bool lines = ends_in(path, ".jsonl");
-    if (ends_in(path, ".json") && corpus_array_begins(map.data, map.length_bytes, &first) &&
-        has_records(corpus, path, &map, first)) {
-        return add_objects(corpus, path, map.data, map.length_bytes, first);
-    }
-    if (corpus->options->preferences && !lines) {
-        diag_error(corpus->diag, (SourceLoc){path, 0},
-                   "pairs of answers are lines of a file whose name ends in .jsonl, or an array of "
-                   "objects in one that ends in .json");
-        return false;
-    }
-    return lines ? add_lines(corpus, path, map.data, map.length_bytes)
-                 : add_documents(corpus, path, map.data, map.length_bytes);
-}
-
 /* --- all of it --- */
 
 static bool list_files(Corpus *corpus, Arena *arena, const char ***out_paths, int *out_count) {
     const char **paths = NULL, **names;
     int count = 0, capacity = 0;
+    bool is_known = true;
     for (int i = 0; i < corpus->options->n_paths; i++) {
         const char *path = corpus->options->paths[i];
         struct stat st;
@@ -400,8 +266,10 @@ static bool list_files(Corpus *corpus, Arena *arena, const char ***out_paths, in
             const char *name = is_folder ? names[k] : path;
             ARENA_PUSH(arena, paths, count, capacity, name);
             if (stat(name, &st) == 0) corpus->bytes_all += st.st_size;
+            is_known &= !corpus->options->reads_input || strcmp(name, "-") != 0;
         }
     }
+    if (!is_known) corpus->bytes_all = 0;
     *out_paths = paths;
     *out_count = count;
     return true;
@@ -416,14 +284,14 @@ static bool run_corpus(Corpus *corpus) {
     corpus->encoders = memory_zeroed((size_t)n_threads, sizeof(Encoder *));
     for (int i = 0; i < n_threads; i++) corpus->encoders[i] = encoder_create(corpus->tokenizer);
     bool good = list_files(corpus, arena, &paths, &n_paths);
-    for (int i = 0; good && i < n_paths; i++) good = add_file(corpus, paths[i]);
+    for (int i = 0; good && i < n_paths; i++) good = corpus_add_file(corpus, paths[i]);
     good = good && flush(corpus);
-    for (int i = 0; i < corpus->n_maps; i++) file_unmap(&corpus->maps[i]);
+    release_holds(corpus, true);
     for (int i = 0; i < n_threads; i++) encoder_destroy(corpus->encoders[i]);
     for (int i = 0; i < corpus->capacity; i++) corpus_job_release(&corpus->jobs[i]);
     free(corpus->encoders);
     free(corpus->jobs);
-    free(corpus->maps);
+    free(corpus->holds);
     arena_destroy(arena);
     return good;
 }

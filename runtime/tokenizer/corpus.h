@@ -1,12 +1,14 @@
 /* Text files -> tokens, or counts of words, by several threads; the result does not depend on how
- * many. Files are mapped; what is in work at a time is bounded, but for single documents, whose
- * words and lines of JSON must fit into memory.
+ * many. Files are mapped, or read in blocks where they are packed (gzip, Zstandard); what is in
+ * work at a time is bounded, but for single documents, whose words and lines of JSON must fit into
+ * memory.
  *
- * A document is a file; or, with a separator, what lies between two; or, in files whose names end
- * in .jsonl, each line's object: a "text", a "prompt" and its "completion", or the "messages" of a
- * conversation. So in those that end in .json and begin as an array of objects does. Empty ones are
- * passed over. A folder stands for its files in the order of their names. With each token comes
- * whether it counts as a label (what is answered does, what is asked does not) and whether it
+ * A document is a file; or, with a separator, what lies between two; or each line's object: a
+ * "text", a "prompt" and its "completion", or the "messages" of a conversation. Files have lines if
+ * their names end in .jsonl, or in .json (before .gz or .zst) where they begin so; in those that
+ * begin as an array of objects each of them is one; and so is each row of a Parquet file. Empty
+ * ones are passed over. A folder stands for its files in the order of their names. With each token
+ * comes whether it counts as a label (what is answered does, what is asked does not) and whether it
  * begins a document (token_mask.h).
  */
 #ifndef RUNTIME_TOKENIZER_CORPUS_H
@@ -17,6 +19,7 @@
 typedef struct CorpusOptions {
     const char *const *paths;
     int n_paths;
+    bool reads_input;        /* a path that is "-" is standard input */
     const char *separator;   /* NULL: none */
     const char *field;       /* of lines of JSON; NULL: whichever of the known ones there is */
     const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */
@@ -25,7 +28,7 @@ typedef struct CorpusOptions {
     bool with_special;    /* special tokens in the text are tokens */
     uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
     int n_threads;
-    /* Now and then, and at the end; may be NULL. */
+    /* Now and then, and at the end; may be NULL. bytes_all 0: not known. */
     void (*progress)(void *user, int64_t bytes_done, int64_t bytes_all);
     void *progress_user;
 } CorpusOptions;

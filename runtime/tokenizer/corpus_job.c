@@ -4,6 +4,7 @@
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/corpus_array.h"
 #include "runtime/tokenizer/corpus_line.h"
+#include "runtime/tokenizer/corpus_parquet.h"
 
 #include <omp.h>
 #include <string.h>
@@ -22,6 +23,7 @@ void corpus_job_release(CorpusJob *job) {
     token_list_release(&job->tokens);
     token_marks_release(&job->marks);
     word_counts_release(&job->counts);
+    parquet_values_release(&job->values);
 }
 
 int corpus_job_thread(void) {
@@ -110,21 +112,20 @@ static bool run_objects(CorpusJob *job, Encoder *encoder, const CorpusOptions *o
     return true;
 }
 
-void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
-    bool good = job->kind == JOB_LINES     ? run_lines(job, encoder, options, counts)
-                : job->kind == JOB_OBJECTS ? run_objects(job, encoder, options, counts)
-                                           : run_documents(job, encoder, options, counts);
-    job->failed = !good;
-}
-
 /* --- parts of one document --- */
 
-void corpus_job_run_chunk(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
-                          bool counts) {
+static bool run_chunk(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
     (void)options;
     EncoderOutput out = output_of(job, counts);
-    job->failed =
-        !encoder_encode_chunk(encoder, &job->chunk, &out, job->path, corpus_job_diag(job));
+    return encoder_encode_chunk(encoder, &job->chunk, &out, job->path, corpus_job_diag(job));
+}
+
+void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
+    static bool (*const RUN[])(CorpusJob *, Encoder *, const CorpusOptions *, bool) = {
+        [JOB_LINES] = run_lines, [JOB_OBJECTS] = run_objects,     [JOB_DOCUMENTS] = run_documents,
+        [JOB_CHUNK] = run_chunk, [JOB_PAGE] = corpus_parquet_run, [JOB_ROWS] = corpus_parquet_run,
+    };
+    job->failed = !RUN[job->kind](job, encoder, options, counts);
 }
 
 void corpus_job_run_segment(CorpusJob *job, Encoder *encoder, const Segment *segment, bool counts) {

@@ -1,11 +1,20 @@
 /* A part of a corpus that one thread does by itself: documents, lines of JSON, objects of an array,
- * or a stretch of one long document. -> tokens or counts of words, and what went wrong. */
+ * a stretch of one long document, or a part of a Parquet file. -> tokens or counts of words, and
+ * what went wrong. */
 #ifndef RUNTIME_TOKENIZER_CORPUS_JOB_H
 #define RUNTIME_TOKENIZER_CORPUS_JOB_H
 
+#include "runtime/data/parquet.h"
 #include "runtime/tokenizer/corpus.h"
 
-typedef enum CorpusJobKind { JOB_LINES, JOB_OBJECTS, JOB_DOCUMENTS, JOB_CHUNK } CorpusJobKind;
+typedef enum CorpusJobKind {
+    JOB_LINES,
+    JOB_OBJECTS,
+    JOB_DOCUMENTS,
+    JOB_CHUNK,
+    JOB_PAGE, /* of a Parquet file: a page of one column of texts */
+    JOB_ROWS, /* of one: a group of rows, as objects */
+} CorpusJobKind;
 
 typedef struct CorpusJob {
     CorpusJobKind kind;
@@ -13,7 +22,13 @@ typedef struct CorpusJob {
     int64_t line; /* the first one's number */
     const unsigned char *text;
     size_t length;
+    double file_bytes; /* that it stands for in the progress */
     Chunk chunk;
+    struct CorpusRows *rows; /* of JOB_PAGE and JOB_ROWS (corpus_parquet.h) */
+    ParquetPage page;
+    const ParquetValues *dictionary; /* of the page; NULL: none */
+    int group;
+    ParquetValues values; /* used again and again */
     /* Results. */
     TokenList tokens;
     TokenMarks marks; /* of the first of them; of the others TOKEN_COUNTS */
@@ -33,10 +48,8 @@ bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptio
 /* The number of the calling thread. */
 int corpus_job_thread(void);
 
-/* Lines, objects and documents. counts: words are counted, else tokens are made. */
+/* Whatever it is. counts: words are counted, else tokens are made. */
 void corpus_job_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts);
-void corpus_job_run_chunk(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
-                          bool counts);
 void corpus_job_run_segment(CorpusJob *job, Encoder *encoder, const Segment *segment, bool counts);
 /* Takes back the counts of a chunk's pieces before `until`. */
 void corpus_job_uncount(CorpusJob *job, Encoder *encoder, size_t until);

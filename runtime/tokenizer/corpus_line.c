@@ -301,27 +301,33 @@ static bool is_blank(const unsigned char *line, size_t length) {
     return true;
 }
 
-bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
-                     const unsigned char *text, size_t length, int64_t number) {
-    json_error_t error;
-    if (is_blank(text, length)) return true;
+bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
+                       const json_t *object, int64_t number) {
     Line line = {.job = job,
                  .encoder = encoder,
                  .options = options,
                  .counts = counts,
+                 .object = object,
                  .loc = {job->path, (int)number},
                  .diag = corpus_job_diag(job)};
+    snprintf(line.where, sizeof(line.where), "%s:%" PRId64, job->path, number);
+    return run_object(&line);
+}
+
+bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
+                     const unsigned char *text, size_t length, int64_t number) {
+    json_error_t error;
+    if (is_blank(text, length)) return true;
     json_t *object =
         json_loadb((const char *)text, length,
                    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
     if (!object) {
-        line.loc.line += error.line - 1; /* an object of an array may have several */
-        diag_error(line.diag, line.loc, "JSON: %s (column %d)", error.text, error.column);
+        /* An object of an array may have several lines. */
+        SourceLoc loc = {job->path, (int)number + error.line - 1};
+        diag_error(corpus_job_diag(job), loc, "JSON: %s (column %d)", error.text, error.column);
         return false;
     }
-    snprintf(line.where, sizeof(line.where), "%s:%" PRId64, job->path, number);
-    line.object = object;
-    bool good = run_object(&line);
+    bool good = corpus_object_run(job, encoder, options, counts, object, number);
     json_decref(object);
     return good;
 }

@@ -5,8 +5,14 @@
 
 #include "runtime/tokenizer/corpus_job.h"
 
+#include <jansson.h>
+
 /* line [length]: without its end; `number`: of its first line, in errors. False: reported. */
 bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                      const unsigned char *line, size_t length, int64_t number);
+
+/* An object that was made of something else; `number`: as above. */
+bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
+                       const json_t *object, int64_t number);
 
 #endif

@@ -82,6 +82,23 @@ for end in jsonl json; do
     run tokenizer encode $t "$folder/many.$end" --eot auto -q -o "$folder/many.$end.bin"
 done
 same 'an array is what its objects are as lines' "$folder/many.json.bin" "$folder/many.jsonl.bin"
+gzip -c "$folder/many.jsonl" >"$folder/packed.jsonl.gz"
+works 'encode lines packed by gzip' '6000 documents' tokenizer encode $t "$folder/packed.jsonl.gz" \
+    --eot auto -o "$folder/packed.bin"
+same 'packed lines are what they are unpacked' "$folder/packed.bin" "$folder/many.jsonl.bin"
+"$perilune" tokenizer encode $t - --eot auto -q -o "$folder/pipe.bin" <"$folder/packed.jsonl.gz"
+same 'lines from standard input' "$folder/pipe.bin" "$folder/many.jsonl.bin"
+"$perilune" tokenizer encode $t - -q -o "$folder/pipe.bin" <$data/train.txt
+same 'a text from standard input' "$folder/pipe.bin" "$folder/a.bin"
+"$perilune" tokenizer train - -q --vocab 300 -o "$folder/pipe.json" <"$folder/docs.jsonl"
+"$perilune" tokenizer train "$folder/docs.jsonl" -q --vocab 300 -o "$folder/file.json"
+same 'train on standard input' "$folder/pipe.json" "$folder/file.json"
+mkdir "$folder/columns"
+cp tests/data/parquet/{zstd,pages2}.parquet "$folder/columns"
+works 'a folder of Parquet files' '230 documents' tokenizer encode $t "$folder/columns" --eot auto \
+    -o "$folder/columns.bin"
+works 'train on a Parquet file' '115 documents' tokenizer train tests/data/parquet/gzip.parquet \
+    --vocab 300 -o "$folder/c.json"
 printf 'a<|endoftext|>b' >"$folder/3.txt"
 ids 'special tokens where they are asked for' "$a 0 $b" $data/trained.json "$folder/3.txt" --special
 works 'decode leaves them out' 'ab' tokenizer decode $t --ids "$a 0 $b"
@@ -109,9 +126,17 @@ fails 'text and files' 2 'either TEXT... or --text' tokenizer encode $t $data/tr
     -o "$folder/n"
 fails 'tokens instead of text' 2 'a.bin: is a file of tokens, not of text' tokenizer encode $t \
     "$folder/a.bin" -o "$folder/n"
-gzip -c $data/train.txt >"$folder/train.txt.gz"
-fails 'packed text' 2 'train.txt.gz: is compressed by gzip: unpack it' tokenizer encode $t \
-    "$folder/train.txt.gz" -o "$folder/n"
+printf '\3757zXZ\0 and so on' >"$folder/train.txt.xz"
+fails 'text packed by xz' 2 'train.txt.xz: is compressed by xz: unpack it' tokenizer encode $t \
+    "$folder/train.txt.xz" -o "$folder/n"
+head -c 3000 "$folder/packed.jsonl.gz" >"$folder/short.jsonl.gz"
+fails 'packed text that was cut short' 2 'short.jsonl.gz: ends too early: a part of it is missing' \
+    tokenizer encode $t "$folder/short.jsonl.gz" -o "$folder/n"
+fails 'no such column' 2 "no texts or messages in a column 'body'; its columns are id, text, url" \
+    tokenizer encode $t tests/data/parquet/zstd.parquet --field body -o "$folder/n"
+gzip -c tests/data/parquet/zstd.parquet >"$folder/twice.parquet.gz"
+fails 'a packed Parquet file' 2 'which is read as it is: neither packed once more' tokenizer encode \
+    $t "$folder/twice.parquet.gz" -o "$folder/n"
 fails 'missing text' 2 "$folder/none" tokenizer encode $t "$folder/none" -o "$folder/n"
 fails 'missing tokenizer' 2 "$folder/none" tokenizer show "$folder/none"
 fails 'no tokenizer' 2 'train.txt: is no tokenizer: neither' tokenizer show $data/train.txt

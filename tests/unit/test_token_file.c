@@ -120,10 +120,11 @@ static void test_kinds(void) {
     check_begin("no text, which is told by its first bytes; but tokens of 16 bits may begin so");
     static const struct {
         const char *bytes, *error;
-    } NO_TEXT[] = {{"PAR1 PAR1", "is a Parquet file: have its texts written as lines of a .jsonl"},
-                   {"\x1f\x8b 123456", "is compressed by gzip: unpack it"},
-                   {"\xfd\x37zXZ\0 12", "is compressed by xz: unpack it"},
-                   {"\xff\xfeT\0t\0u\0", "is text in UTF-16: make it UTF-8"}};
+    } NO_TEXT[] = {
+        {"PAR1 PAR1", "is a Parquet file: give --tokenizer, by which its texts are read"},
+        {"\x1f\x8b 123456", "is compressed by gzip: unpack it, or give --tokenizer"},
+        {"\xfd\x37zXZ\0 12", "is compressed by xz: unpack it"},
+        {"\xff\xfeT\0t\0u\0", "is text in UTF-16: make it UTF-8"}};
     for (size_t i = 0; i < sizeof(NO_TEXT) / sizeof(NO_TEXT[0]); i++) {
         put_file("a", NO_TEXT[i].bytes, 8);
         expect_error(in_folder("a"), 1, NO_TEXT[i].error);
