@@ -80,10 +80,15 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
 
 /* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
  */
+enum { CHECKPOINT_MOST_RECENT = 64 };
+
 typedef struct TrainingPlace {
     int64_t step, samples; /* done */
     char data[96];         /* the caller's name of what was trained on; UTF-8 */
     char reference[24];    /* and of the model that it compares with; "": none */
+    /* Steps whose checkpoints are still there, under names of their own, and are to go in time. */
+    int64_t recent[CHECKPOINT_MOST_RECENT];
+    int n_recent;
     int n_left;            /* weights that the file has and the plan's model has not, */
     char left[64];         /* and the first one's name */
 } TrainingPlace;
@@ -91,6 +96,8 @@ typedef struct TrainingPlace {
  * than the plan's. Of several processes all have it, or none. */
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag);
 bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag);
+/* The step of a checkpoint; -1: the file is none. */
+int64_t engine_checkpoint_step(const char *path);
 
 /* The same behind training, which waits only until all is copied to memory that was taken before
  * training began: of one process everything whole, of several each one's own shards. */

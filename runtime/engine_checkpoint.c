@@ -362,6 +362,27 @@ static bool read_count(const Safetensors *file, const char *key, uint64_t most, 
     return errno == 0 && *out <= most;
 }
 
+/* Steps before the checkpoint's own; what is none ends them. */
+static void read_recent(const char *text, TrainingPlace *out) {
+    while (text && out->n_recent < CHECKPOINT_MOST_RECENT) {
+        char *end;
+        long long step = strtoll(text, &end, 10);
+        if (end == text || step <= 0 || step >= out->step) return;
+        out->recent[out->n_recent++] = step;
+        text = end;
+    }
+}
+
+int64_t engine_checkpoint_step(const char *path) {
+    Diag *quiet = diag_create();
+    uint64_t step;
+    Safetensors *file = safetensors_open(path, quiet);
+    bool found = file && read_count(file, CHECKPOINT_STEP_KEY, MOST_SAMPLES, &step);
+    if (file) safetensors_close(file);
+    diag_destroy(quiet);
+    return found ? (int64_t)step : -1;
+}
+
 static bool load_place(const Engine *engine, const Safetensors *file, const char *path,
                        TrainingPlace *out, Diag *diag) {
     const SourceLoc loc = {path, 0};
@@ -392,6 +413,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     snprintf(out->data, sizeof(out->data), "%s", data ? data : "");
     const char *reference = safetensors_find_metadata(file, CHECKPOINT_REFERENCE_KEY);
     snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
+    read_recent(safetensors_find_metadata(file, CHECKPOINT_RECENT_KEY), out);
     return true;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "runtime/engine_save.h"
 
+#include "ir/base/strbuf.h"
 #include "ir/masters.h"
 #include "runtime/cpu/blocks.h"
 #include "runtime/cpu/halves.h"
@@ -103,6 +104,14 @@ static void declare(Saving *s, const TrainingPlace *place) {
                                         arena_printf(s->arena, "%" PRIu64, counts[i].value));
     }
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_DATA_KEY, place->data);
+    StrBuf recent = strbuf_create();
+    for (int i = 0; i < place->n_recent; i++) {
+        strbuf_printf(&recent, "%s%" PRId64, i ? " " : "", place->recent[i]);
+    }
+    if (place->n_recent) {
+        safetensors_writer_add_metadata(s->writer, CHECKPOINT_RECENT_KEY, recent.text);
+    }
+    strbuf_destroy(&recent);
     if (!place->reference[0]) return;
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_REFERENCE_KEY, place->reference);
 }

@@ -13,6 +13,7 @@
 #define CHECKPOINT_SEED_KEY      "perilune.seed"
 #define CHECKPOINT_DATA_KEY      "perilune.data"
 #define CHECKPOINT_REFERENCE_KEY "perilune.reference"
+#define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
 
 typedef enum SavingWay {
     SAVING_FAILED, /* reported; saving_end all the same */

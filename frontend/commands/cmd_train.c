@@ -526,7 +526,8 @@ int cmd_train(CliArgs *args) {
         print_start(&run);
         good = run_steps(&run) && save_weights(&run);
         if (good) print_end(&run);
-        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed;
+        good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
+               !run.checkpoint.keep.failed;
         /* A log is the first process' alone: no end of the others'. */
         bool whole = good && !run.log_failed;
         status = !whole ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;

@@ -29,7 +29,7 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
     } else if (from && cli_given(args, OPT_LOAD)) {
         diag_error(diag, NO_LOC, "--load and --resume: a checkpoint has weights of its own");
     } else {
-        return true;
+        return train_keep_options(args, &out->keep, diag);
     }
     return false;
 }
@@ -91,6 +91,9 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     checkpoint->place.step = place.step;
     memcpy(checkpoint->place.reference, place.reference, sizeof(place.reference));
     checkpoint->place.samples = place.samples;
+    checkpoint->place.n_recent = place.n_recent;
+    memcpy(checkpoint->place.recent, place.recent, sizeof(place.recent));
+    if (checkpoint->to) train_keep_resume(&checkpoint->keep, &checkpoint->place);
     *out_resumed = true;
     return true;
 }
@@ -118,6 +121,9 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
     if (failed && options->rank == 0) {
         diag_print(diag, stderr);
         fprintf(stderr, "no checkpoint at step %" PRId64 "; training goes on\n", step);
+    }
+    if (!failed) {
+        train_keep_put(&checkpoint->keep, &checkpoint->place, step, options->rank == 0);
     }
     if (failed || checkpoint->quiet) return;
     units_format_bytes(size, sizeof(size), stat(checkpoint->to, &st) == 0 ? st.st_size : 0);

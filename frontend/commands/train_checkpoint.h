@@ -1,9 +1,9 @@
-/* Going on with a run: --checkpoint, --checkpoint-every, --checkpoint-async, --resume, --continue.
- */
+/* Going on with a run: --checkpoint, --checkpoint-every, --checkpoint-keep, --checkpoint-async,
+ * --resume, --continue. */
 #ifndef FRONTEND_COMMANDS_TRAIN_CHECKPOINT_H
 #define FRONTEND_COMMANDS_TRAIN_CHECKPOINT_H
 
-#include "frontend/commands/cli.h"
+#include "frontend/commands/train_keep.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/progress.h"
 
@@ -18,6 +18,7 @@ typedef struct TrainCheckpoint {
     bool quiet;       /* says nothing of what goes well */
     bool last_failed; /* of those written */
     TrainingPlace place;
+    TrainKeep keep;
     EngineSnapshot *snapshot; /* async: created by train_checkpoint_prepare */
     int64_t writing_step;     /* of what is being written behind training */
     struct stat seen;         /* `to`, as this run found or wrote it last; st_ino 0: not there */

@@ -261,6 +261,34 @@ static bool sync_folder(const char *path, Diag *diag) {
     return ok;
 }
 
+static bool is_same_file(const char *a, const char *b) {
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+bool file_link(const char *path, const char *name, Diag *diag) {
+    char temporary[PATH_MAX];
+    mode_t mode;
+    bool exists;
+    uint64_t random;
+    if (is_same_file(path, name)) return true; /* of two names of one file rename removes none */
+    if (!check_target(name, &mode, &exists, diag)) return false;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) random = (uint64_t)getpid();
+    int n =
+        snprintf(temporary, sizeof temporary, "%s.tmp-%016llx", name, (unsigned long long)random);
+    if (n >= (int)sizeof temporary) {
+        errno = ENAMETOOLONG;
+    } else if (link(path, temporary) == 0) {
+        if (rename(temporary, name) == 0) return sync_folder(name, diag);
+        int error = errno;
+        unlink(temporary);
+        errno = error;
+    }
+    report(diag, name, "cannot become a second name of a file");
+    return false;
+}
+
 bool file_writer_finish(FileWriter *writer, Diag *diag) {
     if (writer->failed || !flush(writer, diag)) return false;
     if (fsync(writer->fd) == 0) return true;

@@ -40,6 +40,10 @@ FilePart *file_part_open(const char *temporary_path, size_t length, Diag *diag);
 bool file_part_put(FilePart *part, size_t at, const void *bytes, size_t length, Diag *diag);
 bool file_part_close(FilePart *part, Diag *diag); /* its bytes are on the disk then; frees it */
 
+/* Gives a file that is there a second name, without a copy; a regular file that had the name goes.
+ * Reports: where the file system has no hard links, too. */
+bool file_link(const char *path, const char *name, Diag *diag);
+
 /* A file in one call. */
 bool file_write(const char *path, const void *bytes, size_t length, Diag *diag);
 

@@ -715,17 +715,7 @@ status=$?
 result 'a text cut short while it is read' "$([ $status -eq 1 ] && grep -q 'became shorter' "$folder/err" ||
     echo "status $status: $(cat "$folder/err")")"
 
-# --- stopped and gone on: as if it had never stopped ---
-fails 'going on from nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" --continue
-fails 'checkpoints into nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" \
-    --checkpoint-every 5
-fails 'going on twice' 2 'one of them' train "$plan" --data "$text" --checkpoint "$folder/c" \
-    --continue --resume "$folder/c"
-fails 'going on from two' 2 'weights of its own' train "$plan" --data "$text" --load "$folder/w.st" \
-    --resume "$folder/c"
-fails 'going on from weights' 2 'has weights only' train "$plan" --data "$text" --resume "$folder/w.st"
-fails 'a checkpoint into a missing folder' 2 "$folder/none/" train "$plan" --data "$text" --steps 1 \
-    --checkpoint "$folder/none/c"
+# --- numbers of each step ---
 told=(train tests/models/reported.lua --set vocab=256 --global-batch 12 --data "$text" --steps 2 -q)
 works 'numbers of each step' '' "${told[@]}" --micro-batch 6 --log "$folder/told.jsonl"
 works 'on eight ranks' '' "${told[@]}" --micro-batch 3 --mesh t=2,d=2,p=2 --log "$folder/told8.jsonl"
@@ -750,59 +740,5 @@ works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 do
     train "$plan" --data "$text" --steps 12 --lr-schedule wsd-linear --decay-steps 0.5 --lr 1e-3
 works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \
     train "$plan" --data "$text" --steps 2 --warmup 10 --lr 1e-3
-works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr-schedule constant \
-    --save "$folder/whole.st"
-works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \
-    --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" \
-    --checkpoint-every 4 --continue
-result 'checkpoints are told' \
-    "$(n=$(grep -c 'c.st: step \(4\|8\|10\), ' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
-works 'going on' "resumed $folder/c.st, after step 10" train "$plan" --data "$text" --steps 12 \
-    --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" --continue \
-    --save "$folder/resumed.st"
-result 'as if it had never stopped' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
-result 'the log goes on' "$(n=$(wc -l <"$folder/parts.jsonl"); [ "$n" -eq 12 ] || echo "$n lines")"
-searched=(train $model --set layers=2 --set model=32 --set heads=2 --set seq=16 --global-batch 12 --data "$text"
-    --lr-schedule constant --checkpoint "$folder/elastic.st" --continue)
-works 'training finds a layout' 'a step on cpu, the best of ' "${searched[@]}" --steps 2 --ranks 4 \
-    --log "$folder/elastic.jsonl"
-works 'and another for fewer ranks' ': 3 ranks;' "${searched[@]}" --steps 4 --ranks 3 \
-    --log "$folder/elastic.jsonl"
-result 'with the losses of one rank' "$("$perilune" "${searched[@]:0:14}" --steps 4 --lr-schedule constant -q \
-    --micro-batch 12 --log "$folder/one.jsonl" 2>&1 >/dev/null)$(paste -d' ' \
-    <(grep -o '"loss":[0-9.]*' "$folder/one.jsonl") <(grep -o '"loss":[0-9.]*' "$folder/elastic.jsonl") |
-    awk '{ split($1, a, ":"); split($2, b, ":"); d = a[2] - b[2]; if (NF != 2 || d > 1e-5 || d < -1e-5) print; n++ } END { if (n != 4) print n " steps" }')"
-fails 'a search for a plan' 2 '--ranks: ' train "$plan" --data "$text" --ranks 2
-fails 'a search without a batch' 2 'train: --global-batch: how many sequences' train $model --data "$text" --ranks 2
-fails 'a search that finds nothing' 2 '7 ranks cannot be divided' "${searched[@]}" --ranks 7
-works 'a run that is over' 'is at step 12 of 12' train "$plan" --data "$text" --steps 12 \
-    --checkpoint "$folder/c.st" --continue
-fails 'resumed where it is over' 2 'is at step 12 already' train "$plan" --data "$text" --steps 12 \
-    --resume "$folder/c.st"
-: >"$folder/c.st.tmp-0123456789abcdef"
-works 'what a killed run has left' 'is at step 12 of 12' train "$plan" --data "$text" --steps 12 --checkpoint "$folder/c.st" --continue
-result 'is told' "$(grep -q '^note: c.st.tmp-0123456789abcdef beside .*c.st is of a run that was killed while it wrote: delete it' \
-    "$folder/err" || cat "$folder/err")"
-rm "$folder/c.st.tmp-0123456789abcdef"
-works 'other data is noticed' 'done' train "$plan" --data README.md --steps 13 --resume "$folder/c.st"
-result 'and told' "$(grep -q 'was trained on other data' "$folder/err" || cat "$folder/err")"
-works 'weights made with other settings' '' evaluate $model "${small[@]}" --set act=relu --data "$text" --load "$folder/c.st"
-result 'are said to be' "$(grep -q "c.st was made with act=gelu; the plan's model has act=relu" "$folder/err" || cat "$folder/err")"
-works 'a model of fewer weights goes on' 'done' train $model "${small[@]}" --set tied=true --set norm=rmsnorm \
-    --data "$text" --steps 13 --resume "$folder/c.st"
-result 'and says what it leaves' "$(grep -q "weights that the plan's model has not, and that stay behind: '.*bias' and so on" \
-    "$folder/err" || cat "$folder/err")"
-works 'a checkpoint is gone on from and replaced' 'wrote' train "$plan" --data "$text" --steps 13 \
-    --resume "$folder/c.st" --checkpoint "$folder/c.st"
-fails 'the last one behind training' 2 'give --checkpoint-every N' train "$plan" --data "$text" \
-    --checkpoint "$folder/a.st" --checkpoint-async
-works 'checkpoints behind training' 'more, to write checkpoints from' train "$plan" --data "$text" \
-    --steps 10 --lr-schedule constant --checkpoint "$folder/a.st" --checkpoint-every 4 --checkpoint-async
-result 'are told' \
-    "$(n=$(grep -c 'a.st: step \(4\|8\|10\), .*waited' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
-works 'and gone on from' 'after step 10' train "$plan" --data "$text" --steps 12 \
-    --lr-schedule constant --resume "$folder/a.st" --save "$folder/resumed.st"
-result 'as from others' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
-works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
 
 [ "$n_failed" -eq 0 ]

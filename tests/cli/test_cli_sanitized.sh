@@ -6,4 +6,5 @@ if [ ! -x "$PERILUNE" ]; then
     exit 0
 fi
 tests/cli/test_cli.sh | sed 's/ cli: / cli, sanitized: /'
+tests/cli/test_checkpoints.sh | sed 's/ checkpoints: / checkpoints, sanitized: /'
 tests/cli/test_hf.sh | sed 's/ hf: / hf, sanitized: /'
