@@ -253,6 +253,16 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune export old.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o "
      "gpt\n",
      cmd_export},
+    {"average",
+     "A B [C]...",
+     "makes the mean of several files of weights of one model",
+     {{"options", IN_AVERAGE}},
+     "Of checkpoints of one run, as --checkpoint-keep leaves them, or of runs that began alike.\n"
+     "Files are what training saved, or checkpoints, of which the weights are taken; all have the\n"
+     "same tensors. Also says how far each of them is from the mean.\n\n"
+     "  perilune average run-8000.ckpt run-9000.ckpt run.ckpt -o mean.safetensors\n"
+     "  perilune average a.safetensors b.safetensors --shares 3,1 -o mixed.safetensors\n",
+     cmd_average},
     {"opt",
      "[GRAPH.ir]",
      "runs one pass on a graph in its text form",

@@ -96,6 +96,8 @@ typedef struct TrainingPlace {
  * than the plan's. Of several processes all have it, or none. */
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag);
 bool engine_save_state(Engine *engine, const char *path, const TrainingPlace *place, Diag *diag);
+/* Is it a key of metadata that only checkpoints have: the place in a run? */
+bool engine_is_place_key(const char *key);
 /* The step of a checkpoint; -1: the file is none. */
 int64_t engine_checkpoint_step(const char *path);
 

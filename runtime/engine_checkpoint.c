@@ -373,6 +373,16 @@ static void read_recent(const char *text, TrainingPlace *out) {
     }
 }
 
+bool engine_is_place_key(const char *key) {
+    static const char *const KEYS[] = {CHECKPOINT_STEP_KEY,      CHECKPOINT_SAMPLES_KEY,
+                                       CHECKPOINT_SEED_KEY,      CHECKPOINT_DATA_KEY,
+                                       CHECKPOINT_REFERENCE_KEY, CHECKPOINT_RECENT_KEY};
+    for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        if (strcmp(key, KEYS[i]) == 0) return true;
+    }
+    return false;
+}
+
 int64_t engine_checkpoint_step(const char *path) {
     Diag *quiet = diag_create();
     uint64_t step;

@@ -43,6 +43,7 @@ enum CliGroup {
     IN_COMPARE = 1 << 15,
     IN_SCALE = 1 << 16,
     IN_IMPORT = 1 << 18,
+    IN_AVERAGE = 1 << 22,
     IN_EXPORT = 1 << 19,
     IN_RUN_SEARCH = 1 << 20, /* what a search is told that a run begins with */
     IN_EVALUATION = 1 << 21,
@@ -173,6 +174,7 @@ int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
+int cmd_average(CliArgs *args);
 int cmd_tokenizer(CliArgs *args);
 
 #endif

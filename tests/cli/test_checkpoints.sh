@@ -108,4 +108,22 @@ run "${keep[@]}" --steps 16 --continue --checkpoint-keep 2
 result 'what cannot be kept is said, and the run ends with 1' \
     "$([ "$status" -eq 1 ] && grep -q 'the checkpoint of step 16 is not kept; training goes on' "$folder/err" || echo "status $status: $err")"
 
+# --- means of weights ---
+mean=$folder/mean.st a=$folder/kept/run-6.ckpt b=$folder/kept/run-12.ckpt
+works 'the mean of two checkpoints' 'mean    of 2 files: 36 tensors, ' average "$a" "$b" -o "$mean"
+works 'has weights' 'loss    ' evaluate "$plan" --load "$mean" --data "$text"
+fails 'and no place to go on from' 2 'has weights only' train "$plan" --data "$text" --resume "$mean"
+works 'in another order' '' average "$b" "$a" -o "$folder/mean2.st"
+works 'a file with itself' 'apart   0.000 % of its length' average "$a" "$a" -o "$folder/self.st"
+works 'all of it from one' '' average "$a" "$b" --shares 2,0 -o "$folder/one.st"
+result 'is that one' "$(cmp "$folder/self.st" "$folder/one.st" 2>&1)"
+fails 'one file' 2 'average: which B? see perilune help average' average "$a" -o "$mean"
+fails 'a mean without a place' 2 'average: -o FILE says where to write the weights' average "$a" "$b"
+fails 'a mean over a file of its own' 2 'would replace' average "$a" "$b" -o "$a"
+for shares in 1 1,2,3 1,-1 0,0 1, ,1 x,1 1e400,1; do
+    fails "shares $shares" 2 'is not one number for each of 2 files' average "$a" "$b" --shares "$shares" -o "$mean"
+done
+works 'another model' '' train $model --set layers=1 --data "$text" --steps 1 --save "$folder/other.st"
+fails 'of another model' 2 'has another shape than in' average "$a" "$folder/other.st" -o "$mean"
+
 [ "$n_failed" -eq 0 ]
