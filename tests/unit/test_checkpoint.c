@@ -60,7 +60,11 @@ static bool start(Run *run, const Case *c) {
     return fine && run_start(run);
 }
 
-static const TrainingPlace PLACE = {FIRST_STEPS, 16 * FIRST_STEPS, "a text", "", 0, ""};
+static const TrainingPlace PLACE = {.step = FIRST_STEPS,
+                                    .samples = 16 * FIRST_STEPS,
+                                    .data = "a text",
+                                    .recent = {1, 2},
+                                    .n_recent = 2};
 
 static bool save_early(const Case *c) {
     Run run;
@@ -80,7 +84,8 @@ static void go_on(const Case *c, Run *whole, bool exactly) {
                 run_steps_from(&run, FIRST_STEPS, STEPS - FIRST_STEPS, 1e-3);
     CHECK(fine, "%s: %s", c->name, diag_text(run.diag));
     CHECK(place.step == PLACE.step && place.samples == PLACE.samples &&
-              strcmp(place.data, PLACE.data) == 0,
+              strcmp(place.data, PLACE.data) == 0 && place.n_recent == 2 && place.recent[0] == 1 &&
+              place.recent[1] == 2,
           "%s: step %lld, %lld samples of %s", c->name, (long long)place.step,
           (long long)place.samples, place.data);
     for (int i = FIRST_STEPS; fine && i < STEPS; i++) {
