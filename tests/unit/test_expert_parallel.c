@@ -164,7 +164,7 @@ static void check_checkpoint(void) {
     static const Layout before = {1, 2, 1, 1, 1, "1f1b", false, NULL, 0},
                         after = {2, 1, 1, 2, 1, "1f1b", true, NULL, 0},
                         alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {2, 2 * GLOBAL_BATCH, "a text", "", 0, ""};
+    const TrainingPlace place = {.step = 2, .samples = 2 * GLOBAL_BATCH, .data = "a text"};
     TrainingPlace there = {0};
     char path[64];
     Run one, run;
