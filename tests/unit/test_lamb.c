@@ -175,7 +175,7 @@ static void test_low(DType precision, const Layout *layout, int zero) {
 /* Moments are Adam's, so either goes on with the other's checkpoint, under another layout. */
 static void test_checkpoint(void) {
     static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text", "", 0, ""};
+    const TrainingPlace place = {.step = 3, .samples = 3 * GLOBAL_BATCH, .data = "a text"};
     TrainingPlace found = {0};
     char path[] = "/tmp/perilune-lamb-XXXXXX";
     int file = mkstemp(path);

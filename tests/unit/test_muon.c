@@ -327,7 +327,7 @@ static void test_low(DType precision) {
 static void test_checkpoint(const char *what, const Variant *variant, const Layout *from,
                             int zero_before, int zero_after) {
     static const Layout TO = {1, 4, 2, 2, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text", "", 0, ""};
+    const TrainingPlace place = {.step = 3, .samples = 3 * GLOBAL_BATCH, .data = "a text"};
     TrainingPlace found = {0};
     char path[] = "/tmp/perilune-muon-XXXXXX";
     int file = mkstemp(path);

@@ -214,7 +214,7 @@ static void check_file(const char *path, DType state, Diag *diag) {
 /* From f32 to bf16, and back, under other layouts: as the run that was bf16 from the beginning. */
 static void test_checkpoint(void) {
     static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {3, 3 * GLOBAL_BATCH, "a text", "", 0, ""};
+    const TrainingPlace place = {.step = 3, .samples = 3 * GLOBAL_BATCH, .data = "a text"};
     for (int back = 0; back < 2; back++) {
         TrainingPlace found = {0};
         char path[] = "/tmp/perilune-state-XXXXXX";

@@ -170,7 +170,7 @@ static void check_checkpoint(void) {
         FROM = {GPT, 1, 1, 2, 3, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
         TO = {GPT, 1, 1, 2, 1, RECOMPUTE_NONE, {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}};
     const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
-    const TrainingPlace place = {2, 2 * GLOBAL_BATCH, "a text", "", 0, ""};
+    const TrainingPlace place = {.step = 2, .samples = 2 * GLOBAL_BATCH, .data = "a text"};
     TrainingPlace there = {0};
     char path[64];
     Run one, run;
