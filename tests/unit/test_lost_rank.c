@@ -61,7 +61,8 @@ static bool act(Engine *engine, Diag *diag) {
     }
     if (death == DIES_IN_EVALUATION) return engine_evaluate(engine, tokens, tokens, &loss, diag);
     if (is_victim) see_no_files();
-    return engine_save_state(engine, path, &(TrainingPlace){1, 1, "a text", "", 0, ""}, diag);
+    return engine_save_state(engine, path,
+                             &(TrainingPlace){.step = 1, .samples = 1, .data = "a text"}, diag);
 }
 
 /* True: what the engine did failed, as it should. */
