@@ -6,6 +6,7 @@
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_reference.h"
+#include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
@@ -38,8 +39,10 @@ typedef struct Run {
     bool log_failed; /* and there is none any more */
     LrSchedule rate;
     Progress progress;
+    TrainSkips skips;
     TrainCheckpoint checkpoint;
-    int64_t first_step; /* after those that a checkpoint had done */
+    int64_t first_step;   /* after those that a checkpoint had done */
+    int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double loss, training_seconds;
@@ -106,7 +109,8 @@ static bool check_options(Run *run) {
                    "train: --min-lr: --lr-schedule constant never goes down to it");
         return false;
     }
-    return train_checkpoint_options(run->args, &run->checkpoint, run->diag);
+    return train_skips_from_args(run->args, &run->skips, run->diag) &&
+           train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
 /* A number of steps, or a share of all; what the command line leaves open the model says. */
@@ -198,6 +202,7 @@ static bool start_engine(Run *run) {
     }
     run->steps_done = run->checkpoint.place.step;
     run->first_step = run->steps_done + 1;
+    run->first_sample = run->checkpoint.place.samples;
     run->is_resumed = resumed;
     if (resumed) return true;
     if (cli_given(run->args, OPT_LOAD)) {
@@ -305,9 +310,10 @@ static bool take_step(Run *run, int64_t step) {
     int64_t n_samples = train_data_batch(&run->data);
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
-    for (int64_t i = 0; i < n_samples; i++) {
-        if (!train_data_sample(&run->data, run->checkpoint.place.samples + i, i, run->tokens,
-                               run->labels, run->diag)) {
+    int64_t sample = run->checkpoint.place.samples;
+    for (int64_t i = 0; i < n_samples; i++, sample++) {
+        sample = train_skips_next(&run->skips, sample);
+        if (!train_data_sample(&run->data, sample, i, run->tokens, run->labels, run->diag)) {
             return false;
         }
     }
@@ -319,8 +325,9 @@ static bool take_step(Run *run, int64_t step) {
     run->n_skipped += result.skipped;
     run->training_seconds += result.seconds;
     run->steps_done = run->checkpoint.place.step = step;
-    run->checkpoint.place.samples += n_samples;
+    run->checkpoint.place.samples = sample;
     StepMetrics metrics = {.step = step,
+                           .n_samples = sample,
                            .loss = result.loss,
                            .grad_norm = result.grad_norm,
                            .has_loss_scale = plan_loss_scaling(run->plan).initial != 0,
@@ -412,8 +419,8 @@ static void print_end(const Run *run) {
     if (run->is_validated) train_validate_print(&run->validation);
     train_data_print_entropy(&run->data);
     if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
-    int64_t done = run->checkpoint.place.samples;
-    train_data_print_samples(&run->data, done - n_taken * train_data_batch(&run->data), done);
+    train_data_print_samples(&run->data, &run->skips, run->first_sample,
+                             run->checkpoint.place.samples);
     if (run->n_empty > 0) {
         printf("labels  none counted in %" PRId64 " of %" PRId64
                " steps: nothing was learned from labels in them\n",

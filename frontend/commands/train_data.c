@@ -497,15 +497,28 @@ void train_data_print(const TrainData *data) {
     train_documents_print(&data->documents);
 }
 
-void train_data_print_samples(const TrainData *data, int64_t first, int64_t end) {
-    if (data->n_train == 1) return;
+/* Adds, for each source, the samples of [first, end). */
+static void add_samples(const TrainData *data, int64_t first, int64_t end, int64_t *counts) {
     Blend before = data->blend, after = data->blend;
     blend_seek(&before, first);
     blend_seek(&after, end);
+    for (int i = 0; i < data->n_train; i++) counts[i] += after.had[i] - before.had[i];
+}
+
+void train_data_print_samples(const TrainData *data, const TrainSkips *skips, int64_t first,
+                              int64_t end) {
+    int64_t counts[BLEND_MOST_SOURCES] = {0};
+    if (data->n_train == 1) return;
+    for (int64_t at = train_skips_next(skips, first), next; at < end;
+         at = train_skips_next(skips, next)) {
+        next = train_skips_until(skips, at, end);
+        add_samples(data, at, next, counts);
+    }
+    Blend after = data->blend;
+    blend_seek(&after, end);
     for (int i = 0; i < data->n_train; i++) {
         double windows = (double)dataset_count_windows(data->train[i].data);
-        printf("source  %s: %" PRId64 " samples", data->train[i].name,
-               after.had[i] - before.had[i]);
+        printf("source  %s: %" PRId64 " samples", data->train[i].name, counts[i]);
         if (first > 0) printf(", %" PRId64 " with those before", after.had[i]);
         printf(", %.3g epochs\n", (double)after.had[i] / windows);
     }

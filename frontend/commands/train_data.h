@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_DATA_H
 
 #include "frontend/commands/train_documents.h"
+#include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_text.h"
 #include "planner/plan/plan.h"
 #include "runtime/data/blend.h"
@@ -69,7 +70,8 @@ int64_t train_data_mapped_bytes(const TrainData *data);
  * one. */
 void train_data_print_entropy(const TrainData *data);
 void train_data_print(const TrainData *data);
-/* How much of each source samples [first, end) were. */
-void train_data_print_samples(const TrainData *data, int64_t first, int64_t end);
+/* How much of each source samples [first, end) were, but for those left out. */
+void train_data_print_samples(const TrainData *data, const TrainSkips *skips, int64_t first,
+                              int64_t end);
 
 #endif

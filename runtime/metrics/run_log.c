@@ -131,7 +131,7 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
         metrics->seconds, metrics->val_loss,  metrics->loss_scale, metrics->val_bits_per_byte};
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char bits[NUMBER_BYTES + 32] = "";
-    char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "";
+    char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "", samples[NUMBER_BYTES + 8] = "";
     char sources[RUN_LOG_SOURCES_BYTES], named[RUN_LOG_VALUES_BYTES];
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
@@ -145,13 +145,16 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     if (metrics->has_n_labels) {
         snprintf(labels, sizeof labels, ",\"labels\":%lld", (long long)metrics->n_labels);
     }
+    if (metrics->n_samples) {
+        snprintf(samples, sizeof samples, ",\"samples\":%lld", (long long)metrics->n_samples);
+    }
     put_sources(sources, sizeof sources, metrics);
     put_values(named, sizeof named, metrics);
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s%s%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], labels, scale, named, val_loss, bits, sources);
+                     numbers[4], samples, labels, scale, named, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 

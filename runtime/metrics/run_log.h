@@ -2,7 +2,8 @@
  *
  *     {"step":1,"loss":5.52,"grad_norm":2.1,"lr":6e-06,"tokens_per_s":48211,"seconds":0.0212}
  *
- * With a loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
+ * "samples" is how many the run has taken with this step's, those that it left out counted. With a
+ * loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
  * where gradients were not finite and nothing was updated. "val_loss" is there when the step
  * measured one, and "val_bits_per_byte" when it is known, too; of several sources there is one
  * object more, "val_losses", with each one's. "labels" is how many of the batch's labels count,

@@ -12,9 +12,10 @@ typedef struct StepValue {
 } StepValue;
 
 typedef struct StepMetrics {
-    int64_t step;     /* 1-based: steps done with this one */
-    double loss;      /* mean per token, nats */
-    double grad_norm; /* before clipping */
+    int64_t step;      /* 1-based: steps done with this one */
+    int64_t n_samples; /* counted with this step's; 0: not known */
+    double loss;       /* mean per token, nats */
+    double grad_norm;  /* before clipping */
     double lr;
     double tokens_per_s;
     double seconds; /* wall time of this step */

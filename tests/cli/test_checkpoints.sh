@@ -108,6 +108,24 @@ run "${keep[@]}" --steps 16 --continue --checkpoint-keep 2
 result 'what cannot be kept is said, and the run ends with 1' \
     "$([ "$status" -eq 1 ] && grep -q 'the checkpoint of step 16 is not kept; training goes on' "$folder/err" || echo "status $status: $err")"
 
+# --- samples that are left out: by step, four each ---
+skip=(train "$plan" --data "$text" --lr-schedule constant -q)
+losses() { grep -o '"loss":[0-9.]*' "$1"; }
+works 'a run of all samples' '' "${skip[@]}" --lr 0 --steps 9 --log "$folder/all.jsonl"
+works 'one that leaves out some' '' "${skip[@]}" --lr 0 --steps 7 --log "$folder/some.jsonl" --skip-samples 8..12 \
+    --skip-samples 20..24
+result 'has the others' "$(diff <(losses "$folder/all.jsonl" | sed '3d;6d') <(losses "$folder/some.jsonl"))"
+result 'and counts them' "$(x=$(grep -o '"samples":[0-9]*' "$folder/some.jsonl" | tr -dc '0-9\n' | tr '\n' ' ')
+    [ "$x" = '4 8 16 20 28 32 36 ' ] || echo "$x")"
+works 'leaving out within a step' '' "${skip[@]}" --steps 6 --skip-samples 6..9 --save "$folder/skip.st"
+works 'and stopped' '' "${skip[@]}" --steps 3 --skip-samples 6..9 --checkpoint "$folder/skip.ckpt" --continue
+works 'and gone on' '' "${skip[@]}" --steps 6 --skip-samples 6..9 --checkpoint "$folder/skip.ckpt" --continue \
+    --save "$folder/skip2.st"
+result 'is the same' "$(cmp "$folder/skip.st" "$folder/skip2.st" 2>&1)"
+for range in 5 5..5 6..5 -1..5 a..b 5..; do
+    fails "leaving out $range" 2 "--skip-samples: '$range' is not A..B" "${skip[@]}" --skip-samples "$range"
+done
+
 # --- means of weights ---
 mean=$folder/mean.st a=$folder/kept/run-6.ckpt b=$folder/kept/run-12.ckpt
 works 'the mean of two checkpoints' 'mean    of 2 files: 36 tensors, ' average "$a" "$b" -o "$mean"
