@@ -89,8 +89,8 @@ typedef struct TrainingPlace {
     /* Steps whose checkpoints are still there, under names of their own, and are to go in time. */
     int64_t recent[CHECKPOINT_MOST_RECENT];
     int n_recent;
-    int n_left;            /* weights that the file has and the plan's model has not, */
-    char left[64];         /* and the first one's name */
+    int n_left;    /* weights that the file has and the plan's model has not, */
+    char left[64]; /* and the first one's name */
 } TrainingPlace;
 /* As load and save, with the optimizer's state and the place. Refused: weights alone, another seed
  * than the plan's. Of several processes all have it, or none. */
