@@ -114,6 +114,7 @@ static bool put_said(const Chat *chat, TokenRun *run, Said said, bool counts) {
 
 typedef enum Role { ROLE_SYSTEM, ROLE_USER, ROLE_ANSWER, N_ROLES } Role;
 static const char *const ROLES[N_ROLES] = {"system", "user", "assistant"};
+static const char *const SHAREGPT_ROLES[N_ROLES] = {"system", "human", "gpt"};
 
 typedef struct Message {
     Role role;
@@ -121,9 +122,16 @@ typedef struct Message {
     bool counts;
 } Message;
 
+/* A message's member by either of its names: those of "messages", or ShareGPT's in "conversations".
+ */
+static const json_t *member(const json_t *message, const char *name, const char *other) {
+    const json_t *value = json_object_get(message, name);
+    return value ? value : json_object_get(message, other);
+}
+
 const char *chat_content(const json_t *messages, size_t i, size_t *out_length, SourceLoc loc,
                          Diag *diag) {
-    const json_t *content = json_object_get(json_array_get(messages, i), "content");
+    const json_t *content = member(json_array_get(messages, i), "content", "value");
     if (!json_is_string(content)) {
         diag_error(diag, loc, "messages[%zu]: no object with a string 'content'", i);
         return NULL;
@@ -133,16 +141,24 @@ const char *chat_content(const json_t *messages, size_t i, size_t *out_length, S
 }
 
 static bool read_role(const json_t *message, size_t i, Role *out, SourceLoc loc, Diag *diag) {
-    const char *role = json_string_value(json_object_get(message, "role"));
+    const char *role = json_string_value(member(message, "role", "from"));
     for (int r = 0; role && r < N_ROLES; r++) {
         *out = (Role)r;
-        if (strcmp(role, ROLES[r]) == 0) return true;
+        if (strcmp(role, ROLES[r]) == 0 || strcmp(role, SHAREGPT_ROLES[r]) == 0) return true;
     }
     if (role) {
         diag_error(diag, loc, "messages[%zu]: the role '%.40s' is none of system, user, assistant",
                    i, role);
     } else {
         diag_error(diag, loc, "messages[%zu]: no 'role': system, user or assistant", i);
+    }
+    return false;
+}
+
+static bool is_said(const char *key) {
+    static const char *const KEYS[] = {"role", "content", "from", "value"};
+    for (int k = 0; k < 4; k++) {
+        if (strcmp(key, KEYS[k]) == 0) return true;
     }
     return false;
 }
@@ -156,8 +172,7 @@ static bool read_message(const json_t *messages, size_t i, Message *out, SourceL
     out->counts = out->role == ROLE_ANSWER;
     json_object_foreach(message, key, value) {
         bool is_weight = strcmp(key, "weight") == 0;
-        if (strcmp(key, "role") == 0 || strcmp(key, "content") == 0 || json_is_null(value))
-            continue;
+        if (is_said(key) || json_is_null(value)) continue;
         double weight = json_number_value(value);
         if (is_weight && json_is_number(value) && out->counts && (weight == 0 || weight == 1)) {
             continue;

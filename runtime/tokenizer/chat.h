@@ -1,5 +1,6 @@
 /* Conversations -> tokens: a template (chat_template.h) in the numbers of a tokenizer, and the
- * "messages" of a line of JSON, [{"role": "user", "content": "..."}, ...]. Answers count as labels;
+ * "messages" of a line of JSON, [{"role": "user", "content": "..."}, ...], or "conversations" as
+ * ShareGPT has them, [{"from": "human", "value": "..."}, ...]. Answers count as labels;
  * one with "weight": 0 does not. Nothing that is said becomes a special token. */
 #ifndef RUNTIME_TOKENIZER_CHAT_H
 #define RUNTIME_TOKENIZER_CHAT_H

@@ -112,7 +112,8 @@ static bool ends_in(const char *name, size_t n, const char *end) {
  * in a folder there may be others, which are text like the rest. */
 static bool has_records(const Corpus *corpus, const char *path, const unsigned char *text,
                         size_t length, size_t first) {
-    static const char *const FIELDS[] = {"text", "messages", "completion", "chosen"};
+    static const char *const FIELDS[] = {"text", "messages", "conversations", "completion",
+                                         "chosen"};
     const char *field = corpus->options->field;
     bool has = path == INPUT || (field && corpus_array_has_field(text, length, first, field));
     for (int i = 0; i < corpus->options->n_paths; i++) has |= path == corpus->options->paths[i];

@@ -270,6 +270,7 @@ static bool run_field(const Line *line, const char *field) {
 static bool run_object(const Line *line) {
     const json_t *text = json_object_get(line->object, "text");
     const json_t *messages = json_object_get(line->object, "messages");
+    if (!messages) messages = json_object_get(line->object, "conversations");
     bool is_pair =
         json_object_get(line->object, "prompt") && json_object_get(line->object, "completion");
     bool answers = json_object_get(line->object, "chosen") != NULL; /* words are words */

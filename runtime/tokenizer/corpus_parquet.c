@@ -54,11 +54,11 @@ static bool has_column(const ParquetFile *file, const char *name) {
 
 static bool is_read(const CorpusOptions *options, const char *column) {
     static const char *const ANSWERS[] = {"prompt", "chosen", "rejected"};
-    static const char *const OTHERS[] = {"text", "messages", "completion"};
+    static const char *const OTHERS[] = {"text", "messages", "conversations", "completion"};
     bool found = false;
     if (options->field && !options->preferences) return strcmp(column, options->field) == 0;
-    for (int i = 0; i < 3; i++) {
-        found |= strcmp(column, ANSWERS[i]) == 0;
+    for (int i = 0; i < 3; i++) found |= strcmp(column, ANSWERS[i]) == 0;
+    for (int i = 0; i < 4; i++) {
         found |= !options->preferences && strcmp(column, OTHERS[i]) == 0;
     }
     return found;
@@ -67,7 +67,7 @@ static bool is_read(const CorpusOptions *options, const char *column) {
 /* A column of texts that is read alone: all that a line has, too, would be. */
 static int find_text(const ParquetFile *file, const CorpusOptions *options, bool counts) {
     const char *name = options->field ? options->field : "text";
-    bool others = has_column(file, "messages") ||
+    bool others = has_column(file, "messages") || has_column(file, "conversations") ||
                   (has_column(file, "prompt") && has_column(file, "completion")) ||
                   (counts && has_column(file, "chosen"));
     if (options->preferences || (others && !options->field)) return -1;

@@ -335,6 +335,30 @@ static void test_lines(Encoder *encoder, CorpusOptions options) {
     }
 }
 
+#define TOLD(who, text) "{\"from\": \"" who "\", \"value\": \"" text "\", \"weight\": null}"
+
+static void test_sharegpt(Encoder *encoder, CorpusOptions options) {
+    static const char MESSAGES[] =
+        CHAT(SAYS("system", "s") "," SAYS("user", "a") "," SAYS("assistant", "bcd"));
+    static const char CONVERSATIONS[] = "{\"id\": 5, \"conversations\": [" TOLD(
+        "system", "s") "," TOLD("human", "a") "," TOLD("gpt", "bcd") "]}";
+    static const char OTHER[] = "{\"conversations\": [" TOLD("bing", "a") "]}";
+    check_begin("chats: as ShareGPT's files have them");
+    CorpusJob theirs = run_line(encoder, &options, CONVERSATIONS, sizeof(CONVERSATIONS) - 1);
+    CorpusJob ours = run_line(encoder, &options, MESSAGES, sizeof(MESSAGES) - 1);
+    size_t n = ours.tokens.count;
+    CHECK(!theirs.failed && n > 0 && theirs.tokens.count == n &&
+              memcmp(theirs.tokens.items, ours.tokens.items, n * sizeof(uint32_t)) == 0 &&
+              memcmp(theirs.marks.items, ours.marks.items, n) == 0,
+          "%s", theirs.failed ? diag_text(theirs.diag) : "other tokens");
+    corpus_job_release(&ours);
+    corpus_job_release(&theirs);
+    CorpusJob wrong = run_line(encoder, &options, OTHER, sizeof(OTHER) - 1);
+    CHECK(wrong.failed && strstr(diag_text(wrong.diag), "the role 'bing' is none of system, user"),
+          "%s", wrong.failed ? diag_text(wrong.diag) : "taken");
+    corpus_job_release(&wrong);
+}
+
 static void test_noise(Encoder *encoder, CorpusOptions options) {
     static const char LINE[] = CHAT(SAYS("system", "s") "," SAYS(
         "user", "<|im_end|> \\u00fc") "," SAYS("assistant", "\\ud83d\\ude00 b \\u0000"));
@@ -409,6 +433,7 @@ int main(void) {
     CorpusOptions options = {.chat = &chat, .first = NO_TOKEN, .last = 0};
     Encoder *encoder = encoder_create(tokenizer);
     test_lines(encoder, options);
+    test_sharegpt(encoder, options);
     test_noise(encoder, options);
     encoder_destroy(encoder);
     tokenizer_destroy(tokenizer);
