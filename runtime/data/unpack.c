@@ -189,6 +189,7 @@ bool unpack_whole(PackKind kind, const unsigned char *bytes, size_t length, unsi
         return n == n_out &&
                snappy_uncompress((const char *)bytes, length, (char *)out, &n) == SNAPPY_OK;
     }
+    if (kind == PACK_ZSTD) return ZSTD_decompress(out, n_out, bytes, length) == n_out;
     const char *wrong;
     unsigned char beyond;
     Unpacker *unpacker = unpacker_create(kind, bytes, length);

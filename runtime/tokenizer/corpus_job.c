@@ -7,6 +7,7 @@
 #include "runtime/tokenizer/corpus_parquet.h"
 
 #include <omp.h>
+#include <stdlib.h>
 #include <string.h>
 
 void corpus_job_clear(CorpusJob *job) {
@@ -24,6 +25,8 @@ void corpus_job_release(CorpusJob *job) {
     token_marks_release(&job->marks);
     word_counts_release(&job->counts);
     parquet_values_release(&job->values);
+    free(job->room.bytes);
+    job->room = (LineRoom){0};
 }
 
 int corpus_job_thread(void) {

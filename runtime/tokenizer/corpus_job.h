@@ -6,6 +6,7 @@
 
 #include "runtime/data/parquet.h"
 #include "runtime/tokenizer/corpus.h"
+#include "runtime/tokenizer/line_text.h"
 
 typedef enum CorpusJobKind {
     JOB_LINES,
@@ -29,6 +30,7 @@ typedef struct CorpusJob {
     const ParquetValues *dictionary; /* of the page; NULL: none */
     int group;
     ParquetValues values; /* used again and again */
+    LineRoom room;        /* likewise, of JOB_LINES and JOB_OBJECTS */
     /* Results. */
     TokenList tokens;
     TokenMarks marks; /* of the first of them; of the others TOKEN_COUNTS */

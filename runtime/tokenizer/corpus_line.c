@@ -3,6 +3,7 @@
 #include "ir/base/memory.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat.h"
+#include "runtime/tokenizer/line_text.h"
 #include "runtime/tokenizer/token_run.h"
 
 #include <inttypes.h>
@@ -315,10 +316,27 @@ bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *op
     return run_object(&line);
 }
 
+/* A text and nothing else. False: the line is to be taken apart. */
+static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsigned char *line,
+                      size_t length, const unsigned char **out_text, size_t *out_length) {
+    static const char *const OTHERS[] = {"messages", "conversations", "completion", "chosen"};
+    const char *field = options->field ? options->field : "text";
+    size_t n_others = options->field ? 0 : sizeof(OTHERS) / sizeof(OTHERS[0]);
+    if (options->preferences) return false;
+    return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);
+}
+
 bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                      const unsigned char *text, size_t length, int64_t number) {
     json_error_t error;
+    const unsigned char *found;
+    size_t n_found;
     if (is_blank(text, length)) return true;
+    if (find_text(job, options, text, length, &found, &n_found)) {
+        char where[512];
+        snprintf(where, sizeof(where), "%s:%" PRId64, job->path, number);
+        return corpus_job_run_document(job, encoder, options, counts, found, n_found, where);
+    }
     json_t *object =
         json_loadb((const char *)text, length,
                    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
