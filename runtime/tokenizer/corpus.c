@@ -266,7 +266,7 @@ static bool list_files(Corpus *corpus, Arena *arena, const char ***out_paths, in
             const char *name = is_folder ? names[k] : path;
             ARENA_PUSH(arena, paths, count, capacity, name);
             if (stat(name, &st) == 0) corpus->bytes_all += st.st_size;
-            is_known &= !corpus->options->reads_input || strcmp(name, "-") != 0;
+            is_known &= !corpus->options->reads_input || !corpus_is_pipe(name);
         }
     }
     if (!is_known) corpus->bytes_all = 0;

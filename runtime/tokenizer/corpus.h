@@ -19,7 +19,7 @@
 typedef struct CorpusOptions {
     const char *const *paths;
     int n_paths;
-    bool reads_input;        /* a path that is "-" is standard input */
+    bool reads_input;        /* paths may be pipes, "-" standard input */
     const char *separator;   /* NULL: none */
     const char *field;       /* of lines of JSON; NULL: whichever of the known ones there is */
     const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */

@@ -7,11 +7,12 @@
 #include "runtime/tokenizer/corpus_array.h"
 #include "runtime/tokenizer/corpus_work.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-
-static const char INPUT[] = "standard input";
 
 /* Jobs of whole lines; *line: the number of the first, and then of what follows. */
 static bool add_lines(Corpus *corpus, const char *path, const unsigned char *text, size_t length,
@@ -108,6 +109,13 @@ static bool ends_in(const char *name, size_t n, const char *end) {
     return n > n_end && strncmp(name + n - n_end, end, n_end) == 0;
 }
 
+/* Or is it in a folder that was? */
+static bool is_named(const Corpus *corpus, const char *path) {
+    bool named = false;
+    for (int i = 0; i < corpus->options->n_paths; i++) named |= path == corpus->options->paths[i];
+    return named;
+}
+
 /* Are objects records, the first of which begins there? Those of a file that was named have to be;
  * in a folder there may be others, which are text like the rest. */
 static bool has_records(const Corpus *corpus, const char *path, const unsigned char *text,
@@ -115,8 +123,8 @@ static bool has_records(const Corpus *corpus, const char *path, const unsigned c
     static const char *const FIELDS[] = {"text", "messages", "conversations", "completion",
                                          "chosen"};
     const char *field = corpus->options->field;
-    bool has = path == INPUT || (field && corpus_array_has_field(text, length, first, field));
-    for (int i = 0; i < corpus->options->n_paths; i++) has |= path == corpus->options->paths[i];
+    bool has = corpus->is_pipe || is_named(corpus, path) ||
+               (field && corpus_array_has_field(text, length, first, field));
     for (size_t i = 0; i < sizeof(FIELDS) / sizeof(FIELDS[0]); i++) {
         has = has || corpus_array_has_field(text, length, first, FIELDS[i]);
     }
@@ -135,9 +143,8 @@ static bool begins_as_lines(const unsigned char *text, size_t length) {
 static TextForm form_of(const Corpus *corpus, const char *path, size_t n_name,
                         const unsigned char *text, size_t length) {
     size_t first = 0;
-    bool is_input = path == INPUT;
     if (ends_in(path, n_name, ".jsonl")) return TEXT_LINES;
-    if (!is_input && !ends_in(path, n_name, ".json")) return TEXT_DOCUMENTS;
+    if (!corpus->is_pipe && !ends_in(path, n_name, ".json")) return TEXT_DOCUMENTS;
     bool array = corpus_array_begins(text, length, &first);
     if (!array && !begins_as_lines(text, length)) return TEXT_DOCUMENTS;
     if (!has_records(corpus, path, text, length, first)) return TEXT_DOCUMENTS;
@@ -221,15 +228,35 @@ static bool add_unpacked(Corpus *corpus, const char *path, Unpacker *unpacker) {
     return good;
 }
 
+/* Standard input, or a pipe that has a name, as <(command) has. */
+static bool add_pipe(Corpus *corpus, const char *path) {
+    bool is_input = strcmp(path, "-") == 0;
+    int descriptor = is_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        diag_error(corpus->diag, (SourceLoc){path, 0}, "cannot open: %s", strerror(errno));
+        return false;
+    }
+    corpus->is_pipe = true;
+    bool good = add_unpacked(corpus, is_input ? "standard input" : path,
+                             unpacker_create_reading(descriptor));
+    if (!is_input) close(descriptor);
+    return good;
+}
+
 /* --- files --- */
+
+bool corpus_is_pipe(const char *path) {
+    struct stat st;
+    return strcmp(path, "-") == 0 || (stat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+}
 
 bool corpus_add_file(Corpus *corpus, const char *path) {
     FileMap map;
     bool good;
     int64_t line = 1;
-    if (corpus->options->reads_input && strcmp(path, "-") == 0) {
-        return add_unpacked(corpus, INPUT, unpacker_create_reading(STDIN_FILENO));
-    }
+    corpus->is_pipe = false;
+    bool may_wait = corpus->options->reads_input && is_named(corpus, path);
+    if (may_wait && corpus_is_pipe(path)) return add_pipe(corpus, path);
     if (has_mask(path)) {
         diag_error(corpus->diag, (SourceLoc){path, 0},
                    "has a mask beside it, of its bytes: text that becomes tokens cannot have one");

@@ -32,6 +32,7 @@ typedef struct Corpus {
     double bytes_done; /* of files */
     int64_t bytes_all;
     double file_bytes;  /* that a byte of a job stands for: less than one where it was packed */
+    bool is_pipe;       /* the file in work, whose name says nothing */
     bool begins;        /* the next token is a long document's first */
     Encoder **encoders; /* [n_threads] */
     CorpusJob *jobs;    /* [capacity] */
@@ -41,6 +42,8 @@ typedef struct Corpus {
     Diag *diag;
 } Corpus;
 
+/* "-", which is standard input, or a pipe. */
+bool corpus_is_pipe(const char *path);
 /* Jobs of all of a file, text or not. Reports. */
 bool corpus_add_file(Corpus *corpus, const char *path);
 /* Of one that is Parquet's, whose map is held. */

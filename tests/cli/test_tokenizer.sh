@@ -95,6 +95,11 @@ same 'a text from standard input' "$folder/pipe.bin" "$folder/a.bin"
 same 'train on standard input' "$folder/pipe.json" "$folder/file.json"
 mkdir "$folder/columns"
 cp tests/data/parquet/{zstd,pages2}.parquet "$folder/columns"
+"$perilune" tokenizer encode $t <(gzip -c "$folder/many.jsonl") --eot auto -q -o "$folder/pipe.bin"
+same 'lines from a pipe' "$folder/pipe.bin" "$folder/many.jsonl.bin"
+mkdir "$folder/waits"
+mkfifo "$folder/waits/a"
+fails 'a pipe in a folder' 2 'is a folder without files' tokenizer encode $t "$folder/waits" -o "$folder/n"
 works 'a folder of Parquet files' '230 documents' tokenizer encode $t "$folder/columns" --eot auto \
     -o "$folder/columns.bin"
 works 'train on a Parquet file' '115 documents' tokenizer train tests/data/parquet/gzip.parquet \
