@@ -191,13 +191,14 @@ static void damage(const char *name, const unsigned char *bytes, size_t n, size_
     unsigned char *copy = memory_alloc(n);
     int n_cut = 0;
     n_threads = 1; /* thousands of files, a few kilobytes each */
-    for (size_t length = n - 1; length > 13 * VARIANT_STEP; length -= 13 * VARIANT_STEP) {
+    const size_t step = 13 * VARIANT_STEP * VARIANT_STEP;
+    for (size_t length = n - 1; length > step; length -= step) {
         if (length == n_member) continue;
         put_file(path, bytes, length);
         n_cut += survives(path, options);
     }
     CHECK(n_cut == 0, "%d times text that was cut short was read to its end", n_cut);
-    for (int i = 0; i < CHANGES / VARIANT_STEP; i++) {
+    for (int i = 0; i < CHANGES / VARIANT_STEP / VARIANT_STEP; i++) {
         size_t n_changes = 1 + random_below(MOST_AT_ONCE);
         memcpy(copy, bytes, n);
         for (size_t k = 0; k < n_changes; k++) {
