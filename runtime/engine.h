@@ -60,6 +60,14 @@ void engine_init_parameters(Engine *engine);
 #define ENGINE_TRAINED_BESIDE_KEY "perilune.trained_beside"
 /* Of weights without the frozen ones. */
 #define ENGINE_TRAINED_ALONE_KEY "perilune.trained_alone"
+/* And of a checkpoint, where in its run it was made: counts in decimal digits, and the name of the
+ * data. */
+#define CHECKPOINT_STEP_KEY      "perilune.step"
+#define CHECKPOINT_SAMPLES_KEY   "perilune.samples"
+#define CHECKPOINT_SEED_KEY      "perilune.seed"
+#define CHECKPOINT_DATA_KEY      "perilune.data"
+#define CHECKPOINT_REFERENCE_KEY "perilune.reference"
+#define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);

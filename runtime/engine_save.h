@@ -7,14 +7,6 @@
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine_internal.h"
 
-/* Metadata of checkpoints: counts in decimal digits, and the name of the data. */
-#define CHECKPOINT_STEP_KEY      "perilune.step"
-#define CHECKPOINT_SAMPLES_KEY   "perilune.samples"
-#define CHECKPOINT_SEED_KEY      "perilune.seed"
-#define CHECKPOINT_DATA_KEY      "perilune.data"
-#define CHECKPOINT_REFERENCE_KEY "perilune.reference"
-#define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
-
 typedef enum SavingWay {
     SAVING_FAILED, /* reported; saving_end all the same */
     SAVING_WHOLE,  /* the first process writes tensor after tensor */

@@ -6,6 +6,7 @@
 #include "frontend/commands/search_args.h"
 #include "frontend/commands/show_cuda.h"
 #include "frontend/commands/show_run.h"
+#include "frontend/commands/show_weights.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 #include "planner/plan/plan_text.h"
@@ -137,6 +138,24 @@ static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
     return status;
 }
 
+static int show_weights(CliArgs *args, ShowFunction *form, Diag *diag) {
+    if (!check_predicts(args, "weights", diag)) return EXIT_USAGE;
+    if (form != show_cuda_text && form != show_cuda_json) {
+        diag_error(diag, NO_LOC, "%s: weights are shown as text, or with --json", args->operand);
+        return EXIT_USAGE;
+    }
+    StrBuf text = strbuf_create();
+    bool as_json = form == show_cuda_json;
+    int status = EXIT_DONE;
+    if (!(as_json ? show_weights_json : show_weights_text)(&text, args->operand, diag)) {
+        status = EXIT_USAGE;
+    } else if (!cli_write(cli_text(args, OPT_OUTPUT, NULL), &text, diag)) {
+        status = EXIT_FAILED;
+    }
+    strbuf_destroy(&text);
+    return status;
+}
+
 static int show_plan(CliArgs *args, ShowFunction *form, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     const DeviceProfile *profile;
@@ -154,6 +173,8 @@ int cmd_show(CliArgs *args) {
     int status = EXIT_USAGE;
     if (form && is_run_log(args->operand)) {
         status = show_log(args, form, diag);
+    } else if (form && is_weights(args->operand)) {
+        status = show_weights(args, form, diag);
     } else if (form) {
         status = show_plan(args, form, diag);
     }

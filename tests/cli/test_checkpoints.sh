@@ -108,6 +108,18 @@ run "${keep[@]}" --steps 16 --continue --checkpoint-keep 2
 result 'what cannot be kept is said, and the run ends with 1' \
     "$([ "$status" -eq 1 ] && grep -q 'the checkpoint of step 16 is not kept; training goes on' "$folder/err" || echo "status $status: $err")"
 
+# --- what is in a file ---
+works 'what is in a checkpoint' 'step      6, 24 samples' show "$folder/kept/run-6.ckpt"
+result 'its weights, by blocks' "$(grep -qE '^blocks.0..1.attn.wq +F32 +32 x 2 x 1 x 16 +4.00 KiB each of 2$' <<<"$out" || echo "$out")"
+result 'and how many its states are' "$(grep -q '^optimizer 72 tensors, ' <<<"$out" && ! grep -q '^adam' <<<"$out" || echo "$out")"
+works 'the same as JSON' '"step":6,"samples":24,"numbers":34' show "$folder/kept/run-6.ckpt" --json
+works 'weights without a run' '"step":null' show "$folder/w.st" --json
+works "another program's weights" 'model.layers.0..1.mlp.down_proj.weight' show tests/reference/hf/llama31/model.safetensors
+fails 'a page of weights' 2 'weights are shown as text, or with --json' show "$folder/w.st" --html
+fails 'a prediction for weights' 2 'nothing is predicted for weights' show "$folder/w.st" --cluster selene
+head -c 5000 "$folder/w.st" >"$folder/cut.st"
+fails 'weights that are cut short' 2 'cut.st: ' show "$folder/cut.st"
+
 # --- samples that are left out: by step, four each ---
 skip=(train "$plan" --data "$text" --lr-schedule constant -q)
 losses() { grep -o '"loss":[0-9.]*' "$1"; }
