@@ -147,7 +147,8 @@ static int show_weights(CliArgs *args, ShowFunction *form, Diag *diag) {
     StrBuf text = strbuf_create();
     bool as_json = form == show_cuda_json;
     int status = EXIT_DONE;
-    if (!(as_json ? show_weights_json : show_weights_text)(&text, args->operand, diag)) {
+    bool values = cli_given(args, OPT_VALUES);
+    if (!(as_json ? show_weights_json : show_weights_text)(&text, args->operand, values, diag)) {
         status = EXIT_USAGE;
     } else if (!cli_write(cli_text(args, OPT_OUTPUT, NULL), &text, diag)) {
         status = EXIT_FAILED;
@@ -171,10 +172,13 @@ int cmd_show(CliArgs *args) {
     Diag *diag = diag_create();
     ShowFunction *form = choose_form(args, diag);
     int status = EXIT_USAGE;
-    if (form && is_run_log(args->operand)) {
+    if (form && is_run_log(args->operand) && !cli_given(args, OPT_VALUES)) {
         status = show_log(args, form, diag);
     } else if (form && is_weights(args->operand)) {
         status = show_weights(args, form, diag);
+    } else if (form && cli_given(args, OPT_VALUES)) {
+        diag_error(diag, (SourceLoc){args->operand, 0},
+                   "is no file of weights: --values is for one");
     } else if (form) {
         status = show_plan(args, form, diag);
     }

@@ -3,11 +3,12 @@
 #include "ir/base/arena.h"
 #include "ir/base/json.h"
 #include "planner/show/show_facts.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_values.h"
 #include "runtime/engine.h"
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +91,16 @@ static bool are_alike(const SafetensorsInfo *a, const SafetensorsInfo *b) {
            strcmp(a->name + a_end, b->name + b_end) == 0;
 }
 
-static void put_row(StrBuf *out, const SafetensorsInfo *info, const char *name, int n_alike) {
+/* Root mean square, largest, and how many are none; nothing where nothing was looked at. */
+static void put_values(StrBuf *out, const TensorValues *values) {
+    if (values->n_finite + values->n_others == 0) return;
+    double rms = values->n_finite ? sqrt(values->squares / (double)values->n_finite) : 0;
+    strbuf_printf(out, "  rms %.3g, largest %.3g", rms, values->largest);
+    if (values->n_others) strbuf_printf(out, ", %" PRId64 " NOT FINITE", values->n_others);
+}
+
+static void put_row(StrBuf *out, const SafetensorsInfo *info, const char *name, int n_alike,
+                    const TensorValues *values) {
     char shown[MOST_NAME], bytes[UNIT_TEXT];
     StrBuf shape = strbuf_create();
     for (int d = 0; d < info->n_dims; d++) {
@@ -100,13 +110,14 @@ static void put_row(StrBuf *out, const SafetensorsInfo *info, const char *name, 
                   safetensors_dtype_name(info->dtype), info->n_dims ? shape.text : "a number",
                   unit_bytes((double)info->n_bytes, bytes));
     if (n_alike > 1) strbuf_printf(out, " each of %d", n_alike);
+    put_values(out, values);
     strbuf_put(out, "\n");
     strbuf_destroy(&shape);
 }
 
 /* Weights in the file's order, those of blocks that are alike as one row, at the first one's place.
  */
-static void put_tensors(StrBuf *out, const Safetensors *file, Arena *arena) {
+static void put_tensors(StrBuf *out, const Safetensors *file, bool with_values, Arena *arena) {
     int n = safetensors_count(file);
     bool *shown = ARENA_ARRAY(arena, bool, n + 1);
     for (int i = 0; i < n; i++) shown[i] = is_state(safetensors_at(file, i));
@@ -118,6 +129,8 @@ static void put_tensors(StrBuf *out, const Safetensors *file, Arena *arena) {
         int n_alike = 1;
         int64_t least = number_in(name, &begin, &end), most = least;
         if (shown[i]) continue;
+        TensorValues values = {0};
+        if (with_values) tensor_values_add(info, &values);
         for (int k = i + 1; k < n && least >= 0 && n <= MOST_COMPARED; k++) {
             size_t b, e;
             if (shown[k] || !are_alike(info, safetensors_at(file, k))) continue;
@@ -125,13 +138,14 @@ static void put_tensors(StrBuf *out, const Safetensors *file, Arena *arena) {
             least = number < least ? number : least;
             most = number > most ? number : most;
             shown[k] = true;
+            if (with_values) tensor_values_add(safetensors_at(file, k), &values);
             n_alike++;
         }
         if (n_alike > 1) {
             name = arena_printf(arena, "%.*s%" PRId64 "..%" PRId64 "%s", (int)begin, name, least,
                                 most, name + end);
         }
-        put_row(out, info, name, n_alike);
+        put_row(out, info, name, n_alike, &values);
     }
 }
 
@@ -186,12 +200,12 @@ static void put_head(StrBuf *out, const Safetensors *file) {
     if (settings && *settings) put_settings(out, settings);
 }
 
-bool show_weights_text(StrBuf *out, const char *path, Diag *diag) {
+bool show_weights_text(StrBuf *out, const char *path, bool values, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     Arena *arena = arena_create();
     if (file) {
         put_head(out, file);
-        put_tensors(out, file, arena);
+        put_tensors(out, file, values, arena);
         safetensors_close(file);
     }
     arena_destroy(arena);
@@ -235,17 +249,30 @@ static void put_settings_json(StrBuf *out, const char *settings) {
     strbuf_put(out, "}");
 }
 
-static void put_tensor_json(StrBuf *out, const SafetensorsInfo *info) {
+static void put_values_json(StrBuf *out, const SafetensorsInfo *info) {
+    TensorValues values = {0};
+    if (!tensor_values_add(info, &values)) {
+        strbuf_put(out, ",\"rms\":null,\"largest\":null,\"not_finite\":null");
+        return;
+    }
+    double rms = values.n_finite ? sqrt(values.squares / (double)values.n_finite) : 0;
+    strbuf_printf(out, ",\"rms\":%.9g,\"largest\":%.9g,\"not_finite\":%" PRId64, rms,
+                  values.largest, values.n_others);
+}
+
+static void put_tensor_json(StrBuf *out, const SafetensorsInfo *info, bool values) {
     strbuf_put(out, "{\"name\":");
     json_put_text(out, info->name);
     strbuf_printf(out, ",\"dtype\":\"%s\",\"shape\":[", safetensors_dtype_name(info->dtype));
     for (int d = 0; d < info->n_dims; d++) {
         strbuf_printf(out, "%s%" PRId64, d ? "," : "", info->shape[d]);
     }
-    strbuf_printf(out, "],\"bytes\":%zu}", info->n_bytes);
+    strbuf_printf(out, "],\"bytes\":%zu", info->n_bytes);
+    if (values) put_values_json(out, info);
+    strbuf_put(out, "}");
 }
 
-bool show_weights_json(StrBuf *out, const char *path, Diag *diag) {
+bool show_weights_json(StrBuf *out, const char *path, bool values, Diag *diag) {
     Safetensors *file = safetensors_open(path, diag);
     if (!file) return false;
     const Sums weights = sum_tensors(file, false), states = sum_tensors(file, true);
@@ -268,7 +295,7 @@ bool show_weights_json(StrBuf *out, const char *path, Diag *diag) {
     strbuf_put(out, "},\"tensors\":[");
     for (int i = 0; i < safetensors_count(file); i++) {
         if (i) strbuf_put(out, ",");
-        put_tensor_json(out, safetensors_at(file, i));
+        put_tensor_json(out, safetensors_at(file, i), values);
     }
     strbuf_put(out, "]}\n");
     safetensors_close(file);

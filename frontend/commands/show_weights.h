@@ -14,9 +14,10 @@ bool is_weights(const char *path);
 /* Appends text, or
  *     {"file", "model", "settings": {...}, "step", "samples", "numbers", "bytes",
  *      "metadata": {...}, "tensors": [{"name", "dtype", "shape": [...], "bytes"}]}
- * of which model, settings, step and samples are null where the file does not say. The file is
- * untrusted: false, reported. */
-bool show_weights_text(StrBuf *out, const char *path, Diag *diag);
-bool show_weights_json(StrBuf *out, const char *path, Diag *diag);
+ * with `values` also {"rms", "largest", "not_finite"} of each tensor, null where it has no numbers
+ * that are looked at (f32, bf16, f16). Of the file, model, settings, step and samples are null
+ * where the file does not say. The file is untrusted: false, reported. */
+bool show_weights_text(StrBuf *out, const char *path, bool values, Diag *diag);
+bool show_weights_json(StrBuf *out, const char *path, bool values, Diag *diag);
 
 #endif

@@ -12,6 +12,7 @@ text=$folder/text.txt
 for _ in $(seq 200); do echo 'Two moons went round the old blue planet, and one of them was Perilune.'; done >"$text"
 works 'a plan' '' plan $model "${small[@]}" -o "$plan"
 works 'weights' '' train "$plan" --data "$text" --steps 1 --save "$folder/w.st"
+works 'as they are made' '' train "$plan" --data "$text" --steps 1 --lr 0 --save "$folder/w0.st"
 
 # --- stopped and gone on: as if it had never stopped ---
 fails 'going on from nothing' 2 'give --checkpoint FILE' train "$plan" --data "$text" --continue
@@ -117,6 +118,13 @@ works 'weights without a run' '"step":null' show "$folder/w.st" --json
 works "another program's weights" 'model.layers.0..1.mlp.down_proj.weight' show tests/reference/hf/llama31/model.safetensors
 fails 'a page of weights' 2 'weights are shown as text, or with --json' show "$folder/w.st" --html
 fails 'a prediction for weights' 2 'nothing is predicted for weights' show "$folder/w.st" --cluster selene
+works 'what the numbers are like' 'rms 1, largest 1' show "$folder/w0.st" --values
+result 'of tables, too' "$(grep -qE '^wte .* rms 0.0(19|2|20|21)[0-9]*, largest 0.0[5-9][0-9]*$' <<<"$out" || grep '^wte' <<<"$out")"
+works 'as JSON' '"rms":1,"largest":1,"not_finite":0}' show "$folder/w0.st" --values --json
+size=$(stat -c %s "$folder/w0.st")
+(head -c $((size - 4)) "$folder/w0.st" && printf '\0\0\300\177') >"$folder/nan.st"
+works 'what is not finite' ', 1 NOT FINITE' show "$folder/nan.st" --values
+fails 'numbers of a plan' 2 'is no file of weights: --values is for one' show "$plan" --values
 head -c 5000 "$folder/w.st" >"$folder/cut.st"
 fails 'weights that are cut short' 2 'cut.st: ' show "$folder/cut.st"
 
