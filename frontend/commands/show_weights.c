@@ -30,15 +30,6 @@ bool is_weights(const char *path) {
     return length > 1 && length < UINT64_C(1) << 40 && head[8] == '{';
 }
 
-static int64_t count(const SafetensorsInfo *info) {
-    return (int64_t)(info->n_bytes / safetensors_dtype_bytes(info->dtype));
-}
-
-/* Optimizers' states have a slash in their names. */
-static bool is_state(const SafetensorsInfo *info) {
-    return strchr(info->name, '/') != NULL;
-}
-
 typedef struct Sums {
     int64_t n_tensors, n_numbers, bytes;
 } Sums;
@@ -47,9 +38,9 @@ static Sums sum_tensors(const Safetensors *file, bool states) {
     Sums sums = {0};
     for (int i = 0; i < safetensors_count(file); i++) {
         const SafetensorsInfo *info = safetensors_at(file, i);
-        if (is_state(info) != states) continue;
+        if (tensor_is_state(info) != states) continue;
         sums.n_tensors++;
-        sums.n_numbers += count(info);
+        sums.n_numbers += tensor_count(info);
         sums.bytes += (int64_t)info->n_bytes;
     }
     return sums;
@@ -120,7 +111,7 @@ static void put_row(StrBuf *out, const SafetensorsInfo *info, const char *name, 
 static void put_tensors(StrBuf *out, const Safetensors *file, bool with_values, Arena *arena) {
     int n = safetensors_count(file);
     bool *shown = ARENA_ARRAY(arena, bool, n + 1);
-    for (int i = 0; i < n; i++) shown[i] = is_state(safetensors_at(file, i));
+    for (int i = 0; i < n; i++) shown[i] = tensor_is_state(safetensors_at(file, i));
     strbuf_printf(out, "\n%-*s %-8s %-24s %s\n", NAME_CHARS, "tensor", "dtype", "shape", "bytes");
     for (int i = 0; i < n; i++) {
         const SafetensorsInfo *info = safetensors_at(file, i);

@@ -1,7 +1,7 @@
 #include "runtime/checkpoint/average.h"
 
 #include "ir/base/memory.h"
-#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_values.h"
 #include "runtime/cpu/blocks.h"
 
 #include <math.h>
@@ -10,8 +10,7 @@
 
 enum {
     PIECE = 1 << 20, /* numbers that are written at a time */
-    BLOCK = 4096,    /* that a thread sums */
-    N_BLOCKS = PIECE / BLOCK,
+    N_BLOCKS = PIECE / TENSOR_BLOCK,
     MOST_DTYPE_BYTES = 4,
 };
 
@@ -28,22 +27,6 @@ typedef struct Averaging {
     Diag *diag;
 } Averaging;
 
-static bool is_weight(const SafetensorsInfo *info) {
-    return strchr(info->name, '/') == NULL;
-}
-
-/* False: one that has no mean. */
-static bool dtype_of(SafetensorsDtype dtype, DType *out) {
-    *out = dtype == SAFETENSORS_F32    ? DTYPE_F32
-           : dtype == SAFETENSORS_BF16 ? DTYPE_BF16
-                                       : DTYPE_F16;
-    return dtype == SAFETENSORS_F32 || dtype == SAFETENSORS_BF16 || dtype == SAFETENSORS_F16;
-}
-
-static int64_t count(const SafetensorsInfo *info) {
-    return (int64_t)(info->n_bytes / safetensors_dtype_bytes(info->dtype));
-}
-
 /* --- what the files have --- */
 
 static bool check_tensor(const Averaging *a, const SafetensorsInfo *first, int file) {
@@ -53,7 +36,7 @@ static bool check_tensor(const Averaging *a, const SafetensorsInfo *first, int f
     if (!safetensors_find(a->files[file], first->name, &info)) {
         diag_error(a->diag, loc, "has no tensor '%s', which %s has", first->name,
                    a->options->paths[0]);
-    } else if (!dtype_of(info.dtype, &dtype)) {
+    } else if (!tensor_dtype(&info, &dtype)) {
         diag_error(a->diag, loc, "tensor '%s' is %s: f32, bf16 and f16 are averaged", info.name,
                    safetensors_dtype_name(info.dtype));
     } else if (info.n_dims != first->n_dims ||
@@ -71,7 +54,7 @@ static bool check_files(Averaging *a) {
         for (int i = 0; i < safetensors_count(a->files[f]); i++) {
             const SafetensorsInfo *info = safetensors_at(a->files[f], i);
             SafetensorsInfo found;
-            if (!is_weight(info)) {
+            if (tensor_is_state(info)) {
                 a->totals->n_states += f == 0;
                 continue;
             }
@@ -85,7 +68,7 @@ static bool check_files(Averaging *a) {
                 if (!check_tensor(a, info, k)) return false;
             }
             a->totals->n_tensors++;
-            a->totals->n_numbers += count(info);
+            a->totals->n_numbers += tensor_count(info);
             a->bytes_all += (int64_t)info->n_bytes;
         }
     }
@@ -104,7 +87,7 @@ static bool open_writer(Averaging *a) {
     a->writer = safetensors_writer_create();
     for (int i = 0; i < safetensors_count(first); i++) {
         const SafetensorsInfo *info = safetensors_at(first, i);
-        if (!is_weight(info)) continue;
+        if (tensor_is_state(info)) continue;
         safetensors_writer_add_tensor(a->writer, info->name, info->dtype, info->shape,
                                       info->n_dims);
     }
@@ -119,30 +102,20 @@ static bool open_writer(Averaging *a) {
 
 /* --- the mean --- */
 
-/* Numbers at .. at + n of a tensor, at most BLOCK, which need not be aligned in the file. */
-static void load_block(const SafetensorsInfo *info, int64_t at, int64_t n, float *out) {
-    float room[BLOCK];
-    DType dtype;
-    dtype_of(info->dtype, &dtype);
-    size_t each = (size_t)dtype_bytes(dtype);
-    memcpy(room, (const char *)info->data + (size_t)at * each, (size_t)n * each);
-    weights_load(dtype, room, 0, out, n);
-}
-
-/* Their mean, to `out`; sums [n_files + 1]: the squares of what each file is apart from the mean as
- * it is written, and of the mean. */
+/* Of numbers at .. at + n of a tensor, at most TENSOR_BLOCK, to `out`; sums [n_files + 1]: the
+ * squares of what each file is apart from the mean as it is written, and of the mean. */
 static void average_block(const Averaging *a, const SafetensorsInfo *const *infos, int64_t at,
                           int64_t n, char *out, double *sums) {
     int n_files = a->options->n;
-    float values[BLOCK];
-    double mean[BLOCK] = {0};
+    float values[TENSOR_BLOCK];
+    double mean[TENSOR_BLOCK] = {0};
     DType dtype;
     for (int f = 0; f < n_files; f++) {
-        load_block(infos[f], at, n, values);
+        tensor_load(infos[f], at, n, values);
         for (int64_t i = 0; i < n; i++) mean[i] += a->shares[f] * (double)values[i];
     }
     for (int64_t i = 0; i < n; i++) values[i] = (float)mean[i];
-    dtype_of(infos[0]->dtype, &dtype);
+    tensor_dtype(infos[0], &dtype);
     weights_store(dtype, values, out, n);
     weights_load(dtype, out, 0, values, n);
     for (int64_t i = 0; i < n; i++) {
@@ -150,7 +123,7 @@ static void average_block(const Averaging *a, const SafetensorsInfo *const *info
         sums[n_files] += mean[i] * mean[i];
     }
     for (int f = 0; f < n_files; f++) {
-        load_block(infos[f], at, n, values);
+        tensor_load(infos[f], at, n, values);
         for (int64_t i = 0; i < n; i++) {
             double apart = (double)values[i] - mean[i];
             sums[f] += apart * apart;
@@ -161,13 +134,13 @@ static void average_block(const Averaging *a, const SafetensorsInfo *const *info
 /* Numbers at .. at + n, at most PIECE. */
 static bool average_piece(Averaging *a, const SafetensorsInfo *const *infos, int64_t at,
                           int64_t n) {
-    int n_files = a->options->n, n_blocks = (int)((n + BLOCK - 1) / BLOCK);
+    int n_files = a->options->n, n_blocks = (int)((n + TENSOR_BLOCK - 1) / TENSOR_BLOCK);
     size_t each = safetensors_dtype_bytes(infos[0]->dtype);
     memset(a->block_sums, 0, sizeof(double) * (size_t)n_blocks * (size_t)(n_files + 1));
 #pragma omp parallel for schedule(dynamic)
     for (int b = 0; b < n_blocks; b++) {
-        int64_t first = (int64_t)b * BLOCK, rest = n - first;
-        average_block(a, infos, at + first, rest < BLOCK ? rest : BLOCK,
+        int64_t first = (int64_t)b * TENSOR_BLOCK, rest = n - first;
+        average_block(a, infos, at + first, rest < TENSOR_BLOCK ? rest : TENSOR_BLOCK,
                       a->room + (size_t)first * each,
                       a->block_sums + (size_t)b * (size_t)(n_files + 1));
     }
@@ -193,13 +166,13 @@ static bool average_tensors(Averaging *a) {
     bool good = true;
     for (int i = 0; good && i < safetensors_count(a->files[0]); i++) {
         const SafetensorsInfo *info = safetensors_at(a->files[0], i);
-        if (!is_weight(info)) continue;
+        if (tensor_is_state(info)) continue;
         for (int f = 0; f < n_files; f++) {
             if (!safetensors_find(a->files[f], info->name, &found[f]))
                 BUG("%s is gone", info->name);
             infos[f] = &found[f];
         }
-        int64_t n = count(info);
+        int64_t n = tensor_count(info);
         for (int64_t at = 0; good && at < n; at += PIECE) {
             good = average_piece(a, infos, at, n - at < PIECE ? n - at : PIECE);
         }
