@@ -88,7 +88,7 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
 
 /* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
  */
-enum { CHECKPOINT_MOST_RECENT = 64 };
+enum { CHECKPOINT_MOST_RECENT = 65 };
 
 typedef struct TrainingPlace {
     int64_t step, samples; /* done */

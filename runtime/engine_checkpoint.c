@@ -362,12 +362,12 @@ static bool read_count(const Safetensors *file, const char *key, uint64_t most, 
     return errno == 0 && *out <= most;
 }
 
-/* Steps before the checkpoint's own; what is none ends them. */
+/* Steps up to the checkpoint's own; what is none ends them. */
 static void read_recent(const char *text, TrainingPlace *out) {
     while (text && out->n_recent < CHECKPOINT_MOST_RECENT) {
         char *end;
         long long step = strtoll(text, &end, 10);
-        if (end == text || step <= 0 || step >= out->step) return;
+        if (end == text || step <= 0 || step > out->step) return;
         out->recent[out->n_recent++] = step;
         text = end;
     }

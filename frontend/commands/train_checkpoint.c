@@ -93,7 +93,6 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     checkpoint->place.samples = place.samples;
     checkpoint->place.n_recent = place.n_recent;
     memcpy(checkpoint->place.recent, place.recent, sizeof(place.recent));
-    if (checkpoint->to) train_keep_resume(&checkpoint->keep, &checkpoint->place);
     *out_resumed = true;
     return true;
 }
@@ -154,6 +153,7 @@ void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
     SnapshotState state = SNAPSHOT_WRITING;
     if (checkpoint->async) look(checkpoint, options, progress, true); /* one at a time */
     if (options->rank == 0) note_replaced(checkpoint);
+    train_keep_begin(&checkpoint->keep, &checkpoint->place);
     checkpoint->begun = now();
     if (checkpoint->async && !is_last) {
         state =

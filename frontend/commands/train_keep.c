@@ -56,13 +56,6 @@ static bool is_input(const TrainKeep *keep, const char *name) {
     return false;
 }
 
-/* All processes must have the same list, and not all may see the folder: nothing is looked at. */
-void train_keep_resume(const TrainKeep *keep, TrainingPlace *place) {
-    bool kept = keep->n_last > 1 && !stays(keep, place->step) && place->step > 0;
-    if (!kept || place->n_recent == CHECKPOINT_MOST_RECENT) return;
-    place->recent[place->n_recent++] = place->step;
-}
-
 static void forget(TrainingPlace *place, int i) {
     memmove(&place->recent[i], &place->recent[i + 1],
             (size_t)(--place->n_recent - i) * sizeof(place->recent[0]));
@@ -75,6 +68,15 @@ static void take_away(const TrainKeep *keep, TrainingPlace *place, bool first, A
         unlink(name);
     }
     forget(place, 0);
+}
+
+void train_keep_begin(const TrainKeep *keep, TrainingPlace *place) {
+    for (int i = place->n_recent - 1; i >= 0; i--) {
+        if (place->recent[i] == place->step || stays(keep, place->recent[i])) forget(place, i);
+    }
+    if (keep->n_last == 1 || stays(keep, place->step)) return;
+    if (place->n_recent == CHECKPOINT_MOST_RECENT) forget(place, 0);
+    place->recent[place->n_recent++] = place->step;
 }
 
 void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first) {
@@ -92,14 +94,8 @@ void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool fi
                     step);
         }
     }
-    for (int i = place->n_recent - 1; i >= 0; i--) {
-        if (place->recent[i] == step || stays(keep, place->recent[i])) forget(place, i);
-    }
     int most = keep->n_last > 1 ? keep->n_last : 0; /* names */
-    while (place->n_recent > 0 && place->n_recent + !for_good > most) {
-        take_away(keep, place, first, arena);
-    }
-    if (!for_good && most > 0) place->recent[place->n_recent++] = step;
+    while (place->n_recent > most) take_away(keep, place, first, arena);
     diag_destroy(diag);
     arena_destroy(arena);
 }

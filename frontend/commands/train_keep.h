@@ -17,10 +17,11 @@ typedef struct TrainKeep {
 
 /* False: options that contradict each other; reported. */
 bool train_keep_options(const CliArgs *args, TrainKeep *out, Diag *diag);
-/* A run goes on at the place: what it may take away in time. */
-void train_keep_resume(const TrainKeep *keep, TrainingPlace *place);
-/* A checkpoint of this step is there: keeps it, and takes away the one that is too many. Changes
- * place->recent, which the next checkpoint has. Of several processes one is `first`, and does it.
+/* Before a checkpoint is written at the place: whether it is to go in time is in it, too, so that
+ * whoever goes on from it knows what may be taken away, whatever the options were and are. */
+void train_keep_begin(const TrainKeep *keep, TrainingPlace *place);
+/* A checkpoint of this step is there: keeps it, and takes away the one that is too many. Of several
+ * processes one is `first`, and does it.
  */
 void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first);
 

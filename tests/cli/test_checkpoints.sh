@@ -101,9 +101,15 @@ works 'going back to one' 'after step 6' "${keep[@]}" --steps 12 --resume "$fold
 result 'which stays' "$(cmp "$folder/six" "$folder/kept/run-6.ckpt" 2>&1)"
 result 'as if it had not stopped' "$("$perilune" train "$plan" --data "$text" --lr-schedule constant --steps 12 -q \
     --save "$folder/straight.st" 2>&1; cmp "$folder/back.st" "$folder/straight.st" 2>&1)"
+mkdir "$folder/good"
+good=(train "$plan" --data "$text" --lr-schedule constant --checkpoint "$folder/good/run.ckpt" --checkpoint-every 2)
+works 'one for good' 'done' "${good[@]}" --steps 4 --checkpoint-keep-every 4
+works 'going back to it, otherwise' 'done' "${good[@]}" --steps 6 --resume "$folder/good/run-4.ckpt" --checkpoint-keep 2
+works 'and on' 'done' "${good[@]}" --steps 12 --continue --checkpoint-keep 2
+result 'it stays for good' "$(x=$(cd "$folder/good" && echo *); [ "$x" = 'run-10.ckpt run-12.ckpt run-4.ckpt run.ckpt' ] || echo "$x")"
 works 'keeping none' 'done' "${keep[@]}" --steps 13 --continue --checkpoint-keep 1
 result 'takes away those that were to go' \
-    "$(x=$(kept); [ "$x" = 'run-12.ckpt run-14.ckpt run-6.ckpt run.ckpt' ] || echo "$x")"
+    "$(x=$(kept); [ "$x" = 'run-14.ckpt run-6.ckpt run.ckpt' ] || echo "$x")"
 mkdir "$folder/kept/run-16.ckpt"
 run "${keep[@]}" --steps 16 --continue --checkpoint-keep 2
 result 'what cannot be kept is said, and the run ends with 1' \
@@ -147,7 +153,7 @@ for range in 5 5..5 6..5 -1..5 a..b 5..; do
 done
 
 # --- means of weights ---
-mean=$folder/mean.st a=$folder/kept/run-6.ckpt b=$folder/kept/run-12.ckpt
+mean=$folder/mean.st a=$folder/kept/run-6.ckpt b=$folder/kept/run-14.ckpt
 works 'the mean of two checkpoints' 'mean    of 2 files: 36 tensors, ' average "$a" "$b" -o "$mean"
 works 'has weights' 'loss    ' evaluate "$plan" --load "$mean" --data "$text"
 fails 'and no place to go on from' 2 'has weights only' train "$plan" --data "$text" --resume "$mean"
