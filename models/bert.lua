@@ -15,6 +15,8 @@ return model {
   types = 0,          -- of tokens, as of the sentences of a pair; 0: no embeddings of them
   -- RoBERTa's (1): at a text's end, with a position of its own, and seen like others. -1: none.
   pad_token = -1,
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  padding = 0,        -- the token behind each of these texts, where pad_token is none
   transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
@@ -51,6 +53,7 @@ return model {
       if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
+    local padding = m.pad_token >= 0 and m.pad_token or m.padding
     local positions = nn.position(m, "wpe", "seq", "model")
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") + positions
     if m.pad_token >= 0 then -- whose position is the last row before the first one's
@@ -74,6 +77,10 @@ return model {
       end)
     end
     if m.pre_norm then x = norm(x, "ln_f") end
+    if m.classes ~= "none" then -- as published: of the first token, through a layer of its own
+      return nn.classify(m, x, labels, { classes = m.classes, first = true, pad = padding,
+        between = m.pad_token >= 0 and 2 or 1, pooled = true, bias = true, dropout = m.dropout })
+    end
     if m.transform then
       m:axis("transformed", m.model)
       x = nn.linear(m, x, "model", "transformed", { weight = "head.w", bias = "head.b" })

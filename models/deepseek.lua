@@ -43,7 +43,8 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
   size = "tiny",
   sizes = {

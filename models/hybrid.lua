@@ -41,7 +41,8 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch
   documents = -1,     -- the token that ends one: nothing passes on to the next; -1: none
   masked = false,     -- the data say which labels count; else all do
-  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
   size = "tiny",
   sizes = {
@@ -135,9 +136,10 @@ return model {
           loss and beside + loss or beside
       end)
     end
-    local y = norm(x, "norm_f")
-    local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
-    logits = scaled(logits, 1 / m.logit_divisor)
-    return nn.decoder_loss(m, logits, labels, "vocab", { beside = beside })
+    local function say(y)
+      local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+      return scaled(logits, 1 / m.logit_divisor)
+    end
+    return nn.decoder_loss(m, norm(x, "norm_f"), labels, say, { beside = beside })
   end,
 }

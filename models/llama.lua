@@ -35,7 +35,8 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
@@ -157,7 +158,9 @@ return model {
         return branch(x, swiglu, "norm2", "mlp.after")
       end)
     end
-    local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "norm_f"), "vocab", "model")
-    return nn.decoder_loss(m, scaled(logits, 1 / m.logit_divisor), labels, "vocab")
+    return nn.decoder_loss(m, norm(x, "norm_f"), labels, function(y)
+      local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+      return scaled(logits, 1 / m.logit_divisor)
+    end)
   end,
 }

@@ -31,7 +31,8 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once

@@ -21,7 +21,8 @@ return model {
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
   masked = false,     -- the data say which labels count; else all do
-  preference = "none", -- or dpo, ipo, simpo, orpo: data are pairs of answers (nn.preference)
+  classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
+  preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
@@ -79,10 +80,10 @@ return model {
         return nn.residual(y, mlp(second), m.dropout)
       end)
     end
-    local logits = nn.logits(m, m.tied and "wte" or "head", norm(x, "ln_f"), "vocab", "model")
-    if m.head_bias then
-      logits = logits + m:param("head_bias", "vocab", { init = "zeros", decay = 0 })
-    end
-    return nn.decoder_loss(m, logits, labels, "vocab")
+    return nn.decoder_loss(m, norm(x, "ln_f"), labels, function(y)
+      local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+      if not m.head_bias then return logits end
+      return logits + m:param("head_bias", "vocab", { init = "zeros", decay = 0 })
+    end)
   end,
 }

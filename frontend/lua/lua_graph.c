@@ -3,6 +3,7 @@
 #include "frontend/lua/lua_parts.h"
 #include "frontend/lua/lua_product.h"
 #include "frontend/lua/lua_sandbox.h"
+#include "ir/class_names.h"
 #include "ir/op.h"
 
 #include <inttypes.h>
@@ -288,7 +289,8 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
     }
     if (reads != (node_attr(node, ATTR_eos) != NULL) || (reads && label != -1) ||
         (reads && hides != has_spans) || (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
-        (node_attr(node, ATTR_pad) && !reads) || node_int(node, ATTR_start, 0) < 0 ||
+        (node_attr(node, ATTR_pad) && !reads && !node_attr(node, ATTR_classes)) ||
+        node_int(node, ATTR_start, 0) < 0 ||
         node_int(node, ATTR_eos, 0) < 0 || node_int(node, ATTR_pad, 0) < 0) {
         script_error(lua, "label_share: 'start' and 'eos' (tokens) go together, and with value = "
                           "-1; with 'rate' they have 'span', a mean length from 1 on");
@@ -299,8 +301,26 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
                  "its encoder reads");
 }
 
+static void check_classes(lua_State *lua, const Node *node, double label) {
+    bool others = node_attr(node, ATTR_rate) || node_attr(node, ATTR_start);
+    bool alone = node_attr(node, ATTR_first) || node_attr(node, ATTR_between);
+    if (!node_attr(node, ATTR_classes)) {
+        if (!alone) return;
+        script_error(lua, "label_share: 'first' and 'between' go with 'classes'");
+    }
+    int64_t first = node_int(node, ATTR_first, -1), between = node_int(node, ATTR_between, 1);
+    if (!others && label == -1 && (first == 0 || first == 1) && node_attr(node, ATTR_pad) &&
+        between >= 0 && between <= CLASS_MOST_BETWEEN && class_names_count(node_string(node, ATTR_classes)) > 0) {
+        return;
+    }
+    script_error(lua, "label_share: 'classes' (at least two names with commas between them, or how "
+                      "many there are) goes with value = -1, 'first' (1: where a text begins, or 0) "
+                      "and 'pad' (a token), and perhaps 'between' (from 0 to %d)",
+                 CLASS_MOST_BETWEEN);
+}
+
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos, ATTR_pad};
+    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos, ATTR_pad, ATTR_first};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
@@ -317,6 +337,7 @@ static void check_label_share(lua_State *lua, const Node *node) {
         script_error(lua, "label_share: 'value' must be a label, a whole number from 0 on, or -1");
     }
     check_hiding(lua, node, label);
+    check_classes(lua, node, label);
     for (int n = 0; n < node->id; n++) {
         const Node *other = graph->nodes[n];
         if (other->op != OP_LABEL_SHARE) continue;

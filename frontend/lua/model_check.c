@@ -42,11 +42,14 @@ static const Node *find_output(const Graph *graph, const char *name) {
     return NULL;
 }
 
+/* Of tokens, or of classes of texts. */
 static bool has_logits_axes(const Graph *graph, const Type *type) {
     static const char *const NAMES[] = {"batch", "seq", "vocab"};
     if (type->rank != 3 || type->dtype != DTYPE_F32) return false;
     for (int i = 0; i < 3; i++) {
-        if (strcmp(graph->axes.names[type->axes[i]], NAMES[i]) != 0) return false;
+        const char *name = graph->axes.names[type->axes[i]];
+        bool classes = i == 2 && strcmp(name, "class") == 0;
+        if (strcmp(name, NAMES[i]) != 0 && !classes) return false;
     }
     return true;
 }
@@ -60,7 +63,8 @@ static bool check_logits(const Graph *graph, SourceLoc loc, Diag *diag) {
         return false;
     }
     if (has_logits_axes(graph, value_type(logits->inputs[0]))) return true;
-    diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab");
+    diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab (or class, "
+               "of nn.classify)");
     return false;
 }
 

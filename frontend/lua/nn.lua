@@ -547,8 +547,10 @@ require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = 
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
   option_axis = option_axis, activate = activate })
-require "nn_preference".add(nn, { fail = fail, read_options = read_options, NONE = NONE,
-  check_arguments = check_arguments, mean_of = mean_of })
+local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
+  check_arguments = check_arguments, mean_of = mean_of }
+require "nn_preference".add(nn, of_texts)
+require "nn_classes".add(nn, of_texts)
 
 local function fail_unknown_layer(_, name)
   local known = {}

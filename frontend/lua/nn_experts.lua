@@ -241,8 +241,9 @@ function nn.expert_decoder(m, tokens, labels, options)
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
   end
-  if o.mtp and m.preference ~= "none" then
-    fail("expert_decoder: a second predicted token (mtp) is not learned from preferences")
+  if o.mtp and (m.preference ~= "none" or m.classes ~= "none") then
+    fail("expert_decoder: a second predicted token (mtp) is not learned from preferences or "
+      .. "classes")
   end
   if m.dense_layers < 0 or m.dense_layers > m.layers then
     fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers,
@@ -269,8 +270,10 @@ function nn.expert_decoder(m, tokens, labels, options)
     second, second_beside = predict_second(m, x, tokens, labels, o)
     if second_beside then beside = beside + second_beside end
   end
-  local logits = nn.logits(m, m.tied and "wte" or "head", norm(m, x, "norm_f"), "vocab", "model")
-  local loss = nn.decoder_loss(m, logits, labels, "vocab", { beside = beside })
+  local function logits(y)
+    return nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+  end
+  local loss = nn.decoder_loss(m, norm(m, x, "norm_f"), labels, logits, { beside = beside })
   return second and loss + second * o.mtp or loss
 end
 

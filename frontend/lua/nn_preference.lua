@@ -17,7 +17,8 @@ local WITH_REFERENCE = { dpo = true, ipo = true }
 
 local function check_preference(o)
   if not KINDS[o.kind] then
-    fail("preference: '%s' is none of dpo, ipo, simpo and orpo", tostring(o.kind))
+    fail("preference: '%s' is none of dpo, ipo, simpo and orpo (nor, as a model's setting, reward)",
+      tostring(o.kind))
   end
   if not (o.beta > 0 and o.beta <= 1e6) then
     fail("preference: 'beta' must be a number above 0, at most 1e6")
@@ -83,6 +84,14 @@ local function loss_of(m, o, score, count)
   return minus_log_sigmoid(chosen(odds) - rejected(odds)) * o.beta - chosen(mean), reward
 end
 
+-- What the log has of each step.
+local function report(m, reward, margin)
+  m:output("reward_margin", mean_of_pairs(margin))
+  m:output("reward_accuracy", mean_of_pairs(ops.less{ 0, margin }))
+  m:output("chosen_reward", mean_of_pairs(reward))
+  m:output("rejected_reward", mean_of_pairs(rejected(reward)))
+end
+
 -- Mean over the pairs of the global batch of a loss that prefers chosen answers.
 -- logits [batch, seq, vocab], labels i32[batch, seq] (below 0: no answer's) -> scalar
 -- options: kind (dpo, ipo, simpo, orpo), beta, label_smoothing (of dpo and simpo), gamma (simpo's
@@ -107,27 +116,16 @@ function nn.preference(m, logits, labels, vocab, options)
   local count = ops.reduce_sum{ answers, over = "seq" }
   m:output("row_scores", score)
   local loss, reward = loss_of(m, o, score, count)
-  local margin = chosen(reward) - rejected(reward)
-  m:output("reward_margin", mean_of_pairs(margin))
-  m:output("reward_accuracy", mean_of_pairs(ops.less{ 0, margin }))
-  m:output("chosen_reward", mean_of_pairs(reward))
-  m:output("rejected_reward", mean_of_pairs(rejected(reward)))
+  report(m, reward, chosen(reward) - rejected(reward))
   local mean = mean_of_pairs(loss)
   return o.beside and mean + mean_of(o.beside) or mean
 end
 
--- The loss that m's settings ask for: preference (none, or nn.preference's kind, with beta,
--- label_smoothing and gamma), else masked.
--- options: beside (losses [batch], whose mean is added)
-function nn.decoder_loss(m, logits, labels, vocab, options)
-  check_arguments("decoder_loss", m, logits)
-  local o = read_options("decoder_loss", options, { beside = NONE })
-  if m.preference == "none" then
-    return nn.cross_entropy(m, logits, labels, vocab,
-      { beside = o.beside, ignore = m.masked and -1 or nil })
-  end
-  return nn.preference(m, logits, labels, vocab, { kind = m.preference, beta = m.beta,
-    label_smoothing = m.label_smoothing, gamma = m.gamma, beside = o.beside })
+-- rewards [batch] -> the mean over pairs of what prefers chosen answers by them.
+function tools.loss_of_rewards(m, rewards)
+  local margin = chosen(rewards) - rejected(rewards)
+  report(m, rewards, margin)
+  return mean_of_pairs(minus_log_sigmoid(margin))
 end
 
 end

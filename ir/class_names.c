@@ -1,0 +1,74 @@
+#include "ir/class_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "12": so many, without names; 0: names. */
+static int read_count(const char *list) {
+    size_t n = strlen(list);
+    if (n == 0 || n > 6 || strspn(list, "0123456789") != n) return 0;
+    return atoi(list);
+}
+
+/* The name that begins at `at`, without blanks around it. */
+static const char *read_name(const char *at, size_t *out_length) {
+    while (*at == ' ') at++;
+    size_t n = strcspn(at, ",");
+    while (n > 0 && at[n - 1] == ' ') n--;
+    *out_length = n;
+    return at;
+}
+
+static const char *next_name(const char *at) {
+    const char *comma = strchr(at, ',');
+    return comma ? comma + 1 : NULL;
+}
+
+int class_names_find(const char *list, const char *name, size_t length) {
+    int count = read_count(list), i = 0;
+    if (count > 0) {
+        char text[8];
+        if (length == 0 || length >= sizeof(text)) return -1;
+        memcpy(text, name, length);
+        text[length] = '\0';
+        bool plain = strspn(text, "0123456789") == length && (length == 1 || text[0] != '0');
+        return plain && atoi(text) < count ? atoi(text) : -1;
+    }
+    for (const char *at = list; at; at = next_name(at), i++) {
+        size_t n;
+        const char *own = read_name(at, &n);
+        if (n == length && memcmp(own, name, n) == 0) return i;
+    }
+    return -1;
+}
+
+int class_names_count(const char *list) {
+    int count = read_count(list), n_names = 0;
+    if (count > 0) return count >= 2 && count <= CLASS_MOST ? count : 0;
+    for (const char *at = list; at; at = next_name(at), n_names++) {
+        size_t n;
+        const char *name = read_name(at, &n);
+        if (n == 0 || n > CLASS_MOST_NAME || strspn(name, "0123456789") >= n) return 0;
+        for (size_t i = 0; i < n; i++) {
+            if ((unsigned char)name[i] < 0x20) return 0;
+        }
+        if (n_names == CLASS_MOST || class_names_find(list, name, n) != n_names) return 0;
+    }
+    return n_names >= 2 ? n_names : 0;
+}
+
+ClassName class_names_at(const char *list, int i) {
+    ClassName name = {{0}};
+    if (read_count(list) > 0) {
+        snprintf(name.text, sizeof(name.text), "%d", i);
+        return name;
+    }
+    const char *at = list;
+    while (i-- > 0 && at) at = next_name(at);
+    if (!at) return name;
+    size_t n;
+    const char *own = read_name(at, &n);
+    snprintf(name.text, sizeof(name.text), "%.*s", (int)n, own);
+    return name;
+}
