@@ -162,6 +162,8 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
  * rows as an input. */
 #define OUTPUT_ROW_SCORES "row_scores"
 #define INPUT_REFERENCE   "reference"
+/* The same, of which training knows how good answers are. */
+#define OUTPUT_REWARDS "rewards"
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */

@@ -74,11 +74,17 @@ bool engine_save(Engine *engine, const char *path, Diag *diag);
 bool engine_save_trained(Engine *engine, const char *path, Diag *diag);
 /* Every parameter must be there, with its shape: those that train in `trained`, if it is given, the
  * others in `whole`. But a file of a base model, which has no adapter (NAME.lora_a, NAME.lora_b),
- * lets all of them begin as they are made: *out_n_begun, which may be NULL, says how many. */
+ * lets all of them begin as they are made, and where out_begun is given, a file of one that tells
+ * tokens lets the head that tells classes or rewards (score, pooler.w and their biases): *out_begun
+ * says how many parameters. */
+typedef struct WeightsBegun {
+    int adapters, head;
+} WeightsBegun;
 typedef struct WeightFiles {
     const char *whole, *trained; /* trained may be NULL */
 } WeightFiles;
-bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag);
+bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *out_begun,
+                       Diag *diag);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 
 /* "act=gelu; the plan's model has act=silu": of settings that change what weights of a file mean,
@@ -158,12 +164,17 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
                      Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
-/* What each row's answer scores, as nn.preference puts it out: f32[forward_batch] of tokens and
+/* Can it be called: has this process all ranks, and the plan all logits, unlike those with lanes?
+ */
+bool engine_has_logits(const Engine *engine);
+/* What each row's answer scores, as nn.preference or nn.reward puts it out: f32[forward_batch] of
+ * tokens and
  * labels i32[forward_batch, seq], as of the first micro-batch of a global batch; dropout off. */
 bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
                        float *out_scores, Diag *diag);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an
- * encoder reads before them; dropout off. */
+ * encoder reads before them; dropout off. Of a model that tells classes of texts there are as many
+ * as it has classes, in place of vocab. */
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag);
 
 /* Of a plan for decoding: runs one of its chunks (DECODE_READ...) and gives logits f32[batch,

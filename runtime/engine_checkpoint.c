@@ -23,6 +23,7 @@ typedef struct Sources {
     const Safetensors *whole, *trained; /* trained NULL: none */
     const char *whole_path, *trained_path;
     bool adapters_begin; /* neither has any: they are as they are made */
+    bool heads_begin;    /* likewise */
 } Sources;
 
 /* False, reported: it is in neither, or not in the one that it has to be in. */
@@ -85,7 +86,8 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     const char *name = engine_leaf_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
     shard.whole.dtype = DTYPE_F32; /* as files have it */
-    if (from->adapters_begin && engine_is_adapter(name)) {
+    if ((from->adapters_begin && engine_is_adapter(name)) ||
+        (from->heads_begin && engine_is_head(name))) {
         engine_set_leaf(engine, rank, node, NULL, arena);
         return true;
     }
@@ -245,13 +247,15 @@ static bool agree_on_file(const Engine *engine, const Safetensors *file, const c
     return alike;
 }
 
-/* How many adapters begin as they are made: all, where the files have none. */
-static int count_beginning(const Sources *from, const LogicalList *list) {
+/* How many adapters, or parameters of a head, begin as they are made: all, where the files have
+ * none. */
+static int count_beginning(const Sources *from, const LogicalList *list,
+                           bool is_one(const char *name)) {
     int n = 0;
     SafetensorsInfo info;
     for (int i = 0; i < list->count; i++) {
         const char *name = list->items[i].name;
-        if (!engine_is_adapter(name)) continue;
+        if (!is_one(name)) continue;
         if (from->trained || safetensors_find(from->whole, name, &info)) return 0;
         n++;
     }
@@ -294,7 +298,8 @@ static bool check_adapters(const Engine *engine, const Sources *from, Arena *are
 /* How weights are trained and on what, or what no file loads with where it differs. */
 static bool may_differ(const char *key, size_t length) {
     static const char *const OWN[] = {"dropout", "label_smoothing", "masked", "preference",
-                                      "beta",    "gamma",           "seq",    "documents"};
+                                      "beta",    "gamma",           "seq",    "documents",
+                                      "padding"};
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
         if (length == strlen(OWN[i]) && strncmp(key, OWN[i], length) == 0) return true;
     }
@@ -316,6 +321,8 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
         const char *other = find_setting(arena, theirs, key);
         at = *end ? end + 1 : end;
         if (!own[0] || !other[0] || strcmp(own, other) == 0 || may_differ(key, length)) continue;
+        bool begins = strcmp(key, "classes") == 0 && strcmp(other, "none") == 0;
+        if (begins) continue; /* of a base that wrote text */
         if (n++ >= MOST) continue;
         was = arena_printf(arena, "%s%s%s=%s", was, n > 1 ? ", " : "", key, other);
         is = arena_printf(arena, "%s%s%s=%s", is, n > 1 ? ", " : "", key, own);
@@ -327,7 +334,8 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
                         is);
 }
 
-bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begun, Diag *diag) {
+bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *out_begun,
+                       Diag *diag) {
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     Safetensors *whole = safetensors_open(files->whole, diag), *trained = NULL;
@@ -336,13 +344,16 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, int *out_n_begu
         trained = safetensors_open(files->trained, diag);
         fine = agree_on_file(engine, trained, files->trained, diag);
     }
-    Sources from = {whole, trained, files->whole, files->trained, false};
+    Sources from = {whole, trained, files->whole, files->trained, false, false};
     fine =
         fine && check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag);
-    int n_begun = fine ? count_beginning(&from, &list) : 0;
-    from.adapters_begin = n_begun > 0;
+    WeightsBegun begun = {0};
+    if (fine) begun.adapters = count_beginning(&from, &list, engine_is_adapter);
+    if (fine && out_begun) begun.head = count_beginning(&from, &list, engine_is_head);
+    from.adapters_begin = begun.adapters > 0;
+    from.heads_begin = begun.head > 0;
     fine = fine && load_leaves(engine, &from, NULL, diag);
-    if (out_n_begun) *out_n_begun = n_begun;
+    if (out_begun) *out_begun = begun;
     if (whole) safetensors_close(whole);
     if (trained) safetensors_close(trained);
     arena_destroy(arena);

@@ -71,6 +71,7 @@ struct Engine {
     BadValue *bad; /* [n_ranks] */
     StepInput input;
     const float *reference;
+    int32_t *no_labels;  /* of a forward batch; NULL: not asked for yet */
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
     bool scales_loss;
     int n_values;
@@ -141,6 +142,8 @@ typedef struct LogicalList {
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
 /* By its logical name: NAME.lora_a or NAME.lora_b. */
 bool engine_is_adapter(const char *name);
+/* A parameter of what tells classes or rewards: nn.classify's and nn.reward's. */
+bool engine_is_head(const char *name);
 /* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters, but
  * in plans for decoding they may stand for them. */
 bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state);

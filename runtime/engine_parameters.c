@@ -93,6 +93,14 @@ bool engine_is_adapter(const char *name) {
     return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
 }
 
+bool engine_is_head(const char *name) {
+    static const char *const NAMES[] = {"score", "score.b", "pooler.w", "pooler.b"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (strcmp(name, NAMES[i]) == 0) return true;
+    }
+    return false;
+}
+
 /* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
 static bool is_own_copy(const RankContext *rank, const Node *node) {
     const Graph *graph = rank->program->graph;

@@ -204,19 +204,49 @@ int64_t engine_forward_batch(const Engine *engine) {
     return (int64_t)engine->plan->micro_batch * mesh_batch_parts(&engine->plan->mesh);
 }
 
+bool engine_has_logits(const Engine *engine) {
+    bool found = false;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        found |= find_output(&engine->ranks[r], "logits", PHASE_FORWARD).node != NULL;
+    }
+    return found && !engine->control;
+}
+
+static bool is_of_tokens(Value logits) {
+    const Type *type = value_type(logits);
+    return type->rank > 0 && type->axes[type->rank - 1] == AXIS_VOCAB;
+}
+
+/* Labels are copied too where the program reads them; any valid token will do. Where they are
+ * classes, none of which every token's number is, nothing has one. */
+static const int32_t *labels_for_logits(Engine *engine, const int32_t *tokens, int64_t n) {
+    for (int r = 0; r < engine->n_ranks; r++) {
+        Value logits = find_output(&engine->ranks[r], "logits", PHASE_FORWARD);
+        if (logits.node && is_of_tokens(logits)) return tokens;
+    }
+    if (engine->no_labels) return engine->no_labels;
+    engine->no_labels = ARENA_ARRAY(engine->arena, int32_t, n);
+    for (int64_t i = 0; i < n; i++) engine->no_labels[i] = -1;
+    return engine->no_labels;
+}
+
 bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Diag *diag) {
     bool found = false;
-    /* Labels are copied too where the program reads them; any valid token will do. */
-    engine->input = (StepInput){.tokens = tokens, .labels = tokens, .label_share = 1};
+    int64_t n = engine_forward_batch(engine) * engine->plan->seq;
+    engine->input = (StepInput){
+        .tokens = tokens, .labels = labels_for_logits(engine, tokens, n), .label_share = 1};
     if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         Value logits = find_output(rank, "logits", PHASE_FORWARD);
         if (!logits.node) continue;
-        if (value_sharding(logits)->partial ||
-            type_elements(value_type(logits)) !=
-                engine_forward_batch(engine) * engine->plan->seq * engine->plan->vocab) {
-            diag_error(diag, logits.node->loc, "output 'logits' is not [batch, seq, vocab]");
+        const Type *type = value_type(logits);
+        int64_t width = type->rank ? type->dims[type->rank - 1] : 0;
+        if (value_sharding(logits)->partial || width > engine->plan->vocab ||
+            (is_of_tokens(logits) && width != engine->plan->vocab) ||
+            type_elements(type) != n * width) {
+            diag_error(diag, logits.node->loc,
+                       "output 'logits' is not [batch, seq, vocab], nor of fewer classes");
             return false;
         }
         Shard shard =
@@ -236,11 +266,13 @@ bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *lab
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
         Value scores = find_output(rank, OUTPUT_ROW_SCORES, PHASE_FORWARD);
+        if (!scores.node) scores = find_output(rank, OUTPUT_REWARDS, PHASE_FORWARD);
         if (!scores.node) continue;
         const Type *type = value_type(scores);
         if (value_sharding(scores)->partial || type->dtype != DTYPE_F32 ||
             type_elements(type) != engine_forward_batch(engine)) {
-            diag_error(diag, scores.node->loc, "output '%s' is not f32[batch]", OUTPUT_ROW_SCORES);
+            diag_error(diag, scores.node->loc, "output '%s' or '%s' is not f32[batch]",
+                       OUTPUT_ROW_SCORES, OUTPUT_REWARDS);
             return false;
         }
         Shard shard = shard_of(type, value_sharding(scores), &engine->plan->mesh, rank->coord);

@@ -2,6 +2,7 @@
  * questions whose right answer is the likeliest. */
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/evaluate_choices.h"
+#include "frontend/commands/evaluate_classes.h"
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -32,6 +33,7 @@ typedef struct Evaluation {
     SourceResult sources[BLEND_MOST_SOURCES];
     PairsResult
         pairs[BLEND_MOST_SOURCES]; /* in place of sources, where the plan learns from such */
+    ClassEvaluation classes;       /* likewise, where it tells classes of texts */
     ChoicesResult *choices;        /* [n_choices], as --choices */
     int n_choices;
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
@@ -165,11 +167,20 @@ static bool evaluate(Evaluation *e) {
     const bool says = e->options.rank == 0 && !cli_given(e->args, OPT_QUIET);
     const CliValue *questions = &e->args->values[OPT_CHOICES];
     ProgressLine line = progress_line_start("batches");
-    const bool pairs = e->data.pairs.reads;
-    if (!pairs && !find_way(e, &e->by_logits)) return false;
-    for (int i = 0; i < e->data.n_val; i++) {
+    const bool pairs = e->data.pairs.reads, classes = e->data.classes.reads;
+    if (classes) {
+        e->classes.engine = e->engine;
+        e->classes.line = says ? &line : NULL;
+        if (!evaluate_classes(&e->classes, e->tokens, e->labels, e->diag)) return false;
+    }
+    if (!pairs && !classes && !find_way(e, &e->by_logits)) return false;
+    for (int i = 0; i < e->data.n_val && !classes; i++) {
         const Dataset *data = e->data.val[i].data;
-        PairScoring how = {e->engine, e->plan, says ? &line : NULL, 0, dataset_count_windows(data)};
+        PairScoring how = {.engine = e->engine,
+                           .plan = e->plan,
+                           .line = says ? &line : NULL,
+                           .all = dataset_count_windows(data),
+                           .rewards = e->data.pairs.rewards};
         bool good = pairs ? train_pairs_evaluate(&how, data, &e->pairs[i], e->diag)
                           : evaluate_source(e, i, says ? &line : NULL);
         if (!good) return false;
@@ -210,6 +221,23 @@ static bool check_options(const Evaluation *e) {
     return true;
 }
 
+/* What only classes of texts have, and what they cannot have. */
+static bool check_classes(Evaluation *e) {
+    const bool tells = cli_given(e->args, OPT_DATA) && e->data.classes.reads;
+    const char *why = NULL;
+    e->classes =
+        (ClassEvaluation){.data = &e->data, .predicts = cli_given(e->args, OPT_PREDICTIONS)};
+    if (e->classes.predicts && !tells) {
+        why = "--predictions: are of classes of texts: a plan with --set classes=, and --data";
+    } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
+        why = "--predictions: are in the order of the texts, which --pack changes";
+    } else if (tells && e->options.control) {
+        why = "classes of texts are told by one process";
+    }
+    if (why) diag_error(e->diag, NO_LOC, "evaluate: %s", why);
+    return !why;
+}
+
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
@@ -247,6 +275,7 @@ static bool prepare(Evaluation *e) {
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
     }
     if (!good) return false;
+    if (!check_classes(e)) return false;
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
@@ -301,6 +330,13 @@ static void put_choices(StrBuf *out, const char *path, const ChoicesResult *r) {
 
 static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
     double n = (double)r->n_pairs;
+    if (r->rewards) {
+        strbuf_printf(out,
+                      "pairs   %.2f %% of chosen answers have more reward; %s: %" PRId64 " pairs\n"
+                      "        reward %.4f chosen, %.4f rejected, in the mean\n",
+                      100 * r->n_likelier / n, name, r->n_pairs, r->chosen, r->rejected);
+        return;
+    }
     strbuf_printf(out,
                   "pairs   %.2f %% of chosen answers are the likelier, %.2f %% by the token; "
                   "%s: %" PRId64 " pairs\n"
@@ -310,18 +346,20 @@ static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
 }
 
 static void put_text(const Evaluation *e, StrBuf *out) {
+    const bool tokens = !e->data.pairs.reads && !e->data.classes.reads;
     for (int i = 0; i < e->data.n_val; i++) {
         if (e->data.pairs.reads) put_pairs(out, e->data.val[i].name, &e->pairs[i]);
     }
-    for (int i = 0; i < e->data.n_val && !e->data.pairs.reads; i++) {
+    if (e->data.classes.reads) evaluate_classes_put(&e->classes, out);
+    for (int i = 0; i < e->data.n_val && tokens; i++) {
         put_source(out, e->data.val[i].name, &e->sources[i]);
     }
     SourceResult all = all_sources(e);
-    if (e->data.n_val > 1 && !e->data.pairs.reads) put_source(out, "all", &all);
-    if (e->data.n_val && e->seconds > 0 && !e->data.pairs.reads) {
-        double tokens = (double)all.n_windows * (double)plan_row(e->plan);
-        strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", tokens, e->seconds,
-                      tokens / e->seconds);
+    if (e->data.n_val > 1 && tokens) put_source(out, "all", &all);
+    if (e->data.n_val && e->seconds > 0 && tokens) {
+        double n_tokens = (double)all.n_windows * (double)plan_row(e->plan);
+        strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", n_tokens, e->seconds,
+                      n_tokens / e->seconds);
     }
     for (int i = 0; i < e->n_choices; i++) {
         put_choices(out, e->args->values[OPT_CHOICES].list[i], &e->choices[i]);
@@ -343,6 +381,13 @@ static void put_json_pairs(StrBuf *out, const Evaluation *e) {
         double n = (double)r->n_pairs;
         strbuf_put(out, i ? ", {\"path\": " : "{\"path\": ");
         json_put_text(out, e->data.val[i].path);
+        if (r->rewards) {
+            strbuf_printf(out,
+                          ", \"pairs\": %" PRId64 ", \"more_reward\": %.9g, \"chosen\": %.9g, "
+                          "\"rejected\": %.9g}",
+                          r->n_pairs, r->n_likelier / n, r->chosen, r->rejected);
+            continue;
+        }
         strbuf_printf(out,
                       ", \"pairs\": %" PRId64 ", \"likelier\": %.9g, \"likelier_by_token\": %.9g, "
                       "\"chosen\": %.9g, \"rejected\": %.9g}",
@@ -357,6 +402,8 @@ static void put_json(const Evaluation *e, StrBuf *out) {
     strbuf_put(out, "{");
     if (e->data.n_val && e->data.pairs.reads) {
         put_json_pairs(out, e);
+    } else if (e->data.n_val && e->data.classes.reads) {
+        evaluate_classes_put_json(&e->classes, out);
     } else if (e->data.n_val) {
         put_json_source(out, &all);
         strbuf_printf(out, ", \"seconds\": %.6g, \"sources\": [", e->seconds);
@@ -393,7 +440,9 @@ static bool tell(const Evaluation *e) {
     } else {
         put_text(e, &out);
     }
-    bool written = cli_write(cli_text(e->args, OPT_OUTPUT, "-"), &out, e->diag);
+    const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
+    bool written = cli_write(cli_text(e->args, OPT_OUTPUT, "-"), &out, e->diag) &&
+                   (!predictions || cli_write(predictions, &e->classes.predictions, e->diag));
     strbuf_destroy(&out);
     return written;
 }
@@ -411,6 +460,7 @@ int cmd_evaluate(CliArgs *args) {
     engine_destroy(e.engine);
     bool together = engine_args_release(&e.options, status == EXIT_DONE);
     free(e.logits);
+    evaluate_classes_release(&e.classes);
     tokenizer_destroy(e.tokenizer);
     train_data_close(&e.data);
     diag_destroy(e.diag);

@@ -54,8 +54,8 @@ typedef struct Run {
     bool is_first;               /* of several processes: the one that talks and writes */
     bool quiet, is_validated;
     bool is_resumed;
-    int n_begun; /* adapters that --load did not have */
-    int failure; /* exit code when preparing fails */
+    WeightsBegun begun; /* what --load did not have */
+    int failure;        /* exit code when preparing fails */
 } Run;
 
 static volatile sig_atomic_t interrupted;
@@ -206,7 +206,7 @@ static bool start_engine(Run *run) {
     run->is_resumed = resumed;
     if (resumed) return true;
     if (cli_given(run->args, OPT_LOAD)) {
-        return engine_args_load(run->args, run->engine, &run->n_begun, run->diag);
+        return engine_args_load(run->args, run->engine, &run->begun, run->diag);
     }
     engine_init_parameters(run->engine);
     return true;
@@ -278,9 +278,13 @@ static void print_start(const Run *run) {
     if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
     if (run->options.own_products) printf("with    products by a plain kernel, which is slow\n");
     if (engine_graphs(run->engine)) printf("graphs  %s\n", engine_graphs(run->engine));
-    if (run->n_begun > 0) {
+    if (run->begun.head > 0) {
+        printf("head    begins anew: %s has none that tells %s\n",
+               cli_text(run->args, OPT_LOAD, ""), run->data.classes.reads ? "classes" : "rewards");
+    }
+    if (run->begun.adapters > 0) {
         printf("adapters begin anew: %s has none of the plan's %d (A at random, B zero)\n",
-               cli_text(run->args, OPT_LOAD, ""), run->n_begun);
+               cli_text(run->args, OPT_LOAD, ""), run->begun.adapters);
     }
     lr_schedule_describe(&run->rate, rate, sizeof(rate));
     printf("rate    %s\n", rate);

@@ -203,9 +203,9 @@ void engine_args_note_settings(const Engine *engine, const char *path) {
     arena_destroy(arena);
 }
 
-bool engine_args_load(const CliArgs *args, Engine *engine, int *out_n_begun, Diag *diag) {
+bool engine_args_load(const CliArgs *args, Engine *engine, WeightsBegun *out_begun, Diag *diag) {
     WeightFiles files = {cli_text(args, OPT_LOAD, NULL), cli_text(args, OPT_LOAD_TRAINED, NULL)};
-    if (!engine_load_files(engine, &files, out_n_begun, diag)) return false;
+    if (!engine_load_files(engine, &files, out_begun, diag)) return false;
     if (!cli_given(args, OPT_QUIET)) engine_args_note_settings(engine, files.whole);
     return true;
 }

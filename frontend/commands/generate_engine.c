@@ -63,6 +63,14 @@ static bool check_causal(const char *what, Arena *arena, const Graph *graph, Dia
     const bool *needed = find_sources(arena, graph);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
+        const Type *logits = is_logits(node) ? value_type(node->inputs[0]) : NULL;
+        if (logits && logits->rank > 0 && logits->axes[logits->rank - 1] != AXIS_VOCAB) {
+            diag_error(diag, node->loc,
+                       "%s: this model tells what whole texts or answers are (`evaluate` says it); "
+                       "it writes none",
+                       what);
+            return false;
+        }
         if (!needed[n] || !looks_ahead(graph, node)) continue;
         diag_error(diag, node->loc, "%s: this %s: it looks at what is not written yet", what,
                    node->op == OP_SHIFT ? "shift is by more than 0" : "attention is not causal");

@@ -291,13 +291,19 @@ static bool open_data(TrainData *out, Diag *diag) {
     }
     out->text.source = &out->source;
     out->text.pairs = &out->pairs;
+    out->text.classes = &out->classes;
+    out->text.is_whole = out->is_whole;
+    if (!train_classes_of(plan, find_label_share(plan), args->arena, &out->classes, diag)) {
+        return false;
+    }
+    out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
     out->pairs = train_pairs_of(plan, args->arena);
     if (out->pairs.asks_reference) {
         out->reference = ARENA_ARRAY(args->arena, float, plan->global_batch);
     }
     if (!train_source_check_tokenizer(&out->source, out->text.tokenizer, diag)) return false;
     if (!open_all(out, diag) || !check_all_masks(out, diag)) return false;
-    for (int i = 0; i < out->n_train; i++) {
+    for (int i = 0; i < out->n_train && !out->classes.reads; i++) {
         if (!train_documents_check(&out->text, args, plan, out->train[i].path, out->train[i].data,
                                    &out->documents, diag)) {
             return false;
@@ -356,7 +362,14 @@ static bool finish_sample(const TrainData *data, const char *path, uint64_t key,
     if (data->source.reads) {
         return train_source_fill(&data->source, path, key, tokens, labels, diag);
     }
-    masked_lm_apply(&data->hidden, key, tokens, labels, data->plan->seq);
+    const ClassRowOptions *how = &data->classes.how;
+    const int64_t seq = data->plan->seq;
+    if (data->classes.reads) {
+        class_row_finish(tokens, labels, seq, how->first, (int32_t)how->pad);
+        return true;
+    }
+    if (data->pairs.rewards) train_pairs_mark_ends(labels, seq);
+    masked_lm_apply(&data->hidden, key, tokens, labels, seq);
     return true;
 }
 
@@ -446,6 +459,11 @@ void train_data_print_entropy(const TrainData *data) {
     for (int i = 0; i < n; i++) {
         sampled |= dataset_count_tokens(parts[i].data) > DATASET_MOST_COUNTED;
     }
+    if (data->classes.reads) {
+        printf("; entropy of the classes %.4f\n",
+               data->n_val ? data->val_entropy : data->train_entropy);
+        return;
+    }
     printf("; unigram entropy %.4f%s\n", data->n_val ? data->val_entropy : data->train_entropy,
            sampled ? " (of a sample)" : "");
 }
@@ -454,7 +472,7 @@ void train_data_print_entropy(const TrainData *data) {
 static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t all = count_tokens(parts, n);
     printf("%" PRId64 " tokens", all);
-    if (!data->masked || hides_tokens(data)) return;
+    if (!data->masked || hides_tokens(data) || data->classes.reads) return;
     int64_t counted = count_counted(parts, n);
     printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
 }
@@ -494,7 +512,8 @@ void train_data_print(const TrainData *data) {
     }
     train_source_print(&data->source);
     train_pairs_print(&data->pairs.totals);
-    train_documents_print(&data->documents);
+    train_classes_print(&data->classes);
+    if (!data->classes.reads) train_documents_print(&data->documents);
 }
 
 /* Adds, for each source, the samples of [first, end). */

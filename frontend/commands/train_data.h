@@ -25,6 +25,7 @@ typedef struct TrainData {
     TrainText text;
     TrainSource source;
     TrainPairs pairs;
+    TrainClasses classes;
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset

@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_reference(const Graph *graph) {
+static bool has_named(const Graph *graph, OpKind op, const char *name) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_INPUT) continue;
-        if (strcmp(node_string(node, ATTR_name), INPUT_REFERENCE) == 0) return true;
+        if (node->op == op && strcmp(node_string(node, ATTR_name), name) == 0) return true;
     }
     return false;
 }
@@ -21,12 +20,21 @@ TrainPairs train_pairs_of(const Plan *plan, Arena *arena) {
     TrainPairs pairs = {.how = {.seq = (size_t)plan->seq}};
     for (int p = 0; p < plan->n_programs; p++) {
         pairs.reads |= graph_has_pairs(plan->programs[p].graph);
-        pairs.asks_reference |= has_reference(plan->programs[p].graph);
+        pairs.asks_reference |= has_named(plan->programs[p].graph, OP_INPUT, INPUT_REFERENCE);
+        pairs.rewards |= has_named(plan->programs[p].graph, OP_OUTPUT, OUTPUT_REWARDS);
     }
     if (!pairs.reads) return pairs;
     pairs.tokens = ARENA_ARRAY(arena, int32_t, 2 * plan->seq);
     pairs.labels = ARENA_ARRAY(arena, int32_t, 2 * plan->seq);
     return pairs;
+}
+
+void train_pairs_mark_ends(int32_t *labels, int64_t seq) {
+    for (int row = 0; row < 2; row++, labels += seq) {
+        int64_t last = seq - 2; /* whose label is the answer's last token, which is behind it */
+        while (last > 0 && labels[last] == DATASET_NO_LABEL) last--;
+        for (int64_t i = 0; i < seq; i++) labels[i] = i == last + 1 ? 0 : DATASET_NO_LABEL;
+    }
 }
 
 void train_pairs_print(const PreferenceTotals *totals) {
@@ -58,6 +66,7 @@ bool train_pairs_score(const PairScoring *how, const Dataset *data, float *out_s
         for (int64_t i = 0; good && i < at_once; i++) {
             good = dataset_window(data, first + (i < count ? i : count - 1), tokens + i * row,
                                   labels + i * row, diag);
+            if (how->rewards) train_pairs_mark_ends(labels + i * row, how->plan->seq);
         }
         good = good && engine_row_scores(how->engine, tokens, labels, scores, diag);
         if (!good) break;
@@ -88,7 +97,7 @@ bool train_pairs_evaluate(const PairScoring *how, const Dataset *data, PairsResu
     float *scores = malloc((size_t)n * 2 * sizeof(*scores));
     if (!scores) BUG("out of memory");
     bool good = train_pairs_score(how, data, scores, diag);
-    *out = (PairsResult){.n_pairs = n};
+    *out = (PairsResult){.n_pairs = n, .rewards = how->rewards};
     for (int64_t i = 0; good && i < n; i++) {
         double chosen = (double)scores[2 * i], rejected = (double)scores[2 * i + 1];
         good = dataset_window(data, i, tokens, labels, diag);

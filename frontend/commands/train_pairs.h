@@ -11,6 +11,7 @@
 typedef struct TrainPairs {
     bool reads;          /* rows of the plan's batch are pairs */
     bool asks_reference; /* and are compared with what they scored before training */
+    bool rewards;        /* or how good answers are is read at their ends */
     PreferenceOptions how;
     PreferenceTotals totals;  /* of text; of files of tokens nothing is known */
     uint64_t hash;            /* of all that was opened, in order */
@@ -18,6 +19,8 @@ typedef struct TrainPairs {
 } TrainPairs;
 
 TrainPairs train_pairs_of(const Plan *plan, Arena *arena);
+/* Labels [2 * seq] of answers' tokens become 0 where the last one of each is, and -1 elsewhere. */
+void train_pairs_mark_ends(int32_t *labels, int64_t seq);
 /* Rows of the batch that a sample has: 2 of pairs. */
 static inline int train_pairs_rows(const TrainPairs *pairs) {
     return pairs->reads ? 2 : 1;
@@ -28,6 +31,7 @@ typedef struct PairScoring {
     const Plan *plan;
     ProgressLine *line; /* NULL: nobody */
     int64_t done, all;
+    bool rewards;
 } PairScoring;
 
 /* The log-probability of each answer: out_scores [windows, 2]. False: reported. */
@@ -38,6 +42,7 @@ typedef struct PairsResult {
     int64_t n_pairs;
     double n_likelier, n_likelier_by_token; /* chosen answers; ties are halves */
     double chosen, rejected;                /* log-probabilities of answers, in the mean */
+    bool rewards;                           /* these are rewards, and likelier ones have more */
 } PairsResult;
 bool train_pairs_evaluate(const PairScoring *how, const Dataset *data, PairsResult *out,
                           Diag *diag);

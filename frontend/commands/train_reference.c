@@ -170,7 +170,11 @@ static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
     int64_t done = 0;
     bool good = true;
     for (int i = 0; good && i < n_parts; i++) {
-        PairScoring how = {r->engine, r->data->plan, quiet ? NULL : &line, done, r->n_pairs};
+        PairScoring how = {.engine = r->engine,
+                           .plan = r->data->plan,
+                           .line = quiet ? NULL : &line,
+                           .done = done,
+                           .all = r->n_pairs};
         good = train_pairs_score(&how, parts[i]->data, parts[i]->scores, r->diag);
         done += dataset_count_windows(parts[i]->data);
     }

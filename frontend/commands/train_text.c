@@ -37,6 +37,7 @@ static bool pack(TrainText *text, const CliArgs *args, const CorpusOptions *opti
     PackTotals totals;
     if (!cli_given(args, OPT_PACK)) return true;
     text->packing = pack_options_from_args(args, text->tokenizer, options, seq);
+    if (text->classes->reads) text->packing.padding = text->classes->how.pad;
     if (!pack_documents(buffer, &text->packing, &totals, diag)) {
         diag_note(diag, (SourceLoc){path, 0}, "of these");
         return false;
@@ -73,6 +74,18 @@ static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer
     return true;
 }
 
+/* Documents with their classes as rows, or packed, where the plan's model tells them. */
+static bool make_class_rows(TrainText *text, const CliArgs *args, const CorpusOptions *options,
+                            int seq, TokenBuffer *buffer, const char *path, Diag *diag) {
+    bool packs = cli_given(args, OPT_PACK);
+    if (!train_classes_rows(text->classes, options, packs, text->is_whole, buffer, diag)) {
+        diag_note(diag, (SourceLoc){path, 0}, "of these");
+        return false;
+    }
+    if (!pack(text, args, options, seq, buffer, path, diag)) return false;
+    return true;
+}
+
 static bool reads_prompts(const TrainText *text) {
     return text->source->reads && !text->source->hides;
 }
@@ -88,15 +101,20 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     ProgressLine line = progress_line_start("MiB encoded");
     if (!corpus_options_from_args(args, tokenizer, &options, diag)) return NULL;
     options.preferences = text->pairs->reads;
+    options.classes = text->classes->names;
+    options.class_may_lack = text->classes->may_lack;
+    options.between = text->classes->between;
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;
     options.progress_user = &line;
     bool good = corpus_encode(tokenizer, &options, keep_tokens, &buffer, &totals, diag);
     progress_line_end(&line);
-    good = good && (text->pairs->reads ? make_rows(text, &options, &buffer, path, diag)
-                    : pairs            ? pair(text, &options, &buffer, path, diag)
-                                       : pack(text, args, &options, seq, &buffer, path, diag));
+    good = good &&
+           (text->pairs->reads     ? make_rows(text, &options, &buffer, path, diag)
+            : text->classes->reads ? make_class_rows(text, args, &options, seq, &buffer, path, diag)
+            : pairs                ? pair(text, &options, &buffer, path, diag)
+                                   : pack(text, args, &options, seq, &buffer, path, diag));
     if (!good) {
         token_buffer_release(&buffer);
         return NULL;
@@ -146,6 +164,22 @@ bool train_text_check_use(const TrainText *text, const CliArgs *args, const char
     return true;
 }
 
+static bool check_classes(const TrainText *text, const CliArgs *args, const char *path, bool plain,
+                          Diag *diag) {
+    const char *why = NULL;
+    if (plain) {
+        why = "the plan's model tells classes of texts: they are lines of .jsonl, or rows of "
+              "Parquet, each a text and its label, which --tokenizer FILE takes apart";
+    } else if (cli_given(args, OPT_SEPARATOR)) {
+        why = "--separator: texts of classes are lines of .jsonl, or rows of Parquet";
+    } else if (cli_given(args, OPT_PACK) && !text->classes->packs_apart) {
+        why = "--pack: texts in one row would see each other: plan with --set documents=, the "
+              "token that stands between them";
+    }
+    if (why) diag_error(diag, (SourceLoc){path, 0}, "%s", why);
+    return !why;
+}
+
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
                          Diag *diag) {
     bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
@@ -165,6 +199,7 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
                    CLI_OPTIONS[NOT_OF_PAIRS[i]].name);
         return NULL;
     }
+    if (text->classes->reads && !check_classes(text, args, path, plain, diag)) return NULL;
     if (text->source && text->source->hides && cli_given(args, OPT_PACK)) {
         diag_error(diag, (SourceLoc){path, 0},
                    "--pack: the plan hides spans of running text, which has no documents");
@@ -182,7 +217,7 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
 int64_t train_text_count_bytes(const TrainText *text, const Engine *engine, const int32_t *labels,
                                int64_t n) {
     int64_t bytes = 0;
-    for (int64_t i = 0; text->tokenizer && i < n; i++) {
+    for (int64_t i = 0; text->tokenizer && !text->classes->reads && i < n; i++) {
         size_t length;
         uint32_t label = (uint32_t)labels[i];
         if (!engine_counts_label(engine, labels[i])) continue;

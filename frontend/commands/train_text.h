@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_TEXT_H
 
 #include "frontend/commands/pack_args.h"
+#include "frontend/commands/train_classes.h"
 #include "frontend/commands/train_pairs.h"
 #include "frontend/commands/train_source.h"
 #include "runtime/data/dataset.h"
@@ -14,9 +15,11 @@ typedef struct TrainText {
     Tokenizer *tokenizer; /* NULL: none given */
     int n_texts;          /* data that were text, of those opened */
     PackOptions packing;
-    PackTotals packed;   /* of all that was opened; no windows: nothing was packed */
-    TrainSource *source; /* not its own: of documents prompts and completions are made */
-    TrainPairs *pairs;   /* not its own: of documents pairs of rows are made */
+    PackTotals packed;     /* of all that was opened; no windows: nothing was packed */
+    TrainSource *source;   /* not its own: of documents prompts and completions are made */
+    TrainPairs *pairs;     /* not its own: of documents pairs of rows are made */
+    TrainClasses *classes; /* not its own: of documents rows with their classes are made */
+    bool is_whole;         /* data are looked at in order */
 } TrainText;
 
 /* False: reported. Released by train_text_release, either way. */

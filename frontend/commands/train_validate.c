@@ -6,8 +6,22 @@
 enum { MOST_BATCHES = 20, LEAST_BATCHES = 5 }; /* of all sources; of each */
 
 typedef struct Sums {
-    double loss, labels, bytes;
+    double loss, labels, bytes, right;
 } Sums;
+
+/* Classes of texts, by their logits: whether each is right, and not only the loss. */
+static bool add_classes(const TrainData *data, Engine *engine, const int32_t *tokens,
+                        const int32_t *labels, Sums *to, Diag *diag) {
+    Arena *arena = arena_create();
+    ClassResult result = class_result_create(&data->classes, arena);
+    bool good = train_classes_tell(&data->classes, data->plan, engine, tokens, labels,
+                                   data->plan->global_batch, &result, NULL, NULL, diag);
+    to->loss += result.loss;
+    to->labels += (double)result.n_texts;
+    to->right += (double)result.n_right;
+    arena_destroy(arena);
+    return good;
+}
 
 /* The last batch is filled up with the first windows. */
 static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engine *engine,
@@ -28,6 +42,10 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
                 return false;
             }
         }
+        if (data->classes.reads && engine_has_logits(engine)) {
+            if (!add_classes(data, engine, tokens, labels, out, diag)) return false;
+            continue;
+        }
         if (!engine_evaluate(engine, tokens, labels, &loss, diag)) return false;
         bool pairs = data->pairs.reads; /* losses are means over these */
         double n = (double)(pairs ? batch : engine_count_labels(engine, labels));
@@ -43,7 +61,8 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
                     ValidationResult *out, Diag *diag) {
     int64_t most = MOST_BATCHES / data->n_val;
     double bytes_a_label = 0, share = 0;
-    *out = (ValidationResult){0};
+    *out = (ValidationResult){.accuracy = NAN};
+    double right = 0;
     for (int i = 0; i < data->n_val; i++) {
         Sums sums;
         if (!sum_up(data, i, most < LEAST_BATCHES ? LEAST_BATCHES : most, engine, tokens, labels,
@@ -55,19 +74,27 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
         if (sums.labels == 0) continue;
         out->loss += data->val[i].label_share * out->losses[i];
         bytes_a_label += data->val[i].label_share * sums.bytes / sums.labels;
+        right += data->val[i].label_share * sums.right / sums.labels;
         share += data->val[i].label_share;
     }
+    if (data->classes.reads && engine_has_logits(engine) && share > 0)
+        out->accuracy = right / share;
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;
     out->bits_per_byte = bytes_a_label > 0 ? out->loss / bytes_a_label / M_LN2 : 0;
     return true;
 }
 
-void train_validate_tell(const TrainData *data, const ValidationResult *result, const char **names,
+void train_validate_tell(const TrainData *data, ValidationResult *result, const char **names,
                          StepMetrics *metrics) {
     metrics->has_val_loss = true;
     metrics->val_loss = result->loss;
     metrics->val_bits_per_byte = result->bits_per_byte;
+    if (!isnan(result->accuracy)) {
+        for (int i = 0; i < metrics->n_values; i++) result->values[i] = metrics->values[i];
+        result->values[metrics->n_values++] = (StepValue){"val_accuracy", result->accuracy};
+        metrics->values = result->values;
+    }
     if (data->n_val == 1) return;
     for (int i = 0; i < data->n_val; i++) names[i] = data->val[i].name;
     metrics->n_sources = data->n_val;
@@ -78,6 +105,7 @@ void train_validate_tell(const TrainData *data, const ValidationResult *result, 
 void train_validate_print(const ValidationResult *result) {
     printf(", %.4f in validation%s", result->loss, result->is_partial ? " (a sample of it)" : "");
     if (result->bits_per_byte > 0) printf(", %.4f bits per byte", result->bits_per_byte);
+    if (!isnan(result->accuracy)) printf(", %.2f %% right there", 100 * result->accuracy);
 }
 
 void train_validate_print_sources(const TrainData *data, const ValidationResult *result) {

@@ -3,6 +3,7 @@
 #define FRONTEND_COMMANDS_TRAIN_VALIDATE_H
 
 #include "frontend/commands/train_data.h"
+#include "ir/op.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/step_metrics.h"
 
@@ -11,6 +12,8 @@ typedef struct ValidationResult {
     double bits_per_byte;              /* 0: not known */
     bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
+    double accuracy; /* of classes of texts, where engine_has_logits; else not a number */
+    StepValue values[OUTPUT_MOST_REPORTED + 1]; /* the step's, and this one */
 } ValidationResult;
 
 /* Mean loss over the labels that count of the validation windows, or of batches spread evenly over
@@ -19,7 +22,7 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
                     ValidationResult *out, Diag *diag);
 
 /* What the progress line and the log say of it. names [n_val] and `result` outlive metrics. */
-void train_validate_tell(const TrainData *data, const ValidationResult *result, const char **names,
+void train_validate_tell(const TrainData *data, ValidationResult *result, const char **names,
                          StepMetrics *metrics);
 /* ", 1.9 in validation": of the line that ends a run. */
 void train_validate_print(const ValidationResult *result);

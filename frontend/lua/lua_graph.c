@@ -290,8 +290,8 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
     if (reads != (node_attr(node, ATTR_eos) != NULL) || (reads && label != -1) ||
         (reads && hides != has_spans) || (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
         (node_attr(node, ATTR_pad) && !reads && !node_attr(node, ATTR_classes)) ||
-        node_int(node, ATTR_start, 0) < 0 ||
-        node_int(node, ATTR_eos, 0) < 0 || node_int(node, ATTR_pad, 0) < 0) {
+        node_int(node, ATTR_start, 0) < 0 || node_int(node, ATTR_eos, 0) < 0 ||
+        node_int(node, ATTR_pad, 0) < 0) {
         script_error(lua, "label_share: 'start' and 'eos' (tokens) go together, and with value = "
                           "-1; with 'rate' they have 'span', a mean length from 1 on");
     }
@@ -310,12 +310,14 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
     }
     int64_t first = node_int(node, ATTR_first, -1), between = node_int(node, ATTR_between, 1);
     if (!others && label == -1 && (first == 0 || first == 1) && node_attr(node, ATTR_pad) &&
-        between >= 0 && between <= CLASS_MOST_BETWEEN && class_names_count(node_string(node, ATTR_classes)) > 0) {
+        between >= 0 && between <= CLASS_MOST_BETWEEN &&
+        class_names_count(node_string(node, ATTR_classes)) > 0) {
         return;
     }
-    script_error(lua, "label_share: 'classes' (at least two names with commas between them, or how "
-                      "many there are) goes with value = -1, 'first' (1: where a text begins, or 0) "
-                      "and 'pad' (a token), and perhaps 'between' (from 0 to %d)",
+    script_error(lua,
+                 "label_share: 'classes' (at least two names with commas between them, or how "
+                 "many there are) goes with value = -1, 'first' (1: where a text begins, or 0) "
+                 "and 'pad' (a token), and perhaps 'between' (from 0 to %d)",
                  CLASS_MOST_BETWEEN);
 }
 

@@ -35,6 +35,7 @@ local function head(m, x, n, o)
     x = ops.tanh{ nn.linear(m, x, "model", from,
       { weight = "pooler.w", bias = "pooler.b", std = o.std }) }
   end
+  if (rawget(m, "lora") or 0) > 0 then m:freeze("!score") end -- beside adapters it learns, too
   return nn.linear(m, nn.dropout(x, o.dropout), from, "class",
     { weight = "score", bias = o.bias and "score.b" or nil, std = o.std, muon = 0 })
 end

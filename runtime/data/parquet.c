@@ -9,8 +9,9 @@ enum {
     TAIL_BYTES = MAGIC_BYTES + 4, /* the length of the metadata before it */
     MOST_DEPTH = 16,
     MOST_LEAVES = 10000,
-    TYPE_BYTE_ARRAY = 6,
 };
+
+enum { TYPE_INT32 = 1, TYPE_INT64 = 2, TYPE_FLOAT = 4, TYPE_DOUBLE = 5, TYPE_BYTE_ARRAY = 6 };
 
 /* Bounds what a damaged header can ask for. */
 #define MOST_PAGE_BYTES  ((int64_t)1 << 30)
@@ -84,7 +85,12 @@ static bool read_schema(ParquetFile *file, Thrift *thrift, ThriftField field, Ar
             children_left[depth] = element.n_children;
             above[depth] = here;
         } else {
-            here.is_text = element.type == TYPE_BYTE_ARRAY;
+            const int type = element.type;
+            here.is_text = type == TYPE_BYTE_ARRAY;
+            here.is_real = type == TYPE_FLOAT || type == TYPE_DOUBLE;
+            here.number_bytes = type == TYPE_INT64 || type == TYPE_DOUBLE  ? 8
+                                : type == TYPE_INT32 || type == TYPE_FLOAT ? 4
+                                                                           : 0;
             file->leaves[file->n_leaves++] = here;
         }
     }

@@ -1,6 +1,7 @@
-/* Parquet files, as far as texts go: columns of strings, at the top or in lists of records, whose
- * pages are read where they are mapped (https://parquet.apache.org/docs/file-format). Bytes are not
- * trusted: what is wrong is said, whatever it is.
+/* Parquet files, as far as texts and what is said of them go: columns of strings and numbers, at
+ * the top or in lists of records, whose pages are read where they are mapped
+ * (https://parquet.apache.org/docs/file-format). Bytes are not trusted: what is wrong is said,
+ * whatever it is.
  *
  * A file has groups of rows; of each leaf of its schema a group has a chunk, which is pages, maybe
  * with a dictionary in front. A value of a leaf has two levels: how deep it is defined (the leaf's
@@ -21,6 +22,8 @@ typedef struct ParquetLeaf {
     const char *column; /* the name at the top */
     const char *name;   /* the last one; the same where nothing is nested */
     bool is_text, is_nested;
+    int number_bytes; /* 4 or 8 of a number; 0: it is none */
+    bool is_real;     /* it is an f32 or f64, else an integer with a sign */
     int most_defined, most_repeated;
     int element_defined; /* what an element of the outermost list has at least */
 } ParquetLeaf;
@@ -79,10 +82,14 @@ const char *parquet_pages_begin(ParquetPages *pages, const ParquetFile *file, in
 /* The next one of data, or a dictionary. *out_any: there was one. NULL, or what is wrong. */
 const char *parquet_pages_next(ParquetPages *pages, ParquetPage *out, bool *out_any);
 
+/* Or a number's bytes. */
 typedef struct ParquetText {
     const unsigned char *bytes; /* NULL: null */
     size_t length;
 } ParquetText;
+
+/* Of a leaf of numbers. */
+double parquet_number(const ParquetLeaf *leaf, const ParquetText *number);
 
 /* What a page has, to be used again for another one. All zeros at first. */
 typedef struct ParquetValues {

@@ -10,6 +10,7 @@ enum {
     PLAIN = 0,
     PLAIN_DICTIONARY = 2,
     RLE = 3,
+    DELTA_BINARY_PACKED = 5,
     DELTA_LENGTH_BYTE_ARRAY = 6,
     DELTA_BYTE_ARRAY = 7,
     RLE_DICTIONARY = 8,
@@ -158,10 +159,11 @@ static unsigned char *room_for(unsigned char **bytes, size_t *room, size_t n) {
 }
 
 /* texts [n] of the values that there are, one behind the other. */
-static bool read_plain(Bytes from, size_t n, ParquetText *texts) {
+static bool read_plain(const ParquetLeaf *leaf, Bytes from, size_t n, ParquetText *texts) {
+    size_t fixed = (size_t)leaf->number_bytes;
     for (size_t i = 0; i < n; i++) {
         Bytes text;
-        if (!take_counted(&from, &text)) return false;
+        if (!(fixed ? take(&from, fixed, &text) : take_counted(&from, &text))) return false;
         texts[i] = (ParquetText){text.at, left(&text)};
     }
     return true;
@@ -176,6 +178,19 @@ static bool read_indices(Bytes from, size_t n, const ParquetValues *dictionary,
     for (size_t i = 0; i < n; i++) {
         if (values->numbers[i] >= dictionary->n) return false;
         values->texts[i] = dictionary->texts[values->numbers[i]];
+    }
+    return true;
+}
+
+/* Numbers of 0 and more. */
+static bool read_numbers(const ParquetLeaf *leaf, Bytes from, size_t n, ParquetValues *values) {
+    const size_t each = (size_t)leaf->number_bytes;
+    if (!read_deltas(&from, n, values->numbers)) return false;
+    unsigned char *made = room_for(&values->made, &values->made_room, n * each + 1);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t wide = values->numbers[i]; /* little-endian: its first bytes are the narrow one */
+        memcpy(made + i * each, &wide, each);
+        values->texts[i] = (ParquetText){made + i * each, each};
     }
     return true;
 }
@@ -239,16 +254,24 @@ static const char *read_levels(const ParquetPage *page, int which, int most, Byt
 }
 
 /* values->texts [n_there]: of those that are no null. */
-static const char *read_texts(const ParquetPage *page, Bytes from, size_t n_there,
-                              const ParquetValues *dictionary, ParquetValues *values) {
+static const char *read_texts(const ParquetPage *page, const ParquetLeaf *leaf, Bytes from,
+                              size_t n_there, const ParquetValues *dictionary,
+                              ParquetValues *values) {
     bool good;
+    bool lengths = page->encoding == DELTA_LENGTH_BYTE_ARRAY || page->encoding == DELTA_BYTE_ARRAY;
+    bool deltas = page->encoding == DELTA_BINARY_PACKED;
+    if (lengths && leaf->number_bytes) return DAMAGED;
+    if (deltas && (!leaf->number_bytes || leaf->is_real)) return DAMAGED;
     switch (page->encoding) {
-    case PLAIN: good = read_plain(from, n_there, values->texts); break;
+    case PLAIN: good = read_plain(leaf, from, n_there, values->texts); break;
     case PLAIN_DICTIONARY:
     case RLE_DICTIONARY: good = read_indices(from, n_there, dictionary, values); break;
+    case DELTA_BINARY_PACKED: good = read_numbers(leaf, from, n_there, values); break;
     case DELTA_LENGTH_BYTE_ARRAY: good = read_lengths(&from, n_there, values); break;
     case DELTA_BYTE_ARRAY: good = read_beginnings(from, n_there, values); break;
-    default: return "has texts in an encoding that is not read";
+    default:
+        return leaf->number_bytes ? "has numbers in an encoding that is not read"
+                                  : "has texts in an encoding that is not read";
     }
     return good ? NULL : DAMAGED;
 }
@@ -297,26 +320,43 @@ const char *parquet_page_levels(const ParquetPage *page, const ParquetLeaf *leaf
     return wrong;
 }
 
-static const char *read_dictionary(const ParquetPage *page, ParquetValues *values) {
+static const char *read_dictionary(const ParquetPage *page, const ParquetLeaf *leaf,
+                                   ParquetValues *values) {
     Bytes from;
     values->n = (size_t)page->n_values;
     if (!unpack_page(page, values, &from)) return "has a page that cannot be unpacked";
     if (values->n > page->n_unpacked / LENGTH_BYTES) return DAMAGED;
     make_room(values, values->n + 1);
-    return read_plain(from, values->n, values->texts) ? NULL : DAMAGED;
+    return read_plain(leaf, from, values->n, values->texts) ? NULL : DAMAGED;
 }
 
 const char *parquet_page_read(const ParquetPage *page, const ParquetLeaf *leaf,
                               const ParquetValues *dictionary, ParquetValues *values) {
     Bytes from;
-    if (page->kind == PAGE_DICTIONARY) return read_dictionary(page, values);
+    if (page->kind == PAGE_DICTIONARY) return read_dictionary(page, leaf, values);
     const char *wrong = read_page_levels(page, leaf, values, &from);
     if (wrong) return wrong;
     size_t n_there = 0;
     for (size_t i = 0; i < values->n; i++) n_there += values->defined[i] == leaf->most_defined;
-    wrong = read_texts(page, from, n_there, dictionary, values);
+    wrong = read_texts(page, leaf, from, n_there, dictionary, values);
     if (!wrong) spread(values, n_there, leaf->most_defined);
     return wrong;
+}
+
+double parquet_number(const ParquetLeaf *leaf, const ParquetText *number) {
+    int32_t four;
+    int64_t eight;
+    float single;
+    double full;
+    if (!number->bytes || number->length != (size_t)leaf->number_bytes) BUG("no number");
+    if (leaf->number_bytes == 8) {
+        memcpy(&eight, number->bytes, sizeof(eight));
+        memcpy(&full, number->bytes, sizeof(full));
+        return leaf->is_real ? full : (double)eight;
+    }
+    memcpy(&four, number->bytes, sizeof(four));
+    memcpy(&single, number->bytes, sizeof(single));
+    return leaf->is_real ? (double)single : four;
 }
 
 void parquet_values_release(ParquetValues *values) {

@@ -152,10 +152,12 @@ static TextForm form_of(const Corpus *corpus, const char *path, size_t n_name,
 }
 
 static bool check_form(const Corpus *corpus, const char *path, TextForm form) {
-    if (!corpus->options->preferences || form != TEXT_DOCUMENTS) return true;
+    const CorpusOptions *options = corpus->options;
+    if ((!options->preferences && !options->classes) || form != TEXT_DOCUMENTS) return true;
     diag_error(corpus->diag, (SourceLoc){path, 0},
-               "pairs of answers are lines of a file whose name ends in .jsonl, an array of "
-               "objects in one that ends in .json, or rows of a Parquet file");
+               "%s are lines of a file whose name ends in .jsonl, an array of objects in one that "
+               "ends in .json, or rows of a Parquet file",
+               options->classes ? "texts of classes" : "pairs of answers");
     return false;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/tokenizer/corpus_line.h"
 
 #include "ir/base/memory.h"
+#include "ir/class_names.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/tokenizer/chat.h"
 #include "runtime/tokenizer/line_text.h"
@@ -261,6 +262,88 @@ static bool run_preference(const Line *line) {
                   : run_shared_text(line, chosen, rejected);
 }
 
+/* --- texts of classes --- */
+
+const char *const CORPUS_CLASS_KEYS[] = {"text",      "text_pair", "sentence",   "sentence1",
+                                         "sentence2", "premise",   "hypothesis", "question",
+                                         "question1", "question2", NULL};
+
+/* Of what is told of: a text, or two of which it is told how they belong together. */
+static const char *const TEXT_KEYS[][2] = {
+    {"text", "text_pair"},      {"sentence1", "sentence2"}, {"premise", "hypothesis"},
+    {"question1", "question2"}, {"question", "sentence"},   {"sentence", NULL},
+};
+
+/* -1: it is none, reported. */
+static int read_class(const Line *line) {
+    const char *classes = line->options->classes;
+    const json_t *label = json_object_get(line->object, "label");
+    int class = -1, count = class_names_count(classes);
+    if (json_is_string(label)) {
+        class = class_names_find(classes, json_string_value(label), json_string_length(label));
+        if (class >= 0) return class;
+        diag_error(line->diag, line->loc, "'label' is '%.60s', which is none of the classes %.200s",
+                   json_string_value(label), classes);
+        return -1;
+    }
+    double value = json_is_boolean(label) ? json_is_true(label) : json_number_value(label);
+    bool number = json_is_boolean(label) || json_is_number(label);
+    if (number && value >= 0 && value < count && value == (int)value) return (int)value;
+    if (number) {
+        diag_error(line->diag, line->loc, "'label' is %g; the %d classes are 0 to %d", value, count,
+                   count - 1);
+    } else if (line->options->class_may_lack && (!label || json_is_null(label))) {
+        return count;
+    } else {
+        diag_error(line->diag, line->loc, "no object with a 'label', a class's name or number");
+    }
+    return -1;
+}
+
+/* False: there is no text; reported. *out_pair NULL: there is one. */
+static bool find_texts(const Line *line, const json_t **out_text, const json_t **out_pair) {
+    const char *field = line->options->field;
+    *out_pair = NULL;
+    *out_text = field ? json_object_get(line->object, field) : NULL;
+    for (size_t i = 0; !field && !*out_text && i < sizeof(TEXT_KEYS) / sizeof(TEXT_KEYS[0]); i++) {
+        const char *second = TEXT_KEYS[i][1];
+        *out_text = json_object_get(line->object, TEXT_KEYS[i][0]);
+        *out_pair = *out_text && second ? json_object_get(line->object, second) : NULL;
+        /* `question` and `sentence` alone are other things than a pair of them. */
+        if (*out_text && second && i > 0 && !*out_pair) *out_text = NULL;
+    }
+    if (json_is_null(*out_pair)) *out_pair = NULL;
+    if (json_is_string(*out_text) && (!*out_pair || json_is_string(*out_pair))) return true;
+    diag_error(line->diag, line->loc, "no object with a string '%s'%s", field ? field : "text",
+               field ? ""
+                     : " (or 'sentence'), perhaps with 'text_pair', or 'sentence1' with "
+                       "'sentence2', 'premise' with 'hypothesis'; --field names another");
+    return false;
+}
+
+static bool run_labelled(const Line *line) {
+    const CorpusOptions *options = line->options;
+    const json_t *text, *pair;
+    if (!find_texts(line, &text, &pair)) return false;
+    size_t length = json_string_length(text), more = pair ? json_string_length(pair) : 0;
+    int class = read_class(line);
+    if (class < 0) return false;
+    TokenRun run = begin_run(line);
+    int n_between = pair && options->last != NO_TOKEN ? options->between : 0;
+    bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
+                token_run_text(&run, json_string_value(text), length, false);
+    for (int i = 0; good && i < n_between; i++) good = token_run_token(&run, options->last, false);
+    good = good && (!pair || (token_run_begin_text(&run) &&
+                              token_run_text(&run, json_string_value(pair), more, false)));
+    good = good && (options->last == NO_TOKEN || token_run_token(&run, options->last, false)) &&
+           token_run_token(&run, (uint32_t) class, true);
+    line->job->n_documents++;
+    line->job->n_special +=
+        (options->first != NO_TOKEN) + n_between + (options->last != NO_TOKEN) + 1;
+    line->job->n_bytes += (int64_t)(length + more);
+    return token_run_end(&run, good);
+}
+
 /* --- which of them it is --- */
 
 static bool run_field(const Line *line, const char *field) {
@@ -278,6 +361,7 @@ static bool run_object(const Line *line) {
     if (line->options->preferences || (line->counts && answers && !line->options->field)) {
         return run_preference(line);
     }
+    if (line->options->classes && !line->counts) return run_labelled(line);
     if (line->options->field) return run_field(line, line->options->field);
     int n_kinds = (text != NULL) + (messages != NULL) + is_pair;
     if (n_kinds != 1) {
@@ -322,7 +406,7 @@ static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsign
     static const char *const OTHERS[] = {"messages", "conversations", "completion", "chosen"};
     const char *field = options->field ? options->field : "text";
     size_t n_others = options->field ? 0 : sizeof(OTHERS) / sizeof(OTHERS[0]);
-    if (options->preferences) return false;
+    if (options->preferences || options->classes) return false;
     return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);
 }
 

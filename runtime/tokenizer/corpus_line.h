@@ -11,6 +11,9 @@
 bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                      const unsigned char *line, size_t length, int64_t number);
 
+/* Keys of texts that have classes, beside `label`; ends with NULL. */
+extern const char *const CORPUS_CLASS_KEYS[];
+
 /* An object that was made of something else; `number`: as above. */
 bool corpus_object_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                        const json_t *object, int64_t number);

@@ -7,14 +7,16 @@
 #include "runtime/tokenizer/utf8.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_LISTED = 12 /* columns in a message */ };
 
-/* READ_LEVELS: what is no text within a list's records, which says whether there is any. */
-typedef enum LeafUse { READ_NOTHING, READ_TEXTS, READ_LEVELS } LeafUse;
+/* READ_VALUES: texts, or numbers that say something of texts. READ_LEVELS: what is neither within a
+ * list's records, which says whether there is any. */
+typedef enum LeafUse { READ_NOTHING, READ_VALUES, READ_LEVELS } LeafUse;
 
 /* A file whose jobs are to be done. */
 typedef struct CorpusRows {
@@ -53,15 +55,18 @@ static bool has_column(const ParquetFile *file, const char *name) {
 }
 
 static bool is_read(const CorpusOptions *options, const char *column) {
-    static const char *const ANSWERS[] = {"prompt", "chosen", "rejected"};
-    static const char *const OTHERS[] = {"text", "messages", "conversations", "completion"};
-    bool found = false;
+    static const char *const ANSWERS[] = {"prompt", "chosen", "rejected", NULL};
+    static const char *const OTHERS[] = {"text",   "messages", "conversations", "completion",
+                                         "prompt", "chosen",   "rejected",      NULL};
+    const char *const *names = options->classes       ? CORPUS_CLASS_KEYS
+                               : options->preferences ? ANSWERS
+                                                      : OTHERS;
+    if (options->classes && strcmp(column, "label") == 0) return true;
     if (options->field && !options->preferences) return strcmp(column, options->field) == 0;
-    for (int i = 0; i < 3; i++) found |= strcmp(column, ANSWERS[i]) == 0;
-    for (int i = 0; i < 4; i++) {
-        found |= !options->preferences && strcmp(column, OTHERS[i]) == 0;
+    for (; *names; names++) {
+        if (strcmp(column, *names) == 0) return true;
     }
-    return found;
+    return false;
 }
 
 /* A column of texts that is read alone: all that a line has, too, would be. */
@@ -70,7 +75,7 @@ static int find_text(const ParquetFile *file, const CorpusOptions *options, bool
     bool others = has_column(file, "messages") || has_column(file, "conversations") ||
                   (has_column(file, "prompt") && has_column(file, "completion")) ||
                   (counts && has_column(file, "chosen"));
-    if (options->preferences || (others && !options->field)) return -1;
+    if (options->preferences || options->classes || (others && !options->field)) return -1;
     for (int i = 0; i < file->n_leaves; i++) {
         const ParquetLeaf *leaf = &file->leaves[i];
         if (strcmp(leaf->column, name) == 0 && leaf->is_text && !leaf->is_nested) return i;
@@ -104,9 +109,13 @@ static bool is_spelled(const char *name) {
     return utf8_valid_bytes((const unsigned char *)name, n) == n;
 }
 
-/* Texts at the top, or in records of a list, whose names can be JSON's. */
+/* Texts at the top, or in records of a list, whose names can be JSON's; of numbers those that say
+ * what a text is, or whether a message counts. */
 static bool is_readable(const ParquetLeaf *leaf) {
-    return leaf->is_text && leaf->most_repeated == leaf->is_nested && is_spelled(leaf->name);
+    bool number =
+        leaf->number_bytes && strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0;
+    return (leaf->is_text || number) && leaf->most_repeated == leaf->is_nested &&
+           is_spelled(leaf->name);
 }
 
 static bool choose_columns(CorpusRows *rows, const CorpusOptions *options, bool counts,
@@ -119,13 +128,8 @@ static bool choose_columns(CorpusRows *rows, const CorpusOptions *options, bool 
         const ParquetLeaf *leaf = &file->leaves[i];
         if (!is_read(options, leaf->column)) continue;
         bool readable = is_readable(leaf);
-        rows->uses[i] = readable ? READ_TEXTS : leaf->is_nested ? READ_LEVELS : READ_NOTHING;
-        any |= readable;
-        if (leaf->is_nested && strcmp(leaf->name, "weight") == 0) {
-            diag_error(diag, (SourceLoc){rows->path, 0},
-                       "Parquet file: weights of messages are read from lines of JSON only");
-            return false;
-        }
+        rows->uses[i] = readable ? READ_VALUES : leaf->is_nested ? READ_LEVELS : READ_NOTHING;
+        any |= readable && leaf->is_text;
     }
     return any || report_columns(rows, options, diag);
 }
@@ -223,6 +227,12 @@ static const char *put_value(json_t *object, const ParquetLeaf *leaf, const Parq
         if (json_object_set_new(object, spelled ? leaf->name : "?", json_true()) == 0) return NULL;
         memory_exhausted(0);
     }
+    if (leaf->number_bytes) {
+        double number = parquet_number(leaf, text);
+        if (!isfinite(number)) return "has a number that is none";
+        if (json_object_set_new(object, leaf->name, json_real(number)) == 0) return NULL;
+        memory_exhausted(0);
+    }
     json_t *string = json_stringn((const char *)text->bytes, text->length);
     if (!string) return "has text that is not UTF-8";
     if (json_object_set_new(object, leaf->name, string) != 0) memory_exhausted(0);
@@ -249,7 +259,7 @@ static const char *put_values(const ParquetLeaf *leaf, const ParquetValues *valu
 static const char *read_leaf(CorpusJob *job, int number, Objects *objects) {
     const ParquetFile *file = &job->rows->file;
     const ParquetLeaf *leaf = &file->leaves[number];
-    bool texts = job->rows->uses[number] == READ_TEXTS;
+    bool texts = job->rows->uses[number] == READ_VALUES;
     ParquetValues dictionary = {0};
     ParquetPages pages;
     ParquetPage page;

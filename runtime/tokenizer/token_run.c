@@ -62,12 +62,17 @@ static void strip_end(StrBuf *text) {
     }
 }
 
+bool token_run_number(TokenRun *run, uint32_t number, bool counts) {
+    if (!flush(run)) return false;
+    token_list_add(run->tokens, number);
+    token_marks_fill(run->marks, run->tokens->count, mark_of(counts));
+    return true;
+}
+
 bool token_run_token(TokenRun *run, uint32_t token, bool counts) {
     const AddedToken *added = added_tokens_by_id(&encoder_tokenizer(run->encoder)->added, token);
     if (added && added->left_strip) strip_end(&run->text);
-    if (!flush(run)) return false;
-    token_list_add(run->tokens, token);
-    token_marks_fill(run->marks, run->tokens->count, mark_of(counts));
+    if (!token_run_number(run, token, counts)) return false;
     run->place = TEXT_FOLLOWS;
     run->skips_space = added && added->right_strip;
     return true;
@@ -75,6 +80,13 @@ bool token_run_token(TokenRun *run, uint32_t token, bool counts) {
 
 bool token_run_close(TokenRun *run) {
     return flush(run);
+}
+
+bool token_run_begin_text(TokenRun *run) {
+    if (!flush(run)) return false;
+    run->place = TEXT_BEGINS;
+    run->skips_space = false;
+    return true;
 }
 
 bool token_run_end(TokenRun *run, bool good) {

@@ -25,8 +25,12 @@ typedef struct TokenRun {
 void token_run_begin(TokenRun *run);
 bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts);
 bool token_run_token(TokenRun *run, uint32_t token, bool counts);
+/* A number that is no token of the tokenizer's, behind what was put so far. */
+bool token_run_number(TokenRun *run, uint32_t number, bool counts);
 /* What was put so far are tokens now. */
 bool token_run_close(TokenRun *run);
+/* Likewise; a text of its own follows. */
+bool token_run_begin_text(TokenRun *run);
 /* Whatever went wrong before; false: something did, reported. */
 bool token_run_end(TokenRun *run, bool good);
 

@@ -79,5 +79,22 @@ def main():
     save("pairs.jsonl", pairs)
     write("pairs.parquet", pa.table({k: [p[k] for p in pairs] for k in ("prompt", "completion")}))
 
+    weighed = [[dict(m, weight=None if k % 2 == 0 else i % 2) for k, m in enumerate(chat)]
+               for i, chat in enumerate(chats)]
+    save("weights.jsonl", [{"messages": [{k: v for k, v in m.items() if v is not None} for m in c]}
+                           for c in weighed])
+    kind = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string()), ("weight", pa.int64())]))
+    write("weights.parquet", pa.table({"messages": pa.array(weighed, kind)}), compression="zstd")
+
+    labelled = [{"text": text(rng, rng.randint(1, 9)), "label": rng.randrange(3)} for _ in range(50)]
+    save("labels.jsonl", labelled)
+    columns = {k: [row[k] for row in labelled] for k in ("text", "label")}
+    for kind in (pa.int64(), pa.int32(), pa.float64(), pa.float32()):
+        table = pa.table({"text": columns["text"], "label": pa.array(columns["label"], kind)})
+        write(f"labels_{kind}.parquet", table, use_dictionary=kind in (pa.int64(), pa.float32()))
+    write("labels_delta.parquet", pa.table(columns), use_dictionary=False,
+          column_encoding={"label": "DELTA_BINARY_PACKED", "text": "PLAIN"})
+
+
 
 main()

@@ -198,8 +198,8 @@ static void check_same_logits(Run *run, const float *wanted, const char *what) {
     CHECK(same, "%s", what);
 }
 
-static bool load(Run *run, const char *whole, const char *trained, int *n_begun) {
-    return engine_load_files(run->engine, &(WeightFiles){whole, trained}, n_begun, run->diag);
+static bool load(Run *run, const char *whole, const char *trained, WeightsBegun *begun) {
+    return engine_load_files(run->engine, &(WeightFiles){whole, trained}, begun, run->diag);
 }
 
 static const Tried BASE = {"base", "models/llama.lua", {SMALL}};
@@ -217,21 +217,21 @@ static void expect_refusal(Run *run, const char *whole, const char *trained, con
 static void check_files(Run *base, Run *tuned, Run *again) {
     const char *whole = in_scratch(base, "base"), *all = in_scratch(base, "all");
     const char *trained = in_scratch(base, "trained");
-    int n_begun = 0;
+    WeightsBegun begun = {0};
     check_begin("adapters begin where a base has none, and the model does as it did");
     CHECK(run_steps(base, 2, RATE) && engine_save(base->engine, whole, base->diag), "%s",
           diag_text(base->diag));
-    CHECK(load(tuned, whole, NULL, &n_begun), "%s", diag_text(tuned->diag));
-    CHECK(n_begun == 4 * 7 * 2, "%d begin", n_begun);
+    CHECK(load(tuned, whole, NULL, &begun), "%s", diag_text(tuned->diag));
+    CHECK(begun.adapters == 4 * 7 * 2, "%d begin", begun.adapters);
     check_same_logits(tuned, logits_of(base), "logits differ before the first step");
     check_begin("what was trained, over its base, is the whole");
     CHECK(run_steps(tuned, 3, 0.05) && engine_save(tuned->engine, all, tuned->diag) &&
               engine_save_trained(tuned->engine, trained, tuned->diag),
           "%s", diag_text(tuned->diag));
-    CHECK(load(again, whole, trained, &n_begun) && n_begun == 0, "%s", diag_text(again->diag));
+    CHECK(load(again, whole, trained, &begun) && begun.adapters == 0, "%s", diag_text(again->diag));
     const float *wanted = logits_of(tuned);
     check_same_logits(again, wanted, "other logits from two files");
-    CHECK(load(again, all, NULL, &n_begun) && n_begun == 0, "%s", diag_text(again->diag));
+    CHECK(load(again, all, NULL, &begun) && begun.adapters == 0, "%s", diag_text(again->diag));
     check_same_logits(again, wanted, "other logits from one file");
     Safetensors *file = safetensors_open(trained, again->diag);
     CHECK(file && safetensors_count(file) == 4 * 7 * 2, "%s", diag_text(again->diag));

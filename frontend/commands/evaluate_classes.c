@@ -1,0 +1,161 @@
+#include "frontend/commands/evaluate_classes.h"
+
+#include "ir/base/json.h"
+#include "ir/class_names.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum { MOST_PUT = 40 }; /* classes that a table has a line for */
+
+/* {"label": "good", "probability": 0.9, "probabilities": [0.1, 0.9], "given": "bad"} */
+static void put_prediction(void *user, const float *probabilities, int class) {
+    ClassEvaluation *e = user;
+    const TrainClasses *classes = &e->data->classes;
+    StrBuf *out = &e->predictions;
+    int best = 0;
+    for (int i = 1; i < classes->n; i++) best = probabilities[i] > probabilities[best] ? i : best;
+    strbuf_put(out, "{\"label\": ");
+    json_put_text(out, class_names_at(classes->names, best).text);
+    strbuf_printf(out, ", \"probability\": %.6g, \"probabilities\": [",
+                  (double)probabilities[best]);
+    for (int i = 0; i < classes->n; i++) {
+        strbuf_printf(out, "%s%.6g", i ? ", " : "", (double)probabilities[i]);
+    }
+    strbuf_put(out, "]");
+    if (class < classes->n) {
+        strbuf_put(out, ", \"given\": ");
+        json_put_text(out, class_names_at(classes->names, class).text);
+    }
+    if (e->source) {
+        strbuf_put(out, ", \"path\": ");
+        json_put_text(out, e->source);
+    }
+    strbuf_put(out, "}\n");
+    e->n_predictions++;
+}
+
+static bool evaluate_source(ClassEvaluation *e, int source, int32_t *tokens, int32_t *labels,
+                            Diag *diag) {
+    const TrainPart *part = &e->data->val[source];
+    const Plan *plan = e->data->plan;
+    const int64_t n = dataset_count_windows(part->data), batch = plan->global_batch;
+    e->source = e->data->n_val > 1 ? part->path : NULL;
+    for (int64_t first = 0; first < n; first += batch) {
+        int64_t count = n - first < batch ? n - first : batch;
+        for (int64_t i = 0; i < count; i++) {
+            if (!train_data_window(e->data, source, first + i, i, tokens, labels, diag)) {
+                return false;
+            }
+        }
+        if (!train_classes_tell(&e->data->classes, plan, e->engine, tokens, labels, count,
+                                &e->results[source], e->predicts ? put_prediction : NULL, e,
+                                diag)) {
+            return false;
+        }
+        if (!e->line) continue;
+        progress_line_show(e->line, (int)(first / batch + 1), (int)((n - 1) / batch + 1),
+                           part->name);
+    }
+    if (e->results[source].n_texts > 0 || e->predicts) return true;
+    diag_error(diag, (SourceLoc){part->path, 0}, "no text of it has a label");
+    return false;
+}
+
+bool evaluate_classes(ClassEvaluation *e, int32_t *tokens, int32_t *labels, Diag *diag) {
+    e->predictions = strbuf_create();
+    e->results = ARENA_ARRAY(e->data->args->arena, ClassResult, e->data->n_val);
+    for (int i = 0; i < e->data->n_val; i++) {
+        e->results[i] = class_result_create(&e->data->classes, e->data->args->arena);
+        if (!evaluate_source(e, i, tokens, labels, diag)) return false;
+    }
+    return true;
+}
+
+/* Parts of one; not a number: of none. */
+static double share(int64_t part, int64_t all) {
+    return all > 0 ? (double)part / (double)all : NAN;
+}
+
+static void put_share(StrBuf *out, const char *what, double value) {
+    if (isnan(value)) {
+        strbuf_printf(out, "  %s none  ", what);
+    } else {
+        strbuf_printf(out, "  %s %.4f", what, value);
+    }
+}
+
+static void put_classes(const TrainClasses *classes, const ClassResult *r, StrBuf *out) {
+    int width = 0;
+    for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
+        int length = (int)strlen(class_names_at(classes->names, i).text);
+        if (length > width) width = length;
+    }
+    for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
+        strbuf_printf(out, "        %-*s", width, class_names_at(classes->names, i).text);
+        put_share(out, "precision", share(r->right[i], r->told[i]));
+        put_share(out, "recall", share(r->right[i], r->texts[i]));
+        put_share(out, "F1", class_result_f1(r, i));
+        strbuf_printf(out, "  %" PRId64 " texts, %" PRId64 " told\n", r->texts[i], r->told[i]);
+    }
+    if (classes->n > MOST_PUT) {
+        strbuf_printf(out, "        and %d more: --json\n", classes->n - MOST_PUT);
+    }
+}
+
+void evaluate_classes_put(const ClassEvaluation *e, StrBuf *out) {
+    const TrainClasses *classes = &e->data->classes;
+    for (int i = 0; i < e->data->n_val; i++) {
+        const ClassResult *r = &e->results[i];
+        if (r->n_texts == 0) continue;
+        strbuf_printf(out,
+                      "classes %.2f %% right, mean F1 %.4f, loss %.4f; %s: %" PRId64 " texts\n",
+                      100 * share(r->n_right, r->n_texts), class_result_mean_f1(r, classes->n),
+                      r->loss / (double)r->n_texts, e->data->val[i].name, r->n_texts);
+        put_classes(classes, r, out);
+    }
+    if (!e->predicts) return;
+    strbuf_printf(out, "wrote   %s: of %" PRId64 " texts\n",
+                  cli_text(e->data->args, OPT_PREDICTIONS, ""), e->n_predictions);
+}
+
+static void put_json_number(StrBuf *out, const char *key, double value) {
+    if (isnan(value)) {
+        strbuf_printf(out, ", \"%s\": null", key);
+    } else {
+        strbuf_printf(out, ", \"%s\": %.9g", key, value);
+    }
+}
+
+void evaluate_classes_put_json(const ClassEvaluation *e, StrBuf *out) {
+    const TrainClasses *classes = &e->data->classes;
+    strbuf_put(out, "\"classes\": [");
+    for (int s = 0; s < e->data->n_val; s++) {
+        const ClassResult *r = &e->results[s];
+        strbuf_put(out, s ? ", {\"path\": " : "{\"path\": ");
+        json_put_text(out, e->data->val[s].path);
+        strbuf_printf(out, ", \"texts\": %" PRId64, r->n_texts);
+        put_json_number(out, "accuracy", share(r->n_right, r->n_texts));
+        put_json_number(out, "mean_f1", class_result_mean_f1(r, classes->n));
+        put_json_number(out, "loss", r->n_texts ? r->loss / (double)r->n_texts : NAN);
+        strbuf_put(out, ", \"by_class\": [");
+        for (int i = 0; i < classes->n; i++) {
+            strbuf_put(out, i ? ", {\"name\": " : "{\"name\": ");
+            json_put_text(out, class_names_at(classes->names, i).text);
+            strbuf_printf(out,
+                          ", \"texts\": %" PRId64 ", \"told\": %" PRId64 ", \"right\": %" PRId64,
+                          r->texts[i], r->told[i], r->right[i]);
+            put_json_number(out, "precision", share(r->right[i], r->told[i]));
+            put_json_number(out, "recall", share(r->right[i], r->texts[i]));
+            put_json_number(out, "f1", class_result_f1(r, i));
+            strbuf_put(out, "}");
+        }
+        strbuf_put(out, "]}");
+    }
+    strbuf_put(out, "]");
+}
+
+void evaluate_classes_release(ClassEvaluation *e) {
+    strbuf_destroy(&e->predictions);
+}

@@ -1,0 +1,40 @@
+/* Texts of classes: documents (token_mask.h) whose last token is the number of their class, the
+ * only one that counts, become windows of [seq] tokens, one in each; or stay documents, to be
+ * packed. Texts of which there is more than fits lose their end, but for the token that ends them.
+ *
+ * What a model sees: `pad` in the place of the class and of what is left of a row, and the class as
+ * the label of the text's first or last token.
+ */
+#ifndef RUNTIME_DATA_CLASS_ROWS_H
+#define RUNTIME_DATA_CLASS_ROWS_H
+
+#include "runtime/data/token_buffer.h"
+
+#define CLASS_NO_END UINT32_MAX
+
+typedef struct ClassRowOptions {
+    size_t seq; /* at least 2 */
+    uint32_t pad;
+    uint32_t end;   /* CLASS_NO_END: none */
+    bool first;     /* are texts told of at their first token? Then none of them has `pad` */
+    bool shuffles;  /* in a fixed order of chance: data may lie in the order of their classes */
+    bool documents; /* for pack_documents */
+} ClassRowOptions;
+
+typedef struct ClassTotals {
+    int64_t n_texts, n_tokens; /* before anything is cut, classes not among them */
+    int64_t n_cut;
+    int64_t n_empty; /* left out: there is nothing before the class */
+} ClassTotals;
+
+void class_add_totals(ClassTotals *sum, const ClassTotals *more);
+
+/* counts [n_classes], which grow by the texts of each. False: no memory, no text, or one with
+ * `pad`; reported. */
+bool class_rows(TokenBuffer *buffer, const ClassRowOptions *options, int64_t *counts, int n_classes,
+                ClassTotals *out, Diag *diag);
+
+/* tokens, labels [seq], as a dataset gives them, -> as a model sees them. */
+void class_row_finish(int32_t *tokens, int32_t *labels, int64_t seq, bool first, int32_t pad);
+
+#endif

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Classes of texts and rewards by commands: lines and columns of texts with labels, training, what is
+# told of them. Catches: a label that becomes another class, a file of another kind that is taken for
+# texts with classes, predictions out of order, a base whose head is not left out, a figure that is
+# not what the predictions say.
+set -u
+suite=classes
+. tests/cli/cases.sh
+
+t=$folder/tok.json train=$folder/train.jsonl test=$folder/test.jsonl w=$folder/w.st
+good=(lovely warm clever bright) bad=(dull cold slow grim) plain=(film story scene music)
+make_texts() { # FIRST LAST
+    local i class word
+    for i in $(seq "$1" "$2"); do
+        class=$((i * 7 % 3)) word=
+        [ $class -ne 0 ] || word=${bad[i % 4]}
+        [ $class -ne 1 ] || word="${good[i % 4]} but ${bad[(i + 1) % 4]}"
+        [ $class -ne 2 ] || word=${good[i % 4]}
+        [ $((i % 2)) -eq 0 ] || class="\"$(echo bad mixed good | cut -d ' ' -f $((class + 1)))\""
+        echo "{\"text\": \"the ${plain[i % 4]} we saw was $word in the end\", \"label\": $class}"
+    done
+}
+make_texts 1 240 >"$train"
+make_texts 241 300 >"$test"
+run tokenizer train "$train" --vocab 400 -o "$t" --special-token '<|endoftext|>' --special-token '[PAD]' \
+    --special-token '[CLS]' --special-token '[SEP]'
+model=(models/llama.lua --set layers=1 --set model=32 --set heads=2 --set kv_heads=2 --set ffn=64 --set seq=32
+    --set vocab=400)
+small=("${model[@]}" --set classes=bad,mixed,good --micro-batch 10 --global-batch 20 --tokenizer "$t")
+number() { grep -o "\"$1\": [^,}]*" "$folder/out" | head -n 1 | cut -d ' ' -f 2; } # KEY
+near() { # NAME A B
+    result "$1" "$(awk -v a="$2" -v b="$3" 'BEGIN { if (!(a > 0 && (a - b) ^ 2 < (1e-5 * b) ^ 2)) print a " and " b }')"
+}
+
+# --- training and what it says ---
+works 'train' '300 texts of ' train "${small[@]}" --data "$train" --val "$test" --steps 60 --lr 5e-3 \
+    --save "$w" --log "$folder/a.jsonl"
+[[ $out == *'33.3 % bad, 33.3 % mixed, 33.3 % good'* && $out == *' right there; entropy of the classes 1.0986'* ]]
+result 'says what the classes are' "$([ $? -eq 0 ] || echo "$out")"
+[[ $(tail -n 1 "$folder/a.jsonl") == *'"accuracy":1,"val_accuracy":1}'* ]]
+result 'learns them' "$([ $? -eq 0 ] || tail -n 1 "$folder/a.jsonl")"
+log=$(grep -o '"val_loss":[^,}]*' "$folder/a.jsonl" | cut -d : -f 2)
+weights=(models/llama.lua --set-from "$w" --load "$w" --tokenizer "$t" --micro-batch 8)
+works 'evaluate' 'classes 100.00 % right, mean F1 1.0000, loss' evaluate "${weights[@]}" --data "$test"
+run evaluate "${weights[@]}" --data "$test" --json
+near 'as training says' "$(number loss)" "$log"
+loss=$(number loss)
+run evaluate "${weights[@]}" --data "$test" --json --micro-batch 7 --mesh t=2,p=1
+near 'on other ranks and in other batches' "$(number loss)" "$loss"
+result 'counts each text once' "$([ "$(number texts)" = 60 ] || cat "$folder/out")"
+
+# --- the same of an early state, whose figures are no ones ---
+run train "${small[@]}" --data "$train" --val-fraction 0 --steps 8 --save "$folder/early.st"
+early=(models/llama.lua --set-from "$folder/early.st" --load "$folder/early.st" --tokenizer "$t" --micro-batch 8)
+run evaluate "${early[@]}" --data "$test" --json --predictions "$folder/p.jsonl"
+right=$(grep -c '"label": "\([a-z]*\)", .*"given": "\1"' "$folder/p.jsonl")
+near 'accuracy is what predictions say' "$(number accuracy)" "$(awk -v r="$right" 'BEGIN { print r / 60 }')"
+result 'some are wrong' "$([ "$right" -gt 0 ] && [ "$right" -lt 60 ] || echo "$right right")"
+loss=$(awk -F '[][]' '{ split($2, p, ", "); match($0, /"given": "[a-z]*/); g = substr($0, RSTART + 10, RLENGTH - 10)
+    sum -= log(p[g == "bad" ? 1 : g == "mixed" ? 2 : 3]) } END { printf "%.9g", sum / NR }' "$folder/p.jsonl")
+near 'so is the loss' "$(number loss)" "$loss"
+given() { sed 's/.*"given": "\([a-z]*\)".*/\1/' "$folder/p.jsonl"; }
+wanted() { sed 's/.*"label": "*\([a-z0-9]*\)"*}/\1/; s/^0$/bad/; s/^1$/mixed/; s/^2$/good/' "$test"; }
+result 'in the order of the texts' "$(diff <(given) <(wanted) | head -n 3)"
+sed 's/, "label": .*/}/' "$test" >"$folder/bare.jsonl"
+works 'texts without a class' "q.jsonl: of 60 texts" evaluate "${early[@]}" --data "$folder/bare.jsonl" \
+    --predictions "$folder/q.jsonl"
+result 'are told alike' "$(diff <(sed 's/, "given.*/}/' "$folder/p.jsonl") "$folder/q.jsonl" | head -n 3)"
+fails 'which are no use to learn from' 2 "bare.jsonl:1: no object with a 'label'" train "${small[@]}" \
+    --data "$folder/bare.jsonl" --steps 1
+fails 'or to be counted' 2 "bare.jsonl:1: no object with a 'label'" evaluate "${early[@]}" \
+    --data "$folder/bare.jsonl"
+
+# --- from a base that writes text, with adapters ---
+run train "${model[@]}" --micro-batch 8 --tokenizer "$t" --eot auto --data "$folder/bare.jsonl" --steps 2 \
+    --save "$folder/base.st"
+tuned=(models/llama.lua --set-from "$folder/base.st" --load "$folder/base.st" --set classes=3 --set lora=2
+    --micro-batch 8 --tokenizer "$t")
+sed 's/"bad"}/0}/; s/"mixed"}/1}/; s/"good"}/2}/' "$train" >"$folder/numbers.jsonl"
+works 'a base begins a head' 'head    begins anew: ' train "${tuned[@]}" --data "$folder/numbers.jsonl" --steps 3 \
+    --save-trained "$folder/ad.st"
+works 'which is trained beside adapters' 'score ' show "$folder/ad.st"
+works 'and read again' 'classes ' evaluate "${tuned[@]}" --load-trained "$folder/ad.st" \
+    --data "$folder/numbers.jsonl"
+fails 'but not made up' 2 "base.st: has no tensor 'score'" evaluate "${tuned[@]}" --data "$folder/numbers.jsonl"
+fails 'of other classes' 2 "tensor 'score' is" evaluate "${weights[@]}" --set classes=4 \
+    --data "$folder/numbers.jsonl"
+
+# --- other forms ---
+for kind in int64 int32 double float delta; do
+    works "labels in Parquet, $kind" '50 texts of 2' train "${small[@]}" --set classes=3 --steps 1 \
+        --data tests/data/parquet/labels_$kind.parquet --log "$folder/$kind.jsonl"
+done
+run train "${small[@]}" --set classes=3 --steps 1 --data tests/data/parquet/labels.jsonl --log "$folder/l.jsonl"
+losses() { grep -o '"loss":[^,]*' "$1"; }
+for kind in int64 int32 double float delta; do
+    result "are those of lines, $kind" "$(diff <(losses "$folder/l.jsonl") <(losses "$folder/$kind.jsonl"))"
+done
+packed=("${small[@]}" --set documents=0 --data "$train" --steps 1)
+works 'packed' 'packed  240 documents into ' train "${packed[@]}" --pack
+fails 'but not where texts see each other' 2 '--pack: texts in one row would see each other' train \
+    "${small[@]}" --data "$train" --steps 1 --pack
+line() { echo "$1" >"$folder/one.jsonl"; }
+one=(train "${small[@]}" --data "$folder/one.jsonl" --val-fraction 0 --steps 1)
+for keys in 'text text_pair' 'sentence1 sentence2' 'premise hypothesis' 'question1 question2' 'question sentence'; do
+    line "{\"${keys% *}\": \"a film\", \"${keys#* }\": \"is slow\", \"label\": true}"
+    works "two texts, ${keys% *}" '0.0 % bad, 100.0 % mixed' "${one[@]}"
+done
+line '{"sentence": "a film", "idx": 3, "label": 2}'
+works 'a sentence' '100.0 % good' "${one[@]}"
+line '{"review": "a film", "label": 2}'
+works 'another field' '100.0 % good' "${one[@]}" --field review
+bad() { # NAME TEXT LINE
+    line "$3"
+    fails "$1" 2 "one.jsonl:1: $2" "${one[@]}"
+}
+bad 'no text' "no object with a string 'text'" '{"question": "a", "label": 1}'
+bad 'a text of a number' "no object with a string 'text'" '{"text": 1, "label": 1}'
+bad 'half a pair' "no object with a string 'text'" '{"text": "a", "text_pair": 2, "label": 1}'
+bad 'no label' "no object with a 'label'" '{"text": "a"}'
+bad 'a label of a list' "no object with a 'label'" '{"text": "a", "label": [1]}'
+bad 'an unknown class' "'label' is 'fine', which is none of the classes bad,mixed,good" '{"text": "a", "label": "fine"}'
+bad 'a class too many' "'label' is 3; the 3 classes are 0 to 2" '{"text": "a", "label": 3}'
+bad 'half a class' "'label' is 0.5; " '{"text": "a", "label": 0.5}'
+bad 'none' "'label' is -1; " '{"text": "a", "label": -1}'
+line '{"text": "", "label": 0}'
+fails 'an empty text alone' 2 'there is no text with a class' "${one[@]}"
+fails 'no lines' 2 "texts of classes are lines of a file" train "${small[@]}" --data tests/cli/cases.sh --steps 1
+fails 'without a tokenizer' 2 'which --tokenizer FILE takes apart' train "${model[@]}" --set classes=3 \
+    --data "$train" --steps 1
+fails 'tokens' 2 'which --tokenizer FILE takes apart' train "${small[@]}" --data "$train" --token-bytes 1 --steps 1
+fails 'predictions of tokens' 2 '--predictions: are of classes of texts' evaluate "${model[@]}" \
+    --load "$folder/base.st" --tokenizer "$t" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
+fails 'predictions of packed texts' 2 'which --pack changes' evaluate "${early[@]}" --set documents=0 --pack \
+    --data "$test" --predictions "$folder/q.jsonl"
+fails 'text from what tells classes' 2 'it writes none' generate "${weights[@]}" --prompt a
+echo '{"prompt": "a", "choices": ["b", "c"], "answer": 0}' >"$folder/c.jsonl"
+fails 'and choices' 2 'it writes none' evaluate "${weights[@]}" --choices "$folder/c.jsonl"
+for classes in 1 a a,a a,,b 401 a,7; do
+    fails "classes that are none, $classes" 2 'class' plan "${model[@]}" --set "classes=$classes"
+done
+fails 'both' 2 "'classes' and 'preference': one of them" plan "${model[@]}" --set classes=2 --set preference=dpo
+
+# --- an encoder ---
+encoder=(models/bert.lua --set layers=1 --set model=32 --set heads=2 --set seq=32 --set vocab=400 --set mask_token=2
+    --set padding=1 --set classes=bad,mixed,good --micro-batch 8 --global-batch 24 --tokenizer "$t" --bos '[CLS]' --eot '[SEP]')
+works 'an encoder' 'right there' train "${encoder[@]}" --data "$train" --val "$test" --steps 40 --lr 5e-3
+line '{"text": "a [PAD] b", "label": 1}'
+fails 'padding within a text' 2 'text 1 has the token 1, which stands behind texts' train "${encoder[@]}" --special \
+    --data "$folder/one.jsonl" --steps 1
+
+# --- rewards ---
+for i in $(seq 40); do
+    echo '{"prompt": "tide '"$i"'? ", "chosen": "low '"$i"'.", "rejected": "the moon"}'
+done >"$folder/pairs.jsonl"
+reward=("${model[@]}" --set preference=reward --micro-batch 4 --global-batch 8 --tokenizer "$t" --eot auto)
+works 'rewards' 'reward_accuracy 1 ' train "${reward[@]}" --data "$folder/pairs.jsonl" --steps 60 --lr 5e-3 \
+    --save "$folder/r.st"
+works 'are evaluated' 'of chosen answers have more reward; pairs.jsonl: 40 pairs' evaluate models/llama.lua \
+    --set-from "$folder/r.st" --load "$folder/r.st" --micro-batch 4 --tokenizer "$t" --eot auto \
+    --data "$folder/pairs.jsonl"
+exit $((n_failed > 0))

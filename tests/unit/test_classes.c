@@ -1,0 +1,493 @@
+/* Classes of whole texts and rewards of answers, from rows to gradients. Catches: a class that is
+ * read at another token than the text's first or last, a text that sees its class, a row that is
+ * cut without the token that ends it, texts in one row whose classes are mixed up, a loss or a
+ * share of right ones that is over a rank's texts, a reward that is not the last token's.
+ */
+#include "ir/class_names.h"
+#include "runtime/data/class_rows.h"
+#include "runtime/data/dataset.h"
+#include "runtime/data/pack.h"
+#include "runtime/data/token_mask.h"
+#include "tests/unit/check.h"
+#include "tests/unit/train_fixture.h"
+
+/* --- names --- */
+
+static void test_names(void) {
+    static const struct {
+        const char *list;
+        int count;
+    } CASES[] = {{"3", 3},       {"2", 2},           {"1", 0},
+                 {"0", 0},       {"4096", 4096},     {"4097", 0},
+                 {"", 0},        {"a", 0},           {"a,b", 2},
+                 {"a, b ,c", 3}, {"a,,b", 0},        {"a,b,", 0},
+                 {",", 0},       {"a,a", 0},         {"a, a", 0},
+                 {"1,2", 0},     {"a,2", 0},         {"2nd,1st", 2},
+                 {"a\nb,c", 0},  {"99999999999", 0}, {"good film,bad", 2}};
+    check_begin("classes: names, or how many there are");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        CHECK(class_names_count(CASES[i].list) == CASES[i].count, "'%s': %d", CASES[i].list,
+              class_names_count(CASES[i].list));
+    }
+    CHECK(strcmp(class_names_at("a, b ,c", 1).text, "b") == 0, "b");
+    CHECK(strcmp(class_names_at("12", 11).text, "11") == 0, "11");
+    CHECK(class_names_find("a, b ,c", "b", 1) == 1 && class_names_find("a,b", "ab", 2) == -1 &&
+              class_names_find("ab,b", "a", 1) == -1,
+          "names");
+    CHECK(class_names_find("12", "11", 2) == 11 && class_names_find("12", "12", 2) == -1 &&
+              class_names_find("12", "01", 2) == -1 && class_names_find("12", "", 0) == -1 &&
+              class_names_find("12", "99999999999", 11) == -1,
+          "numbers");
+}
+
+/* --- rows --- */
+
+/* "ab1|c0": texts and their classes. */
+static TokenBuffer make_texts(const char *texts, Diag *diag) {
+    TokenBuffer buffer = {.token_bytes = 2};
+    bool begins = true;
+    for (const char *at = texts; *at; at++) {
+        uint32_t token = (uint32_t)*at;
+        if (*at == '|') {
+            begins = true;
+            continue;
+        }
+        bool is_class = *at >= '0' && *at <= '9';
+        if (is_class) token -= '0';
+        unsigned char mark =
+            (unsigned char)((is_class ? TOKEN_COUNTS : 0) | (begins ? TOKEN_BEGINS : 0));
+        CHECK(token_buffer_put(&buffer, &token, &mark, 1, diag), "%s", diag_text(diag));
+        begins = false;
+    }
+    return buffer;
+}
+
+/* Rows as a model sees them: "ab..|c...", with a class's number above the token that has it. */
+static void check_rows(const char *texts, ClassRowOptions options, const char *expected,
+                       const char *classes, const char *why) {
+    Diag *diag = diag_create();
+    TokenBuffer buffer = make_texts(texts, diag);
+    ClassTotals totals;
+    int64_t counts[10] = {0};
+    char seen[256] = "", labels_seen[256] = "";
+    size_t n = 0, seq = options.seq;
+    bool good = class_rows(&buffer, &options, counts, 10, &totals, diag);
+    CHECK(good == (why == NULL), "%s: %s", texts, diag_text(diag));
+    CHECK(!why || strstr(diag_text(diag), why), "'%s' is not in '%s'", why, diag_text(diag));
+    for (size_t row = 0; good && row + seq <= buffer.n_tokens; row += seq) {
+        int32_t tokens[64], labels[64];
+        for (size_t i = 0; i < seq; i++) {
+            size_t next = row + i + 1;
+            bool counted = next < buffer.n_tokens && buffer.marks[next] & TOKEN_COUNTS;
+            tokens[i] = (int32_t)token_buffer_at(&buffer, row + i);
+            labels[i] = counted ? (int32_t)token_buffer_at(&buffer, next) : DATASET_NO_LABEL;
+        }
+        class_row_finish(tokens, labels, (int64_t)seq, options.first, (int32_t)options.pad);
+        if (row > 0) seen[n] = labels_seen[n] = '|', n++;
+        for (size_t i = 0; i < seq; i++, n++) {
+            seen[n] = (char)tokens[i];
+            labels_seen[n] = labels[i] < 0 ? ' ' : (char)('0' + labels[i]);
+        }
+    }
+    if (good) {
+        CHECK(strcmp(seen, expected) == 0, "%s: '%s', not '%s'", texts, seen, expected);
+        CHECK(strcmp(labels_seen, classes) == 0, "%s: '%s', not '%s'", texts, labels_seen, classes);
+    }
+    token_buffer_release(&buffer);
+    diag_destroy(diag);
+}
+
+static void test_rows(void) {
+    check_begin("classes: a text a row, which is told of at its first or last token");
+    const ClassRowOptions last = {.seq = 4, .pad = '.', .end = CLASS_NO_END};
+    ClassRowOptions first = last, ended = last;
+    first.first = true;
+    ended.end = 'E';
+    check_rows("ab1|c0", last, "ab..|c...", " 1  |0   ", NULL);
+    check_rows("ab1|c0", first, "ab..|c...", "1   |0   ", NULL);
+    check_rows("abc2|abcde1", last, "abc.|abc.", "  2 |  1 ", NULL);
+    check_rows("abcdE1|abE3", ended, "abE.|abE.", "  1 |  3 ", NULL);
+    check_rows("abcde1", ended, "abc.", "  1 ", NULL);
+    check_rows("1|a2", last, "a...", "2   ", NULL);
+    check_rows("1|2", last, "", "", "no text with a class");
+    check_rows("a.b1", last, "a.b.", "  1 ", NULL);
+    check_rows("ab1|a.b1", first, "", "", "text 2 has the token 46, which stands behind texts");
+}
+
+/* Texts of length 1 to 9, packed: each of them and its class is there once. */
+static void check_packed(bool first) {
+    enum { SEQ = 12, N = 40 };
+    Diag *diag = diag_create();
+    char texts[1024] = "";
+    size_t n = 0;
+    for (int i = 0; i < N; i++) { /* a text is so many of a letter, its class the letter's */
+        int letter = i % 10;
+        for (int k = 0; k < 1 + i % 9; k++) texts[n++] = (char)('a' + letter);
+        texts[n++] = (char)('0' + letter);
+        texts[n++] = '|';
+    }
+    texts[n - 1] = '\0';
+    TokenBuffer buffer = make_texts(texts, diag);
+    ClassRowOptions options = {.seq = SEQ,
+                               .pad = '.',
+                               .end = CLASS_NO_END,
+                               .first = first,
+                               .shuffles = true,
+                               .documents = true};
+    PackOptions packing = {.seq = SEQ, .padding = '.'};
+    ClassTotals totals;
+    PackTotals packed;
+    int64_t counts[10] = {0};
+    int n_seen = 0;
+    CHECK(class_rows(&buffer, &options, counts, 10, &totals, diag) &&
+              pack_documents(&buffer, &packing, &packed, diag) && totals.n_texts == N,
+          "%s", diag_text(diag));
+    CHECK(packed.n_windows <= N / 2 + 1, "%d windows", (int)packed.n_windows);
+    for (size_t row = 0; row < buffer.n_tokens; row += SEQ) {
+        int32_t tokens[SEQ], labels[SEQ];
+        for (size_t i = 0; i < SEQ; i++) {
+            size_t next = row + i + 1;
+            bool counted = next < buffer.n_tokens && buffer.marks[next] & TOKEN_COUNTS;
+            tokens[i] = (int32_t)token_buffer_at(&buffer, row + i);
+            labels[i] = counted ? (int32_t)token_buffer_at(&buffer, next) : DATASET_NO_LABEL;
+        }
+        class_row_finish(tokens, labels, SEQ, first, '.');
+        for (int i = 0; i < SEQ; i++) {
+            bool begins = tokens[i] != '.' && (i == 0 || tokens[i - 1] == '.');
+            bool ends = tokens[i] != '.' && i + 1 < SEQ && tokens[i + 1] == '.';
+            bool told = first ? begins : ends;
+            CHECK(told ? labels[i] == tokens[i] - 'a' : labels[i] == DATASET_NO_LABEL,
+                  "row %zu, %d: token %d has label %d", row / SEQ, i, tokens[i], labels[i]);
+            n_seen += told;
+        }
+    }
+    CHECK(n_seen == N, "%d texts", n_seen);
+    token_buffer_release(&buffer);
+    diag_destroy(diag);
+}
+
+static void test_packed(void) {
+    check_begin("classes: packed texts keep their classes");
+    check_packed(false);
+    check_packed(true);
+}
+
+static void test_order(void) {
+    check_begin("classes: data in the order of their classes are shuffled, each text once");
+    enum { N = 400 };
+    Diag *diag = diag_create();
+    char texts[3 * N + 1] = "";
+    for (int i = 0; i < N; i++) memcpy(texts + 3 * i, i < N / 2 ? "a0|" : "b1|", 3);
+    texts[3 * N - 1] = '\0';
+    TokenBuffer buffer = make_texts(texts, diag);
+    ClassRowOptions options = {.seq = 2, .pad = '.', .end = CLASS_NO_END, .shuffles = true};
+    ClassTotals totals;
+    int64_t counts[2] = {0};
+    int in_tail = 0;
+    CHECK(class_rows(&buffer, &options, counts, 2, &totals, diag), "%s", diag_text(diag));
+    CHECK(counts[0] == N / 2 && counts[1] == N / 2, "%d and %d", (int)counts[0], (int)counts[1]);
+    for (int i = N - N / 10; i < N; i++) {
+        uint32_t text = token_buffer_at(&buffer, (size_t)(2 * i));
+        in_tail += text == 'b';
+        CHECK(token_buffer_at(&buffer, (size_t)(2 * i + 1)) == text - 'a', "row %d", i);
+    }
+    CHECK(in_tail > N / 40 && in_tail < N / 10 - N / 40, "%d of %d in the tail", in_tail, N / 10);
+    token_buffer_release(&buffer);
+    diag_destroy(diag);
+}
+
+/* --- losses --- */
+
+enum { BATCH = 8, SEQ = 16, VOCAB = 48, MODEL = 32, CLASSES = 3 };
+
+static int length_of(int row) {
+    return 3 + (5 * row + row / 3) % (SEQ - 4);
+}
+
+/* Texts of lengths of their own, of which one is not told of. */
+static void fill_classes(bool first, int32_t *tokens, int32_t *labels) {
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        int row = i / SEQ, k = i % SEQ, last = length_of(row) - 1;
+        tokens[i] = k <= last ? 1 + (5 * row + 3 * k * k) % (VOCAB - 1) : 0;
+        labels[i] =
+            k == (first ? 0 : last) && row != 3 ? (row * row + 1) % CLASSES : DATASET_NO_LABEL;
+    }
+}
+
+/* Chosen and rejected answers: where each one's last token is, the label is 0. */
+static void fill_rewards(int32_t *tokens, int32_t *labels) {
+    fill_classes(false, tokens, labels);
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        labels[i] = i % SEQ == length_of(i / SEQ) - 1 ? 0 : DATASET_NO_LABEL;
+    }
+}
+
+typedef struct Case {
+    const char *model, *key, *value;
+    Layout layout;
+    int c, e, zero, lanes;
+    DType precision;
+} Case;
+
+static bool is_reward(const Case *of) {
+    return strcmp(of->key, "preference") == 0;
+}
+static bool is_first(const Case *of) {
+    return strcmp(of->model, "bert") == 0;
+}
+
+static bool start(Run *run, const Case *of) {
+    char path[64];
+    ModelSetting settings[16] = {{"seq", "16"},   {"model", "32"}, {"layers", "4"},
+                                 {"vocab", "48"}, {"heads", "4"},  {of->key, of->value}};
+    int n = 6;
+    bool plain = strcmp(of->model, "gpt") == 0 || strcmp(of->model, "bert") == 0;
+    if (!plain) settings[n++] = (ModelSetting){"kv_heads", "4"};
+    if (!plain) settings[n++] = (ModelSetting){"ffn", "32"};
+    if (strcmp(of->model, "bert") == 0) settings[n++] = (ModelSetting){"mask_token", "1"};
+    if (strcmp(of->model, "moe") == 0) settings[n++] = (ModelSetting){"balance", "0.0"};
+    snprintf(path, sizeof(path), "models/%s.lua", of->model);
+    run_context = of->c;
+    run_experts = of->e;
+    run_zero = of->zero;
+    run_lanes = of->lanes ? of->lanes : 1;
+    run_precision = of->precision;
+    bool ready = run_plan(run, path, settings, n, &of->layout, BATCH, true) && run_start(run);
+    CHECK(ready, "%s %s: %s", of->model, of->value, diag_text(run->diag));
+    run_context = run_experts = run_lanes = 1;
+    run_zero = 0;
+    run_precision = DTYPE_F32;
+    return ready;
+}
+
+static void fill(const Case *of, int32_t *tokens, int32_t *labels) {
+    if (is_reward(of)) {
+        fill_rewards(tokens, labels);
+    } else {
+        fill_classes(is_first(of), tokens, labels);
+    }
+}
+
+/* Of logits [BATCH, SEQ, CLASSES], in float64; *out_right: the share. */
+static double expected_loss(const float *logits, const int32_t *labels, double *out_right) {
+    double sum = 0, n = 0;
+    *out_right = 0;
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        const float *at = logits + i * CLASSES;
+        double total = 0;
+        int best = 0;
+        if (labels[i] < 0) continue;
+        for (int v = 0; v < CLASSES; v++) total += exp((double)at[v]);
+        for (int v = 1; v < CLASSES; v++) best = at[v] > at[best] ? v : best;
+        sum += log(total) - (double)at[labels[i]];
+        *out_right += best == labels[i];
+        n++;
+    }
+    *out_right /= n;
+    return sum / n;
+}
+
+static double value_named(const StepResult *result, const char *name) {
+    for (int i = 0; i < result->n_values; i++) {
+        if (strcmp(result->values[i].name, name) == 0) return result->values[i].value;
+    }
+    return NAN;
+}
+
+/* Steps along the gradient of a parameter change the loss by its norm. */
+static void check_gradient(Run *run, const Case *of, const char *name) {
+    int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+    int n = 0;
+    for (int i = 0; i < run->n_params; i++) {
+        if (strcmp(run->names[i], name) == 0) n = (int)type_elements(&run->types[i]);
+    }
+    float *gradient = ARENA_ARRAY(run->arena, float, n + 1);
+    float *w = ARENA_ARRAY(run->arena, float, n + 1),
+          *moved = ARENA_ARRAY(run->arena, float, n + 1);
+    double norm = 0, loss[2] = {0}, step = 0.02;
+    CHECK(n > 0, "no parameter %s", name);
+    fill(of, tokens, labels);
+    if (n == 0 || !engine_read_gradient(run->engine, name, gradient)) return;
+    CHECK(engine_read_parameter(run->engine, name, w), "%s", name);
+    for (int i = 0; i < n; i++) norm += (double)gradient[i] * (double)gradient[i];
+    norm = sqrt(norm);
+    for (int sign = 0; sign < 2; sign++) {
+        for (int i = 0; i < n; i++) {
+            moved[i] = w[i] + (float)((sign ? -step : step) * (double)gradient[i] / norm);
+        }
+        engine_write_parameter(run->engine, name, moved);
+        CHECK(engine_evaluate(run->engine, tokens, labels, &loss[sign], run->diag), "%s",
+              diag_text(run->diag));
+    }
+    engine_write_parameter(run->engine, name, w);
+    double seen = (loss[0] - loss[1]) / (2 * step);
+    CHECK(norm > 1e-4 && fabs(seen - norm) < 0.01 * norm, "%s: %s: slope %g, gradient %g",
+          of->model, name, seen, norm);
+}
+
+static const Layout ONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
+
+static void test_classes(void) {
+    static const Case CASES[] = {{"llama", "classes", "a,b,c", {0}, 1, 1, 0, 1, DTYPE_F32},
+                                 {"gpt", "classes", "3", {0}, 1, 1, 0, 1, DTYPE_F32},
+                                 {"bert", "classes", "3", {0}, 1, 1, 0, 1, DTYPE_F32}};
+    check_begin("classes: losses are what logits say, gradients are theirs");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        Case of = CASES[i];
+        Run run;
+        int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+        float logits[BATCH * SEQ * CLASSES];
+        double right, evaluated = 0;
+        StepResult result;
+        of.layout = ONE;
+        fill(&of, tokens, labels);
+        if (start(&run, &of)) {
+            float *score = ARENA_ARRAY(run.arena, float, MODEL *CLASSES);
+            for (int k = 0; k < MODEL * CLASSES; k++) { /* 0.02 would tell little */
+                score[k] = (float)((k * k + 5 * k) % 19 - 9) / 30;
+            }
+            engine_write_parameter(run.engine, "score", score);
+            CHECK(engine_logits(run.engine, tokens, logits, run.diag), "%s", diag_text(run.diag));
+            double expected = expected_loss(logits, labels, &right);
+            CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag), "%s",
+                  diag_text(run.diag));
+            CHECK(fabs(result.loss - expected) < 3e-6 * expected, "%s: %.8g, not %.8g", of.model,
+                  result.loss, expected);
+            CHECK(fabs(value_named(&result, "accuracy") - right) < 1e-6 && right > 0 && right < 1,
+                  "%s: accuracy %g, not %g", of.model, value_named(&result, "accuracy"), right);
+            CHECK(engine_evaluate(run.engine, tokens, labels, &evaluated, run.diag) &&
+                      fabs(evaluated - expected) < 3e-6 * expected,
+                  "%s: evaluated %.8g", of.model, evaluated);
+            check_gradient(&run, &of, "score");
+            check_gradient(&run, &of, "wte");
+            if (is_first(&of)) check_gradient(&run, &of, "pooler.w");
+        }
+        run_close(&run);
+    }
+}
+
+static void test_rewards(void) {
+    check_begin("classes: rewards' losses are Bradley and Terry's, gradients are theirs");
+    Case of = {"llama", "preference", "reward", {0}, 1, 1, 0, 1, DTYPE_F32};
+    Run run;
+    int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+    float scores[BATCH] = {0}, logits[BATCH * SEQ];
+    double expected = 0, right = 0, margin = 0;
+    StepResult result;
+    of.layout = ONE;
+    fill(&of, tokens, labels);
+    if (start(&run, &of)) {
+        CHECK(engine_row_scores(run.engine, tokens, labels, scores, run.diag) &&
+                  engine_logits(run.engine, tokens, logits, run.diag),
+              "%s", diag_text(run.diag));
+        for (int row = 0; row < BATCH; row++) {
+            float at_end = logits[row * SEQ + length_of(row) - 1];
+            CHECK(fabsf(scores[row] - at_end) < 1e-6f, "row %d: %g, not %g", row,
+                  (double)scores[row], (double)at_end);
+        }
+        for (int i = 0; i < BATCH; i += 2) {
+            double more = (double)scores[i] - (double)scores[i + 1];
+            expected += log1p(exp(-more)) * 2 / BATCH;
+            right += (more > 0) * 2.0 / BATCH;
+            margin += more * 2 / BATCH;
+        }
+        CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag), "%s",
+              diag_text(run.diag));
+        CHECK(fabs(result.loss - expected) < 3e-6 * expected, "%.8g, not %.8g", result.loss,
+              expected);
+        CHECK(fabs(value_named(&result, "reward_accuracy") - right) < 1e-6 &&
+                  fabs(value_named(&result, "reward_margin") - margin) < 1e-6,
+              "accuracy %g, not %g; margin %g, not %g", value_named(&result, "reward_accuracy"),
+              right, value_named(&result, "reward_margin"), margin);
+        check_gradient(&run, &of, "score");
+        check_gradient(&run, &of, "wte");
+    }
+    run_close(&run);
+}
+
+/* --- layouts --- */
+
+static void test_layouts(void) {
+    static const Case CASES[] = {
+        {"llama", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"llama", "classes", "3", {2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"llama", "classes", "3", {1, 2, 1, 2, 1, "gpipe", false, NULL, 0}, 2, 1, 2, 1, DTYPE_F32},
+        {"llama", "classes", "3", {2, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 2, 1, 0, 1, DTYPE_F32},
+        {"llama", "classes", "3", {1, 2, 1, 4, 1, "1f1b", false, NULL, 0}, 1, 1, 3, 2, DTYPE_F32},
+        {"llama", "classes", "3", {2, 1, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_BF16},
+        {"moe", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"moe", "classes", "3", {1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 2, 1, 1, DTYPE_F32},
+        {"bert", "classes", "3", {1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"bert", "classes", "3", {2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, 1, DTYPE_F32},
+        {"bert", "classes", "3", {1, 1, 2, 2, 1, "1f1b", false, NULL, 0}, 2, 1, 0, 1, DTYPE_F32},
+        {"llama",
+         "preference",
+         "reward",
+         {1, 1, 1, 8, 1, "1f1b", false, NULL, 0},
+         1,
+         1,
+         0,
+         1,
+         DTYPE_F32},
+        {"llama",
+         "preference",
+         "reward",
+         {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
+         1,
+         1,
+         0,
+         1,
+         DTYPE_F32},
+        {"llama",
+         "preference",
+         "reward",
+         {1, 2, 1, 2, 1, "gpipe", false, NULL, 0},
+         2,
+         1,
+         2,
+         1,
+         DTYPE_F32},
+    };
+    check_begin("classes: losses, gradients and shares are those of one rank on every layout");
+    double loss = 0, norm = 0, right = 0;
+    for (size_t l = 0; l < sizeof(CASES) / sizeof(CASES[0]); l++) {
+        const Case *of = &CASES[l];
+        Run run;
+        int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
+        StepResult result;
+        fill(of, tokens, labels);
+        if (start(&run, of)) {
+            const char *share = is_reward(of) ? "reward_accuracy" : "accuracy";
+            double most = of->precision == DTYPE_F32 ? 2e-5 : 0.05, evaluated;
+            CHECK(engine_step(run.engine, 1, tokens, labels, 0, &result, run.diag),
+                  "layout %zu: %s", l, diag_text(run.diag));
+            bool one = of->layout.micro_batch == BATCH;
+            if (one) {
+                loss = result.loss;
+                norm = result.grad_norm;
+                right = value_named(&result, share);
+            }
+            CHECK(fabs(result.loss - loss) <= most * loss, "layout %zu: %.8g, not %.8g", l,
+                  result.loss, loss);
+            CHECK(fabs(result.grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g",
+                  l, result.grad_norm, norm);
+            CHECK(of->precision != DTYPE_F32 || fabs(value_named(&result, share) - right) < 1e-6,
+                  "layout %zu: %g right, not %g", l, value_named(&result, share), right);
+            CHECK(engine_evaluate(run.engine, tokens, labels, &evaluated, run.diag) &&
+                      fabs(evaluated - loss) <= most * loss,
+                  "layout %zu: evaluated %.8g, not %.8g", l, evaluated, loss);
+        }
+        run_close(&run);
+    }
+}
+
+int main(void) {
+    test_names();
+    test_rows();
+    test_packed();
+    test_order();
+    test_classes();
+    test_rewards();
+    test_layouts();
+    return check_report();
+}
