@@ -115,6 +115,9 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if m.preference == "reward" then
     return nn.reward(m, x, labels, { dropout = m.dropout, beside = o.beside })
   end
+  if m.preference ~= "none" and not tools.is_preference(m.preference) then
+    fail("preference is '%s'; it can be none, dpo, ipo, simpo, orpo or reward", m.preference)
+  end
   if m.preference == "none" then
     return nn.cross_entropy(m, logits(x), labels, "vocab",
       { beside = o.beside, ignore = m.masked and -1 or nil })

@@ -17,8 +17,7 @@ local WITH_REFERENCE = { dpo = true, ipo = true }
 
 local function check_preference(o)
   if not KINDS[o.kind] then
-    fail("preference: '%s' is none of dpo, ipo, simpo and orpo (nor, as a model's setting, reward)",
-      tostring(o.kind))
+    fail("preference: '%s' is none of dpo, ipo, simpo and orpo", tostring(o.kind))
   end
   if not (o.beta > 0 and o.beta <= 1e6) then
     fail("preference: 'beta' must be a number above 0, at most 1e6")
@@ -120,6 +119,8 @@ function nn.preference(m, logits, labels, vocab, options)
   local mean = mean_of_pairs(loss)
   return o.beside and mean + mean_of(o.beside) or mean
 end
+
+function tools.is_preference(kind) return KINDS[kind] == true end
 
 -- rewards [batch] -> the mean over pairs of what prefers chosen answers by them.
 function tools.loss_of_rewards(m, rewards)

@@ -33,12 +33,16 @@ function ops.mul(args) end
 ---@field start? integer
 ---@field eos? integer
 ---@field pad? integer
+---@field classes? string
+---@field first? integer
+---@field between? integer
 
 ---How many of the labels of the whole global batch are not `value`, as a share of all: a scalar,
 ---counted before each step. One `value` for a model; -1 is what the data's masks leave out. With
 ---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
----what a decoder says, as nn.cross_entropy's from_source has it.
----@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad
+---what a decoder says, as nn.cross_entropy's from_source has it; with `classes`, `first` and `pad`
+---labels are classes of texts, as nn.classify's.
+---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes, first, between
 ---@return perilune.Value
 function ops.label_share(args) end
 

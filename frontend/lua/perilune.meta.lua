@@ -510,12 +510,91 @@ function nn.cross_entropy(m, logits, labels, vocab, options) end
 ---@return perilune.Value
 function nn.preference(m, logits, labels, vocab, options) end
 
----The loss that m.preference (none, dpo, ipo, simpo, orpo; with m.beta, m.label_smoothing and
----m.gamma) and, where it is none, m.masked ask for.
+---@class perilune.ConvolveOptions
+---@field weight? string
+---@field bias? string
+---@field taps? integer
+---@field act? string
+---@field places? perilune.Value nn.documents' second value
+---@field lr_scale? number
+---@field frozen? integer
+
+---A short causal convolution of each channel by itself: x [batch, seq, channels...] -> like x.
 ---@param m perilune.Model
----@param logits perilune.Value
+---@param x perilune.Value
+---@param options? perilune.ConvolveOptions
+---@return perilune.Value
+function nn.convolve(m, x, options) end
+
+---@class perilune.StateOptions
+---@field name? string
+---@field taps? integer
+---@field conv_bias? boolean
+---@field norm_over? "group"|"all" of nn.state_space
+---@field norm_eps? number
+---@field places? perilune.Value nn.documents' second value: nothing passes from a document to the next
+---@field dt_least? number
+---@field dt_most? number
+---@field decay_most? number
+---@field std? number
+---@field out_std? number
+---@field decay? number
+---@field muon? integer
+---@field lr_scale? number
+---@field frozen? integer
+
+---Mamba-2's layer (Dao & Gu 2024): x [batch, seq, model] -> like x. Axes state_groups, state_heads,
+---state_keys and state_values are the model's.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.StateOptions
+---@return perilune.Value
+function nn.state_space(m, x, options) end
+
+---Gated DeltaNet's layer (Yang et al. 2024): x [batch, seq, model] -> like x, of the same axes.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.StateOptions
+---@return perilune.Value
+function nn.delta_net(m, x, options) end
+
+---@class perilune.ClassifyOptions
+---@field classes string their names with commas between them, or how many there are
+---@field first? boolean a text is told of at its first token; else at its last
+---@field pad? integer the token behind each text
+---@field between? integer how many ends are between the two texts of a pair
+---@field pooled? boolean through a layer of its own and tanh, as in BERT
+---@field bias? boolean
+---@field dropout? number
+---@field std? number
+---@field beside? perilune.Value
+
+---Mean over texts of the loss of their classes. x [batch, seq, model]; labels are -1 but where a
+---text is told of. Makes parameters score, perhaps score.b, pooler.w and pooler.b, and the outputs
+---"logits" [batch, seq, class] and accuracy.
+---@param m perilune.Model
+---@param x perilune.Value
 ---@param labels perilune.Value
----@param vocab? string
+---@param options perilune.ClassifyOptions
+---@return perilune.Value
+function nn.classify(m, x, labels, options) end
+
+---Mean over pairs of rows, a chosen answer and a rejected one, of -log sigmoid of how much more the
+---chosen one's reward is, which is read at an answer's last token: there labels are 0, else -1.
+---Makes the parameter score, and outputs "rewards" [batch] and those of nn.preference for the log.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param labels perilune.Value
+---@param options? { bias?: boolean, dropout?: number, std?: number, beside?: perilune.Value }
+---@return perilune.Value
+function nn.reward(m, x, labels, options) end
+
+---The loss that m.classes (none, or nn.classify's), m.preference (none, reward, dpo, ipo, simpo,
+---orpo; with m.beta, m.label_smoothing and m.gamma) and, where these are none, m.masked ask for.
+---@param m perilune.Model
+---@param x perilune.Value [batch, seq, model]
+---@param labels perilune.Value
+---@param logits fun(x: perilune.Value): perilune.Value
 ---@param options? { beside?: perilune.Value }
 ---@return perilune.Value
-function nn.decoder_loss(m, logits, labels, vocab, options) end
+function nn.decoder_loss(m, x, labels, logits, options) end

@@ -154,9 +154,9 @@ for i in $(seq 40); do
     echo '{"prompt": "tide '"$i"'? ", "chosen": "low '"$i"'.", "rejected": "the moon"}'
 done >"$folder/pairs.jsonl"
 reward=("${model[@]}" --set preference=reward --micro-batch 4 --global-batch 8 --tokenizer "$t" --eot auto)
-works 'rewards' 'reward_accuracy 1 ' train "${reward[@]}" --data "$folder/pairs.jsonl" --steps 60 --lr 5e-3 \
+works 'rewards' 'in validation' train "${reward[@]}" --data "$folder/pairs.jsonl" --steps 60 --lr 5e-3 \
     --save "$folder/r.st"
-works 'are evaluated' 'of chosen answers have more reward; pairs.jsonl: 40 pairs' evaluate models/llama.lua \
+works 'are evaluated' '100.00 % of chosen answers have more reward; pairs.jsonl: 40 pairs' evaluate models/llama.lua \
     --set-from "$folder/r.st" --load "$folder/r.st" --micro-batch 4 --tokenizer "$t" --eot auto \
     --data "$folder/pairs.jsonl"
 exit $((n_failed > 0))

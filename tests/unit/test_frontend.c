@@ -348,17 +348,17 @@ static void test_meta(void) {
         file_read(arena, "frontend/lua/perilune.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *ops =
         file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
-    const char *nn = file_read(arena, "frontend/lua/nn.lua", FILE_LIMIT_BYTES, &length, diag);
-    const char *attention =
-        file_read(arena, "frontend/lua/nn_attention.lua", FILE_LIMIT_BYTES, &length, diag);
-    const char *more =
-        file_read(arena, "frontend/lua/nn_experts.lua", FILE_LIMIT_BYTES, &length, diag);
-    const char *pairs =
-        file_read(arena, "frontend/lua/nn_preference.lua", FILE_LIMIT_BYTES, &length, diag);
-    CHECK(meta && ops && nn && attention && more && pairs, "%s", diag_text(diag));
+    static const char *const PARTS[] = {"",       "_attention",  "_experts",
+                                        "_state", "_preference", "_classes"};
+    const char *nn = "";
+    CHECK(meta && ops, "%s", diag_text(diag));
     if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
-    if (nn && attention && more && pairs)
-        nn = arena_printf(arena, "%s%s%s%s", nn, attention, more, pairs);
+    for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
+        const char *path = arena_printf(arena, "frontend/lua/nn%s.lua", PARTS[i]);
+        const char *part = file_read(arena, path, FILE_LIMIT_BYTES, &length, diag);
+        CHECK(part, "%s", diag_text(diag));
+        if (part) nn = arena_printf(arena, "%s%s", nn, part);
+    }
     for (int op = 0; meta && op < N_OPS; op++) {
         const char *text = arena_printf(arena, "\nfunction ops.%s(", OPS[op].name);
         bool described = strstr(meta, text) != NULL;
