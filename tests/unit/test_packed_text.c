@@ -131,6 +131,8 @@ static void test_objects(void) {
     check_begin("Parquet, messages without calls of tools, for which there is a column");
     compare(DATA "no_tools.parquet", DATA "messages.jsonl", &options);
     refuse("tools", &options, "tools.parquet:12: messages[1]: 'name' is not supported");
+    check_begin("Parquet, weights of messages");
+    compare(DATA "weights.parquet", DATA "weights.jsonl", &options);
     check_begin("Parquet, prompts and completions in columns");
     options.chat = NULL;
     compare(DATA "pairs.parquet", DATA "pairs.jsonl", &options);
@@ -138,6 +140,21 @@ static void test_objects(void) {
     options.field = "completion";
     compare(DATA "pairs.parquet", DATA "pairs.jsonl", &options);
     diag_destroy(diag);
+}
+
+static void test_labels(void) {
+    static const char *const KINDS[] = {"int64", "int32", "double", "float", "delta"};
+    CorpusOptions options = plain_options();
+    options.classes = "3";
+    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        check_begin(arena_printf(arena, "Parquet, texts and their classes: %s", KINDS[i]));
+        compare(arena_printf(arena, DATA "labels_%s.parquet", KINDS[i]), DATA "labels.jsonl",
+                &options);
+    }
+    options.classes = "2";
+    refuse("labels_int64", &options, "'label' is 2; the 2 classes are 0 to 1");
+    options.classes = "a,b";
+    refuse("plain", &options, "plain.parquet:1: no object with a 'label'");
 }
 
 static void test_refused(void) {
@@ -224,7 +241,11 @@ static void test_damage(void) {
                                         "delta_length_byte_array",
                                         "delta_byte_array",
                                         "messages",
-                                        "pairs"};
+                                        "pairs",
+                                        "weights",
+                                        "labels_int64",
+                                        "labels_float",
+                                        "labels_delta"};
     CorpusOptions options = plain_options();
     Diag *diag = diag_create();
     Chat chat;
@@ -238,6 +259,7 @@ static void test_damage(void) {
         bool mapped = file_map(arena_printf(arena, DATA "%s.parquet", NAMES[i]), &map, diag);
         CHECK(mapped, "%s", diag_text(diag));
         if (!mapped) continue;
+        options.classes = strncmp(NAMES[i], "labels", 6) == 0 ? "3" : NULL;
         damage("damaged.parquet", map.data, map.length_bytes, 0, &options);
         file_unmap(&map);
     }
@@ -392,7 +414,8 @@ int main(void) {
     if (tokenizer) {
         test_texts();
         test_objects();
-        test_refused();
+        test_labels();
+    test_refused();
         test_damage();
         test_packed();
         test_ends_early();
