@@ -47,11 +47,10 @@ bool train_classes_of(const Plan *plan, const Node *share, Arena *arena, TrainCl
     return false;
 }
 
-bool train_classes_rows(TrainClasses *classes, const CorpusOptions *options, bool packs, bool whole,
-                        TokenBuffer *buffer, Diag *diag) {
+bool train_classes_rows(TrainClasses *classes, bool packs, bool whole, TokenBuffer *buffer,
+                        Diag *diag) {
     ClassRowOptions how = classes->how;
     ClassTotals totals;
-    how.end = options->last == NO_TOKEN ? CLASS_NO_END : options->last;
     how.documents = packs;
     how.shuffles = !whole;
     if (!class_rows(buffer, &how, classes->counts, classes->n + 1, &totals, diag)) return false;

@@ -6,13 +6,12 @@
 #include "planner/plan/plan.h"
 #include "runtime/data/class_rows.h"
 #include "runtime/engine.h"
-#include "runtime/tokenizer/corpus.h"
 
 typedef struct TrainClasses {
     bool reads; /* are labels classes of texts? */
     const char *names;
     int n, between;
-    ClassRowOptions how; /* but `end`, `documents` and `shuffles` */
+    ClassRowOptions how; /* but `documents` and `shuffles` */
     bool packs_apart;    /* does attention keep texts in one row apart? */
     bool may_lack;       /* texts may have no class: their number is n */
     ClassTotals totals;  /* of all that was opened */
@@ -23,8 +22,8 @@ typedef struct TrainClasses {
 bool train_classes_of(const Plan *plan, const Node *share, Arena *arena, TrainClasses *out,
                       Diag *diag);
 /* Documents in the buffer become rows, or texts to be packed. False: reported. */
-bool train_classes_rows(TrainClasses *classes, const CorpusOptions *options, bool packs, bool whole,
-                        TokenBuffer *buffer, Diag *diag);
+bool train_classes_rows(TrainClasses *classes, bool packs, bool whole, TokenBuffer *buffer,
+                        Diag *diag);
 void train_classes_print(const TrainClasses *classes);
 
 /* How texts were told. */

@@ -78,7 +78,7 @@ static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer
 static bool make_class_rows(TrainText *text, const CliArgs *args, const CorpusOptions *options,
                             int seq, TokenBuffer *buffer, const char *path, Diag *diag) {
     bool packs = cli_given(args, OPT_PACK);
-    if (!train_classes_rows(text->classes, options, packs, text->is_whole, buffer, diag)) {
+    if (!train_classes_rows(text->classes, packs, text->is_whole, buffer, diag)) {
         diag_note(diag, (SourceLoc){path, 0}, "of these");
         return false;
     }

@@ -10,6 +10,8 @@
 
 typedef struct Text {
     size_t begin, length; /* without the class, which is behind it */
+    size_t own[2];        /* tokens of the text, or of both that belong together, to be kept */
+    size_t second;        /* where the second one's part begins; length: there is one */
 } Text;
 
 void class_add_totals(ClassTotals *sum, const ClassTotals *more) {
@@ -25,30 +27,80 @@ static size_t count_documents(const TokenBuffer *buffer) {
     return n;
 }
 
-/* False: one has `pad` in it; reported. */
+static bool is_around(const TokenBuffer *buffer, size_t i) {
+    return (buffer->marks[i] & TOKEN_AROUND) != 0;
+}
+
+/* How much of two texts is kept where there is room for `most` tokens, as Hugging Face's
+ * longest_first has it. */
+static void cut_longest(size_t most, size_t own[2]) {
+    int less = own[0] > own[1], more = !less;
+    if (own[0] + own[1] <= most) return;
+    size_t rest = own[less] < most ? most - own[less] : 0;
+    own[more] = own[less] > rest ? own[less] : rest;
+    if (own[0] + own[1] <= most) return;
+    own[less] = most / 2;
+    own[more] = most / 2 + most % 2;
+}
+
+/* The document up to `next`; false: there is no room for it beside what is around it. */
+static bool measure(const TokenBuffer *buffer, size_t begin, size_t next, size_t seq, Text *out) {
+    size_t n_around = 0;
+    *out = (Text){.begin = begin, .length = next - begin - 1, .second = next - begin - 1};
+    for (size_t i = 0; i < out->length; i++) {
+        if (buffer->marks[begin + i] & TOKEN_SECOND) out->second = i;
+        bool around = is_around(buffer, begin + i);
+        n_around += around;
+        if (!around) out->own[i >= out->second]++;
+    }
+    if (out->length + 1 <= seq) return true;
+    if (n_around + 2 > seq) return false;
+    size_t most = seq - 1 - n_around;
+    if (out->second < out->length) {
+        cut_longest(most, out->own);
+    } else {
+        out->own[0] = most;
+    }
+    return true;
+}
+
+static bool has_pad(const TokenBuffer *buffer, const Text *text, uint32_t pad) {
+    for (size_t i = text->begin; i < text->begin + text->length; i++) {
+        if (token_buffer_at(buffer, i) == pad) return true;
+    }
+    return false;
+}
+
+/* False: one has `pad` in it, or does not fit; reported. */
 static bool find_texts(const TokenBuffer *buffer, const ClassRowOptions *options, Text *texts,
                        ClassTotals *out, Diag *diag) {
     int64_t number = 0;
     for (size_t begin = 0, next; begin < buffer->n_tokens; begin = next) {
+        Text *text = &texts[out->n_texts];
         next = begin + 1;
         while (next < buffer->n_tokens && !(buffer->marks[next] & TOKEN_BEGINS)) next++;
-        size_t length = next - begin - 1;
         number++;
         if (!(buffer->marks[next - 1] & TOKEN_COUNTS)) BUG("a text without a class");
-        if (length == 0) {
+        if (!measure(buffer, begin, next, options->seq, text)) {
+            diag_error(diag, NO_LOC,
+                       "text %" PRId64 ": rows of %zu tokens have no room for one of it beside "
+                       "those around it and one behind: plan with a larger --set seq=",
+                       number, options->seq);
+            return false;
+        }
+        if (text->length == 0) {
             out->n_empty++;
             continue;
         }
-        for (size_t i = begin; options->first && i < begin + length; i++) {
-            if (token_buffer_at(buffer, i) != options->pad) continue;
+        if (options->first && has_pad(buffer, text, options->pad)) {
             diag_error(diag, NO_LOC,
                        "text %" PRId64 " has the token %" PRIu32 ", which stands behind texts: "
                        "plan with --set padding=, a token that no text has",
                        number, options->pad);
             return false;
         }
-        texts[out->n_texts++] = (Text){begin, length};
-        out->n_tokens += (int64_t)length;
+        out->n_texts++;
+        out->n_tokens += (int64_t)text->length;
     }
     return true;
 }
@@ -63,21 +115,18 @@ static void shuffle(Text *texts, int64_t n) {
     }
 }
 
-/* At `to`: what fits of the text, and its class. Returns how many tokens. */
-static size_t put_text(TokenBuffer *windows, size_t to, const TokenBuffer *from, const Text *text,
-                       const ClassRowOptions *options) {
-    size_t kept = text->length < options->seq ? text->length : options->seq - 1;
-    for (size_t i = 0; i < kept; i++) {
-        token_buffer_set(windows, to + i, token_buffer_at(from, text->begin + i));
+/* At `to`: what is kept of the text, and its class. Returns how many tokens. */
+static size_t put_text(TokenBuffer *windows, size_t to, const TokenBuffer *from, const Text *text) {
+    size_t n = 0, put[2] = {0};
+    for (size_t i = 0; i < text->length; i++) {
+        int which = i >= text->second;
+        if (!is_around(from, text->begin + i) && put[which]++ >= text->own[which]) continue;
+        token_buffer_set(windows, to + n++, token_buffer_at(from, text->begin + i));
     }
-    uint32_t last = token_buffer_at(from, text->begin + text->length - 1);
-    if (kept < text->length && last == options->end) {
-        token_buffer_set(windows, to + kept - 1, last);
-    }
-    token_buffer_set(windows, to + kept, token_buffer_at(from, text->begin + text->length));
+    token_buffer_set(windows, to + n, token_buffer_at(from, text->begin + text->length));
     windows->marks[to] |= TOKEN_BEGINS;
-    windows->marks[to + kept] |= TOKEN_COUNTS;
-    return kept + 1;
+    windows->marks[to + n] |= TOKEN_COUNTS;
+    return n + 1;
 }
 
 static size_t room_of(const Text *text, const ClassRowOptions *options) {
@@ -100,7 +149,7 @@ bool class_rows(TokenBuffer *buffer, const ClassRowOptions *options, int64_t *co
     good = good && token_buffer_create(&windows, buffer->token_bytes, n_room, diag);
     if (good && options->shuffles) shuffle(texts, out->n_texts);
     for (int64_t i = 0; good && i < out->n_texts; i++) {
-        size_t put = put_text(&windows, to, buffer, &texts[i], options);
+        size_t put = put_text(&windows, to, buffer, &texts[i]);
         size_t room = room_of(&texts[i], options);
         uint32_t class = token_buffer_at(&windows, to + put - 1);
         if (class < (uint32_t)n_classes) counts[class]++;

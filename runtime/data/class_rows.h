@@ -1,6 +1,7 @@
 /* Texts of classes: documents (token_mask.h) whose last token is the number of their class, the
  * only one that counts, become windows of [seq] tokens, one in each; or stay documents, to be
- * packed. Texts of which there is more than fits lose their end, but for the token that ends them.
+ * packed. Of texts that are longer than what fits their ends are lost, of two that belong together
+ * the longer one's first; tokens around them stay.
  *
  * What a model sees: `pad` in the place of the class and of what is left of a row, and the class as
  * the label of the text's first or last token.
@@ -10,12 +11,9 @@
 
 #include "runtime/data/token_buffer.h"
 
-#define CLASS_NO_END UINT32_MAX
-
 typedef struct ClassRowOptions {
     size_t seq; /* at least 2 */
     uint32_t pad;
-    uint32_t end;   /* CLASS_NO_END: none */
     bool first;     /* are texts told of at their first token? Then none of them has `pad` */
     bool shuffles;  /* in a fixed order of chance: data may lie in the order of their classes */
     bool documents; /* for pack_documents */
@@ -29,8 +27,8 @@ typedef struct ClassTotals {
 
 void class_add_totals(ClassTotals *sum, const ClassTotals *more);
 
-/* counts [n_classes], which grow by the texts of each. False: no memory, no text, or one with
- * `pad`; reported. */
+/* counts [n_classes], which grow by the texts of each. False: no memory, no text, one with `pad`,
+ * or no room for any; reported. */
 bool class_rows(TokenBuffer *buffer, const ClassRowOptions *options, int64_t *counts, int n_classes,
                 ClassTotals *out, Diag *diag);
 

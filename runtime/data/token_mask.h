@@ -7,8 +7,14 @@
 #include "ir/base/arena.h"
 #include "runtime/data/token_file.h"
 
-/* What is known of a token besides: a byte of these for each. */
-enum { TOKEN_COUNTS = 1, TOKEN_BEGINS = 2 /* a document */ };
+/* What is known of a token besides: a byte of these for each. TOKEN_AROUND: it is no text's own, but
+ * stands before, between or behind texts that have a class. */
+enum {
+    TOKEN_COUNTS = 1,
+    TOKEN_BEGINS = 2, /* a document */
+    TOKEN_AROUND = 4,
+    TOKEN_SECOND = 8, /* the first one behind the first of two texts */
+};
 
 /* A mask is no data, though it lies in a folder of them. */
 bool token_mask_is_name(const char *path);

@@ -321,26 +321,48 @@ static bool find_texts(const Line *line, const json_t **out_text, const json_t *
     return false;
 }
 
-static bool run_labelled(const Line *line) {
+/* A token before, between or behind texts. */
+static bool put_around(TokenRun *run, uint32_t token) {
+    if (token == NO_TOKEN) return true;
+    if (!token_run_token(run, token, false)) return false;
+    token_run_mark_last(run, TOKEN_AROUND);
+    return true;
+}
+
+static bool put_texts(const Line *line, TokenRun *run, const json_t *text, const json_t *pair) {
     const CorpusOptions *options = line->options;
+    if (!put_around(run, options->first) ||
+        !token_run_text(run, json_string_value(text), json_string_length(text), false) ||
+        !token_run_begin_text(run)) {
+        return false;
+    }
+    size_t second = run->tokens->count;
+    for (int i = 0; pair && i < options->between; i++) {
+        if (!put_around(run, options->last)) return false;
+    }
+    if (pair && !(token_run_begin_text(run) &&
+                  token_run_text(run, json_string_value(pair), json_string_length(pair), false))) {
+        return false;
+    }
+    if (!token_run_begin_text(run) || !put_around(run, options->last)) return false;
+    if (pair && second < run->tokens->count) run->marks->items[second] |= TOKEN_SECOND;
+    return true;
+}
+
+static bool run_labelled(const Line *line) {
     const json_t *text, *pair;
     if (!find_texts(line, &text, &pair)) return false;
-    size_t length = json_string_length(text), more = pair ? json_string_length(pair) : 0;
     int class = read_class(line);
     if (class < 0) return false;
     TokenRun run = begin_run(line);
-    int n_between = pair && options->last != NO_TOKEN ? options->between : 0;
-    bool good = (options->first == NO_TOKEN || token_run_token(&run, options->first, false)) &&
-                token_run_text(&run, json_string_value(text), length, false);
-    for (int i = 0; good && i < n_between; i++) good = token_run_token(&run, options->last, false);
-    good = good && (!pair || (token_run_begin_text(&run) &&
-                              token_run_text(&run, json_string_value(pair), more, false)));
-    good = good && (options->last == NO_TOKEN || token_run_token(&run, options->last, false)) &&
-           token_run_token(&run, (uint32_t) class, true);
+    size_t begin = run.tokens->count;
+    bool good = put_texts(line, &run, text, pair) && token_run_number(&run, (uint32_t) class, true);
     line->job->n_documents++;
-    line->job->n_special +=
-        (options->first != NO_TOKEN) + n_between + (options->last != NO_TOKEN) + 1;
-    line->job->n_bytes += (int64_t)(length + more);
+    for (size_t i = begin; i < run.tokens->count; i++) {
+        line->job->n_special += (run.marks->items[i] & (TOKEN_AROUND | TOKEN_COUNTS)) != 0;
+    }
+    line->job->n_bytes +=
+        (int64_t)(json_string_length(text) + (pair ? json_string_length(pair) : 0));
     return token_run_end(&run, good);
 }
 

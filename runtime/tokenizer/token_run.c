@@ -69,6 +69,10 @@ bool token_run_number(TokenRun *run, uint32_t number, bool counts) {
     return true;
 }
 
+void token_run_mark_last(TokenRun *run, unsigned char mark) {
+    if (run->tokens->count > run->first) run->marks->items[run->tokens->count - 1] |= mark;
+}
+
 bool token_run_token(TokenRun *run, uint32_t token, bool counts) {
     const AddedToken *added = added_tokens_by_id(&encoder_tokenizer(run->encoder)->added, token);
     if (added && added->left_strip) strip_end(&run->text);

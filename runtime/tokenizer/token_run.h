@@ -27,6 +27,8 @@ bool token_run_text(TokenRun *run, const char *text, size_t length, bool counts)
 bool token_run_token(TokenRun *run, uint32_t token, bool counts);
 /* A number that is no token of the tokenizer's, behind what was put so far. */
 bool token_run_number(TokenRun *run, uint32_t number, bool counts);
+/* Marks the token that was put last besides. */
+void token_run_mark_last(TokenRun *run, unsigned char mark);
 /* What was put so far are tokens now. */
 bool token_run_close(TokenRun *run);
 /* Likewise; a text of its own follows. */

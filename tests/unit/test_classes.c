@@ -42,7 +42,7 @@ static void test_names(void) {
 
 /* --- rows --- */
 
-/* "ab1|c0": texts and their classes. */
+/* "ab1|c0": texts and their classes; E and B stand around them, / begins a second text. */
 static TokenBuffer make_texts(const char *texts, Diag *diag) {
     TokenBuffer buffer = {.token_bytes = 2};
     bool begins = true;
@@ -52,10 +52,14 @@ static TokenBuffer make_texts(const char *texts, Diag *diag) {
             begins = true;
             continue;
         }
+        bool second = *at == '/';
+        if (second) token = (uint32_t) * ++at;
         bool is_class = *at >= '0' && *at <= '9';
         if (is_class) token -= '0';
         unsigned char mark =
-            (unsigned char)((is_class ? TOKEN_COUNTS : 0) | (begins ? TOKEN_BEGINS : 0));
+            (unsigned char)((is_class ? TOKEN_COUNTS : 0) | (begins ? TOKEN_BEGINS : 0) |
+                            (second ? TOKEN_SECOND : 0) |
+                            (token == 'E' || token == 'B' ? TOKEN_AROUND : 0));
         CHECK(token_buffer_put(&buffer, &token, &mark, 1, diag), "%s", diag_text(diag));
         begins = false;
     }
@@ -99,15 +103,22 @@ static void check_rows(const char *texts, ClassRowOptions options, const char *e
 
 static void test_rows(void) {
     check_begin("classes: a text a row, which is told of at its first or last token");
-    const ClassRowOptions last = {.seq = 4, .pad = '.', .end = CLASS_NO_END};
-    ClassRowOptions first = last, ended = last;
+    const ClassRowOptions last = {.seq = 4, .pad = '.'};
+    ClassRowOptions first = last, pairs = last;
     first.first = true;
-    ended.end = 'E';
+    pairs.seq = 9;
     check_rows("ab1|c0", last, "ab..|c...", " 1  |0   ", NULL);
     check_rows("ab1|c0", first, "ab..|c...", "1   |0   ", NULL);
     check_rows("abc2|abcde1", last, "abc.|abc.", "  2 |  1 ", NULL);
-    check_rows("abcdE1|abE3", ended, "abE.|abE.", "  1 |  3 ", NULL);
-    check_rows("abcde1", ended, "abc.", "  1 ", NULL);
+    check_rows("abcdE1|abE3", last, "abE.|abE.", "  1 |  3 ", NULL);
+    check_rows("BabE1", last, "BaE.", "  1 ", NULL);
+    check_rows("BabEE1", last, "", "", "text 1: rows of 4 tokens have no room for one of it");
+    check_rows("Bab/EcdE1", pairs, "BabEcdE..", "      1  ", NULL);
+    check_rows("Babcdef/EcE1", pairs, "BabcdEcE.", "       1 ", NULL);
+    check_rows("Bab/EcdefghE1", pairs, "BabEcdeE.", "       1 ", NULL);
+    check_rows("Babcd/EefghE1", pairs, "BabEefgE.", "       1 ", NULL);
+    check_rows("Babcde/EfghE1", pairs, "BabcEfgE.", "       1 ", NULL);
+    check_rows("abcdefgh/ijklmnop1", pairs, "abcdijkl.", "       1 ", NULL);
     check_rows("1|a2", last, "a...", "2   ", NULL);
     check_rows("1|2", last, "", "", "no text with a class");
     check_rows("a.b1", last, "a.b.", "  1 ", NULL);
@@ -128,12 +139,8 @@ static void check_packed(bool first) {
     }
     texts[n - 1] = '\0';
     TokenBuffer buffer = make_texts(texts, diag);
-    ClassRowOptions options = {.seq = SEQ,
-                               .pad = '.',
-                               .end = CLASS_NO_END,
-                               .first = first,
-                               .shuffles = true,
-                               .documents = true};
+    ClassRowOptions options = {
+        .seq = SEQ, .pad = '.', .first = first, .shuffles = true, .documents = true};
     PackOptions packing = {.seq = SEQ, .padding = '.'};
     ClassTotals totals;
     PackTotals packed;
@@ -180,7 +187,7 @@ static void test_order(void) {
     for (int i = 0; i < N; i++) memcpy(texts + 3 * i, i < N / 2 ? "a0|" : "b1|", 3);
     texts[3 * N - 1] = '\0';
     TokenBuffer buffer = make_texts(texts, diag);
-    ClassRowOptions options = {.seq = 2, .pad = '.', .end = CLASS_NO_END, .shuffles = true};
+    ClassRowOptions options = {.seq = 2, .pad = '.', .shuffles = true};
     ClassTotals totals;
     int64_t counts[2] = {0};
     int in_tail = 0;
