@@ -3,6 +3,7 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/evaluate_choices.h"
 #include "frontend/commands/evaluate_classes.h"
+#include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -34,6 +35,7 @@ typedef struct Evaluation {
     PairsResult
         pairs[BLEND_MOST_SOURCES]; /* in place of sources, where the plan learns from such */
     ClassEvaluation classes;       /* likewise, where it tells classes of texts */
+    RewardEvaluation rewards;      /* likewise, where it tells how good answers are one by one */
     ChoicesResult *choices;        /* [n_choices], as --choices */
     int n_choices;
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
@@ -173,8 +175,14 @@ static bool evaluate(Evaluation *e) {
         e->classes.line = says ? &line : NULL;
         if (!evaluate_classes(&e->classes, e->tokens, e->labels, e->diag)) return false;
     }
+    const bool single = e->data.pairs.single;
+    if (single) {
+        e->rewards.engine = e->engine;
+        e->rewards.line = says ? &line : NULL;
+        if (!evaluate_rewards(&e->rewards, e->diag)) return false;
+    }
     if (!pairs && !classes && !find_way(e, &e->by_logits)) return false;
-    for (int i = 0; i < e->data.n_val && !classes; i++) {
+    for (int i = 0; i < e->data.n_val && !classes && !single; i++) {
         const Dataset *data = e->data.val[i].data;
         PairScoring how = {.engine = e->engine,
                            .plan = e->plan,
@@ -227,12 +235,14 @@ static bool check_classes(Evaluation *e) {
     const char *why = NULL;
     e->classes =
         (ClassEvaluation){.data = &e->data, .predicts = cli_given(e->args, OPT_PREDICTIONS)};
-    if (e->classes.predicts && !tells) {
-        why = "--predictions: are of classes of texts: a plan with --set classes=, and --data";
+    e->rewards = (RewardEvaluation){.data = &e->data};
+    if (e->classes.predicts && !tells && !e->data.pairs.single) {
+        why = "--predictions: are of classes of texts or of rewards: a plan with --set classes= or "
+              "preference=reward, and --data";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
-    } else if (tells && e->options.control) {
-        why = "classes of texts are told by one process";
+    } else if ((tells || e->data.pairs.single) && e->options.control) {
+        why = "classes of texts, and rewards, are told by one process";
     }
     if (why) diag_error(e->diag, NO_LOC, "evaluate: %s", why);
     return !why;
@@ -347,9 +357,10 @@ static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
 
 static void put_text(const Evaluation *e, StrBuf *out) {
     const bool tokens = !e->data.pairs.reads && !e->data.classes.reads;
-    for (int i = 0; i < e->data.n_val; i++) {
+    for (int i = 0; i < e->data.n_val && !e->data.pairs.single; i++) {
         if (e->data.pairs.reads) put_pairs(out, e->data.val[i].name, &e->pairs[i]);
     }
+    if (e->data.pairs.single) evaluate_rewards_put(&e->rewards, out);
     if (e->data.classes.reads) evaluate_classes_put(&e->classes, out);
     for (int i = 0; i < e->data.n_val && tokens; i++) {
         put_source(out, e->data.val[i].name, &e->sources[i]);
@@ -400,7 +411,9 @@ static void put_json_pairs(StrBuf *out, const Evaluation *e) {
 static void put_json(const Evaluation *e, StrBuf *out) {
     SourceResult all = all_sources(e);
     strbuf_put(out, "{");
-    if (e->data.n_val && e->data.pairs.reads) {
+    if (e->data.n_val && e->data.pairs.single) {
+        evaluate_rewards_put_json(&e->rewards, out);
+    } else if (e->data.n_val && e->data.pairs.reads) {
         put_json_pairs(out, e);
     } else if (e->data.n_val && e->data.classes.reads) {
         evaluate_classes_put_json(&e->classes, out);
@@ -442,7 +455,10 @@ static bool tell(const Evaluation *e) {
     }
     const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
     bool written = cli_write(cli_text(e->args, OPT_OUTPUT, "-"), &out, e->diag) &&
-                   (!predictions || cli_write(predictions, &e->classes.predictions, e->diag));
+                   (!predictions || cli_write(predictions,
+                                              e->data.pairs.single ? &e->rewards.predictions
+                                                                   : &e->classes.predictions,
+                                              e->diag));
     strbuf_destroy(&out);
     return written;
 }
@@ -461,6 +477,7 @@ int cmd_evaluate(CliArgs *args) {
     bool together = engine_args_release(&e.options, status == EXIT_DONE);
     free(e.logits);
     evaluate_classes_release(&e.classes);
+    evaluate_rewards_release(&e.rewards);
     tokenizer_destroy(e.tokenizer);
     train_data_close(&e.data);
     diag_destroy(e.diag);

@@ -139,8 +139,9 @@ static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
     if (!dataset) return NULL;
     data->files[data->n_files++] = dataset;
     TrainPairs *pairs = &data->pairs;
-    bool good = !pairs->reads || preference_check(dataset, path, data->plan->seq, pairs->tokens,
-                                                  pairs->labels, &pairs->hash, diag);
+    bool good = !pairs->reads || pairs->single ||
+                preference_check(dataset, path, data->plan->seq, pairs->tokens, pairs->labels,
+                                 &pairs->hash, diag);
     return good ? dataset : NULL;
 }
 
@@ -298,6 +299,7 @@ static bool open_data(TrainData *out, Diag *diag) {
     }
     out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
     out->pairs = train_pairs_of(plan, args->arena);
+    out->pairs.single = out->pairs.rewards && cli_given(args, OPT_PREDICTIONS);
     if (out->pairs.asks_reference) {
         out->reference = ARENA_ARRAY(args->arena, float, plan->global_batch);
     }
@@ -368,7 +370,7 @@ static bool finish_sample(const TrainData *data, const char *path, uint64_t key,
         class_row_finish(tokens, labels, seq, how->first, (int32_t)how->pad);
         return true;
     }
-    if (data->pairs.rewards) train_pairs_mark_ends(labels, seq);
+    if (data->pairs.rewards) train_pairs_mark_ends(labels, seq, train_pairs_rows(&data->pairs));
     masked_lm_apply(&data->hidden, key, tokens, labels, seq);
     return true;
 }

@@ -29,8 +29,8 @@ TrainPairs train_pairs_of(const Plan *plan, Arena *arena) {
     return pairs;
 }
 
-void train_pairs_mark_ends(int32_t *labels, int64_t seq) {
-    for (int row = 0; row < 2; row++, labels += seq) {
+void train_pairs_mark_ends(int32_t *labels, int64_t seq, int n_rows) {
+    for (int row = 0; row < n_rows; row++, labels += seq) {
         int64_t last = seq - 2; /* whose label is the answer's last token, which is behind it */
         while (last > 0 && labels[last] == DATASET_NO_LABEL) last--;
         for (int64_t i = 0; i < seq; i++) labels[i] = i == last + 1 ? 0 : DATASET_NO_LABEL;
@@ -52,30 +52,42 @@ void train_pairs_print(const PreferenceTotals *totals) {
     }
 }
 
-/* Where the engine takes more pairs than are left, the last one is repeated. */
-bool train_pairs_score(const PairScoring *how, const Dataset *data, float *out_scores, Diag *diag) {
-    const int64_t row = 2 * how->plan->seq, n = dataset_count_windows(data);
-    const int64_t at_once = engine_forward_batch(how->engine) / 2;
+/* Windows of so many rows each. Where the engine takes more than are left, the last one is
+ * repeated.
+ */
+static bool score(const PairScoring *how, const Dataset *data, int64_t n_rows, float *out_scores,
+                  Diag *diag) {
+    const int64_t row = n_rows * how->plan->seq, n = dataset_count_windows(data);
+    const int64_t at_once = engine_forward_batch(how->engine) / n_rows;
     Arena *arena = arena_create();
     int32_t *tokens = ARENA_ARRAY(arena, int32_t, at_once * row);
     int32_t *labels = ARENA_ARRAY(arena, int32_t, at_once * row);
-    float *scores = ARENA_ARRAY(arena, float, at_once * 2);
+    float *scores = ARENA_ARRAY(arena, float, at_once *n_rows);
     bool good = true;
     for (int64_t first = 0; good && first < n; first += at_once) {
         int64_t count = n - first < at_once ? n - first : at_once;
         for (int64_t i = 0; good && i < at_once; i++) {
             good = dataset_window(data, first + (i < count ? i : count - 1), tokens + i * row,
                                   labels + i * row, diag);
-            if (how->rewards) train_pairs_mark_ends(labels + i * row, how->plan->seq);
+            if (how->rewards) train_pairs_mark_ends(labels + i * row, how->plan->seq, (int)n_rows);
         }
         good = good && engine_row_scores(how->engine, tokens, labels, scores, diag);
         if (!good) break;
-        memcpy(out_scores + first * 2, scores, (size_t)count * 2 * sizeof(*scores));
+        memcpy(out_scores + first * n_rows, scores, (size_t)(count * n_rows) * sizeof(*scores));
         if (!how->line) continue;
         progress_line_show(how->line, (int)(how->done + first + count), (int)how->all, "");
     }
     arena_destroy(arena);
     return good;
+}
+
+bool train_pairs_score(const PairScoring *how, const Dataset *data, float *out_scores, Diag *diag) {
+    return score(how, data, 2, out_scores, diag);
+}
+
+bool train_pairs_rewards(const PairScoring *how, const Dataset *data, float *out_rewards,
+                         Diag *diag) {
+    return score(how, data, 1, out_rewards, diag);
 }
 
 static double likelier(double chosen, double rejected) {

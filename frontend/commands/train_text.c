@@ -66,7 +66,8 @@ static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer
                       const char *path, Diag *diag) {
     PreferenceTotals totals;
     text->pairs->how.pad = pack_padding(text->tokenizer, options);
-    if (!preference_rows(buffer, &text->pairs->how, &totals, diag)) {
+    if (!(text->pairs->single ? answer_rows : preference_rows)(buffer, &text->pairs->how, &totals,
+                                                               diag)) {
         diag_note(diag, (SourceLoc){path, 0}, "of these");
         return false;
     }
@@ -100,7 +101,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     CorpusTotals totals;
     ProgressLine line = progress_line_start("MiB encoded");
     if (!corpus_options_from_args(args, tokenizer, &options, diag)) return NULL;
-    options.preferences = text->pairs->reads;
+    options.preferences = text->pairs->reads && !text->pairs->single;
     options.classes = text->classes->names;
     options.class_may_lack = text->classes->may_lack;
     options.between = text->classes->between;
@@ -194,6 +195,7 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
     static const CliOption NOT_OF_PAIRS[] = {OPT_PACK, OPT_FIELD, OPT_SEPARATOR};
     for (int i = 0; text->pairs->reads && i < 3; i++) {
         if (!cli_given(args, NOT_OF_PAIRS[i])) continue;
+        if (text->pairs->single && NOT_OF_PAIRS[i] != OPT_PACK) continue;
         diag_error(diag, (SourceLoc){path, 0},
                    "--%s: the plan learns from pairs of answers, each a line with rows of its own",
                    CLI_OPTIONS[NOT_OF_PAIRS[i]].name);
@@ -206,6 +208,12 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
         return NULL;
     }
     if (!plain) return encode_text(text, args, path, seq, vocab, diag);
+    if (text->pairs->single) {
+        diag_error(diag, (SourceLoc){path, 0},
+                   "answers are texts, chats, or prompts with completions, which --tokenizer FILE "
+                   "takes apart");
+        return NULL;
+    }
     if (text->pairs->reads && !text->tokenizer && is_lines(path)) {
         diag_error(diag, (SourceLoc){path, 0},
                    "pairs of answers are taken apart by --tokenizer FILE");

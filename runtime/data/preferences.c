@@ -145,6 +145,44 @@ bool preference_rows(TokenBuffer *buffer, const PreferenceOptions *options, Pref
     return true;
 }
 
+bool answer_rows(TokenBuffer *buffer, const PreferenceOptions *options, PreferenceTotals *out,
+                 Diag *diag) {
+    TokenBuffer rows = {0};
+    size_t n = 0;
+    *out = (PreferenceTotals){0};
+    for (size_t i = 0; i < buffer->n_tokens; i++) n += (buffer->marks[i] & TOKEN_BEGINS) != 0;
+    if (n == 0) {
+        diag_error(diag, NO_LOC, "there is no answer");
+        return false;
+    }
+    if (!token_buffer_create(&rows, buffer->token_bytes, n * options->seq, diag)) return false;
+    for (size_t at = 0; at < buffer->n_tokens;) {
+        Answered answer = find_answered(buffer, at);
+        size_t asked = answer.answer - answer.begin, answered = answer.end - answer.answer;
+        size_t least_kept = asked > 0, row = (size_t)out->n_pairs * options->seq;
+        size_t room = answered + least_kept < options->seq ? options->seq - answered : least_kept;
+        size_t kept = least(asked, room);
+        out->n_pairs++;
+        if (answered == 0) {
+            diag_error(diag, NO_LOC, "text %" PRId64 " has no token that counts: no answer",
+                       out->n_pairs);
+            token_buffer_release(&rows);
+            return false;
+        }
+        put_row(&rows, row, buffer, &answer, kept, options);
+        /* Of an answer without a prompt: it would be a label of the row before. */
+        rows.marks[row] = (unsigned char)(rows.marks[row] & ~TOKEN_COUNTS);
+        out->n_prompt += (int64_t)asked;
+        out->n_answer += (int64_t)answered;
+        out->n_prompts += kept < asked;
+        out->n_answers += answered > options->seq - kept;
+        at = answer.next;
+    }
+    token_buffer_release(buffer);
+    *buffer = rows;
+    return true;
+}
+
 /* --- what other files hold --- */
 
 /* Where the answer's first token is; seq: there is none. */

@@ -32,6 +32,11 @@ void preference_add_totals(PreferenceTotals *sum, const PreferenceTotals *more);
 bool preference_rows(TokenBuffer *buffer, const PreferenceOptions *options, PreferenceTotals *out,
                      Diag *diag);
 
+/* The buffer's documents, each an answer with or without a prompt before it; the buffer then holds
+ * a row of each: n_pairs is their number. False: no memory, or one without an answer; reported. */
+bool answer_rows(TokenBuffer *buffer, const PreferenceOptions *options, PreferenceTotals *out,
+                 Diag *diag);
+
 /* Is every window of 2 * seq tokens such a pair? False: reported at the file's path. tokens and
  * labels [2 * seq] are room to read into. *out_hash changes with any token and label. */
 bool preference_check(const Dataset *dataset, const char *path, int64_t seq, int32_t *tokens,

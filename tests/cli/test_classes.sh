@@ -159,4 +159,22 @@ works 'rewards' 'in validation' train "${reward[@]}" --data "$folder/pairs.jsonl
 works 'are evaluated' '100.00 % of chosen answers have more reward; pairs.jsonl: 40 pairs' evaluate models/llama.lua \
     --set-from "$folder/r.st" --load "$folder/r.st" --micro-batch 4 --tokenizer "$t" --eot auto \
     --data "$folder/pairs.jsonl"
+run evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" --micro-batch 4 --tokenizer "$t" \
+    --eot auto --data "$folder/pairs.jsonl" --json
+chosen=$(number chosen) rejected=$(number rejected)
+sed 's/"chosen"/"completion"/; s/, "rejected.*/}/' "$folder/pairs.jsonl" >"$folder/answers.jsonl"
+sed 's/"rejected"/"completion"/; s/"chosen": "[^"]*", //' "$folder/pairs.jsonl" | head -n 39 >"$folder/worse.jsonl"
+alone=(evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" --micro-batch 4 --tokenizer "$t"
+    --eot auto --predictions "$folder/rewards.jsonl")
+works 'answers one by one' 'rewards.jsonl: of 40 answers' "${alone[@]}" --data "$folder/answers.jsonl"
+mean() { grep -o '[-0-9.e]*}' "$folder/rewards.jsonl" | awk '{ sum += $1 } END { printf "%.9g", sum / NR }'; }
+near 'have the rewards that they have in pairs' "$(mean)" "$chosen"
+works 'an odd number of them' 'rewards.jsonl: of 39 answers' "${alone[@]}" --data "$folder/worse.jsonl"
+result 'have theirs' "$(awk -v a="$(mean)" -v b="$rejected" 'BEGIN { if (!(a < 0 && (a - b) ^ 2 < (0.05 * b) ^ 2)) print a " and " b }')"
+line '{"text": "low 3."}'
+works 'a text without a question' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
+line '{"prompt": "'"$(for i in $(seq 60); do printf 'low tide %d ' "$i"; done)"'", "completion": "low"}'
+works 'a question that is too long' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
+fails 'no answers' 2 'takes apart' evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" \
+    --micro-batch 4 --data "$folder/answers.jsonl" --predictions "$folder/rewards.jsonl"
 exit $((n_failed > 0))

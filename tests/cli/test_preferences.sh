@@ -112,7 +112,7 @@ fails 'rows of another length' 2 'p.bin: tokens 0 to 31 are no chosen and reject
 fails 'a text' 2 'text.txt: has no mask' train "${small[@]}" --data "$text"
 fails 'lines without a tokenizer' 2 'are taken apart by --tokenizer' train "${small[@]}" \
     --data "$pairs"
-fails 'another loss' 2 "preference: 'ppo' is none of dpo" plan "${small[@]:0:1}" \
+fails 'another loss' 2 "preference is 'ppo'; it can be none" plan "${small[@]:0:1}" \
     --set preference=ppo
 works 'evaluate tells answers apart' ' of chosen answers are the likelier' evaluate \
     "${small[@]:0:19}" --load "$folder/a.safetensors" --data "$folder/p.bin"
