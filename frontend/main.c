@@ -70,6 +70,10 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train chat.plan --data chats.jsonl --tokenizer tokenizer.json --eot auto --pack\n"
      "  perilune train models/llama.lua --set-from sft.safetensors --load sft.safetensors \\\n"
      "      --set preference=dpo --tokenizer tokenizer.json --eot auto --data pairs.jsonl\n"
+     "  perilune train models/bert.lua --set-from bert.safetensors --load bert.safetensors \\\n"
+     "      --set classes=negative,positive --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' "
+     "\\\n"
+     "      --data films.jsonl --steps 3000 --lr 2e-5 --save films.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
      "      --set lora=16 --frozen-bits 4 --data text.txt --save-trained adapter.safetensors\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n"
@@ -87,10 +91,16 @@ const CliCommand CLI_COMMANDS[] = {
      "\"answer\": 0}, or as HellaSwag's (ctx, endings, label): the likeliest choice is taken, and\n"
      "the likeliest per byte. Of a plan that learns from pairs of answers it is told how often "
      "the\n"
-     "chosen one is the likelier.\n\n"
+     "chosen one is the likelier, or has more reward; of one that tells classes of texts, how "
+     "many\n"
+     "are right, and precision, recall and F1 of each class.\n\n"
      "  perilune evaluate gpt.plan --load gpt.safetensors --data test.txt\n"
      "  perilune evaluate models/gpt.lua --set-from gpt2.safetensors --load gpt2.safetensors \\\n"
-     "      --tokenizer tokenizer.json --data wiki.txt --choices hellaswag_val.jsonl --json\n",
+     "      --tokenizer tokenizer.json --data wiki.txt --choices hellaswag_val.jsonl --json\n"
+     "  perilune evaluate models/bert.lua --set-from films.safetensors --load films.safetensors "
+     "\\\n"
+     "      --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' --data new.jsonl \\\n"
+     "      --predictions told.jsonl\n",
      cmd_evaluate},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",
