@@ -164,8 +164,7 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
                      Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
-/* Can it be called: has this process all ranks, and the plan all logits, unlike those with lanes?
- */
+/* Can it be called: has the plan all logits, unlike those with lanes? */
 bool engine_has_logits(const Engine *engine);
 /* What each row's answer scores, as nn.preference or nn.reward puts it out: f32[forward_batch] of
  * tokens and

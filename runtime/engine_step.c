@@ -209,7 +209,7 @@ bool engine_has_logits(const Engine *engine) {
     for (int r = 0; r < engine->n_ranks; r++) {
         found |= find_output(&engine->ranks[r], "logits", PHASE_FORWARD).node != NULL;
     }
-    return found && !engine->control;
+    return found;
 }
 
 static bool is_of_tokens(Value logits) {

@@ -241,8 +241,6 @@ static bool check_classes(Evaluation *e) {
               "preference=reward, and --data";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
-    } else if ((tells || e->data.pairs.single) && e->options.control) {
-        why = "classes of texts, and rewards, are told by one process";
     }
     if (why) diag_error(e->diag, NO_LOC, "evaluate: %s", why);
     return !why;
@@ -290,6 +288,11 @@ static bool prepare(Evaluation *e) {
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
     if (!e->engine || !engine_args_load(args, e->engine, NULL, e->diag)) return false;
+    if (e->data.classes.reads && !engine_has_logits(e->engine)) {
+        diag_error(e->diag, NO_LOC,
+                   "evaluate: the plan never has all logits, as with --lanes; one without has");
+        return false;
+    }
     int64_t batch = e->plan->global_batch;
     e->tokens = ARENA_ARRAY(args->arena, int32_t, batch * plan_row(e->plan));
     e->labels = ARENA_ARRAY(args->arena, int32_t, batch * e->plan->seq);

@@ -37,8 +37,8 @@ typedef struct ClassResult {
 ClassResult class_result_create(const TrainClasses *classes, Arena *arena);
 /* Takes the probabilities [n] of the next text and what it is (n: not known). */
 typedef void ClassTaker(void *user, const float *probabilities, int class);
-/* Adds n_rows rows: tokens, labels [n_rows, seq], as a model sees them. take may be NULL. Only
- * where one process has all ranks. False: reported. */
+/* Adds n_rows rows: tokens, labels [n_rows, seq], as a model sees them. take may be NULL. All
+ * processes call it. False: reported. */
 bool train_classes_tell(const TrainClasses *classes, const Plan *plan, Engine *engine,
                         const int32_t *tokens, const int32_t *labels, int64_t n_rows,
                         ClassResult *to, ClassTaker *take, void *user, Diag *diag);

@@ -116,6 +116,18 @@ unset PERILUNE_SHARED_MEMORY
 same 'four stages, zero-bubble' 4 $gpt --mesh p=4 --schedule zb-h1
 same 'eight: t, d, p, two chunks' 8 $gpt --mesh t=2,d=2,p=2 --schedule interleaved --chunks 2
 same 'four of e and d, experts' 4 models/moe.lua --set kv_heads=2 --mesh e=2,d=2
+of_text=$steps of_bytes=$small
+for i in $(seq 60); do echo "{\"text\": \"low $((i * i % 9)) tide\", \"label\": $((i * i % 3))}"; done >"$folder/c.jsonl"
+run tokenizer train "$folder/text" --vocab 280 -o "$folder/tok.json"
+small=${small/vocab=256/vocab=300} steps="--tokenizer $folder/tok.json --data $folder/c.jsonl --steps 2"
+same 'two of t, classes of texts' 2 models/llama.lua --set classes=3 --mesh t=2
+run train "$folder/plan" ${steps/steps 2/steps 6} --save "$folder/w"
+told=(evaluate "$folder/plan" --load "$folder/w" ${steps% --steps*} --predictions)
+run "${told[@]}" "$folder/p1"
+job 2 "${told[@]}" "$folder/p2"
+finish
+result 'and what is told of them' "$([ -s "$folder/p1" ] && cmp "$folder/p1" "$folder/p2" 2>&1 || cat "$folder/rank0")"
+small=$of_bytes steps=$of_text
 
 # Left over where the layout has fewer ranks.
 # shellcheck disable=SC2086
