@@ -64,7 +64,7 @@ static bool pair(TrainText *text, const CorpusOptions *options, TokenBuffer *buf
 /* Documents as chosen and rejected answers, where the plan learns from pairs. */
 static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer *buffer,
                       const char *path, Diag *diag) {
-    PreferenceTotals totals;
+    PreferenceTotals totals = {0};
     text->pairs->how.pad = pack_padding(text->tokenizer, options);
     if (!(text->pairs->single ? answer_rows : preference_rows)(buffer, &text->pairs->how, &totals,
                                                                diag)) {

@@ -63,7 +63,8 @@ static bool check_logits(const Graph *graph, SourceLoc loc, Diag *diag) {
         return false;
     }
     if (has_logits_axes(graph, value_type(logits->inputs[0]))) return true;
-    diag_error(diag, logits->loc, "output 'logits' must be f32 with axes batch, seq, vocab (or class, "
+    diag_error(diag, logits->loc,
+               "output 'logits' must be f32 with axes batch, seq, vocab (or class, "
                "of nn.classify)");
     return false;
 }

@@ -42,7 +42,8 @@ function ops.mul(args) end
 ---`rate` and `mask`, labels are tokens that the data hide behind `mask`; with `start` and `eos`
 ---what a decoder says, as nn.cross_entropy's from_source has it; with `classes`, `first` and `pad`
 ---labels are classes of texts, as nn.classify's.
----@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes, first, between
+---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
+---first, between
 ---@return perilune.Value
 function ops.label_share(args) end
 

@@ -532,7 +532,7 @@ function nn.convolve(m, x, options) end
 ---@field conv_bias? boolean
 ---@field norm_over? "group"|"all" of nn.state_space
 ---@field norm_eps? number
----@field places? perilune.Value nn.documents' second value: nothing passes from a document to the next
+---@field places? perilune.Value nn.documents' second value: nothing passes between documents
 ---@field dt_least? number
 ---@field dt_most? number
 ---@field decay_most? number

@@ -7,8 +7,8 @@
 #include "ir/base/arena.h"
 #include "runtime/data/token_file.h"
 
-/* What is known of a token besides: a byte of these for each. TOKEN_AROUND: it is no text's own, but
- * stands before, between or behind texts that have a class. */
+/* What is known of a token besides: a byte of these for each. TOKEN_AROUND: it is no text's own,
+ * but stands before, between or behind texts that have a class. */
 enum {
     TOKEN_COUNTS = 1,
     TOKEN_BEGINS = 2, /* a document */

@@ -415,7 +415,7 @@ int main(void) {
         test_texts();
         test_objects();
         test_labels();
-    test_refused();
+        test_refused();
         test_damage();
         test_packed();
         test_ends_early();
