@@ -56,7 +56,8 @@ static const HfTensor EACH_HAS_ITS_OWN[] = {{NULL, {NULL}, NULL}};
 static const HfType BERT_TYPES[] = {
     {"bert", "BertForMaskedLM", "BertForSequenceClassification",
      OF_THEM " pad_token=-1", NULL, NULL, BERT_TENSORS},
-    {"roberta", "RobertaForMaskedLM", "RobertaForSequenceClassification", OF_THEM, NULL, NULL, ROBERTA_TENSORS},
+    {"roberta", "RobertaForMaskedLM", "RobertaForSequenceClassification",
+     OF_THEM, NULL, NULL, ROBERTA_TENSORS},
     {"xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification",
      OF_THEM, NULL, NULL, ROBERTA_TENSORS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};

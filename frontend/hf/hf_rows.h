@@ -10,7 +10,8 @@ extern const HfWord HF_ACTIVATIONS[], HF_GPT_ACTIVATIONS[], HF_ALL_FULL[], HF_EV
 extern const char *const HF_NO_FREQUENCIES[]; /* what older files have of rotary positions */
 
 /* Of decoders that tell classes of texts, or rewards: of the last token. */
-#define SCORE {"score.weight", {"score"}, "class, model"}
+#define SCORE                                                                                      \
+    { "score.weight", {"score"}, "class, model" }
 
 /* Of an HfType without them. */
 #define NO_EXPERTS NULL, NULL, NULL

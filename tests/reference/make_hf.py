@@ -11,9 +11,11 @@ does, of hybrids wholly; of T5 also source I32 [batch, source], what the encoder
 is hidden, labels and their mean loss, and in a folder NAME_gradients (of some others, too) its
 gradients, in the form of weights. Of models that tell classes of texts, or rewards (NAME_classes,
 NAME_reward), logits are [batch, class], and `at` I32 [batch] says the token of each text that they
-are read at; decoders' second text has padding behind it. --check imports and exports each by the program, loads what came
-out with AutoModelForCausalLM (or AutoModelForSeq2SeqLM, AutoModelForMaskedLM,
-AutoModelForSequenceClassification), and compares every tensor bit for bit and the logits.
+are read at; decoders' second text has padding behind it.
+
+--check imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
+AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForSequenceClassification), and compares every
+tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
 published layer. mixtral_fused has mixtral's weights with experts as one tensor, as transformers 5
