@@ -43,7 +43,8 @@ int saving_first_refusal(Saving *s, bool own, char out_why[SAVING_ANSWER_BYTES])
     return refusal;
 }
 
-/* NULL: nothing is frozen, or nothing but adapters is trained. */
+/* NULL: nothing is frozen, or nothing but adapters is trained. Of several what is no head, which
+ * adapters can have with them. */
 static const char *find_trained_beside(const LogicalList *list) {
     const char *beside = NULL;
     bool any_frozen = false;
@@ -52,7 +53,8 @@ static const char *find_trained_beside(const LogicalList *list) {
         if (item->node->op != OP_PARAM) continue;
         bool frozen = node_is_frozen(item->node);
         any_frozen |= frozen;
-        if (!frozen && !engine_is_adapter(item->name)) beside = item->name;
+        if (frozen || engine_is_adapter(item->name)) continue;
+        if (!beside || !engine_is_head(item->name)) beside = item->name;
     }
     return any_frozen ? beside : NULL;
 }

@@ -104,10 +104,25 @@ static void print_implied(const HfExport *export) {
            family->implied);
 }
 
+/* By it transformers finds a decoder's text's last token, whose classes are those of the text. */
+static void print_padding(const HfExport *export) {
+    const int64_t padding = hf_classes_padding(export->config);
+    if (hf_classes_count(export->model) == 0 || export->family == hf_family_find("bert")) return;
+    if (padding < 0) {
+        printf("note     no pad_token_id, without which transformers takes one text at a time: "
+               "--set documents=ID or --like DIR says it\n");
+        return;
+    }
+    printf("note     pad_token_id is %" PRId64 ": transformers tells a text by its last token that "
+           "is another\n",
+           padding);
+}
+
 static void print_export(const HfExport *export, const char *dir) {
     char bytes[32];
     units_format_bytes(bytes, sizeof(bytes), (int64_t) export->n_bytes);
-    printf("model    %s (%s): ", export->type->name, export->type->architecture);
+    printf("model    %s (%s): ", export->type->name,
+           hf_classes_architecture(export->type, export->model));
     if (export->adapters_alone) {
         printf("adapters alone, %s in %s\n", bytes, dtype_name(export->dtype));
         printf("wrote    %s: adapter_config.json and adapter_model.safetensors\n", dir);
@@ -118,6 +133,7 @@ static void print_export(const HfExport *export, const char *dir) {
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
            export->n_shards == 1 ? "" : "s");
     print_implied(export);
+    print_padding(export);
     if (!export->like) {
         printf("note     no tokenizer: --like DIR copies that of a folder of Hugging Face's\n");
     }

@@ -27,7 +27,7 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
     const char *text = settings_text(&import->model->settings, args->arena);
     const char *script = cli_text(args, OPT_MODEL_SCRIPT, shipped);
     printf("model    %s (%s) as %s: %" PRId64 " parameters\n", config->type->name,
-           config->type->architecture, script, import->n_parameters);
+           hf_classes_architecture(config->type, import->model), script, import->n_parameters);
     printf("settings");
     for (; *text; text += strcspn(text, "\n") + 1) {
         printf(" %.*s", (int)strcspn(text, "\n"), text);
@@ -45,6 +45,12 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
     } else if (import->n_left_out) {
         printf("note     %d tensors are left out, of what predicts tokens beyond the next (mtp.)\n",
                import->n_left_out);
+    }
+    if (config->classes.unnamed) {
+        printf(
+            "note     classes have numbers: label %s cannot be a name here; export --like of the "
+            "folder gives its labels again\n",
+            config->classes.unnamed);
     }
     print_positions(&import->model->settings);
     printf("wrote    %s\n", path);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char HEAD[] = "score";
+
 /* The two halves of a weight's adapter; as matrices [n_in, rank] and [rank, n_out]. */
 typedef struct Adapter {
     SafetensorsInfo a, b;
@@ -15,6 +17,10 @@ typedef struct Adapter {
 bool hf_adapter_is_name(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
+}
+
+bool hf_adapter_is_head(const Model *model, const char *name) {
+    return hf_classes_count(model) > 0 && strcmp(name, HEAD) == 0;
 }
 
 static int compare_halves(const void *a, const void *b) {
@@ -215,6 +221,26 @@ const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
                         hf_adapter_module(arena, theirs), half);
 }
 
+const char *hf_adapter_head_name(Arena *arena, const char *theirs) {
+    return arena_printf(arena, "base_model.model.%s", theirs);
+}
+
+/* What trained whole: its tensor, or its numbers. */
+static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare,
+                       const HfItem *item, Diag *diag) {
+    const char *name = hf_adapter_head_name(export->arena, item->theirs), *path;
+    SafetensorsInfo info;
+    if (!hf_export_find(export, HEAD, &info, &path)) BUG("'%s' is gone", HEAD);
+    if (!declare) {
+        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], diag);
+    }
+    safetensors_writer_add_tensor(writer, name, hf_export_dtype(export->dtype), item->shape,
+                                  item->n_dims);
+    export->n_bytes +=
+        (size_t)(item->shape[0] * item->shape[1]) * (size_t)dtype_bytes(export->dtype);
+    return true;
+}
+
 /* declare: the tensors; else their numbers. */
 static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool declare,
                            json_t *modules, Diag *diag) {
@@ -222,6 +248,10 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         Adapter of;
+        if (hf_adapter_is_head(export->model, item->parts[0].ours) &&
+            !visit_head(export, writer, declare, item, diag)) {
+            return false;
+        }
         if (!find_adapter(export, &item->parts[0], &of)) continue;
         const char *a = hf_adapter_name(arena, item->theirs, 'A'),
                    *b = hf_adapter_name(arena, item->theirs, 'B');
@@ -263,13 +293,15 @@ static json_t *make_config(const HfExport *export, json_t *modules) {
     const Model *model = export->model;
     double rank = number_of(model, "lora"), alpha = number_of(model, "lora_alpha");
     bool columns = strcmp(export->type->name, "gpt2") == 0; /* its Conv1D has [in, out] */
-    json_t *config =
-        json_pack("{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:s, s:b, s:b, s:n, s:n, s:b}", "peft_type",
-                  "LORA", "task_type", "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha",
-                  alpha > 0 ? alpha : rank, "lora_dropout", number_of(model, "lora_dropout"),
-                  "use_rslora", number_of(model, "lora_rslora") > 0, "target_modules", modules,
-                  "bias", "none", "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save",
-                  "base_model_name_or_path", "init_lora_weights", 1);
+    bool classes = hf_classes_count(model) > 0;
+    json_t *head = classes ? json_pack("[s]", HEAD) : json_null();
+    json_t *config = json_pack(
+        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:s, s:b, s:b, s:o, s:n, s:b}", "peft_type", "LORA",
+        "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha",
+        alpha > 0 ? alpha : rank, "lora_dropout", number_of(model, "lora_dropout"), "use_rslora",
+        number_of(model, "lora_rslora") > 0, "target_modules", modules, "bias", "none",
+        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
+        "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {
         json_object_set_new(config, "base_model_name_or_path", json_string(export->like));

@@ -19,6 +19,12 @@ const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
  * there are adapters, and no settings that say it. */
 bool hf_adapter_find(HfExport *export, Diag *diag);
 
+/* Is it the head of a model that tells classes of texts or rewards? It trains beside adapters, and
+ * PEFT keeps it with them (modules_to_save). */
+bool hf_adapter_is_head(const Model *model, const char *name);
+/* PEFT's name of it, by that of the weight there. */
+const char *hf_adapter_head_name(Arena *arena, const char *theirs);
+
 /* Has the model an adapter beside this weight? */
 bool hf_adapter_is_of(const HfExport *export, const char *weight);
 /* Are both halves of the weight's adapter there, with the shapes of the model? False: reported. A
@@ -27,7 +33,8 @@ bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);
 /* W + scale A B in f32, added up in f64; NULL where the weight has no adapter. The caller frees. */
 float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 
-/* Can the adapters of an export whose tensors are all there stand alone? False: reported. */
+/* Can the adapters, and a head, of an export whose tensors are all there stand alone? False:
+ * reported. */
 bool hf_adapter_check_alone(const HfExport *export, Diag *diag);
 /* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
  * adapter_model.safetensors. False: reported. */

@@ -28,6 +28,7 @@ typedef struct Importer {
     const char *dir, *config_path, *weights_path;
     json_t *config;
     Safetensors *file;
+    const Model *base;
     const HfFamily *family;
     const HfType *type;
     HfLayout layout; /* of the base */
@@ -61,7 +62,6 @@ static bool check_config(Importer *m) {
                                             "kasa_config",
                                             "layer_replication",
                                             "lora_bias",
-                                            "modules_to_save",
                                             "monteclora_config",
                                             "rank_pattern",
                                             "target_parameters",
@@ -90,6 +90,29 @@ static bool check_config(Importer *m) {
     return true;
 }
 
+/* Whole modules: the head, which the base has as well. "classifier": what others call it, which
+ * PEFT names beside it. */
+static bool check_saved(const Importer *m, const Model *base) {
+    const json_t *saved = json_object_get(m->config, "modules_to_save");
+    bool fine = says_nothing(saved) || (json_is_array(saved) && hf_classes_count(base) > 0);
+    for (size_t i = 0; fine && i < json_array_size(saved); i++) {
+        const char *name = json_string_value(json_array_get(saved, i));
+        fine = name && (strcmp(name, "score") == 0 || strcmp(name, "classifier") == 0);
+    }
+    return fine || fail(m,
+                        "%s is not supported but for \"score\", the head of a base that tells "
+                        "classes of texts or rewards (--set classes=)",
+                        "modules_to_save");
+}
+
+/* The file's tensor for a head; NULL: the weight is none, or the file has none. */
+static const char *their_head(const Importer *m, const HfItem *item) {
+    const char *name = hf_adapter_head_name(m->arena, item->theirs);
+    SafetensorsInfo info;
+    bool is = item->n_parts == 1 && hf_adapter_is_head(m->base, item->parts[0].ours);
+    return is && safetensors_find(m->file, name, &info) ? name : NULL;
+}
+
 static const char *their_name(const Importer *m, const HfItem *item, char half) {
     const char *name = hf_adapter_name(m->arena, item->theirs, half);
     SafetensorsInfo info;
@@ -110,6 +133,7 @@ static const char *find_targets(const Importer *m) {
     size_t n_used = 0;
     for (int i = 0; i < m->layout.n_items; i++) {
         const HfItem *item = &m->layout.items[i];
+        n_used += their_head(m, item) != NULL;
         if (!their_name(m, item, 'A') || !their_name(m, item, 'B')) continue;
         const char *target = item->n_parts == 1 ? target_of(item->parts[0].ours) : NULL;
         if (!target) {
@@ -123,14 +147,16 @@ static const char *find_targets(const Importer *m) {
         }
         targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
     }
-    if (n_used == (size_t)safetensors_count(m->file) && n_used > 0) return targets;
+    if (n_used == (size_t)safetensors_count(m->file) && targets[0]) return targets;
     for (int i = 0; i < safetensors_count(m->file); i++) {
         const char *name = safetensors_at(m->file, i)->name;
         bool known = false;
         for (int k = 0; k < m->layout.n_items && !known; k++) {
             const char *a = their_name(m, &m->layout.items[k], 'A');
             const char *b = their_name(m, &m->layout.items[k], 'B');
+            const char *head = their_head(m, &m->layout.items[k]);
             known = a && b && (strcmp(a, name) == 0 || strcmp(b, name) == 0);
+            known |= head && strcmp(head, name) == 0;
         }
         if (known) continue;
         diag_error(m->diag, (SourceLoc){m->weights_path, 0},
@@ -252,7 +278,7 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
     return load(m, name, script, all, n);
 }
 
-/* One half of an adapter: the parameter, and their tensor, its transpose. */
+/* One half of an adapter, or a head: the parameter, and their tensor, its transpose. */
 typedef struct Half {
     const char *name;
     const Type *type;
@@ -265,6 +291,33 @@ static DType dtype_of(SafetensorsDtype dtype) {
            : dtype == SAFETENSORS_F16 ? DTYPE_F16
            : dtype == SAFETENSORS_F32 ? DTYPE_F32
                                       : DTYPE_I32;
+}
+
+static bool check_shape(const Importer *m, const char *theirs, Half *out) {
+    safetensors_find(m->file, theirs, &out->theirs);
+    bool fits = dtype_is_float(dtype_of(out->theirs.dtype)) && out->theirs.n_dims == 2 &&
+                out->theirs.shape[0] == out->columns && out->theirs.shape[1] == out->rows;
+    if (!fits) {
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "tensor %s does not have the base model's shape and the rank, or another dtype",
+                   hf_quoted(m->arena, theirs));
+    }
+    return fits;
+}
+
+static bool find_head(const Importer *m, const Node *param, Half *out) {
+    const char *theirs = NULL;
+    for (int i = 0; i < m->layout.n_items && !theirs; i++)
+        theirs = their_head(m, &m->layout.items[i]);
+    if (!theirs) {
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "has no head '%s', which trains beside adapters", out->name);
+        return false;
+    }
+    out->type = &param->types[0];
+    out->rows = out->type->dims[0];
+    out->columns = type_elements(out->type) / out->rows;
+    return check_shape(m, theirs, out);
 }
 
 static bool find_half(const Importer *m, const Node *param, Half *out) {
@@ -285,15 +338,7 @@ static bool find_half(const Importer *m, const Node *param, Half *out) {
     int last = out->type->rank - 1;
     out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
-    safetensors_find(m->file, theirs, &out->theirs);
-    bool fits = dtype_is_float(dtype_of(out->theirs.dtype)) && out->theirs.n_dims == 2 &&
-                out->theirs.shape[0] == out->columns && out->theirs.shape[1] == out->rows;
-    if (!fits) {
-        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
-                   "tensor %s does not have the base model's shape and the rank, or another dtype",
-                   hf_quoted(m->arena, theirs));
-    }
-    return fits;
+    return check_shape(m, theirs, out);
 }
 
 static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
@@ -337,9 +382,11 @@ static Half *list_halves(const Importer *m, const Model *model, int *out_count) 
     Half *halves = NULL;
     for (int i = 0; i < model->graph->n_nodes; i++) {
         const Node *node = model->graph->nodes[i];
-        if (node->op != OP_PARAM || !hf_adapter_is_name(node_string(node, ATTR_name))) continue;
+        if (node->op != OP_PARAM) continue;
         Half half = {.name = node_logical_name(node, 0, m->arena)};
-        if (!find_half(m, node, &half)) return NULL;
+        const bool head = hf_adapter_is_head(model, half.name);
+        if (!head && !hf_adapter_is_name(half.name)) continue;
+        if (!(head ? find_head(m, node, &half) : find_half(m, node, &half))) return NULL;
         ARENA_PUSH(m->arena, halves, n, capacity, half);
     }
     *out_count = n;
@@ -353,7 +400,8 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     if (!m->config || !check_config(m)) return NULL;
     m->file = safetensors_open(m->weights_path, m->diag);
     const Model *base = m->file ? load(m, name, script, settings, n_settings) : NULL;
-    if (!base) return NULL;
+    if (!base || !check_saved(m, base)) return NULL;
+    m->base = base;
     m->family = hf_family_of(m->arena, base->name, m->diag);
     if (!m->family) return NULL;
     m->type = hf_config_type(base, m->family, NULL, m->diag);

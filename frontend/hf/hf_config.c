@@ -442,6 +442,15 @@ static bool normalise_rope(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
+static bool read_classes(Reader *reader) {
+    HfConfig *config = reader->config;
+    HfClasses *classes = &config->classes;
+    const char *why =
+        hf_classes_read(reader->arena, config->json, config->family, config->type, classes);
+    if (classes->setting.key) give(reader, classes->setting.key, classes->setting.value);
+    return !why || fail(reader, "%s", why);
+}
+
 static bool read_keys(Reader *reader) {
     give_all(reader, reader->config->type->settings);
     if (reader->config->family->implied) give_all(reader, reader->config->family->implied);
@@ -484,7 +493,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) &&
-           read_keys(&reader);
+           read_keys(&reader) && read_classes(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

@@ -7,6 +7,7 @@
 #ifndef FRONTEND_HF_HF_CONFIG_H
 #define FRONTEND_HF_HF_CONFIG_H
 
+#include "frontend/hf/hf_classes.h"
 #include "frontend/hf/hf_families.h"
 #include "frontend/hf/hf_text_part.h"
 #include "frontend/lua/model.h"
@@ -18,6 +19,7 @@ typedef struct HfConfig {
     const HfFamily *family;
     const HfType *type;
     const HfTextPart *part; /* NULL: the folder is a text model's */
+    HfClasses classes;
     int n_settings, settings_capacity;
     ModelSetting *settings; /* of the family's script */
     /* Where a setting is less than the file says, because nothing larger was asked for: NULL, or

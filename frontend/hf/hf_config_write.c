@@ -21,7 +21,8 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
     const char *missing = "";
     for (const char *at = settings; *at;) {
         size_t length = strcspn(at, " "), name = strcspn(at, "=");
-        const char *value = model_setting(model, arena_strndup(arena, at, name), arena);
+        const char *key = arena_strndup(arena, at, name);
+        const char *value = hf_classes_lacks(model, key) ? NULL : model_setting(model, key, arena);
         const char *wanted = arena_strndup(arena, at + name + 1, length - name - 1);
         if (wanted[0] == '@') wanted = model_setting(model, wanted + 1, arena);
         if (value && wanted && strcmp(value, wanted) != 0) {
@@ -38,7 +39,13 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
         bool counts = !wanted || type == wanted;
-        if (counts && !missing_settings(model, type->settings, arena)[0]) return type;
+        if (!counts || missing_settings(model, type->settings, arena)[0]) continue;
+        if (type->classifier || hf_classes_count(model) == 0) return type;
+        diag_error(diag, NO_LOC,
+                   "transformers has no %s that tells classes of texts or rewards: there is no "
+                   "...ForSequenceClassification beside %s",
+                   type->name, type->architecture);
+        return NULL;
     }
     const char *kinds = "";
     for (const HfType *type = family->types; type->name; type++) {
@@ -301,7 +308,7 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     if (!json) BUG("out of memory");
     for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
         json_object_del(json, REPLACED[i]);
-    put_key(json, "architectures", json_pack("[s]", type->architecture));
+    put_key(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));
     for (const HfKey *key = family->keys; key->key; key++) {
@@ -323,6 +330,7 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
             return NULL;
         }
     }
+    hf_classes_write(model, like, json);
     hf_rope_finish(json);
     return json;
 }

@@ -40,7 +40,7 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
     SafetensorsInfo info;
     const char *path;
     if (!hf_adapter_check(export, part, diag)) return false;
-    if (export->adapters_alone) return true;
+    if (export->adapters_alone && !hf_adapter_is_head(export->model, part->ours)) return true;
     bool found = hf_export_find(export, part->ours, &info, &path);
     SourceLoc loc = {path, 0};
     if (!found) {
@@ -91,7 +91,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
     bool checkpoint = safetensors_find_metadata(file, "perilune.step") != NULL;
     bool alone = safetensors_find_metadata(file, ENGINE_TRAINED_ALONE_KEY) != NULL;
     const char *beside = safetensors_find_metadata(file, ENGINE_TRAINED_BESIDE_KEY);
-    if (export->adapters_alone && beside && !alone) {
+    if (export->adapters_alone && beside && !alone && !hf_adapter_is_head(export->model, beside)) {
         fail_beside(export, path, beside, diag);
         return false;
     }
@@ -106,6 +106,7 @@ static bool check_extra(const HfExport *export, const Safetensors *file, const c
             return false;
         }
         if (!export->adapters_alone || !alone || hf_adapter_is_name(name)) continue;
+        if (hf_adapter_is_head(export->model, name)) continue;
         fail_beside(export, path, name, diag);
         return false;
     }

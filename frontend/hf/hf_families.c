@@ -16,8 +16,8 @@ const char *const HF_NO_FREQUENCIES[] = {"model.layers.#.self_attn.rotary_emb.in
 /* --- GPT-2: weights [in, out], q, k and v in one --- */
 
 static const HfType GPT_TYPES[] = {
-    {"gpt2", "GPT2LMHeadModel", "norm=layernorm", NO_EXPERTS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "norm=layernorm", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey GPT_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -59,6 +59,7 @@ static const HfTensor GPT_TENSORS[] = {
     {"transformer.ln_f.weight", {"ln_f.gain"}, "model"},
     {"transformer.ln_f.bias", {"ln_f.bias"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 /* Masks, which older files have. */
@@ -73,9 +74,9 @@ static const HfWord T5_ACTIVATIONS[] = {
     {NULL, NULL}};
 
 static const HfType T5_TYPES[] = {
-    {"t5", "T5ForConditionalGeneration", "", NO_EXPERTS},
-    {"mt5", "MT5ForConditionalGeneration", "scaled=false", NO_EXPERTS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {"t5", "T5ForConditionalGeneration", NULL, "", NO_EXPERTS},
+    {"mt5", "MT5ForConditionalGeneration", NULL, "scaled=false", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey T5_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},

@@ -73,7 +73,8 @@ typedef struct HfTensor {
 
 typedef struct HfType {
     const char *name, *architecture;
-    const char *settings; /* "key=value key=value": what makes the script this type */
+    const char *classifier; /* the architecture that tells classes of texts; NULL: there is none */
+    const char *settings;   /* "key=value key=value": what makes the script this type */
     /* NULL, or tensors beside the family's: experts, a tensor for each; or instead, as transformers
      * 5 has them in memory, one for all (an import takes it, an export does not write it); others
      * that go with either. */

@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- BERT and RoBERTa for masked language models --- */
+/* --- BERT and RoBERTa for masked language models and for classes of texts --- */
 
 #define PAIR(theirs, weight, bias, dims, bias_dims)                                                \
     {theirs ".weight", {weight}, dims}, {theirs ".bias", {bias}, bias_dims}
@@ -33,6 +33,8 @@ static const HfTensor BERT_TENSORS[] = {
          "transformed"),
     PAIR("cls.predictions.transform.LayerNorm", "ln_h.gain", "ln_h.bias", "model", "model"),
     {"cls.predictions.bias", {"bias"}, "vocab"},
+    PAIR("bert.pooler.dense", "pooler.w", "pooler.b", "pooled, model", "pooled"),
+    PAIR("classifier", "score", "score.b", "class, pooled", "class"),
     {NULL, {NULL}, NULL}};
 
 /* Rows of positions before the first one's are no one's (models/bert.lua). */
@@ -43,6 +45,8 @@ static const HfTensor ROBERTA_TENSORS[] = {
     PAIR("lm_head.dense", "head.w", "head.b", "transformed, model", "transformed"),
     PAIR("lm_head.layer_norm", "ln_h.gain", "ln_h.bias", "model", "model"),
     {"lm_head.bias", {"bias"}, "vocab"},
+    PAIR("classifier.dense", "pooler.w", "pooler.b", "pooled, model", "pooled"),
+    PAIR("classifier.out_proj", "score", "score.b", "class, pooled", "class"),
     {NULL, {NULL}, NULL}};
 
 static const HfTensor EACH_HAS_ITS_OWN[] = {{NULL, {NULL}, NULL}};
@@ -50,15 +54,19 @@ static const HfTensor EACH_HAS_ITS_OWN[] = {{NULL, {NULL}, NULL}};
 #define OF_THEM "norm=layernorm pre_norm=false transform=true"
 
 static const HfType BERT_TYPES[] = {
-    {"bert", "BertForMaskedLM", OF_THEM " pad_token=-1", NULL, NULL, BERT_TENSORS},
-    {"roberta", "RobertaForMaskedLM", OF_THEM, NULL, NULL, ROBERTA_TENSORS},
-    {"xlm-roberta", "XLMRobertaForMaskedLM", OF_THEM, NULL, NULL, ROBERTA_TENSORS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {"bert", "BertForMaskedLM", "BertForSequenceClassification",
+     OF_THEM " pad_token=-1", NULL, NULL, BERT_TENSORS},
+    {"roberta", "RobertaForMaskedLM", "RobertaForSequenceClassification",
+     OF_THEM, NULL, NULL, ROBERTA_TENSORS},
+    {"xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification",
+     OF_THEM, NULL, NULL, ROBERTA_TENSORS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey BERT_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
     {.key = "pad_token_id", .setting = "pad_token", .kind = HF_COUNT, .absent = "1",
      .types = "roberta xlm-roberta"},
+    {.key = "pad_token_id", .setting = "padding", .kind = HF_COUNT, .absent = "0", .types = "bert"},
     {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .types = "bert"},
     {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .beyond = "pad_token",
      .types = "roberta xlm-roberta"},

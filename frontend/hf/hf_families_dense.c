@@ -48,26 +48,29 @@ static const HfTensor PHI3_JOINED[] = {
 #define LLAMA_LIKE NORMS_BEFORE EVERY_ROTARY UNSCALED
 
 static const HfType LLAMA_TYPES[] = {
-    {"llama", "LlamaForCausalLM", "qkv_bias=false qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
-    {"mistral", "MistralForCausalLM", "qkv_bias=false qk_norm=false" LLAMA_LIKE, SEPARATE},
-    {"qwen2", "Qwen2ForCausalLM", "qkv_bias=true qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
-    {"qwen3", "Qwen3ForCausalLM",
+    {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification",
+     "qkv_bias=false qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
+    {"mistral", "MistralForCausalLM", "MistralForSequenceClassification",
+     "qkv_bias=false qk_norm=false" LLAMA_LIKE, SEPARATE},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification",
+     "qkv_bias=true qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification",
      "qkv_bias=false qk_norm=true qk_norm_over=head window=0" LLAMA_LIKE, SEPARATE},
-    {"phi3", "Phi3ForCausalLM",
+    {"phi3", "Phi3ForCausalLM", "Phi3ForSequenceClassification",
      "qkv_bias=false qk_norm=false rotary_skip=0" NORMS_BEFORE UNSCALED,
      NULL, NULL, PHI3_JOINED},
-    {"olmo2", "Olmo2ForCausalLM",
+    {"olmo2", "Olmo2ForCausalLM", "Olmo2ForSequenceClassification",
      "qkv_bias=false qk_norm=true qk_norm_over=all window=0 norm=rmsnorm norms=after"
      EVERY_ROTARY UNSCALED, SEPARATE},
-    {"smollm3", "SmolLM3ForCausalLM",
+    {"smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification",
      "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NO_LONGROPE NORMS_BEFORE
      UNSCALED, SEPARATE},
-    {"granite", "GraniteForCausalLM",
+    {"granite", "GraniteForCausalLM", NULL,
      "qkv_bias=false qk_norm=false window=0" NORMS_BEFORE EVERY_ROTARY, SEPARATE},
-    {"stablelm", "StableLmForCausalLM",
+    {"stablelm", "StableLmForCausalLM", "StableLmForSequenceClassification",
      "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" NO_LONGROPE UNSCALED,
      SEPARATE},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"
 
@@ -183,15 +186,17 @@ static const HfTensor LLAMA_TENSORS[] = {
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"model.norm.bias", {"norm_f.bias"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 /* --- Gemma 2 and 3: norms of 1 + gain, as models/gemma.lua has them --- */
 
 static const HfType GEMMA_TYPES[] = {
-    {"gemma2", "Gemma2ForCausalLM",
+    {"gemma2", "Gemma2ForCausalLM", "Gemma2ForSequenceClassification",
      "qk_norm=false full_every=2 rotary_local_base=0 rotary_scaling=none", NO_EXPERTS},
-    {"gemma3_text", "Gemma3ForCausalLM", "qk_norm=true full_every=6 softcap=0", NO_EXPERTS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {"gemma3_text", "Gemma3ForCausalLM", "Gemma3TextForSequenceClassification",
+     "qk_norm=true full_every=6 softcap=0", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_GEMMA2 .types = "gemma2"
 #define OF_GEMMA3 .types = "gemma3_text"
@@ -254,6 +259,7 @@ static const HfTensor GEMMA_TENSORS[] = {
     {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 const HfFamily HF_LLAMA = {"llama", "model.", "lm_head.weight", LLAMA_TYPES, LLAMA_KEYS,

@@ -46,22 +46,22 @@ static const HfTensor DEEPSEEK_SHARED[] = {
 #define SOFTMAX "scores=softmax gate_scale=1"
 
 static const HfType MOE_TYPES[] = {
-    {"mixtral", "MixtralForCausalLM",
+    {"mixtral", "MixtralForCausalLM", "MixtralForSequenceClassification",
      "normalize=true dense_layers=0 shared=false qkv_bias=false qk_norm=false " SOFTMAX,
      MIXTRAL_EACH, FUSED, NULL},
-    {"qwen3_moe", "Qwen3MoeForCausalLM",
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeForSequenceClassification",
      "shared=false qkv_bias=false qk_norm=true qk_norm_over=head window=0 " SOFTMAX,
      EACH, FUSED, NULL},
-    {"olmoe", "OlmoeForCausalLM",
+    {"olmoe", "OlmoeForCausalLM", NULL,
      "dense_layers=0 shared=false qkv_bias=false qk_norm=true qk_norm_over=all window=0 " SOFTMAX,
      EACH, FUSED, NULL},
-    {"qwen2_moe", "Qwen2MoeForCausalLM",
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen2MoeForSequenceClassification",
      "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0 " SOFTMAX,
      EACH, FUSED, QWEN2_SHARED},
-    {"deepseek", "DeepseekForCausalLM",
+    {"deepseek", "DeepseekForCausalLM", NULL,
      "shared_gate=false qkv_bias=false qk_norm=false window=0 " SOFTMAX,
      EACH, NULL, DEEPSEEK_SHARED},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey MOE_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -161,6 +161,7 @@ static const HfTensor MOE_TENSORS[] = {
     {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 /* --- DeepSeek V2 and V3: latents, rotary pairs side by side --- */
@@ -177,11 +178,11 @@ static const HfTensor V3_OTHERS[] = {
     {NULL, {NULL}, NULL}};
 
 static const HfType DEEPSEEK_TYPES[] = {
-    {"deepseek_v2", "DeepseekV2ForCausalLM",
+    {"deepseek_v2", "DeepseekV2ForCausalLM", "DeepseekV2ForSequenceClassification",
      "scores=softmax normalize=false bias=false group_best=1 mtp=0", EACH, FUSED, DEEPSEEK_SHARED},
-    {"deepseek_v3", "DeepseekV3ForCausalLM",
+    {"deepseek_v3", "DeepseekV3ForCausalLM", "DeepseekV3ForSequenceClassification",
      "scores=sigmoid bias=true routing=grouped group_best=2 mtp=0", EACH, FUSED, V3_OTHERS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_V2 .types = "deepseek_v2"
 #define OF_V3 .types = "deepseek_v3"
@@ -279,12 +280,14 @@ static const HfTensor DEEPSEEK_TENSORS[] = {
     {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 /* --- gpt-oss: gates and ups of an expert by turns along its inner axis --- */
 
 static const HfType GPTOSS_TYPES[] = {
-    {"gpt_oss", "GptOssForCausalLM", "", NO_EXPERTS}, {NULL, NULL, NULL, NO_EXPERTS}};
+    {"gpt_oss", "GptOssForCausalLM", "GptOssForSequenceClassification", "", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey GPTOSS_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -355,6 +358,7 @@ static const HfTensor GPTOSS_TENSORS[] = {
     OF_EXPERTS("experts.down_proj_bias", "experts, model", "blocks.#.moe.bdown"),
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 #define DROPPED "there, experts take all tokens that choose them"

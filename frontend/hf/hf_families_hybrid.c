@@ -104,6 +104,7 @@ static const HfTensor QWEN3_NEXT_ROWS[] = {
     OF_LAYER("mlp.shared_expert_gate", "1, model", "blocks.#.moe.shared.gate"),
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 static const HfTensor QWEN3_NEXT_EACH[] = {
@@ -123,18 +124,18 @@ static const HfTensor QWEN3_NEXT_FUSED[] = {
 #define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
 
 static const HfType HYBRID_TYPES[] = {
-    {"mamba2", "Mamba2ForCausalLM",
+    {"mamba2", "Mamba2ForCausalLM", NULL,
      "pattern=M feed=none norm_plus_one=false" SAME UNSCALED, NULL, NULL, MAMBA2_ROWS},
-    {"bamba", "BambaForCausalLM",
+    {"bamba", "BambaForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
      NULL, NULL, BAMBA_ROWS},
-    {"granitemoehybrid", "GraniteMoeHybridForCausalLM",
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", NULL,
      "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME,
      NULL, NULL, GRANITE_ROWS},
-    {"qwen3_next", "Qwen3NextForCausalLM",
+    {"qwen3_next", "Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification",
      "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
      "attention_gate=true" SAME UNSCALED, QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfWord GRANITE_LAYERS[] = {
     {"mamba", "M"}, {"attention", "A"}, {"linear_attention", "M"}, {"full_attention", "A"},

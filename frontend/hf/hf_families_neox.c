@@ -27,6 +27,7 @@ static const HfTensor NEOX_ROWS[] = {
     {"gpt_neox.layers.#.mlp.dense_4h_to_h.bias", {"blocks.#.mlp.b2"}, "model"},
     NEOX_NORM("gpt_neox.final_layer_norm", "ln_f"),
     {"embed_out.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 /* What Phi and StarCoder 2 call by the same names. */
@@ -54,6 +55,7 @@ static const HfTensor PHI_ROWS[] = {
     NEOX_NORM("model.final_layernorm", "ln_f"),
     {"lm_head.weight", {"head"}, "vocab, model"},
     {"lm_head.bias", {"head_bias"}, "vocab"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 static const HfTensor STARCODER2_ROWS[] = {
@@ -62,18 +64,20 @@ static const HfTensor STARCODER2_ROWS[] = {
     OTHER_NAMES("o_proj", "c_fc", "c_proj"),
     NEOX_NORM("model.norm", "ln_f"),
     {"lm_head.weight", {"head"}, "vocab, model"},
+    SCORE,
     {NULL, {NULL}, NULL}};
 
 static const HfType NEOX_TYPES[] = {
-    {"gpt_neox", "GPTNeoXForCausalLM",
+    {"gpt_neox", "GPTNeoXForCausalLM", "GPTNeoXForSequenceClassification",
      "shared_norm=false window=0 head_bias=false kv_heads=@heads",
      NULL, NULL, NEOX_ROWS},
-    {"phi", "PhiForCausalLM", "parallel=true shared_norm=true window=0 head_bias=true tied=false",
+    {"phi", "PhiForCausalLM", "PhiForSequenceClassification",
+     "parallel=true shared_norm=true window=0 head_bias=true tied=false",
      NULL, NULL, PHI_ROWS},
-    {"starcoder2", "Starcoder2ForCausalLM",
+    {"starcoder2", "Starcoder2ForCausalLM", "Starcoder2ForSequenceClassification",
      "parallel=false shared_norm=false rotary_share=1 head_bias=false",
      NULL, NULL, STARCODER2_ROWS},
-    {NULL, NULL, NULL, NO_EXPERTS}};
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_NEOX .types = "gpt_neox"
 #define OF_PHI .types = "phi"

@@ -69,7 +69,13 @@ static bool load_model(HfImport *import, const char *script, const ModelSetting 
         diag_note(diag, (SourceLoc){import->config.path, 0}, "its settings are from here");
         return false;
     }
-    if (strcmp(import->model->name, family->script) == 0) return true;
+    if (strcmp(import->model->name, family->script) == 0) {
+        if (import->config.classes.setting.key || hf_classes_count(import->model) == 0) return true;
+        diag_error(diag, (SourceLoc){import->config.path, 0},
+                   "is of a model that says tokens: import it as it is, and train with --load and "
+                   "--set classes= or --set preference=reward");
+        return false;
+    }
     diag_error(diag, (SourceLoc){script, 0}, "is model '%s'; a %s is model '%s'",
                import->model->name, import->config.type->name, family->script);
     return false;

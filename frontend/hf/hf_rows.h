@@ -9,6 +9,10 @@ extern const HfFamily HF_LLAMA, HF_GEMMA, HF_NEOX, HF_BERT, HF_MOE, HF_DEEPSEEK,
 extern const HfWord HF_ACTIVATIONS[], HF_GPT_ACTIVATIONS[], HF_ALL_FULL[], HF_EVERY_OTHER[];
 extern const char *const HF_NO_FREQUENCIES[]; /* what older files have of rotary positions */
 
+/* Of decoders that tell classes of texts, or rewards: of the last token. */
+#define SCORE                                                                                      \
+    { "score.weight", {"score"}, "class, model" }
+
 /* Of an HfType without them. */
 #define NO_EXPERTS NULL, NULL, NULL
 

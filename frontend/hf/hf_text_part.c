@@ -30,9 +30,9 @@ static const HfTextPart *find_part(const json_t *json) {
 
 const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **out) {
     /* What the whole says for its parts. */
-    static const char *const OF_ALL[] = {"quantization_config", "auto_map",
-                                         "bos_token_id",        "eos_token_id",
-                                         "pad_token_id",        "tie_word_embeddings"};
+    static const char *const OF_ALL[] = {
+        "quantization_config", "auto_map",      "bos_token_id", "eos_token_id", "pad_token_id",
+        "tie_word_embeddings", "architectures", "problem_type", "id2label",     "num_labels"};
     const HfTextPart *part = *out = find_part(*json);
     if (!part) return NULL;
     json_t *given = json_object_get(*json, "text_config");

@@ -9,8 +9,12 @@ index), in places put into the form of older versions, and expect.safetensors: t
 I32 [batch, seq] and logits F32 [batch, seq, vocab], computed in float64 as far as transformers
 does, of hybrids wholly; of T5 also source I32 [batch, source], what the encoder reads, in which 0
 is hidden, labels and their mean loss, and in a folder NAME_gradients (of some others, too) its
-gradients, in the form of weights. --check imports and exports each by the program, loads what came
-out with AutoModelForCausalLM (or AutoModelForSeq2SeqLM, AutoModelForMaskedLM), and compares every
+gradients, in the form of weights. Of models that tell classes of texts, or rewards (NAME_classes,
+NAME_reward), logits are [batch, class], and `at` I32 [batch] says the token of each text that they
+are read at; decoders' second text has padding behind it.
+
+--check imports and exports each by the program, loads what came out with AutoModelForCausalLM (or
+AutoModelForSeq2SeqLM, AutoModelForMaskedLM, AutoModelForSequenceClassification), and compares every
 tensor bit for bit and the logits.
 
 DeepSeekMoE is not part of transformers (its code lies beside its weights): here it is Llama with the
@@ -66,6 +70,9 @@ BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_l
             num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
             mask_token_id=4)
 MOE = dict(num_experts=5, num_experts_per_tok=2)
+PAD = 3
+MOODS = dict(id2label={0: "not good", 1: "so-so", 2: "good"},
+             label2id={"not good": 0, "so-so": 1, "good": 2})
 MAMBA2 = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=2, num_heads=6, head_dim=4,
               n_groups=2, state_size=5, conv_kernel=3, chunk_size=8, max_position_embeddings=SEQ,
               **NO_TOKENS)
@@ -243,6 +250,26 @@ MODELS = {
                           rms_norm_eps=1e-3,  # of little, a norm with less is all rounding
                           rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
                    torch.float32),
+    "llama_classes": (config(hf.LlamaConfig, LLAMA, pad_token_id=PAD, **MOODS), torch.bfloat16),
+    "gpt2_classes": (config(hf.GPT2Config, GPT, pad_token_id=PAD, num_labels=4), torch.float32),
+    "gpt_neox_classes": (config(hf.GPTNeoXConfig, LLAMA, head_dim="absent", num_hidden_layers=1,
+                                num_key_value_heads="absent", pad_token_id=PAD, num_labels=2,
+                                rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
+                         torch.float16),
+    "qwen2_reward": (config(hf.Qwen2Config, LLAMA, head_dim="absent", num_hidden_layers=1,
+                            tie_word_embeddings=True, pad_token_id=PAD, num_labels=1),
+                     torch.float32),
+    "gemma3_classes": (config(hf.Gemma3TextConfig, LLAMA, num_hidden_layers=1, sliding_window=5,
+                              query_pre_attn_scalar=12, pad_token_id=PAD,
+                              # the second is no name here
+                              id2label={0: "yes", 1: "no, or not", 2: "maybe"},
+                              rope_parameters=LOCAL), torch.float32),
+    "mixtral_classes": (config(hf.MixtralConfig, LLAMA, num_hidden_layers=1, num_local_experts=4,
+                               intermediate_size=12, router_aux_loss_coef=0.0, pad_token_id=PAD,
+                               **MOODS), torch.float32),
+    "bert_classes": (config(hf.BertConfig, BERT, pad_token_id=PAD), torch.float32),
+    "roberta_classes": (config(hf.RobertaConfig, BERT, pad_token_id=2, num_hidden_layers=1,
+                               max_position_embeddings=SEQ + 3, **MOODS), torch.bfloat16),
 }
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
@@ -277,7 +304,13 @@ def is_bert(name):
     return name.startswith(("bert", "roberta", "xlm-roberta"))
 
 
+def is_classifier(name):
+    return name.endswith(("_classes", "_reward"))
+
+
 def auto_class(name):
+    if is_classifier(name):
+        return hf.AutoModelForSequenceClassification
     if is_bert(name):
         return hf.AutoModelForMaskedLM
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
@@ -308,10 +341,22 @@ def wholly_double(kind):
         torch.Tensor.float, torch.Tensor.to, functions.softmax = saved
 
 
-def logits(folder, tokens, source=None):
+def class_logits(model, tokens, at):
+    """Of whole texts, in one batch or, where transformers would not know where a text ends, each
+    by itself and without its padding."""
+    behind = {int(token) for text, end in zip(tokens, at) for token in text[end + 1:]}
+    if is_bert(model.config.model_type) or behind <= {model.config.pad_token_id}:
+        return model(tokens.long()).logits
+    return torch.cat([model(text[None, :end + 1].long()).logits for text, end in zip(tokens, at)])
+
+
+def logits(folder, tokens, source=None, at=None):
     with open(os.path.join(folder, "config.json")) as file:
-        model_type = json.load(file)["model_type"]
+        data = json.load(file)
+    model_type = data["model_type"]
     kind = auto_class(model_type)
+    if data["architectures"][0].endswith("ForSequenceClassification"):
+        kind = hf.AutoModelForSequenceClassification
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     if source is not None:
         with torch.no_grad():
@@ -321,6 +366,8 @@ def logits(folder, tokens, source=None):
     if fused and hasattr(model.config, "num_experts_per_tok") and not is_own(model):
         model.set_experts_implementation("eager")  # others know no float64
     with torch.no_grad(), wholly_double(model_type):
+        if at is not None:
+            return class_logits(model.double().eval(), tokens, at)
         return model.double().eval()(tokens.long()).logits
 
 
@@ -440,7 +487,7 @@ def make(name):
         fused = os.path.join(HERE, FUSED)
         model.save_pretrained(fused, save_original_format=False)
         os.remove(os.path.join(fused, "generation_config.json"))
-    if not is_bert(name):
+    if not is_bert(name) and not is_classifier(name):
         os.remove(os.path.join(folder, "generation_config.json"))
     make_older(name, folder)
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
@@ -452,13 +499,31 @@ def make(name):
         expect["source"] = torch.randint(VOCAB, (BATCH, SEQ), generator=generator,
                                          dtype=torch.int32)
         expect["source"][1, -5:] = 0
-    expect["logits"] = logits(folder, tokens, expect.get("source")).float()
+    if is_classifier(name):
+        add_texts(name, folder, expect)
+    expect["logits"] = logits(folder, tokens, expect.get("source"), expect.get("at")).float()
     if name in WITH_GRADIENTS:
         add_gradients(name, folder, expect, generator)
     save_file(expect, os.path.join(folder, "expect.safetensors"))
     if name == "gpt_oss":
         make_packed(generator)
     print(f"{name}: {sorted(os.listdir(folder))}")
+
+
+def add_texts(name, folder, expect):
+    """Padding, and where texts are told of: what transformers finds itself is compared with that."""
+    tokens, pad = expect["tokens"], MODELS[name][0].pad_token_id
+    tokens[tokens == pad] = 7
+    expect["at"] = torch.zeros(BATCH, dtype=torch.int32)
+    if is_bert(name):
+        return
+    tokens[1, -6:] = pad
+    expect["at"][:] = torch.tensor([SEQ - 1, SEQ - 7])
+    whole = logits(folder, tokens, None, expect["at"])
+    for i, end in enumerate(expect["at"]):
+        alone = logits(folder, tokens[i:i + 1, :end + 1], None, expect["at"])
+        if (whole[i] - alone[0]).abs().max() > 1e-6 * whole.abs().max():
+            raise SystemExit(f"{name}: padding makes a difference")
 
 
 def make_packed(generator):
@@ -501,7 +566,9 @@ def all_tensors(folder):
         if file.startswith("model") and file.endswith(".safetensors"):
             tensors.update(load_file(os.path.join(folder, file)))
     tensors = {k.replace(".gamma", ".weight").replace(".beta", ".bias"): v
-               for k, v in tensors.items() if "pooler" not in k and "seq_relationship" not in k}
+               for k, v in tensors.items()
+               if ("pooler" not in k or "classifier.weight" in tensors)
+               and "seq_relationship" not in k}
     tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
                if not k.startswith(("vision_tower.", "multi_modal_projector."))}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
@@ -516,6 +583,18 @@ def check_fused(perilune, scratch):
     if open(files[0], "rb").read() != open(files[1], "rb").read():
         raise SystemExit(f"{FUSED}: weights differ from mixtral's")
     print(f"{FUSED}: mixtral's weights")
+
+
+def check_labels(name, folder, out, alike):
+    """Names of classes come back, but for those that are none in the program, without --like."""
+    theirs, ours = (hf.AutoConfig.from_pretrained(path) for path in (folder, out))
+    named = alike or all("," not in label for label in theirs.id2label.values())
+    if ours.num_labels != theirs.num_labels or (named and ours.id2label != theirs.id2label):
+        raise SystemExit(f"{name}: labels are {ours.id2label}")
+    if ours.label2id != {label: i for i, label in ours.id2label.items()}:
+        raise SystemExit(f"{name}: labels' numbers are {ours.label2id}")
+    if alike and ours.pad_token_id != theirs.pad_token_id:
+        raise SystemExit(f"{name}: padding is {ours.pad_token_id}")
 
 
 def check(name, perilune, scratch):
@@ -533,7 +612,9 @@ def check(name, perilune, scratch):
             if not torch.equal(ours[key], theirs[key].float()):
                 raise SystemExit(f"{name}: {key} differs")
         expect = load_file(os.path.join(folder, "expect.safetensors"))
-        theirs = logits(out, expect["tokens"], expect.get("source"))
+        theirs = logits(out, expect["tokens"], expect.get("source"), expect.get("at"))
+        if is_classifier(name):
+            check_labels(name, folder, out, "--like" in options)
         error = (theirs - expect["logits"]).abs().max().item()
         worst = max(worst, error / expect["logits"].abs().max().item())
     print(f"{name}: {len(ours)} tensors bit for bit, logits within {worst:.1e}")

@@ -10,6 +10,7 @@ adapter in float64, stored as float32.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import tempfile
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASE, FOLDER = os.path.join(HERE, "hf", "llama31"), os.path.join(HERE, "hf_peft")
@@ -81,11 +82,55 @@ def check(perilune):
                 raise SystemExit(f"{name}: logits differ")
 
 
+def check_classes(perilune):
+    """Adapters and a head, trained by the program: merged ones and PEFT's own tell classes alike."""
+    tokens = torch.arange(1, 13).reshape(2, 6)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = {name: os.path.join(scratch, name) for name in
+                ("texts.jsonl", "tokenizer.json", "base", "base_dir", "told", "merged", "adapter")}
+        with open(path["texts.jsonl"], "w") as file:
+            for i in range(60):
+                text = f"the film of {i} was {('cold', 'warm', 'so-so')[i % 3]}"
+                file.write(json.dumps({"text": text, "label": i % 3}) + "\n")
+        run(perilune, "tokenizer", "train", path["texts.jsonl"], "--vocab", "300", "-o",
+            path["tokenizer.json"])
+        sizes = dict(layers=1, model=32, heads=2, kv_heads=2, ffn=48, seq=24, vocab=300)
+        data = ["--data", path["texts.jsonl"], "--tokenizer", path["tokenizer.json"], "--steps",
+                "20", "--lr", "1e-2", "--val-fraction", "0", "--micro-batch", "4",
+                "--global-batch", "4"]
+        train = [perilune, "train", "models/llama.lua", *data]
+        run(*train, *(word for k, v in sizes.items() for word in ("--set", f"{k}={v}")), "--save",
+            path["base"])
+        run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
+        run(*train, "--set-from", path["base"], "--load", path["base"], "--set", "lora=2", "--set",
+            "classes=bad,good,so-so", "--save", path["told"])
+        for option, out in (("--adapter", "adapter"), ("--max-shard-size=5GB", "merged")):
+            run(perilune, "export", path["told"], "--dtype", "f32", option, "-o", path[out])
+
+        def classifier(folder):
+            model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3,
+                                                                       dtype=torch.float64)
+            model.config.pad_token_id = VOCAB
+            return model
+
+        with torch.no_grad():
+            merged = classifier(path["merged"])(tokens).logits
+            adapted = PeftModel.from_pretrained(classifier(path["base_dir"]), path["adapter"])
+            error = (adapted.double()(tokens).logits - merged).abs().max() / merged.abs().max()
+        print(f"adapter and head: logits within {error:.1e} of the largest")
+        if error > 1e-6:
+            raise SystemExit("adapter and head: logits differ")
+
+
 def main():
     parser = argparse.ArgumentParser(description="see the head of this file")
     parser.add_argument("--check", metavar="PERILUNE")
     args = parser.parse_args()
-    check(args.check) if args.check else make()
+    if args.check:
+        check(args.check)
+        check_classes(args.check)
+    else:
+        make()
     return 0
 
 
