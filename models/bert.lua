@@ -15,6 +15,7 @@ return model {
   types = 0,          -- of tokens, as of the sentences of a pair; 0: no embeddings of them
   -- RoBERTa's (1): at a text's end, with a position of its own, and seen like others. -1: none.
   pad_token = -1,
+  documents = -1,     -- the token between texts: each is seen and has positions by itself; -1: none
   transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
@@ -51,7 +52,9 @@ return model {
       if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
-    local positions = nn.position(m, "wpe", "seq", "model")
+    local documents, places, ends =
+      nn.documents(m, tokens, m.documents, { apart = true, ends = true })
+    local positions = nn.position(m, "wpe", "seq", "model", { places = places })
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") + positions
     if m.pad_token >= 0 then -- whose position is the last row before the first one's
       m:axis("before", m.pad_token + 1)
@@ -68,7 +71,8 @@ return model {
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = add(x, "ln1", function(y)
-          return nn.attention(m, y, { bias = true, causal = false })
+          return nn.attention(m, y,
+            { bias = true, causal = false, documents = documents, document_ends = ends })
         end)
         return add(x, "ln2", function(y) return nn.mlp(m, y, { act = m.act }) end)
       end)

@@ -38,7 +38,7 @@ static __device__ __forceinline__ void mask_where(int first_row, int first_key,
     }
 }
 
-/* And that is where rows do not see them. */
+/* And that is where rows do not see them; what documents' ends hide is asked about apart. */
 template <int MT, int N>
 static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z,
                                                        const int32_t *starts, int row, int key,
@@ -50,6 +50,14 @@ static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z,
     if (attention_other_document(z, starts, row + N - 1, key))
         mask_where<MT, N>(row, key, s,
                           [&](int r, int k) { return attention_other_document(z, starts, r, k); });
+}
+template <int MT, int N>
+static __device__ __forceinline__ void mask_transposed_later(const AttentionSizes &z,
+                                                             const int32_t *starts, int row,
+                                                             int key, float (&s)[MT][N / 8][4]) {
+    if (attention_later_document(z, starts, row, key + 16 * MT - 1))
+        mask_where<MT, N>(row, key, s,
+                          [&](int r, int k) { return attention_later_document(z, starts, r, k); });
 }
 
 #endif
