@@ -311,7 +311,8 @@ static bool check_documents(const Graph *graph, const Node *node, Diag *diag) {
     }
     if (!causal && ends < 0) {
         diag_error(diag, node->loc,
-                   "attention: where it is not causal, it takes where documents end, too");
+                   "attention: within documents, where it is not causal, it needs the result of "
+                   "ops.document_ends, too");
         return false;
     }
     return check_places(graph, node, at, "begin", diag) &&
