@@ -210,6 +210,14 @@ static int64_t padded_rows(int64_t rows) {
 }
 
 /* False: reported. */
+static bool make_documents(const Binding *b, AttentionSizes *out) {
+    const int32_t *ends;
+    if (!bind_starts(b, &out->starts, &ends)) return false;
+    out->to_ends = ends ? (int64_t)((intptr_t)ends - (intptr_t)out->starts) : 0;
+    return !ends || out->to_ends != 0 || bind_fail(b, "has documents that end where they begin");
+}
+
+/* False: reported. */
 static bool make_sizes(const Binding *b, AttentionSizes *out) {
     const Type *q = &b->in_local[0];
     int64_t seq = q->dims[1], kv_heads = q->dims[2], group = q->rank == 5 ? q->dims[3] : 1;
@@ -260,7 +268,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         out->second = (int32_t)span.second;
     }
     set_group_division(out);
-    return bind_starts(b, &out->starts, &out->ends);
+    return make_documents(b, out);
 }
 
 /* One launch over `items` rows or keys per head; `streamed` bytes per head are read by each of its

@@ -22,7 +22,9 @@ typedef struct AttentionSizes {
     float lse_scale, scale_log2;        /* times this, for e^x and for 2^x */
     int32_t tiles;                      /* of this kernel per key/value head */
     int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
-    const int32_t *starts, *ends;       /* [batch, seq]: runtime/cpu/attention.h; or NULL */
+    const int32_t *starts;              /* [batch, seq]: runtime/cpu/attention.h; or NULL */
+    int64_t to_ends; /* bytes from there to where documents end, which lie alike: one address less
+                      * to keep than with another pointer; 0: they have no ends */
 } AttentionSizes;
 
 enum {

@@ -230,7 +230,7 @@ static __device__ __forceinline__ int attention_document_end(const AttentionSize
                                                              const int32_t *starts, int row) {
     if (row >= s.rows) row = s.rows - 1;
     const int position = attention_position(s, row), own = position + attention_offset(s, row);
-    const int end = s.ends[starts - s.starts + position];
+    const int end = *(const int32_t *)((const char *)(starts + position) + s.to_ends);
     return end > s.keys ? s.keys : end > own ? end : own + 1;
 }
 /* The first of `end` rows that is_before(row) is not true of, as it is of all rows before: the
@@ -283,7 +283,7 @@ attention_other_document(const AttentionSizes &s, const int32_t *starts, int row
  * the first key. */
 static __device__ __forceinline__ bool
 attention_later_document(const AttentionSizes &s, const int32_t *starts, int row, int key) {
-    return starts && s.ends && key >= attention_document_end(s, starts, row);
+    return starts && s.to_ends && key >= attention_document_end(s, starts, row);
 }
 static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
                                                         const int32_t *starts, int row, int key) {
@@ -315,7 +315,7 @@ static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s,
 static __device__ __forceinline__ int attention_end_document_key(const AttentionSizes &s,
                                                                  const int32_t *starts, int end) {
     const int keys = attention_end_key(s, end);
-    if (!starts || !s.ends) return keys;
+    if (!starts || !s.to_ends) return keys;
     const int document = attention_document_end(s, starts, end - 1);
     return document < keys ? document : keys;
 }
@@ -343,7 +343,7 @@ static __device__ __forceinline__ int attention_begin_row(const AttentionSizes &
 static __device__ __forceinline__ int
 attention_begin_document_row(const AttentionSizes &s, const int32_t *starts, int key, int step) {
     const int all = attention_begin_row(s, key, step);
-    if (!starts || !s.ends) return all;
+    if (!starts || !s.to_ends) return all;
     const int first = attention_find_row(
         s.rows, [&](int row) { return attention_document_end(s, starts, row) <= key; });
     return first / step * step > all ? first / step * step : all;
