@@ -46,18 +46,19 @@ static bool has_set(int set, const Shape *s) {
 /* Where documents begin and end in tokens, of which one of `length` in the mean is a separator: it
  * ends one, or, where attention is not causal, is apart. */
 static const char *find_documents(Arena *arena, const Shape *s, int length, const char *own) {
-    const char *tokens = arena_printf(
-        arena, "%%4 = input() {name=\"#%d\"} : i32[batch=%d, seq=%d]\n", length, s->batch, s->seq);
+    const char *type = arena_printf(arena, "i32[batch=%d, seq=%d]", s->batch, s->seq);
     const char *apart = s->causal ? "" : ", apart=1";
     return arena_printf(arena,
-                        "%s%%5:2 = documents(%%4) {axis=seq, separator=0%s} : %s, %s\n"
-                        "%%6 = document_ends(%%4) {axis=seq, separator=0%s} : %s\n",
-                        tokens, apart, own, own, apart, own);
+                        "%%4 = input() {name=\"#%d\"} : %s\n"
+                        "%%5:2 = documents(%%4) {axis=seq, separator=0%s} : %s, %s\n"
+                        "%%6 = document_ends(%%4) {axis=seq, separator=0%s} : %s\n"
+                        "%%7 = input() {name=\"#9\"} : %s\n",
+                        length, type, apart, own, own, apart, own, type);
 }
 
-enum { ATTENTION = 7, GRADIENT };
+enum { ATTENTION = 8, GRADIENT };
 
-/* Attention and its gradient, nodes 7 and 8, within what `places` says of documents: "%5, %6";
+/* Attention and its gradient, nodes 8 and 9, within what `places` says of documents: "%5, %6";
  * queries "/c": a mesh divides them. */
 static const char *make_documents(Arena *arena, const Shape *s, int length, const char *queries,
                                   const char *places) {
@@ -86,8 +87,8 @@ static const char *make_documents(Arena *arena, const Shape *s, int length, cons
     }
     return arena_printf(
         arena,
-        "%s%s%%7:2 = attention(%%0, %%1, %%2, %s) %s : %s, f32%s]\n"
-        "%%8:3 = attention_grad(%%0, %%1, %%2, %%7, %%7.1, %%3, %s) %s : %s, %s%s, %s%s\n",
+        "%s%s%%8:2 = attention(%%0, %%1, %%2, %s) %s : %s, f32%s]\n"
+        "%%9:3 = attention_grad(%%0, %%1, %%2, %%8, %%8.1, %%3, %s) %s : %s, %s%s, %s%s\n",
         leaves, find_documents(arena, s, length, own), places, attrs, o, rows, places, attrs, q, k,
         sum, v, sum);
 }
@@ -177,10 +178,11 @@ static void look_at_rows(const CudaKernelRun *run, const Node *node, int o, int6
  */
 static void set_wrong(const CudaFixture *f) {
     int64_t each;
-    double *starts = leaf_values(f, 4, &each);
+    double *starts = leaf_values(f, 4, &each), *ends = leaf_values(f, 7, &each);
     for (int k = 0; k < f->graph->nodes[4]->types[0].dims[1]; k++) {
         const double values[4] = {INT32_MIN, INT32_MAX, 149 - k, k % 7};
         starts[k] = values[k % 4];
+        ends[k] = values[(k / 2 + 1) % 4];
     }
 }
 
@@ -192,7 +194,7 @@ static void look_at_all(const CudaKernelRun *run, const Graph *graph) {
     }
 }
 
-/* The tokens themselves, and some far off, in the place of what is found in them. */
+/* Tokens, and some numbers far off, in the place of what is found in them. */
 static void test_wrong_documents(int set) {
     static const Shape SHAPES[] = {{1, 150, 1, 2, 64, true, DTYPE_BF16, 0, 0, 0},
                                    {1, 70, 1, 2, 12, true, DTYPE_F32, 0, 0, 0},
@@ -204,7 +206,7 @@ static void test_wrong_documents(int set) {
         Arena *arena = arena_create();
         check_begin(arena_printf(arena, "wrong places of documents%s, %s%s",
                                  s->causal ? "" : ", not causal", dtype_name(s->dtype), WITH[set]));
-        run_changed(make_documents(arena, s, 1, "", s->causal ? "%4" : "%4, %4"), set, set_wrong,
+        run_changed(make_documents(arena, s, 1, "", s->causal ? "%4" : "%4, %7"), set, set_wrong,
                     look_at_all);
         check_end();
         arena_destroy(arena);
@@ -291,6 +293,23 @@ static void test_far_documents(int set) {
     }
 }
 
+/* One value for both would be taken for none. */
+static void test_one_value(void) {
+    const Shape shape = {1, 20, 1, 1, 16, false, DTYPE_F32, 0, 0, 0};
+    Arena *arena = arena_create();
+    CudaFixture f;
+    CudaKernelRun run;
+    check_begin("documents that end where they begin are refused");
+    if (cuda_fixture_create(&f, NULL, make_documents(arena, &shape, 4, "", "%5, %5"))) {
+        CHECK(!cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[ON_MMA], f.diag) &&
+                  strstr(diag_text(f.diag), "attention: has documents that end where they begin"),
+              "%s", diag_text(f.diag));
+    }
+    check_end();
+    cuda_fixture_destroy(&f);
+    arena_destroy(arena);
+}
+
 /* What knows of no ends must not be chosen where there are some. */
 static void test_sets(void) {
     const Shape causal = {1, 256, 1, 1, 64, true, DTYPE_BF16, 0, 0, 0};
@@ -305,6 +324,7 @@ static void test_sets(void) {
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_sets();
+    test_one_value();
     for (int set = ON_MMA; set < (gpu_run_has_wgmma() ? N_SETS : ON_WGMMA); set++) {
         test_documents(set);
         test_wrong_documents(set);
