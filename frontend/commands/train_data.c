@@ -67,8 +67,8 @@ static const Node *find_label_share(const Plan *plan) {
     return NULL;
 }
 
-/* Special tokens are never hidden, and hide nothing but the mask, nor is what keeps documents apart.
- */
+/* Special tokens are never hidden, and hide nothing but the mask, and so it is with what stands
+ * between documents. */
 static void set_kept(TrainData *data) {
     const Tokenizer *tokenizer = data->text.tokenizer;
     int64_t vocab = data->plan->vocab, separator = train_documents_separator(data->plan);

@@ -129,8 +129,8 @@ function nn.attention(m, x, options)
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
       qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, document_ends = NONE,
-      sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE,
-      lora = NONE })
+      sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
+      muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -230,8 +230,8 @@ end
 -- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
 -- Latents are whole on every rank of t, which divides heads.
 -- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
--- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of wo),
--- decay, lr_scale, muon, frozen
+-- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of
+-- wo), decay, lr_scale, muon, frozen
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,

@@ -23,7 +23,7 @@ void documents_find_ends(const DocumentsShape *s, const int32_t *tokens, int32_t
 #pragma omp parallel for schedule(static) if (s->rows * s->n > PARALLEL_ELEMENTS)
     for (int64_t r = 0; r < s->rows; r++) {
         const int32_t *row = tokens + r * s->n;
-        int64_t end = s->n, looked = s->n; /* at tokens from this one on */
+        int64_t end = s->n, looked = end; /* at tokens from this one on */
         for (int64_t i = s->kept - 1; i >= 0; i--) {
             const int64_t position = span_at(&s->place, i);
             for (; looked > position + 1; looked--)
