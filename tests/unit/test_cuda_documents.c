@@ -304,6 +304,7 @@ static void test_one_value(void) {
         CHECK(!cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[ON_MMA], f.diag) &&
                   strstr(diag_text(f.diag), "attention: has documents that end where they begin"),
               "%s", diag_text(f.diag));
+        cuda_kernel_run_destroy(&run);
     }
     check_end();
     cuda_fixture_destroy(&f);
