@@ -210,7 +210,7 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_SELECT_ROW:
     case OP_ROTARY: return input == 0 ? OPERAND_FOLLOWS : OPERAND_EITHER;
     case OP_ATTENTION_GRAD:
-        return input == 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
+        return input >= 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
@@ -221,7 +221,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_TAKE:
     case OP_PUT:
     case OP_ROUTE:
-    case OP_DOCUMENTS: return OPERAND_F32; /* or a number */
+    case OP_DOCUMENTS:
+    case OP_DOCUMENT_ENDS: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
@@ -323,6 +324,10 @@ double op_model_flops(const Node *node, const Type *inputs, const Type *outputs)
     case OP_LINEAR_ATTENTION_GRAD: return 2 * OPS[OP_LINEAR_ATTENTION].flops(node, inputs, outputs);
     default: return op_multiplies(node->op) ? OPS[node->op].flops(node, inputs, outputs) : 0;
     }
+}
+
+bool op_finds_documents(OpKind op) {
+    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS;
 }
 
 bool op_compares(OpKind op) {
@@ -456,7 +461,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM:
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
-    case OP_DOCUMENTS: return axis == node_axis(node, ATTR_axis);
+    case OP_DOCUMENTS:
+    case OP_DOCUMENT_ENDS: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_LINEAR_ATTENTION:

@@ -91,8 +91,12 @@ bool node_is_exchange(const Node *node);
 /* A message among the ranks that divide a layer: on GPUs it travels beside work that does not need
  * it. Those over d, of gradients and weights, have passes of their own. */
 bool node_overlaps(const Node *node);
-/* The operand of attention and its gradient that says where documents begin, or -1: it has none. */
+/* Does the op find documents in whole sequences of tokens? */
+bool op_finds_documents(OpKind op);
+/* The operand of attention and its gradient that says where documents begin, or -1: it has none;
+ * and that which says where they end, which there is where not causal. */
 int attention_documents(const Node *node);
+int attention_document_ends(const Node *node);
 /* Likewise of attention's sinks (Xiao et al. 2023, arXiv 2309.17453; a number for each head, as in
  * gpt-oss), which its denominators have beside the keys. */
 int attention_sinks(const Node *node);

@@ -1,7 +1,7 @@
 -- BERT: an encoder, in which every position sees all others, that says hidden tokens
--- (Devlin et al. 2018). Documents are not told apart, and there is no sentence to guess after
--- another: RoBERTa's objective (Liu et al. 2019). With `types` and `transform`, as the published
--- sizes have them, it is their model, all of whose tokens are of the first type.
+-- (Devlin et al. 2018), or tells what texts are. There is no sentence to guess after another:
+-- RoBERTa's objective (Liu et al. 2019). With `types` and `transform`, as the published sizes have
+-- them, it is their model; hidden tokens are all of the first type.
 --
 --   perilune train models/bert.lua --data text.txt
 local nn = require "nn"
@@ -15,8 +15,10 @@ return model {
   types = 0,          -- of tokens, as of the sentences of a pair; 0: no embeddings of them
   -- RoBERTa's (1): at a text's end, with a position of its own, and seen like others. -1: none.
   pad_token = -1,
+  documents = -1,     -- the token between texts: each is seen and has positions by itself; -1: none
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
-  padding = 0,        -- the token behind each of these texts, where pad_token is none
+  padding = 0,        -- the token behind these texts, where documents and pad_token say none
+  sep_token = -1,     -- their end: what is behind the first is of the second type; -1: all of one
   transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
@@ -28,9 +30,9 @@ return model {
     tiny = {},
     -- BERT (section 3), and their vocabulary of word pieces
     base = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 30522, mask_token = 103,
-             types = 2, transform = true },
+             types = 2, sep_token = 102, transform = true },
     large = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 30522, mask_token = 103,
-              types = 2, transform = true },
+              types = 2, sep_token = 102, transform = true },
     -- RoBERTa (Liu et al. 2019, table 9), whose vocabulary is byte-level BPE
     ["roberta-base"] = { layers = 12, model = 768, heads = 12, seq = 512, vocab = 50265,
                          mask_token = 50264, norm_eps = 1e-5, types = 1, pad_token = 1,
@@ -53,8 +55,14 @@ return model {
       if m.pre_norm then return nn.residual(x, layer(norm(x, name)), m.dropout) end
       return norm(nn.residual(x, layer(x), m.dropout), name)
     end
-    local padding = m.pad_token >= 0 and m.pad_token or m.padding
-    local positions = nn.position(m, "wpe", "seq", "model")
+    local pairs_end = m.classes ~= "none" and m.types > 1 and m.sep_token or -1
+    local between = m.documents
+    if m.classes ~= "none" and between < 0 then
+      between = m.pad_token >= 0 and m.pad_token or m.padding
+    end
+    local documents, places, ends =
+      nn.documents(m, tokens, between, { apart = true, ends = true })
+    local positions = nn.position(m, "wpe", "seq", "model", { places = places })
     local x = nn.embedding(m, "wte", tokens, "vocab", "model") + positions
     if m.pad_token >= 0 then -- whose position is the last row before the first one's
       m:axis("before", m.pad_token + 1)
@@ -64,22 +72,31 @@ return model {
     end
     if m.types > 0 then
       m:axis("types", m.types)
-      x = x + ops.narrow{ m:param("types", { "types", "model" }), axis = "types", first = 0 }
+      local types = m:param("types", { "types", "model" })
+      local first = ops.narrow{ types, axis = "types", first = 0 }
+      x = x + first
+      if pairs_end >= 0 then -- the second text is behind the first end
+        local parts = nn.documents(m, tokens, pairs_end)
+        local second = ops.narrow{ types, axis = "types", first = 1 }
+        x = x + ops.less{ documents, parts } * (second - first)
+      end
     end
     if not m.pre_norm then x = norm(x, "ln_e") end
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = add(x, "ln1", function(y)
-          return nn.attention(m, y, { bias = true, causal = false })
+          return nn.attention(m, y,
+            { bias = true, causal = false, documents = documents, document_ends = ends })
         end)
         return add(x, "ln2", function(y) return nn.mlp(m, y, { act = m.act }) end)
       end)
     end
     if m.pre_norm then x = norm(x, "ln_f") end
     if m.classes ~= "none" then -- as published: of the first token, through a layer of its own
-      return nn.classify(m, x, labels, { classes = m.classes, first = true, pad = padding,
-        between = m.pad_token >= 0 and 2 or 1, pooled = true, bias = true, dropout = m.dropout })
+      return nn.classify(m, x, labels, { classes = m.classes, first = true, pad = between,
+        between = m.pad_token >= 0 and 2 or 1, eos = pairs_end >= 0 and pairs_end or nil,
+        pooled = true, bias = true, dropout = m.dropout })
     end
     if m.transform then
       m:axis("transformed", m.model)

@@ -105,15 +105,20 @@ bool bind_whole_documents(const Binding *b) {
     return bind_fail(b, "has not all positions of its sequences");
 }
 
-bool bind_starts(const Binding *b, const int32_t **out) {
+/* *out NULL: there is no such operand. False, reported: it is of other queries. */
+static bool bind_query_places(const Binding *b, int at, const int32_t **out) {
     const Type *q = &b->in_local[0];
-    int at = attention_documents(b->node);
     *out = NULL;
     if (at < 0) return true;
     *out = b->in[at];
-    const Type *starts = &b->in_local[at];
-    if (starts->dims[0] == q->dims[0] && starts->dims[1] == q->dims[1]) return true;
+    const Type *places = &b->in_local[at];
+    if (places->dims[0] == q->dims[0] && places->dims[1] == q->dims[1]) return true;
     return bind_fail(b, "has documents of other queries");
+}
+
+bool bind_starts(const Binding *b, const int32_t **out_starts, const int32_t **out_ends) {
+    return bind_query_places(b, attention_documents(b->node), out_starts) &&
+           bind_query_places(b, attention_document_ends(b->node), out_ends);
 }
 
 bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {

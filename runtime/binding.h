@@ -62,11 +62,11 @@ static inline const Type *bind_input_type(const Binding *binding, int i) {
 static inline const Sharding *bind_input_sharding(const Binding *binding, int i) {
     return value_sharding(binding->node->inputs[i]);
 }
-/* False, reported: `documents` has part of its sequences, or has too long ones. */
+/* False, reported: what finds documents has part of its sequences, or has too long ones. */
 bool bind_whole_documents(const Binding *binding);
-/* Where the documents of attention's queries begin; *out NULL: all is one. False, reported: it says
- * so of other queries than the rank's. */
-bool bind_starts(const Binding *binding, const int32_t **out);
+/* Where the documents of attention's queries begin and end, NULL: all is one, or they end anywhere
+ * behind causal ones. False, reported: it says so of other queries than the rank's. */
+bool bind_starts(const Binding *binding, const int32_t **out_starts, const int32_t **out_ends);
 /* The blocks of the rank's part of what quantize makes, or dequantize reads. False, reported: the
  * mesh cuts some. */
 bool bind_blocks(const Binding *binding, BlockLayout *out);

@@ -3,6 +3,7 @@
 #include "ir/class_names.h"
 #include "ir/op.h"
 #include "runtime/data/dataset.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -30,6 +31,7 @@ bool train_classes_of(const Plan *plan, const Node *share, Arena *arena, TrainCl
                           .names = names,
                           .n = class_names_count(names),
                           .between = (int)between,
+                          .end = node_int(share, ATTR_eos, -1),
                           .how = {.seq = (size_t)plan->seq,
                                   .pad = (uint32_t)pad,
                                   .first = node_int(share, ATTR_first, 0) != 0},
@@ -44,6 +46,22 @@ bool train_classes_of(const Plan *plan, const Node *share, Arena *arena, TrainCl
                ": must be names of at least two classes, no more than the %" PRId64
                " tokens, one of these, and a number from 0 to %d; sequences have at least 2 tokens",
                names, pad, between, plan->vocab, CLASS_MOST_BETWEEN);
+    return false;
+}
+
+bool train_classes_check_end(const TrainClasses *classes, uint32_t last, Diag *diag) {
+    if (!classes->reads || classes->end < 0 || last == (uint32_t)classes->end) return true;
+    if (last == NO_TOKEN) {
+        diag_error(diag, NO_LOC,
+                   "texts of classes end with the token %" PRId64
+                   " in the plan: give it as --eot, '[SEP]' of BERT's tokenizers",
+                   classes->end);
+    } else {
+        diag_error(diag, NO_LOC,
+                   "texts of classes end with the token %u by --eot, and in the plan with %" PRId64
+                   ": plan with --set sep_token=%u",
+                   last, classes->end, last);
+    }
     return false;
 }
 

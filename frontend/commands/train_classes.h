@@ -11,6 +11,7 @@ typedef struct TrainClasses {
     bool reads; /* are labels classes of texts? */
     const char *names;
     int n, between;
+    int64_t end;         /* of texts; -1: any token, or none */
     ClassRowOptions how; /* but `documents` and `shuffles` */
     bool packs_apart;    /* does attention keep texts in one row apart? */
     bool may_lack;       /* texts may have no class: their number is n */
@@ -21,6 +22,8 @@ typedef struct TrainClasses {
 /* `share`: the plan's label_share, or NULL. False, reported: it is none that can be. */
 bool train_classes_of(const Plan *plan, const Node *share, Arena *arena, TrainClasses *out,
                       Diag *diag);
+/* Is the plan's end of texts what ends them in the data? False: reported. */
+bool train_classes_check_end(const TrainClasses *classes, uint32_t last, Diag *diag);
 /* Documents in the buffer become rows, or texts to be packed. False: reported. */
 bool train_classes_rows(TrainClasses *classes, bool packs, bool whole, TokenBuffer *buffer,
                         Diag *diag);

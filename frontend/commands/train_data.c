@@ -67,8 +67,22 @@ static const Node *find_label_share(const Plan *plan) {
     return NULL;
 }
 
-/* Special tokens are never hidden, and hide nothing but the mask, which is the tokenizer's own
- * where it has one. */
+/* Special tokens are never hidden, and hide nothing but the mask, and so it is with what stands
+ * between documents. */
+static void set_kept(TrainData *data) {
+    const Tokenizer *tokenizer = data->text.tokenizer;
+    int64_t vocab = data->plan->vocab, separator = train_documents_separator(data->plan);
+    if (!tokenizer && separator < 0) return;
+    unsigned char *kept = ARENA_ARRAY(data->args->arena, unsigned char, vocab);
+    for (int64_t id = 0; id < vocab; id++) {
+        bool is_known = tokenizer && id < (int64_t)tokenizer->n_ids;
+        bool is_word = is_known ? !tokenizer_is_special(tokenizer, (uint32_t)id) : !tokenizer;
+        kept[id] = !is_word || id == separator;
+    }
+    data->hidden.kept = kept;
+}
+
+/* The mask is the tokenizer's own where it has one. */
 static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
     int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
     double rate = node_float(share, ATTR_rate, 0);
@@ -82,16 +96,13 @@ static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
         return false;
     }
     data->hidden = (MaskedLm){.rate = rate, .mask = (int32_t)mask, .vocab = (int32_t)vocab};
+    set_kept(data);
     if (!tokenizer) return true;
-    unsigned char *kept = ARENA_ARRAY(data->args->arena, unsigned char, vocab);
-    for (int64_t id = 0; id < vocab; id++) {
-        bool is_known = id < (int64_t)tokenizer->n_ids;
-        kept[id] = !is_known || tokenizer_is_special(tokenizer, (uint32_t)id);
-    }
-    data->hidden.kept = kept;
     const AddedToken *known = added_tokens_by_text(&tokenizer->added, "[MASK]");
     if (!known) known = added_tokens_by_text(&tokenizer->added, "<mask>");
-    if (known ? mask == known->id : mask < (int64_t)tokenizer->n_ids && kept[mask]) return true;
+    bool is_special =
+        mask < (int64_t)tokenizer->n_ids && tokenizer_is_special(tokenizer, (uint32_t)mask);
+    if (known ? mask == known->id : is_special) return true;
     if (known) {
         diag_error(diag, NO_LOC,
                    "--tokenizer: the plan hides tokens behind number %" PRId64

@@ -7,15 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t find_separator(const Plan *plan) {
+/* NULL: there is none. */
+static const Node *find_documents(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            const Node *node = graph->nodes[n];
-            if (node->op == OP_DOCUMENTS) return node_int(node, ATTR_separator, -1);
+            if (graph->nodes[n]->op == OP_DOCUMENTS) return graph->nodes[n];
         }
     }
-    return -1;
+    return NULL;
+}
+
+int64_t train_documents_separator(const Plan *plan) {
+    const Node *node = find_documents(plan);
+    return node ? node_int(node, ATTR_separator, -1) : -1;
 }
 
 /* Can the command line say which token ends a document? A model of one's own may have it fixed. */
@@ -66,9 +71,9 @@ static bool count_ends(const Dataset *data, int seq, TrainDocuments *out, Arena 
         for (int i = 0; i < seq; i++) {
             bool is_end = tokens[i] == out->separator;
             bool is_padding = is_end && i > 0 && tokens[i - 1] == out->separator;
-            if (is_padding && dataset_is_masked(data)) continue;
+            if (is_padding && (out->apart || dataset_is_masked(data))) continue;
             out->n_ends += is_end;
-            out->n_looked++;
+            out->n_looked += !(is_end && out->apart);
         }
     }
     return true;
@@ -79,8 +84,11 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
     const Tokenizer *tokenizer = text->tokenizer;
     const char *eot = cli_text(args, OPT_EOT, NULL);
     TrainDocuments sum = *out;
-    *out = (TrainDocuments){.separator = find_separator(plan)};
-    if (out->separator < 0) return true;
+    const Node *node = find_documents(plan);
+    *out = (TrainDocuments){.separator = -1};
+    if (!node) return true;
+    out->separator = node_int(node, ATTR_separator, -1);
+    out->apart = node_int(node, ATTR_apart, 0) != 0;
     out->text = text_of(tokenizer, out->separator, args->arena);
     const char *name = name_token(tokenizer, out->separator, args->arena);
     uint32_t known = NO_TOKEN;
@@ -115,7 +123,8 @@ bool train_documents_check(const TrainText *text, const CliArgs *args, const Pla
 
 void train_documents_print(const TrainDocuments *documents) {
     if (documents->separator < 0) return;
-    printf("within  documents, which end with token %" PRId64, documents->separator);
+    printf("within  documents, %s token %" PRId64,
+           documents->apart ? "between which stands" : "which end with", documents->separator);
     if (documents->text) printf(" ('%s')", documents->text);
     printf(": %.1f tokens in the mean\n", (double)documents->n_looked / (double)documents->n_ends);
 }

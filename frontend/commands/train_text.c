@@ -105,6 +105,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.classes = text->classes->names;
     options.class_may_lack = text->classes->may_lack;
     options.between = text->classes->between;
+    if (!train_classes_check_end(text->classes, options.last, diag)) return NULL;
     options.paths = &path;
     options.n_paths = 1;
     options.progress = cli_given(args, OPT_QUIET) ? NULL : show_bytes;

@@ -287,8 +287,9 @@ static void check_hiding(lua_State *lua, const Node *node, double label) {
         script_error(lua, "label_share: 'rate' (a share between 0 and 1) and 'mask' (a token) go "
                           "together, and with value = -1");
     }
-    if (reads != (node_attr(node, ATTR_eos) != NULL) || (reads && label != -1) ||
-        (reads && hides != has_spans) || (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
+    bool ends = node_attr(node, ATTR_eos) != NULL && !node_attr(node, ATTR_classes);
+    if (reads != ends || (reads && label != -1) || (reads && hides != has_spans) ||
+        (has_spans && !reads) || !(span >= 1 && span <= 1e6) ||
         (node_attr(node, ATTR_pad) && !reads && !node_attr(node, ATTR_classes)) ||
         node_int(node, ATTR_start, 0) < 0 || node_int(node, ATTR_eos, 0) < 0 ||
         node_int(node, ATTR_pad, 0) < 0) {

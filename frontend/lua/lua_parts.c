@@ -104,13 +104,29 @@ static void check_tables(lua_State *lua, const Node *node) {
                  OPS[node->op].name);
 }
 
+static bool finds_same(const Node *a, const Node *b) {
+    return a->inputs[0].node == b->inputs[0].node && a->inputs[0].output == b->inputs[0].output &&
+           node_axis(a, ATTR_axis) == node_axis(b, ATTR_axis) &&
+           node_int(a, ATTR_separator, 0) == node_int(b, ATTR_separator, 0) &&
+           node_int(a, ATTR_apart, 0) == node_int(b, ATTR_apart, 0);
+}
+
 /* Kernels take any numbers, but make sense of these only. */
-static void check_starts(lua_State *lua, const Node *node) {
-    int at = attention_documents(node);
+static void check_documents(lua_State *lua, const Node *node) {
+    int at = attention_documents(node), ends = attention_document_ends(node);
     if (at < 0) return;
     Value starts = node->inputs[at];
-    if (starts.node->op == OP_DOCUMENTS && starts.output == 0) return;
-    script_error(lua, "attention: operand %d must be the first result of ops.documents", at + 1);
+    if (starts.node->op != OP_DOCUMENTS || starts.output != 0) {
+        script_error(lua, "attention: operand %d must be the first result of ops.documents",
+                     at + 1);
+    }
+    if (ends < 0) return;
+    const Node *last = node->inputs[ends].node;
+    if (last->op == OP_DOCUMENT_ENDS && finds_same(starts.node, last)) return;
+    script_error(lua,
+                 "attention: operand %d must be the result of ops.document_ends, of what operand "
+                 "%d is of",
+                 ends + 1, at + 1);
 }
 
 /* How many positions there are is the sample's, wherever they are. */
@@ -127,7 +143,7 @@ static void check_positions(lua_State *lua, const Node *node) {
 }
 
 void script_check_parts(lua_State *lua, const Node *node) {
-    check_starts(lua, node);
+    check_documents(lua, node);
     if (node->op == OP_NARROW || node->op == OP_CONCAT) check_positions(lua, node);
     bool routed = node->op == OP_DISPATCH || node->op == OP_COMBINE || node->op == OP_SLOT_DOT;
     if (routed) check_tables(lua, node);

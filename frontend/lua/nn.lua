@@ -234,8 +234,12 @@ end
 -- Of sequences in which documents stand one after another, each with the token `separator` as its
 -- last: where each position's document begins, for nn.attention, and how far it is from there, for
 -- nn.position. tokens i32[batch, seq] -> two values i32[batch, seq]; none where separator is -1.
-function nn.documents(m, tokens, separator)
+-- options: apart (a separator, such as padding, belongs to no document: it ends before it, and each
+-- is one by itself), ends (a third value: the position after each one's document's last, for
+-- nn.attention that is not causal)
+function nn.documents(m, tokens, separator, options)
   check_arguments("documents", m, tokens)
+  local o = read_options("documents", options, { apart = false, ends = false })
   if separator == -1 then return end
   local vocab = rawget(m, "vocab")
   local last = (math.type(vocab) == "integer" and vocab or 2 ^ 31) - 1
@@ -243,8 +247,11 @@ function nn.documents(m, tokens, separator)
     fail("documents: they end with the token %s; it must be a whole number from 0 to %d, or -1: "
       .. "a sequence is one document", tostring(separator), last)
   end
-  local starts = ops.documents{ tokens, axis = "seq", separator = separator }
-  return starts, starts:result(2)
+  local apart = o.apart and 1 or nil
+  local starts = ops.documents{ tokens, axis = "seq", separator = separator, apart = apart }
+  if not o.ends then return starts, starts:result(2) end
+  return starts, starts:result(2),
+    ops.document_ends{ tokens, axis = "seq", separator = separator, apart = apart }
 end
 
 -- Learned positions [seq, model], to be added to embeddings. options: std, decay, lr_scale, muon,

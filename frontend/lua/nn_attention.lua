@@ -89,6 +89,23 @@ function nn.yarn(m, options)
   return rotary, stretch * stretch
 end
 
+-- Where documents end is what tells attention that is not causal of its own from the next.
+local function check_ends(o)
+  if o.document_ends and type(o.document_ends) ~= "userdata" then
+    fail("attention: 'document_ends' must be nn.documents' third value")
+  end
+  if o.document_ends and o.causal then
+    fail("attention: 'document_ends' is for attention that is not causal")
+  end
+  if o.document_ends and not o.documents then
+    fail("attention: 'document_ends' needs 'documents', nn.documents' first value")
+  end
+  if o.documents and not o.causal and not o.document_ends then
+    fail("attention: where it is not causal, 'documents' needs 'document_ends', nn.documents' "
+      .. "third value")
+  end
+end
+
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
@@ -103,16 +120,17 @@ end
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
 -- in Gemma 3), norm_eps (of it), gate (results are times a sigmoid of x wgate, as in Qwen3-Next),
--- documents (nn.documents' first value: a position sees its own only; causal), std, out_std (of
--- wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
+-- documents (nn.documents' first value: a position sees its own only), document_ends (its third:
+-- needed with documents where not causal), std, out_std (of wo), decay, lr_scale, muon, frozen,
+-- lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, sinks = false, std = STD,
-      gate = false, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE,
-      lora = NONE })
+      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, document_ends = NONE,
+      sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
+      muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
   end
@@ -153,12 +171,13 @@ function nn.attention(m, x, options)
   if o.documents and type(o.documents) ~= "userdata" then
     fail("attention: 'documents' must be nn.documents' first value")
   end
-  local more = { o.documents or nil }
+  check_ends(o)
+  local more = { o.documents or nil, o.document_ends or nil }
   if o.sinks then
     more[#more + 1] = m:param(o.name .. ".sinks", { "kv_heads", "group" },
       { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   end
-  local y = ops.attention{ q, k, v, more[1], more[2], seq = "seq", head = "head",
+  local y = ops.attention{ q, k, v, more[1], more[2], more[3], seq = "seq", head = "head",
                            causal = o.causal, window = o.window, softcap = o.softcap or nil,
                            scale = o.scale or 1 / math.sqrt(q:dim("head")) }
   if o.gate then
@@ -211,8 +230,8 @@ end
 -- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
 -- Latents are whole on every rank of t, which divides heads.
 -- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
--- if absent), norm_eps, causal, documents (nn.documents' first value), std, out_std (of wo), decay,
--- lr_scale, muon, frozen
+-- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of
+-- wo), decay, lr_scale, muon, frozen
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,
@@ -220,6 +239,9 @@ function nn.mla(m, x, options)
       documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
       frozen = NONE })
   check_mla(m, o)
+  if o.documents and not o.causal then
+    fail("mla: 'documents' is for causal attention; that of nn.attention may be any")
+  end
   local function linear(y, from, to, weight, std)
     return nn.linear(m, y, from, to,
       { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,

@@ -46,14 +46,14 @@ end
 -- pooler.b, and score [pooled, class].
 -- options: classes ("negative,positive", or "2"), first (is a text told of at its first token? else
 -- at its last), pad (the token behind each text, which no text has), between (how many tokens that
--- end texts are between the two of a pair), pooled, bias, dropout (of what the head reads), std,
+-- end texts are between the two of a pair), eos (which one does; any, if absent), pooled, bias, dropout (of what the head reads), std,
 -- beside (losses [batch], whose mean is added)
 -- Makes outputs: logits [batch, seq, class], and for the log accuracy, the share that is right.
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)
   local o = read_options("classify", options,
-    { classes = NONE, first = false, pad = 0, between = 1, pooled = false, bias = false,
-      dropout = 0.0, std = 0.02, beside = NONE })
+    { classes = NONE, first = false, pad = 0, between = 1, eos = NONE, pooled = false,
+      bias = false, dropout = 0.0, std = 0.02, beside = NONE })
   if labels.input ~= "labels" then
     fail("classify: classes are the labels of the data; these are others")
   end
@@ -66,7 +66,7 @@ function nn.classify(m, x, labels, options)
   m:output("logits", logits)
   local function share()
     return ops.label_share{ value = -1, classes = o.classes, first = o.first and 1 or 0,
-                            pad = o.pad, between = o.between }
+                            pad = o.pad, between = o.between, eos = o.eos }
   end
   local counts = 1 - ops.less{ labels, 0 }
   m:axis("likeliest", 1)

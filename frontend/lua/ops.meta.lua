@@ -298,14 +298,22 @@ function ops.embedding(args) end
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 
 ---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
----result is how far the position is from there. A document's last token is `separator`.
----@param args { [1]: perilune.Value, axis: string, separator: integer }
+---result is how far the position is from there. A document's last token is `separator`; with apart
+---= 1 it ends before one, and each of them is a document by itself.
+---@param args { [1]: perilune.Value, axis: string, separator: integer, apart?: integer }
 ---@return perilune.Value
 function ops.documents(args) end
 
+---tokens i32[..., axis] -> the position after the last of each position's document, alike; as
+---ops.documents has them, with apart = 1, too
+---@param args { [1]: perilune.Value, axis: string, separator: integer, apart?: integer }
+---@return perilune.Value
+function ops.document_ends(args) end
+
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
----of ops.documents: a position sees its own only; perhaps sinks [kv_heads, group]: each softmax has
----its head's as one more score, of no value -> like q
+---of ops.documents and, where not causal, that of ops.document_ends: a position sees its own only;
+---perhaps sinks [kv_heads, group]: each softmax has its head's as one more score, of no value ->
+---like q
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

@@ -214,6 +214,7 @@ function model(description) end
 ---@field qk_norm_plus_one? boolean of each head: the parameters are what gains are more than 1
 ---@field norm_eps? number of qk_norm
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
+---@field document_ends? perilune.Value its third: needed with documents where not causal
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
 ---@field act? perilune.Activation
@@ -251,14 +252,20 @@ function nn.lora(m) end
 ---@return perilune.Value
 function nn.embedding(m, name, tokens, vocab, model, options) end
 
+---@class perilune.DocumentsOptions
+---@field apart? boolean a separator belongs to no document: each is one by itself
+---@field ends? boolean there is a third value, for attention that is not causal
+
 ---Of packed sequences: where each position's document begins, for nn.attention, and how far it is
 ---from there, for nn.position; nothing where separator, the token that ends a document, is -1.
 ---@param m perilune.Model
 ---@param tokens perilune.Value
 ---@param separator integer
+---@param options? perilune.DocumentsOptions
 ---@return perilune.Value? documents
 ---@return perilune.Value? places
-function nn.documents(m, tokens, separator) end
+---@return perilune.Value? ends the position after each one's document's last
+function nn.documents(m, tokens, separator, options) end
 
 ---Learned positions [seq, model]; with places [batch, seq, model].
 ---@param m perilune.Model
@@ -320,7 +327,7 @@ function nn.yarn(m, options) end
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field norm_eps? number
 ---@field causal? boolean
----@field documents? perilune.Value nn.documents' first value: a position sees its own only
+---@field documents? perilune.Value nn.documents' first value: a position sees its own only; causal
 
 ---Multi-head latent attention (DeepSeek V2): axes heads, nope, rope, value, kv_rank are the
 ---model's.
@@ -563,6 +570,7 @@ function nn.delta_net(m, x, options) end
 ---@field first? boolean a text is told of at its first token; else at its last
 ---@field pad? integer the token behind each text
 ---@field between? integer how many ends are between the two texts of a pair
+---@field eos? integer the token that ends texts
 ---@field pooled? boolean through a layer of its own and tanh, as in BERT
 ---@field bias? boolean
 ---@field dropout? number

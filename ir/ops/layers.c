@@ -269,40 +269,64 @@ int attention_documents(const Node *node) {
     return any && !dtype_is_float(value_type(node->inputs[at])->dtype) ? at : -1;
 }
 
+int attention_document_ends(const Node *node) {
+    int at = attention_documents(node) + 1;
+    bool any = at > 0 && at < node->n_inputs;
+    return any && !dtype_is_float(value_type(node->inputs[at])->dtype) ? at : -1;
+}
+
 int attention_sinks(const Node *node) {
     int last = node->n_inputs - 1;
     if (node->op != OP_ATTENTION || last < 3) return -1;
     return dtype_is_float(value_type(node->inputs[last])->dtype) ? last : -1;
 }
 
-/* Keys behind a position are another's to see, so it takes one number per query only if causal. */
-static bool check_documents(const Graph *graph, const Node *node, Diag *diag) {
-    const Type *q = value_type(node->inputs[0]);
-    int at = attention_documents(node);
-    if (at < 0) return true;
-    const Type *starts = value_type(node->inputs[at]);
-    if (node_int(node, ATTR_causal, 1) == 0) {
-        diag_error(diag, node->loc, "attention: documents are for causal attention only");
-        return false;
-    }
-    bool fits = starts->dtype == DTYPE_I32 && starts->rank == 2;
+/* A number for each query: of documents' beginnings, or of their ends. */
+static bool check_places(const Graph *graph, const Node *node, int at, const char *what,
+                         Diag *diag) {
+    const Type *q = value_type(node->inputs[0]), *places = value_type(node->inputs[at]);
+    bool fits = places->dtype == DTYPE_I32 && places->rank == 2;
     for (int i = 0; fits && i < 2; i++) {
-        fits = starts->axes[i] == q->axes[i] && starts->dims[i] == q->dims[i];
+        fits = places->axes[i] == q->axes[i] && places->dims[i] == q->dims[i];
     }
     if (fits) return true;
     diag_error(diag, node->loc,
-               "attention: where documents begin must be i32[%s=%" PRId64 ", %s=%" PRId64 "]",
+               "attention: where documents %s must be i32[%s=%" PRId64 ", %s=%" PRId64 "]", what,
                axis_name(graph, q->axes[0]), q->dims[0], axis_name(graph, q->axes[1]), q->dims[1]);
     diag_note(diag, node->inputs[at].node->loc, "made here");
     return false;
 }
 
+/* Of keys behind a position causal attention sees none; any other has to know where its document
+ * ends. */
+static bool check_documents(const Graph *graph, const Node *node, Diag *diag) {
+    int at = attention_documents(node), ends = attention_document_ends(node);
+    bool causal = node_int(node, ATTR_causal, 1) != 0;
+    if (at < 0) return true;
+    if (causal && ends >= 0) {
+        diag_error(diag, node->loc,
+                   "attention: where documents end is for attention that is not causal");
+        diag_note(diag, node->inputs[ends].node->loc, "made here");
+        return false;
+    }
+    if (!causal && ends < 0) {
+        diag_error(diag, node->loc,
+                   "attention: within documents, where it is not causal, it needs the result of "
+                   "ops.document_ends, too");
+        return false;
+    }
+    return check_places(graph, node, at, "begin", diag) &&
+           (ends < 0 || check_places(graph, node, ends, "end", diag));
+}
+
 /* [kv_heads, group] of the queries, or without group. */
 static bool check_sinks(Node *node, Diag *diag) {
     const Type *q = value_type(node->inputs[0]);
-    int at = attention_sinks(node), most = attention_documents(node) >= 0 ? 5 : 4;
-    if (node->op == OP_ATTENTION && node->n_inputs > (at >= 0 ? most : most - 1)) {
-        return fail_operand(node, 3, diag, "is neither where documents begin nor the heads' sinks");
+    int at = attention_sinks(node), least = node->op == OP_ATTENTION ? 3 : 6;
+    int known = least + (attention_documents(node) >= 0) + (attention_document_ends(node) >= 0);
+    if (node->n_inputs > known + (at >= 0)) {
+        return fail_operand(node, least, diag,
+                            "is neither where documents begin nor the heads' sinks");
     }
     if (at < 0) return true;
     Type want = {.dtype = DTYPE_F32, .rank = q->rank - 3};
@@ -320,24 +344,39 @@ static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
            check_documents(graph, node, diag) && check_sinks(node, diag);
 }
 
-/* tokens i32[rows..., axis] -> where documents begin, and places within them, both alike */
-bool infer_documents(Graph *graph, Node *node, Diag *diag) {
+static bool check_separators(const Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]);
-    int64_t separator = node_int(node, ATTR_separator, 0);
+    int64_t separator = node_int(node, ATTR_separator, 0), apart = node_int(node, ATTR_apart, 0);
     int axis = node_axis(node, ATTR_axis);
+    const char *name = OPS[node->op].name;
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
     if (tokens->rank < 1 || tokens->axes[tokens->rank - 1] != axis) {
-        diag_error(diag, node->loc, "documents: axis '%s' must be the last axis of the operand",
+        diag_error(diag, node->loc, "%s: axis '%s' must be the last axis of the operand", name,
                    axis_name(graph, axis));
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
     }
     if (separator < 0 || separator > INT32_MAX) {
-        diag_error(diag, node->loc, "documents: 'separator' is %" PRId64 "; it must be a token",
+        diag_error(diag, node->loc, "%s: 'separator' is %" PRId64 "; it must be a token", name,
                    separator);
         return false;
     }
-    node->types[0] = node->types[1] = *tokens;
+    if (apart == 0 || apart == 1) return true;
+    diag_error(diag, node->loc, "%s: 'apart' is %" PRId64 "; it is 0 or 1", name, apart);
+    return false;
+}
+
+/* tokens i32[rows..., axis] -> where documents begin, and places within them, both alike */
+bool infer_documents(Graph *graph, Node *node, Diag *diag) {
+    if (!check_separators(graph, node, diag)) return false;
+    node->types[0] = node->types[1] = *value_type(node->inputs[0]);
+    return true;
+}
+
+/* tokens i32[rows..., axis] -> the position after a document's last, alike */
+bool infer_document_ends(Graph *graph, Node *node, Diag *diag) {
+    if (!check_separators(graph, node, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
     return true;
 }
 
@@ -348,7 +387,7 @@ bool infer_attention(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* inputs: q, k, v, o, lse, do, optional documents -> dq, dk, dv */
+/* inputs: q, k, v, o, lse, do, optional beginnings and ends of documents -> dq, dk, dv */
 bool infer_attention_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     const Type *q = value_type(node->inputs[0]);
@@ -379,12 +418,14 @@ static Value grad_sinks(GradContext *ctx, const Node *node, Value dout, Value si
 
 void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Value *dins) {
     Node *self = (Node *)node;
-    int documents = attention_documents(node);
-    Value inputs[7] = {node->inputs[0],     node->inputs[1],     node->inputs[2],
+    const int documents[2] = {attention_documents(node), attention_document_ends(node)};
+    Value inputs[8] = {node->inputs[0],     node->inputs[1],     node->inputs[2],
                        node_value(self, 0), node_value(self, 1), douts[0]};
-    if (documents >= 0) inputs[6] = node->inputs[documents];
-    Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, documents >= 0 ? 7 : 6, node->attrs,
-                            node->n_attrs);
+    int n = 6;
+    for (int i = 0; i < 2; i++) {
+        if (documents[i] >= 0) inputs[n++] = node->inputs[documents[i]];
+    }
+    Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, n, node->attrs, node->n_attrs);
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
     int sinks = attention_sinks(node);
     if (sinks >= 0) dins[sinks] = grad_sinks(ctx, node, douts[0], node->inputs[sinks]);

@@ -393,13 +393,15 @@ static void add_crossing(Crossing *sum, int64_t bytes) {
     sum->n_values++;
 }
 
-/* Where documents begin is found anew in every chunk that reads it (assign_chunks), and kept. */
+/* Where documents begin and end is found anew in every chunk that reads it (assign_chunks), and
+ * kept. */
 static void measure_documents(const Pricer *p) {
     const Graph *graph = p->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_DOCUMENTS || node->block != NO_BLOCK) continue;
-        p->out->documents_bytes +=
+        if (!op_finds_documents(node->op) || node->block != NO_BLOCK) continue;
+        p->out->n_documents++;
+        p->out->documents_bytes =
             type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
     }
 }

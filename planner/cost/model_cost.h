@@ -133,10 +133,13 @@ typedef struct LayoutCost {
     int64_t border_padding_bytes;     /* of a slot for the former, beyond what is sent: all values
                                        * get as much room as the largest */
     int64_t border_bytes;             /* one micro-batch across it, one rank */
-    int64_t documents_bytes;          /* where documents begin, which every chunk keeps */
-    int64_t workspace_bytes;          /* of kernels and messages; part of no scratch_bytes */
-    int64_t zero_bytes;               /* more of it where ZeRO-1 sends shards */
-    int64_t input_bytes;              /* tokens and labels of one micro-batch, and scalars */
+    /* Where documents begin, and end where attention is not causal: what so many nodes make anew in
+     * every chunk, each as large as tokens, and what it keeps of each. */
+    int n_documents;
+    int64_t documents_bytes;
+    int64_t workspace_bytes; /* of kernels and messages; part of no scratch_bytes */
+    int64_t zero_bytes;      /* more of it where ZeRO-1 sends shards */
+    int64_t input_bytes;     /* tokens and labels of one micro-batch, and scalars */
 } LayoutCost;
 
 typedef struct ModelCosts {

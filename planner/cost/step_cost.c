@@ -105,9 +105,9 @@ static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_
     frame_cost_add_borders(&sum.frame, layout, x->candidate, global);
     /* The first chunk has its documents already; others get the tokens and look, those between have
      * room for tokens besides. */
-    if (!is_first && layout->documents_bytes) {
-        sum.frame.kept += (2 - is_last) * layout->documents_bytes;
-        sum.calls.per_micro += 2 * FORWARD_EMISSIONS;
+    if (!is_first && layout->n_documents) {
+        sum.frame.kept += (layout->n_documents + !is_last) * layout->documents_bytes;
+        sum.calls.per_micro += (layout->n_documents + 1) * FORWARD_EMISSIONS;
     }
     if (is_last && path_ends_meet(path)) { /* tied weights are there once */
         sum.update_us -= layout->tied.update_us;

@@ -131,7 +131,9 @@ static void check_node(Facts *f, const Node *node, DecodeObstacle *out, Arena *a
         return;
     case OP_DOCUMENTS: {
         const Node *other = f->documents;
-        if (node->inputs[0].node->op != OP_INPUT) {
+        if (node_int(node, ATTR_apart, 0)) { /* what is told of new tokens is the other way */
+            refuse(out, node, "documents end before their separators", arena);
+        } else if (node->inputs[0].node->op != OP_INPUT) {
             refuse(out, node, "of something else than the tokens", arena);
         } else if (other &&
                    node_int(other, ATTR_separator, 0) != node_int(node, ATTR_separator, 0)) {

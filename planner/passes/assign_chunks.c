@@ -269,7 +269,7 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
  */
 static bool is_of_inputs(const Node *node) {
     if (node->op == OP_NARROW) return node->inputs[0].node->op == OP_INPUT;
-    if (node->op != OP_DOCUMENTS) return false;
+    if (!op_finds_documents(node->op)) return false;
     const Node *tokens = node->inputs[0].node;
     return OPS[tokens->op].flags & LEAF || is_of_inputs(tokens);
 }
@@ -292,7 +292,7 @@ static bool find_again(const Node *from, int chunk, ValueMap *map, Graph *out, D
 static bool find_all_again(const Node *node, int chunk, ValueMap *map, Graph *out, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *from = node->inputs[i].node;
-        bool again = is_of_inputs(from) && node->op != OP_DOCUMENTS;
+        bool again = is_of_inputs(from) && !op_finds_documents(node->op);
         if (again && !find_again(from, chunk, map, out, diag)) return false;
     }
     return true;

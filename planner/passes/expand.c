@@ -48,7 +48,7 @@ static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Va
 }
 
 static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
-    Value inputs[5];
+    Value inputs[6];
     const int at = attention_sinks(node);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(map, node->inputs[i]);
     Node *made = pass_build(ctx, out, OP_ATTENTION, node, node->phase, inputs, at, node->attrs,

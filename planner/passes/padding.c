@@ -98,7 +98,10 @@ static bool stays_zero(const Taint *taint, const Node *node, int axis) {
     if (flags & MAKES_NONZERO) return false;
     for (int i = 0; i < node->n_inputs; i++) {
         /* These come after the last that is multiplied. */
-        if (i == attention_documents(node) || i == convolve_places(node)) continue;
+        if (i == attention_documents(node) || i == attention_document_ends(node) ||
+            i == convolve_places(node)) {
+            continue;
+        }
         if (linear_attention_decay(node->op) >= 0 && i >= linear_attention_decay(node->op))
             continue;
         last_zero = is_zero(taint, node->inputs[i], axis);

@@ -252,7 +252,11 @@ static void price_chunks(CandidateLoad *of, const int *split) {
         if (g == 0 || g + 1 == p * v) chunk->frame_bytes += (double)of->layout->input_bytes;
         if (p * v > 1) { /* as in step_cost: a block's output is kept where it is read */
             frame_cost_add_borders(&share.frame, of->layout, candidate, g);
-            if (g > 0) share.frame.kept += (2 - (g + 1 == p * v)) * of->layout->documents_bytes;
+            bool copies = g > 0 && of->layout->n_documents;
+            int tokens = g + 1 < p * v; /* the last chunk has them by its labels */
+            if (copies)
+                share.frame.kept +=
+                    (of->layout->n_documents + tokens) * of->layout->documents_bytes;
         }
         chunk->frame_bytes += (double)frame_cost_bytes(&share.frame);
         if (overlaps) add_reductions(of, chunk, &share.weights);

@@ -2,9 +2,10 @@
  * other's sizes: an axis is divided alike in all of them, and whole where the op needs it whole.
  *
  * Attention has its rank's part of the queries for all keys and values (context parallelism), and
- * documents' beginnings are found in whole sequences, each rank keeping those of its positions. So
- * along a sequence these have two kinds of values: what lies like the queries, which c may divide,
- * and the rest, which is whole. Nothing else that planning makes is divided otherwise.
+ * documents' beginnings and ends are found in whole sequences, each rank keeping those of its
+ * positions. So along a sequence these have two kinds of values: what lies like the queries, which
+ * c may divide, and the rest, which is whole. Nothing else that planning makes is divided
+ * otherwise.
  *
  * What leads from one sharding to another is proved as messages are (verify_update.c); but sums
  * over ranks or stages divide nothing. An operand whose shape alone counts (the table of an
@@ -41,7 +42,8 @@ static int whole_sequence(const Node *node) {
     switch (node->op) {
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: return node_axis(node, ATTR_seq);
-    case OP_DOCUMENTS: return node_axis(node, ATTR_axis);
+    case OP_DOCUMENTS:
+    case OP_DOCUMENT_ENDS: return node_axis(node, ATTR_axis);
     default: return -1;
     }
 }
@@ -49,7 +51,7 @@ static int whole_sequence(const Node *node) {
 /* Is it such a value: of attention all but keys, values and the gradients of both? */
 static bool has_own_positions(const Node *node, bool input, int number) {
     enum { KEYS = 1, VALUES = 2 };
-    if (node->op == OP_DOCUMENTS) return !input;
+    if (op_finds_documents(node->op)) return !input;
     if (node->op == OP_ATTENTION && !input) return true;
     return number != KEYS && number != VALUES;
 }

@@ -75,10 +75,10 @@ static void tile_multiply(bool add, int m, int width, int k, const float *a, int
 
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
-    int64_t first;              /* row = position * group + member */
-    const int32_t *starts;      /* of its batch row's queries; NULL: all is one document */
-    int n_rows;                 /* of ROWS; the rest are zero rows whose results are dropped */
-    int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
+    int64_t first;                /* row = position * group + member */
+    const int32_t *starts, *ends; /* of its batch row's queries, by position; or NULL */
+    int n_rows;                   /* of ROWS; the rest are zero rows whose results are dropped */
+    int64_t first_key, end_key;   /* what its rows see lies within: the first is its first row's */
 } RowTile;
 
 static int64_t count_keys(const AttentionShape *s) {
@@ -106,18 +106,24 @@ static int64_t first_seen(const AttentionShape *s, const int32_t *starts, int64_
     return starts[row / s->group] < position ? starts[row / s->group] : position;
 }
 
-static int64_t end_seen(const AttentionShape *s, int64_t position) {
+static int64_t end_seen(const AttentionShape *s, const int32_t *ends, int64_t row,
+                        int64_t position) {
     if (s->causal) return position + 1;
-    return s->window && s->window < count_keys(s) - position ? position + s->window : count_keys(s);
+    const bool near = s->window && s->window < count_keys(s) - position;
+    const int64_t end = near ? position + s->window : count_keys(s);
+    if (!ends || ends[row / s->group] >= end) return end;
+    return ends[row / s->group] > position ? ends[row / s->group] : position + 1;
 }
 
 static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t index) {
     RowTile tile = {.first = index * ROWS};
     if (shape->starts) tile.starts = shape->starts + b * shape->seq;
+    if (shape->ends) tile.ends = shape->ends + b * shape->seq;
     int64_t left = shape->seq * shape->group - tile.first;
     tile.n_rows = left < ROWS ? (int)left : ROWS;
+    const int64_t last = tile.first + tile.n_rows - 1;
     tile.first_key = first_seen(shape, tile.starts, tile.first, position_of(shape, tile.first));
-    tile.end_key = end_seen(shape, position_of(shape, tile.first + tile.n_rows - 1));
+    tile.end_key = end_seen(shape, tile.ends, last, position_of(shape, last));
     return tile;
 }
 
@@ -193,13 +199,13 @@ static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t fi
     const int64_t last_row = tile->first + tile->n_rows - 1;
     const int64_t first = position_of(s, tile->first), last = position_of(s, last_row);
     if (first_key >= first_seen(s, tile->starts, last_row, last) &&
-        first_key + n_keys <= end_seen(s, first))
+        first_key + n_keys <= end_seen(s, tile->ends, tile->first, first))
         return;
     for (int i = 0; i < tile->n_rows; i++) {
         const int64_t position = position_of(s, tile->first + i);
         const int64_t hidden_to =
             first_seen(s, tile->starts, tile->first + i, position) - first_key;
-        const int64_t hidden_from = end_seen(s, position) - first_key;
+        const int64_t hidden_from = end_seen(s, tile->ends, tile->first + i, position) - first_key;
         for (int64_t j = 0; j < hidden_to && j < n_keys; j++) scores[j][i] = -INFINITY;
         for (int64_t j = hidden_from < 0 ? 0 : hidden_from; j < n_keys; j++)
             scores[j][i] = -INFINITY;

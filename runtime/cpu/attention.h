@@ -36,10 +36,10 @@ typedef struct AttentionShape {
      * queries are among them. */
     int64_t keys;
     DimSpan place;
-    /* [batch, seq], with `causal` only: the key at which a query's document begins, never less than
-     * for the query before. What is neither that nor within the row hides other keys, but never a
-     * query's own. NULL: all is one document. */
-    const int32_t *starts;
+    /* [batch, seq]: the key at which a query's document begins, never less than for the query
+     * before, and, where not `causal`, the key after its last, likewise. What is neither that nor
+     * within the row hides other keys, but never a query's own. NULL: all is one document. */
+    const int32_t *starts, *ends;
     int64_t values; /* numbers of a head of v and o; 0: head */
 } AttentionShape;
 

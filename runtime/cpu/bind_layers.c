@@ -413,39 +413,52 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
 }
 
 typedef struct DocumentsArgs {
-    int64_t rows, n, kept;
-    DimSpan place;
-    int32_t separator;
+    DocumentsShape shape;
     const int32_t *tokens;
-    int32_t *starts, *places;
+    int32_t *out[2];
 } DocumentsArgs;
+
+static const DocumentsArgs *new_documents(Binding *b) {
+    DocumentsArgs *args = ARENA_NEW(b->arena, DocumentsArgs);
+    const Type *tokens = &b->in_local[0];
+    int last = tokens->rank - 1;
+    args->shape =
+        (DocumentsShape){.rows = bind_rows(tokens),
+                         .n = tokens->dims[last],
+                         .kept = b->out_local[0].dims[last],
+                         .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
+                         .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                         .apart = node_int(b->node, ATTR_apart, 0) != 0};
+    args->tokens = b->in[0];
+    for (int o = 0; o < b->node->n_outputs; o++) args->out[o] = b->out[o];
+    return args;
+}
 
 static bool run_documents(const void *args) {
     const DocumentsArgs *a = args;
-    documents_find(a->rows, a->n, a->kept, &a->place, a->separator, a->tokens, a->starts,
-                   a->places);
+    documents_find(&a->shape, a->tokens, a->out[0], a->out[1]);
     return true;
 }
 
 bool cpu_bind_documents(Binding *b, CpuCall *out) {
-    DocumentsArgs *args = ARENA_NEW(b->arena, DocumentsArgs);
-    const Type *tokens = &b->in_local[0];
-    int last = tokens->rank - 1;
-    *args = (DocumentsArgs){.rows = bind_rows(tokens),
-                            .n = tokens->dims[last],
-                            .kept = b->out_local[0].dims[last],
-                            .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
-                            .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
-                            .tokens = b->in[0],
-                            .starts = b->out[0],
-                            .places = b->out[1]};
-    *out = (CpuCall){run_documents, args};
+    *out = (CpuCall){run_documents, new_documents(b)};
+    return bind_whole_documents(b);
+}
+
+static bool run_document_ends(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_find_ends(&a->shape, a->tokens, a->out[0]);
+    return true;
+}
+
+bool cpu_bind_document_ends(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_document_ends, new_documents(b)};
     return bind_whole_documents(b);
 }
 
 typedef struct AttentionArgs {
     AttentionShape shape;
-    const void *in[7];
+    const void *in[8];
     void *out[3], *workspace;
     int64_t heads; /* of the group, that are no padding */
 } AttentionArgs;
@@ -498,7 +511,7 @@ static bool run_attention(const void *args) {
 bool cpu_bind_attention(Binding *b, CpuCall *out) {
     AttentionArgs *args = new_attention(b);
     *out = (CpuCall){run_attention, args};
-    return bind_starts(b, &args->shape.starts);
+    return bind_starts(b, &args->shape.starts, &args->shape.ends);
 }
 
 static bool run_attention_grad(const void *args) {
@@ -510,5 +523,5 @@ static bool run_attention_grad(const void *args) {
 bool cpu_bind_attention_grad(Binding *b, CpuCall *out) {
     AttentionArgs *args = new_attention(b);
     *out = (CpuCall){run_attention_grad, args};
-    return bind_starts(b, &args->shape.starts);
+    return bind_starts(b, &args->shape.starts, &args->shape.ends);
 }

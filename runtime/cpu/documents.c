@@ -2,17 +2,34 @@
 
 #define PARALLEL_ELEMENTS 65536
 
-void documents_find(int64_t rows, int64_t n, int64_t kept, const DimSpan *place, int32_t separator,
-                    const int32_t *tokens, int32_t *starts, int32_t *places) {
-#pragma omp parallel for schedule(static) if (rows * n > PARALLEL_ELEMENTS)
-    for (int64_t r = 0; r < rows; r++) {
+void documents_find(const DocumentsShape *s, const int32_t *tokens, int32_t *starts,
+                    int32_t *places) {
+#pragma omp parallel for schedule(static) if (s->rows * s->n > PARALLEL_ELEMENTS)
+    for (int64_t r = 0; r < s->rows; r++) {
+        const int32_t *row = tokens + r * s->n;
         int64_t start = 0, looked = 0; /* at tokens before this one */
-        for (int64_t i = 0; i < kept; i++) {
-            const int64_t position = span_at(place, i);
+        for (int64_t i = 0; i < s->kept; i++) {
+            const int64_t position = span_at(&s->place, i), at = r * s->kept + i;
             for (; looked < position; looked++)
-                if (tokens[r * n + looked] == separator) start = looked + 1;
-            starts[r * kept + i] = (int32_t)start;
-            places[r * kept + i] = (int32_t)(position - start);
+                if (row[looked] == s->separator) start = looked + 1;
+            const bool alone = s->apart && row[position] == s->separator;
+            starts[at] = (int32_t)(alone ? position : start);
+            places[at] = (int32_t)(position - starts[at]);
+        }
+    }
+}
+
+void documents_find_ends(const DocumentsShape *s, const int32_t *tokens, int32_t *ends) {
+#pragma omp parallel for schedule(static) if (s->rows * s->n > PARALLEL_ELEMENTS)
+    for (int64_t r = 0; r < s->rows; r++) {
+        const int32_t *row = tokens + r * s->n;
+        int64_t end = s->n, looked = end; /* at tokens from this one on */
+        for (int64_t i = s->kept - 1; i >= 0; i--) {
+            const int64_t position = span_at(&s->place, i);
+            for (; looked > position + 1; looked--)
+                if (row[looked - 1] == s->separator) end = s->apart ? looked - 1 : looked;
+            const bool last = row[position] == s->separator;
+            ends[r * s->kept + i] = (int32_t)(last ? position + 1 : end);
         }
     }
 }

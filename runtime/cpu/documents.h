@@ -1,14 +1,23 @@
-/* Where the documents of packed sequences begin. */
+/* Where the documents of packed sequences begin and end. */
 #ifndef RUNTIME_CPU_DOCUMENTS_H
 #define RUNTIME_CPU_DOCUMENTS_H
 
 #include "ir/type.h"
 
-/* tokens [rows, n]; starts, places [rows, kept], of the positions in `place`, which are less than
- * n. A row begins a document, and so does what follows a separator, which is its document's last
- * token. starts: the position at which a position's document begins; places: how far the position
- * is from there. */
-void documents_find(int64_t rows, int64_t n, int64_t kept, const DimSpan *place, int32_t separator,
-                    const int32_t *tokens, int32_t *starts, int32_t *places);
+/* tokens [rows, n], of which positions in `place` are looked for, which are less than n. */
+typedef struct DocumentsShape {
+    int64_t rows, n, kept;
+    DimSpan place;
+    int32_t separator;
+    bool apart; /* a separator is a document by itself, not the last token of the one before it */
+} DocumentsShape;
+
+/* starts, places, ends [rows, kept]. A row begins a document, and so does what follows a separator.
+ * starts: the position at which a position's document begins; places: how far the position is from
+ * there. */
+void documents_find(const DocumentsShape *shape, const int32_t *tokens, int32_t *starts,
+                    int32_t *places);
+/* ends: the position after the last of a position's document. */
+void documents_find_ends(const DocumentsShape *shape, const int32_t *tokens, int32_t *ends);
 
 #endif

@@ -54,8 +54,8 @@ static const TensorKernels TENSOR[] = {TENSOR_SET(DTYPE_BF16, bf16), TENSOR_SET(
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
 /* Kernels on wgmma, for heads up to `head` and values up to `values`, likewise, but for short ones,
- * which gain nothing; none with a soft cap, whose gradient needs scores longer than they keep them.
- */
+ * which gain nothing; none with a soft cap, whose gradient needs scores longer than they keep them,
+ * and none within documents that are not causal: they do not look at where documents end. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
@@ -170,7 +170,9 @@ static bool is_within(const AttentionShape *shape, int head, int values) {
 
 /* NULL: there are none for it. */
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
-    bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD && shape->softcap == 0;
+    bool has_ends = shape->documents && !shape->causal;
+    bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD &&
+                 shape->softcap == 0 && !has_ends;
     for (int i = 0; suits && i < N_WGMMA; i++) {
         const WgmmaKernels *w = &WGMMA[i];
         if (shape->dtype == w->dtype && is_within(shape, w->head, w->values)) return w;
@@ -205,6 +207,14 @@ static AttentionLaunches choose_launches(const AttentionShape *shape, AttentionK
 
 static int64_t padded_rows(int64_t rows) {
     return (rows + ATTENTION_ROW_PAD - 1) / ATTENTION_ROW_PAD * ATTENTION_ROW_PAD;
+}
+
+/* False: reported. */
+static bool make_documents(const Binding *b, AttentionSizes *out) {
+    const int32_t *ends;
+    if (!bind_starts(b, &out->starts, &ends)) return false;
+    out->to_ends = ends ? (int64_t)((intptr_t)ends - (intptr_t)out->starts) : 0;
+    return !ends || out->to_ends != 0 || bind_fail(b, "has documents that end where they begin");
 }
 
 /* False: reported. */
@@ -258,7 +268,7 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         out->second = (int32_t)span.second;
     }
     set_group_division(out);
-    return bind_starts(b, &out->starts);
+    return make_documents(b, out);
 }
 
 /* One launch over `items` rows or keys per head; `streamed` bytes per head are read by each of its

@@ -224,7 +224,8 @@ bool cuda_bind_cross_entropy_grad(Binding *b) {
 
 /* Documents */
 
-bool cuda_bind_documents(Binding *b) {
+static bool push_documents(Binding *b, KernelId kernel, int32_t *starts, int32_t *places,
+                           int32_t *ends) {
     const Type *tokens = &b->in_local[0];
     int last = tokens->rank - 1;
     int64_t kept = b->out_local[0].dims[last];
@@ -236,12 +237,22 @@ bool cuda_bind_documents(Binding *b) {
                           .first = (int32_t)place.first,
                           .second = (int32_t)place.second,
                           .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                          .apart = node_int(b->node, ATTR_apart, 0) != 0,
                           .tokens = b->in[0],
-                          .starts = b->out[0],
-                          .places = b->out[1]};
+                          .starts = starts,
+                          .places = places,
+                          .ends = ends};
     if (!bind_whole_documents(b)) return false;
     Grid grid = {cuda_grid_size(args.rows), 1, 1};
-    return cuda_push_launch(b, KERNEL_documents, grid, DOCUMENTS_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, kernel, grid, DOCUMENTS_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_documents(Binding *b) {
+    return push_documents(b, KERNEL_documents, b->out[0], b->out[1], NULL);
+}
+
+bool cuda_bind_document_ends(Binding *b) {
+    return push_documents(b, KERNEL_document_ends, NULL, NULL, b->out[0]);
 }
 
 /* Rotary */

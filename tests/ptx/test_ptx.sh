@@ -10,8 +10,8 @@ export PERILUNE_TEST_PTX=build/ptx
 status=0
 said=$(mktemp) || exit 2
 trap 'rm -f "$said"' EXIT
-for name in layers attention update update_low layout collectives accumulation norm_addend wgmma_train \
-    codegen route elementwise state cache chunk product; do
+for name in layers attention documents update update_low layout collectives accumulation norm_addend \
+    wgmma_train codegen route elementwise state cache chunk product; do
     build/tests/test_cuda_$name | tee "$said" | sed 's/^ok /ok ptx: /; s/^FAIL /FAIL ptx: /'
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
     grep -q '^ptx: [0-9]* launches' "$said" || {

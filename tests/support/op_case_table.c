@@ -305,6 +305,19 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=11 kv=1 head=3; batch=1 seq=11 kv=1 head=3; "
          "batch=1 seq=11 kv=1 head=3; #4 batch=1 seq=11",
          "seq=seq head=head causal=1 window=3 scale=0.6 softcap=0.75"),
+    /* Not causal: and where they end, which is found in the same tokens */
+    CASE(ATTENTION,
+         "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
+         "batch=2 seq=9 kv=2 head=3; #4 batch=2 seq=9; @3",
+         "seq=seq head=head causal=0 scale=0.6"),
+    CASE(ATTENTION,
+         "batch=1 seq=13 kv=1 head=3; batch=1 seq=13 kv=1 head=3; "
+         "batch=1 seq=13 kv=1 value=2; #5 batch=1 seq=13; @3",
+         "seq=seq head=head causal=0 window=3 scale=0.6 softcap=0.75"),
+    CASE(ATTENTION,
+         "batch=2 seq=8 kv=2 head=3; batch=2 seq=8 kv=2 head=3; "
+         "batch=2 seq=8 kv=2 head=3; #3 batch=2 seq=8; @3; kv=2",
+         "seq=seq head=head causal=0 scale=0.6"),
     /* With sinks, beside documents, too */
     CASE(ATTENTION,
          "batch=2 seq=6 kv=2 group=2 head=3; batch=2 seq=6 kv=2 head=3; "
@@ -398,6 +411,10 @@ const OpCase OP_CASES[] = {
     CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
     CASE(DOCUMENTS, "#2 seq=1", "axis=seq separator=0"),
+    CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1 apart=1"),
+    CASE(DOCUMENT_ENDS, "#3 batch=2 seq=11", "axis=seq separator=1"),
+    CASE(DOCUMENT_ENDS, "#3 batch=2 seq=12", "axis=seq separator=0 apart=1"),
+    CASE(DOCUMENT_ENDS, "#2 seq=1", "axis=seq separator=0"),
     CASE(CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab"),
     CASE(CROSS_ENTROPY, "vocab=11; #11", "axis=vocab"),
     {OP_CROSS_ENTROPY, "batch=2 seq=3 vocab=7; #7 batch=2 seq=3", "axis=vocab", 2, 0},

@@ -98,22 +98,28 @@ static bool route_choices(Graph *graph, const char **operands, Value *inputs, in
     return route != NULL;
 }
 
-/* Puts the search for documents between attention's tokens, if it has some, and attention. */
+/* Puts the searches for documents between attention's tokens, if it has some, and attention: those
+ * of operand 4 are the same, for their ends, and then separators are apart. */
 static bool find_documents(Graph *graph, const OpCase *op_case, Value *inputs, int n, Diag *diag) {
+    bool apart = n > 4 && !dtype_is_float(value_type(inputs[4])->dtype);
     bool has_some = n > 3 && !dtype_is_float(value_type(inputs[3])->dtype);
     if (op_case->op != OP_ATTENTION || !has_some) return true;
-    Attr attrs[2] = {{.key = ATTR_axis, .axis = value_type(inputs[3])->axes[1]},
-                     attr_int(ATTR_separator, 0)};
-    Node *documents = graph_add(graph,
-                                &(NodeSpec){.op = OP_DOCUMENTS,
-                                            .inputs = &inputs[3],
+    Attr attrs[3] = {{.key = ATTR_axis, .axis = value_type(inputs[3])->axes[1]},
+                     attr_int(ATTR_separator, 0),
+                     attr_int(ATTR_apart, 1)};
+    for (int i = 3; i < 4 + apart; i++) {
+        Node *found = graph_add(graph,
+                                &(NodeSpec){.op = i == 3 ? OP_DOCUMENTS : OP_DOCUMENT_ENDS,
+                                            .inputs = &inputs[i],
                                             .n_inputs = 1,
                                             .attrs = attrs,
-                                            .n_attrs = 2,
+                                            .n_attrs = apart ? 3 : 2,
                                             .block = NO_BLOCK},
                                 diag);
-    inputs[3] = node_value(documents, 0);
-    return documents != NULL;
+        if (!found) return false;
+        inputs[i] = node_value(found, 0);
+    }
+    return true;
 }
 
 /* Puts a quantize of the leaf, which the case's attributes are for, before a dequantize. */

@@ -273,21 +273,42 @@ void reference_embedding_grad(const RefCall *call) {
     } while (point_next(&p, dy));
 }
 
-/* The last separator before a position ends the document before its own. */
+/* The last separator before a position ends the document before its own; where they are apart, one
+ * at the position begins another. */
 void reference_documents(const RefCall *call) {
     const Type *type = &call->node->types[0];
     int axis = node_axis(call->node, ATTR_axis);
     double separator = (double)node_int(call->node, ATTR_separator, 0);
+    bool apart = node_int(call->node, ATTR_apart, 0);
     Point p = {{0}};
     do {
         Point before = p;
         int64_t start = p.at[axis];
-        for (; start > 0; start--) {
+        bool alone = apart && ref_read(call, 0, &p) == separator;
+        for (; start > 0 && !alone; start--) {
             before.at[axis] = start - 1;
             if (ref_read(call, 0, &before) == separator) break;
         }
         call->out[0][point_offset(&p, type)] = (double)start;
         call->out[1][point_offset(&p, type)] = (double)(p.at[axis] - start);
+    } while (point_next(&p, type));
+}
+
+/* The next separator, or the position's own, is the last token, or the one after it. */
+void reference_document_ends(const RefCall *call) {
+    const Type *type = &call->node->types[0];
+    int axis = node_axis(call->node, ATTR_axis), d = type_find_axis(type, axis);
+    double separator = (double)node_int(call->node, ATTR_separator, 0);
+    bool apart = node_int(call->node, ATTR_apart, 0);
+    Point p = {{0}};
+    do {
+        Point next = p;
+        while (next.at[axis] < type->dims[d] && ref_read(call, 0, &next) != separator) {
+            next.at[axis]++;
+        }
+        bool found = next.at[axis] < type->dims[d];
+        bool beyond = found && (!apart || next.at[axis] == p.at[axis]);
+        call->out[0][point_offset(&p, type)] = (double)(next.at[axis] + beyond);
     } while (point_next(&p, type));
 }
 
@@ -304,14 +325,16 @@ static double attention_row(const RefCall *call, const Point *query, double *out
     double cap = node_float(call->node, ATTR_softcap, 0);
     double scale = node_float(call->node, ATTR_scale, 1), most = -INFINITY, sum = 0;
     int documents = attention_documents(call->node), sinks = attention_sinks(call->node);
+    int ends = attention_document_ends(call->node);
     double begin = documents < 0 ? 0 : ref_read(call, documents, query);
+    double end = ends < 0 ? (double)n : ref_read(call, ends, query);
     Point first = *query;
     first.at[head] = 0;
     const double *q = &call->in[0][point_offset(&first, q_type)];
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = -INFINITY;
-        if ((double)s < begin || (causal && s > position) || llabs(position - s) >= window)
-            continue;
+        if ((double)s < begin || (double)s >= end) continue;
+        if ((causal && s > position) || llabs(position - s) >= window) continue;
         double score = 0;
         first.at[seq] = s;
         const double *k = &call->in[1][point_offset(&first, k_type)];
@@ -362,8 +385,8 @@ static Line line_of(const double *value, const Type *type, const Point *point, i
     return (Line){(double *)value + point_offset(point, type), stride_along(type, axis)};
 }
 
-/* q, k, v, o, lse, do, perhaps documents -> dq, dk, dv from the softmax itself, whose denominators
- * are as lse says; o is not needed here. */
+/* q, k, v, o, lse, do, perhaps documents and their ends -> dq, dk, dv from the softmax itself,
+ * whose denominators are as lse says; o is not needed here. */
 void reference_attention_grad(const RefCall *call) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     int value = attention_value_axis(call->node);

@@ -7,9 +7,8 @@
  * a tile, a tile of a window left out, a workspace too small, results that depend on the order of
  * threads or blocks, or on the place in the batch. Shapes that have kernels on wgmma, too, are
  * computed by both sets. Of the gradient in one pass: sums of dq of other rows, keys or columns,
- * blocks that do not wait for each other, a turn that is not passed on. Of documents: one that
- * another's row sees, a tile of rows or keys left out or gone through in vain, places followed that
- * lie nowhere.
+ * blocks that do not wait for each other, a turn that is not passed on. Within documents:
+ * test_cuda_documents.
  */
 #include "runtime/cpu/vec_low.h"
 #include "runtime/cuda/kernels/args.h"
@@ -443,196 +442,6 @@ static void test_parts(int set) {
     }
 }
 
-/* Attention within documents of about `length` positions: mesh "c=N" divides the queries. */
-static const char *make_documents(Arena *arena, const Shape *s, int length, const char *queries) {
-    const char *dtype = dtype_name(s->dtype);
-    const char *rows = arena_printf(arena, "[batch=%d, seq=%d%s, kv=%d, group=%d", s->batch, s->seq,
-                                    queries, s->kv_heads, s->group);
-    const char *q = arena_printf(arena, "%s%s, head=%d]", dtype, rows, s->head);
-    const char *k = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, head=%d]", dtype, s->batch,
-                                 s->seq, s->kv_heads, s->head);
-    const char *value = s->values ? arena_printf(arena, "value=%d", s->values)
-                                  : arena_printf(arena, "head=%d", s->head);
-    const char *o = arena_printf(arena, "%s%s, %s]", dtype, rows, value);
-    const char *v = arena_printf(arena, "%s[batch=%d, seq=%d, kv=%d, %s]", dtype, s->batch, s->seq,
-                                 s->kv_heads, value);
-    const char *const types[4] = {q, k, v, o};
-    const char *own = arena_printf(arena, "i32[batch=%d, seq=%d%s]", s->batch, s->seq, queries);
-    const char *attrs = arena_printf(
-        arena, "{seq=seq, head=head, causal=1, %sscale=%.9g%s}",
-        s->window ? arena_printf(arena, "window=%d, ", s->window) : "", 1 / sqrt(s->head),
-        s->softcap > 0 ? arena_printf(arena, ", softcap=%.9g", (double)s->softcap) : "");
-    const char *sum = *queries ? "~sum(c)" : "";
-    const char *leaves = "";
-    for (int i = 0; i < 4; i++) {
-        leaves = arena_printf(arena, "%s%%%d = param() {name=\"\", init=\"zeros\", decay=1} : %s\n",
-                              leaves, i, types[i]);
-    }
-    return arena_printf(
-        arena,
-        "%s%%4 = input() {name=\"#%d\"} : i32[batch=%d, seq=%d]\n"
-        "%%5:2 = documents(%%4) {axis=seq, separator=0} : %s, %s\n"
-        "%%6:2 = attention(%%0, %%1, %%2, %%5) %s : %s, f32%s]\n"
-        "%%7:3 = attention_grad(%%0, %%1, %%2, %%6, %%6.1, %%3, %%5) %s : %s, %s%s, %s%s\n",
-        leaves, length, s->batch, s->seq, own, own, attrs, o, rows, attrs, q, k, sum, v, sum);
-}
-
-/* Documents that begin and end within tiles, and are longer than tiles; several of a tile; each set
- * of kernels, groups, windows, soft caps, two chunks of the queries. */
-static void test_documents(int set) {
-    static const struct {
-        const char *mesh;
-        Shape shape;
-        int length;
-        double tolerance;
-    } CASES[] = {
-        {"t=1, c=3, d=1, p=1", {2, 78, 1, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}, 15, 1e-5},
-        {"t=1, d=1, p=1", {2, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0}, 60, 4e-2},
-        {"t=1, c=2, d=1, p=1", {1, 276, 1, 1, 128, true, 0, DTYPE_BF16, 90, 0, 0}, 100, 4e-2},
-        {"t=1, d=1, p=1", {1, 90, 1, 3, 32, true, 0, DTYPE_F16, 0, 2, 0}, 7, 8e-3},
-        {"t=1, d=1, p=1", {1, 140, 1, 1, 40, true, 0, DTYPE_BF16, 0, 0, 16}, 30, 4e-2},
-    };
-    for (int i = set % VARIANT_STEP; i < (int)(sizeof(CASES) / sizeof(*CASES)); i += VARIANT_STEP) {
-        const Shape *s = &CASES[i].shape;
-        bool divided = strstr(CASES[i].mesh, "c=") != NULL;
-        if (!has_set(set, s)) continue;
-        Arena *arena = arena_create();
-        check_begin(arena_printf(arena, "within documents, %s, seq %d, head %d, %s%s",
-                                 CASES[i].mesh, s->seq, s->head, dtype_name(s->dtype), WITH[set]));
-        cuda_check(
-            &(CudaCase){.mesh = CASES[i].mesh,
-                        .hooks = &HOOKS[set],
-                        .nodes = make_documents(arena, s, CASES[i].length, divided ? "/c" : ""),
-                        .tolerance = CASES[i].tolerance});
-        check_end();
-        arena_destroy(arena);
-    }
-}
-
-/* Runs what `change` has made of the leaves' numbers; `look` looks at the results. */
-static void run_changed(const char *nodes, int set, void (*change)(const CudaFixture *f),
-                        void (*look)(const CudaKernelRun *run, const Graph *graph)) {
-    CudaFixture f;
-    CudaKernelRun run;
-    bool bound = cuda_fixture_create(&f, NULL, nodes);
-    if (bound) {
-        change(&f);
-        reference_run(f.reference);
-        bound = cuda_kernel_run_create(&run, f.reference, -1, &HOOKS[set], f.diag);
-        CHECK(bound, "%s", diag_text(f.diag));
-    }
-    if (bound) {
-        CHECK(cuda_kernel_run_step(&run), "%s", cuda_kernel_run_reason(&run));
-        look(&run, f.graph);
-        cuda_kernel_run_destroy(&run);
-    }
-    cuda_fixture_destroy(&f);
-}
-
-static double *leaf_values(const CudaFixture *f, int n, int64_t *out_each) {
-    const Type *type = &f->graph->nodes[n]->types[0];
-    *out_each = type_elements(type) / type->dims[1];
-    return reference_value(f->reference, node_value(f->graph->nodes[n], 0));
-}
-
-static void look_at_rows(const CudaKernelRun *run, const Node *node, int o, int64_t first,
-                         int64_t end) {
-    const Type *type = &node->types[o];
-    const void *got = run->base.ranks[0].buffers[node->id * MAX_OUTPUTS + o];
-    int64_t each = type_elements(type) / type->dims[1], i = first * each;
-    while (i < end * each && isfinite((double)vec_get(got, type->dtype, i))) i++;
-    CHECK(i == end * each, "%s: row %d of result %d is no number", OPS[node->op].name,
-          (int)(i / each), o);
-}
-
-/* Numbers that no documents begin at: within bounds all the same, and every row sees a key. */
-static void set_wrong(const CudaFixture *f) {
-    int64_t each;
-    double *starts = leaf_values(f, 4, &each);
-    for (int k = 0; k < f->graph->nodes[4]->types[0].dims[1]; k++) {
-        const double values[4] = {INT32_MIN, INT32_MAX, 149 - k, k % 7};
-        starts[k] = values[k % 4];
-    }
-}
-
-static void look_at_all(const CudaKernelRun *run, const Graph *graph) {
-    for (int n = 6; n <= 7; n++) {
-        for (int o = 0; o < graph->nodes[n]->n_outputs; o++) {
-            look_at_rows(run, graph->nodes[n], o, 0, graph->nodes[n]->types[o].dims[1]);
-        }
-    }
-}
-
-static void test_wrong_documents(int set) {
-    static const Shape SHAPES[] = {{1, 150, 1, 2, 64, true, 0, DTYPE_BF16, 0, 0, 0},
-                                   {1, 70, 1, 2, 12, true, 0, DTYPE_F32, 0, 0, 0}};
-    for (int i = 0; i < 2; i++) {
-        if (!has_set(set, &SHAPES[i])) continue;
-        Arena *arena = arena_create();
-        char *nodes = arena_printf(arena, "%s", make_documents(arena, &SHAPES[i], 1, ""));
-        /* The tokens themselves, and some far off, in the place of what is found in them. */
-        for (char *at = nodes; (at = strstr(at, "%5)")) != NULL;) at[1] = '4';
-        check_begin(arena_printf(arena, "wrong places of documents, %s%s",
-                                 dtype_name(SHAPES[i].dtype), WITH[set]));
-        run_changed(nodes, set, set_wrong, look_at_all);
-        check_end();
-        arena_destroy(arena);
-    }
-}
-
-/* Three documents of 110 positions. What is no number shows where tiles of another document were
- * looked at: masked weights are zero, but 0 x is none. Tiles are of 128 rows or keys, passed over
- * in steps of 64: rows from 256 on need no key before 192, keys before 128 no row from 256 on. */
-enum { FAR_DOCUMENT = 110, FAR_ROW = 256 };
-static void set_documents(const CudaFixture *f) {
-    int64_t each;
-    double *tokens = leaf_values(f, 4, &each);
-    for (int k = 0; k < 330; k++) tokens[k] = k % FAR_DOCUMENT == FAR_DOCUMENT - 1 ? 0 : 1;
-}
-
-static void spoil_keys(const CudaFixture *f) {
-    set_documents(f);
-    for (int n = 1; n <= 2; n++) {
-        int64_t each;
-        double *values = leaf_values(f, n, &each);
-        for (int64_t i = 0; i < FAR_DOCUMENT * each; i++) values[i] = NAN;
-    }
-}
-
-static void look_at_queries(const CudaKernelRun *run, const Graph *graph) {
-    look_at_rows(run, graph->nodes[6], 0, FAR_ROW, 330);
-    look_at_rows(run, graph->nodes[7], 0, FAR_ROW, 330);
-}
-
-static void spoil_queries(const CudaFixture *f) {
-    set_documents(f);
-    for (int n = 0; n <= 3; n += 3) {
-        int64_t each;
-        double *values = leaf_values(f, n, &each);
-        for (int64_t i = FAR_ROW * each; i < 330 * each; i++) values[i] = NAN;
-    }
-}
-
-static void look_at_keys(const CudaKernelRun *run, const Graph *graph) {
-    for (int o = 1; o <= 2; o++) look_at_rows(run, graph->nodes[7], o, 0, FAR_DOCUMENT);
-}
-
-static void test_far_documents(int set) {
-    static const Shape SHAPES[] = {{1, 330, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
-                                   {1, 330, 1, 1, 12, true, 0, DTYPE_F32, 0, 0, 0}};
-    for (int i = 0; i < 2; i++) {
-        if (!has_set(set, &SHAPES[i])) continue;
-        Arena *arena = arena_create();
-        const char *nodes = make_documents(arena, &SHAPES[i], 2, "");
-        check_begin(arena_printf(arena, "other documents' tiles are left out, %s%s",
-                                 dtype_name(SHAPES[i].dtype), WITH[set]));
-        run_changed(nodes, set, spoil_keys, look_at_queries);
-        run_changed(nodes, set, spoil_queries, look_at_keys);
-        check_end();
-        arena_destroy(arena);
-    }
-}
-
 /* --- gradients side by side --- */
 
 enum { BESIDE = 8 }; /* numbers of a row that are nobody's */
@@ -757,9 +566,6 @@ int main(void) {
     for (int set = ON_MMA; set < (gpu_run_has_wgmma() ? N_SETS : ON_WGMMA); set++) {
         test_shapes(set);
         test_parts(set);
-        test_documents(set);
-        test_wrong_documents(set);
-        test_far_documents(set);
         test_side_by_side(&HOOKS[set], WITH[set]);
     }
     if (gpu_run_has_wgmma()) {

@@ -27,6 +27,9 @@ static const Variant VARIANTS[] = {
 static const Variant DOCUMENTS = {
     "gpt bf16 documents", "models/gpt.lua", 2, DTYPE_BF16,
     {SIZES, {"layers", "2"}, {"vocab", "8"}, {"documents", "5"}}};
+static const Variant ENCODER = {
+    "bert bf16 documents", "models/bert.lua", 2, DTYPE_BF16,
+    {SIZES, {"layers", "2"}, {"vocab", "8"}, {"documents", "5"}, {"mask_token", "7"}}};
 /* clang-format on */
 
 typedef struct Case {
@@ -45,6 +48,7 @@ static void run(void) {
     const Layout layout = {1, 1, 2, 2, 1, "1f1b", false, NULL, 0};
     run_context = 2;
     check_layouts(&DOCUMENTS, &layout, 1);
+    check_layouts(&ENCODER, &layout, 1);
     for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) {
         for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
             run_context = CASES[i].c;

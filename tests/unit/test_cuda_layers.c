@@ -459,6 +459,35 @@ static void test_documents(void) {
     check_end();
 }
 
+/* The same with separators apart, and of documents' ends. */
+static void test_document_ends(void) {
+    check_begin("document_ends");
+    cuda_check(&(CudaCase){
+        .nodes = INPUT(0, "#900", "i32[batch=2, seq=4500]")
+            INPUT(1, "#2", "i32[seq=37]") "%2 = document_ends(%0) {axis=seq, separator=7} : "
+                                          "i32[batch=2, seq=4500]\n"
+                                          "%3 = document_ends(%0) {axis=seq, separator=7, apart=1} "
+                                          ": i32[batch=2, seq=4500]\n"
+                                          "%4:2 = documents(%0) {axis=seq, separator=7, apart=1} : "
+                                          "i32[batch=2, seq=4500], i32[batch=2, seq=4500]\n"
+                                          "%5 = document_ends(%1) {axis=seq, separator=1} : "
+                                          "i32[seq=37]\n"
+                                          "%6 = document_ends(%1) {axis=seq, separator=0, apart=1} "
+                                          ": i32[seq=37]\n"
+                                          "%7 = document_ends(%1) {axis=seq, separator=5} : "
+                                          "i32[seq=37]\n",
+        .launched = launched});
+    cuda_check(&(CudaCase){
+        .mesh = "t=1, c=3, d=1, p=1",
+        .nodes = INPUT(0, "#9", "i32[batch=2, seq=66]") "%1 = document_ends(%0) {axis=seq, "
+                                                        "separator=0, apart=1} : i32[batch=2, "
+                                                        "seq=66/c]\n"
+                                                        "%2:2 = documents(%0) {axis=seq, "
+                                                        "separator=0, apart=1} : i32[batch=2, "
+                                                        "seq=66/c], i32[batch=2, seq=66/c]\n"});
+    check_end();
+}
+
 /* Blocks along the last axis, over two of them, of rows, whose columns do not fill a block of
  * threads, and tiles; a block of zeros, none that fills a grid. */
 static void test_quantize(void) {
@@ -535,6 +564,7 @@ int main(void) {
     test_rotary_rows();
     test_relative();
     test_documents();
+    test_document_ends();
     test_quantize();
     test_blocks();
     test_fp8_products();

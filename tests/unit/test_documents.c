@@ -1,9 +1,11 @@
 /* Attention within documents of packed sequences: sequences in which documents stand one after
  * another against the same documents as sequences of their own, and every layout against one rank.
+ * An encoder's, which is not causal, have separators between them, which none of them sees.
  *
  * Would catch: a key of another document that is seen, or one of its own that is not; gradients
- * that cross from one to the next; positions that are not counted anew; places of documents that a
- * rank of c, a later stage, a recomputed block or a second micro-batch has of others.
+ * that cross from one to the next; positions that are not counted anew; separators that texts see;
+ * places of documents that a rank of c, a later stage, a recomputed block, a lane or a second
+ * micro-batch has of others.
  *
  * fp32. train_compare.h says what must agree and how closely.
  */
@@ -28,7 +30,14 @@ static const Variant VARIANTS[] = {
      {SIZES, LLAMA, {"pattern", "MDA"}, {"state_groups", "2"}, {"state_heads", "2"},
       {"state_keys", "8"}, {"state_values", "10"}}},
 };
+/* Padding has a position of its own (RoBERTa's), or the first of a text. */
+static const Variant ENCODERS[] = {
+    {"bert", "models/bert.lua", {SIZES, {"ffn", "64"}, {"mask_token", "7"}}},
+    {"roberta", "models/bert.lua",
+     {SIZES, {"ffn", "64"}, {"mask_token", "7"}, {"pad_token", "5"}, {"pre_norm", "true"}}},
+};
 /* clang-format on */
+enum { N_ENCODERS = sizeof(ENCODERS) / sizeof(ENCODERS[0]) };
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]) };
 
 static bool plan(Run *run, const Variant *variant, const char *seq, const char *vocab,
@@ -67,6 +76,30 @@ static bool train_documents(Run *run) {
     return true;
 }
 
+/* Texts of LENGTH - 1 tokens, each before a separator that has no label, or by itself. */
+static bool train_texts(Run *run, bool packed) {
+    enum { FIRST = 8, MOST = PACKED * LENGTH * 8 };
+    int32_t tokens[MOST], labels[MOST];
+    int64_t text = packed ? LENGTH : LENGTH - 1;
+    for (int step = 0; step < STEPS; step++) {
+        StepResult result;
+        for (int64_t i = 0, n = 0; i < run->plan->global_batch * run->plan->seq; i++) {
+            bool ends = packed && i % text == text - 1;
+            tokens[i] = ends ? SEPARATOR : (int32_t)(FIRST + (n * 7919 + step * 31) % 53);
+            labels[i] = ends ? -1 : (int32_t)(FIRST + (n * 6007 + step * 17) % 53);
+            n += !ends;
+        }
+        if (!engine_step(run->engine, step + 1, tokens, labels, LEARNING_RATE, &result,
+                         run->diag)) {
+            return false;
+        }
+        run->losses[step] = result.loss;
+        run->norms[step] = result.grad_norm;
+        if (step == 0) run_keep_gradients(run);
+    }
+    return true;
+}
+
 /* A table has rows for all positions of a sequence, of which documents use the first. */
 static void compare_tables(const Run *packed, const Run *alone) {
     for (int i = 0; i < packed->n_params; i++) {
@@ -74,7 +107,7 @@ static void compare_tables(const Run *packed, const Run *alone) {
         while (k < alone->n_params && strcmp(alone->names[k], packed->names[i]) != 0) k++;
         int64_t used = type_elements(&alone->types[k]), all = type_elements(&packed->types[i]);
         const float *gradient = packed->gradients[i];
-        if (is_key_bias(packed, packed->names[i])) continue;
+        if (!gradient || is_key_bias(packed, packed->names[i])) continue; /* frozen; zero */
         double error = relative_distance(gradient, alone->gradients[k], used);
         CHECK(error < 1e-5, "gradient of '%s' differs by %.3g of its norm", packed->names[i],
               error);
@@ -83,7 +116,19 @@ static void compare_tables(const Run *packed, const Run *alone) {
     }
 }
 
-static void check_packed(const Variant *variant, int c, int p) {
+static bool train_alone(Run *run, const Variant *variant, bool encoder, const Layout *layout,
+                        int batch) {
+    bool planned = plan(run, variant, encoder ? "7" : "8", "61", "-1", layout, batch);
+    return planned && (encoder ? train_texts(run, false) : train_documents(run));
+}
+
+static bool train_packed(Run *run, const Variant *variant, bool encoder, const Layout *layout,
+                         int batch) {
+    bool planned = plan(run, variant, "24", "61", "5", layout, batch);
+    return planned && (encoder ? train_texts(run, true) : train_documents(run));
+}
+
+static void check_packed(const Variant *variant, bool encoder, int c, int p) {
     enum { BATCH = 2 };
     const Layout one = {1, 1, 1, PACKED * BATCH, 1, "1f1b", false, NULL, 0};
     const Layout layout = {1, 1, p, 1, 1, "1f1b", false, NULL, 0};
@@ -93,12 +138,10 @@ static void check_packed(const Variant *variant, int c, int p) {
              variant->name, c, p);
     check_begin(name);
     run_context = 1;
-    bool done =
-        plan(&alone, variant, "8", "61", "-1", &one, PACKED * BATCH) && train_documents(&alone);
+    bool done = train_alone(&alone, variant, encoder, &one, PACKED * BATCH);
     CHECK(done, "alone: %s", diag_text(alone.diag));
     run_context = c;
-    done =
-        done && plan(&packed, variant, "24", "61", "5", &layout, BATCH) && train_documents(&packed);
+    done = done && train_packed(&packed, variant, encoder, &layout, BATCH);
     run_context = 1;
     CHECK(done, "packed: %s", packed.diag ? diag_text(packed.diag) : "");
     if (done) {
@@ -116,16 +159,18 @@ typedef struct Case {
     int c, zero;
     Recompute recompute;
     Layout layout;
+    int lanes; /* 0: one */
 } Case;
 
 /* Of 8 tokens one ends a document: they are longer and shorter than a chunk of c. */
 static const Case CASES[] = {
-    {2, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}},
-    {3, 0, RECOMPUTE_SELECTIVE, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}},
-    {2, 1, RECOMPUTE_FULL, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0}},
-    {1, 3, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}},
-    {1, 0, RECOMPUTE_NONE, {1, 1, 3, 1, 1, "zb-h1", false, NULL, 0}},
-    {2, 0, RECOMPUTE_NONE, {1, 1, 2, 1, 2, "zb-v", false, NULL, 0}},
+    {2, 0, RECOMPUTE_NONE, {1, 1, 1, 4, 1, "1f1b", false, NULL, 0}, 0},
+    {3, 0, RECOMPUTE_SELECTIVE, {2, 1, 1, 2, 1, "1f1b", true, NULL, 0}, 0},
+    {2, 1, RECOMPUTE_FULL, {1, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 0},
+    {1, 3, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", true, NULL, 0}, 0},
+    {1, 0, RECOMPUTE_NONE, {1, 1, 3, 1, 1, "zb-h1", false, NULL, 0}, 0},
+    {2, 0, RECOMPUTE_NONE, {1, 1, 2, 1, 2, "zb-v", false, NULL, 0}, 0},
+    {2, 0, RECOMPUTE_SELECTIVE, {1, 1, 2, 2, 1, "1f1b", false, NULL, 0}, 2},
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]), GLOBAL_BATCH = 4 };
 
@@ -140,6 +185,7 @@ static void check_layout(const Variant *variant, const Case *of, Run *one) {
     run_context = of->c;
     run_zero = of->zero;
     run_recompute = of->recompute;
+    run_lanes = of->lanes ? of->lanes : 1;
     check_begin(layout_name(variant->name, &of->layout, name, sizeof(name)));
     bool done = train(&run, variant, &of->layout);
     CHECK(done, "%s", diag_text(run.diag));
@@ -149,6 +195,7 @@ static void check_layout(const Variant *variant, const Case *of, Run *one) {
     run_context = 1;
     run_zero = 0;
     run_recompute = RECOMPUTE_NONE;
+    run_lanes = 1;
 }
 
 static void check_layouts(const Variant *variant) {
@@ -163,15 +210,17 @@ static void check_layouts(const Variant *variant) {
 }
 
 /* Losses in bf16 are those of f32 as closely as with one document, and the same with d. */
-static void check_low(void) {
+static void check_low(const Variant *variant) {
     const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
     const Layout divided = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0};
     Run one, run;
-    check_begin("llama in bf16, t=2 d=2");
-    bool done = train(&one, &VARIANTS[1], &alone);
+    char name[64];
+    snprintf(name, sizeof(name), "%s in bf16, t=2 d=2", variant->name);
+    check_begin(name);
+    bool done = train(&one, variant, &alone);
     run_precision = DTYPE_BF16;
     run_context = 2;
-    done = train(&run, &VARIANTS[1], &divided) && done;
+    done = train(&run, variant, &divided) && done;
     run_precision = DTYPE_F32;
     run_context = 1;
     CHECK(done, "%s%s", diag_text(one.diag), diag_text(run.diag));
@@ -186,10 +235,14 @@ static void check_low(void) {
 }
 
 int main(void) {
-    for (int v = 0; v < N_VARIANTS; v++) check_packed(&VARIANTS[v], 1, 1);
-    check_packed(&VARIANTS[0], 2, 3);
+    for (int v = 0; v < N_VARIANTS; v++) check_packed(&VARIANTS[v], false, 1, 1);
+    check_packed(&VARIANTS[0], false, 2, 3);
+    for (int v = 0; v < N_ENCODERS; v++) check_packed(&ENCODERS[v], true, 1, 1);
+    check_packed(&ENCODERS[1], true, 2, 3);
     for (int v = 0; v < 2; v++) check_layouts(&VARIANTS[v]);
-    check_low();
+    for (int v = 0; v < N_ENCODERS; v++) check_layouts(&ENCODERS[v]);
+    check_low(&VARIANTS[1]);
+    check_low(&ENCODERS[0]);
     compare_print_worst();
     return check_report();
 }

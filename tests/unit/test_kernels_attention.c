@@ -1,6 +1,6 @@
 /* attention.c against the whole [seq, seq] softmax in f64, and its gradient against the analytic
  * formula in f64: grouped queries, heads and sequences that fill no tile, values' heads of another
- * size, causal and not, with windows. */
+ * size, causal and not, with windows, within documents. */
 #include "runtime/cpu/attention.h"
 #include "tests/unit/kernel_check.h"
 
@@ -43,8 +43,9 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
     const int64_t window = s->window ? s->window : s->seq;
     const int64_t start = s->starts ? s->starts[b * s->seq + pos] : 0;
     const int64_t near = pos < window ? 0 : pos - window + 1, from = near > start ? near : start;
+    const int64_t end = s->ends ? s->ends[b * s->seq + pos] : s->seq;
     int64_t n_keys = s->causal ? pos + 1 : pos + window;
-    if (n_keys > s->seq) n_keys = s->seq;
+    if (n_keys > end) n_keys = end;
     double *p = kc_zeros64(n_keys), *dp = kc_zeros64(n_keys), *left = kc_zeros64(n_keys);
     double top = -INFINITY, sum = 0, delta = 0;
     for (int64_t j = from; j < n_keys; j++) {
@@ -108,29 +109,40 @@ static void check_shape(const AttentionShape *s) {
     free_data(&d);
 }
 
-/* Documents of about `length` positions, other ones in each batch row. */
+/* Documents of about `length` positions, other ones in each batch row; their ends, if not causal.
+ */
 static void check_documents(AttentionShape s, int length) {
-    int32_t *starts = calloc((size_t)(s.batch * s.seq), sizeof(*starts));
-    for (int64_t i = 0; i < s.batch * s.seq; i++) {
+    const int64_t n = s.batch * s.seq;
+    int32_t *starts = calloc((size_t)n, sizeof(*starts)), *ends = calloc((size_t)n, sizeof(*ends));
+    for (int64_t i = 0; i < n; i++) {
         const int64_t pos = i % s.seq;
         bool begins = (i * 7919 + 31) % length == 0;
         starts[i] = pos == 0 ? 0 : begins ? (int32_t)pos : starts[i - 1];
     }
+    for (int64_t i = n - 1; i >= 0; i--) {
+        const int64_t next = i % s.seq + 1;
+        ends[i] = next == s.seq || starts[i + 1] == next ? (int32_t)next : ends[i + 1];
+    }
     s.starts = starts;
+    s.ends = s.causal ? NULL : ends;
     check_shape(&s);
-    free(starts);
+    free(starts), free(ends);
 }
 
 /* What no documents begin like: results are numbers, and a first position still sees itself only.
  */
-static void check_wrong_documents(void) {
+static void check_wrong_documents(bool causal) {
     enum { SEQ = 150 };
-    AttentionShape s = {1, SEQ, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
+    AttentionShape s = {1, SEQ, 1, 2, 8, causal, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
     const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, SEQ, 100};
-    int32_t starts[SEQ];
+    int32_t starts[SEQ], ends[SEQ];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        for (int pos = 0; pos < SEQ; pos++) starts[pos] = pos % 3 ? (int32_t)wrong[i] : 149 - pos;
+        for (int pos = 0; pos < SEQ; pos++) {
+            starts[pos] = pos % 3 ? (int32_t)wrong[i] : 149 - pos;
+            ends[pos] = pos == 0 ? 1 : (int32_t)wrong[(i + (size_t)pos) % 5];
+        }
         s.starts = starts;
+        s.ends = causal ? NULL : ends;
         Data d = make_data(&s);
         attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
         attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
@@ -145,18 +157,24 @@ static void check_wrong_documents(void) {
     }
 }
 
-/* What is no number shows where another document's blocks were looked at. */
-static void check_far_documents(void) {
-    enum { SEQ = 600, LENGTH = 200, FAR = 2 * LENGTH * 8 };
-    AttentionShape s = {1, SEQ, 1, 1, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
-    int32_t starts[SEQ];
-    for (int pos = 0; pos < SEQ; pos++) starts[pos] = pos / LENGTH * LENGTH;
+/* What is no number shows where another document's blocks were looked at: the first of three, or,
+ * not causal, the last. */
+static void check_far_documents(bool causal) {
+    enum { SEQ = 600, LENGTH = 200, EACH = LENGTH * 8 };
+    AttentionShape s = {1, SEQ, 1, 1, 8, causal, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
+    int32_t starts[SEQ], ends[SEQ];
+    const int64_t spoilt = causal ? 0 : 2 * EACH, from = causal ? 2 * EACH : 0;
+    for (int pos = 0; pos < SEQ; pos++) {
+        starts[pos] = pos / LENGTH * LENGTH;
+        ends[pos] = starts[pos] + LENGTH;
+    }
     s.starts = starts;
+    s.ends = causal ? NULL : ends;
     Data d = make_data(&s);
-    for (int i = 0; i < LENGTH * 8; i++) d.k[i] = d.v[i] = NAN;
+    for (int64_t i = spoilt; i < spoilt + EACH; i++) d.k[i] = d.v[i] = NAN;
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
-    for (int64_t i = FAR; i < d.n_q; i++) {
+    for (int64_t i = from; i < from + EACH; i++) {
         CHECK(isfinite(d.o[i]) && isfinite(d.dq[i]), "row %d", (int)i / 8);
         CHECK(isfinite(d.dk[i]) && isfinite(d.dv[i]), "key %d", (int)i / 8);
     }
@@ -164,7 +182,7 @@ static void check_far_documents(void) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0};
+    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
@@ -186,51 +204,66 @@ int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, 0},
-        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, 0},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, 0},
-        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, 0},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, 0},
-        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, 0},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, 0},
-        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, 0},
-        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, 0},
-        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, 0},
-        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, 16},
-        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 33},
-        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, 128},
-        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 256}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, NULL, 0},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, NULL, 0},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, NULL, 0},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, NULL, 0},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, NULL, 0},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, NULL, 0},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, NULL, 0},
+        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, NULL, 0},
+        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 16},
+        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 33},
+        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, NULL, 128},
+        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 256}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("attention within documents equals the f64 formulas");
-    check_documents((AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                    5);
     check_documents(
-        (AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0}, 70);
+        (AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}, 5);
     check_documents(
-        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, 0}, 90);
-    check_documents((AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                    1);
+        (AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        70);
+    check_documents(
+        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 0},
+        90);
+    check_documents(
+        (AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}, 1);
+    static const AttentionShape both[] = {
+        {2, 37, 3, 1, 20, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {2, 300, 1, 3, 17, false, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 333, 2, 1, 20, false, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 24},
+        {1, 90, 1, 2, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        {1, 400, 1, 1, 16, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}};
+    const int lengths[] = {5, 70, 90, 1, 150};
+    check_begin("so it does where it is not causal");
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++) check_documents(both[i], lengths[i]);
     check_begin("wrong places of documents give numbers");
-    check_wrong_documents();
+    check_wrong_documents(true);
+    check_wrong_documents(false);
     check_begin("other documents' blocks are left out");
-    check_far_documents();
+    check_far_documents(true);
+    check_far_documents(false);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                         wide = {1, 1, 1, 1, 641, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 0},
-                         deep = {1, 1, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, 641};
+    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+                         wide = {1, 1, 1, 1,   641,  true, 1.0f, DTYPE_F32,
+                                 0, 0, 0, {0}, NULL, NULL, 0},
+                         deep = {1, 1, 1, 1,   8,    true, 1.0f, DTYPE_F32,
+                                 0, 0, 0, {0}, NULL, NULL, 641};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
     CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");

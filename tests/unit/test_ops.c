@@ -261,7 +261,7 @@ static void test_coverage(void) {
                          op != OP_SUMSQ && op != OP_CLIP_SCALE && op != OP_LOSS_SCALE &&
                          op != OP_MUON_MOMENTUM && op != OP_LAMB_MOMENTS && op != OP_BALANCE &&
                          op != OP_TOP && op != OP_TAKE && op != OP_PUT && op != OP_ROUTE &&
-                         op != OP_DOCUMENTS && op != OP_DEQUANTIZE && op != OP_WIDEN &&
+                         !op_finds_documents((OpKind)op) && op != OP_DEQUANTIZE && op != OP_WIDEN &&
                          op != OP_RELATIVE_BIAS && op != OP_RELATIVE_BIAS_GRAD && op != OP_OF_PAIRS;
         CHECK(!has_gradient((OpKind)op) || gradient_tested[op] || op_is_cast((OpKind)op),
               "none for its gradient");

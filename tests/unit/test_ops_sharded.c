@@ -440,6 +440,21 @@ static const ShardedCase CASES[] = {
                                  "scale=0.5} : f32[batch=2, seq=18/c, kv=2, head=4], f32[batch=2, "
                                  "seq=18, kv=2, "
                                  "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
+    {"attention within documents, not causal, queries divided", "t=1, c=3, d=1, p=1", false,
+     PARAM(0, "", "batch=2, seq=18/c, kv=2, head=4]") PARAM(1, "", "batch=2, seq=18, kv=2, head=4]")
+         PARAM(2, "", "batch=2, seq=18/c, kv=2, head=4]") TOKENS(
+             3, "#4",
+             "batch=2, seq=18]") "%4:2 = documents(%3) {axis=seq, separator=1, apart=1} : "
+                                 "i32[batch=2, seq=18/c], i32[batch=2, seq=18/c]\n"
+                                 "%5 = document_ends(%3) {axis=seq, separator=1, apart=1} : "
+                                 "i32[batch=2, seq=18/c]\n"
+                                 "%6:2 = attention(%0, %1, %1, %4, %5) {seq=seq, head=head, "
+                                 "causal=0, scale=0.5} : f32[batch=2, seq=18/c, kv=2, head=4], "
+                                 "f32[batch=2, seq=18/c, kv=2]\n"
+                                 "%7:3 = attention_grad(%0, %1, %1, %6, %6.1, %2, %4, %5) "
+                                 "{seq=seq, head=head, causal=0, scale=0.5} : f32[batch=2, "
+                                 "seq=18/c, kv=2, head=4], f32[batch=2, seq=18, kv=2, "
+                                 "head=4]~sum(c), f32[batch=2, seq=18, kv=2, head=4]~sum(c)\n"},
     {"keys of another name, biases by distance, queries dealt out", "t=2, c=2, d=1, p=1", false,
      PARAM(0, "", "batch=2, heads=4/t, seq=12/c, keys=12]") PARAM(1, "", "buckets=8, heads=4/t]")
          PARAM(2, "",

@@ -166,6 +166,7 @@ static bool bind_own(const Tuner *tuner, const Node *node, const AttentionComman
                  .workspace_bytes = tuner->workspace_bytes,
                  .backend = &emitter};
     int documents = attention_documents(node);
+    if (attention_document_ends(node) >= 0) BUG("documents that are not causal have one way");
     if (documents >= 0) in[documents] = (void *)command->starts;
     for (int i = 0; i < node->n_inputs && i < MOST_INPUTS; i++) {
         in_local[i] = type_local(value_type(node->inputs[i]), value_sharding(node->inputs[i]),

@@ -23,6 +23,8 @@ typedef struct AttentionSizes {
     int32_t tiles;                      /* of this kernel per key/value head */
     int32_t heads_together;             /* whose tiles run together, so that L2 holds their keys */
     const int32_t *starts;              /* [batch, seq]: runtime/cpu/attention.h; or NULL */
+    int64_t to_ends; /* bytes from there to where documents end, which lie alike: one address less
+                      * to keep than with another pointer; 0: they have no ends */
 } AttentionSizes;
 
 enum {

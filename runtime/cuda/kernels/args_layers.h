@@ -64,13 +64,14 @@ typedef struct CrossEntropyArgs {
 } CrossEntropyArgs;
 enum { CROSS_ENTROPY_THREADS = 512 }; /* at most, of all of these but pick_* */
 
-/* documents.cu: tokens [rows, n]; starts, places [rows, kept] (runtime/cpu/documents.h). What is
- * kept are positions `first` on, from number `split` of them on those `second` on. */
+/* documents.cu: tokens [rows, n]; starts, places, or ends, [rows, kept] (runtime/cpu/documents.h).
+ * What is kept are positions `first` on, from number `split` of them on those `second` on. */
 typedef struct DocumentsArgs {
     int64_t rows;
-    int32_t n, kept, split, first, second, separator;
+    int32_t n, kept, split, first, second, separator, apart;
     const int32_t *tokens;
-    int32_t *starts, *places;
+    int32_t *starts, *places; /* of documents, */
+    int32_t *ends;            /* and of document_ends */
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 

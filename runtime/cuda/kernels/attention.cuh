@@ -224,15 +224,24 @@ static __device__ __forceinline__ int attention_document(const AttentionSizes &s
     const int start = starts[position];
     return start < 0 ? 0 : start < own ? start : own;
 }
-/* Rows of documents that begin after a key come from the result on: the whole warp looks, 32 places
- * at a time. `end`: rows to look among. */
-static __device__ __forceinline__ int
-attention_next_documents(const AttentionSizes &s, const int32_t *starts, int key, int end) {
+/* The key after its last, likewise. `starts` says which batch row; only where documents have ends.
+ */
+static __device__ __forceinline__ int attention_document_end(const AttentionSizes &s,
+                                                             const int32_t *starts, int row) {
+    if (row >= s.rows) row = s.rows - 1;
+    const int position = attention_position(s, row), own = position + attention_offset(s, row);
+    const int end = *(const int32_t *)((const char *)(starts + position) + s.to_ends);
+    return end > s.keys ? s.keys : end > own ? end : own + 1;
+}
+/* The first of `end` rows that is_before(row) is not true of, as it is of all rows before: the
+ * whole warp looks, 32 places at a time. */
+template <class Before>
+static __device__ __forceinline__ int attention_find_row(int end, const Before &is_before) {
     const int lane = thread_anew() & 31;
     int first = 0;
     while (first < end) {
         const int step = (end - first + 31) / 32, row = first + lane * step;
-        const bool before = row < end && attention_document(s, starts, row) <= key;
+        const bool before = row < end && is_before(row);
         const int n_before = __popc(__ballot_sync(0xffffffffu, before));
         if (n_before == 0) break;
         const int far = first + n_before * step; /* not before, or past the end */
@@ -240,6 +249,12 @@ attention_next_documents(const AttentionSizes &s, const int32_t *starts, int key
         if (far < end) end = far;
     }
     return first;
+}
+/* Rows of documents that begin after a key come from the result on. `end`: rows to look among. */
+static __device__ __forceinline__ int
+attention_next_documents(const AttentionSizes &s, const int32_t *starts, int key, int end) {
+    return attention_find_row(end,
+                              [&](int row) { return attention_document(s, starts, row) <= key; });
 }
 
 /* What is seen: row sees key where  position - before <= key <= position + after.  Twice keys times
@@ -264,10 +279,17 @@ static __device__ __forceinline__ bool
 attention_other_document(const AttentionSizes &s, const int32_t *starts, int row, int key) {
     return starts && key < attention_document(s, starts, row);
 }
+/* Whether it is of a later document: with the first row and the last key, and with the last row and
+ * the first key. */
+static __device__ __forceinline__ bool
+attention_later_document(const AttentionSizes &s, const int32_t *starts, int row, int key) {
+    return starts && s.to_ends && key >= attention_document_end(s, starts, row);
+}
 static __device__ __forceinline__ bool attention_hidden(const AttentionSizes &s,
                                                         const int32_t *starts, int row, int key) {
     return key >= s.keys || attention_too_late(s, row, key) || attention_too_early(s, row, key) ||
-           attention_other_document(s, starts, row, key);
+           attention_other_document(s, starts, row, key) ||
+           attention_later_document(s, starts, row, key);
 }
 /* Whether none of `rows` rows sees any of `keys` keys. */
 static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s,
@@ -275,7 +297,8 @@ static __device__ __forceinline__ bool attention_apart(const AttentionSizes &s,
                                                        int key, int keys) {
     return attention_too_late(s, row + rows - 1, key) ||
            attention_too_early(s, row, key + keys - 1) ||
-           attention_other_document(s, starts, row, key + keys - 1);
+           attention_other_document(s, starts, row, key + keys - 1) ||
+           attention_later_document(s, starts, row + rows - 1, key);
 }
 
 /* The last key that a row sees. */
@@ -287,6 +310,14 @@ static __device__ __forceinline__ int attention_last_key(const AttentionSizes &s
 /* Keys that the rows before `end` see lie before the result. */
 static __device__ __forceinline__ int attention_end_key(const AttentionSizes &s, int end) {
     return attention_last_key(s, (end < s.rows ? end : s.rows) - 1) + 1;
+}
+/* The same where documents may have ends: no more than the last of these rows' has. */
+static __device__ __forceinline__ int attention_end_document_key(const AttentionSizes &s,
+                                                                 const int32_t *starts, int end) {
+    const int keys = attention_end_key(s, end);
+    if (!starts || !s.to_ends) return keys;
+    const int document = attention_document_end(s, starts, end - 1);
+    return document < keys ? document : keys;
 }
 /* And those that rows from `row` on see lie from the result on, a multiple of `step`. */
 static __device__ __forceinline__ int
@@ -307,6 +338,15 @@ static __device__ __forceinline__ int attention_begin_row(const AttentionSizes &
         if (first < s.split_rows) first = s.split_rows;
     }
     return first > 0 ? first / step * step : 0;
+}
+/* The same where documents may have ends: those of documents that end up to `key` come before. */
+static __device__ __forceinline__ int
+attention_begin_document_row(const AttentionSizes &s, const int32_t *starts, int key, int step) {
+    const int all = attention_begin_row(s, key, step);
+    if (!starts || !s.to_ends) return all;
+    const int first = attention_find_row(
+        s.rows, [&](int row) { return attention_document_end(s, starts, row) <= key; });
+    return first / step * step > all ? first / step * step : all;
 }
 static __device__ __forceinline__ int attention_all_end_row(const AttentionSizes &s, int end) {
     int first = end + s.before - s.first, second = end + s.before - s.second;
@@ -382,8 +422,30 @@ attention_mask_documents(const AttentionSizes &s, const int32_t *starts, int fir
     }
 }
 
+/* Likewise, of keys of later documents; where there are none, there is no branch to take. */
+template <int MT, int N8>
+static __device__ __forceinline__ void
+attention_mask_later_documents(const AttentionSizes &s, const int32_t *starts, int row, int key,
+                               float (&scores)[MT][N8][4]) {
+    if (!attention_later_document(s, starts, row, key + 8 * N8 - 1)) return;
+    const int lane = thread_anew() & 31;
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int end = attention_document_end(s, starts, row + lane / 4 + 16 * m + 8 * half) -
+                            (key + lane % 4 * 2);
+#pragma unroll
+            for (int n = 0; n < N8; n++) {
+                if (8 * n >= end) scores[m][n][2 * half] = bits_to_float(0xff800000u);
+                if (8 * n + 1 >= end) scores[m][n][2 * half + 1] = bits_to_float(0xff800000u);
+            }
+        }
+    }
+}
+
 /* Scores of 16 MT rows and 8 N8 keys from `row` and `key` on, the warp's, masked where they are
- * hidden. */
+ * hidden. Documents' ends are asked about apart: kernels on wgmma do without. */
 template <int MT, int N8>
 static __device__ __forceinline__ void attention_mask_scores(const AttentionSizes &s,
                                                              const int32_t *starts, int row,

@@ -103,7 +103,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
     const int32_t *const starts = attention_starts(s, place);
     float *q = shared, *kv = q + SIDE * row_stride(s), *weights = kv + SIDE * row_stride(s);
-    const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
+    const int first_row = place.tile * SIDE;
+    const int end_key = attention_end_document_key(s, starts, first_row + SIDE);
     const int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
     const int64_t out_at = attention_first_out(s, place),
@@ -232,7 +233,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     copy_rows(t.k, (const T *)a.k + key_at, KeyRows{s}, s.head, first_key, s.keys);
     copy_rows(t.v, (const T *)a.v + value_at, ValueRows{s}, s.values, first_key, s.keys);
     const int end_row = attention_end_row(s, starts, first_key + SIDE);
-    for (int row = attention_begin_row(s, first_key, SIDE); row < end_row; row += SIDE) {
+    const int begin_row = attention_begin_document_row(s, starts, first_key, SIDE);
+    for (int row = begin_row; row < end_row; row += SIDE) {
         __syncthreads();
         copy_rows(t.q, (const T *)a.q + at, QueryRows{s}, s.head, row, s.rows);
         copy_rows(t.d_o, (const T *)a.d_o + out_at, OutRows{s}, s.values, row, s.rows);
@@ -269,7 +271,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const int64_t at = attention_first_query(s, place), key_at = attention_first_key(s, place);
     const int64_t out_at = attention_first_out(s, place),
                   value_at = attention_first_value(s, place);
-    const int first_row = place.tile * SIDE, end_key = attention_end_key(s, first_row + SIDE);
+    const int first_row = place.tile * SIDE;
+    const int end_key = attention_end_document_key(s, starts, first_row + SIDE);
     float dq[2][COLUMNS] = {};
     const float scale[2] = {s.scale, s.scale};
 

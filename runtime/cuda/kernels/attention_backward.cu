@@ -140,8 +140,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
         copy_statistics<ROW_TILE>(to + 2 * ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
-    int first_row = attention_begin_row(s, tile_key, ROW_TILE);
     const int32_t *const starts = attention_starts(s, place);
+    int first_row = attention_begin_document_row(s, starts, tile_key, ROW_TILE);
     const int end_row = attention_end_row(s, starts, tile_key + BACKWARD_TILE);
     if (first_row < end_row) { /* of part of the queries none may see these keys */
         tile_copy_in<RowTile<HEAD>, BACKWARD_TILE, THREADS>(
@@ -170,6 +170,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
                                     TileLane<HEAD>::by_columns(q_tile, part));
             attention_cap_scores(s, p);
             mask_transposed<MT, N>(s, starts, row, key, p);
+            mask_transposed_later<MT, N>(s, starts, row, key, p);
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
             const float *lse2 = statistics + part, *delta = lse2 + ROW_TILE;
@@ -228,8 +229,8 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
         copy_statistics<ROWS>(to + ROW_BYTES, a, place, first_row);
         copy_async_commit();
     };
-    int first_row = attention_begin_row(s, tile_key, ROWS);
     const int32_t *const starts = attention_starts(s, place);
+    int first_row = attention_begin_document_row(s, starts, tile_key, ROWS);
     const int end_row = attention_end_row(s, starts, tile_key + TILE);
     if (first_row < end_row) { /* of part of the queries none may see these keys */
         attention_copy_keys<Heads, TILE, THREADS>(k_tile, s, a.k, a.v,
@@ -261,6 +262,7 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
                                     TileLane<HEAD>::by_columns(q_tile, half * N));
             attention_cap_scores(s, scores);
             mask_transposed<MT, N>(s, starts, row, key, scores);
+            mask_transposed_later<MT, N>(s, starts, row, key, scores);
             multiply_rows<T, MT, N>(dp, TileLane<VALUE>::by_rows(v_tile, in_tile),
                                     TileLane<VALUE>::by_columns(do_tile, half * N));
             cap_transposed<MT, N>(s, lse2 + ROWS, scores, dp);
@@ -360,8 +362,8 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
     const SharedAddress q_tile = shared_address(shared), do_tile = q_tile + Q_BYTES;
     const SharedAddress k_tile = do_tile + BACKWARD_TILE * VALUE * 2;
     const int tile_row = place.tile * BACKWARD_TILE;
-    const int end_key = attention_end_key(s, tile_row + BACKWARD_TILE);
     const int32_t *const starts = attention_starts(s, place);
+    const int end_key = attention_end_document_key(s, starts, tile_row + BACKWARD_TILE);
     int first_key = attention_begin_key(s, starts, tile_row, KEYS);
     const AttentionBase base = attention_key_base<Heads>(s, place);
     float acc[MT][HEAD / 8][4], lse2[MT][2], delta[MT][2];
@@ -400,6 +402,7 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
                                    TileLane<HEAD>::by_columns(keys, 0));
         attention_cap_scores(s, ds);
         attention_mask_scores(s, starts, row, first_key, ds);
+        attention_mask_later_documents(s, starts, row, first_key, ds);
         multiply_rows<T, MT, KEYS>(dp, TileLane<VALUE>::by_rows(do_tile, in_tile),
                                    TileLane<VALUE>::by_columns(keys + K_BYTES, 0));
         cap_gradient<MT, KEYS>(s, delta, ds, dp);

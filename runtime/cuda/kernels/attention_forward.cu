@@ -51,8 +51,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     const AttentionPlace place = attention_place(s, (int)blockIdx.x, s.causal);
     const SharedAddress q_tile = shared_address(shared), k_tile = q_tile + Q_BYTES;
     const int tile_row = place.tile * FORWARD_ROWS;
-    const int end_key = attention_end_key(s, tile_row + FORWARD_ROWS);
     const int32_t *const starts = attention_starts(s, place);
+    const int end_key = attention_end_document_key(s, starts, tile_row + FORWARD_ROWS);
     int first_key = attention_begin_key(s, starts, tile_row, KEYS);
     const AttentionBase base = attention_key_base<Heads>(s, place);
     const void *const q[1] = {a.q};
@@ -87,6 +87,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
                                    TileLane<HEAD>::by_columns(keys, 0));
         attention_cap_scores(s, scores);
         attention_mask_scores(s, starts, row, first_key, scores);
+        attention_mask_later_documents(s, starts, row, first_key, scores);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             float factor[2];

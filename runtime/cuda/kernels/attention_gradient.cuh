@@ -38,7 +38,7 @@ static __device__ __forceinline__ void mask_where(int first_row, int first_key,
     }
 }
 
-/* And that is where rows do not see them. */
+/* And that is where rows do not see them; what documents' ends hide is asked about apart. */
 template <int MT, int N>
 static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z,
                                                        const int32_t *starts, int row, int key,
@@ -50,6 +50,22 @@ static __device__ __forceinline__ void mask_transposed(const AttentionSizes &z,
     if (attention_other_document(z, starts, row + N - 1, key))
         mask_where<MT, N>(row, key, s,
                           [&](int r, int k) { return attention_other_document(z, starts, r, k); });
+}
+template <int MT, int N>
+static __device__ __forceinline__ void mask_transposed_later(const AttentionSizes &z,
+                                                             const int32_t *starts, int row,
+                                                             int key, float (&s)[MT][N / 8][4]) {
+    if (!attention_later_document(z, starts, row, key + 16 * MT - 1)) return;
+    const int lane = thread_anew() & 31;
+    row += (lane & 3) * 2, key += lane >> 2;
+#pragma unroll
+    for (int n = 0; n < N / 4; n++) { /* row by row: registers */
+        const int end = attention_document_end(z, starts, row + n / 2 * 8 + n % 2) - key;
+#pragma unroll
+        for (int m = 0; m < 2 * MT; m++) {
+            if (8 * m >= end) s[m / 2][n / 2][m % 2 * 2 + n % 2] = bits_to_float(0xff800000u);
+        }
+    }
 }
 
 #endif

@@ -1,6 +1,7 @@
-/* Where the documents of packed sequences begin (runtime/cpu/documents.h): a running maximum of
- * separators' places. A block per sequence, which takes as long as a few of its rows' other work:
- * 131,072 positions are 64 tiles. */
+/* Where the documents of packed sequences begin and end (runtime/cpu/documents.h): a running
+ * maximum of separators' places, and one from behind, of what lies behind them. A block per
+ * sequence, which takes as long as a few of its rows' other work: 131,072 positions are 64 tiles.
+ */
 #include "runtime/cuda/kernels/vector.cuh"
 
 /* The greatest of the threads before this one, and of all. warps [32]; barriers are inside. */
@@ -54,6 +55,7 @@ KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) documents(DocumentsArgs a) 
         for (int j = 0; j < DOCUMENTS_EACH; j++) {
             if (first + j >= a.n) break;
             const int64_t kept = kept_as(a, first + j);
+            if (ends[j] && a.apart) own = (int)(first + j);
             if (kept >= 0) {
                 starts[kept] = own;
                 places[kept] = (int)(first + j) - own;
@@ -61,5 +63,34 @@ KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) documents(DocumentsArgs a) 
             if (ends[j]) own = (int)(first + j) + 1;
         }
         if (all > start) start = all;
+    }
+}
+
+/* Positions are counted from the last one on, and so is what lies behind a document. */
+KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) document_ends(DocumentsArgs a) {
+    __shared__ int warps[DOCUMENTS_THREADS / 32];
+    const int32_t *last = a.tokens + (int64_t)blockIdx.x * a.n + a.n - 1;
+    int32_t *ends = a.ends + (int64_t)blockIdx.x * a.kept;
+    int behind = 0; /* the document that goes on into this tile */
+    for (int64_t tile = 0; tile < a.n; tile += DOCUMENTS_THREADS * DOCUMENTS_EACH) {
+        const int64_t first = tile + (int64_t)threadIdx.x * DOCUMENTS_EACH;
+        bool is_end[DOCUMENTS_EACH];
+        int ended = 0, all;
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            is_end[j] = first + j < a.n && *(last - (first + j)) == a.separator;
+            if (is_end[j]) ended = (int)(first + j) + a.apart;
+        }
+        int own = greatest_before(ended, warps, &all);
+        if (own < behind) own = behind;
+#pragma unroll
+        for (int j = 0; j < DOCUMENTS_EACH; j++) {
+            if (first + j >= a.n) break;
+            const int64_t kept = kept_as(a, a.n - 1 - (first + j));
+            if (is_end[j]) own = (int)(first + j);
+            if (kept >= 0) ends[kept] = a.n - own;
+            if (is_end[j]) own = (int)(first + j) + a.apart;
+        }
+        if (all > behind) behind = all;
     }
 }
