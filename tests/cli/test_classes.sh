@@ -149,6 +149,14 @@ line '{"text": "a [PAD] b", "label": 1}'
 fails 'padding within a text' 2 'text 1 has the token 1, which stands behind texts' train "${encoder[@]}" --special \
     --data "$folder/one.jsonl" --steps 1
 
+encoder+=(--set types=2)
+line '{"premise": "a b", "hypothesis": "c d", "label": 1}'
+works 'two types of tokens' '100.0 % mixed' train "${encoder[@]}" --set sep_token=3 --data "$folder/one.jsonl" \
+    --val-fraction 0 --steps 1
+fails 'another end than the plan has' 2 'plan with --set sep_token=3' train "${encoder[@]}" --set sep_token=4 \
+    --data "$folder/one.jsonl" --steps 1
+works 'packed' 'packed  240 documents' train "${encoder[@]}" --data "$train" --pack --steps 1
+
 # --- rewards ---
 for i in $(seq 40); do
     echo '{"prompt": "tide '"$i"'? ", "chosen": "low '"$i"'.", "rejected": "the moon"}'
