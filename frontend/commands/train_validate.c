@@ -9,15 +9,13 @@ typedef struct Sums {
     double loss, labels, bytes, right;
 } Sums;
 
-/* Classes of texts, by their logits: whether each is right, and not only the loss. */
+/* Classes of texts, by their logits: how many are right. */
 static bool add_classes(const TrainData *data, Engine *engine, const int32_t *tokens,
                         const int32_t *labels, Sums *to, Diag *diag) {
     Arena *arena = arena_create();
     ClassResult result = class_result_create(&data->classes, arena);
     bool good = train_classes_tell(&data->classes, data->plan, engine, tokens, labels,
                                    data->plan->global_batch, &result, NULL, NULL, diag);
-    to->loss += result.loss;
-    to->labels += (double)result.n_texts;
     to->right += (double)result.n_right;
     arena_destroy(arena);
     return good;
@@ -42,9 +40,9 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
                 return false;
             }
         }
-        if (data->classes.reads && engine_has_logits(engine)) {
-            if (!add_classes(data, engine, tokens, labels, out, diag)) return false;
-            continue;
+        if (data->classes.reads && engine_has_logits(engine) &&
+            !add_classes(data, engine, tokens, labels, out, diag)) {
+            return false;
         }
         if (!engine_evaluate(engine, tokens, labels, &loss, diag)) return false;
         bool pairs = data->pairs.reads; /* losses are means over these */
