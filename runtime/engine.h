@@ -164,8 +164,9 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
                      Diag *diag);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
-/* Can it be called: has the plan all logits, unlike those with lanes? */
-bool engine_has_logits(const Engine *engine);
+/* How many numbers of each position engine_logits gives; 0: it cannot be called, as the plan never
+ * has all logits, like those with lanes. */
+int64_t engine_logits_width(const Engine *engine);
 /* What each row's answer scores, as nn.preference or nn.reward puts it out: f32[forward_batch] of
  * tokens and
  * labels i32[forward_batch, seq], as of the first micro-batch of a global batch; dropout off. */

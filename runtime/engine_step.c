@@ -204,12 +204,13 @@ int64_t engine_forward_batch(const Engine *engine) {
     return (int64_t)engine->plan->micro_batch * mesh_batch_parts(&engine->plan->mesh);
 }
 
-bool engine_has_logits(const Engine *engine) {
-    bool found = false;
+int64_t engine_logits_width(const Engine *engine) {
     for (int r = 0; r < engine->n_ranks; r++) {
-        found |= find_output(&engine->ranks[r], "logits", PHASE_FORWARD).node != NULL;
+        Value logits = find_output(&engine->ranks[r], "logits", PHASE_FORWARD);
+        const Type *type = logits.node ? value_type(logits) : NULL;
+        if (type && type->rank > 0) return type->dims[type->rank - 1];
     }
-    return found;
+    return 0;
 }
 
 static bool is_of_tokens(Value logits) {

@@ -288,7 +288,7 @@ static bool prepare(Evaluation *e) {
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
     if (!e->engine || !engine_args_load(args, e->engine, NULL, e->diag)) return false;
-    if (e->data.classes.reads && !engine_has_logits(e->engine)) {
+    if (e->data.classes.reads && engine_logits_width(e->engine) == 0) {
         diag_error(e->diag, NO_LOC,
                    "evaluate: the plan never has all logits, as with --lanes; one without has");
         return false;

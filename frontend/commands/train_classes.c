@@ -137,6 +137,12 @@ bool train_classes_tell(const TrainClasses *classes, const Plan *plan, Engine *e
                         ClassResult *to, ClassTaker *take, void *user, Diag *diag) {
     const int64_t at_once = engine_forward_batch(engine), seq = plan->seq;
     const int n = classes->n;
+    const int64_t width = engine_logits_width(engine);
+    if (width != n) {
+        diag_error(diag, NO_LOC, "the plan's loss is of %d classes, and its logits of %" PRId64, n,
+                   width);
+        return false;
+    }
     Arena *arena = arena_create();
     float *logits = ARENA_ARRAY(arena, float, at_once *seq *n);
     float *probabilities = ARENA_ARRAY(arena, float, n);

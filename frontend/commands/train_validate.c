@@ -40,7 +40,7 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
                 return false;
             }
         }
-        if (data->classes.reads && engine_has_logits(engine) &&
+        if (data->classes.reads && engine_logits_width(engine) > 0 &&
             !add_classes(data, engine, tokens, labels, out, diag)) {
             return false;
         }
@@ -75,7 +75,7 @@ bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int3
         right += data->val[i].label_share * sums.right / sums.labels;
         share += data->val[i].label_share;
     }
-    if (data->classes.reads && engine_has_logits(engine) && share > 0)
+    if (data->classes.reads && engine_logits_width(engine) > 0 && share > 0)
         out->accuracy = right / share;
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;

@@ -12,7 +12,7 @@ typedef struct ValidationResult {
     double bits_per_byte;              /* 0: not known */
     bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
-    double accuracy; /* of classes of texts, where engine_has_logits; else not a number */
+    double accuracy; /* of classes of texts, where the plan has all logits; else not a number */
     StepValue values[OUTPUT_MOST_REPORTED + 1]; /* the step's, and this one */
 } ValidationResult;
 

@@ -141,6 +141,18 @@ for classes in 1 a a,a a,,b 401 a,7; do
 done
 fails 'both' 2 "'classes' and 'preference': one of them" plan "${model[@]}" --set classes=2 --set preference=dpo
 
+# A plan whose loss and logits disagree, though its fingerprint is right: nothing is written beyond what is there.
+for classes in 2 300; do
+    run plan "${model[@]}" --set classes=3 --micro-batch 10 -o "$folder/three.plan"
+    sed -i "s/classes=\"3\"/classes=\"$classes\"/" "$folder/three.plan"
+    run check "$folder/three.plan"
+    forged=$(grep -o '[0-9a-f]\{16\}' <<<"$err" | tail -n 1)
+    sed -i "s/fingerprint=[0-9a-f]*/fingerprint=$forged/" "$folder/three.plan"
+    sed 's/"label": .*/"label": 1}/' "$train" >"$folder/alike.jsonl"
+    fails "a loss of $classes classes, logits of three" 1 "of $classes classes, and its logits of 3" train \
+        "$folder/three.plan" --quiet --tokenizer "$t" --data "$folder/alike.jsonl" --steps 1
+done
+
 # --- an encoder ---
 encoder=(models/bert.lua --set layers=1 --set model=32 --set heads=2 --set seq=32 --set vocab=400 --set mask_token=2
     --set padding=1 --set classes=bad,mixed,good --micro-batch 8 --global-batch 24 --tokenizer "$t" --bos '[CLS]' --eot '[SEP]')
