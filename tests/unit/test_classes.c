@@ -66,6 +66,18 @@ static TokenBuffer make_texts(const char *texts, Diag *diag) {
     return buffer;
 }
 
+/* The row that begins at `row`, as a dataset gives it and a model sees it. */
+static void read_row(const TokenBuffer *buffer, size_t row, const ClassRowOptions *options,
+                     int32_t *tokens, int32_t *labels) {
+    for (size_t i = 0; i < options->seq; i++) {
+        size_t next = row + i + 1;
+        bool counted = next < buffer->n_tokens && buffer->marks[next] & TOKEN_COUNTS;
+        tokens[i] = (int32_t)token_buffer_at(buffer, row + i);
+        labels[i] = counted ? (int32_t)token_buffer_at(buffer, next) : DATASET_NO_LABEL;
+    }
+    class_row_finish(tokens, labels, (int64_t)options->seq, options->first, (int32_t)options->pad);
+}
+
 /* Rows as a model sees them: "ab..|c...", with a class's number above the token that has it. */
 static void check_rows(const char *texts, ClassRowOptions options, const char *expected,
                        const char *classes, const char *why) {
@@ -80,13 +92,7 @@ static void check_rows(const char *texts, ClassRowOptions options, const char *e
     CHECK(!why || strstr(diag_text(diag), why), "'%s' is not in '%s'", why, diag_text(diag));
     for (size_t row = 0; good && row + seq <= buffer.n_tokens; row += seq) {
         int32_t tokens[64], labels[64];
-        for (size_t i = 0; i < seq; i++) {
-            size_t next = row + i + 1;
-            bool counted = next < buffer.n_tokens && buffer.marks[next] & TOKEN_COUNTS;
-            tokens[i] = (int32_t)token_buffer_at(&buffer, row + i);
-            labels[i] = counted ? (int32_t)token_buffer_at(&buffer, next) : DATASET_NO_LABEL;
-        }
-        class_row_finish(tokens, labels, (int64_t)seq, options.first, (int32_t)options.pad);
+        read_row(&buffer, row, &options, tokens, labels);
         if (row > 0) seen[n] = labels_seen[n] = '|', n++;
         for (size_t i = 0; i < seq; i++, n++) {
             seen[n] = (char)tokens[i];
@@ -152,13 +158,7 @@ static void check_packed(bool first) {
     CHECK(packed.n_windows <= N / 2 + 1, "%d windows", (int)packed.n_windows);
     for (size_t row = 0; row < buffer.n_tokens; row += SEQ) {
         int32_t tokens[SEQ], labels[SEQ];
-        for (size_t i = 0; i < SEQ; i++) {
-            size_t next = row + i + 1;
-            bool counted = next < buffer.n_tokens && buffer.marks[next] & TOKEN_COUNTS;
-            tokens[i] = (int32_t)token_buffer_at(&buffer, row + i);
-            labels[i] = counted ? (int32_t)token_buffer_at(&buffer, next) : DATASET_NO_LABEL;
-        }
-        class_row_finish(tokens, labels, SEQ, first, '.');
+        read_row(&buffer, row, &options, tokens, labels);
         for (int i = 0; i < SEQ; i++) {
             bool begins = tokens[i] != '.' && (i == 0 || tokens[i - 1] == '.');
             bool ends = tokens[i] != '.' && i + 1 < SEQ && tokens[i + 1] == '.';
@@ -301,35 +301,13 @@ static double value_named(const StepResult *result, const char *name) {
     return NAN;
 }
 
-/* Steps along the gradient of a parameter change the loss by its norm. */
 static void check_gradient(Run *run, const Case *of, const char *name) {
     int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
-    int n = 0;
-    for (int i = 0; i < run->n_params; i++) {
-        if (strcmp(run->names[i], name) == 0) n = (int)type_elements(&run->types[i]);
-    }
-    float *gradient = ARENA_ARRAY(run->arena, float, n + 1);
-    float *w = ARENA_ARRAY(run->arena, float, n + 1),
-          *moved = ARENA_ARRAY(run->arena, float, n + 1);
-    double norm = 0, loss[2] = {0}, step = 0.02;
-    CHECK(n > 0, "no parameter %s", name);
+    double norm, slope;
     fill(of, tokens, labels);
-    if (n == 0 || !engine_read_gradient(run->engine, name, gradient)) return;
-    CHECK(engine_read_parameter(run->engine, name, w), "%s", name);
-    for (int i = 0; i < n; i++) norm += (double)gradient[i] * (double)gradient[i];
-    norm = sqrt(norm);
-    for (int sign = 0; sign < 2; sign++) {
-        for (int i = 0; i < n; i++) {
-            moved[i] = w[i] + (float)((sign ? -step : step) * (double)gradient[i] / norm);
-        }
-        engine_write_parameter(run->engine, name, moved);
-        CHECK(engine_evaluate(run->engine, tokens, labels, &loss[sign], run->diag), "%s",
-              diag_text(run->diag));
-    }
-    engine_write_parameter(run->engine, name, w);
-    double seen = (loss[0] - loss[1]) / (2 * step);
-    CHECK(norm > 1e-4 && fabs(seen - norm) < 0.01 * norm, "%s: %s: slope %g, gradient %g",
-          of->model, name, seen, norm);
+    if (!run_slope(run, name, tokens, labels, &norm, &slope)) return;
+    CHECK(norm > 1e-4 && fabs(slope - norm) < 0.01 * norm, "%s: %s: slope %g, gradient %g",
+          of->model, name, slope, norm);
 }
 
 static const Layout ONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};

@@ -221,6 +221,38 @@ static inline double relative_distance(const float *a, const float *b, int64_t n
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
+/* The norm of a parameter's gradient by the last step, and the loss's slope along it: the same, as
+ * steps along a gradient change the loss by its norm. False: the gradient's memory has been used
+ * again. */
+static inline bool run_slope(Run *run, const char *name, const int32_t *tokens,
+                             const int32_t *labels, double *out_norm, double *out_slope) {
+    const double step = 0.02; /* f32 losses: differences of 1e-7 are rounding */
+    double norm = 0, loss[2] = {NAN, NAN};
+    int64_t n = 0;
+    for (int i = 0; i < run->n_params; i++) {
+        if (strcmp(run->names[i], name) == 0) n = type_elements(&run->types[i]);
+    }
+    float *gradient = ARENA_ARRAY(run->arena, float, n + 1);
+    float *w = ARENA_ARRAY(run->arena, float, n + 1);
+    float *moved = ARENA_ARRAY(run->arena, float, n + 1);
+    *out_norm = *out_slope = NAN;
+    if (n == 0 || !engine_read_parameter(run->engine, name, w)) return true; /* is seen: NAN */
+    if (!engine_read_gradient(run->engine, name, gradient)) return false;
+    for (int64_t i = 0; i < n; i++) norm += (double)gradient[i] * (double)gradient[i];
+    norm = sqrt(norm);
+    for (int sign = 0; sign < 2; sign++) {
+        for (int64_t i = 0; i < n; i++) {
+            moved[i] = w[i] + (float)((sign ? -step : step) * (double)gradient[i] / norm);
+        }
+        engine_write_parameter(run->engine, name, moved);
+        engine_evaluate(run->engine, tokens, labels, &loss[sign], run->diag);
+    }
+    engine_write_parameter(run->engine, name, w);
+    *out_norm = norm;
+    *out_slope = (loss[0] - loss[1]) / (2 * step);
+    return true;
+}
+
 static inline double largest(const float *a, int64_t n) {
     double most = 0;
     for (int64_t i = 0; i < n; i++) {
