@@ -3,6 +3,7 @@
  * cut without the token that ends it, texts in one row whose classes are mixed up, a loss or a
  * share of right ones that is over a rank's texts, a reward that is not the last token's.
  */
+#include "frontend/commands/train_pairs.h"
 #include "ir/class_names.h"
 #include "runtime/data/class_rows.h"
 #include "runtime/data/dataset.h"
@@ -201,6 +202,25 @@ static void test_order(void) {
     CHECK(in_tail > N / 40 && in_tail < N / 10 - N / 40, "%d of %d in the tail", in_tail, N / 10);
     token_buffer_release(&buffer);
     diag_destroy(diag);
+}
+
+/* Labels are of the tokens behind them: an answer's last one is behind its last label. */
+static void test_ends(void) {
+    check_begin("classes: a reward is read at the answer's last token");
+    static const struct {
+        int32_t before[12], after[12];
+    } CASES[] = {{{-1, 7, 8, -1, -1, -1, -1, -1, -1, -1, 9, 5},
+                  {-1, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1, 0}},
+                 {{3, -1, 4, -1, -1, 6, 5, -1, -1, -1, -1, -1},
+                  {-1, -1, -1, 0, -1, -1, -1, 0, -1, -1, -1, -1}}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        int32_t labels[12];
+        memcpy(labels, CASES[i].before, sizeof(labels));
+        train_pairs_mark_ends(labels, 6, 2);
+        for (int k = 0; k < 12; k++) {
+            CHECK(labels[k] == CASES[i].after[k], "case %zu, %d: %d", i, k, labels[k]);
+        }
+    }
 }
 
 /* --- losses --- */
@@ -471,6 +491,7 @@ int main(void) {
     test_rows();
     test_packed();
     test_order();
+    test_ends();
     test_classes();
     test_rewards();
     test_layouts();
