@@ -189,4 +189,11 @@ works 'and to one of a file' "\"text\": \"$answer\"" "${answers[@]}" --prompts "
 fails 'a prompt that the encoder cannot read' 2 'the encoder reads 23 at most' "${answers[@]}" \
     --prompt "$(printf 'tide %.0s' $(seq 30))"
 
+# What stands between documents is never hidden: half of all tokens here.
+for i in $(seq 800); do echo a; done >"$folder/lines"
+run train models/bert.lua --set layers=1 --set model=32 --set heads=2 --set seq=16 --set documents=10 --set mask_rate=0.99 \
+    --micro-batch 4 --global-batch 4 --data "$folder/lines" --val-fraction 0 --steps 3 --log "$folder/hidden.jsonl"
+result 'separators are not hidden' "$(grep -o '"labels":[0-9]*' "$folder/hidden.jsonl" | cut -d : -f 2 |
+    awk '$1 < 28 || $1 > 32 { print $1 " of 64 tokens are to be said" } END { if (NR != 3) print NR " steps" }')"
+
 [ "$n_failed" -eq 0 ]
