@@ -168,8 +168,8 @@ int64_t engine_forward_batch(const Engine *engine);
  * has all logits, like those with lanes. */
 int64_t engine_logits_width(const Engine *engine);
 /* What each row's answer scores, as nn.preference or nn.reward puts it out: f32[forward_batch] of
- * tokens and
- * labels i32[forward_batch, seq], as of the first micro-batch of a global batch; dropout off. */
+ * tokens and labels i32[forward_batch, seq], as of the first micro-batch of a global batch; dropout
+ * off. */
 bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
                        float *out_scores, Diag *diag);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an

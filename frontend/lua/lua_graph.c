@@ -309,16 +309,22 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
         if (!alone) return;
         script_error(lua, "label_share: 'first' and 'between' go with 'classes'");
     }
+    const char *names = node_string(node, ATTR_classes);
+    if (class_names_count(names) == 0) {
+        script_error(lua,
+                     "label_share: 'classes' is '%s'; it must be at least two names, all "
+                     "different and none of them a number, with commas between them, or how "
+                     "many there are",
+                     names);
+    }
     int64_t first = node_int(node, ATTR_first, -1), between = node_int(node, ATTR_between, 1);
     if (!others && label == -1 && (first == 0 || first == 1) && node_attr(node, ATTR_pad) &&
-        between >= 0 && between <= CLASS_MOST_BETWEEN &&
-        class_names_count(node_string(node, ATTR_classes)) > 0) {
+        between >= 0 && between <= CLASS_MOST_BETWEEN) {
         return;
     }
     script_error(lua,
-                 "label_share: 'classes' (at least two names with commas between them, or how "
-                 "many there are) goes with value = -1, 'first' (1: where a text begins, or 0) "
-                 "and 'pad' (a token), and perhaps 'between' (from 0 to %d)",
+                 "label_share: 'classes' goes with value = -1, 'first' (1: where a text begins, "
+                 "or 0) and 'pad' (a token), and perhaps 'between' (from 0 to %d)",
                  CLASS_MOST_BETWEEN);
 }
 

@@ -59,8 +59,8 @@ function nn.classify(m, x, labels, options)
   end
   local n = count_of(o.classes)
   if n ~= math.floor(n) or n < 2 or n > m.vocab then -- labels lie among the tokens
-    fail("classify: '%s' are %g classes; there must be from 2 to %d, as many as there are tokens",
-      o.classes, n, m.vocab)
+    fail("classify: 'classes' is '%s', %g of them; there must be from 2 to %d, as many as there "
+      .. "are tokens", o.classes, n, m.vocab)
   end
   local logits = head(m, x, math.tointeger(n), o)
   m:output("logits", logits)

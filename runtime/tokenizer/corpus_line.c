@@ -282,7 +282,11 @@ static int read_class(const Line *line) {
     if (json_is_string(label)) {
         class = class_names_find(classes, json_string_value(label), json_string_length(label));
         if (class >= 0) return class;
-        diag_error(line->diag, line->loc, "'label' is '%.60s', which is none of the classes %.200s",
+        bool named = class_names_find(classes, "0", 1) < 0;
+        diag_error(line->diag, line->loc,
+                   named ? "'label' is '%.60s', which is none of the classes %.200s"
+                         : "'label' is '%.60s', and the plan's classes have no names but numbers "
+                           "below %.200s: plan with --set classes=NAME,NAME,...",
                    json_string_value(label), classes);
         return -1;
     }

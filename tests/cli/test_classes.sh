@@ -120,6 +120,9 @@ bad 'half a pair' "no object with a string 'text'" '{"text": "a", "text_pair": 2
 bad 'no label' "no object with a 'label'" '{"text": "a"}'
 bad 'a label of a list' "no object with a 'label'" '{"text": "a", "label": [1]}'
 bad 'an unknown class' "'label' is 'fine', which is none of the classes bad,mixed,good" '{"text": "a", "label": "fine"}'
+one+=(--set classes=3)
+bad 'a name among numbers' "'label' is 'bad', and the plan's classes have no names but numbers below 3: plan with" '{"text": "a", "label": "bad"}'
+one=("${one[@]:0:${#one[@]}-2}")
 bad 'a class too many' "'label' is 3; the 3 classes are 0 to 2" '{"text": "a", "label": 3}'
 bad 'half a class' "'label' is 0.5; " '{"text": "a", "label": 0.5}'
 bad 'none' "'label' is -1; " '{"text": "a", "label": -1}'
