@@ -270,7 +270,7 @@ static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx) 
         program->graph = graph_copy(set.graphs[i].graph, plan->arena);
         arena_destroy(set.graphs[i].arena);
         set.graphs[i].arena = NULL;
-        plan_memory(program, plan->n_chunks, plan->cuda, plan->arena);
+        plan_memory(program, plan->n_chunks, plan->cuda, plan->offload, plan->arena);
     }
     destroy_stages(&set);
     arena_destroy(work);
@@ -312,6 +312,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->cuda = options->cuda;
     plan->sequence_parallel = options->sequence_parallel;
     plan->zero = options->zero;
+    plan->offload = options->offload;
     plan->precision = options->precision;
     plan->recompute = options->recompute;
     plan->seed = options->seed;

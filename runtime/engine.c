@@ -41,14 +41,27 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info) {
 }
 
 /* More than the machine has would be killed half-way through: say so before. */
-bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, Diag *diag) {
+bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, bool offloaded,
+                              Diag *diag) {
     int64_t total = 0;
     const int n_ranks = n * n_on_host;
     for (int r = first; r < first + n; r++) {
-        total += engine->ranks[r].stage->arena_bytes * n_on_host;
+        const Stage *stage = engine->ranks[r].stage;
+        int64_t bytes = plan_host_bytes(engine->plan, stage);
+        if (!offloaded) bytes += stage->arena_bytes;
+        total += bytes * n_on_host;
     }
     int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     if (total < have) return true;
+    if (offloaded) {
+        diag_error(diag, NO_LOC,
+                   "the plan keeps %.1f GiB of the optimizer's states and masters of %d rank%s in "
+                   "this machine's memory, which has %.1f GiB: offload less, or use fewer of its "
+                   "GPUs",
+                   (double)total / (1 << 30), n_ranks, n_ranks == 1 ? "" : "s",
+                   (double)have / (1 << 30));
+        return false;
+    }
     const char *why;
     bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
     diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
@@ -216,6 +229,10 @@ void engine_destroy(Engine *engine) {
 
 int64_t engine_arena_bytes(const Engine *engine) {
     return engine->arena_bytes;
+}
+
+int64_t engine_host_bytes(const Engine *engine) {
+    return engine->host_bytes;
 }
 
 int64_t engine_message_bytes(const Engine *engine) {

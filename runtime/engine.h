@@ -32,6 +32,7 @@ typedef struct EngineOptions {
     struct Control *control;
     int rank;
     bool several_hosts;     /* the processes are not all on one */
+    int n_on_host;          /* how many of them are on this one; 0: 1 */
     bool no_registration;   /* CUDA: do not register memory with NCCL */
     double timeout_seconds; /* a rank that waits longer for another ends the run; 0: 300 */
 } EngineOptions;
@@ -190,6 +191,8 @@ void engine_copy_sequence(Engine *engine, int64_t from, int64_t to, int64_t coun
 /* Bytes really allocated for the arenas of this process's ranks (the plan's figure, or it is a
  * bug). */
 int64_t engine_arena_bytes(const Engine *engine);
+/* Likewise of what lies in the machine's memory beside arenas (--offload). */
+int64_t engine_host_bytes(const Engine *engine);
 /* What connections to other processes keep of messages, on the CPU; 0: there are none. */
 int64_t engine_message_bytes(const Engine *engine);
 /* What became of the plan's device section, in one line; NULL where there is none to be used. */

@@ -80,7 +80,7 @@ struct Engine {
     int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     double emit_seconds;
-    int64_t arena_bytes;
+    int64_t arena_bytes, host_bytes;
     int64_t message_bytes;   /* engine_message_bytes */
     const char *tuning;      /* engine_tuning */
     const char *attention;   /* engine_attention */
@@ -98,8 +98,10 @@ const EngineBackend *cuda_backend(void);
 /* Is one of a call's results not finite? Sets the rank's `bad`. */
 bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
 /* False: the host has less memory than the ranks from `first` on need; of several processes, than
- * so many of n_on_host processes do, if all are like this one. */
-bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, Diag *diag);
+ * so many of n_on_host processes do, if all are like this one. offloaded: what they need beside
+ * their arenas, which are elsewhere. */
+bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, bool offloaded,
+                              Diag *diag);
 double engine_now(void);
 
 /* Does this process hold the rank's memory? */

@@ -53,7 +53,8 @@ static size_t count_bytes(Engine *engine) {
 EngineSnapshot *engine_snapshot_create(Engine *engine, Diag *diag) {
     size_t bytes = count_bytes(engine);
     int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    int64_t arenas = engine->plan->cuda ? 0 : engine_arena_bytes(engine);
+    int64_t arenas = engine_host_bytes(engine); /* and, on CPUs: */
+    if (!engine->plan->cuda) arenas += engine_arena_bytes(engine);
     char *memory = arenas + (int64_t)bytes < have ? malloc(bytes ? bytes : 1) : NULL;
     if (!memory) {
         diag_error(diag, NO_LOC,

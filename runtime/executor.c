@@ -43,7 +43,8 @@ void *executor_address(const RankContext *rank, Value value, int micro) {
     case REGION_PERSISTENT: base = stage->persistent_base; break;
     case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro); break;
     case REGION_SCRATCH: base = stage->scratch_base; break;
-    case REGION_NONE: BUG("a value without memory");
+    case REGION_HOST: return rank->host + buffer->offset_bytes;
+    default: BUG("a value without memory");
     }
     return rank->memory + base + buffer->offset_bytes;
 }

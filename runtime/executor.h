@@ -15,6 +15,7 @@ typedef struct RankContext {
     int rank, stage_number;
     MeshCoord coord;
     unsigned char *memory;    /* the rank's arena, stage->arena_bytes, on the backend's device */
+    unsigned char *host;      /* its part of the machine's memory, plan_host_bytes; NULL: none */
     unsigned char *workspace; /* what kernels use within one call, at the end of its scratch */
     Workspace parts;          /* of it */
     int32_t *slots;           /* as plan_frame_slots has them */

@@ -78,6 +78,7 @@ static int join_job(CliArgs *args, const Plan *plan, EngineOptions *out, Diag *d
     out->rank = launch.rank;
     out->device_ordinal = launch.local_rank;
     out->several_hosts = launch.world > launch.local_world;
+    out->n_on_host = launch.local_world;
     return out->control ? EXIT_DONE : EXIT_FAILED;
 }
 

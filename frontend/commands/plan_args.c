@@ -167,6 +167,15 @@ static bool masters_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+/* Halves of what products read stay with them: --masters split leaves states alone. */
+static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    options->offload = (int)cli_int(args, OPT_OFFLOAD, 0);
+    if (options->offload == 0 || options->cuda) return true;
+    diag_error(diag, NO_LOC,
+               "--offload: is for --device cuda: on a CPU all memory is the host's already");
+    return false;
+}
+
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
@@ -183,7 +192,7 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", &options->state_dtype,
                          diag) ||
         !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag) ||
-        !masters_from_args(args, options, diag)) {
+        !masters_from_args(args, options, diag) || !offload_from_args(args, options, diag)) {
         return false;
     }
     return options->gradient_dtype == DTYPE_F32 || !lacks_bf16(options, "--gradients bf16", diag);

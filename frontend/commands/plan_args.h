@@ -15,9 +15,9 @@ Plan *plan_from_model(CliArgs *args, StrBuf *dump, Diag *diag);
 bool plan_mesh_from_args(CliArgs *args, Mesh *mesh, bool seen[N_MESH_AXES], Diag *diag);
 /* --loss-scale, by default dynamic for f16, else none. After --precision. */
 bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
-/* --precision, by default bf16 for CUDA, else f32, --optimizer-state, --gradients, --masters
- * and --frozen-bits: sets options->precision, state_dtype, gradient_dtype, split_masters and
- * frozen_bits. */
+/* --precision, by default bf16 for CUDA, else f32, --optimizer-state, --gradients, --masters,
+ * --offload and --frozen-bits: sets options->precision, state_dtype, gradient_dtype, split_masters,
+ * offload and frozen_bits. */
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --fp8-products, by default on tensor cores where the cluster's devices have such products; no
  * cluster: where the plan is for CUDA. After --precision. */

@@ -13,7 +13,9 @@ enum {
     VARIANT_LOW_STATES = 4, /* of the optimizer */
     VARIANT_LOW_GRADIENTS = 8,
     VARIANT_SPLIT_MASTERS = 16,
-    N_VARIANTS = 32
+    VARIANT_OFFLOAD = 32, /* times the quarters that are offloaded, up to OFFLOAD_QUARTERS */
+    OFFLOAD_QUARTERS = 4,
+    N_VARIANTS = VARIANT_OFFLOAD * (OFFLOAD_QUARTERS + 1)
 };
 
 typedef struct SearchVariant {

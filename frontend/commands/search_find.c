@@ -20,6 +20,7 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
         if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
         if (how & VARIANT_SPLIT_MASTERS) options->split_masters = true;
+        if (how >= VARIANT_OFFLOAD) options->offload = how / VARIANT_OFFLOAD * 100 / OFFLOAD_QUARTERS;
         Diag *aside = diag_create();
         v->costs =
             how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
@@ -87,8 +88,34 @@ static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *
     return two;
 }
 
+/* By how much less than all the same still fits: the bus' time is the price. */
+static SearchFind find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request,
+                                 int how, bool runs, double *seconds) {
+    SearchFind best = {0};
+    int quarters[OFFLOAD_QUARTERS] = {OFFLOAD_QUARTERS, 1, 2, 3};
+    for (int i = 0; i < OFFLOAD_QUARTERS; i++) {
+        Diag *aside = diag_create();
+        SearchFind find =
+            find_runs(args, job, request, how + quarters[i] * VARIANT_OFFLOAD, runs, aside);
+        diag_destroy(aside);
+        if (find.result) *seconds += find.result->seconds;
+        if (!found_any(&find) && i == 0) break;
+        if (!found_any(&find)) continue;
+        best = find;
+        if (i > 0) break;
+    }
+    return best;
+}
+
+/* May unasked? On devices whose bus is known, where that was not said by hand. */
+static bool may_offload(const CliArgs *args, const SearchJob *job) {
+    const ClusterNode *node = &job->cluster->node;
+    return !job->cluster->is_cpu && node->host_bytes_per_second > 0 &&
+           node->host_memory_bytes > 0 && !cli_given(args, OPT_OFFLOAD);
+}
+
 /* Where nothing fits: with copies of weights that are halves of them, which costs nothing, with
- * logits in parts, and with both. */
+ * logits in parts, and with both; then with states and masters in the host's memory. */
 static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                                bool runs, Diag *diag) {
     const int ways[] = {VARIANT_SPLIT_MASTERS, VARIANT_LOSS_PARTS,
@@ -108,6 +135,14 @@ static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchReques
         seconds += find.result->seconds;
         find.result->seconds = seconds;
         if (found_any(&find)) return find;
+    }
+    for (int parts = 0; parts < 2 && may_offload(args, job); parts++) {
+        if (parts && said & VARIANT_LOSS_PARTS) continue;
+        SearchFind find = find_offloaded(args, job, request,
+                                         how | (parts ? VARIANT_LOSS_PARTS : 0), runs, &seconds);
+        if (!found_any(&find)) continue;
+        find.result->seconds = seconds;
+        return find;
     }
     return first;
 }

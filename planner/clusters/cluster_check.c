@@ -54,6 +54,21 @@ static const char *check_node(Arena *arena, const Cluster *cluster, const char *
                                 cluster_number(arena, device->memory_bytes_per_second));
         return "node.link_bytes_per_second";
     }
+    if (node->host_bytes_per_second > device->memory_bytes_per_second) {
+        *out_why = arena_printf(arena,
+                                "node.host_bytes_per_second is %s: more than the %s of the "
+                                "device's own memory",
+                                cluster_number(arena, node->host_bytes_per_second),
+                                cluster_number(arena, device->memory_bytes_per_second));
+        return "node.host_bytes_per_second";
+    }
+    if ((node->host_bytes_per_second > 0) != (node->host_memory_bytes > 0)) {
+        bool rate = node->host_bytes_per_second > 0;
+        const char *missing = rate ? "node.host_memory_bytes" : "node.host_bytes_per_second";
+        *out_why = arena_printf(arena, "%s is missing: node.%s is there", missing,
+                                rate ? "host_bytes_per_second" : "host_memory_bytes");
+        return missing;
+    }
     return NULL;
 }
 

@@ -77,6 +77,11 @@ const ClusterField CLUSTER_FIELDS[] = {
     FLAG("node.switched", node.switched, NEEDED_BETWEEN,
          "every pair at full rate; else groups share a ring"),
     FLAG("node.reduces_in_switch", node.reduces_in_switch, OPTIONAL, "the switch adds up (NVLS)"),
+    ROW("node.host_memory_bytes", REAL, node.host_memory_bytes, "bytes", 0, 1e15, OPTIONAL, 0,
+        "of the node, for what --offload keeps there"),
+    ROW("node.host_bytes_per_second", REAL, node.host_bytes_per_second, "bytes/s", 0, 1e15,
+        OPTIONAL, 0, "from there to each device, one direction"),
+    FRACTION("node.host_fraction", node.host_fraction, OPTIONAL, 0.8, "reached by kernels"),
 
     ROW("network.n_nics", COUNT, network.n_nics, "cards", 1, 4096, NEEDED, 0, "in a node"),
     ROW("network.nic_bytes_per_second", REAL, network.nic_bytes_per_second, "bytes/s", 1e3, 1e14,

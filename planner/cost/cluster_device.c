@@ -18,6 +18,7 @@ Device device_of_cluster(const Cluster *cluster, DType precision) {
         .name = cluster->name,
         .flops_per_second = of->peak_flops[math] * fraction,
         .memory_bytes_per_second = of->memory_bytes_per_second * of->memory_fraction,
+        .host_bytes_per_second = node->host_bytes_per_second * node->host_fraction,
         .call_us = of->kernel_us,
         .link_latency_us = node->link_latency_us,
         .link_bytes_per_second = node->link_bytes_per_second * node->link_fraction,

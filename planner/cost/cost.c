@@ -138,6 +138,7 @@ static double flops_rate(const Device *device, const Node *node, const Type *inp
 /* One program while its nodes are priced. */
 typedef struct Pricing {
     const Plan *plan;
+    int program;
     const Graph *graph;
     const Device *device;
     Arena *arena;
@@ -171,6 +172,34 @@ static double roofline_us(const Device *device, const Node *node, const Type *in
     return device->call_us + (compute_us > memory_us ? compute_us : memory_us);
 }
 
+/* The bytes that a node reads in the host's memory, or writes there, whichever are more; and both.
+ */
+static double host_bytes(const Pricing *p, const Node *node, double *out_all) {
+    const Buffer *buffers = p->plan->programs[p->program].buffers;
+    double read = 0, written = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        Value in = node->inputs[i];
+        const Buffer *buffer = &buffers[in.node->id * MAX_OUTPUTS + in.output];
+        if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue;
+        if (buffer->region == REGION_HOST) read += (double)buffer->bytes;
+    }
+    for (int o = 0; o < node->n_outputs; o++) {
+        const Buffer *buffer = &buffers[node->id * MAX_OUTPUTS + o];
+        if (buffer->region == REGION_HOST) written += (double)buffer->bytes;
+    }
+    *out_all = read + written;
+    return read > written ? read : written;
+}
+
+/* What a kernel does near takes less time, as far as it is bound by memory, which updates are. */
+static void add_bus(const Pricing *p, const Node *node, Cost *cost) {
+    double all, most = host_bytes(p, node, &all), rate = p->device->host_bytes_per_second;
+    if (most == 0 || rate <= 0) return;
+    double near = cost->traffic_bytes > all ? 1 - all / cost->traffic_bytes : 0;
+    double bus_us = most / rate * 1e6;
+    cost->us = cost->us * near > bus_us ? cost->us * near : bus_us;
+}
+
 static Cost cost_node(Pricing *p, const Node *node) {
     Cost cost = {0};
     const OpInfo *op = &OPS[node->op];
@@ -191,6 +220,7 @@ static Cost cost_node(Pricing *p, const Node *node) {
         double us = measured_node_us(p->device, node, shapes->inputs, shapes->outputs, cost.flops);
         cost.us = us >= 0 ? us : roofline_us(p->device, node, &shapes->inputs[0], &cost);
     }
+    add_bus(p, node, &cost);
     return cost;
 }
 
@@ -279,7 +309,8 @@ static void close_task(Cost *task, const TaskMessages *messages, const MessageCl
 
 static Pricing start_pricing(const Plan *plan, int program, const Device *device, Arena *arena) {
     const Graph *graph = plan->programs[program].graph;
-    Pricing p = {.plan = plan, .graph = graph, .device = device, .arena = arena};
+    Pricing p = {
+        .plan = plan, .program = program, .graph = graph, .device = device, .arena = arena};
     if (!device->cluster) return p;
     p.pricer = node_pricer_create(device->cluster, graph, arena);
     return p;

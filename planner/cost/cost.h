@@ -40,6 +40,7 @@ typedef struct Device {
     const char *profile;                       /* the file it was measured into; NULL: assumed */
     double flops_per_second;                   /* sustained, f32, in matrix products */
     double memory_bytes_per_second;            /* sustained, reads plus writes */
+    double host_bytes_per_second;              /* to and from the host's memory, each; 0: as near */
     double call_us;                            /* to start one operation */
     double link_latency_us;                    /* of one message between ranks */
     double link_bytes_per_second;              /* of one rank, one direction */

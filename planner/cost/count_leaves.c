@@ -2,6 +2,7 @@
 
 #include "ir/op.h"
 #include "planner/cost/count_calls.h"
+#include "planner/plan/offload.h"
 #include "planner/plan/zero.h"
 
 #include <string.h>
@@ -55,6 +56,10 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
         count_frozen(by, node, bytes, segment, experts);
         return;
     }
+    if (by->may_offload[node->id]) {
+        segment->offloaded_bytes += bytes * by->offload / 100;
+        experts->offloaded_bytes += bytes * by->offload / 100;
+    }
     switch (node->op) {
     case OP_PARAM:
         *(has_copy ? &segment->optimizer_bytes : &segment->parameter_bytes) += bytes;
@@ -88,8 +93,13 @@ bool param_has_copy(const Graph *graph, const Node *param) {
     return false;
 }
 
-LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work) {
-    LeafCounter by = {graph, param_index_create(graph, work), 0, false, shapes};
+LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, int offload,
+                                Arena *work) {
+    LeafCounter by = {.graph = graph,
+                      .params = param_index_create(graph, work),
+                      .shapes = shapes,
+                      .may_offload = offload_candidates(graph, work),
+                      .offload = offload};
     int64_t largest = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

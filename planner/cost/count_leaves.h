@@ -13,9 +13,11 @@ typedef struct LeafCounter {
     int64_t least;        /* elements of the smallest parameter that ZeRO divides */
     bool has_copies;      /* in 16 bits, of parameters */
     WeightShapes *shapes; /* the layout's */
+    const bool *may_offload; /* by id (planner/plan/offload.h) */
+    int offload;             /* percent of these */
 } LeafCounter;
 
-LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, Arena *work);
+LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, int offload, Arena *work);
 
 /* Adds a parameter, copy, state or accumulator to a segment. has_copy: of a parameter. */
 void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy, SegmentCost *segment);

@@ -36,6 +36,11 @@ double device_memory_us(const ClusterDevice *device, double bytes) {
     return largest(us, device->kernel_us);
 }
 
+double device_host_us(const Cluster *cluster, double bytes) {
+    double rate = cluster->node.host_bytes_per_second * cluster->node.host_fraction;
+    return rate > 0 ? bytes / rate * 1e6 : 0;
+}
+
 static double aligned_fraction(const ProductShape *shape) {
     int64_t wide = (int64_t)(16 / shape->bytes_per_element), least = wide;
     const int64_t sizes[] = {shape->m, shape->n, shape->k};

@@ -21,6 +21,9 @@ double device_product_us(const ClusterDevice *device, MathKind math, const Produ
 /* Reads plus writes; by a kernel of its own, and by one that runs anyway. */
 double device_memory_us(const ClusterDevice *device, double bytes);
 double device_stream_us(const ClusterDevice *device, double bytes);
+/* Bytes that are read from the host's memory and as many written there, at the same time; 0 where
+ * the cluster does not say how fast its bus is. */
+double device_host_us(const Cluster *cluster, double bytes);
 
 /* Queries of `heads` heads (all sequences of the micro-batch counted in `batch`), keys and values
  * of kv_heads; of [seq, seq] scores those count that causality and a window (0: none) leave, but

@@ -7,6 +7,7 @@
 #include "planner/cost/node_cost.h"
 #include "planner/passes/pass.h"
 
+#include <math.h>
 #include <string.h>
 
 Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena) {
@@ -167,7 +168,8 @@ static void count_memory(Pricer *p) {
 
 static void count_parameters(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
-    const LeafCounter by = leaf_counter_create(graph, &p->out->shapes, work);
+    const LeafCounter by =
+        leaf_counter_create(graph, &p->out->shapes, p->lowered->plan->offload, work);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;
@@ -365,6 +367,13 @@ static void add_kept_by_software(Pricer *p) {
     }
 }
 
+/* Of `bytes` that are read or written; what is offloaded is both, over the bus. */
+static double update_us(const Cluster *cluster, double bytes, double offloaded) {
+    double near = bytes - 2 * offloaded;
+    double near_us = near > 0 ? device_memory_us(&cluster->device, near) : 0;
+    return fmax(near_us, device_host_us(cluster, offloaded));
+}
+
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
     double copied = (double)(segment->parameter_bytes - segment->upper_bytes);
@@ -375,11 +384,12 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     bytes += (double)segment->norm_bytes;
-    segment->update_us = bytes > 0 ? device_memory_us(&cluster->device, bytes) : 0;
+    segment->update_us = update_us(cluster, bytes, (double)segment->offloaded_bytes);
     if (!segment->low_gradients) return;
     double less =
         2.0 * (double)segment->low_gradients * (dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16));
-    segment->low_update_us = segment->update_us - device_memory_us(&cluster->device, bytes - less);
+    segment->low_update_us = segment->update_us - update_us(cluster, bytes - less,
+                                                            (double)segment->offloaded_bytes);
 }
 
 typedef struct Crossing {
@@ -474,7 +484,7 @@ void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const do
     Program program = {0};
     int n_more = out->micro_batch / out->lanes;
     program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
-    plan_memory(&program, 1, lowered->plan->cuda, work);
+    plan_memory(&program, 1, lowered->plan->cuda, 0, work);
     Pricer p = {costs, lowered, &program, mask_elements, out, work};
     price_nodes(&p, work);
     count_model_flops(&p, work);

@@ -48,7 +48,7 @@ typedef enum UpdateKind {
 /* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
 typedef struct ExpertWeights {
     int n_weights, n_small, n_frozen;
-    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, offloaded_bytes;
     int64_t low_gradients, upper_bytes, frozen_bytes;
 } ExpertWeights;
 
@@ -71,6 +71,7 @@ typedef struct SegmentCost {
     int64_t upper_bytes;
     int64_t gradient_bytes, low_gradients;
     int64_t optimizer_bytes; /* optimizer state and masters: what ZeRO-1 divides over d */
+    int64_t offloaded_bytes; /* of them: in the host's memory */
     int64_t n_parameters;
     int64_t largest_weight;               /* parameters of the largest */
     int64_t of_shape[WEIGHT_SHAPES];      /* of these, by the layout's shapes */

@@ -24,6 +24,7 @@ static void add_experts(ExpertWeights *sum, const ExpertWeights *other, int coun
     sum->low_gradients += count * other->low_gradients;
     sum->upper_bytes += count * other->upper_bytes;
     sum->optimizer_bytes += count * other->optimizer_bytes;
+    sum->offloaded_bytes += count * other->offloaded_bytes;
 }
 
 StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
@@ -38,6 +39,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
                          .low_gradients = of->low_gradients,
                          .upper_bytes = of->upper_bytes,
                          .optimizer_bytes = of->optimizer_bytes,
+                         .offloaded_bytes = of->offloaded_bytes,
                          .largest = stage->largest,
                          .largest_in_block = stage->largest_in_block,
                          .largest_frozen = stage->largest_frozen,
@@ -67,6 +69,7 @@ StageWeights stage_weights_part(const StageWeights *stage, bool experts) {
     part.parameter_bytes = stage->parameter_bytes - part.parameter_bytes;
     part.gradient_bytes = stage->gradient_bytes - part.gradient_bytes;
     part.optimizer_bytes = stage->optimizer_bytes - part.optimizer_bytes;
+    part.offloaded_bytes = stage->offloaded_bytes - part.offloaded_bytes;
     return part;
 }
 
@@ -83,6 +86,7 @@ void stage_weights_add(StageWeights *sum, const SegmentCost *segment, int count,
     sum->low_gradients += count * segment->low_gradients;
     sum->upper_bytes += count * segment->upper_bytes;
     sum->optimizer_bytes += count * segment->optimizer_bytes;
+    sum->offloaded_bytes += count * segment->offloaded_bytes;
     add_experts(&sum->experts, &segment->experts, count);
     if (is_block) {
         sum->n_blocks += count;
@@ -115,6 +119,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other) {
     sum->low_gradients += other->low_gradients;
     sum->upper_bytes += other->upper_bytes;
     sum->optimizer_bytes += other->optimizer_bytes;
+    sum->offloaded_bytes += other->offloaded_bytes;
     add_experts(&sum->experts, &other->experts, 1);
     sum->largest = larger(sum->largest, other->largest);
     sum->largest_in_block = larger(sum->largest_in_block, other->largest_in_block);
@@ -385,7 +390,9 @@ static WeightBytes kept_bytes(const StageWeights *part, const ZeroChoice *choice
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
         .gradient =
             kept_part(stage_gradient_bytes(part, choice->one_micro), zero >= ZERO_GRADIENTS, share),
-        .optimizer = kept_part(part->optimizer_bytes, zero >= ZERO_OPTIMIZER, share),
+        .optimizer = kept_part(part->optimizer_bytes - part->offloaded_bytes,
+                               zero >= ZERO_OPTIMIZER, share),
+        .host = kept_part(part->offloaded_bytes, zero >= ZERO_OPTIMIZER, share),
     };
 }
 
@@ -453,6 +460,7 @@ WeightBytes stage_weight_bytes(const StageWeights *stage, const Cluster *cluster
     bytes.parameter += more.parameter;
     bytes.gradient += more.gradient;
     bytes.optimizer += more.optimizer;
+    bytes.host += more.host;
     const StageWeights *moves = replicas.experts > 1 ? stage : &others;
     if (replicas.others == 1) return bytes;
     bytes.workspace = workspace_bytes(stage, cluster, zero, replicas.others);
@@ -487,10 +495,14 @@ static double moves_us(const Cluster *cluster, int n_tensors, double elements, d
 double stage_casts_us(const StageWeights *stage, const Cluster *cluster,
                       const StageMessages *gathers, int n_ranks) {
     double us = 0, copy_bytes = (double)dtype_bytes(DTYPE_BF16);
+    double optimizer = (double)stage->optimizer_bytes;
+    double offloaded = optimizer > 0 ? (double)stage->offloaded_bytes / optimizer : 0;
     for (int i = 0; i < gathers->n && stage_has_copies(stage); i++) {
         const StageMessage *of = &gathers->of[i];
         double elements = of->count * of->bytes / copy_bytes / n_ranks;
-        us += moves_us(cluster, of->n_tensors, elements, dtype_bytes(DTYPE_F32) + copy_bytes);
+        double move_us =
+            moves_us(cluster, of->n_tensors, elements, dtype_bytes(DTYPE_F32) + copy_bytes);
+        us += fmax(move_us, device_host_us(cluster, offloaded * elements * dtype_bytes(DTYPE_F32)));
     }
     return us;
 }

@@ -15,6 +15,7 @@ typedef struct StageWeights {
     int n_weights, n_small, n_frozen; /* each with messages of its own, or in groups */
     int n_tensor;                     /* sums of gradients over t */
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t offloaded_bytes; /* of the last */
     int64_t low_gradients, upper_bytes,
         frozen_bytes;                  /* of SegmentCost; the last of none of these */
     int64_t of_shape[WEIGHT_SHAPES];   /* of the parameters */
@@ -51,6 +52,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other);
 /* What one of them keeps. */
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
+    int64_t host; /* of the optimizer's, what is not on the device */
     int64_t workspace; /* that packs messages, all of a group's at once */
     int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;

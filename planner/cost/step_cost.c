@@ -4,6 +4,8 @@
 #include "planner/cost/shared_weights.h"
 #include "planner/plan/plan_library.h"
 
+#include <math.h>
+
 enum { CACHED = 12 };
 
 /* What one chunk, or all chunks of a stage, sum up to. */
@@ -303,6 +305,7 @@ int64_t step_graph_bytes(const StepCost *cost) {
 static void price_memory(const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
     int64_t most = -1;
+    out->host_bytes = 0;
     for (int s = 0; s < x->shape.p; s++) {
         const Sum *stage = &x->stages[s];
         int64_t inputs, activations = frames_bytes(x, s, &inputs);
@@ -318,6 +321,7 @@ static void price_memory(const Pricing *x, StepCost *out) {
         int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
         int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;
+        if (weights.host > out->host_bytes) out->host_bytes = weights.host;
         if (all <= most) continue;
         most = all;
         out->worst_stage = s;
@@ -330,6 +334,13 @@ static void price_memory(const Pricing *x, StepCost *out) {
         out->scratch_bytes = scratch;
         out->runtime_bytes = runtime;
     }
+}
+
+int64_t step_missing_host_bytes(const Cluster *cluster, const StepCost *cost) {
+    const double usable = 0.9; /* the rest is programs', and files' */
+    double share = usable * cluster->node.host_memory_bytes / cluster->node.n_devices;
+    double missing = (double)cost->host_bytes - share;
+    return cluster->node.host_memory_bytes > 0 && missing > 0 ? (int64_t)ceil(missing) : 0;
 }
 
 /* Devices of one node that send across a border, or reduce with another stage, at once. */

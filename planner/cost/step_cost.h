@@ -112,6 +112,7 @@ typedef struct StepCost {
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes, activation_bytes, message_bytes,
         scratch_bytes;
     int64_t runtime_bytes; /* CUDA's context and captured graphs: beyond the arena */
+    int64_t host_bytes;    /* of the rank that has most, in its node's memory: in none of these */
 } StepCost;
 
 /* The parts' costs with the candidate's schedule. */
@@ -168,6 +169,10 @@ double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout);
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out);
+
+/* What the rank that has most would keep of offloaded bytes beyond its share of its node's memory.
+ */
+int64_t step_missing_host_bytes(const Cluster *cluster, const StepCost *cost);
 
 /* Calls that a stage emits: for each micro-batch, and for the update, by its parameters. */
 typedef struct StageCalls {

@@ -64,7 +64,7 @@ static bool fill_plan(Plan *plan, Graph *graph, Diag *diag) {
         bool weight = node->op == OP_PARAM || node_is_copy(node);
         if (weight) plan->n_parameters += type_elements(&node->types[0]);
     }
-    plan_memory(program, N_DECODE_CHUNKS, plan->cuda, plan->arena);
+    plan_memory(program, N_DECODE_CHUNKS, plan->cuda, 0, plan->arena);
     plan_stage_layout(plan, plan->stages);
     plan->library_bytes = plan_library_bytes(plan);
     return verify_plan(plan, diag);

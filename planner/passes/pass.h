@@ -120,7 +120,7 @@ StageGraph program_maker_stage(ProgramMaker *maker, int stage, Arena *arena);
 StageComm *program_maker_comms(const ProgramMaker *maker, int *out_count);
 
 /* Regions and offsets of every value (plan_memory.c). */
-void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena);
+void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *arena);
 /* Slots of frames and region bases of a stage, once its tasks are known. */
 void plan_stage_layout(const Plan *plan, Stage *stage);
 /* Sets frame_pool and frame_slots, from the stage's tasks and its program's frame_bytes: the least

@@ -15,11 +15,15 @@
  * end of the backward that uses the same memory. It takes room of accumulators that were read for
  * the last time before, and memory of its own where there is none yet. What else the update makes
  * of shards goes there, too.
+ *
+ * With --offload leaves that only the update touches lie in the host's memory, one after the other
+ * (planner/plan/offload.h).
  */
 #include "ir/masters.h"
 #include "ir/message_group.h"
 #include "planner/passes/pass.h"
 #include "planner/passes/room.h"
+#include "planner/plan/offload.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -40,6 +44,7 @@ typedef struct Planner {
     Program *program;
     const Graph *graph;
     bool cuda;
+    const bool *on_host; /* by id of a leaf */
     Arena *arena;
     Storage *storages;
     int n_storages;
@@ -239,7 +244,7 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     if (node_is_joined(node)) storage.first = p->group_first[node->id];
     storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
     if (OPS[node->op].flags & PERSISTENT) {
-        storage.region = REGION_PERSISTENT;
+        storage.region = p->on_host[node->id] ? REGION_HOST : REGION_PERSISTENT;
         storage.class = persistent_class(node);
     } else if (p->keep[value] || node->op == OP_INPUT) {
         storage.region = REGION_FRAME;
@@ -473,7 +478,10 @@ static void place_storages(Planner *p) {
     program->persistent_bytes = program->class_bytes[CLASS_GRADIENT] = p->gradient_bytes;
     for (int i = 0; i < p->n_storages; i++) {
         Storage *storage = &p->storages[i];
-        if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
+        if (storage->region == REGION_HOST) {
+            storage->offset = program->host_bytes;
+            program->host_bytes += storage->bytes;
+        } else if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
             place_persistent(program, storage);
         } else if (storage->region == REGION_FRAME && !p->splits) {
             storage->offset = program->frame_bytes[storage->chunk];
@@ -510,7 +518,7 @@ static void count_flops(Program *program) {
     arena_destroy(arena);
 }
 
-void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
+void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *arena) {
     const Graph *graph = program->graph;
     int n_values = graph->n_nodes * MAX_OUTPUTS;
     Arena *work = arena_create();
@@ -523,6 +531,7 @@ void plan_memory(Program *program, int n_chunks, bool cuda, Arena *arena) {
     p.group_first = ARENA_ARRAY(work, int, graph->n_nodes + 1);
     p.last_alone = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
+    p.on_host = offload_choose(graph, offload, work);
     find_uses(&p);
     keep_outputs(&p);
     if (cuda) keep_sent(&p);

@@ -32,6 +32,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+const char *region_name(Region region) {
+    static const char *const NAMES[N_REGIONS] = {"none", "persistent", "frame", "scratch", "host"};
+    return region < N_REGIONS ? NAMES[region] : "?";
+}
+
 const char *buffer_class_name(BufferClass class) {
     static const char *const NAMES[N_BUFFER_CLASSES] = {
         "parameter", "gradient", "optimizer", "activation", "scratch", "message", "input"};
@@ -111,6 +116,19 @@ void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CL
     out_bytes[CLASS_SCRATCH] += program->scratch_bytes;
 }
 
+int64_t plan_host_bytes(const Plan *plan, const Stage *stage) {
+    return plan->programs[stage->program].host_bytes;
+}
+
+int64_t plan_largest_host_bytes(const Plan *plan) {
+    int64_t most = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        int64_t bytes = plan_host_bytes(plan, &plan->stages[s]);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static void put_field(StrBuf *out, const Plan *plan, const PlanField *field) {
     const void *at = (const char *)plan + field->offset;
     strbuf_printf(out, "%s=", field->name);
@@ -153,14 +171,13 @@ static void put_doubles(StrBuf *out, const char *name, const double *items, int 
 }
 
 static void put_buffers(StrBuf *out, const Program *program) {
-    static const char *const REGIONS[] = {"none", "persistent", "frame", "scratch"};
     strbuf_put(out, "  buffers {\n");
     for (int n = 0; n < program->graph->n_nodes; n++) {
         for (int k = 0; k < program->graph->nodes[n]->n_outputs; k++) {
             const Buffer *b = &program->buffers[n * MAX_OUTPUTS + k];
             strbuf_printf(out, "    %%%d", n);
             if (k) strbuf_printf(out, ".%d", k);
-            strbuf_printf(out, " %s", REGIONS[b->region]);
+            strbuf_printf(out, " %s", region_name(b->region));
             if (b->region == REGION_FRAME) strbuf_printf(out, "%d", b->chunk);
             strbuf_printf(out, " %s %" PRId64 "+%" PRId64 "\n", buffer_class_name(b->class),
                           b->offset_bytes, b->bytes);
@@ -174,6 +191,7 @@ static void put_program(StrBuf *out, const Plan *plan, int index) {
     strbuf_printf(out, "program %d {\n", index);
     put_sizes(out, "persistent_bytes", &program->persistent_bytes, 1);
     put_sizes(out, "scratch_bytes", &program->scratch_bytes, 1);
+    put_sizes(out, "host_bytes", &program->host_bytes, 1);
     put_sizes(out, "frame_bytes", program->frame_bytes, plan->n_chunks);
     put_sizes(out, "class_bytes", program->class_bytes, N_BUFFER_CLASSES);
     put_doubles(out, "forward_flops", program->forward_flops, plan->n_chunks);

@@ -7,6 +7,8 @@
  *
  * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
  *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
+ * and, with --offload, the region `host` in the memory of the machine that the device is in
+ * (offload.h).
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
  * for its backward, and what of both is kept for weights(c): plan_frame_slots says in which slot.
  * Where a micro-batch's way turns within a stage (path.h), what one chunk hands to the other lies
@@ -24,13 +26,22 @@
 
 /* GPUs read and write whole lines of 128 bytes: what begins between two takes a line more for each
  * warp (AdamW ran at 3.5 TB/s at multiples of 64, at 4.1 at those of 256, on an H200). */
-enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 23 };
+enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 24 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
 enum { MAX_PLAN_NODES = 200000 }; /* of all programs */
 #define PLAN_FEWER_NODES                                                                           \
     "fewer blocks would do, or more pipeline stages, as equal ones share a program"
 
-typedef enum Region { REGION_NONE, REGION_PERSISTENT, REGION_FRAME, REGION_SCRATCH } Region;
+typedef enum Region {
+    REGION_NONE,
+    REGION_PERSISTENT,
+    REGION_FRAME,
+    REGION_SCRATCH,
+    REGION_HOST,
+    N_REGIONS
+} Region;
+/* "none", "persistent", "frame", "scratch", "host" */
+const char *region_name(Region region);
 
 /* What a buffer is for: the classes of the memory map. */
 typedef enum BufferClass {
@@ -56,6 +67,7 @@ typedef struct Program {
     Graph *graph;    /* local to a stage: chunks 0..v-1, send and recv at its borders */
     Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
     int64_t persistent_bytes, scratch_bytes;
+    int64_t host_bytes; /* of no arena: a rank's part of its machine's memory */
     int64_t frame_bytes[MAX_CHUNKS];
     /* Of the persistent region, by class: parameter, gradient, optimizer, input; padding included.
      */
@@ -210,6 +222,7 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     int zero;        /* ZeroStage (shard_update.c) */
+    int offload; /* percent of states and masters that lie in the host's memory (offload.h) */
     DType precision; /* of activations and products: dtype_is_precision */
     Recompute recompute;
     uint64_t seed;
@@ -289,8 +302,12 @@ int plan_frame_slots(const Plan *plan, const Stage *stage, int32_t *out_slots);
 void plan_frame_ends(const Stage *stage, TaskKind out_ends[MAX_CHUNKS]);
 
 /* Bytes per class of one rank of `stage`, as laid out in its arena (padding counted in its class).
- */
+ * What lies in the host's memory is in none: plan_host_bytes. */
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
+/* What one rank of `stage` has in the memory of its machine (--offload). */
+int64_t plan_host_bytes(const Plan *plan, const Stage *stage);
+/* The most of any rank; 0: the plan needs none. */
+int64_t plan_largest_host_bytes(const Plan *plan);
 
 /* How the plan's programs scale the loss. */
 LossScaling plan_loss_scaling(const Plan *plan);

@@ -149,6 +149,8 @@ static bool read_buffer(PlanReader *reader, const Plan *plan, int node, int outp
         b->region = REGION_PERSISTENT;
     } else if (plan_reader_accept(reader, "scratch ")) {
         b->region = REGION_SCRATCH;
+    } else if (plan_reader_accept(reader, "host ")) {
+        b->region = REGION_HOST;
     } else if (plan_reader_accept(reader, "none ")) {
         b->region = REGION_NONE;
     } else {
@@ -186,6 +188,7 @@ static bool read_program(PlanReader *reader, const Plan *plan, int index, Progra
     if (!read_header_line(reader, "program ", index)) return false;
     read_sizes(reader, "persistent_bytes", &program->persistent_bytes, 1);
     read_sizes(reader, "scratch_bytes", &program->scratch_bytes, 1);
+    read_sizes(reader, "host_bytes", &program->host_bytes, 1);
     read_sizes(reader, "frame_bytes", program->frame_bytes, plan->n_chunks);
     read_sizes(reader, "class_bytes", program->class_bytes, N_BUFFER_CLASSES);
     read_doubles(reader, "forward_flops", program->forward_flops, plan->n_chunks);

@@ -199,8 +199,14 @@ static void price_run(void *context, int worker, int begin, int end) {
             last = record;
         }
         step_memory(costs, record->layout, c, split, &cost);
+        int64_t missing = step_missing_host_bytes(costs->cluster, &cost);
         record->memory_bytes = cost.memory_bytes;
-        if ((double)cost.memory_bytes > pricing->limit_bytes) continue;
+        if (missing > 0) { /* would have to be on the device, and there is none there either */
+            record->memory_bytes += missing;
+            if ((double)record->memory_bytes <= pricing->limit_bytes)
+                record->memory_bytes = (int64_t)pricing->limit_bytes + missing;
+        }
+        if ((double)record->memory_bytes > pricing->limit_bytes) continue;
         step_cost(costs, record->layout, c, split, &cost);
         record->step_us = cost.step_us;
     }

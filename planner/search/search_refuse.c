@@ -305,7 +305,8 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
         Path path = candidate_path(c);
         if (!split_blocks(costs, record->layout, path, c->n_chunks, even, split)) continue;
         step_memory(costs, record->layout, c, split, &cost);
-        fits = (double)cost.memory_bytes <= limit_bytes;
+        fits = (double)cost.memory_bytes <= limit_bytes &&
+               step_missing_host_bytes(costs->cluster, &cost) == 0;
         *out_graphs_aside |= (double)(cost.memory_bytes - step_graph_bytes(&cost)) <= limit_bytes;
     }
     arena_destroy(scratch);

@@ -22,7 +22,7 @@
 
 typedef struct Storage {
     Buffer buffer;
-    int space;       /* which memory: persistent, a chunk's frame, a segment's scratch */
+    int space; /* which memory: persistent, the host's, a chunk's frame, a segment's scratch */
     int first, last; /* times */
     Value first_value, current;
     bool is_half; /* of another, which has all of its memory (verify_masters.c) */
@@ -53,11 +53,11 @@ static const char *text(Lifetimes *l, Value value) {
     return verify_value_text(l->v, l->stage, value);
 }
 
-/* Scratch of a segment, then frames of a chunk, then what persists. */
+/* Scratch of a segment, then frames of a chunk, then what persists, here or with the host. */
 static int space_of(const Buffer *buffer, const Node *node) {
     if (buffer->region == REGION_SCRATCH) return verify_segment(node);
     if (buffer->region == REGION_FRAME) return N_SEGMENTS + buffer->chunk;
-    return N_SEGMENTS + MAX_CHUNKS;
+    return N_SEGMENTS + MAX_CHUNKS + (buffer->region == REGION_HOST);
 }
 
 static bool same_place(const Storage *storage, const Buffer *buffer, const Node *node) {
@@ -169,7 +169,8 @@ static void write_output(Lifetimes *l, const Node *node, int output) {
     if (node->op == OP_INPUT) {
         storage.first = buffer->region == REGION_SCRATCH ? 2 * l->segment_first[segment] : -1;
     }
-    if (buffer->region == REGION_PERSISTENT) set_persistent_life(l, node, &storage);
+    bool stays = buffer->region == REGION_PERSISTENT || buffer->region == REGION_HOST;
+    if (stays) set_persistent_life(l, node, &storage);
     l->storage_of[value_index(value)] = l->n_storages;
     l->storages[l->n_storages++] = storage;
 }
@@ -208,13 +209,12 @@ static int lower_bound(const Lifetimes *l, const Living *living, int64_t offset)
 }
 
 static void report_overlap(Lifetimes *l, const Storage *a, const Storage *b) {
-    static const char *const REGIONS[] = {"", "persistent", "frame", "scratch"};
     verify_defect(l->v, a->first_value.node->loc,
                   "%s: %s and %s overlap: bytes %lld+%lld and %lld+%lld of %s, alive together",
                   where(l), text(l, b->first_value), text(l, a->first_value),
                   (long long)b->buffer.offset_bytes, (long long)b->buffer.bytes,
                   (long long)a->buffer.offset_bytes, (long long)a->buffer.bytes,
-                  REGIONS[a->buffer.region]);
+                  region_name(a->buffer.region));
 }
 
 /* False: it overlaps a living one; reported, and it is not let in. */

@@ -1,5 +1,6 @@
 /* One program: what each node is, where its values lie, and that every read finds what it expects.
  */
+#include "planner/plan/offload.h"
 #include "planner/verify/verify.h"
 
 #include <string.h>
@@ -11,6 +12,7 @@ typedef struct ProgramVerifier {
     const Graph *graph;
     int64_t workspace_bytes; /* at the end of scratch, no value's */
     bool *gathered;          /* by id: what is done once a step writes all of the leaf */
+    bool *on_host;           /* by id of a leaf: may it lie in the host's memory? */
     bool sound;
 } ProgramVerifier;
 
@@ -151,6 +153,7 @@ static int64_t region_bytes(const ProgramVerifier *pv, const Buffer *buffer) {
     case REGION_PERSISTENT: return program->persistent_bytes;
     case REGION_FRAME: return program->frame_bytes[buffer->chunk];
     case REGION_SCRATCH: return program->scratch_bytes - pv->workspace_bytes;
+    case REGION_HOST: return program->host_bytes;
     default: return 0;
     }
 }
@@ -162,21 +165,47 @@ static bool may_lie_in_frame(const Node *node, int chunk) {
     return node->chunk == chunk || (node->phase == PHASE_BACKWARD && chunk < node->chunk);
 }
 
+/* The leaf whose memory the value has, updated in place or not; NULL: it has its own. */
+static const Node *leaf_of(Value value) {
+    for (;;) {
+        if (OPS[value.node->op].flags & PERSISTENT) return value.node;
+        int alias = op_alias(value.node, value.output);
+        if (alias < 0) return NULL;
+        value = value.node->inputs[alias];
+    }
+}
+
+static bool is_persistent(Value value) {
+    return leaf_of(value) != NULL;
+}
+
+static bool region_persists(Region region) {
+    return region == REGION_PERSISTENT || region == REGION_HOST;
+}
+
+/* The leaf's memory alone: what a node writes in place must lie where it is. */
+static bool may_lie_on_host(const ProgramVerifier *pv, Value value) {
+    const Node *leaf = leaf_of(value);
+    return leaf && pv->on_host[leaf->id];
+}
+
 static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
-    static const char *const REGIONS[] = {"no region", "persistent", "frame", "scratch"};
     const Buffer *b = &pv->program->buffers[node->id * MAX_OUTPUTS + output];
     Value value = {(Node *)node, output};
     int64_t bytes =
         type_local_bytes(&node->types[output], &node->shardings[output], &pv->graph->mesh);
-    if ((int)b->region <= REGION_NONE || (int)b->region > REGION_SCRATCH ||
+    if ((int)b->region <= REGION_NONE || (int)b->region >= N_REGIONS ||
         (int)b->class >= N_BUFFER_CLASSES) {
         DEFECT(pv, node, "%s: has no place in memory", text(pv, value));
     } else if (b->region == REGION_FRAME && !may_lie_in_frame(node, b->chunk)) {
         DEFECT(pv, node, "%s: lies in a frame of chunk %d but is made in %s", text(pv, value),
                b->chunk, verify_segment_text(pv->v, node));
-    } else if ((OPS[node->op].flags & PERSISTENT) && b->region != REGION_PERSISTENT) {
+    } else if (b->region == REGION_HOST && !may_lie_on_host(pv, value)) {
+        DEFECT(pv, node, "%s: lies in the host's memory, and is not the update's alone",
+               text(pv, value));
+    } else if ((OPS[node->op].flags & PERSISTENT) && !region_persists(b->region)) {
         DEFECT(pv, node, "%s: lives across steps but lies in the %s region", text(pv, value),
-               REGIONS[b->region]);
+               region_name(b->region));
     } else if (b->offset_bytes < 0 || b->offset_bytes % ALIGN_BYTES) {
         DEFECT(pv, node, "%s: offset %lld is no multiple of %d", text(pv, value),
                (long long)b->offset_bytes, ALIGN_BYTES);
@@ -186,17 +215,7 @@ static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
     } else if (b->offset_bytes > region_bytes(pv, b) - bytes) {
         DEFECT(pv, node, "%s: bytes %lld to %lld are outside its region: %s has %lld",
                text(pv, value), (long long)b->offset_bytes, (long long)(b->offset_bytes + bytes),
-               REGIONS[b->region], (long long)region_bytes(pv, b));
-    }
-}
-
-/* Does what a persistent leaf holds, or an update of it in place, live here? */
-static bool is_persistent(Value value) {
-    for (;;) {
-        if (OPS[value.node->op].flags & PERSISTENT) return true;
-        int alias = op_alias(value.node, value.output);
-        if (alias < 0) return false;
-        value = value.node->inputs[alias];
+               region_name(b->region), (long long)region_bytes(pv, b));
     }
 }
 
@@ -215,7 +234,7 @@ static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
     const Node *from = value.node;
     const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
     if (verify_segment(from) == verify_segment(node)) return;
-    if (is_persistent(value) && b->region == REGION_PERSISTENT) return;
+    if (is_persistent(value) && region_persists(b->region)) return;
     if (b->region == REGION_FRAME && node->phase < PHASE_UPDATE &&
         (from->chunk == node->chunk ? from->phase < node->phase : is_handed_over(from, node, b))) {
         return;
@@ -236,11 +255,13 @@ static void check_totals(ProgramVerifier *pv) {
         }
     }
     bool aligned =
-        program->persistent_bytes % ALIGN_BYTES == 0 && program->scratch_bytes % ALIGN_BYTES == 0;
+        program->persistent_bytes % ALIGN_BYTES == 0 &&
+        program->scratch_bytes % ALIGN_BYTES == 0 && program->host_bytes % ALIGN_BYTES == 0;
     for (int c = 0; c < pv->v->plan->n_chunks; c++) {
         aligned &= program->frame_bytes[c] >= 0 && program->frame_bytes[c] % ALIGN_BYTES == 0;
     }
-    if (!aligned || program->persistent_bytes < 0 || program->scratch_bytes < 0) {
+    if (!aligned || program->persistent_bytes < 0 || program->scratch_bytes < 0 ||
+        program->host_bytes < 0) {
         pv->sound = false;
         verify_defect(pv->v, NO_LOC, "%s: a region's size is no multiple of %d bytes", where(pv),
                       ALIGN_BYTES);
@@ -323,6 +344,7 @@ bool verify_program(Verifier *v, int stage) {
                       where(&pv), (long long)pv.workspace_bytes, (long long)program->scratch_bytes);
         return false;
     }
+    pv.on_host = offload_candidates(graph, v->scratch);
     for (int n = 0; n < graph->n_nodes; n++) {
         for (int k = 0; k < graph->nodes[n]->n_outputs; k++) check_buffer(&pv, graph->nodes[n], k);
     }

@@ -228,20 +228,29 @@ static void find_scalars(RankThread *thread) {
 
 /* Zeroed, page-aligned memory of exactly the plan's size. Touched at once: no page faults later,
  * and a machine without enough memory says so now. */
-static bool allocate_rank(Engine *engine, RankContext *rank, Diag *diag) {
-    size_t bytes = (size_t)rank->stage->arena_bytes;
+static void *allocate(const RankContext *rank, int64_t n_bytes, Diag *diag) {
+    size_t bytes = (size_t)n_bytes;
     void *memory =
         mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         diag_error(diag, NO_LOC, "rank %d: cannot allocate its %.1f MiB: %s", rank->rank,
                    (double)bytes / (1 << 20), strerror(errno));
-        return false;
+        return NULL;
     }
     madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses; no matter if refused */
-    memset(memory, 0, bytes);
+    return memset(memory, 0, bytes);
+}
+
+static bool allocate_rank(Engine *engine, RankContext *rank, Diag *diag) {
+    int64_t bytes = rank->stage->arena_bytes, host_bytes = plan_host_bytes(rank->plan, rank->stage);
+    void *memory = allocate(rank, bytes, diag);
+    if (!memory) return false;
     rank_set_memory(rank, memory);
-    engine->arena_bytes += (int64_t)bytes;
-    return true;
+    engine->arena_bytes += bytes;
+    if (host_bytes == 0) return true;
+    rank->host = allocate(rank, host_bytes, diag);
+    engine->host_bytes += host_bytes;
+    return rank->host != NULL;
 }
 
 /* The ranks' places among the others, and how many threads each has. */
@@ -267,7 +276,7 @@ static bool join(CpuEngine *threads, const EngineOptions *options, Diag *diag) {
     int cores = options->n_threads > 0 ? options->n_threads : host.n_cores / host.n_sharing;
     threads->n_threads = cores > threads->n_local ? cores / threads->n_local : 1;
     return engine_check_host_memory(engine, threads->first_local, threads->n_local, host.n_ranks,
-                                    diag);
+                                    false, diag);
 }
 
 static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
@@ -333,6 +342,8 @@ static void cpu_destroy(Engine *engine) {
         if (thread->rank.products) gemm_plans_destroy(thread->rank.products);
         size_t bytes = (size_t)context->stage->arena_bytes;
         if (context->memory) munmap(context->memory, bytes ? bytes : 1);
+        bytes = (size_t)plan_host_bytes(context->plan, context->stage);
+        if (context->host) munmap(context->host, bytes);
     }
     pthread_mutex_destroy(&threads->mutex);
     pthread_cond_destroy(&threads->wake);

@@ -16,7 +16,7 @@ typedef struct Look {
     size_t why_bytes;
 } Look;
 
-/* The part of the device's memory that an access lies in, or -1 (pinned memory). */
+/* The part of the device's memory, or of mapped memory, that an access lies in, or -1 (staging). */
 static int find_part(const FakeMemory *memory, const Access *access, size_t *out_offset) {
     for (int p = 0; p < memory->n_parts; p++) {
         uintptr_t part = (uintptr_t)memory->at[p];

@@ -137,8 +137,14 @@ cudaError_t fake_allocate(void **out, size_t bytes, bool device) {
     if (posix_memalign(out, ALIGNMENT, bytes)) return cudaErrorMemoryAllocation;
     if (fake->options.poison) memset(*out, 0xff, bytes);
     if (device) fake->used_bytes += (int64_t)bytes;
-    fake->blocks[fake->n_blocks++] = (FakeBlock){*out, bytes, device};
+    fake->blocks[fake->n_blocks++] = (FakeBlock){*out, bytes, device, false};
     return cudaSuccess;
+}
+
+cudaError_t fake_allocate_mapped(void **out, size_t bytes) {
+    cudaError_t status = fake_allocate(out, bytes, false);
+    if (status == cudaSuccess && bytes > 0) fake->blocks[fake->n_blocks - 1].mapped = true;
+    return status;
 }
 
 cudaError_t fake_release(void *at, bool device, const char *function) {
@@ -164,7 +170,7 @@ FakeMemory fake_cuda_save(void) {
     if (!memory.at || !memory.bytes || !memory.copies) BUG("out of memory");
     for (int i = 0; i < fake->n_blocks; i++) {
         const FakeBlock *block = &fake->blocks[i];
-        if (!block->device) continue;
+        if (!block->device && !block->mapped) continue;
         int part = memory.n_parts++;
         memory.at[part] = block->at;
         memory.bytes[part] = block->bytes;

@@ -107,9 +107,11 @@ static cudaError_t release(void *at) {
 }
 
 static cudaError_t allocate_host(void **out, size_t bytes, unsigned flags) {
-    (void)flags;
     cudaError_t status = fake_check_no_capture("cudaHostAlloc");
-    return note(status ? status : fake_allocate(out, bytes, false));
+    bool mapped = flags & cudaHostAllocMapped;
+    if (status == cudaSuccess)
+        status = mapped ? fake_allocate_mapped(out, bytes) : fake_allocate(out, bytes, false);
+    return note(status);
 }
 
 static cudaError_t release_host(void *at) {

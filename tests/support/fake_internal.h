@@ -87,6 +87,7 @@ typedef struct FakeBlock {
     unsigned char *at;
     size_t bytes;
     bool device; /* else pinned host memory */
+    bool mapped; /* which the device's kernels go on with from step to step */
 } FakeBlock;
 
 enum {
@@ -138,6 +139,7 @@ bool fake_end(const void *handle, FakeKind kind, const char *function);
 /* Is the memory within one live allocation? Device only, or pinned too. */
 bool fake_memory_has(const void *at, int64_t bytes, bool device_only);
 cudaError_t fake_allocate(void **out, size_t bytes, bool device);
+cudaError_t fake_allocate_mapped(void **out, size_t bytes);
 cudaError_t fake_release(void *at, bool device, const char *function);
 /* What waits for the device, or takes or gives memory, must not happen while a stream of the same
  * thread is captured. */

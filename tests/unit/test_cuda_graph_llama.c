@@ -195,7 +195,8 @@ static void run_scaled(void) {
 }
 
 /* Gradients in bf16: kept so (a batch is eight sequences, one micro-batch), and sent so of several;
- * and copies that are halves of their parameters, where they may be. */
+ * and copies that are halves of their parameters, where they may be; every other time with states
+ * in the host's memory. */
 static void run_rounded(void) {
     static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
@@ -215,6 +216,7 @@ static void run_rounded(void) {
             const LayoutCase *at = &CASES[n ? (2 * n + 3 * k) % N_CASES : k];
             run_recompute = at->recompute;
             run_zero = at->zero;
+            run_offload = (n + k) % 2 ? 0 : 100;
             check_layouts(&OTHERS[i], &at->layout, 1);
         }
         n++;
@@ -223,6 +225,7 @@ static void run_rounded(void) {
     run_zero = 0;
     run_gradient_dtype = DTYPE_F32;
     run_split_masters = false;
+    run_offload = 0;
 }
 
 static void run(void) {
@@ -243,8 +246,9 @@ static void run(void) {
         check_layouts(&OTHERS[i], &OTHER_LAYOUTS[i % 2], 1);
         check_layouts(&OTHERS[i], &OTHER_LAYOUTS[2], 1);
         run_zero = i % 2 ? ZERO_OPTIMIZER : ZERO_PARAMETERS;
+        run_offload = i % 3 ? 100 : 40; /* and masters, where products are in 16 bits */
         check_layouts(&OTHERS[i], &OTHER_LAYOUTS[1 + i / 2 % 2], 1);
-        run_zero = 0;
+        run_zero = run_offload = 0;
     }
 }
 

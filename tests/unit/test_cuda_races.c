@@ -205,7 +205,9 @@ int main(void) {
     if (EACH == 1) check_accesses(&LOW, &data);
     for (run_zero = ZERO_OPTIMIZER; EACH == 1 && run_zero < N_ZERO_STAGES; run_zero++) {
         if (run_zero != ZERO_GRADIENTS) check_accesses(&GPT, &data);
+        run_offload = run_zero == ZERO_GRADIENTS ? 50 : 100;
         check_accesses(&LOW, &data);
+        run_offload = 0;
     }
     run_zero = 0;
     return check_report();

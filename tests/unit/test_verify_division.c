@@ -119,7 +119,7 @@ static void change_plan(Plan *plan, const Case *c, Diag *diag) {
             }
         }
         plan->programs[p] = (Program){.graph = out};
-        plan_memory(&plan->programs[p], plan->n_chunks, plan->cuda, plan->arena);
+        plan_memory(&plan->programs[p], plan->n_chunks, plan->cuda, 0, plan->arena);
     }
     for (int s = 0; s < plan->n_stages; s++) plan_stage_layout(plan, &plan->stages[s]);
     plan->fingerprint = plan_fingerprint(plan);

@@ -93,11 +93,15 @@ static inline void compare_weights(Run *run, Run *one) {
 
 /* The engine took what the plan says, to the byte. */
 static inline void compare_memory(const Run *run) {
-    int64_t planned = 0;
+    int64_t planned = 0, host = 0;
     for (int s = 0; s < run->plan->n_stages; s++) {
-        planned += run->plan->stages[s].arena_bytes * mesh_rank_count(&run->plan->mesh) /
-                   run->plan->n_stages;
+        const Stage *stage = &run->plan->stages[s];
+        int n_ranks = mesh_rank_count(&run->plan->mesh) / run->plan->n_stages;
+        planned += stage->arena_bytes * n_ranks;
+        host += plan_host_bytes(run->plan, stage) * n_ranks;
     }
+    CHECK(engine_host_bytes(run->engine) == host, "%lld bytes beside arenas, planned %lld",
+          (long long)engine_host_bytes(run->engine), (long long)host);
     CHECK(engine_arena_bytes(run->engine) == planned, "%lld bytes in arenas, planned %lld",
           (long long)engine_arena_bytes(run->engine), (long long)planned);
 }

@@ -32,12 +32,13 @@ typedef struct CudaEngine {
     int64_t slot_bytes;
     const void *decoded; /* logits on the device that the last run has copied to memory.logits */
     int first_local, n_local; /* ranks whose arenas are here */
+    int n_on_host;            /* processes like this one */
     NcclWorld *world;         /* several processes; else NULL */
     bool aborted;             /* its communicators are */
     uint64_t n_launches;      /* as DeviceState counts them */
     unsigned char *host;      /* for view and edit */
     size_t host_bytes;
-    void *edited; /* where `commit` takes the host's bytes to */
+    void *edited; /* where `commit` takes the host's bytes to; NULL: they are there */
     size_t edited_bytes;
     Diag *diag;            /* of the job at hand */
     double launch_seconds; /* the launching thread's, of the last step */
@@ -72,7 +73,10 @@ static bool check_memory(const CudaEngine *cuda, Diag *diag) {
         total += stage->arena_bytes;
         if (cuda->mode != REPLAY_EAGER) graphs += plan_graph_bytes(engine->plan, stage);
     }
-    if (total + graphs <= (int64_t)free_bytes) return true;
+    if (total + graphs <= (int64_t)free_bytes) {
+        return engine_check_host_memory(engine, cuda->first_local, cuda->n_local,
+                                        cuda->n_on_host, true, diag);
+    }
     diag_error(diag, NO_LOC,
                "the plan needs %.2f GiB on one device, and its graphs %.2f GiB; %s has %.2f GiB "
                "free of %.2f",
@@ -93,6 +97,34 @@ static bool allocate_arena(CudaEngine *cuda, RankContext *rank, Diag *diag) {
     cuda->engine->arena_bytes += (int64_t)bytes;
     return cuda_check(api, api->cudaMemsetAsync(memory, 0, bytes, NULL), diag,
                       "clearing a rank's arena");
+}
+
+/* Pinned memory, which the device addresses as the host does. */
+static bool allocate_offloaded(CudaEngine *cuda, RankContext *rank, Diag *diag) {
+    const CuApi *api = cuda->device.api;
+    int64_t bytes = plan_host_bytes(rank->plan, rank->stage);
+    void *memory = NULL;
+    if (bytes == 0) return true;
+    if (!cuda_check(api, api->cudaHostAlloc(&memory, (size_t)bytes, cudaHostAllocMapped), diag,
+                    arena_printf(rank->arena, "pinning %.1f GiB of this machine's memory",
+                                 (double)bytes / (1 << 30)))) {
+        return false;
+    }
+    rank->host = memset(memory, 0, (size_t)bytes);
+    cuda->engine->host_bytes += bytes;
+    return true;
+}
+
+/* What offloaded leaves are in, or NULL: it is the device's. */
+static unsigned char *offloaded_at(const CudaEngine *cuda, const void *at) {
+    const unsigned char *byte = at;
+    for (int r = 0; r < cuda->n_local; r++) {
+        const RankContext *rank = &cuda->engine->ranks[cuda->first_local + r];
+        if (!rank->host || byte < rank->host) continue;
+        int64_t from = byte - rank->host;
+        if (from < plan_host_bytes(rank->plan, rank->stage)) return rank->host + from;
+    }
+    return NULL;
 }
 
 /* Pinned memory for the largest of the chunks' logits. */
@@ -118,7 +150,10 @@ static bool allocate(CudaEngine *cuda, Diag *diag) {
     const CuApi *api = cuda->device.api;
     void *state = NULL, *staging = NULL, *progress = NULL;
     for (int r = 0; r < cuda->n_local; r++) {
-        if (!allocate_arena(cuda, &engine->ranks[cuda->first_local + r], diag)) return false;
+        RankContext *rank = &engine->ranks[cuda->first_local + r];
+        if (!allocate_arena(cuda, rank, diag) || !allocate_offloaded(cuda, rank, diag)) {
+            return false;
+        }
     }
     if (cuda->world) {
         size_t bytes = N_STREAM_KINDS * sizeof(uint32_t);
@@ -477,6 +512,7 @@ static const char *why_failed(void *user) {
 static bool join(CudaEngine *cuda, const EngineOptions *options, Diag *diag) {
     Engine *engine = cuda->engine;
     cuda->n_local = engine->n_ranks;
+    cuda->n_on_host = options->n_on_host > 1 ? options->n_on_host : 1;
     if (!options->control) {
         if (engine->n_ranks == 1 || options->virtual_ranks) return true;
         diag_error(diag, NO_LOC,
@@ -532,6 +568,7 @@ static void cuda_destroy(Engine *engine) {
             unsigned char *memory = engine->ranks[r].memory;
             if (memory && cuda->world) nccl_world_free(cuda->world, memory);
             if (memory && !cuda->world) api->cudaFree(memory);
+            if (engine->ranks[r].host) api->cudaFreeHost(engine->ranks[r].host);
         }
         if (!cuda->aborted) nccl_world_destroy(cuda->world, false);
         if (cuda->memory.progress) api->cudaFreeHost(cuda->memory.progress);
@@ -568,6 +605,7 @@ static const void *cuda_view(Engine *engine, const void *at, size_t bytes) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
     if (at == cuda->decoded) return cuda->memory.logits;
+    if (offloaded_at(cuda, at)) return at; /* no step runs meanwhile */
     void *host = host_buffer(cuda, bytes);
     if (!note_copy(cuda, api->cudaMemcpy(host, at, bytes, cudaMemcpyDeviceToHost)))
         memset(host, 0xff, bytes); /* not numbers: what reads them stops */
@@ -576,14 +614,17 @@ static const void *cuda_view(Engine *engine, const void *at, size_t bytes) {
 
 static void *cuda_edit(Engine *engine, void *at, size_t bytes) {
     CudaEngine *cuda = engine->backend_state;
-    cuda->edited = at;
+    unsigned char *own = offloaded_at(cuda, at);
+    cuda->edited = own ? NULL : at;
     cuda->edited_bytes = bytes;
+    if (own) return own;
     return memset(host_buffer(cuda, bytes), 0, bytes);
 }
 
 static void cuda_commit(Engine *engine) {
     CudaEngine *cuda = engine->backend_state;
     const CuApi *api = cuda->device.api;
+    if (!cuda->edited) return;
     /* From pageable memory the copy may still be under way when the call returns, on the legacy
      * stream, which a step's streams do not wait for. */
     note_copy(cuda, api->cudaMemcpy(cuda->edited, cuda->host, cuda->edited_bytes,
