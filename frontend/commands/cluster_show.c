@@ -67,6 +67,8 @@ static bool is_left_out(const Cluster *cluster, const ClusterField *field) {
     bool network = strncmp(field->path, "network.", 8) == 0;
     if (network && cluster->network.n_nics == 0) return true;
     if (strncmp(field->path, "price.", 6) == 0 && !cluster->currency) return true;
+    bool host = strncmp(field->path, "node.host_", 10) == 0;
+    if (host && cluster->node.host_bytes_per_second == 0) return true;
     if (field->kind == FIELD_TEXT) return !text_of(cluster, field);
     bool links = field->need == NEEDED_BETWEEN && cluster->node.n_devices == 1;
     bool zero = field->kind != FIELD_FLAG && field->need == OPTIONAL && field->absent == 0 &&
@@ -121,6 +123,12 @@ static int derive(const Cluster *cluster, Derived *out) {
     if (cluster->node.n_devices > 1) {
         out[n++] = (Derived){"link", "B/s", "of a device inside its node, reached",
                              cluster->node.link_bytes_per_second * cluster->node.link_fraction};
+    }
+    if (cluster->node.host_bytes_per_second > 0) {
+        out[n++] = (Derived){"host", "B/s", "of a device to its node's memory and back, reached",
+                             cluster->node.host_bytes_per_second * cluster->node.host_fraction};
+        out[n++] = (Derived){"host_memory", "bytes", "of the node's, for each device",
+                             cluster->node.host_memory_bytes / cluster->node.n_devices};
     }
     if (network->n_nics) {
         out[n++] =

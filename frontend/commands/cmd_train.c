@@ -269,6 +269,12 @@ static void print_start(const Run *run) {
     } else {
         printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
     }
+    if (engine_host_bytes(run->engine) > 0) {
+        units_format_bytes(allocated, sizeof(allocated), engine_host_bytes(run->engine));
+        printf(
+            "        %s more, of this machine's, for %d %% of the optimizer's states and masters\n",
+            allocated, plan->offload);
+    }
     if (run->checkpoint.snapshot) {
         units_format_bytes(allocated, sizeof(allocated),
                            engine_snapshot_bytes(run->checkpoint.snapshot));

@@ -167,10 +167,21 @@ static bool masters_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+bool plan_offload_is_searched(const CliArgs *args) {
+    return strcmp(cli_text(args, OPT_OFFLOAD, "0"), "auto") == 0;
+}
+
 /* Halves of what products read stay with them: --masters split leaves states alone. */
 static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
-    options->offload = (int)cli_int(args, OPT_OFFLOAD, 0);
-    if (options->offload == 0 || options->cuda) return true;
+    const char *text = cli_text(args, OPT_OFFLOAD, "0");
+    int64_t percent = 0;
+    bool searched = plan_offload_is_searched(args);
+    if (!searched && (!cli_parse_int(text, &percent) || percent < 0 || percent > 100)) {
+        diag_error(diag, NO_LOC, "--offload: '%s' is no percentage from 0 to 100, nor auto", text);
+        return false;
+    }
+    options->offload = (int)percent;
+    if ((!searched && percent == 0) || options->cuda) return true;
     diag_error(diag, NO_LOC,
                "--offload: is for --device cuda: on a CPU all memory is the host's already");
     return false;
@@ -327,6 +338,11 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
         return false;
     }
     if (!plan_recompute_from_args(args, options, diag)) return false;
+    if (plan_offload_is_searched(args)) {
+        diag_error(diag, NO_LOC,
+                   "--offload auto: is for searches (--cluster); by hand, a percentage");
+        return false;
+    }
     return plan_precision_from_args(args, options, diag) &&
            plan_fp8_products_from_args(args, NULL, options, diag) &&
            plan_loss_scaling_from_args(args, options, diag) &&

@@ -19,6 +19,8 @@ bool plan_loss_scaling_from_args(const CliArgs *args, PlanOptions *options, Diag
  * --offload and --frozen-bits: sets options->precision, state_dtype, gradient_dtype, split_masters,
  * offload and frozen_bits. */
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
+/* --offload auto: the share is found by a search. */
+bool plan_offload_is_searched(const CliArgs *args);
 /* --fp8-products, by default on tensor cores where the cluster's devices have such products; no
  * cluster: where the plan is for CUDA. After --precision. */
 bool plan_fp8_products_from_args(const CliArgs *args, const Cluster *cluster, PlanOptions *options,

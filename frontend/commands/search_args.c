@@ -111,7 +111,8 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
         !plan_loss_scaling_from_args(args, options, diag)) {
         return NULL;
     }
-    if (options->offload && cluster->node.host_bytes_per_second <= 0) {
+    if ((options->offload || plan_offload_is_searched(args)) &&
+        cluster->node.host_bytes_per_second <= 0) {
         diag_error(diag, NO_LOC,
                    "--offload: cluster %s does not say how fast the way to its nodes' memory is "
                    "(node.host_bytes_per_second, node.host_memory_bytes)",

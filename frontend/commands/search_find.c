@@ -1,6 +1,9 @@
 #include "frontend/commands/search_find.h"
 
+#include "frontend/commands/plan_args.h"
 #include "frontend/progress_line.h"
+
+#include <math.h>
 
 enum { LOSS_PARTS = 16, EXPERT_PARTS = 2 };
 
@@ -20,7 +23,8 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
         if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
         if (how & VARIANT_SPLIT_MASTERS) options->split_masters = true;
-        if (how >= VARIANT_OFFLOAD) options->offload = how / VARIANT_OFFLOAD * 100 / OFFLOAD_QUARTERS;
+        if (how >= VARIANT_OFFLOAD)
+            options->offload = how / VARIANT_OFFLOAD * 100 / OFFLOAD_QUARTERS;
         Diag *aside = diag_create();
         v->costs =
             how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
@@ -88,36 +92,10 @@ static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *
     return two;
 }
 
-/* By how much less than all the same still fits: the bus' time is the price. */
-static SearchFind find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request,
-                                 int how, bool runs, double *seconds) {
-    SearchFind best = {0};
-    int quarters[OFFLOAD_QUARTERS] = {OFFLOAD_QUARTERS, 1, 2, 3};
-    for (int i = 0; i < OFFLOAD_QUARTERS; i++) {
-        Diag *aside = diag_create();
-        SearchFind find =
-            find_runs(args, job, request, how + quarters[i] * VARIANT_OFFLOAD, runs, aside);
-        diag_destroy(aside);
-        if (find.result) *seconds += find.result->seconds;
-        if (!found_any(&find) && i == 0) break;
-        if (!found_any(&find)) continue;
-        best = find;
-        if (i > 0) break;
-    }
-    return best;
-}
-
-/* May unasked? On devices whose bus is known, where that was not said by hand. */
-static bool may_offload(const CliArgs *args, const SearchJob *job) {
-    const ClusterNode *node = &job->cluster->node;
-    return !job->cluster->is_cpu && node->host_bytes_per_second > 0 &&
-           node->host_memory_bytes > 0 && !cli_given(args, OPT_OFFLOAD);
-}
-
 /* Where nothing fits: with copies of weights that are halves of them, which costs nothing, with
- * logits in parts, and with both; then with states and masters in the host's memory. */
-static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                               bool runs, Diag *diag) {
+ * logits in parts, and with both. */
+static SearchFind find_near(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                            bool runs, Diag *diag) {
     const int ways[] = {VARIANT_SPLIT_MASTERS, VARIANT_LOSS_PARTS,
                         VARIANT_SPLIT_MASTERS | VARIANT_LOSS_PARTS};
     SearchFind first = find_runs(args, job, request, how, runs, diag);
@@ -125,7 +103,9 @@ static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchReques
     double seconds = first.result->seconds;
     int said = 0;
     if (cli_given(args, OPT_LOSS_PARTS)) said |= VARIANT_LOSS_PARTS;
-    if (cli_given(args, OPT_MASTERS) || !has_bf16(job)) said |= VARIANT_SPLIT_MASTERS;
+    /* Offloaded masters are whole. */
+    if (cli_given(args, OPT_MASTERS) || !has_bf16(job) || how >= VARIANT_OFFLOAD)
+        said |= VARIANT_SPLIT_MASTERS;
     for (int i = 0; i < 3; i++) {
         if (ways[i] & said) continue;
         Diag *aside = diag_create();
@@ -136,15 +116,41 @@ static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchReques
         find.result->seconds = seconds;
         if (found_any(&find)) return find;
     }
-    for (int parts = 0; parts < 2 && may_offload(args, job); parts++) {
-        if (parts && said & VARIANT_LOSS_PARTS) continue;
-        SearchFind find = find_offloaded(args, job, request,
-                                         how | (parts ? VARIANT_LOSS_PARTS : 0), runs, &seconds);
-        if (!found_any(&find)) continue;
-        find.result->seconds = seconds;
-        return find;
-    }
     return first;
+}
+
+static double step_of(const SearchFind *find) {
+    return found_any(find) ? find->result->found[0].cost.step_us : INFINITY;
+}
+
+/* The fastest with some or all states and masters in the hosts' memory, if it is faster than
+ * `best`. If all of them do not make room, fewer will not. */
+static void find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                           bool runs, SearchFind *best) {
+    double seconds = best->result->seconds;
+    for (int quarters = OFFLOAD_QUARTERS; quarters > 0; quarters--) {
+        Diag *aside = diag_create();
+        SearchFind find =
+            find_near(args, job, request, how + quarters * VARIANT_OFFLOAD, runs, aside);
+        diag_destroy(aside);
+        if (find.result) seconds += find.result->seconds;
+        if (!found_any(&find)) break;
+        if (step_of(&find) < step_of(best)) *best = find;
+    }
+    best->result->seconds = seconds;
+}
+
+/* Unasked only where nothing fits otherwise, and the bus is known. */
+static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                               bool runs, Diag *diag) {
+    const ClusterNode *node = &job->cluster->node;
+    bool known = node->host_bytes_per_second > 0 && !job->cluster->is_cpu;
+    bool asked = plan_offload_is_searched(args), given = cli_given(args, OPT_OFFLOAD);
+    SearchFind best = find_near(args, job, request, how, runs, diag);
+    if (best.result && known && (asked || (!given && !found_any(&best)))) {
+        find_offloaded(args, job, request, how, runs, &best);
+    }
+    return best;
 }
 
 SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, bool runs,

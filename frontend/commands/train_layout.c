@@ -121,7 +121,7 @@ static const char *describe(Arena *arena, const Cluster *cluster, const Finds *f
                   cluster->name, finds->n_layouts, finds->seconds);
     const PlanOptions *options = &finds->found[finds->best].plan.options;
     SearchRemark remarks[SEARCH_REMARKS];
-    int n = search_remarks(arena, options, &best->candidate, remarks);
+    int n = search_remarks(arena, options, best, remarks);
     for (int i = 0; i < n; i++) {
         strbuf_printf(&out, "        %s %s\n", remarks[i].label, remarks[i].text);
     }

@@ -7,5 +7,5 @@ return cluster {
   source = "data sheet of H200",
   max_devices = 1,
   device = devices.h200,
-  node = { n_devices = 1 },
+  node = { n_devices = 1, host_memory_bytes = 256 * GiB, host_bytes_per_second = 63 * GB },
 }

@@ -2,6 +2,8 @@
 
 #include "ir/masters.h"
 
+#include <stdlib.h>
+
 /* Kernels that go over each element once; all others want their operands near. */
 static bool may_touch(const Node *node) {
     if (op_is_cast(node->op)) return node->phase == PHASE_UPDATE || node_is_once(node);
@@ -41,18 +43,36 @@ bool *offload_candidates(const Graph *graph, Arena *arena) {
     return may;
 }
 
-/* As Bresenham draws a line: never further from the share than half of the leaf at hand. */
+typedef struct Leaf {
+    int id;
+    int64_t bytes;
+} Leaf;
+
+static int by_size(const void *left, const void *right) {
+    const Leaf *a = left, *b = right;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return a->id - b->id;
+}
+
 bool *offload_choose(const Graph *graph, int percent, Arena *arena) {
     bool *chosen = offload_candidates(graph, arena);
-    double seen = 0, taken = 0;
+    Leaf *leaves = ARENA_ARRAY(arena, Leaf, graph->n_nodes + 1);
+    int count = 0;
+    double left = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!chosen[n]) continue;
-        double bytes =
-            (double)type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
-        seen += bytes;
-        chosen[n] = percent > 0 && seen * percent / 100 - taken >= bytes / 2;
-        if (chosen[n]) taken += bytes;
+        chosen[n] = false;
+        int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
+        leaves[count++] = (Leaf){n, bytes};
+        left += (double)bytes * percent / 100;
+    }
+    qsort(leaves, (size_t)count, sizeof(*leaves), by_size);
+    for (int i = 0; i < count; i++) {
+        double bytes = (double)leaves[i].bytes;
+        if (percent == 0 || left < bytes / 2) continue;
+        chosen[leaves[i].id] = true;
+        left -= bytes;
     }
     return chosen;
 }

@@ -16,7 +16,8 @@
  * only the update, and the cast that rounds a shard of it once a step, read. */
 bool *offload_candidates(const Graph *graph, Arena *arena);
 
-/* By id: of these, as many as make up `percent` of their bytes, spread evenly. */
+/* By id: of these, those that make up `percent` of their bytes, to half of the smallest: by size,
+ * largest first. */
 bool *offload_choose(const Graph *graph, int percent, Arena *arena);
 
 #endif

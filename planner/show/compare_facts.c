@@ -64,6 +64,7 @@ static void add_layout(Comparison *of) {
               dtype_name(plan_gradient_dtype(b)));
     add_words(of, "masters", "masters", plan_splits_masters(a) ? "split" : "whole",
               plan_splits_masters(b) ? "split" : "whole");
+    add_values(of, "offload", "offloaded per cent", UNIT_NUMBER, a->offload, b->offload);
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);
     add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,
@@ -124,6 +125,8 @@ static void add_memory(Comparison *of) {
                    arena_printf(of->arena, "  %s", name), UNIT_BYTES,
                    (double)at[0]->class_bytes[class], (double)at[1]->class_bytes[class]);
     }
+    add_values(of, "host_memory", "in the machine's memory", UNIT_BYTES,
+               (double)a->largest_host_bytes, (double)b->largest_host_bytes);
     add_values(of, "beyond", "beyond the arena", UNIT_BYTES, (double)a->plan->library_bytes,
                (double)b->plan->library_bytes);
 }

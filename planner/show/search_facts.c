@@ -298,7 +298,7 @@ const char *search_cut_short(Arena *arena, const SearchResult *result) {
                         result->n_open);
 }
 
-int search_remarks(Arena *arena, const PlanOptions *options, const Candidate *candidate,
+int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
                    SearchRemark out[SEARCH_REMARKS]) {
     int n = 0;
     if (options->split_masters) {
@@ -309,7 +309,14 @@ int search_remarks(Arena *arena, const PlanOptions *options, const Candidate *ca
             (SearchRemark){"logits", arena_printf(arena, "of 1/%d of the positions at a time",
                                                   options->loss_parts)};
     }
-    if (options->expert_parts > 1 && candidate_e(candidate) > 1) {
+    if (options->offload > 0) {
+        char bytes[UNIT_TEXT];
+        out[n++] = (SearchRemark){
+            "offload",
+            arena_printf(arena, "%d %% of states and masters: %s a device in its node's memory",
+                         options->offload, unit_bytes((double)found->cost.host_bytes, bytes))};
+    }
+    if (options->expert_parts > 1 && candidate_e(&found->candidate) > 1) {
         out[n++] = (SearchRemark){"experts",
                                   arena_printf(arena, "slots in %d runs", options->expert_parts)};
     }

@@ -76,11 +76,11 @@ enum { LAYOUT_TEXT = 192 };
 const char *layout_text(const Candidate *candidate, char *text);
 
 /* What a layout has that is no axis of the search, but was found around it; n of them. */
-enum { SEARCH_REMARKS = 3 };
+enum { SEARCH_REMARKS = 4 };
 typedef struct SearchRemark {
     const char *label, *text; /* "logits", "of 1/16 of the positions at a time" */
 } SearchRemark;
-int search_remarks(Arena *arena, const PlanOptions *options, const Candidate *candidate,
+int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
                    SearchRemark out[SEARCH_REMARKS]);
 
 /* With --gradients bf16: what weights' gradients are in the layout. */

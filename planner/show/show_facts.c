@@ -192,12 +192,15 @@ static void fill_stage(Facts *facts, int stage, const int64_t *parameters_of) {
     if (plan->mesh.size[MESH_T] > 1) count_undivided(facts, plan->programs[list->program].graph);
     plan_class_bytes(plan, stage, of->class_bytes);
     of->arena_bytes = list->arena_bytes;
+    of->host_bytes = plan_host_bytes(plan, list);
     of->busy_us = facts->sim->stages[stage].busy_us + facts->sim->stages[stage].send_us;
     of->idle_us = facts->sim->stages[stage].idle_us;
     for (int i = 0; i < list->n_tasks; i++) of->n_sent += task_is_send(&list->tasks[i]);
     if (of->arena_bytes > facts->largest_arena_bytes) facts->largest_arena_bytes = of->arena_bytes;
     int n_twins = facts->n_ranks / plan->n_stages;
     facts->all_arena_bytes += (double)of->arena_bytes * n_twins;
+    if (of->host_bytes > facts->largest_host_bytes) facts->largest_host_bytes = of->host_bytes;
+    facts->all_host_bytes += (double)of->host_bytes * n_twins;
     facts->hardware_flops +=
         count_product_flops(plan, plan->programs[list->program].graph) * n_twins;
 }
@@ -345,7 +348,8 @@ static bool stages_alike(const Facts *facts, int a, int b, bool but_for_frames) 
     if (x->n_blocks != y->n_blocks || x->n_parameters != y->n_parameters) return false;
     if (but_for_frames) return true;
     return memcmp(x->class_bytes, y->class_bytes, sizeof(x->class_bytes)) == 0 &&
-           x->n_frames == y->n_frames && x->arena_bytes == y->arena_bytes;
+           x->n_frames == y->n_frames && x->arena_bytes == y->arena_bytes &&
+           x->host_bytes == y->host_bytes;
 }
 
 int facts_group_stages(const Facts *facts, int n_most, StageGroup **out_groups) {
@@ -430,6 +434,7 @@ StageFacts facts_of_group(const Facts *facts, StageGroup group) {
             }
         }
         if (one->arena_bytes > most.arena_bytes) most.arena_bytes = one->arena_bytes;
+        if (one->host_bytes > most.host_bytes) most.host_bytes = one->host_bytes;
         if (one->n_frames > most.n_frames) most.n_frames = one->n_frames;
         if (one->n_sent > most.n_sent) most.n_sent = one->n_sent;
         if (one->busy_us > most.busy_us) most.busy_us = one->busy_us;

@@ -9,6 +9,7 @@ typedef struct StageFacts {
     int n_blocks;
     int64_t n_parameters; /* logical, all that the stage's ranks hold together */
     int64_t class_bytes[N_BUFFER_CLASSES], arena_bytes; /* of one rank */
+    int64_t host_bytes;                                 /* likewise, in its machine's memory */
     int n_frames;                                       /* frame slots of all pools */
     int n_sent;                                         /* pipeline messages per step */
     double flops;                                       /* of one rank and step */
@@ -47,7 +48,9 @@ typedef struct Facts {
     double n_tokens;       /* per step */
     double hardware_flops; /* of all ranks' products and attention a step, as planned */
     int64_t largest_arena_bytes;
-    double all_arena_bytes;      /* of all ranks */
+    double all_arena_bytes; /* of all ranks */
+    int64_t largest_host_bytes;
+    double all_host_bytes;
     double parameters_counted;   /* sum over stages, tied ones once each */
     double active_parameters;    /* that a token meets: less than all where there are experts */
     double undivided_parameters; /* of these, with t > 1: whole on every t rank */

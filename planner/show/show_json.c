@@ -15,6 +15,7 @@
  *   optimizer_state   what the optimizer keeps its states in: f32 or bf16
  *   gradients         of weights, as products make them: f32 or bf16
  *   masters           whole, or split: weights' copies in bf16 are halves of them
+ *   offload           percent of states and masters that lie in the machines' memory
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
  *   lanes             that a micro-batch's sequences go through the model in
  *   loss_parts        of the positions, whose logits are computed in turn
@@ -31,13 +32,14 @@
  *                     attention_kernels {cudnn, mma, wgmma: attentions done by them}; null: was not
  *   predicted         device, profile (where measured), step_us, tokens_per_second,
  *                     bubble_fraction, message_fraction (waiting for messages between stages)
- *   memory            largest_arena_bytes, all_arena_bytes (all ranks), library_bytes
- *   programs[]        nodes, persistent_bytes, scratch_bytes, frame_bytes[chunk],
+ *   memory            largest_arena_bytes, all_arena_bytes (all ranks), largest_host_bytes,
+ *                     all_host_bytes (in the machines' memory), library_bytes
+ *   programs[]        nodes, persistent_bytes, scratch_bytes, host_bytes, frame_bytes[chunk],
  *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
  *                     backward_us[chunk], weights_flops[chunk], weights_us[chunk] (0 but where the
  *                     schedule has W tasks, no part of backward's), update_us
  *   stages[]          program, blocks[chunk] {first, count}, parameters (logical), flops,
- *                     arena_bytes, class_bytes {parameter ... input}, frame_pool[chunk],
+ *                     arena_bytes, host_bytes, class_bytes {parameter ... input}, frame_pool[chunk],
  *                     frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us,
  *                     idle_us
  *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
@@ -143,6 +145,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(root, "optimizer_state", dtype_name(plan_state_dtype(plan)));
     json_put_name(root, "gradients", dtype_name(plan_gradient_dtype(plan)));
     json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
+    json_put_int(root, "offload", plan->offload);
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);
@@ -170,6 +173,8 @@ static void put_predictions(json_t *root, const Facts *facts) {
     json_t *memory = json_put_new(root, "memory", json_object());
     json_put_int(memory, "largest_arena_bytes", facts->largest_arena_bytes);
     json_put_int(memory, "all_arena_bytes", (int64_t)facts->all_arena_bytes);
+    json_put_int(memory, "largest_host_bytes", facts->largest_host_bytes);
+    json_put_int(memory, "all_host_bytes", (int64_t)facts->all_host_bytes);
     json_put_int(memory, "library_bytes", facts->plan->library_bytes);
 }
 
@@ -181,6 +186,7 @@ static void put_program(json_t *programs, const Facts *facts, int index) {
     json_put_int(json, "nodes", program->graph->n_nodes);
     json_put_int(json, "persistent_bytes", program->persistent_bytes);
     json_put_int(json, "scratch_bytes", program->scratch_bytes);
+    json_put_int(json, "host_bytes", program->host_bytes);
     json_t *frame_bytes = json_put_new(json, "frame_bytes", json_array());
     json_t *forward_flops = json_put_new(json, "forward_flops", json_array());
     json_t *backward_flops = json_put_new(json, "backward_flops", json_array());
@@ -223,6 +229,7 @@ static void put_stage(json_t *stages, const Facts *facts, int index) {
     json_put_int(json, "parameters", of->n_parameters);
     json_put_real(json, "flops", of->flops);
     json_put_int(json, "arena_bytes", of->arena_bytes);
+    json_put_int(json, "host_bytes", of->host_bytes);
     json_t *classes = json_put_new(json, "class_bytes", json_object());
     for (int class = 0; class < N_BUFFER_CLASSES; class ++) {
         json_put_int(classes, buffer_class_name((BufferClass) class), of->class_bytes[class]);

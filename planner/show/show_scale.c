@@ -8,8 +8,9 @@
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
  *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
  *               second and rank against the first that fits), price_per_gigatoken (null), days,
- *               price (null: not asked for), masters ("whole", "split"), loss_parts (of positions,
- *               whose logits are computed in turn), expert_parts (with e: runs of experts' slots),
+ *               price (null: not asked for), masters ("whole", "split"), offload (percent of
+ *               states and masters in the nodes' memory), host_bytes there, loss_parts (of
+ * positions, whose logits are computed in turn), expert_parts (with e: runs of experts' slots),
  *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
  *               unusual (null, or what lies outside the range in which predictions were validated)
  *   search_seconds, warnings[]
@@ -94,7 +95,7 @@ static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
     const char *ranks = ranks_text(facts->arena, row->request.n_ranks);
     if (!point->found) return;
     SearchRemark remarks[SEARCH_REMARKS];
-    int n = search_remarks(facts->arena, &row->options, &point->found->candidate, remarks);
+    int n = search_remarks(facts->arena, &row->options, point->found, remarks);
     for (int i = 0; i < n; i++) {
         lines_put_wrapped(out, remarks[i].label, 11,
                           arena_printf(facts->arena, "%s: %s", ranks, remarks[i].text));
@@ -185,6 +186,8 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "days", point->facts.days);
     json_put_known(json, "price", point->facts.price);
     json_put_name(json, "masters", point->row->options.split_masters ? "split" : "whole");
+    json_put_int(json, "offload", point->row->options.offload);
+    json_put_int(json, "host_bytes", point->found->cost.host_bytes);
     json_put_int(json, "loss_parts", point->row->options.loss_parts);
     if (candidate_e(&point->found->candidate) > 1)
         json_put_int(json, "expert_parts", point->row->options.expert_parts);

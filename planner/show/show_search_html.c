@@ -116,7 +116,7 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     }
     if (report->options.state_dtype == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     SearchRemark remarks[SEARCH_REMARKS];
-    int n = search_remarks(facts->arena, &report->options, of, remarks);
+    int n = search_remarks(facts->arena, &report->options, facts->best.found, remarks);
     for (int i = 0; i < n; i++) html_put_fact(out, remarks[i].label, remarks[i].text);
     if (facts->best.found->split) {
         StrBuf split = strbuf_create();

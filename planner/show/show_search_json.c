@@ -25,11 +25,13 @@
  *     memory_bytes     parameters, gradients, optimizer, activations, messages, scratch, runtime
  *                      (CUDA's context and captured graphs), total (of the stage that needs most,
  *                      worst_stage), limit
+ *     host_bytes       of the rank that has most, in its node's memory
  *     days, price      null if no tokens were given, or the cluster states no price
  *     slowdown, why    of runners_up and pareto: step time against the best's (0.02: 2 % more)
  *     unusual          null, or what lies outside the range in which predictions were validated
  *   split              blocks per chunk in pipeline order, of the best
  *   masters            whole, or split: weights' copies in bf16 are halves of them
+ *   offload            percent of states and masters that are in the nodes' memory
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
@@ -57,6 +59,7 @@ static void put_memory(json_t *json, const StepCost *cost, double limit_bytes) {
     json_put_int(memory, "total", cost->memory_bytes);
     json_put_int(memory, "limit", (int64_t)limit_bytes);
     json_put_int(json, "worst_stage", cost->worst_stage);
+    json_put_int(json, "host_bytes", cost->host_bytes);
 }
 
 static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFacts *of) {
@@ -117,6 +120,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_name(root, "optimizer_state", dtype_name(report->options.state_dtype));
     json_put_name(root, "gradients", dtype_name(report->options.gradient_dtype));
     json_put_name(root, "masters", report->options.split_masters ? "split" : "whole");
+    json_put_int(root, "offload", report->options.offload);
     json_put_int(root, "frozen_bits", report->options.frozen_bits);
 }
 

@@ -84,7 +84,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     put_label(out, "recompute");
     strbuf_printf(out, "%s\n", recompute_mode_name(of->recompute));
     SearchRemark remarks[SEARCH_REMARKS];
-    int n = search_remarks(facts->arena, &report->options, of, remarks);
+    int n = search_remarks(facts->arena, &report->options, facts->best.found, remarks);
     for (int i = 0; i < n; i++) {
         put_label(out, remarks[i].label);
         strbuf_printf(out, "%s\n", remarks[i].text);

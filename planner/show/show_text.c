@@ -238,6 +238,11 @@ static void put_head(StrBuf *out, const Facts *facts) {
         strbuf_printf(out, "; beyond the arenas %s", unit_bytes((double)plan->library_bytes, c));
     }
     strbuf_put(out, "\n");
+    if (facts->largest_host_bytes == 0) return;
+    put_label(out, "host");
+    strbuf_printf(out, "%s of states and masters a rank in its machine's memory, %s in all\n",
+                  unit_bytes((double)facts->largest_host_bytes, a),
+                  unit_bytes(facts->all_host_bytes, b));
 }
 
 static void put_bytes(StrBuf *out, int64_t bytes) {

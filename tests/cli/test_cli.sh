@@ -54,6 +54,16 @@ works 'masters in halves' 'copies are halves of parameters' plan $model --precis
 works 'and a plan of them is sound' 'is sound' check "$folder/masters.plan"
 works 'and whole ones' 'f32 parameters, gradients and sums' plan $model --precision bf16 --set model=128 --masters whole -o "$folder/whole.plan"
 works 'which differ in that' 'masters' compare "$folder/whole.plan" "$folder/masters.plan"
+fails 'an offload that is no share' 2 "--offload: '101' is no percentage from 0 to 100, nor auto" plan $model --device cuda --offload 101
+fails 'an offload on a processor' 2 "--offload: is for --device cuda: on a CPU all memory is the host's already" plan $model --offload 50
+fails 'an offload to be found by hand' 2 '--offload auto: is for searches (--cluster)' plan $model --device cuda --offload auto
+works 'states and masters on the host' "host      " plan $model --device cuda --offload 60 -o "$folder/host.plan"
+works 'and a plan of them is sound' 'is sound' check "$folder/host.plan"
+works 'as JSON' '"offload": 60' show "$folder/host.plan" --json
+works 'and in HTML' "In the machines' memory" show "$folder/host.plan" --html
+works 'trained on the processor' 'for 60 % of the optimizer' \
+    train "$folder/host.plan" --device cpu --data README.md --steps 1
+works 'and compared' 'offloaded per cent' compare "$folder/host.plan" "$folder/whole.plan"
 fails 'gradients in bf16 of f32 products' 2 '--gradients bf16: is for products in bf16, and --precision is f32' plan $model --gradients bf16
 works 'gradients in bf16' "f32 parameters and sums; weights' gradients bf16" plan $model --precision bf16 --micro-batch 8 --global-batch 8 --gradients bf16 -o "$folder/gradients.plan"
 works 'gradients in bf16, as JSON' '"gradients": "bf16"' show "$folder/gradients.plan" --json
@@ -294,7 +304,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 23' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 24' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json

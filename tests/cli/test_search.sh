@@ -81,7 +81,7 @@ words=(plan models/gemma.lua --set size=3-1b --cluster h200 --ranks 1 --global-b
 run "${words[@]}" -o "$folder/words.plan"
 [[ $status -eq 0 && $out == *'logits     of 1/16 of the positions at a time'*'planned to the byte: 19.'*'GiB'* ]]
 result 'a model that fits with logits in parts' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
-run "${words[@]}" --loss-parts 1
+run "${words[@]}" --loss-parts 1 --offload 0
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device of h200: '* ]]
 result 'and not with all of them' "$([ $? -eq 0 ] || echo "status $status: $err")"
 run scale "${words[@]:1}" --json
@@ -97,6 +97,16 @@ run train models/gpt.lua --set vocab=20000 --set seq=512 --set layers=1 --set mo
 result 'nor does train' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
 eight=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h200 --ranks 1)
+for memory in 48 0; do
+    name=$([[ $memory -eq 0 ]] && echo none || echo small)
+    cat >"$folder/$name.lua" <<END
+local devices = require "devices"
+return cluster {
+  name = "$name", title = "one H100 and its host", max_devices = 1, device = devices.h100,
+  node = { n_devices = 1, host_memory_bytes = $memory * GiB, host_bytes_per_second = $([[ $memory -eq 0 ]] && echo 0 || echo 50) * GB },
+}
+END
+done
 masters=("${eight[@]}" --global-batch 16)
 run "${masters[@]}" -o "$folder/masters.plan"
 [[ $status -eq 0 && $out == *'masters    split: copies of weights are halves of them'*'planned to the byte: 13'*'GiB'* ]]
@@ -105,7 +115,28 @@ works 'its plan says so' '"masters": "split"' show "$folder/masters.plan" --json
 rm "$folder/masters.plan"
 works 'a search in JSON, too' '"masters": "split"' "${masters[@]}" --json
 works 'and scale' 'masters    1 rank: split: copies of weights are halves of them' scale "${masters[@]:1}"
-states=("${masters[@]}" --masters whole)
+host=("${eight[@]}" --global-batch 16 --masters whole)
+run "${host[@]}" -o "$folder/host.plan"
+[[ $status -eq 0 && $out == *'offload    '*' % of states and masters: '*' GiB a device in its node'*'planned to the byte: 1'*'GiB'* ]]
+result 'or states go to the host where that was ruled out' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+works 'its plan keeps them there' 'of states and masters a rank in its machine' show "$folder/host.plan"
+works 'and is sound' 'is sound' check "$folder/host.plan"
+rm "$folder/host.plan"
+works 'scale says so, too' 'offload    1 rank: ' scale "${host[@]:1}"
+eased=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h100-dgx --ranks 2 --mesh d=1 --global-batch 64 --json)
+run "${eased[@]}"
+near=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1) && [[ $status -eq 0 && $out == *'"offload": 0'*'"recompute": "full"'* ]]
+result 'nothing is offloaded where something fits' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${eased[@]}" --offload auto
+far=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1) && [[ $status -eq 0 && $out == *'"offload": '[1-9]*'"host_bytes": '[1-9]* ]] &&
+    awk "BEGIN { exit !(${far#*: } < 0.97 * ${near#*: }) }"
+result 'unless it is asked whether it would be faster' "$([ $? -eq 0 ] || echo "status $status: $err$out $near $far")"
+run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
+[[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
+result 'nor more than a node has memory for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+fails 2 "--offload: cluster none does not say how fast the way to its nodes' memory is (node.host_bytes_per_second, node.host_memory_bytes)" \
+    plan models/llama.lua --cluster "$folder/none.lua" --ranks 1 --global-batch 8 --offload 10
+states=("${masters[@]}" --masters whole --offload 0)
 run "${states[@]}" --json
 [[ $status -eq 1 && $out == *'"remedy": "--optimizer-state bf16"'* && $err == *'; but with --optimizer-state bf16 it would' ]]
 result 'what would let a model fit' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
@@ -122,7 +153,7 @@ run "${states[@]}" --optimizer-state f32
 [[ $status -eq 1 && $err != *'--optimizer-state'* ]]
 result 'what was said to be f32 is not questioned' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 
-gradients=("${eight[@]}" --masters whole --global-batch 2)
+gradients=("${eight[@]}" --masters whole --offload 0 --global-batch 2)
 run "${gradients[@]}"
 [[ $status -eq 1 && $err == *'; but with --gradients bf16 it would' ]]
 result 'one micro-batch: gradients in bf16 are enough' "$([ $? -eq 0 ] || echo "status $status: $err$out")"

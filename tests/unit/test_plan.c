@@ -236,8 +236,8 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 23", "perilune plan 24", "x.plan:1: the plan's format is version 24"},
-        {"perilune plan 23", "perilune plan 6",
+        {"perilune plan 24", "perilune plan 25", "x.plan:1: the plan's format is version 25"},
+        {"perilune plan 24", "perilune plan 6",
          "version 6; this program reads 23: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:19: expected what is recomputed: none, selective or full, at 'all'"},

@@ -26,6 +26,7 @@ static const char *optimizer = NULL;
 static int lanes = 1;
 static DType gradients = DTYPE_F32;
 static bool splits = false; /* masters */
+static int offload = 0;     /* percent of states and masters */
 static bool joins = false;  /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -49,6 +50,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .frozen_bits = frozen_bits,
                                      .gradient_dtype = gradients,
                                      .split_masters = splits,
+                                     .offload = offload,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
@@ -178,6 +180,11 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     CHECK(fabs(off) <= 2 || fabs(off) < calls * nodes,
           "%s t=%d d=%d p=%d v=%d b=%d %s: %+.0f of %.0f graph nodes", l->settings, l->t, l->d,
           l->p, l->v, l->b, l->schedule, off, nodes);
+    double host = (double)plan_largest_host_bytes(plan);
+    CHECK(fabs((double)cost->host_bytes - host) <= 0.005 * host,
+          "%s: %lld bytes priced on hosts, %.0f planned", l->settings, (long long)cost->host_bytes,
+          host);
+    CHECK((host > 0) == (offload > 0), "%.0f bytes on hosts", host);
     double fullest = (double)plan_fullest_bytes(plan);
     error = (double)cost->memory_bytes / fullest - 1;
     CHECK(error > least && error < most, "%s: priced %+.4f of all", l->settings, error);
@@ -385,6 +392,21 @@ int main(void) {
     documents = "50256";
     for (int i = 0; i < 2; i++) compare(&PACKED[i], diag);
     documents = NULL;
+    static const Layout OFFLOADED[] = {
+        {"models/llama.lua", "8b", 1, 1, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "1f1b", true, true, RECOMPUTE_NONE, 0},
+        {"models/moe.lua", "mixtral-8x7b", 4, 1, 8, 1, 1, 16, "1f1b", true, false, RECOMPUTE_FULL,
+         0},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
+    };
+    check_begin("and with states and masters in the hosts' memory");
+    offload = 100;
+    offload = 100;
+    compare_all(OFFLOADED, sizeof(OFFLOADED) / sizeof(OFFLOADED[0]), LAYOUT_STEP, diag);
+    offload = 35;
+    for (int i = 0; i < 3; i++) compare(&OFFLOADED[i], diag);
+    offload = 0;
     static const Layout FROZEN[] = {
         {"models/llama.lua", "8b", 2, 2, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_NONE, 1},
         {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
