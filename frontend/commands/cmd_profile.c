@@ -38,9 +38,13 @@ static void print_summary(const DeviceProfile *profile, double seconds) {
         printf("links   a message %.2f us and %.1f GB/s\n", device.link_latency_us,
                device.link_bytes_per_second / 1e9);
     }
+    if (profile->n_host) {
+        printf("host    %.1f GB/s from its memory, and back at the same time\n",
+               device.host_bytes_per_second / 1e9);
+    }
     printf("took    %.1f s for %d rows\n", seconds,
            profile->n_calls + profile->n_products + profile->n_attention + profile->n_memory +
-               profile->n_kernels + profile->n_messages + profile->n_collectives);
+               profile->n_host + profile->n_kernels + profile->n_messages + profile->n_collectives);
     arena_destroy(arena);
 }
 

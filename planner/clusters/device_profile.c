@@ -33,6 +33,7 @@ static const double MOST_FLOPS = 1e18, MOST_BYTES = 1e16;
 typedef struct Table {
     const char *key;
     bool needed; /* at least one row */
+    bool newer;  /* may be missing */
     size_t row_bytes, count_offset, rows_offset;
     /* The key of a time that is too short for the row's work, or NULL. */
     const char *(*too_fast)(const void *row);
@@ -63,6 +64,11 @@ static const char *fast_memory(const void *row) {
     return exceeds((double)m->bytes, m->triad_us, MOST_BYTES) ? "triad_us" : NULL;
 }
 
+static const char *fast_host(const void *row) {
+    const ProfileHost *h = row;
+    return exceeds((double)h->bytes, h->us, MOST_BYTES) ? "us" : NULL;
+}
+
 static const char *fast_kernel(const void *row) {
     const ProfileKernel *k = row;
     return exceeds((double)k->elements, k->us, MOST_BYTES) ? "us" : NULL;
@@ -84,6 +90,7 @@ static const char *fast_collective(const void *row) {
 static const Table TABLES[] = {
     {"calls",
      true,
+     false,
      ROWS(calls, ProfileCall),
      NULL,
      {{"threads", FIELD_COUNT, offsetof(ProfileCall, threads), MAX_THREADS},
@@ -91,6 +98,7 @@ static const Table TABLES[] = {
       {"graph_us", FIELD_TIME_OR_0, offsetof(ProfileCall, graph_us), 0}}},
     {"products",
      true,
+     false,
      ROWS(products, ProfileProduct),
      fast_product,
      {{"dtype", FIELD_DTYPE, offsetof(ProfileProduct, bf16), 0},
@@ -102,6 +110,7 @@ static const Table TABLES[] = {
       {"k", FIELD_COUNT, offsetof(ProfileProduct, k), MAX_SIDE},
       {"us", FIELD_TIME, offsetof(ProfileProduct, us), 0}}},
     {"attention",
+     false,
      false,
      ROWS(attention, ProfileAttention),
      fast_attention,
@@ -115,13 +124,22 @@ static const Table TABLES[] = {
       {"backward_us", FIELD_TIME, offsetof(ProfileAttention, backward_us), 0}}},
     {"memory",
      true,
+     false,
      ROWS(memory, ProfileMemory),
      fast_memory,
      {{"threads", FIELD_COUNT, offsetof(ProfileMemory, threads), MAX_THREADS},
       {"bytes", FIELD_COUNT, offsetof(ProfileMemory, bytes), MAX_BYTES},
       {"copy_us", FIELD_TIME, offsetof(ProfileMemory, copy_us), 0},
       {"triad_us", FIELD_TIME, offsetof(ProfileMemory, triad_us), 0}}},
+    {"host",
+     false,
+     true,
+     ROWS(host, ProfileHost),
+     fast_host,
+     {{"bytes", FIELD_COUNT, offsetof(ProfileHost, bytes), MAX_BYTES},
+      {"us", FIELD_TIME, offsetof(ProfileHost, us), 0}}},
     {"kernels",
+     false,
      false,
      ROWS(kernels, ProfileKernel),
      fast_kernel,
@@ -132,11 +150,13 @@ static const Table TABLES[] = {
       {"us", FIELD_TIME, offsetof(ProfileKernel, us), 0}}},
     {"messages",
      false,
+     false,
      ROWS(messages, ProfileMessage),
      fast_message,
      {{"bytes", FIELD_COUNT, offsetof(ProfileMessage, bytes), MAX_BYTES},
       {"us", FIELD_TIME, offsetof(ProfileMessage, us), 0}}},
     {"collectives",
+     false,
      false,
      ROWS(collectives, ProfileCollective),
      fast_collective,
@@ -313,7 +333,7 @@ static bool read_row(const Reader *reader, const Table *table, json_t *object, u
 static bool read_table(Reader *reader, const Table *table, json_t *array, DeviceProfile *profile) {
     unsigned char *base = (unsigned char *)profile;
     size_t count = json_array_size(array);
-    if (!array) return wrong(reader, table->key, "is missing");
+    if (!array) return table->newer || wrong(reader, table->key, "is missing");
     if (!json_is_array(array)) return wrong(reader, table->key, "is not an array");
     if (count > MAX_PROFILE_ROWS) return wrong(reader, table->key, "has too many rows");
     if (count == 0 && table->needed) return wrong(reader, table->key, "has no rows");

@@ -15,6 +15,8 @@
  *   attention    [{dtype, threads, batch, heads, seq, head, forward_us, backward_us}], causal
  *   memory       [{threads, bytes, copy_us, triad_us}]: bytes are all that is read and written, by
  *                b = a and by c = a + s b
+ *   host         [{bytes, us}]: CUDA: AdamW of a parameter and two moments in the machine's pinned
+ *                memory: so many bytes are read from there, and as many written
  *   kernels      [{op, dtype, threads, elements, us}]: any other op of the op table, of `elements`
  *                in its largest operand or result (of a lookup: those looked up), bf16 where it may
  *                be
@@ -24,8 +26,8 @@
  *
  * CPU: attention and kernels found their operands beyond the second-level cache, as in a step.
  * dtype is "f32" or "bf16". threads: CPU cores that took part; CUDA: 1. Every key must be there,
- * no other may; arrays but calls, products and memory may be empty. The file is untrusted. Version
- * 1 had no kernels.
+ * no other may, but for host, which older files lack; arrays but calls, products and memory may be
+ * empty. The file is untrusted. Version 1 had no kernels.
  */
 #ifndef PLANNER_CLUSTERS_DEVICE_PROFILE_H
 #define PLANNER_CLUSTERS_DEVICE_PROFILE_H
@@ -64,6 +66,11 @@ typedef struct ProfileMemory {
     int64_t threads, bytes;
     double copy_us, triad_us;
 } ProfileMemory;
+
+typedef struct ProfileHost {
+    int64_t bytes;
+    double us;
+} ProfileHost;
 
 typedef struct ProfileKernel {
     OpKind op;
@@ -105,6 +112,8 @@ typedef struct DeviceProfile {
     ProfileAttention *attention;
     int n_memory, memory_capacity;
     ProfileMemory *memory;
+    int n_host, host_capacity;
+    ProfileHost *host;
     int n_kernels, kernels_capacity;
     ProfileKernel *kernels;
     int n_messages, messages_capacity;

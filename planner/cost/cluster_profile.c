@@ -78,6 +78,10 @@ bool cluster_apply_profile(Cluster *cluster, const DeviceProfile *profile, Diag 
     Device measured = device_of_profile(profile, n_ranks, arena);
     apply_device(cluster, profile, &measured);
     if (cluster->node.n_devices > 1) apply_node(&cluster->node, profile, &measured);
+    if (profile->n_host) {
+        cluster->node.host_bytes_per_second = measured.host_bytes_per_second;
+        cluster->node.host_fraction = 1;
+    }
     arena_destroy(arena);
     return true;
 }

@@ -242,6 +242,7 @@ static const Device GPU_LINKS = {
     .call_us = 2,
     .link_latency_us = 8,
     .link_bytes_per_second = 350e9,
+    .host_bytes_per_second = 20e9, /* PCIe 4.0 */
 };
 static const Device CPU_LINKS = {
     /* copies through the shared cache */
@@ -272,6 +273,9 @@ Device device_of_profile(const DeviceProfile *profile, int n_ranks, Arena *arena
     if (flops > 0) device.flops_per_second = flops;
     if (device.memory.count) bytes = device.memory.points[device.memory.count - 1].per_second;
     if (bytes > 0) device.memory_bytes_per_second = bytes;
+    for (int i = 0; i < profile->n_host; i++) { /* the last is of the most bytes */
+        device.host_bytes_per_second = (double)profile->host[i].bytes / profile->host[i].us * 1e6;
+    }
     read_calls(profile, threads, &device);
     read_messages(profile, &device);
     read_collectives(profile, crowded, &device);

@@ -41,6 +41,7 @@ void measure_list_calls(const MeasureList *list, int64_t threads);
 void measure_list_products(const MeasureList *list, int64_t threads, bool bf16);
 void measure_list_attention(const MeasureList *list, int64_t threads, bool bf16);
 void measure_list_memory(const MeasureList *list, int64_t threads);
+void measure_list_host(const MeasureList *list);                                /* CUDA */
 void measure_list_kernels(const MeasureList *list, int64_t threads, bool bf16); /* CPU */
 void measure_list_messages(const MeasureList *list);
 void measure_list_collectives(const MeasureList *list, int64_t members);

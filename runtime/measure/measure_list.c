@@ -99,6 +99,12 @@ void measure_list_memory(const MeasureList *list, int64_t threads) {
     }
 }
 
+/* Buses are as fast for anything that takes a millisecond. */
+void measure_list_host(const MeasureList *list) {
+    int64_t most = list->tiny ? 96 << 10 : (int64_t)192 << 20;
+    PUSH(list, host, ((ProfileHost){.bytes = most / 96 * 96}));
+}
+
 void measure_list_messages(const MeasureList *list) {
     int64_t most = (int64_t)(list->quick ? 4 : 64) << 20;
     for (int64_t bytes = 64; bytes <= most; bytes *= list->quick ? 16 : 4) {
@@ -120,7 +126,7 @@ void measure_list_collectives(const MeasureList *list, int64_t members) {
 
 int measure_list_count(const DeviceProfile *profile) {
     return profile->n_calls + profile->n_products + profile->n_attention + profile->n_memory +
-           profile->n_kernels + profile->n_messages + profile->n_collectives;
+           profile->n_host + profile->n_kernels + profile->n_messages + profile->n_collectives;
 }
 
 int64_t measure_product_elements(const ProfileProduct *row) {
@@ -155,6 +161,11 @@ void measure_drop_failed(DeviceProfile *profile) {
         if (row->forward_us > 0 && row->backward_us > 0) profile->attention[n++] = *row;
     }
     profile->n_attention = n;
+    n = 0;
+    for (int i = 0; i < profile->n_host; i++) {
+        if (profile->host[i].us > 0) profile->host[n++] = profile->host[i];
+    }
+    profile->n_host = n;
 }
 
 static int ascending(const void *a, const void *b) {

@@ -62,6 +62,10 @@ static void check_profile(void) {
         CHECK(profile.n_memory == 2 && profile.n_calls == 1 && profile.calls[0].graph_us > 0,
               "memory or calls");
         Device device = device_of_profile(&profile, 8, arena);
+        CHECK(profile.n_host == 1 && profile.host[0].us > 0 &&
+                  device.host_bytes_per_second ==
+                      (double)profile.host[0].bytes / profile.host[0].us * 1e6,
+              "%d rows of the host's memory", profile.n_host);
         CHECK(device.product[1].count > 0 && device.attention_grad[1].count > 0, "no curves");
         strbuf_destroy(&text);
     }

@@ -28,6 +28,7 @@ static const char GOOD[] =
     " \"attention\": [{\"dtype\":\"f32\", \"threads\":1, \"batch\":1, \"heads\":2, \"seq\":100,"
     " \"head\":10, \"forward_us\":4, \"backward_us\":10}],\n"
     " \"memory\": [{\"threads\":1, \"bytes\":100000, \"copy_us\":10, \"triad_us\":10}],\n"
+    " \"host\": [{\"bytes\":4000000, \"us\":1000}],\n"
     " \"kernels\": [{\"op\":\"add\", \"dtype\":\"f32\", \"threads\":1, \"elements\":1000,"
     " \"us\":3},\n"
     "  {\"op\":\"gelu\", \"dtype\":\"f32\", \"threads\":1, \"elements\":1000, \"us\":6},\n"
@@ -80,6 +81,22 @@ static char *edit(Arena *arena, const char *from, const char *to) {
     return arena_printf(arena, "%.*s%s%s", (int)(at - GOOD), GOOD, to, at + strlen(from));
 }
 
+/* Files from before there were rows of the host's memory. */
+static void check_older(void) {
+    check_begin("an older file has no rows of the host's memory");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    DeviceProfile *old =
+        parse(arena, edit(arena, " \"host\": [{\"bytes\":4000000, \"us\":1000}],\n", ""), diag);
+    CHECK(old && old->n_host == 0, "%s", diag_text(diag));
+    if (old) {
+        old->cuda = true;
+        CHECK(near(device_of_profile(old, 1, arena).host_bytes_per_second, 20e9), "no assumption");
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 static void check_damaged(void) {
     static const struct {
         const char *from, *to, *says;
@@ -112,6 +129,7 @@ static void check_damaged(void) {
         {"\"us\":20000", "\"us\":0.001", "products[1].us: is too short"},
         {"\"seq\":100", "\"seq\":10000000", "attention[0].forward_us: is too short"},
         {"\"bytes\":100000,", "\"bytes\":1000000000000,", "memory[0].copy_us: is too short"},
+        {"\"bytes\":4000000,", "\"bytes\":10000000000000,", "host[0].us: is too short"},
         {"\"op\":\"add\"", "\"op\":\"input\"", "kernels[0].op: is no op that has a kernel"},
         {"\"op\":\"add\"", "\"op\":\"ad\"", "kernels[0].op: is no op that has a kernel"},
         {"\"op\":\"add\"", "\"op\":1", "kernels[0].op: is no op that has a kernel"},
@@ -186,6 +204,7 @@ static void check_device(void) {
         profile->cuda = true;
         profile->calls[0].graph_us = 1.5;
         Device gpu = device_of_profile(profile, 64, arena); /* a GPU each */
+        CHECK(near(gpu.host_bytes_per_second, 4e9), "host %g", gpu.host_bytes_per_second);
         CHECK(near(gpu.flops_per_second, 100e9) && !gpu.send_blocks && near(gpu.call_us, 1.5),
               "GPU: %g, %g us", gpu.flops_per_second, gpu.call_us);
     }
@@ -367,6 +386,7 @@ static void check_names(void) {
 int main(void) {
     check_names();
     check_round_trip();
+    check_older();
     check_damaged();
     check_cut();
     check_device();

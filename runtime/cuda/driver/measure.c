@@ -220,6 +220,11 @@ static bool measure_rows(CudaMeasure *measure) {
         p->memory[n_memory++] = *row;
     }
     p->n_memory = n_memory;
+    for (int i = 0; i < p->n_host; i++) {
+        measure_tell(&measure->progress, "the host's memory, %lld KiB",
+                     (long long)p->host[i].bytes / 1024);
+        cuda_measure_host(measure, &p->host[i]);
+    }
     measure_drop_failed(p);
     if (p->n_products && p->n_memory) return true;
     diag_error(measure->diag, NO_LOC, "%s: no product or no copy could be measured",
@@ -278,6 +283,25 @@ static bool prepare_context(CudaMeasure *measure) {
                       measure->diag, "making an event");
 }
 
+/* For the largest row, each operand at a multiple of 256. */
+static bool prepare_host(CudaMeasure *measure) {
+    const DeviceProfile *p = measure->profile;
+    void *host = NULL;
+    int64_t most = 0;
+    for (int i = 0; i < p->n_host; i++) {
+        if (p->host[i].bytes > most) most = p->host[i].bytes;
+    }
+    if (most == 0) return true;
+    size_t bytes = (size_t)(most + 3 * 256);
+    if (!cuda_check(measure->device.api,
+                    measure->device.api->cudaHostAlloc(&host, bytes, cudaHostAllocMapped),
+                    measure->diag, "pinning memory to measure with")) {
+        return false;
+    }
+    measure->host = memset(host, 0, bytes);
+    return true;
+}
+
 static bool prepare_memory(CudaMeasure *measure) {
     const CuApi *api = measure->device.api;
     cudaStream_t stream = stream_of(measure);
@@ -289,6 +313,7 @@ static bool prepare_memory(CudaMeasure *measure) {
         return false;
     }
     measure->memory = memory;
+    if (!prepare_host(measure)) return false;
     return cuda_check(api, api->cudaMalloc(&measure->state, sizeof(DeviceState)), measure->diag,
                       "allocating memory") &&
            cuda_fill_numbers(&measure->device, memory, measure->memory_bytes, stream,
@@ -307,6 +332,7 @@ static void finish(CudaMeasure *measure) {
     if (measure->begin) api->cudaEventDestroy(measure->begin);
     if (measure->end) api->cudaEventDestroy(measure->end);
     if (measure->memory) api->cudaFree(measure->memory);
+    if (measure->host) api->cudaFreeHost(measure->host);
     if (measure->state) api->cudaFree(measure->state);
     cuda_device_close(&measure->device);
 }
@@ -318,6 +344,7 @@ static void list_rows(const MeasureList *list, const CuApi *api, int n_devices) 
     measure_list_attention(list, 1, true);
     measure_list_attention(list, 1, false);
     measure_list_memory(list, 1);
+    measure_list_host(list);
     cuda_measure_list_links(list, api, n_devices);
 }
 

@@ -20,6 +20,7 @@ typedef struct CudaMeasure {
     void *state;           /* a DeviceState, zeroed */
     unsigned char *memory; /* for all operands */
     int64_t memory_bytes;
+    unsigned char *host; /* pinned, for what an update keeps there; NULL: no rows ask for it */
 } CudaMeasure;
 
 /* Median microseconds of one `issue`, captured so many times into one graph that a launch takes
@@ -32,6 +33,8 @@ double cuda_measure_graph(CudaMeasure *measure, bool (*issue)(void *user, Diag *
 void cuda_measure_attention(CudaMeasure *measure, ProfileAttention *row);
 /* c = a + b by the kernel of add_n, `bytes` read and written. */
 double cuda_measure_triad(CudaMeasure *measure, int64_t bytes, Diag *diag);
+/* AdamW of what lies in measure->host, where 3 / 2 of the row's bytes fit. */
+void cuda_measure_host(CudaMeasure *measure, ProfileHost *row);
 /* Bytes that these take, for choosing what fits. */
 int64_t cuda_measure_attention_bytes(const ProfileAttention *row);
 

@@ -32,11 +32,18 @@ static Value add_input(Graph *graph, const Type *type, Diag *diag) {
     return node ? node_value(node, 0) : NO_VALUE;
 }
 
-/* Operands, results and workspace one after the other in the memory; false: too large, or there is
- * no kernel for it. */
-static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandList *list,
-                      Diag *diag) {
-    unsigned char *at = measure->memory;
+static bool is_updated(const Node *node, int operand) {
+    for (int o = 0; o < node->n_outputs; o++) {
+        if (op_alias(node, o) == operand) return true;
+    }
+    return false;
+}
+
+/* Operands, results and workspace one after the other in the memory, or, where in_place, what is
+ * updated in the host's; false: too large, or there is no kernel for it. */
+static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, bool in_place,
+                      CommandList *list, Diag *diag) {
+    unsigned char *at = measure->memory, *on_host = measure->host;
     const Plan plan = {.mesh = graph->mesh, .n_micro = 1, .n_stages = 1};
     AttentionChoice choice = {.device = &measure->device,
                               .table = measure->context.attentions,
@@ -59,13 +66,15 @@ static bool bind_node(CudaMeasure *measure, Graph *graph, Node *node, CommandLis
     b.in_local = ARENA_ARRAY(measure->arena, Type, node->n_inputs);
     for (int i = 0; i < node->n_inputs; i++) {
         b.in_local[i] = *value_type(node->inputs[i]);
-        b.in[i] = at;
-        at += bytes_of(&b.in_local[i]);
+        unsigned char **to = in_place && is_updated(node, i) ? &on_host : &at;
+        b.in[i] = *to;
+        *to += bytes_of(&b.in_local[i]);
     }
     for (int o = 0; o < node->n_outputs; o++) {
+        int alias = in_place ? op_alias(node, o) : -1;
         b.out_local[o] = node->types[o];
-        b.out[o] = at;
-        at += bytes_of(&b.out_local[o]);
+        b.out[o] = alias >= 0 ? b.in[alias] : at;
+        if (alias < 0) at += bytes_of(&b.out_local[o]);
     }
     b.workspace = at;
     b.workspace_bytes = workspace_bytes(measure, &b);
@@ -78,12 +87,13 @@ static bool issue_replay(void *user, Diag *diag) {
 }
 
 /* -1: reported. */
-static double time_node(CudaMeasure *measure, Graph *graph, const NodeSpec *spec, Diag *diag) {
+static double time_node(CudaMeasure *measure, Graph *graph, const NodeSpec *spec, bool in_place,
+                        Diag *diag) {
     CommandList list = {0};
     Replay replay;
     double us = -1;
     Node *node = graph_add(graph, spec, diag);
-    if (node && bind_node(measure, graph, node, &list, diag)) {
+    if (node && bind_node(measure, graph, node, in_place, &list, diag)) {
         for (int i = 0; i < list.count; i++) list.items[i].stream = STREAM_COMPUTE;
         if (replay_prepare(&replay, &measure->context, &list, diag)) {
             us = cuda_measure_graph(measure, issue_replay, &replay, diag);
@@ -141,12 +151,12 @@ void cuda_measure_attention(CudaMeasure *measure, ProfileAttention *row) {
                      .n_attrs = 4,
                      .block = NO_BLOCK};
     if (make_attention(measure, row, &attention, ignored)) {
-        row->forward_us = time_node(measure, attention.graph, &spec, ignored);
+        row->forward_us = time_node(measure, attention.graph, &spec, false, ignored);
         spec.op = OP_ATTENTION_GRAD;
         spec.n_inputs = 6;
         spec.phase = PHASE_BACKWARD;
         if (row->forward_us > 0) {
-            row->backward_us = time_node(measure, attention.graph, &spec, ignored);
+            row->backward_us = time_node(measure, attention.graph, &spec, false, ignored);
         }
     }
     diag_destroy(ignored);
@@ -159,5 +169,32 @@ double cuda_measure_triad(CudaMeasure *measure, int64_t bytes, Diag *diag) {
     type.dims[0] = bytes / 3 / (int64_t)sizeof(float);
     Value inputs[2] = {add_input(graph, &type, diag), add_input(graph, &type, diag)};
     NodeSpec spec = {.op = OP_ADD_N, .inputs = inputs, .n_inputs = 2, .block = NO_BLOCK};
-    return inputs[0].node && inputs[1].node ? time_node(measure, graph, &spec, diag) : -1;
+    return inputs[0].node && inputs[1].node ? time_node(measure, graph, &spec, false, diag) : -1;
+}
+
+void cuda_measure_host(CudaMeasure *measure, ProfileHost *row) {
+    enum { P, G, M, V, SCALE, RATE, STEP, N_OPERANDS };
+    Diag *ignored = diag_create(); /* a row that cannot be measured is dropped */
+    Graph *graph = graph_create(measure->arena, "update");
+    Type number = {.dtype = DTYPE_F32}, type = {.dtype = DTYPE_F32, .rank = 1};
+    type.axes[0] = graph_axis(graph, "element", 7);
+    type.dims[0] = row->bytes / 3 / (int64_t)sizeof(float);
+    Value inputs[N_OPERANDS];
+    bool there = true;
+    for (int i = 0; i < N_OPERANDS; i++) {
+        inputs[i] = add_input(graph, i < SCALE ? &type : &number, ignored);
+        there &= inputs[i].node != NULL;
+    }
+    const Attr attrs[] = {attr_float(ATTR_beta1, 0.9), attr_float(ATTR_beta2, 0.95),
+                          attr_float(ATTR_eps, 1e-8), attr_float(ATTR_weight_decay, 0)};
+    NodeSpec spec = {.op = OP_ADAMW,
+                     .inputs = inputs,
+                     .n_inputs = N_OPERANDS,
+                     .attrs = attrs,
+                     .n_attrs = sizeof(attrs) / sizeof(attrs[0]),
+                     .n_outputs = 3,
+                     .phase = PHASE_UPDATE,
+                     .block = NO_BLOCK};
+    if (there) row->us = time_node(measure, graph, &spec, true, ignored);
+    diag_destroy(ignored);
 }
