@@ -129,7 +129,7 @@ static void check_damaged(void) {
         {"\"us\":20000", "\"us\":0.001", "products[1].us: is too short"},
         {"\"seq\":100", "\"seq\":10000000", "attention[0].forward_us: is too short"},
         {"\"bytes\":100000,", "\"bytes\":1000000000000,", "memory[0].copy_us: is too short"},
-        {"\"bytes\":4000000,", "\"bytes\":10000000000000,", "host[0].us: is too short"},
+        {"\"bytes\":4000000,", "\"bytes\":17000000000000,", "host[0].us: is too short"},
         {"\"op\":\"add\"", "\"op\":\"input\"", "kernels[0].op: is no op that has a kernel"},
         {"\"op\":\"add\"", "\"op\":\"ad\"", "kernels[0].op: is no op that has a kernel"},
         {"\"op\":\"add\"", "\"op\":1", "kernels[0].op: is no op that has a kernel"},
