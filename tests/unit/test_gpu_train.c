@@ -140,6 +140,18 @@ static void check_halves(const Variant *variant, const Layout *layout) {
                  &whole);
 }
 
+/* Nothing is computed otherwise where states and masters lie in the machine's memory. */
+static void check_offload(const Variant *variant, DType precision, const Layout *layout,
+                          int percent) {
+    Run far, near;
+    run_offload = percent;
+    bool done = train(&far, variant, layout, precision, &GRAPH);
+    run_offload = 0;
+    CHECK(!done || engine_host_bytes(far.engine) > 0, "nothing is on the host");
+    done &= train(&near, variant, layout, precision, &GRAPH);
+    compare_bits("states on the host give the bits of others", done, &far, &near);
+}
+
 static void check_low(const Variant *variant, DType precision, const Layout *layout) {
     const double tolerance = precision == DTYPE_F16 ? 0.01 : 0.02;
     char name[160], full[200];
@@ -424,6 +436,8 @@ int main(void) {
         run_gradient_dtype = DTYPE_F32;
         check_halves(&VARIANTS[v], &ALONE);
         check_halves(&VARIANTS[v], &LAYOUTS[2]);
+        check_offload(&VARIANTS[v], DTYPE_BF16, &ALONE, 100);
+        check_offload(&VARIANTS[v], DTYPE_F32, &LAYOUTS[2], 60);
         check_low(&VARIANTS[v], DTYPE_F16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_F16, &LAYOUTS[2]);
         check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);
