@@ -2,6 +2,7 @@
 
 #include "runtime/engine_internal.h"
 
+#include "ir/base/host.h"
 #include "runtime/cpu/reduce.h"
 #include "runtime/launch/control.h"
 
@@ -51,22 +52,21 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
         if (!offloaded) bytes += stage->arena_bytes;
         total += bytes * n_on_host;
     }
-    int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    int64_t have = host_memory_bytes();
     if (total < have) return true;
     if (offloaded) {
         diag_error(diag, NO_LOC,
                    "the plan keeps %.1f GiB of the optimizer's states and masters of %d rank%s in "
-                   "this machine's memory, which has %.1f GiB: offload less, or use fewer of its "
-                   "GPUs",
+                   "this machine's memory; %s %.1f GiB: offload less, or use fewer of its GPUs",
                    (double)total / (1 << 30), n_ranks, n_ranks == 1 ? "" : "s",
-                   (double)have / (1 << 30));
+                   host_memory_phrase(), (double)have / (1 << 30));
         return false;
     }
     const char *why;
     bool lacks_gpu = engine->plan->cuda && !engine_cuda_available(&why);
-    diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; this machine has %.1f GiB%s%s",
-               n_ranks, n_ranks == 1 ? "" : "s", n_ranks == 1 ? "s" : "", (double)total / (1 << 30),
-               (double)have / (1 << 30),
+    diag_error(diag, NO_LOC, "the plan's %d rank%s need%s %.1f GiB; %s %.1f GiB%s%s", n_ranks,
+               n_ranks == 1 ? "" : "s", n_ranks == 1 ? "s" : "", (double)total / (1 << 30),
+               host_memory_phrase(), (double)have / (1 << 30),
                lacks_gpu ? "; the plan is for CUDA, but no GPU can be used: " : "",
                lacks_gpu ? why : "");
     return false;

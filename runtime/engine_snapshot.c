@@ -7,6 +7,7 @@
  */
 #include "runtime/engine_save.h"
 
+#include "ir/base/host.h"
 #include "runtime/launch/control.h"
 
 #include <pthread.h>
@@ -14,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct EngineSnapshot {
     Engine *engine;
@@ -52,15 +52,15 @@ static size_t count_bytes(Engine *engine) {
 
 EngineSnapshot *engine_snapshot_create(Engine *engine, Diag *diag) {
     size_t bytes = count_bytes(engine);
-    int64_t have = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    int64_t have = host_memory_bytes();
     int64_t arenas = engine_host_bytes(engine); /* and, on CPUs: */
     if (!engine->plan->cuda) arenas += engine_arena_bytes(engine);
     char *memory = arenas + (int64_t)bytes < have ? malloc(bytes ? bytes : 1) : NULL;
     if (!memory) {
         diag_error(diag, NO_LOC,
-                   "checkpoints behind training need %.1f GiB more memory; this machine has %.1f "
-                   "GiB: do without --checkpoint-async",
-                   (double)bytes / (1 << 30), (double)have / (1 << 30));
+                   "checkpoints behind training need %.1f GiB more memory; %s %.1f GiB: do without "
+                   "--checkpoint-async",
+                   (double)bytes / (1 << 30), host_memory_phrase(), (double)have / (1 << 30));
         return NULL;
     }
     memset(memory, 0, bytes);

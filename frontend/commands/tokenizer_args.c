@@ -1,14 +1,14 @@
 #include "frontend/commands/tokenizer_args.h"
 
+#include "ir/base/host.h"
 #include "runtime/tokenizer/chat.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <unistd.h>
 
 int tokenizer_threads(const CliArgs *args) {
-    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t most = n_cores < 1 ? 1 : n_cores > 256 ? 256 : n_cores;
+    int n_cores = host_count_cores();
+    int64_t most = n_cores > 256 ? 256 : n_cores;
     int64_t asked = cli_int(args, OPT_THREADS, most);
     return (int)(asked < most ? asked : most); /* each has tables of some megabytes */
 }

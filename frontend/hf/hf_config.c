@@ -435,6 +435,12 @@ static bool take_text_part(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
+static bool take_fp8(Reader *reader) {
+    HfConfig *config = reader->config;
+    const char *why = hf_fp8_take(reader->arena, config->json, &config->fp8);
+    return !why || fail(reader, "%s", why);
+}
+
 static bool normalise_rope(Reader *reader) {
     HfConfig *config = reader->config;
     const char *why =
@@ -492,7 +498,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && take_text_part(&reader) && find_type(&reader) && normalise_rope(&reader) &&
+    fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) && normalise_rope(&reader) &&
            read_keys(&reader) && read_classes(&reader);
     if (!fine) {
         json_decref(out->json);

@@ -125,6 +125,11 @@ static bool find_packed(const HfImport *import, const HfItem *item, HfMxfp4 *out
     return hf_mxfp4_find(import->arena, &import->files, item, out, diag);
 }
 
+/* Only where the configuration says so has a matrix scales. */
+static bool is_fp8(const HfImport *import, const HfFound *found) {
+    return import->config.fp8.rows > 0 && found->info->dtype == SAFETENSORS_F8_E4M3;
+}
+
 static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag) {
     HfFound *found = find_tensor(import, item->theirs);
     HfMxfp4 packed;
@@ -137,7 +142,11 @@ static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag)
     const SafetensorsInfo *info = found->info;
     SourceLoc loc = {found->path, 0};
     found->used = true;
-    if (float_dtype(info->dtype) < 0) {
+    if (is_fp8(import, found)) {
+        if (!hf_fp8_find_scales(import->arena, &import->files, found, import->config.fp8, diag)) {
+            return false;
+        }
+    } else if (float_dtype(info->dtype) < 0) {
         diag_error(diag, loc, "tensor '%s' is %s; only F32, BF16 and F16 are supported",
                    item->theirs, safetensors_dtype_name(info->dtype));
         return false;
@@ -312,6 +321,9 @@ void hf_import_close(HfImport *import) {
     hf_files_close(&import->files);
     json_decref(import->config.json);
     import->config.json = NULL;
+    free(import->wide);
+    import->wide = NULL;
+    import->widened = NULL;
 }
 
 /* --- writing --- */
@@ -335,8 +347,28 @@ static bool read_experts(const HfMxfp4 *packed, const HfPart *part, TensorCopy c
     return fine;
 }
 
+/* A matrix in fp8, once for all of its rows. */
+static bool widen(HfImport *import, const HfFound *found, Diag *diag) {
+    if (import->widened == found) return true;
+    const SafetensorsInfo *info = found->info;
+    const HfFound *scales =
+        hf_fp8_find_scales(import->arena, &import->files, found, import->config.fp8, diag);
+    free(import->wide);
+    import->widened = NULL;
+    import->wide = malloc((size_t)info->shape[0] * (size_t)info->shape[1] * sizeof(float) + 1);
+    if (!scales || !import->wide) {
+        if (scales) {
+            diag_error(diag, (SourceLoc){found->path, 0}, "not enough memory for '%s'", info->name);
+        }
+        return false;
+    }
+    hf_fp8_widen(found, scales, import->config.fp8, import->wide);
+    import->widened = found;
+    return true;
+}
+
 /* Rows of the part's first axis, from `row` on. */
-static bool read_rows(const HfImport *import, const HfItem *item, const HfPart *part, int64_t row,
+static bool read_rows(HfImport *import, const HfItem *item, const HfPart *part, int64_t row,
                       int64_t n_rows, float *out, Diag *diag) {
     const HfFound *found = find_tensor(import, item->theirs);
     TensorCopy copy = {.rank = part->type.rank, .to_dtype = DTYPE_F32, .to = out};
@@ -351,8 +383,11 @@ static bool read_rows(const HfImport *import, const HfItem *item, const HfPart *
                read_experts(&packed, part, copy, row, n_rows, diag);
     }
     int64_t first = part->theirs_first + row * part->theirs_stride[0];
-    copy.from_dtype = (DType)float_dtype(found->info->dtype);
-    copy.from = (const char *)found->info->data + first * dtype_bytes(copy.from_dtype);
+    bool fp8 = is_fp8(import, found);
+    if (fp8 && !widen(import, found, diag)) return false;
+    copy.from_dtype = fp8 ? DTYPE_F32 : (DType)float_dtype(found->info->dtype);
+    copy.from = (const char *)(fp8 ? import->wide : found->info->data) +
+                first * dtype_bytes(copy.from_dtype);
     tensor_copy(&copy);
     return true;
 }
@@ -376,7 +411,7 @@ static bool check_finite(const HfImport *import, const HfItem *item, const float
     return false;
 }
 
-static bool put_part(const HfImport *import, SafetensorsWriter *writer, const HfItem *item,
+static bool put_part(HfImport *import, SafetensorsWriter *writer, const HfItem *item,
                      const HfPart *part, float *room, bool *out_wrong, Diag *diag) {
     int64_t rows = part->type.dims[0], step = rows_at_once(part);
     bool fine = true;
@@ -391,8 +426,8 @@ static bool put_part(const HfImport *import, SafetensorsWriter *writer, const Hf
     return fine;
 }
 
-static bool put_tensors(const HfImport *import, SafetensorsWriter *writer, float *room,
-                        bool *out_wrong, Diag *diag) {
+static bool put_tensors(HfImport *import, SafetensorsWriter *writer, float *room, bool *out_wrong,
+                        Diag *diag) {
     ProgressLine line = progress_line_start("imported");
     bool fine = true;
     for (int i = 0; fine && i < import->layout.n_items; i++) {

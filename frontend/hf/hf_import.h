@@ -3,7 +3,7 @@
  * The file has the model's parameters in f32 by their logical names, as training saves them, and as
  * metadata the model's name and settings. Tensors are read through a mapping and written piece
  * after piece: beside pages of the files 64 MiB are taken, or one row of a parameter where that is
- * more.
+ * more; and a matrix in fp8 (hf_fp8.h) as a whole.
  */
 #ifndef FRONTEND_HF_HF_IMPORT_H
 #define FRONTEND_HF_HF_IMPORT_H
@@ -20,6 +20,8 @@ typedef struct HfImport {
     const Model *model;
     HfLayout layout;
     int64_t n_parameters;
+    const HfFound *widened; /* the matrix in fp8 that was read last, or NULL, */
+    float *wide;            /* and its numbers */
     int n_left_out; /* tensors of what is no text model: pictures'; of what we do not have */
 } HfImport;
 

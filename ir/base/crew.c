@@ -1,10 +1,11 @@
 #include "ir/base/crew.h"
 
+#include "ir/base/host.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <unistd.h>
 
 typedef struct Shift {
     CrewWork *work;
@@ -29,8 +30,8 @@ static void *work_on(void *argument) {
 }
 
 int crew_size(const Crew *crew) {
-    int n = crew->n_threads > 0 ? crew->n_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n < MOST_CREW ? n : MOST_CREW;
+    int n = crew->n_threads > 0 ? crew->n_threads : host_count_cores();
+    return n < MOST_CREW ? n : MOST_CREW;
 }
 
 void crew_run(const Crew *crew, const char *what, int n_items, int run, CrewWork *work,

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/comm/comm_wait.h"
 
+#include "ir/base/host.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -33,7 +35,7 @@ int wait_own_cores(uint64_t *out_id) {
         hash = (hash ^ ((const unsigned char *)&cores)[i]) * UINT64_C(0x100000001b3);
     }
     if (out_id) *out_id = hash;
-    return known ? CPU_COUNT(&cores) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return host_count_cores();
 }
 
 int wait_choose_spins(int n_threads) {

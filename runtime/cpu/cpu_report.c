@@ -1,13 +1,11 @@
-#define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/cpu/cpu_report.h"
 
+#include "ir/base/host.h"
 #include "runtime/cpu/gemm.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The text after the colon of the first line that begins with `key`. */
 static bool find_line(const char *cpuinfo, const char *key, char *out, size_t size) {
@@ -61,13 +59,6 @@ void cpu_report_name(const char *cpuinfo, char *out, size_t size) {
     }
 }
 
-static int count_cores(void) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 static const char *built_for(void) {
 #if defined(__AVX512F__)
     return "AVX-512";
@@ -105,10 +96,10 @@ static void read_cpuinfo(char *out, size_t size) {
 void cpu_report(CpuReport *out) {
     char cpuinfo[8192];
     read_cpuinfo(cpuinfo, sizeof(cpuinfo));
-    *out = (CpuReport){.cores = count_cores(), .vectors = built_for()};
+    *out = (CpuReport){.cores = host_count_cores(), .vectors = built_for()};
     cpu_report_name(cpuinfo, out->name, sizeof(out->name));
     gemm_library_version(out->library, sizeof(out->library));
     out->bf16 = has_flag(cpuinfo, "avx512_bf16") ? "avx512_bf16" : "none"; /* gemm.c uses no AMX */
     out->bf16_native = strcmp(out->bf16, "none") != 0;
-    out->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    out->memory_bytes = host_memory_bytes();
 }

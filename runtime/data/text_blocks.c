@@ -1,13 +1,13 @@
 #define _GNU_SOURCE /* memmem, memrchr */
 #include "runtime/data/text_blocks.h"
 
+#include "ir/base/host.h"
 #include "ir/base/memory.h"
 
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BLOCK_BYTES = 16 << 20 };
 
@@ -24,8 +24,8 @@ struct TextBlocks {
 };
 
 static size_t most_bytes(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page_bytes > 0 ? (size_t)pages / 2 * (size_t)page_bytes : SIZE_MAX / 4;
+    int64_t bytes = host_memory_bytes();
+    return bytes > 0 ? (size_t)bytes / 2 : SIZE_MAX / 4;
 }
 
 /* Behind the last document that ends in text [length]; 0: none does. */

@@ -1,6 +1,7 @@
 #include "runtime/cuda/driver/compile.h"
 
 #include "ir/base/file.h"
+#include "ir/base/host.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -252,9 +253,8 @@ static void watch(Work *work) {
 
 static void run_all(Work *work) {
     pthread_t threads[MOST_THREADS];
-    long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
     int n_started = 0, n_threads = work->request->n_threads;
-    if (n_threads <= 0) n_threads = n_cores > 0 ? (int)n_cores : 1;
+    if (n_threads <= 0) n_threads = host_count_cores();
     if (n_threads > MOST_THREADS) n_threads = MOST_THREADS;
     if (n_threads > work->n_kernels) n_threads = work->n_kernels;
     while (n_started < n_threads &&
