@@ -238,6 +238,17 @@ static void skip_ignored(HfImport *import) {
     }
 }
 
+/* DeepSeek V3's layers behind the last, which predict tokens beyond the next; transformers leaves
+ * them out, too. */
+static void leave_predictors(HfImport *import) {
+    enum { MOST = 16 };
+    json_int_t n = json_integer_value(json_object_get(import->config.json, "num_nextn_predict_layers"));
+    const int64_t layers = configured(&import->config, "layers");
+    for (int64_t i = 0; i < n && i < MOST; i++) {
+        leave_named(import, arena_printf(import->arena, "model.layers.%" PRId64 ".*", layers + i));
+    }
+}
+
 static void leave_parts(HfImport *import) {
     for (int i = 0; import->config.part && i < import->files.n_tensors; i++) {
         HfFound *found = &import->files.tensors[i];
@@ -259,6 +270,7 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     }
     skip_ignored(import);
     leave_parts(import);
+    leave_predictors(import);
     for (int i = 0; i < import->files.n_tensors; i++) {
         const HfFound *found = &import->files.tensors[i];
         if (found->used) continue;

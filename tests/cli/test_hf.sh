@@ -100,7 +100,7 @@ fails 'scales of another shape' 2 "gate_up_proj_scales' must be U8 [3, 64, 1]" i
 copy gpt_oss_mxfp4
 sed -i 's/"intermediate_size": 32/"intermediate_size": 33/' "$copy/config.json"
 fails 'parts of blocks' 2 "_proj" import "$copy" -o "$folder/x"
-sed -i 's/"mxfp4"/"fp8"/' "$copy/config.json"
+sed -i 's/"mxfp4"/"gptq"/' "$copy/config.json"
 fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"fp8\", which is not supported" \
     import "$copy" -o "$folder/x"
 copy gpt_oss_mxfp4
@@ -124,8 +124,26 @@ text = json.dumps(header).encode()
 open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + rest)
 END
 works 'what predicts a token more is left out, and said' \
-    'note     1 tensors are left out, of what predicts tokens beyond the next (mtp.)' import "$copy" \
+    'note     1 tensors are left out, of what predicts tokens beyond the next' import "$copy" \
     -o "$folder/next.safetensors"
+copy deepseek_v3
+sed -i 's/"num_nextn_predict_layers": 0/"num_nextn_predict_layers": 1/' "$copy/config.json"
+python3 - "$copy/model.safetensors" <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, rest = json.loads(data[8:8 + size]), data[8 + size:] + bytes(8)
+for i, name in enumerate(("enorm", "shared_head.norm")):
+    at = len(rest) - 8 + 4 * i
+    header[f"model.layers.2.{name}.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [at, at + 4]}
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + rest)
+END
+works 'of DeepSeek V3, too' 'note     2 tensors are left out, of what predicts tokens beyond the next' \
+    import "$copy" -o "$folder/deep.safetensors"
+sed -i 's/"num_nextn_predict_layers": 1/"num_nextn_predict_layers": 0/' "$copy/config.json"
+fails 'unless it says nothing of such' 2 'tensor "model.layers.2.enorm.weight" is none that a deepseek_v3' \
+    import "$copy" -o "$folder/deep.safetensors"
 run import $fixtures/qwen3_next -o "$folder/without.safetensors"
 result 'the same weights' "$(cmp "$folder/next.safetensors" "$folder/without.safetensors" 2>&1)"
 works 'a hybrid trained' 'wrote' train models/hybrid.lua --set-from "$folder/next.safetensors" --load \
