@@ -123,9 +123,9 @@ static double step_of(const SearchFind *find) {
     return found_any(find) ? find->result->found[0].cost.step_us : INFINITY;
 }
 
-/* With some or all states and masters in the hosts' memory: the fastest, and of those that are about
- * as fast the one that needs least there. That is worth a step that is shorter by a hundredth. If
- * all of them do not make room, fewer will not. */
+/* With some or all states and masters in the hosts' memory: the fastest, and of those that are
+ * about as fast the one that needs least there. That is worth a step that is shorter by a
+ * hundredth. If all of them do not make room, fewer will not. */
 static void find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                            bool runs, SearchFind *best) {
     const double worth = 0.99, alike = 1.002;

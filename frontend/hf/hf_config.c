@@ -498,8 +498,8 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) && normalise_rope(&reader) &&
-           read_keys(&reader) && read_classes(&reader);
+    fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) &&
+           normalise_rope(&reader) && read_keys(&reader) && read_classes(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

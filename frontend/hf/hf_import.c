@@ -242,7 +242,8 @@ static void skip_ignored(HfImport *import) {
  * them out, too. */
 static void leave_predictors(HfImport *import) {
     enum { MOST = 16 };
-    json_int_t n = json_integer_value(json_object_get(import->config.json, "num_nextn_predict_layers"));
+    json_int_t n =
+        json_integer_value(json_object_get(import->config.json, "num_nextn_predict_layers"));
     const int64_t layers = configured(&import->config, "layers");
     for (int64_t i = 0; i < n && i < MOST; i++) {
         leave_named(import, arena_printf(import->arena, "model.layers.%" PRId64 ".*", layers + i));

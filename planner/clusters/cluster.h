@@ -52,7 +52,7 @@ typedef struct ClusterNode {
     double link_ramp_bytes;       /* per-step bytes at which half of the rate is reached */
     bool switched;                /* every pair at full rate (NVSwitch); else a ring of links */
     bool reduces_in_switch;       /* NVLS */
-    double host_memory_bytes;     /* of the node, that ranks of all its devices can use; 0: not said */
+    double host_memory_bytes; /* of the node, that ranks of all its devices can use; 0: not said */
     double host_bytes_per_second; /* from there to one device, and back at the same time, while all
                                    * of the node's devices do so; 0: not said */
     double host_fraction;         /* achievable by kernels that read and write there */

@@ -10,9 +10,9 @@
 typedef struct LeafCounter {
     const Graph *graph;
     ParamIndex params;
-    int64_t least;        /* elements of the smallest parameter that ZeRO divides */
-    bool has_copies;      /* in 16 bits, of parameters */
-    WeightShapes *shapes; /* the layout's */
+    int64_t least;           /* elements of the smallest parameter that ZeRO divides */
+    bool has_copies;         /* in 16 bits, of parameters */
+    WeightShapes *shapes;    /* the layout's */
     const bool *may_offload; /* by id (planner/plan/offload.h) */
     int offload;             /* percent of these */
 } LeafCounter;

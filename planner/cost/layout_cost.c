@@ -388,8 +388,8 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     if (!segment->low_gradients) return;
     double less =
         2.0 * (double)segment->low_gradients * (dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16));
-    segment->low_update_us = segment->update_us - update_us(cluster, bytes - less,
-                                                            (double)segment->offloaded_bytes);
+    segment->low_update_us =
+        segment->update_us - update_us(cluster, bytes - less, (double)segment->offloaded_bytes);
 }
 
 typedef struct Crossing {

@@ -390,8 +390,8 @@ static WeightBytes kept_bytes(const StageWeights *part, const ZeroChoice *choice
                      part_of(part->frozen_bytes, zero >= ZERO_PARAMETERS, d),
         .gradient =
             kept_part(stage_gradient_bytes(part, choice->one_micro), zero >= ZERO_GRADIENTS, share),
-        .optimizer = kept_part(part->optimizer_bytes - part->offloaded_bytes,
-                               zero >= ZERO_OPTIMIZER, share),
+        .optimizer =
+            kept_part(part->optimizer_bytes - part->offloaded_bytes, zero >= ZERO_OPTIMIZER, share),
         .host = kept_part(part->offloaded_bytes, zero >= ZERO_OPTIMIZER, share),
     };
 }

@@ -52,7 +52,7 @@ void stage_weights_join(StageWeights *sum, const StageWeights *other);
 /* What one of them keeps. */
 typedef struct WeightBytes {
     int64_t parameter, gradient, optimizer;
-    int64_t host; /* of the optimizer's, what is not on the device */
+    int64_t host;      /* of the optimizer's, what is not on the device */
     int64_t workspace; /* that packs messages, all of a group's at once */
     int64_t moving;    /* whole weights and gradients between their messages and the work on them */
 } WeightBytes;

@@ -15,7 +15,7 @@ static bool may_touch(const Node *node) {
 bool *offload_candidates(const Graph *graph, Arena *arena) {
     const size_t most = (size_t)graph->n_nodes + 1;
     const Node **halves = master_pairs(graph, arena);
-    const Node **leaf_of = ARENA_ARRAY(arena, const Node *, most * MAX_OUTPUTS); /* in place */
+    const Node **leaf_of = ARENA_ARRAY(arena, const Node *, most *MAX_OUTPUTS); /* in place */
     bool *updated = ARENA_ARRAY(arena, bool, most), *elsewhere = ARENA_ARRAY(arena, bool, most);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];

@@ -222,7 +222,7 @@ typedef struct Plan {
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
     int zero;        /* ZeroStage (shard_update.c) */
-    int offload; /* percent of states and masters that lie in the host's memory (offload.h) */
+    int offload;     /* percent of states and masters that lie in the host's memory (offload.h) */
     DType precision; /* of activations and products: dtype_is_precision */
     Recompute recompute;
     uint64_t seed;

@@ -254,9 +254,9 @@ static void check_totals(ProgramVerifier *pv) {
             break;
         }
     }
-    bool aligned =
-        program->persistent_bytes % ALIGN_BYTES == 0 &&
-        program->scratch_bytes % ALIGN_BYTES == 0 && program->host_bytes % ALIGN_BYTES == 0;
+    bool aligned = program->persistent_bytes % ALIGN_BYTES == 0 &&
+                   program->scratch_bytes % ALIGN_BYTES == 0 &&
+                   program->host_bytes % ALIGN_BYTES == 0;
     for (int c = 0; c < pv->v->plan->n_chunks; c++) {
         aligned &= program->frame_bytes[c] >= 0 && program->frame_bytes[c] % ALIGN_BYTES == 0;
     }

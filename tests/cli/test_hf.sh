@@ -101,7 +101,7 @@ copy gpt_oss_mxfp4
 sed -i 's/"intermediate_size": 32/"intermediate_size": 33/' "$copy/config.json"
 fails 'parts of blocks' 2 "_proj" import "$copy" -o "$folder/x"
 sed -i 's/"mxfp4"/"gptq"/' "$copy/config.json"
-fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"fp8\", which is not supported" \
+fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"gptq\", which is not supported" \
     import "$copy" -o "$folder/x"
 copy gpt_oss_mxfp4
 python3 - "$copy/model.safetensors" <<'END'

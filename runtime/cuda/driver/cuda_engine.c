@@ -74,8 +74,8 @@ static bool check_memory(const CudaEngine *cuda, Diag *diag) {
         if (cuda->mode != REPLAY_EAGER) graphs += plan_graph_bytes(engine->plan, stage);
     }
     if (total + graphs <= (int64_t)free_bytes) {
-        return engine_check_host_memory(engine, cuda->first_local, cuda->n_local,
-                                        cuda->n_on_host, true, diag);
+        return engine_check_host_memory(engine, cuda->first_local, cuda->n_local, cuda->n_on_host,
+                                        true, diag);
     }
     diag_error(diag, NO_LOC,
                "the plan needs %.2f GiB on one device, and its graphs %.2f GiB; %s has %.2f GiB "
