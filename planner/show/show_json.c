@@ -40,8 +40,8 @@
  *                     schedule has W tasks, no part of backward's), update_us
  *   stages[]          program, blocks[chunk] {first, count}, parameters (logical), flops,
  *                     arena_bytes, host_bytes, class_bytes {parameter ... input},
- *                     frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb W U: counts; total}, busy_us,
- *                     idle_us
+ *                     frame_pool[chunk], frame_slots[pool], tasks {rf F sf rb B sb W U: counts;
+ *                     total}, busy_us, idle_us
  *   traffic[]         communicator, kind (mesh, tied, pipeline), what, groups, group_size,
  *                     messages and rank_bytes (of the busiest rank), all_bytes; per step, sent
  *   channels[]        from, to (stages), direction (forward, backward), slots, slot_bytes, messages
