@@ -59,6 +59,7 @@ static void put_stage_row(StrBuf *out, const Facts *facts, StageGroup group) {
     put_bytes(out, (double)most.class_bytes[CLASS_ACTIVATION]);
     put_bytes(out, (double)most.class_bytes[CLASS_SCRATCH]);
     put_bytes(out, (double)(most.class_bytes[CLASS_MESSAGE] + most.class_bytes[CLASS_INPUT]));
+    if (facts->largest_host_bytes > 0) put_bytes(out, (double)most.host_bytes);
     strbuf_printf(out, "<td>%d</td><td>%.0f %%</td></tr>\n", plan->stages[group.first].program,
                   facts->sim->step_us > 0 ? 100 * most.busy_us / facts->sim->step_us : 0);
 }
@@ -74,7 +75,9 @@ void html_put_stages(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "<table><thead><tr><th>Stage</th><th>Blocks</th><th>Parameters</th>"
                     "<th class=\"l\">Memory</th><th>Arena</th><th>Weights</th><th>Gradients</th>"
                     "<th>Optimizer</th><th>Frames</th><th>Activations</th><th>Scratch</th>"
-                    "<th>Messages</th><th>Program</th><th>Busy</th></tr></thead><tbody>\n");
+                    "<th>Messages</th>");
+    if (facts->largest_host_bytes > 0) strbuf_put(out, "<th>Host</th>");
+    strbuf_put(out, "<th>Program</th><th>Busy</th></tr></thead><tbody>\n");
     for (int i = 0; i < n_groups; i++) {
         if (n_groups > 2 * MAX_ROWS && i >= MAX_ROWS && i < n_groups - MAX_ROWS) {
             n_hidden += groups[i].count;
