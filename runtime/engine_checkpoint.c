@@ -4,7 +4,7 @@
  * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
 #include "ir/base/file.h"
-#include "runtime/cpu/blocks.h"
+#include "runtime/checkpoint/tensor_values.h"
 #include "runtime/data/mix.h"
 #include "runtime/engine_save.h"
 #include "runtime/launch/control.h"
@@ -51,17 +51,12 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
 
 /* A tensor of a file's as f32; *out_own: to be freed. */
 static const void *widened(const SafetensorsInfo *info, int64_t n, float **out_own) {
-    enum { PART = 4096 };
-    uint16_t part[PART]; /* data may be unaligned */
     *out_own = NULL;
-    if (info->dtype != SAFETENSORS_BF16) return info->data;
+    if (info->dtype == SAFETENSORS_F32) return info->data;
     *out_own = malloc(n ? (size_t)n * sizeof(float) : 1);
     if (!*out_own) BUG("out of memory for %lld numbers", (long long)n);
-    for (int64_t at = 0; at < n; at += PART) {
-        int64_t count = n - at < PART ? n - at : PART;
-        memcpy(part, (const char *)info->data + (size_t)at * sizeof(*part),
-               (size_t)count * sizeof(*part));
-        weights_load(DTYPE_BF16, part, 0, *out_own + at, count);
+    for (int64_t at = 0; at < n; at += TENSOR_BLOCK) {
+        tensor_load(info, at, n - at < TENSOR_BLOCK ? n - at : TENSOR_BLOCK, *out_own + at);
     }
     return *out_own;
 }
@@ -75,7 +70,7 @@ static void report_misfit(const RankContext *rank, const Type *whole, bool state
         strbuf_printf(&out, "%s%" PRId64, i ? ", " : "", info->shape[i]);
     strbuf_put(&out, "]; the model's is ");
     type_print(&out, &rank->program->graph->axes, whole, NULL);
-    if (state) strbuf_put(&out, ", or the same in bf16");
+    strbuf_put(&out, state ? ", or the same in bf16" : ", or the same in bf16 or f16");
     diag_error(diag, (SourceLoc){path, 0}, "%s", out.text);
     strbuf_destroy(&out);
 }
@@ -93,7 +88,10 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     }
     if (!find_leaf(from, node, name, &info, &path, diag)) return false;
     bool state = node->op == OP_STATE && !node_is_copy(node);
-    bool fits = info.dtype == SAFETENSORS_F32 || (state && info.dtype == SAFETENSORS_BF16);
+    DType dtype;
+    bool fits = node->op == OP_VARIABLE
+                    ? info.dtype == SAFETENSORS_F32
+                    : tensor_dtype(&info, &dtype) && (!state || dtype != DTYPE_F16);
     fits = fits && info.n_dims == shard.whole.rank;
     for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
     if (!fits) {

@@ -62,6 +62,7 @@ typedef struct Given {
     ModelSetting *settings;
     int n_settings;
     const char *from, *script, *path;
+    DType dtype; /* to write */
 } Given;
 
 static int import_model(CliArgs *args, const Given *given, Diag *diag) {
@@ -75,6 +76,7 @@ static int import_model(CliArgs *args, const Given *given, Diag *diag) {
                         given->n_settings, &import, diag)) {
         return EXIT_USAGE;
     }
+    import.dtype = given->dtype;
     bool fine = hf_import_write(&import, given->path, diag);
     if (fine) print_import(args, &import, given->path);
     hf_import_close(&import);
@@ -84,6 +86,10 @@ static int import_model(CliArgs *args, const Given *given, Diag *diag) {
 static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
     HfAdapterImport import;
     bool wrong;
+    if (given->dtype != DTYPE_F32) {
+        diag_error(diag, NO_LOC, "--dtype: adapters are imported in f32");
+        return EXIT_USAGE;
+    }
     if (!given->from) {
         diag_error(diag, NO_LOC,
                    "import: %s is an adapter of PEFT's: --set-from BASE says which model it is of, "
@@ -108,12 +114,17 @@ int cmd_import(CliArgs *args) {
     Diag *diag = diag_create();
     Given given = {.path = cli_text(args, OPT_OUTPUT_WEIGHTS, NULL),
                    .script = cli_text(args, OPT_MODEL_SCRIPT, NULL)};
-    int status = EXIT_USAGE;
+    const char *dtype = cli_text(args, OPT_DTYPE, "f32");
+    int status = EXIT_USAGE, found = dtype_find(dtype, (int)strlen(dtype));
+    bool known = found >= 0 && dtype_is_float((DType)found);
+    given.dtype = known ? (DType)found : DTYPE_F32;
     given.settings = plan_settings_from_args(args, NULL, &given.n_settings, &given.from, diag);
     if (given.settings && !given.path) {
         diag_error(diag, NO_LOC, "import: -o FILE says where to write");
     }
-    if (given.settings && given.path) {
+    if (given.settings && !known) {
+        diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, bf16 or f16", dtype);
+    } else if (given.settings && given.path) {
         bool adapter = hf_adapter_is_folder(args->arena, args->operand);
         status = adapter ? import_adapter(args, &given, diag) : import_model(args, &given, diag);
     }

@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_adapter.h"
 
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/checkpoint/tensor_values.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -116,6 +117,16 @@ static float float_at(const void *data, int64_t i) {
     return value;
 }
 
+/* Of a base in f32 or 16 bits. */
+static void load_row(const SafetensorsInfo *weight, int64_t first, int64_t n, double *out) {
+    float part[TENSOR_BLOCK];
+    for (int64_t at = 0; at < n; at += TENSOR_BLOCK) {
+        int64_t count = n - at < TENSOR_BLOCK ? n - at : TENSOR_BLOCK;
+        tensor_load(weight, first + at, count, part);
+        for (int64_t i = 0; i < count; i++) out[at + i] = part[i];
+    }
+}
+
 float *hf_adapter_merge(const HfExport *export, const HfPart *part) {
     Adapter adapter;
     SafetensorsInfo weight;
@@ -127,7 +138,7 @@ float *hf_adapter_merge(const HfExport *export, const HfPart *part) {
     double *row = malloc((size_t)n_out * sizeof(*row));
     if (!merged || !row) BUG("out of memory");
     for (int64_t i = 0; i < adapter.n_in; i++) {
-        for (int64_t k = 0; k < n_out; k++) row[k] = (double)float_at(weight.data, i * n_out + k);
+        load_row(&weight, i * n_out, n_out, row);
         for (int64_t r = 0; r < adapter.rank; r++) {
             double factor =
                 export->adapter_scale * (double)float_at(adapter.a.data, i * adapter.rank + r);
@@ -234,7 +245,7 @@ static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare
     if (!declare) {
         return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], diag);
     }
-    safetensors_writer_add_tensor(writer, name, hf_export_dtype(export->dtype), item->shape,
+    safetensors_writer_add_tensor(writer, name, tensor_file_dtype(export->dtype), item->shape,
                                   item->n_dims);
     export->n_bytes +=
         (size_t)(item->shape[0] * item->shape[1]) * (size_t)dtype_bytes(export->dtype);
@@ -262,7 +273,7 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
             }
             continue;
         }
-        SafetensorsDtype dtype = hf_export_dtype(export->dtype);
+        SafetensorsDtype dtype = tensor_file_dtype(export->dtype);
         safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){of.rank, of.n_in}, 2);
         safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
         export->n_bytes +=

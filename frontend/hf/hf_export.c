@@ -6,6 +6,7 @@
 #include "ir/base/file.h"
 #include "ir/base/temporary.h"
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/checkpoint/tensor_values.h"
 #include "runtime/engine.h"
 
 #include <dirent.h>
@@ -15,12 +16,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-SafetensorsDtype hf_export_dtype(DType dtype) {
-    return dtype == DTYPE_F16    ? SAFETENSORS_F16
-           : dtype == DTYPE_BF16 ? SAFETENSORS_BF16
-                                 : SAFETENSORS_F32;
-}
 
 static const char *torch_dtype(DType dtype) {
     return dtype == DTYPE_F16 ? "float16" : dtype == DTYPE_BF16 ? "bfloat16" : "float32";
@@ -52,7 +47,8 @@ static bool check_part(const HfExport *export, const HfPart *part, Diag *diag) {
         }
         return false;
     }
-    bool fits = info.dtype == SAFETENSORS_F32 && info.n_dims == part->whole.rank;
+    DType dtype;
+    bool fits = tensor_dtype(&info, &dtype) && info.n_dims == part->whole.rank;
     for (int i = 0; fits && i < info.n_dims; i++) fits = info.shape[i] == part->whole.dims[i];
     if (fits) return true;
     StrBuf want = strbuf_create();
@@ -292,10 +288,12 @@ static bool fill_item(const HfExport *export, const HfItem *item, void *out, Dia
         if (!hf_export_find(export, part->ours, &info, &path)) BUG("'%s' is gone", part->ours);
         float *merged = hf_adapter_merge(export, part);
         const void *from = merged ? (const void *)merged : info.data;
+        DType dtype = DTYPE_F32;
+        if (!merged && !tensor_dtype(&info, &dtype)) BUG("'%s' was checked", part->ours);
         TensorCopy copy = {.rank = part->type.rank,
-                           .from_dtype = DTYPE_F32,
+                           .from_dtype = dtype,
                            .to_dtype = export->dtype,
-                           .from = (const char *)from + part->ours_first * 4, /* f32 */
+                           .from = (const char *)from + part->ours_first * dtype_bytes(dtype),
                            .to = (char *)out + part->theirs_first * dtype_bytes(export->dtype)};
         for (int i = 0; i < copy.rank; i++) {
             copy.size[i] = part->type.dims[i];
@@ -336,7 +334,7 @@ static bool write_shard(ShardWriting *w, int shard, int n_shards) {
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         if (w->shard_of[i] != shard) continue;
-        safetensors_writer_add_tensor(writer, item->theirs, hf_export_dtype(export->dtype),
+        safetensors_writer_add_tensor(writer, item->theirs, tensor_file_dtype(export->dtype),
                                       item->shape, item->n_dims);
     }
     bool fine = safetensors_writer_open(writer, path, w->diag);

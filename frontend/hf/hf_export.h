@@ -54,7 +54,6 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
 /* A tensor of either file; *out_path: the one that has it, or should. */
 bool hf_export_find(const HfExport *export, const char *name, SafetensorsInfo *out,
                     const char **out_path);
-SafetensorsDtype hf_export_dtype(DType dtype);
 bool hf_write_json(Arena *arena, const char *dir, const char *name, const json_t *json, Diag *diag);
 void hf_export_close(HfExport *export);
 

@@ -3,6 +3,7 @@
 #include "frontend/hf/hf_mxfp4.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
+#include "runtime/checkpoint/tensor_values.h"
 #include "runtime/cpu/reduce.h"
 #include "runtime/engine.h"
 
@@ -322,7 +323,7 @@ static bool read_all(HfImport *import, const char *script, const ModelSetting *g
 
 bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
                     int n_given, HfImport *out, Diag *diag) {
-    *out = (HfImport){.arena = arena};
+    *out = (HfImport){.arena = arena, .dtype = DTYPE_F32};
     if (!hf_config_read(arena, dir, &out->config, diag)) return false;
     bool fine =
         hf_files_open(arena, dir, &out->files, diag) && read_all(out, script, given, n_given, diag);
@@ -424,6 +425,32 @@ static bool check_finite(const HfImport *import, const HfItem *item, const float
     return false;
 }
 
+/* In place: what is written lies before what is read next. */
+static bool narrow(const HfImport *import, const HfItem *item, float *numbers, int64_t count,
+                   Diag *diag) {
+    enum { PART = 4096 };
+    float part[PART];
+    for (int64_t at = 0; import->dtype != DTYPE_F32 && at < count; at += PART) {
+        int64_t n = count - at < PART ? count - at : PART;
+        memcpy(part, numbers + at, (size_t)n * sizeof(*part));
+        TensorCopy copy = {.rank = 1,
+                           .size = {n},
+                           .from_stride = {1},
+                           .to_stride = {1},
+                           .from_dtype = DTYPE_F32,
+                           .to_dtype = import->dtype,
+                           .from = part,
+                           .to = (char *)numbers + at * dtype_bytes(import->dtype)};
+        if (tensor_copy(&copy)) continue;
+        diag_error(diag, NO_LOC,
+                   "tensor '%s' has numbers too large for %s; import it as another "
+                   "--dtype",
+                   item->theirs, dtype_name(import->dtype));
+        return false;
+    }
+    return true;
+}
+
 static bool put_part(HfImport *import, SafetensorsWriter *writer, const HfItem *item,
                      const HfPart *part, float *room, bool *out_wrong, Diag *diag) {
     int64_t rows = part->type.dims[0], step = rows_at_once(part);
@@ -432,9 +459,12 @@ static bool put_part(HfImport *import, SafetensorsWriter *writer, const HfItem *
         int64_t n = row + step < rows ? step : rows - row;
         fine = read_rows(import, item, part, row, n, room, diag);
         *out_wrong = fine && !check_finite(import, item, room, n * part->ours_stride[0], diag);
+        *out_wrong =
+            *out_wrong || (fine && !narrow(import, item, room, n * part->ours_stride[0], diag));
         fine = fine && !*out_wrong &&
-               safetensors_writer_put(writer, part->ours, room,
-                                      (size_t)(n * part->ours_stride[0]) * sizeof(float), diag);
+               safetensors_writer_put(
+                   writer, part->ours, room,
+                   (size_t)(n * part->ours_stride[0] * dtype_bytes(import->dtype)), diag);
     }
     return fine;
 }
@@ -464,8 +494,8 @@ bool hf_import_write(HfImport *import, const char *path, Diag *diag) {
             int64_t room = rows_at_once(part) * part->ours_stride[0];
             if (room > largest) largest = room;
             if (part->ours_first > 0) continue; /* further experts of it */
-            safetensors_writer_add_tensor(writer, part->ours, SAFETENSORS_F32, part->whole.dims,
-                                          part->whole.rank);
+            safetensors_writer_add_tensor(writer, part->ours, tensor_file_dtype(import->dtype),
+                                          part->whole.dims, part->whole.rank);
         }
     }
     safetensors_writer_add_metadata(writer, "format", "pt");

@@ -1,9 +1,9 @@
 /* Hugging Face's weights as a file of Perilune's.
  *
- * The file has the model's parameters in f32 by their logical names, as training saves them, and as
- * metadata the model's name and settings. Tensors are read through a mapping and written piece
- * after piece: beside pages of the files 64 MiB are taken, or one row of a parameter where that is
- * more; and a matrix in fp8 (hf_fp8.h) as a whole.
+ * The file has the model's parameters by their logical names, in f32 as training saves them or in
+ * 16 bits, and as metadata the model's name and settings. Tensors are read through a mapping and
+ * written piece after piece: beside pages of the files 64 MiB are taken, or one row of a parameter
+ * where that is more; and a matrix in fp8 (hf_fp8.h) as a whole.
  */
 #ifndef FRONTEND_HF_HF_IMPORT_H
 #define FRONTEND_HF_HF_IMPORT_H
@@ -16,7 +16,8 @@ typedef struct HfImport {
     Arena *arena;
     HfConfig config;
     HfFiles files;
-    bool damaged; /* by hf_import_write */
+    DType dtype;  /* that hf_import_write is to write: f32 unless it is set, bf16 or f16 */
+    bool damaged; /* by hf_import_write: what is wrong is in the files */
     const Model *model;
     HfLayout layout;
     int64_t n_parameters;

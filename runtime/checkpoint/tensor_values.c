@@ -15,6 +15,12 @@ bool tensor_dtype(const SafetensorsInfo *info, DType *out) {
            info->dtype == SAFETENSORS_F16;
 }
 
+SafetensorsDtype tensor_file_dtype(DType dtype) {
+    return dtype == DTYPE_F16    ? SAFETENSORS_F16
+           : dtype == DTYPE_BF16 ? SAFETENSORS_BF16
+                                 : SAFETENSORS_F32;
+}
+
 int64_t tensor_count(const SafetensorsInfo *info) {
     return (int64_t)(info->n_bytes / safetensors_dtype_bytes(info->dtype));
 }

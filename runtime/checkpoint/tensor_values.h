@@ -10,6 +10,8 @@ enum { TENSOR_BLOCK = 4096 }; /* numbers that are loaded at a time, at most */
 
 /* f32, bf16 or f16. False: other numbers, which the functions below do not take. */
 bool tensor_dtype(const SafetensorsInfo *info, DType *out);
+/* What files call one of these three. */
+SafetensorsDtype tensor_file_dtype(DType dtype);
 int64_t tensor_count(const SafetensorsInfo *info);
 /* Of an optimizer, not of the model: its name has a slash (adam_m/wte). */
 bool tensor_is_state(const SafetensorsInfo *info);

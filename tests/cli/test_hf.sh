@@ -35,6 +35,24 @@ fails 'a folder that is not there' 2 'nowhere/config.json' import nowhere -o "$f
 copy gpt2
 fails 'an output in the folder' 2 'is in the folder that import reads' import "$copy" \
     -o "$copy/model.safetensors"
+# llama's files are in bf16: nothing is lost in it.
+head -c 4000 README.md | LC_ALL=C tr '\000-\377' '\001-\037\001-\037\001-\037\001-\037\001-\037\001-\037\001-\037\001-\037\001-\037' >"$folder/t"
+for dtype in f32 bf16 f16; do
+    run import $fixtures/llama --dtype $dtype -o "$folder/$dtype.safetensors"
+    run evaluate models/llama.lua --set-from "$folder/$dtype.safetensors" --load "$folder/$dtype.safetensors" \
+        --data "$folder/t" --token-bytes 1 --json
+    grep -o '"loss": [0-9.]*' <<<"$out" >"$folder/$dtype.loss"
+    run export "$folder/$dtype.safetensors" --like $fixtures/llama -o "$folder/of_$dtype"
+done
+result 'weights in bf16 are half as long' "$(half=$(stat -c %s "$folder/bf16.safetensors")
+    [ $((2 * half)) -lt $(($(stat -c %s "$folder/f32.safetensors") + 4000)) ] || echo "$half bytes")"
+result 'and as good' "$([ -s "$folder/f32.loss" ] && cmp "$folder/f32.loss" "$folder/bf16.loss" 2>&1)"
+result 'and exported as they were' "$(cmp "$folder/of_f32/model.safetensors" "$folder/of_bf16/model.safetensors" 2>&1)"
+result 'f16 has them, too' "$(cmp "$folder/f32.loss" "$folder/f16.loss" 2>&1)"
+run train models/llama.lua --set-from "$folder/bf16.safetensors" --load "$folder/bf16.safetensors" \
+    --data "$folder/t" --token-bytes 1 --steps 2 --val-fraction 0 --save "$folder/on.safetensors"
+result 'training goes on from them, in f32' "$([ "$status" -eq 0 ] && grep -q '"dtype":"F32"' "$folder/on.safetensors" || echo "$err")"
+fails 'a dtype that is none' 2 "--dtype: 'f8' is not f32, bf16 or f16" import $fixtures/llama --dtype f8 -o "$folder/x"
 fails 'a wrong setting' 2 "the model has no setting 'windo'" import $fixtures/llama --set windo=3 \
     -o "$folder/x"
 fails 'another script' 2 "models/gpt.lua: --set qkv_bias=false: the model has no setting 'qkv_bias'" import $fixtures/llama \
