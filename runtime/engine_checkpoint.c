@@ -49,18 +49,6 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     return false;
 }
 
-/* A tensor of a file's as f32; *out_own: to be freed. */
-static const void *widened(const SafetensorsInfo *info, int64_t n, float **out_own) {
-    *out_own = NULL;
-    if (info->dtype == SAFETENSORS_F32) return info->data;
-    *out_own = malloc(n ? (size_t)n * sizeof(float) : 1);
-    if (!*out_own) BUG("out of memory for %lld numbers", (long long)n);
-    for (int64_t at = 0; at < n; at += TENSOR_BLOCK) {
-        tensor_load(info, at, n - at < TENSOR_BLOCK ? n - at : TENSOR_BLOCK, *out_own + at);
-    }
-    return *out_own;
-}
-
 /* What a file has, and what the leaf is. */
 static void report_misfit(const RankContext *rank, const Type *whole, bool state,
                           const SafetensorsInfo *info, const char *path, Diag *diag) {
@@ -88,7 +76,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     }
     if (!find_leaf(from, node, name, &info, &path, diag)) return false;
     bool state = node->op == OP_STATE && !node_is_copy(node);
-    DType dtype;
+    DType dtype = DTYPE_F32;
     bool fits = node->op == OP_VARIABLE
                     ? info.dtype == SAFETENSORS_F32
                     : tensor_dtype(&info, &dtype) && (!state || dtype != DTYPE_F16);
@@ -98,9 +86,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
         report_misfit(rank, &shard.whole, state, &info, path, diag);
         return false;
     }
-    float *own;
-    engine_set_leaf(engine, rank, node, widened(&info, type_elements(&shard.whole), &own), arena);
-    free(own);
+    engine_set_leaf(engine, rank, node, &(WholeTensor){info.data, dtype}, arena);
     file_map_forget(info.data, info.n_bytes);
     return true;
 }

@@ -156,9 +156,15 @@ const char *engine_leaf_name(const RankContext *rank, const Node *node, Arena *a
 LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);
 const char *engine_logical_name(const RankContext *rank, const Node *node, Arena *arena);
 Shard engine_leaf_shard(const RankContext *rank, const Node *node);
+/* A whole tensor's numbers, row-major: f32, bf16 or f16, perhaps unaligned. */
+typedef struct WholeTensor {
+    const void *data;
+    DType dtype;
+} WholeTensor;
+
 /* Sets a leaf of a local rank, and a parameter's copy in 16 bits, to its share of `whole` or,
  * without it, to what its initialisation says. */
-void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
+void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const WholeTensor *whole,
                      Arena *arena);
 /* Of the ranks that hold the same part of a stage's value: is this the first? */
 bool engine_owns(const RankContext *rank, int stage, Value value);

@@ -26,12 +26,12 @@ static uint32_t name_key(const char *name) {
 
 /* The parameter's initial values, by global element number, or those of `whole`, for one shard. */
 static void fill_shard(const RankContext *rank, const Node *param, const Shard *shard,
-                       const void *whole, Arena *arena, float *out) {
+                       const WholeTensor *whole, Arena *arena, float *out) {
     const char *init = node_string(param, ATTR_init);
     int64_t count = type_elements(&shard->local);
     if (whole) {
         memset(out, 0, (size_t)count * sizeof(float));
-        shard_scatter(shard, whole, out);
+        shard_scatter(shard, whole->dtype, whole->data, out);
     } else if (strcmp(init, "normal") == 0 || strcmp(init, "uniform") == 0) {
         PhiloxSpace space = {0};
         PhiloxStream stream = {.seed = rank->plan->seed,
@@ -69,7 +69,7 @@ static bool is_copy_of(const Node *copy, const Node *param) {
 /* `leaf` is the parameter in less than 32 bits, or a copy of it, which need not be divided as it
  * is. */
 static void set_rounded(Engine *engine, const RankContext *rank, const Node *param, Node *leaf,
-                        const void *whole, Arena *arena) {
+                        const WholeTensor *whole, Arena *arena) {
     Shard shard = engine_leaf_shard(rank, leaf);
     int64_t count = type_elements(&shard.local);
     size_t bytes = (size_t)count * sizeof(float);
@@ -123,7 +123,7 @@ static bool is_divided_alike(const Node *a, const Node *b) {
     return sharding_equal(&a->shardings[0], &b->shardings[0], a->types[0].rank);
 }
 
-void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const void *whole,
+void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const WholeTensor *whole,
                      Arena *arena) {
     const Graph *graph = rank->program->graph;
     if (leaf->types[0].dtype != DTYPE_F32) {
@@ -269,7 +269,7 @@ bool engine_write_parameter(Engine *engine, const char *name, const float *whole
             }
             found = true;
             if (!engine_is_local(rank)) continue;
-            engine_set_leaf(engine, rank, node, whole, arena);
+            engine_set_leaf(engine, rank, node, &(WholeTensor){whole, DTYPE_F32}, arena);
         }
     }
     arena_destroy(arena);

@@ -1,5 +1,6 @@
 #include "runtime/shard.h"
 
+#include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/cpu/blocks.h"
 
 #include <string.h>
@@ -57,32 +58,49 @@ void shard_visit(const Shard *shard, ShardVisitor *visit, void *user) {
 }
 
 typedef struct CopyRuns {
-    char *local, *whole;
-    DType dtype; /* of local; of whole too, unless it is gathered from fewer bits */
-    bool gather;
+    const char *from;
+    char *to;
+    DType dtype; /* of what is copied */
 } CopyRuns;
 
-static void copy_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
+static void gather_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
     const CopyRuns *copy = user;
-    if (copy->gather && (dtype_is_low(copy->dtype) || dtype_is_blocked(copy->dtype))) {
-        weights_load(copy->dtype, copy->local, local_at, (float *)(void *)copy->whole + whole_at,
+    if (dtype_is_low(copy->dtype) || dtype_is_blocked(copy->dtype)) {
+        weights_load(copy->dtype, copy->from, local_at, (float *)(void *)copy->to + whole_at,
                      count);
         return;
     }
     const size_t bytes = (size_t)dtype_bytes(copy->dtype);
-    char *local = copy->local + (size_t)local_at * bytes;
-    char *whole = copy->whole + (size_t)whole_at * bytes;
-    memcpy(copy->gather ? whole : local, copy->gather ? local : whole, (size_t)count * bytes);
+    memcpy(copy->to + (size_t)whole_at * bytes, copy->from + (size_t)local_at * bytes,
+           (size_t)count * bytes);
 }
 
 void shard_gather(const Shard *shard, const void *local, void *whole) {
-    CopyRuns copy = {(char *)(uintptr_t)local, whole, shard->local.dtype, true};
-    shard_visit(shard, copy_run, &copy);
+    CopyRuns copy = {local, whole, shard->local.dtype};
+    shard_visit(shard, gather_run, &copy);
 }
 
-void shard_scatter(const Shard *shard, const void *whole, void *local) {
-    CopyRuns copy = {local, (char *)(uintptr_t)whole, shard->local.dtype, false};
-    shard_visit(shard, copy_run, &copy);
+static void scatter_run(void *user, int64_t local_at, int64_t whole_at, int64_t count) {
+    const CopyRuns *copy = user;
+    const char *from = copy->from + whole_at * dtype_bytes(copy->dtype);
+    float *to = (float *)(void *)copy->to + local_at;
+    if (copy->dtype == DTYPE_F32) {
+        memcpy(to, from, (size_t)count * sizeof(float));
+        return;
+    }
+    tensor_copy(&(TensorCopy){.rank = 1,
+                              .size = {count},
+                              .from_stride = {1},
+                              .to_stride = {1},
+                              .from_dtype = copy->dtype,
+                              .to_dtype = DTYPE_F32,
+                              .from = from,
+                              .to = to});
+}
+
+void shard_scatter(const Shard *shard, DType dtype, const void *whole, float *local) {
+    CopyRuns copy = {whole, (char *)local, dtype};
+    shard_visit(shard, scatter_run, &copy);
 }
 
 void shard_zero_padding(const Shard *shard, float *local) {

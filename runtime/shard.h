@@ -33,10 +33,11 @@ bool shard_next(ShardWalk *walk, ShardRun *out);
 typedef void ShardVisitor(void *user, int64_t local_at, int64_t whole_at, int64_t count);
 void shard_visit(const Shard *shard, ShardVisitor *visit, void *user);
 
-/* Between whole[...] and local[...], row-major; padding is not touched. Elements are of the type's
- * size, but what is gathered from 16 bits or fewer becomes f32. */
+/* Between whole[...] and local[...], row-major; padding is not touched. What is gathered is of the
+ * type's size, but from 16 bits or fewer becomes f32; what is scattered is f32, bf16 or f16, as
+ * `dtype` says, perhaps unaligned, and becomes f32. */
 void shard_gather(const Shard *shard, const void *local, void *whole);
-void shard_scatter(const Shard *shard, const void *whole, void *local);
+void shard_scatter(const Shard *shard, DType dtype, const void *whole, float *local);
 /* Sets the padding of a local f32 buffer to zero. */
 void shard_zero_padding(const Shard *shard, float *local);
 

@@ -271,7 +271,7 @@ static void number_leaves(Engine *engine, Arena *arena) {
             const char *name = engine_logical_name(rank, node, arena);
             float first = (float)(strlen(name) * 1000 + (unsigned char)name[strlen(name) - 1]);
             for (int64_t i = 0; i < count; i++) whole[i] = first + (float)i;
-            engine_set_leaf(engine, rank, node, whole, arena);
+            engine_set_leaf(engine, rank, node, &(WholeTensor){whole, DTYPE_F32}, arena);
         }
     }
 }
