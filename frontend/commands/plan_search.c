@@ -74,6 +74,19 @@ static bool write_page(CliArgs *args, const SearchJob *job, SearchReport *report
     return good;
 }
 
+/* Blocks that are computed again for want of memory may not have to be. */
+static const char *find_hint(const CliArgs *args, const SearchJob *job,
+                             const SearchReport *report) {
+    const Candidate *best = &report->result->found[report->chosen].candidate;
+    bool known = job->cluster->node.host_bytes_per_second > 0 && !job->cluster->is_cpu;
+    bool said = cli_given(args, OPT_OFFLOAD) || cli_given(args, OPT_RECOMPUTE);
+    if (!known || said || best->recompute != RECOMPUTE_FULL || report->options.offload > 0)
+        return NULL;
+    return "all blocks are computed again for want of memory: --offload auto asks whether states "
+           "in "
+           "the nodes' memory would be faster";
+}
+
 /* The plan to -o, the page to --html, what was found to standard output; unless one of these goes
  * there. */
 static bool write_all(CliArgs *args, const SearchJob *job, SearchReport *report, Diag *diag) {
@@ -85,6 +98,7 @@ static bool write_all(CliArgs *args, const SearchJob *job, SearchReport *report,
         if (plan && to_stdout) plan_print(&out, plan);
         good = plan && (to_stdout || plan_write(plan, path, diag));
     }
+    if (good) report->hint = find_hint(args, job, report);
     good = good && write_page(args, job, report, diag);
     if (good && !to_stdout && strcmp(cli_text(args, OPT_HTML_FILE, ""), "-") != 0) {
         if (cli_given(args, OPT_JSON)) {

@@ -32,6 +32,7 @@ typedef struct SearchReport {
     const LayoutCost *layout;   /* of the best; NULL: no traffic is shown */
     const PipelineLoad *load;   /* how the best was simulated, with spans; NULL: */
     const PipelineResult *step; /* no timeline is shown */
+    const char *hint;           /* an option that may find something faster, and why; NULL: none */
     int n_warnings;
     const char *const *warnings;
 } SearchReport;

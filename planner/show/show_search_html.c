@@ -245,6 +245,7 @@ void show_search_html(StrBuf *out, const SearchReport *report) {
     double seconds = report->result->seconds;
     const char *remark = report->result->remark;
     if (remark) strbuf_printf(out, "<p class=\"note\">Ranks: %s.</p>", remark);
+    if (report->hint) strbuf_printf(out, "<p class=\"note\">Hint: %s.</p>", report->hint);
     if (facts->cut_short) strbuf_printf(out, "<p class=\"note\">%s.</p>", facts->cut_short);
     strbuf_printf(
         out,

@@ -44,6 +44,7 @@
  *   runners_up[], pareto[] (the best, then what needs less memory than all that is faster)
  *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
  *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
+ *   hint               null, or an option that may find something faster, and why
  */
 #include "planner/show/search_facts.h"
 #include "planner/show/show_json_put.h"
@@ -163,6 +164,7 @@ static void put_search(json_t *root, const SearchFacts *facts) {
     put_list(root, "pareto", facts, facts->pareto, facts->n_pareto);
     put_alternatives(root, result);
     json_object_set_new(root, "remark", result->remark ? json_name(result->remark) : json_null());
+    json_object_set_new(root, "hint", report->hint ? json_name(report->hint) : json_null());
     json_t *warnings = json_put_new(root, "warnings", json_array());
     for (int i = 0; i < report->n_warnings; i++) {
         json_array_append_new(warnings, json_name(report->warnings[i]));

@@ -267,6 +267,7 @@ static void put_foot(StrBuf *out, const SearchFacts *facts) {
                                  facts->best.found->why));
     }
     if (result->remark) put_wrapped(out, "ranks", result->remark);
+    if (report->hint) put_wrapped(out, "hint", report->hint);
     if (facts->cut_short) put_wrapped(out, "cut short", facts->cut_short);
     for (int i = 0; i < report->n_warnings; i++) put_wrapped(out, "warning", report->warnings[i]);
 }
