@@ -123,13 +123,13 @@ works 'its plan keeps them there' 'of states and masters a rank in its machine' 
 works 'and is sound' 'is sound' check "$folder/host.plan"
 rm "$folder/host.plan"
 works 'scale says so, too' 'offload    1 rank: ' scale "${host[@]:1}"
-eased=(plan models/llama.lua --set size=8b --set seq=4096 --cluster h100-dgx --ranks 2 --mesh d=1 --global-batch 64 --json)
+eased=(plan models/llama.lua --set size=8b --cluster h100-dgx --ranks 2 --mesh d=1 --global-batch 64 --json)
 run "${eased[@]}"
 near=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1) && [[ $status -eq 0 && $out == *'"offload": 0'*'"recompute": "full"'*'"hint": "'*'--offload auto'* ]]
 result 'nothing is offloaded where something fits, but a hint says what else there is' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${eased[@]}" --offload auto
 far=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1) && [[ $status -eq 0 && $out == *'"offload": '[1-9]*'"host_bytes": '[1-9]* ]] &&
-    awk "BEGIN { exit !(${far#*: } < 0.97 * ${near#*: }) }"
+    awk "BEGIN { exit !(${far#*: } < 0.9 * ${near#*: }) }"
 result 'unless it is asked whether it would be faster' "$([ $? -eq 0 ] || echo "status $status: $err$out $near $far")"
 run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
