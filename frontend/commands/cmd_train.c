@@ -181,6 +181,18 @@ static bool join_job(Run *run) {
     return true;
 }
 
+/* Pinning takes a second for some GiB, before anything else is said. */
+static void say_pinning(const Run *run) {
+    const int64_t long_bytes = (int64_t)4 << 30, bytes = plan_largest_host_bytes(run->plan);
+    char text[32];
+    if (run->quiet || !run->is_first || run->options.device != DEVICE_CUDA || bytes < long_bytes)
+        return;
+    units_format_bytes(text, sizeof(text), bytes);
+    printf("host    %s of this machine's memory a rank are pinned first, for states and masters\n",
+           text);
+    fflush(stdout);
+}
+
 static bool start_engine(Run *run) {
     int64_t batch = run->plan->global_batch;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
@@ -189,6 +201,7 @@ static bool start_engine(Run *run) {
         !train_reference_check(&run->data, &run->options, run->diag)) {
         return false;
     }
+    say_pinning(run);
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */

@@ -99,6 +99,15 @@ static bool allocate_arena(CudaEngine *cuda, RankContext *rank, Diag *diag) {
                       "clearing a rank's arena");
 }
 
+/* By all cores: a whole model's states may be there. */
+static void clear(unsigned char *memory, int64_t bytes) {
+    const int64_t piece = (int64_t)16 << 20;
+#pragma omp parallel for
+    for (int64_t at = 0; at < bytes; at += piece) {
+        memset(memory + at, 0, (size_t)(bytes - at < piece ? bytes - at : piece));
+    }
+}
+
 /* Pinned memory, which the device addresses as the host does. */
 static bool allocate_offloaded(CudaEngine *cuda, RankContext *rank, Diag *diag) {
     const CuApi *api = cuda->device.api;
@@ -110,7 +119,8 @@ static bool allocate_offloaded(CudaEngine *cuda, RankContext *rank, Diag *diag) 
                                  (double)bytes / (1 << 30)))) {
         return false;
     }
-    rank->host = memset(memory, 0, (size_t)bytes);
+    rank->host = memory;
+    clear(rank->host, bytes);
     cuda->engine->host_bytes += bytes;
     return true;
 }
