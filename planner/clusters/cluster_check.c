@@ -39,37 +39,33 @@ static const char *check_math(Arena *arena, const ClusterDevice *device, const c
     return NULL;
 }
 
+/* Nothing reaches a device faster than its own memory does. */
+static const char *check_rate(Arena *arena, const Cluster *cluster, double rate, const char *path,
+                              const char **out_why) {
+    double most = cluster->device.memory_bytes_per_second;
+    if (rate <= most) return NULL;
+    *out_why = arena_printf(arena, "%s is %s: more than the %s of the device's own memory", path,
+                            cluster_number(arena, rate), cluster_number(arena, most));
+    return path;
+}
+
 static const char *check_node(Arena *arena, const Cluster *cluster, const char **out_why) {
     const ClusterNode *node = &cluster->node;
-    const ClusterDevice *device = &cluster->device;
     if (node->reduces_in_switch && !node->switched) {
         *out_why = "node.reduces_in_switch is true without a switch: node.switched is false";
         return "node.reduces_in_switch";
     }
-    if (node->link_bytes_per_second > device->memory_bytes_per_second) {
-        *out_why = arena_printf(arena,
-                                "node.link_bytes_per_second is %s: more than the %s of the "
-                                "device's own memory",
-                                cluster_number(arena, node->link_bytes_per_second),
-                                cluster_number(arena, device->memory_bytes_per_second));
-        return "node.link_bytes_per_second";
+    const char *path = check_rate(arena, cluster, node->link_bytes_per_second,
+                                  "node.link_bytes_per_second", out_why);
+    if (!path) {
+        path = check_rate(arena, cluster, node->host_bytes_per_second, "node.host_bytes_per_second",
+                          out_why);
     }
-    if (node->host_bytes_per_second > device->memory_bytes_per_second) {
-        *out_why = arena_printf(arena,
-                                "node.host_bytes_per_second is %s: more than the %s of the "
-                                "device's own memory",
-                                cluster_number(arena, node->host_bytes_per_second),
-                                cluster_number(arena, device->memory_bytes_per_second));
-        return "node.host_bytes_per_second";
-    }
-    if ((node->host_bytes_per_second > 0) != (node->host_memory_bytes > 0)) {
-        bool rate = node->host_bytes_per_second > 0;
-        const char *missing = rate ? "node.host_memory_bytes" : "node.host_bytes_per_second";
-        *out_why = arena_printf(arena, "%s is missing: node.%s is there", missing,
-                                rate ? "host_bytes_per_second" : "host_memory_bytes");
-        return missing;
-    }
-    return NULL;
+    const bool rate = node->host_bytes_per_second > 0, memory = node->host_memory_bytes > 0;
+    if (path || rate == memory) return path;
+    *out_why = rate ? "node.host_memory_bytes is missing: node.host_bytes_per_second is there"
+                    : "node.host_bytes_per_second is missing: node.host_memory_bytes is there";
+    return rate ? "node.host_memory_bytes" : "node.host_bytes_per_second";
 }
 
 static const char *check_network(Arena *arena, const Cluster *cluster, const char **out_why) {

@@ -124,7 +124,7 @@ static void test_which(void) {
     precision = DTYPE_BF16;
 }
 
-/* As near to what was asked for as leaves allow, and each leaf's neighbours alike. */
+/* As near to what was asked for as leaves allow. */
 static void test_share(void) {
     optimizer = "adamw";
     Run all;
@@ -145,23 +145,6 @@ static void test_share(void) {
 }
 
 /* --- training --- */
-
-static void compare_bits(Run *run, Run *other, int first) {
-    for (int step = first; step < STEPS; step++) {
-        CHECK(run->losses[step] == other->losses[step], "loss of step %d is %.9g, not %.9g",
-              step + 1, run->losses[step], other->losses[step]);
-        CHECK(run->norms[step] == other->norms[step], "norm of step %d is %.9g, not %.9g", step + 1,
-              run->norms[step], other->norms[step]);
-    }
-    for (int i = 0; i < other->n_params; i++) {
-        size_t bytes = (size_t)type_elements(&other->types[i]) * sizeof(float);
-        const float *ours = run_weight(run, i), *theirs = run_weight(other, i);
-        CHECK(ours && theirs && strcmp(run->names[i], other->names[i]) == 0, "'%s' is not there",
-              other->names[i]);
-        if (ours && theirs)
-            CHECK(memcmp(ours, theirs, bytes) == 0, "'%s' differs", other->names[i]);
-    }
-}
 
 static void test_training(const char *with, double rate) {
     static const struct {
@@ -191,7 +174,7 @@ static void test_training(const char *with, double rate) {
         done = start(&other, 0, &CASES[k].at.layout) && run_steps(&other, STEPS, rate) && done;
         CHECK(done, "%s%s", diag_text(run.diag), diag_text(other.diag));
         if (done) {
-            compare_bits(&run, &other, 0);
+            compare_to_the_bit(&run, &other, 0, STEPS);
             compare_memory(&run);
             compare_memory(&other);
         }
@@ -206,17 +189,6 @@ static void test_training(const char *with, double rate) {
 
 /* --- checkpoints --- */
 
-static bool save(Run *run, const char *path, bool behind) {
-    const TrainingPlace place = {.step = 2, .samples = 2 * GLOBAL_BATCH, .data = "test"};
-    if (!behind) return engine_save_state(run->engine, path, &place, run->diag);
-    EngineSnapshot *snapshot = engine_snapshot_create(run->engine, run->diag);
-    bool fine = snapshot &&
-                engine_snapshot_begin(snapshot, path, &place, run->diag) != SNAPSHOT_FAILED &&
-                engine_snapshot_poll(snapshot, true, run->diag) == SNAPSHOT_WRITTEN;
-    engine_snapshot_destroy(snapshot);
-    return fine;
-}
-
 /* Two steps, a checkpoint, and two more from it, elsewhere or not: as if none of it had been. */
 static void test_checkpoint(int from, int to, bool behind) {
     static const Layout OTHER = {2, 2, 1, 4, 1, "1f1b", false, NULL, 0};
@@ -230,12 +202,12 @@ static void test_checkpoint(int from, int to, bool behind) {
     optimizer = "adamw";
     bool fine = start(&near, 0, &ALONE) && run_steps(&near, STEPS, 2e-3);
     fine = start(&first, from, &ALONE) && run_steps(&first, 2, 2e-3) && fine;
-    fine = fine && save(&first, path, behind);
+    fine = fine && run_save(&first, path, 2, behind);
     fine = start(&second, to, &ALONE) && fine;
     fine = fine && engine_load_state(second.engine, path, &place, second.diag) &&
            run_steps_from(&second, 2, STEPS - 2, 2e-3);
     CHECK(fine, "%s%s%s", diag_text(near.diag), diag_text(first.diag), diag_text(second.diag));
-    if (fine) compare_bits(&second, &near, 2);
+    if (fine) compare_to_the_bit(&second, &near, 2, STEPS);
     run_close(&second);
     run_zero = 1;
     fine = start(&second, to, &OTHER) && fine;

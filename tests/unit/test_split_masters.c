@@ -117,23 +117,6 @@ static void test_which(void) {
 
 /* --- training --- */
 
-static void compare_bits(Run *split, Run *whole, int first) {
-    for (int step = first; step < STEPS; step++) {
-        CHECK(split->losses[step] == whole->losses[step], "loss of step %d is %.9g, whole %.9g",
-              step + 1, split->losses[step], whole->losses[step]);
-        CHECK(split->norms[step] == whole->norms[step], "norm of step %d is %.9g, whole %.9g",
-              step + 1, split->norms[step], whole->norms[step]);
-    }
-    for (int i = 0; i < whole->n_params; i++) {
-        size_t bytes = (size_t)type_elements(&whole->types[i]) * sizeof(float);
-        const float *ours = run_weight(split, i), *theirs = run_weight(whole, i);
-        CHECK(ours && theirs && strcmp(split->names[i], whole->names[i]) == 0, "'%s' is not there",
-              whole->names[i]);
-        if (ours && theirs)
-            CHECK(memcmp(ours, theirs, bytes) == 0, "'%s' differs", whole->names[i]);
-    }
-}
-
 static void test_training(const char *with, double rate) {
     static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
@@ -155,7 +138,7 @@ static void test_training(const char *with, double rate) {
         done = start(&whole, false, &CASES[k].layout) && run_steps(&whole, STEPS, rate) && done;
         CHECK(done, "%s%s", diag_text(split.diag), diag_text(whole.diag));
         if (done) {
-            compare_bits(&split, &whole, 0);
+            compare_to_the_bit(&split, &whole, 0, STEPS);
             compare_memory(&split);
         }
         run_close(&split);
@@ -167,17 +150,6 @@ static void test_training(const char *with, double rate) {
 }
 
 /* --- checkpoints --- */
-
-static bool save(Run *run, const char *path, bool behind) {
-    const TrainingPlace place = {.step = 2, .samples = 2 * GLOBAL_BATCH, .data = "test"};
-    if (!behind) return engine_save_state(run->engine, path, &place, run->diag);
-    EngineSnapshot *snapshot = engine_snapshot_create(run->engine, run->diag);
-    bool fine = snapshot &&
-                engine_snapshot_begin(snapshot, path, &place, run->diag) != SNAPSHOT_FAILED &&
-                engine_snapshot_poll(snapshot, true, run->diag) == SNAPSHOT_WRITTEN;
-    engine_snapshot_destroy(snapshot);
-    return fine;
-}
 
 /* Two steps, a checkpoint, and two more steps from it, in the other form and under another layout
  * too: as if none of it had been. */
@@ -193,12 +165,12 @@ static void test_checkpoint(bool from, bool to, bool behind) {
     optimizer = "adamw";
     bool fine = start(&whole, false, &ALONE) && run_steps(&whole, STEPS, 2e-3);
     fine = start(&first, from, &ALONE) && run_steps(&first, 2, 2e-3) && fine;
-    fine = fine && save(&first, path, behind);
+    fine = fine && run_save(&first, path, 2, behind);
     fine = start(&second, to, &ALONE) && fine;
     fine = fine && engine_load_state(second.engine, path, &place, second.diag) &&
            run_steps_from(&second, 2, STEPS - 2, 2e-3);
     CHECK(fine, "%s%s%s", diag_text(whole.diag), diag_text(first.diag), diag_text(second.diag));
-    if (fine) compare_bits(&second, &whole, 2);
+    if (fine) compare_to_the_bit(&second, &whole, 2, STEPS);
     run_close(&second);
     run_zero = 3;
     fine = start(&second, to, &OTHER) && fine;

@@ -113,6 +113,24 @@ static inline void compare_runs(Run *run, Run *one, int n_steps) {
     compare_memory(run);
 }
 
+/* Of steps first .. end - 1, counted from 0, and of the weights after them, every bit. */
+static inline void compare_to_the_bit(Run *run, Run *other, int first, int end) {
+    for (int step = first; step < end; step++) {
+        CHECK(run->losses[step] == other->losses[step], "loss of step %d is %.9g, not %.9g",
+              step + 1, run->losses[step], other->losses[step]);
+        CHECK(run->norms[step] == other->norms[step], "norm of step %d is %.9g, not %.9g", step + 1,
+              run->norms[step], other->norms[step]);
+    }
+    for (int i = 0; i < other->n_params; i++) {
+        size_t bytes = (size_t)type_elements(&other->types[i]) * sizeof(float);
+        const float *ours = run_weight(run, i), *theirs = run_weight(other, i);
+        CHECK(ours && theirs && strcmp(run->names[i], other->names[i]) == 0, "'%s' is not there",
+              other->names[i]);
+        if (ours && theirs)
+            CHECK(memcmp(ours, theirs, bytes) == 0, "'%s' differs", other->names[i]);
+    }
+}
+
 static inline const char *layout_name(const char *model, const Layout *l, char *text, size_t size) {
     char chunks[16] = "", again[32] = "", zero[16] = "", context[32] = "", replicas[16] = "";
     char lanes[24] = "";

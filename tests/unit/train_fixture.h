@@ -190,6 +190,19 @@ static inline bool run_steps(Run *run, int n_steps, double learning_rate) {
     return run_steps_from(run, 0, n_steps, learning_rate);
 }
 
+/* A checkpoint after so many steps; behind: while training could go on. */
+static inline bool run_save(Run *run, const char *path, int step, bool behind) {
+    const TrainingPlace place = {
+        .step = step, .samples = step * run->plan->global_batch, .data = "test"};
+    if (!behind) return engine_save_state(run->engine, path, &place, run->diag);
+    EngineSnapshot *snapshot = engine_snapshot_create(run->engine, run->diag);
+    bool fine = snapshot &&
+                engine_snapshot_begin(snapshot, path, &place, run->diag) != SNAPSHOT_FAILED &&
+                engine_snapshot_poll(snapshot, true, run->diag) == SNAPSHOT_WRITTEN;
+    engine_snapshot_destroy(snapshot);
+    return fine;
+}
+
 /* The last step's gradients, as far as their memory still holds them. */
 static inline void run_keep_gradients(Run *run) {
     run->n_gradients = 0;
