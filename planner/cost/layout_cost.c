@@ -367,11 +367,14 @@ static void add_kept_by_software(Pricer *p) {
     }
 }
 
-/* Of `bytes` that are read or written; what is offloaded is both, over the bus. */
-static double update_us(const Cluster *cluster, double bytes, double offloaded) {
-    double near = bytes - 2 * offloaded;
+/* Of `bytes` that are read or written. What is offloaded is both, over the bus, and of what LAMB
+ * reads again its share. */
+static double update_us(const Cluster *cluster, const SegmentCost *segment, double bytes) {
+    double offloaded = (double)segment->offloaded_bytes, state = (double)segment->optimizer_bytes;
+    double again = state > 0 ? (double)segment->norm_bytes * offloaded / state : 0;
+    double near = bytes - 2 * offloaded - again;
     double near_us = near > 0 ? device_memory_us(&cluster->device, near) : 0;
-    return fmax(near_us, device_host_us(cluster, offloaded));
+    return fmax(near_us, device_host_us(cluster, offloaded + again));
 }
 
 static void close_segment(const Pricer *p, SegmentCost *segment) {
@@ -384,12 +387,11 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     bytes += (double)segment->norm_bytes;
-    segment->update_us = update_us(cluster, bytes, (double)segment->offloaded_bytes);
+    segment->update_us = update_us(cluster, segment, bytes);
     if (!segment->low_gradients) return;
     double less =
         2.0 * (double)segment->low_gradients * (dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16));
-    segment->low_update_us =
-        segment->update_us - update_us(cluster, bytes - less, (double)segment->offloaded_bytes);
+    segment->low_update_us = segment->update_us - update_us(cluster, segment, bytes - less);
 }
 
 typedef struct Crossing {

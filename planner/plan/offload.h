@@ -1,8 +1,8 @@
 /* Offload: the optimizer's states and masters in the memory of the machine that the device is in
  * (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840), the region `host` of a plan.
  *
- * No copies are made and nothing is computed elsewhere: the kernels of the update, which read and
- * write each element once, do so over the bus, in memory that the device addresses (pinned). So no
+ * No copies are made and nothing is computed elsewhere: the kernels of the update, each of which
+ * reads and writes an element once, do so over the bus, in memory that the device addresses (pinned). So no
  * bit of a step changes, and no staging memory is needed; what it takes is the bus' time, once a
  * step, whatever the number of micro-batches.
  */

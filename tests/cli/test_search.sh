@@ -131,6 +131,16 @@ run "${eased[@]}" --offload auto
 far=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1) && [[ $status -eq 0 && $out == *'"offload": '[1-9]*'"host_bytes": '[1-9]* ]] &&
     awk "BEGIN { exit !(${far#*: } < 0.9 * ${near#*: }) }"
 result 'unless it is asked whether it would be faster' "$([ $? -eq 0 ] || echo "status $status: $err$out $near $far")"
+for optimizer in adamw lamb; do # LAMB goes over the bus twice
+    run plan models/llama.lua --set size=8b --set optimizer=$optimizer --cluster gb200-nvl72 --ranks 1 --global-batch 4 \
+        --offload 100 -o "$folder/bus.plan" --json
+    searched=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1)
+    run show "$folder/bus.plan" --cluster gb200-nvl72 --json
+    played=$(grep -o '"step_us": [0-9.]*' <<<"$out" | head -n 1)
+    awk "BEGIN { r = ${searched#*: } * 1e6 / ${played#*: }; exit !(r > 0.98 && r < 1.02) }"
+    result "the bus takes as long in the plan as in the search: $optimizer" "$([ $? -eq 0 ] || echo "$searched, $played")"
+done
+rm "$folder/bus.plan"
 run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
 result 'nor more than a node has memory for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
