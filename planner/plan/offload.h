@@ -2,9 +2,9 @@
  * (ZeRO-Offload: Ren et al. 2021, arXiv 2101.06840), the region `host` of a plan.
  *
  * No copies are made and nothing is computed elsewhere: the kernels of the update, each of which
- * reads and writes an element once, do so over the bus, in memory that the device addresses (pinned). So no
- * bit of a step changes, and no staging memory is needed; what it takes is the bus' time, once a
- * step, whatever the number of micro-batches.
+ * reads and writes an element once, do so over the bus, in memory that the device addresses
+ * (pinned). So no bit of a step changes, and no staging memory is needed; what it takes is the bus'
+ * time, once a step, whatever the number of micro-batches.
  */
 #ifndef PLANNER_PLAN_OFFLOAD_H
 #define PLANNER_PLAN_OFFLOAD_H
