@@ -450,8 +450,8 @@ const SearchAxis SEARCH_AXES[] = {
     {"lanes", "--lanes", false, "they must divide the micro-batch, which has no pairs", l_get,
      l_set, l_fixed, l_values, l_allows, NULL},
     {"schedule", "--schedule", false,
-     "interleaved and zb-chunked need micro-batches in multiples of p, zb-v two chunks a stage, "
-     "others one, and zb-* no full recomputation",
+     "interleaved and zb-chunked need micro-batches in multiples of p, zb-v and "
+     "v-half two chunks a stage, others one, and no split backward full recomputation",
      s_get, s_set, s_fixed, s_values, s_allows, s_name},
     {"chunks", "--chunks", true,
      "more than one need p > 1, a schedule that has them and p x chunks - 2 blocks", v_get, v_set,

@@ -25,6 +25,7 @@ static const Layout LAYOUTS[] = {
     {1, 4, 2, 1, 1, "gpipe", false, NULL, 0},      {4, 2, 1, 2, 1, "1f1b", false, NULL, 0},
     {2, 4, 1, 2, 1, "1f1b", true, NULL, 0},        {1, 1, 3, 2, 1, "1f1b", false, ENDS_3, 3},
     {2, 2, 2, 2, 2, "zb-v", true, NULL, 0},        {1, 1, 3, 2, 2, "zb-v", false, ENDS_6, 6},
+    {2, 1, 3, 1, 2, "v-half", true, ENDS_6, 6},
 };
 enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
 
@@ -42,6 +43,7 @@ static const Layout DEEP_LAYOUTS[] = {
     {2, 1, 2, 1, 3, "interleaved", true, GAPS_6, 6},
     {1, 1, 4, 2, 2, "zb-v", false, NULL, 0},
     {1, 2, 3, 1, 2, "zb-v", false, GAPS_6, 6},
+    {1, 1, 4, 1, 2, "v-half", false, NULL, 0},
 };
 enum { N_DEEP_LAYOUTS = sizeof(DEEP_LAYOUTS) / sizeof(DEEP_LAYOUTS[0]) };
 

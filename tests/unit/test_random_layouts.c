@@ -118,7 +118,7 @@ static void pick_layout(Pair *pair) {
     bool may_split = l->n_chunks == 1 && pair->recompute != RECOMPUTE_FULL && l->p > 1;
     if (may_split && pick(pair, 0, 1)) {
         bool turns = (l->split || 2 * l->p <= pair->n_layers) && pick(pair, 0, 1);
-        l->schedule = turns ? "zb-v" : "zb-h1";
+        l->schedule = !turns ? "zb-h1" : pick(pair, 0, 1) ? "zb-v" : "v-half";
         l->n_chunks = 1 + turns;
         if (l->split && turns) pick_split(pair);
     }

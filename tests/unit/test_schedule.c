@@ -134,6 +134,12 @@ static void test_texts(Arena *arena, Diag *diag) {
         {"zb-v", 2, 2, 3, 1, /* the turn: nothing is sent between its chunks */
          "rf0.0 F0.0 F1.0 sf1.0 rf0.1 F0.1 F1.1 sf1.1 rb1.0 B1.0 W1.0 rf0.2 F0.2 B0.0 sb0.0 W0.0 "
          "F1.2 sf1.2 rb1.1 B1.1 W1.1 B0.1 sb0.1 rb1.2 B1.2 B0.2 sb0.2 W0.1 W1.2 W0.2 U"},
+        {"v-half", 3, 2, 3, 0,
+         "F0.0 sf0.0 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 W1.0 F0.2 sf0.2 rf1.1 F1.1 B1.1 sb1.1 W1.1 "
+         "rb0.0 B0.0 W0.0 rf1.2 F1.2 B1.2 sb1.2 W1.2 rb0.1 B0.1 W0.1 rb0.2 B0.2 W0.2 U"},
+        {"v-half", 3, 2, 2, 1, /* no more forwards: its W's fall back */
+         "rf0.0 F0.0 sf0.0 rf1.0 F1.0 sf1.0 rf0.1 F0.1 sf0.1 rb1.0 B1.0 sb1.0 W1.0 rf1.1 F1.1 "
+         "sf1.1 rb0.0 B0.0 sb0.0 rb1.1 B1.1 sb1.1 W1.1 rb0.1 B0.1 sb0.1 W0.0 W0.1 U"},
         {"interleaved", 2, 2, 2, 1,
          "rf0.0 F0.0 sf0.0 rf0.1 F0.1 sf0.1 rf1.0 F1.0 B1.0 sb1.0 rf1.1 F1.1 B1.1 sb1.1 "
          "rb0.0 B0.0 sb0.0 rb0.1 B0.1 sb0.1 U"},

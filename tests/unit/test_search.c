@@ -389,8 +389,9 @@ static void test_refusals(Arena *arena) {
          "there is no schedule 'zigzag'\n"},
         {{.n_ranks = 8, .global_batch = 8, .p = 2, .schedule = "1f1b", .n_chunks = 2},
          "--schedule 1f1b cannot be with t=1, p=2, d=4, micro-batch 1: interleaved and zb-chunked "
-         "need micro-batches in multiples of p, zb-v two chunks a stage, others one, and zb-* no "
-         "full recomputation\n"},
+         "need micro-batches in multiples of p, zb-v and v-half two chunks a stage, others one, "
+         "and "
+         "no split backward full recomputation\n"},
         {{.n_ranks = 5, .global_batch = 20, .t = 5},
          "t=5: axis 'heads' is 96: t=5 does not "
          "divide it\n"},

@@ -75,6 +75,7 @@ static void check_constant(const Candidate *candidate, const Pair *pair) {
 static const Synthetic EQUAL = {2048, 12288, 96, 1, 200e12, 60, 1};
 
 static void test_closed_forms(PipelineSim *sim, Diag *diag) {
+    /* With v-half, messages up and down share wires, which the closed form does not see. */
     static const struct {
         const char *schedule;
         int t, p, d, v, m, zero;
@@ -86,11 +87,12 @@ static void test_closed_forms(PipelineSim *sim, Diag *diag) {
         {"1f1b", 2, 48, 2, 1, 96, 1, 0.01},        {"1f1b", 2, 1, 16, 1, 4, 3, 0.01},
         {"1f1b", 2, 4, 16, 1, 16, 2, 0.01},        {"interleaved", 4, 4, 8, 4, 16, 3, 0.01},
         {"zb-v", 8, 8, 16, 2, 64, 0, 0.01},        {"zb-v", 4, 12, 4, 2, 50, 1, 0.01},
+        {"v-half", 8, 8, 16, 2, 64, 0, 0.02},      {"v-half", 4, 12, 4, 2, 150, 1, 0.02},
     };
     Pair pair;
     for (int software = 0; software < 16; software++) {
         char name[200];
-        snprintf(name, sizeof(name), "equal stages%s%s%s%s: within 1 %% of the closed form",
+        snprintf(name, sizeof(name), "equal stages%s%s%s%s: as near the closed form as they should",
                  software & 1 ? ", gradients overlapped" : "",
                  software & 2 ? ", messages overlapped" : "",
                  software & 4 ? ", borders scattered" : "",
@@ -234,7 +236,7 @@ static double seconds(void) {
 /* Uneven stages, every software: the closed form must rank well, and so be near. */
 static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool of_v, bool print) {
     static const Recompute KINDS[] = {RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
-    check_begin(of_v ? "300 random candidates of zb-v: the same"
+    check_begin(of_v ? "300 random candidates in a V: the same"
                      : "300 random candidates: parts add up, step_cost is near");
     Pair pair;
     double sum = 0, most = 0, spent = 0;
@@ -244,7 +246,7 @@ static void test_random(PipelineSim *sim, Diag *diag, uint64_t seed, bool of_v, 
     for (int i = 0; i < 300; i++) {
         int schedule = rand() % 3, p = 1 << rand() % 6, v = 1;
         if (schedule == schedule_number("interleaved") && p > 1) v = 1 + rand() % 3;
-        if (of_v && p > 1) schedule = schedule_number("zb-v"), v = 2;
+        if (of_v && p > 1) schedule = schedule_number(rand() % 2 ? "zb-v" : "v-half"), v = 2;
         if (p * v > 96) continue;
         Candidate candidate = {.t = 1 << rand() % 4,
                                .p = p,

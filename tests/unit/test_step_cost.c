@@ -189,6 +189,28 @@ static void test_bubble_of_v(Arena *arena) {
     }
 }
 
+/* Less of both than 1f1b has on its first stage: of the bubble at most two thirds. */
+static void test_half(Arena *arena) {
+    check_begin("v-half: half of zb-v's frames, and where parts are equal less bubble than 1f1b");
+    int index = schedule_find("v-half");
+    for (int p = 3; p <= 17; p++) {
+        for (int m = 1; m <= 4 * p; m++) {
+            PipelineShape shape = {p, 2, m, PATH_V};
+            PipelineTimes times = times_of(arena, index, shape, 0, 0);
+            double *same = ARENA_ARRAY(arena, double, 2 * p);
+            for (int g = 0; g < 2 * p; g++) same[g] = 10;
+            times.forward_us = times.backward_us = times.weights_us = same;
+            double bubble = schedule_span(index, &times) - 60 * m, of_1f1b = 60 * (p - 1);
+            CHECK(m < p || bubble < of_1f1b * 2 / 3, "p=%d m=%d: %g of %g", p, m, bubble, of_1f1b);
+            for (int s = 0; s < p; s++) {
+                int frames = schedule_frames_but(index, &shape, s, NO_CHUNK);
+                CHECK(m < 2 * p ? frames <= p + 2 : frames == p + 2 - p % 2,
+                      "p=%d m=%d stage %d: %d frames", p, m, s, frames);
+            }
+        }
+    }
+}
+
 /* How far off the closed form may be: uneven stages and messages that hide badly. */
 static void test_spans(Arena *arena) {
     static const struct {
@@ -454,6 +476,7 @@ int main(void) {
     test_frames(arena, diag);
     test_bubbles(arena);
     test_bubble_of_v(arena);
+    test_half(arena);
     test_spans(arena);
     test_splits();
     test_counted_ends();

@@ -287,6 +287,8 @@ int main(void) {
         {"models/gpt.lua", "124m", 1, 1, 3, 2, 2, 8, "zb-v", false, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "124m", 2, 2, 2, 2, 4, 4, "zb-v", true, false, RECOMPUTE_SELECTIVE, 0},
         {"models/llama.lua", "405b", 8, 1, 16, 2, 1, 32, "zb-v", true, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 1, 1, 5, 2, 2, 12, "v-half", false, false, RECOMPUTE_NONE, 0},
+        {"models/llama.lua", "405b", 8, 1, 16, 2, 1, 32, "v-half", true, false, RECOMPUTE_NONE, 0},
         {"models/gpt.lua", "124m", 1, 1, 14, 1, 2, 14, "1f1b", false, false, RECOMPUTE_FULL, 0},
         {"models/gpt.lua", "124m", 1, 1, 13, 1, 2, 2, "gpipe", false, false, RECOMPUTE_NONE, 0},
         /* backwards in two: what lives where in a frame depends on when */

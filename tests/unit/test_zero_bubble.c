@@ -158,6 +158,20 @@ static const BitsCase BITS[] = {
      RECOMPUTE_NONE,
      1,
      DTYPE_F32},
+    {"models/gpt.lua",
+     {LARGER, {"tied", "false"}, {"dropout", "0.1"}, UNCLIPPED},
+     {1, 1, 4, 1, 1, "1f1b", false, NULL, 0},
+     "v-half",
+     RECOMPUTE_SELECTIVE,
+     0,
+     DTYPE_F32},
+    {"models/llama.lua",
+     {SMALL, {"kv_heads", "2"}, UNCLIPPED},
+     {1, 2, 2, 1, 1, "1f1b", false, NULL, 0},
+     "v-half",
+     RECOMPUTE_NONE,
+     3,
+     DTYPE_BF16},
 };
 
 static bool train(Run *run, const BitsCase *c, const Layout *layout) {
