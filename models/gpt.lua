@@ -45,6 +45,8 @@ return model {
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
+  init_std = 0.02,    -- weights' spread when they are made
+  mup = 0,            -- the width that it and the optimizer's rates are for (nn.mup); 0: this one
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
@@ -61,20 +63,23 @@ return model {
     local function norm(x, name)
       return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
     end
-    local lora = nn.lora(m)
+    local lora, mup = nn.lora(m), nn.mup(m)
+    local hidden = mup.hidden
     local documents, places = nn.documents(m, tokens, m.documents)
-    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
-      + nn.position(m, "wpe", "seq", "model", { places = places })
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model", mup.table)
+      + nn.position(m, "wpe", "seq", "model", { places = places, std = mup.table.std })
     x = nn.dropout(x, m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = nn.residual(x, nn.attention(m, norm(x, "ln1"),
-          { bias = true, documents = documents, lora = lora }), m.dropout)
-        return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act, lora = lora }), m.dropout)
+          { bias = true, documents = documents, lora = lora, std = hidden.std,
+            decay = hidden.decay, lr_scale = hidden.lr_scale }), m.dropout)
+        return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act, lora = lora,
+          std = hidden.std, decay = hidden.decay, lr_scale = hidden.lr_scale }), m.dropout)
       end)
     end
     return nn.decoder_loss(m, norm(x, "ln_f"), labels, function(y)
-      return nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+      return nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model", mup.head)
     end)
   end,
 }

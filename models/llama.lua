@@ -38,6 +38,8 @@ return model {
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
+  init_std = 0.02,    -- weights' spread when they are made
+  mup = 0,            -- the width that it and the optimizer's rates are for (nn.mup); 0: this one
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
@@ -134,7 +136,7 @@ return model {
     if m.rotary_scaling == "linear" or m.rotary_scaling == "llama3" then
       rotary.factor = m.rotary_factor
     end
-    local lora = nn.lora(m)
+    local lora, mup = nn.lora(m), nn.mup(m)
     local documents = nn.documents(m, tokens, m.documents)
     local function attention(x, i)
       local positions = m.rotary_skip == 0 or i % m.rotary_skip ~= 0
@@ -142,15 +144,19 @@ return model {
         { bias = m.qkv_bias, out_bias = false, rotary = positions and rotary or nil,
           qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
           scale = m.attention_scale > 0 and m.attention_scale or nil,
-          window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
+          window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora,
+          std = mup.hidden.std, decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
-    local function swiglu(x) return nn.swiglu(m, x, { act = m.act, lora = lora }) end
+    local function swiglu(x)
+      return nn.swiglu(m, x, { act = m.act, lora = lora, std = mup.hidden.std,
+        decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
+    end
     local function branch(x, f, before, after, i)
       local y
       if m.norms == "before" then y = f(norm(x, before), i) else y = norm(f(x, i), after) end
       return nn.residual(x, scaled(y, m.residual_scale), m.dropout)
     end
-    local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+    local x = nn.embedding(m, "wte", tokens, "vocab", "model", mup.table)
     x = nn.dropout(scaled(x, m.embedding_scale), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
@@ -159,7 +165,7 @@ return model {
       end)
     end
     return nn.decoder_loss(m, norm(x, "norm_f"), labels, function(y)
-      local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+      local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model", mup.head)
       return scaled(logits, 1 / m.logit_divisor)
     end)
   end,

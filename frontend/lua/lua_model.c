@@ -38,9 +38,8 @@ static const char *check_name(lua_State *lua, int index, const char *what) {
 
 typedef struct ParamOptions {
     const char *init;
-    double std, low, high;
-    bool decay, muon, frozen;
-    double lr_scale, balance;
+    double std, low, high, decay, lr_scale, balance;
+    bool muon, frozen;
     /* Said, not left to the defaults. */
     bool gives_init, gives_std, gives_decay, gives_muon, gives_frozen, gives_lr_scale,
         gives_balance;
@@ -93,20 +92,18 @@ static bool check_flag(lua_State *lua, const char *option, const char *name) {
     script_error(lua, "parameter '%s': '%s' must be 0 or 1", name, option);
 }
 
-static double check_lr_scale(lua_State *lua, const char *name) {
+/* Of what the recipe says. */
+static double check_factor(lua_State *lua, const char *option, const char *name) {
     double value = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
     if (!(value >= 0 && value <= 1e6)) {
-        script_error(lua, "parameter '%s': 'lr_scale' must be a number from 0 to 1e6", name);
+        script_error(lua, "parameter '%s': '%s' must be a number from 0 to 1e6", name, option);
     }
     return value;
 }
 
-static double check_balance(lua_State *lua, const char *name) {
-    double value = lua_type(lua, -1) == LUA_TNUMBER ? lua_tonumber(lua, -1) : NAN;
-    if (!(value >= 0 && value <= 1e6)) {
-        script_error(lua, "parameter '%s': 'balance' must be a number from 0 to 1e6", name);
-    }
-    return value;
+static double check_decay(lua_State *lua, const char *name) {
+    if (lua_isboolean(lua, -1)) return lua_toboolean(lua, -1);
+    return check_factor(lua, "decay", name);
 }
 
 static bool is_option(const char *key) {
@@ -124,7 +121,7 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     ParamOptions options = {.init = "normal", .std = DEFAULT_STD, .lr_scale = 1};
     const char *unknown = NULL;
     if (lua_isnoneornil(lua, index)) {
-        options.decay = true;
+        options.decay = 1;
         return options;
     }
     if (!lua_istable(lua, index)) {
@@ -152,15 +149,15 @@ static ParamOptions read_options(lua_State *lua, int index, const char *name) {
     read_bounds(lua, index, name, &options);
     bool normal = strcmp(options.init, "normal") == 0;
     options.gives_decay = lua_getfield(lua, index, "decay") != LUA_TNIL;
-    options.decay = options.gives_decay ? check_flag(lua, "decay", name) : normal;
+    options.decay = options.gives_decay ? check_decay(lua, name) : normal;
     options.gives_muon = lua_getfield(lua, index, "muon") != LUA_TNIL;
     if (options.gives_muon) options.muon = check_flag(lua, "muon", name);
     options.gives_lr_scale = lua_getfield(lua, index, "lr_scale") != LUA_TNIL;
-    if (options.gives_lr_scale) options.lr_scale = check_lr_scale(lua, name);
+    if (options.gives_lr_scale) options.lr_scale = check_factor(lua, "lr_scale", name);
     options.gives_frozen = lua_getfield(lua, index, "frozen") != LUA_TNIL;
     if (options.gives_frozen) options.frozen = check_flag(lua, "frozen", name);
     options.gives_balance = lua_getfield(lua, index, "balance") != LUA_TNIL;
-    if (options.gives_balance) options.balance = check_balance(lua, name);
+    if (options.gives_balance) options.balance = check_factor(lua, "balance", name);
     lua_pop(lua, 7);
     if (options.gives_std && !normal) {
         script_error(lua, "parameter '%s': 'std' goes with init = \"normal\", not \"%s\"", name,
@@ -202,7 +199,7 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
                options->high == node_float(made, ATTR_high, 0);
     }
     bool std = !options->gives_std || (normal && options->std == node_float(made, ATTR_std, 0));
-    bool decay = !options->gives_decay || options->decay == (node_int(made, ATTR_decay, 0) != 0);
+    bool decay = !options->gives_decay || options->decay == node_float(made, ATTR_decay, 0);
     bool muon = !options->gives_muon || (int)options->muon == (int)node_int(made, ATTR_muon, -1);
     bool rate = !options->gives_lr_scale || options->lr_scale == node_float(made, ATTR_lr_scale, 1);
     bool frozen = !options->gives_frozen || options->frozen == node_is_frozen(made);
@@ -222,7 +219,7 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
 static Node *make_param(lua_State *lua, const char *name, const Type *type,
                         const ParamOptions *options) {
     Attr attrs[9] = {attr_string(ATTR_name, name), attr_string(ATTR_init, options->init),
-                     attr_int(ATTR_decay, options->decay)};
+                     attr_float(ATTR_decay, options->decay)};
     int n_attrs = 3;
     if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
     if (strcmp(options->init, "uniform") == 0) {

@@ -4,11 +4,12 @@
 -- options; it returns a value. Parameters are named by the layer's `name` (a block adds its own
 -- "blocks.#." in front). Weights are drawn from N(0, 0.02^2) and those that add to the residual
 -- stream from N(0, (0.02 / sqrt(2 layers))^2) (Radford et al. 2019, GPT-2, section 2.3). Layers
--- that make weights have the options `std`, in place of 0.02, `decay` (0: weight decay leaves them
--- alone), `lr_scale` (their learning rate is so many times that of others) and `muon` (0: AdamW
--- updates them where the optimizer is Muon; 1: Muon does, though they are the head) and `frozen`
--- (1: they stay as they are made or loaded); those that end in the residual stream have `out_std`
--- for the weight that does. Layers of attention and feed-forward layers have `lora` (see nn.lora).
+-- that make weights have the options `std`, in place of 0.02, `decay` (weight decay is so often the
+-- recipe's; 0: it leaves them alone), `lr_scale` (their learning rate is so many times that of
+-- others), `muon` (0: AdamW updates them where the optimizer is Muon; 1: Muon does, though they are
+-- the head) and `frozen` (1: they stay as they are made or loaded); those that end in the residual
+-- stream have `out_std` for the weight that does. Layers of attention and feed-forward layers have
+-- `lora` (see nn.lora).
 --
 -- Dropout is applied to the embeddings' sum and to what each residual branch adds. Dropout of
 -- attention probabilities is nn.relative_attention's: the attention op does not hold them.
@@ -220,6 +221,36 @@ function nn.lora(m)
   m:freeze("*, !*.lora_a, !*.lora_b")
   return { rank = rank, alpha = alpha ~= 0 and alpha or nil, dropout = dropout,
            targets = rawget(m, "lora_targets"), rslora = rawget(m, "lora_rslora") }
+end
+
+-- How weights begin and learn, as a model's settings say: `init_std`, their spread, and `mup`, the
+-- width (axis model) that this and the recipe are for; 0: this one. Gives options of layers:
+-- `table` of embeddings and positions, `hidden` of what is inside blocks, `head`.
+-- Maximal update parametrization (Yang et al. 2022, "Tensor Programs V", arXiv 2203.03466, table 8;
+-- AdamW): where the model is n times as wide, rates of hidden weights and of the head are 1 / n of
+-- the recipe's, hidden weights' spread is 1 / sqrt(n) and the head's 1 / n of it (Yang's factor of
+-- the logits, said by spread and rate: so the head is a weight of its own). They decay n times as
+-- much, so that each step's decay is as it was. Tables, biases and gains stay as they are. Heads
+-- should keep their size, and ffn its share of the width.
+function nn.mup(m)
+  check_model("mup", m)
+  local base, std = rawget(m, "mup"), rawget(m, "init_std")
+  if math.type(base) ~= "integer" or base < 0 then
+    fail("mup: the model's setting 'mup' must be a width, a whole number, or 0, not %s",
+      tostring(base))
+  end
+  if type(std) ~= "number" or not (std > 0 and std <= 1e3) then
+    fail("mup: the model's setting 'init_std' must be a number more than 0 and at most 1000, not "
+      .. "%s", tostring(std))
+  end
+  local n = base > 0 and m.model / base or 1
+  if n == 1 then return { table = { std = std }, hidden = { std = std }, head = { std = std } } end
+  if rawget(m, "tied") then
+    fail("mup: the head must be a weight of its own, as its rate is not the table's: tied = false")
+  end
+  return { table = { std = std },
+           hidden = { std = std / math.sqrt(n), decay = n, lr_scale = 1 / n },
+           head = { std = std / n, decay = n, lr_scale = 1 / n } }
 end
 
 -- tokens i32[...], table [vocab, model] -> [..., model]. name: or the table, m:param's result.

@@ -47,7 +47,7 @@ local Model = {}
 ---@field low? number the least of a uniform init
 ---@field high? number what all of it is below
 ---@field std? number of a normal init; 0.02 if absent
----@field decay? 0|1|boolean does weight decay apply? 1 for a normal init if absent
+---@field decay? number|boolean factor on weight decay; 1 for a normal init if absent, else 0
 ---@field lr_scale? number factor on its learning rate
 ---@field frozen? 0|1|boolean it stays as it is made or loaded: no gradient, no update
 ---@field muon? 0|1|boolean where the optimizer is Muon: 0: AdamW updates it; 1: Muon must
@@ -150,7 +150,7 @@ function model(description) end
 ---Of a table that several layers may share; the first that makes it says.
 ---@class perilune.TableOptions
 ---@field std? number of its normal init; 0.02 if absent
----@field decay? 0|1|boolean does weight decay apply? 1 if absent
+---@field decay? number|boolean factor on weight decay; 1 if absent
 ---@field lr_scale? number
 ---@field muon? 0|1|boolean
 ---@field frozen? 0|1|boolean
@@ -163,7 +163,7 @@ function model(description) end
 ---@field name? string begins its parameters' names
 ---@field std? number of its weights' normal init; 0.02 if absent
 ---@field out_std? number of the last weight's; std / sqrt(2 layers) if absent
----@field decay? 0|1|boolean does weight decay apply to its weights? 1 if absent
+---@field decay? number|boolean factor on its weights' decay; 1 if absent
 ---@field lr_scale? number of its weights
 ---@field muon? 0|1|boolean of its weights
 ---@field frozen? 0|1|boolean of its weights
@@ -181,7 +181,7 @@ function model(description) end
 ---@field weight? string its name
 ---@field bias? string its name; none if absent
 ---@field std? number of the weight's normal init; 0.02 if absent
----@field decay? 0|1|boolean does weight decay apply to the weight? 1 if absent
+---@field decay? number|boolean factor on the weight's decay; 1 if absent
 ---@field lr_scale? number of the weight
 ---@field muon? 0|1|boolean of the weight
 ---@field frozen? 0|1|boolean of the weight
@@ -241,6 +241,17 @@ function nn.linear(m, x, from, to, options) end
 ---@param m perilune.Model
 ---@return perilune.LoraOptions?
 function nn.lora(m) end
+
+---@class perilune.MupOptions of a layer's weights
+---@field std number
+---@field decay? number
+---@field lr_scale? number
+
+---How weights begin and learn, as the model's settings init_std and mup say, the width that this
+---and the recipe are for (maximal update parametrization): options of layers.
+---@param m perilune.Model
+---@return { table: perilune.MupOptions, hidden: perilune.MupOptions, head: perilune.MupOptions }
+function nn.mup(m) end
 
 ---Rows of the table `name` [vocab, model], or of one that is there.
 ---@param m perilune.Model
@@ -349,7 +360,7 @@ function nn.attention(m, x, options) end
 ---@field distance? integer positions apart from which on they share one; 128
 ---@field causal? boolean are keys after the query hidden? false
 ---@field std? number
----@field decay? 0|1|boolean
+---@field decay? number|boolean
 ---@field lr_scale? number
 ---@field frozen? 0|1|boolean
 

@@ -180,12 +180,12 @@ static double scale_of_rate(const Update *u, const Node *param) {
 /* Attributes that all optimizers have, and those of `own`. */
 static bool build_update(Update *u, OpKind op, const Node *param, const Value *inputs, int n_inputs,
                          const Attr *own, int n_own) {
-    bool decay = node_int(param, ATTR_decay, 1) != 0;
+    double decay = node_float(param, ATTR_decay, 1) * u->ctx->recipe.weight_decay;
     double scale = scale_of_rate(u, param);
     Attr attrs[6];
     int n_attrs = n_own;
     for (int i = 0; i < n_own; i++) attrs[i] = own[i];
-    attrs[n_attrs++] = attr_float(ATTR_weight_decay, decay ? u->ctx->recipe.weight_decay : 0);
+    attrs[n_attrs++] = attr_float(ATTR_weight_decay, decay);
     if (scale != 1) attrs[n_attrs++] = attr_float(ATTR_lr_scale, scale);
     return build(u, op, param, inputs, n_inputs, attrs, n_attrs).node != NULL;
 }
@@ -202,7 +202,7 @@ static bool append_adamw(Update *u, Node *param, Value gradient) {
 /* BERT's LAMB leaves out of decay and adaptation alike what is no weight (names with LayerNorm or
  * bias): that has Adam's step. */
 static bool has_lamb(const Update *u, const Node *param) {
-    return u->ctx->recipe.optimizer == OPTIMIZER_LAMB && node_int(param, ATTR_decay, 1) != 0 &&
+    return u->ctx->recipe.optimizer == OPTIMIZER_LAMB && node_float(param, ATTR_decay, 1) != 0 &&
            !node_is_balanced(param);
 }
 
@@ -211,9 +211,9 @@ static bool append_lamb_moments(Update *u, Node *param, Value gradient, Value *o
     const TrainingRecipe *recipe = &u->ctx->recipe;
     Value m = add_state(u, param, "adam_m"), v = add_state(u, param, "adam_v");
     Value inputs[6] = {node_value(param, 0), m, v, u->factor, u->step, gradient};
+    double decay = node_float(param, ATTR_decay, 1) * recipe->weight_decay;
     Attr attrs[4] = {attr_float(ATTR_beta1, recipe->beta1), attr_float(ATTR_beta2, recipe->beta2),
-                     attr_float(ATTR_eps, recipe->eps),
-                     attr_float(ATTR_weight_decay, recipe->weight_decay)};
+                     attr_float(ATTR_eps, recipe->eps), attr_float(ATTR_weight_decay, decay)};
     if (!m.node || !v.node) return false;
     *out = build(u, OP_LAMB_MOMENTS, param, inputs, 6, attrs, 4);
     return out->node != NULL;

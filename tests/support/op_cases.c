@@ -140,7 +140,7 @@ static bool quantize_first(Graph *graph, const OpCase *op_case, const char *attr
 
 static Node *add_leaf(Graph *graph, OpKind op, const char *name, const Type *type, Diag *diag) {
     Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "zeros"),
-                     attr_int(ATTR_decay, 1), attr_int(ATTR_frozen, 1)};
+                     attr_float(ATTR_decay, 1), attr_int(ATTR_frozen, 1)};
     return graph_add(graph,
                      &(NodeSpec){.op = op,
                                  .attrs = attrs,

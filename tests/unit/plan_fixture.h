@@ -72,7 +72,7 @@ static inline Value fixture_add(Fixture *f, OpKind op, const Value *inputs, int 
 static inline Value fixture_leaf(Fixture *f, OpKind op, const char *name, int rank,
                                  const int *axes) {
     Attr attrs[] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "normal"),
-                    attr_float(ATTR_std, 0.02), attr_int(ATTR_decay, 1)};
+                    attr_float(ATTR_std, 0.02), attr_float(ATTR_decay, 1)};
     if (op == OP_STATE) attrs[1] = attr_string(ATTR_of, name);
     return fixture_add(f, op, NULL, 0, attrs,
                        op == OP_PARAM   ? 4

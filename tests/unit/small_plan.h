@@ -35,7 +35,7 @@ static inline Value small_add(SmallModel *m, OpKind op, const Value *inputs, int
 /* A leaf with one or two axes; a == b: one. */
 static inline Value small_leaf(SmallModel *m, OpKind op, const char *name, int a, int b) {
     Attr attrs[4] = {attr_string(ATTR_name, name), attr_string(ATTR_init, "normal"),
-                     attr_float(ATTR_std, 0.02), attr_int(ATTR_decay, 1)};
+                     attr_float(ATTR_std, 0.02), attr_float(ATTR_decay, 1)};
     Type type = {.dtype = op == OP_INPUT ? DTYPE_I32 : DTYPE_F32, .rank = a == b ? 1 : 2};
     type.axes[0] = a, type.axes[1] = b;
     type.dims[0] = m->size[a], type.dims[1] = m->size[b];

@@ -48,7 +48,7 @@ static Value add(Maker *m, OpKind op, const Value *inputs, int n_inputs, const A
 static Value add_leaf(Maker *m, int number, int first, int last) {
     static const int64_t SIZES[] = {3, 4, 5};
     Attr attrs[3] = {attr_string(ATTR_name, arena_printf(m->graph->arena, "leaf%d", number)),
-                     attr_string(ATTR_init, "normal"), attr_int(ATTR_decay, 1)};
+                     attr_string(ATTR_init, "normal"), attr_float(ATTR_decay, 1)};
     Type type = {.dtype = DTYPE_F32, .rank = 2};
     int axes[2] = {first, last};
     for (int i = 0; i < 2; i++) {

@@ -97,7 +97,7 @@ static void test_choice(void) {
     for (int n = 0; graph && n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!op_is_optimizer(node->op)) continue;
-        bool decays = node_int(node->inputs[0].node, ATTR_decay, 1);
+        bool decays = node_float(node->inputs[0].node, ATTR_decay, 1) != 0;
         n_lamb += node->op == OP_LAMB;
         n_adam += node->op == OP_ADAMW;
         CHECK(node->op == (decays ? OP_LAMB : OP_ADAMW), "'%s' has %s",

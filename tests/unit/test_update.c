@@ -9,9 +9,10 @@
 #include "tests/unit/check.h"
 #include "tests/unit/train_fixture.h"
 
-static const ModelSetting TINY[] = {
-    {"seq", "8"}, {"model", "16"}, {"heads", "2"}, {"vocab", "17"}, {"layers", "2"}};
-enum { N_TINY = sizeof(TINY) / sizeof(TINY[0]), BATCH = 4, N_STEPS = 5 };
+static const ModelSetting TINY[] = {{"seq", "8"},     {"model", "16"}, {"heads", "2"},
+                                    {"vocab", "17"},  {"layers", "2"}, {"mup", "4"},
+                                    {"tied", "false"}};
+enum { N_MUP = 2, N_TINY = sizeof(TINY) / sizeof(TINY[0]) - N_MUP, BATCH = 4, N_STEPS = 5 };
 
 /* f32 roundings of the state and the weight, a few per step. */
 static const double TOLERANCE = 2e-6;
@@ -69,11 +70,18 @@ static const UpdateCase CASES[] = {
     {"SGD, rates by kind of parameter", NEVER, {SGD, .momentum = 0.9, .vector_lr_scale = 2}},
 };
 
+/* Of a model four times as wide as the recipe's: parameters have factors of their own. */
+static const UpdateCase MUP_CASES[] = {
+    {"AdamW, rates and decay by parameter", NEVER, {ADAMW, .eps = 1e-8, .weight_decay = 0.3}},
+    {"LAMB, rates and decay by parameter", NEVER, {LAMB, .eps = 1e-6, .weight_decay = 0.3}},
+};
+
 /* A parameter in float64. */
 typedef struct Shadow {
     int64_t n;
-    bool decays, is_table;
-    int64_t n_inputs; /* of a matrix of the model's: stored [inputs, outputs]; else 0 */
+    bool is_table;
+    double decay, lr_scale; /* factors of the parameter's own */
+    int64_t n_inputs;       /* of a matrix of the model's: stored [inputs, outputs]; else 0 */
     double *p, *m, *v;
     float *gradient, *weight;
 } Shadow;
@@ -81,13 +89,15 @@ typedef struct Shadow {
 typedef struct Check {
     Run run;
     const TrainingRecipe *recipe;
+    bool mup;
     Shadow shadows[TF_MAX_PARAMS];
 } Check;
 
 static bool start(Check *c) {
     Run *run = &c->run;
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    run->model = model_load(run->arena, "models/gpt.lua", TINY, N_TINY, BATCH / 2, run->diag);
+    run->model = model_load(run->arena, "models/gpt.lua", TINY, N_TINY + (c->mup ? N_MUP : 0),
+                            BATCH / 2, run->diag);
     if (!run->model) return false;
     PlanRequest request = {.model = run->model->name,
                            .forward = run->model->graph,
@@ -105,18 +115,15 @@ static bool start(Check *c) {
     return run->plan && run_start(run);
 }
 
-/* What the model's text says. */
-static bool decays(const Run *run, const char *name) {
+/* The parameter as the model's text makes it. */
+static const Node *param_of(const Run *run, const char *name) {
     const Graph *graph = run->model->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
         if (node->op != OP_PARAM) continue;
-        if (strcmp(node_logical_name(node, 0, run->arena), name) == 0) {
-            return node_int(node, ATTR_decay, 1) != 0;
-        }
+        if (strcmp(node_logical_name(node, 0, run->arena), name) == 0) return node;
     }
-    CHECK(false, "the model has no '%s'", name);
-    return false;
+    BUG("the model has no '%s'", name);
 }
 
 /* Rows of the stored matrix, by the model's text: q, k, v and w1 begin with what they sum away,
@@ -132,12 +139,15 @@ static int64_t count_inputs(const char *name, const Type *type) {
 }
 
 static void make_shadows(Check *c) {
-    int n_decaying = 0, n_matrices = 0;
+    int n_decaying = 0, n_matrices = 0, n_scaled = 0;
     for (int i = 0; i < c->run.n_params; i++) {
         Shadow *s = &c->shadows[i];
         s->n = type_elements(&c->run.types[i]);
-        s->decays = decays(&c->run, c->run.names[i]);
-        n_decaying += s->decays;
+        const Node *param = param_of(&c->run, c->run.names[i]);
+        s->decay = node_float(param, ATTR_decay, 1);
+        s->lr_scale = node_float(param, ATTR_lr_scale, 1);
+        n_decaying += s->decay > 0;
+        n_scaled += s->decay == 4 && s->lr_scale == 0.25;
         s->is_table = strcmp(c->run.names[i], "wte") == 0;
         s->n_inputs = count_inputs(c->run.names[i], &c->run.types[i]);
         n_matrices += s->n_inputs > 0;
@@ -151,6 +161,7 @@ static void make_shadows(Check *c) {
         for (int64_t k = 0; k < s->n; k++) s->p[k] = (double)s->weight[k];
     }
     CHECK(n_matrices == 12, "%d matrices", n_matrices);
+    CHECK(n_scaled == (c->mup ? 13 : 0), "%d have factors of their own", n_scaled);
     CHECK(n_decaying > 0 && n_decaying < c->run.n_params, "%d of %d parameters decay", n_decaying,
           c->run.n_params);
 }
@@ -171,7 +182,7 @@ static double read_gradients(Check *c) {
 
 /* Loshchilov & Hutter 2019, algorithm 2, without the schedule multiplier on the decay. */
 static void adamw(const TrainingRecipe *r, Shadow *s, double factor, double rate, int step) {
-    double decay = s->decays ? r->weight_decay : 0;
+    double decay = s->decay * r->weight_decay;
     for (int64_t k = 0; k < s->n; k++) {
         double g = (double)s->gradient[k] * factor;
         s->m[k] = r->beta1 * s->m[k] + (1 - r->beta1) * g;
@@ -193,7 +204,7 @@ static void lamb(const TrainingRecipe *r, Shadow *s, double factor, double rate,
         s->v[k] = r->beta2 * s->v[k] + (1 - r->beta2) * g * g;
         double mean = s->m[k] / (1 - pow(r->beta1, step));
         double variance = s->v[k] / (1 - pow(r->beta2, step));
-        direction[k] = mean / (sqrt(variance) + r->eps) + r->weight_decay * s->p[k];
+        direction[k] = mean / (sqrt(variance) + r->eps) + s->decay * r->weight_decay * s->p[k];
         p2 += s->p[k] * s->p[k];
         r2 += direction[k] * direction[k];
     }
@@ -203,7 +214,7 @@ static void lamb(const TrainingRecipe *r, Shadow *s, double factor, double rate,
 }
 
 static void sgd(const TrainingRecipe *r, Shadow *s, double factor, double rate) {
-    double decay = s->decays ? r->weight_decay : 0;
+    double decay = s->decay * r->weight_decay;
     for (int64_t k = 0; k < s->n; k++) {
         double g = (double)s->gradient[k] * factor + decay * s->p[k];
         s->m[k] = r->momentum * s->m[k] + g;
@@ -213,7 +224,7 @@ static void sgd(const TrainingRecipe *r, Shadow *s, double factor, double rate) 
 
 /* Chen et al. 2023, algorithm 2. */
 static void lion(const TrainingRecipe *r, Shadow *s, double factor, double rate) {
-    double decay = s->decays ? r->weight_decay : 0;
+    double decay = s->decay * r->weight_decay;
     for (int64_t k = 0; k < s->n; k++) {
         double g = (double)s->gradient[k] * factor;
         double x = r->beta1 * s->m[k] + (1 - r->beta1) * g;
@@ -253,7 +264,7 @@ static void orthogonalise(double *x, int64_t rows, int64_t columns, Arena *arena
 }
 
 static void muon(const TrainingRecipe *r, Shadow *s, double factor, double rate, Arena *arena) {
-    double decay = s->decays ? r->weight_decay : 0;
+    double decay = s->decay * r->weight_decay;
     double columns = (double)s->n_inputs, rows = (double)(s->n / s->n_inputs); /* of W, y = W x */
     double size =
         r->muon_rms > 0 ? r->muon_rms * sqrt(fmax(rows, columns)) : sqrt(fmax(1, rows / columns));
@@ -276,9 +287,10 @@ static void update(const TrainingRecipe *r, Shadow *s, double factor, double rat
     rate *= s->is_table       ? over_one(r->table_lr_scale)
             : s->n_inputs > 0 ? over_one(r->matrix_lr_scale)
                               : over_one(r->vector_lr_scale);
+    rate *= s->lr_scale;
     if (r->optimizer == OPTIMIZER_SGD) {
         sgd(r, s, factor, rate);
-    } else if (r->optimizer == OPTIMIZER_LAMB && s->decays) {
+    } else if (r->optimizer == OPTIMIZER_LAMB && s->decay > 0) {
         lamb(r, s, factor, rate, step, arena);
     } else if (r->optimizer == OPTIMIZER_LION) {
         lion(r, s, factor, rate);
@@ -323,9 +335,9 @@ static void take_steps(Check *c, Clips clips) {
     }
 }
 
-static void test_case(const UpdateCase *update) {
+static void test_case(const UpdateCase *update, bool mup) {
     static Check c;
-    c = (Check){.recipe = &update->recipe};
+    c = (Check){.recipe = &update->recipe, .mup = mup};
     check_begin(update->name);
     bool ready = start(&c);
     CHECK(ready, "%s", diag_text(c.run.diag));
@@ -357,7 +369,8 @@ static void test_factor_one(void) {
 }
 
 int main(void) {
-    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) test_case(&CASES[i]);
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) test_case(&CASES[i], false);
+    for (size_t i = 0; i < 2; i++) test_case(&MUP_CASES[i], true);
     test_factor_one();
     return check_report();
 }
