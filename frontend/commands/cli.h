@@ -58,7 +58,7 @@ typedef enum CliKind {
     KIND_REAL,
     KIND_TEXT,  /* the last one given counts, as of numbers: scripts append what differs */
     KIND_READ,  /* the same, a file to read */
-    KIND_WRITE, /* a file to write */
+    KIND_WRITE, /* a file to write, or a folder to write into */
     KIND_LIST,  /* all that are given, in order */
     KIND_READS, /* the same, files to read */
 } CliKind;
@@ -150,7 +150,7 @@ const char *cli_first_error(void);
 
 /* Finds out before the work, not after it, that a file cannot be written; NULL and "-" can. */
 bool cli_try_path(const char *path, Diag *diag);
-/* All that the options name, but for a log, as cli_check_files does itself where it can. */
+/* All that the options name, but for logs, as cli_check_files does itself where it can. */
 bool cli_try_outputs(const CliArgs *args, Diag *diag);
 /* Whole file, or standard output for NULL and "-". False: reported. */
 bool cli_write(const char *path, const StrBuf *text, Diag *diag);

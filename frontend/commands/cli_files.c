@@ -163,8 +163,8 @@ static int check_printed(const CliArgs *args) {
     for (int i = 0; i < N_OPTIONS; i++) {
         if (!is_printed(args, i)) continue;
         if (args->command->run == cmd_train || args->command->run == cmd_import) {
-            return cli_usage_error("%s: --%s: takes a file, not standard output",
-                                   args->command->name, CLI_OPTIONS[i].name);
+            return cli_usage_error("%s: --%s: takes a %s, not standard output", args->command->name,
+                                   CLI_OPTIONS[i].name, i == OPT_TENSORBOARD ? "folder" : "file");
         }
         if (first >= 0) {
             return cli_usage_error("--%s and --%s would both be written to standard output",
@@ -184,7 +184,8 @@ bool cli_try_path(const char *path, Diag *diag) {
 
 bool cli_try_outputs(const CliArgs *args, Diag *diag) {
     for (int i = 0; i < N_OPTIONS; i++) {
-        bool whole = i != OPT_LOG; /* which is written in place, and opened before the first step */
+        /* Those are written in place, and opened before the first step. */
+        bool whole = i != OPT_LOG && i != OPT_TENSORBOARD;
         if (is_output(args, i) && whole && !cli_try_path(args->values[i].text, diag)) return false;
     }
     return true;

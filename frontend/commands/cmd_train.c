@@ -5,6 +5,7 @@
 #include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_layout.h"
+#include "frontend/commands/train_log.h"
 #include "frontend/commands/train_reference.h"
 #include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_trace.h"
@@ -14,7 +15,6 @@
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
 #include "runtime/metrics/progress.h"
-#include "runtime/metrics/run_log.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -35,8 +35,7 @@ typedef struct Run {
     TrainData data;
     EngineOptions options;
     Engine *engine;
-    RunLog *log;
-    bool log_failed; /* and there is none any more */
+    TrainLog log;
     LrSchedule rate;
     Progress progress;
     TrainSkips skips;
@@ -314,20 +313,6 @@ static void print_start(const Run *run) {
     fflush(stdout);
 }
 
-/* A full disk costs the log, not the run: its end says so again. */
-static void write_log(Run *run, const StepMetrics *metrics) {
-    Diag *diag = diag_create();
-    if (run->log && !run_log_write(run->log, metrics, diag)) {
-        progress_finish(&run->progress);
-        diag_print(diag, stderr);
-        fprintf(stderr, "no log from step %" PRId64 " on; training goes on\n", metrics->step);
-        run_log_close(run->log);
-        run->log = NULL;
-        run->log_failed = true;
-    }
-    diag_destroy(diag);
-}
-
 static bool take_step(Run *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     int64_t n_samples = train_data_batch(&run->data);
@@ -379,7 +364,7 @@ static bool take_step(Run *run, int64_t step) {
         train_validate_tell(&run->data, &run->validation, names, &metrics);
     }
     progress_update(&run->progress, &metrics);
-    write_log(run, &metrics);
+    train_log_write(&run->log, &metrics, &run->progress);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
         train_checkpoint_save(&run->checkpoint, run->engine, &run->options, &run->progress,
@@ -422,7 +407,6 @@ static void print_resident(const Run *run) {
 }
 
 static void print_end(const Run *run) {
-    const char *log = cli_text(run->args, OPT_LOG, NULL);
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
@@ -455,7 +439,7 @@ static void print_end(const Run *run) {
                run->loss_scale, run->n_skipped, n_taken);
     }
     print_resident(run);
-    if (log && !run->log_failed) printf("wrote   %s\n", log);
+    train_log_print(&run->log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
         printf("wrote   %s\n", run->checkpoint.to);
     }
@@ -465,7 +449,6 @@ static void print_end(const Run *run) {
 
 /* Up to the first step all that fails is wrong input. */
 static bool prepare(Run *run) {
-    const char *log = cli_text(run->args, OPT_LOG, NULL);
     run->quiet = cli_given(run->args, OPT_QUIET);
     if (!check_options(run)) return false;
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
@@ -498,16 +481,12 @@ static bool prepare(Run *run) {
                               &run->checkpoint.place, run->diag)) {
         return false;
     }
-    if (log && run->is_first) {
-        run->log = run->steps_done ? run_log_continue(log, run->steps_done, run->diag)
-                                   : run_log_open(log, run->diag);
-    }
-    return !log || !run->is_first || run->log;
+    return !run->is_first || train_log_open(run->args, run->steps_done, &run->log, run->diag);
 }
 
 /* False: it had gone well so far, and other ranks have come to no good end. */
 static bool run_end(Run *run, bool good) {
-    if (run->log) run_log_close(run->log);
+    train_log_close(&run->log);
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
@@ -559,7 +538,7 @@ int cmd_train(CliArgs *args) {
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
                !run.checkpoint.keep.failed;
         /* A log is the first process' alone: no end of the others'. */
-        bool whole = good && !run.log_failed;
+        bool whole = good && !run.log.failed;
         status = !whole ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
     }
     if (!good && (status == EXIT_FAILED || status == EXIT_USAGE)) {

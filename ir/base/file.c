@@ -411,6 +411,21 @@ bool file_write(const char *path, const void *bytes, size_t length, Diag *diag) 
     return file_writer_commit(writer, diag);
 }
 
+bool file_make_folders(const char *path, unsigned mode) {
+    char part[4096];
+    size_t length = strlen(path);
+    if (length >= sizeof(part)) errno = ENAMETOOLONG;
+    if (length == 0) errno = ENOENT;
+    if (length == 0 || length >= sizeof(part)) return false;
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i]) continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST) return false;
+    }
+    return true;
+}
+
 /* --- mapping --- */
 
 bool file_map(const char *path, FileMap *out_map, Diag *diag) {

@@ -44,6 +44,9 @@ bool file_part_close(FilePart *part, Diag *diag); /* its bytes are on the disk t
  * Reports: where the file system has no hard links, too. */
 bool file_link(const char *path, const char *name, Diag *diag);
 
+/* A folder and those that it is to be in, where they are not there yet; false: errno says why. */
+bool file_make_folders(const char *path, unsigned mode);
+
 /* A file in one call. */
 bool file_write(const char *path, const void *bytes, size_t length, Diag *diag);
 

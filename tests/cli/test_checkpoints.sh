@@ -29,14 +29,18 @@ works 'a run without a stop' 'done' train "$plan" --data "$text" --steps 12 --lr
     --save "$folder/whole.st"
 works 'a run that begins, for there is no checkpoint' 'done' train "$plan" --data "$text" --steps 10 \
     --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" \
-    --checkpoint-every 4 --continue
+    --checkpoint-every 4 --continue --tensorboard "$folder/events"
 result 'checkpoints are told' \
     "$(n=$(grep -c 'c.st: step \(4\|8\|10\), ' "$folder/err"); [ "$n" -eq 3 ] || cat "$folder/err")"
 works 'going on' "resumed $folder/c.st, after step 10" train "$plan" --data "$text" --steps 12 \
     --lr-schedule constant --log "$folder/parts.jsonl" --checkpoint "$folder/c.st" --continue \
-    --save "$folder/resumed.st"
+    --save "$folder/resumed.st" --tensorboard "$folder/events"
 result 'as if it had never stopped' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
 result 'the log goes on' "$(n=$(wc -l <"$folder/parts.jsonl"); [ "$n" -eq 12 ] || echo "$n lines")"
+# The bytes of a start (status 1) at the step after the checkpoint's: TensorBoard drops later ones.
+result "TensorBoard's events, too" "$(for step in 01 0b; do
+    LC_ALL=C grep -alP "\x10\x$step\x3a\x02\x08\x01" "$folder"/events/* | wc -l; done | grep -vx 1
+    n=$(cat "$folder"/events/* | grep -ao train/loss | wc -l); [ "$n" -eq 12 ] || echo "$n steps")"
 searched=(train $model --set layers=2 --set model=32 --set heads=2 --set seq=16 --global-batch 12 --data "$text"
     --lr-schedule constant --checkpoint "$folder/elastic.st" --continue)
 works 'training finds a layout' 'a step on cpu, the best of ' "${searched[@]}" --steps 2 --ranks 4 \

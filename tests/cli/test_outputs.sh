@@ -103,6 +103,17 @@ fails 'train --log: a folder' 2 "$folder/cl: cannot write the run log" train "$p
     --data "$text" --log "$folder/cl"
 fails 'train --log: a device' 2 '/dev/full: cannot be the run log' train "$plan" --data "$text" \
     --log /dev/full
+cp "$text" "$folder/plain"
+fails 'train --tensorboard: a file' 2 "$folder/plain: cannot write TensorBoard's events into it" \
+    train "$plan" --data "$text" --log "$folder/none.jsonl" --tensorboard "$folder/plain"
+result 'before a log is touched' "$([ ! -e "$folder/none.jsonl" ] || echo 'there is one')"
+fails 'train --tensorboard: standard output' 2 'train: --tensorboard: takes a folder' train "$plan" \
+    --data "$text" --tensorboard -
+works 'train --tensorboard' "wrote   $folder/board/a/events.out.tfevents." train "$plan" \
+    --data "$text" --steps 3 --tensorboard "$folder/board/a"
+result 'has every step' "$(n=$(grep -ao 'train/loss' "$folder"/board/a/* | wc -l)
+    v=$(grep -ao 'validation/loss' "$folder"/board/a/* | wc -l)
+    [ "$n" -eq 3 ] && [ "$v" -eq 1 ] || echo "$n losses, $v of validation")"
 mkdir "$folder/shards"
 cp "$text" "$folder/shards/a"
 cp "$text" "$folder/shards/b"
@@ -140,10 +151,13 @@ limited validate validate $runs --family korthikanti_single --html "$folder/limi
 limited generate generate "$plan" --load "$folder/w.st" --length 2 --quiet -o "$folder/limited"
 limited train train "$plan" --data "$text" --steps 1 -q --save "$folder/limited"
 
-# A log that cannot be written on costs itself, not the run.
-err=$(ulimit -f 8; exec "$perilune" train "$plan" --data "$text" --steps 200 --log "$folder/long.jsonl" 2>&1 >/dev/null </dev/null)
+# A log that cannot be written on costs itself, not the run; so do events.
+err=$(ulimit -f 8; exec "$perilune" train "$plan" --data "$text" --steps 200 --log "$folder/long.jsonl" \
+    --tensorboard "$folder/long" 2>&1 >/dev/null </dev/null)
 status=$?
 [[ $status -eq 1 && $err == *'cannot write the run log: File too large'*'on; training goes on'*'step 200/200'* ]]
 result 'train --log: a full disk' "$([ $? -eq 0 ] || echo "status $status: $err")"
+[[ $err == *"TensorBoard's events: File too large"*'no events for TensorBoard from step '*'step 200/200'* ]]
+result 'train --tensorboard: a full disk' "$([ $? -eq 0 ] || echo "$err")"
 
 [ "$n_failed" -eq 0 ]

@@ -53,14 +53,16 @@ same() {
     run train "$folder/plan" $steps --log "$folder/log1" --checkpoint "$folder/one"
     [ "$status" -eq 0 ] || why="one process: $err"
     # shellcheck disable=SC2086
-    job "$n" train "$folder/plan" $steps --log "$folder/log2" --checkpoint "$folder/several"
+    job "$n" train "$folder/plan" $steps --log "$folder/log2" --checkpoint "$folder/several" \
+        --tensorboard "$folder/events"
     finish
     [ -z "${codes// 0/}" ] || why="exit codes$codes: $(tail -n 3 "$folder/rank0")"
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
     grep -h 'shares no memory' "$folder"/rank? && why=${why:-memory is not shared}
     cmp -s <(untimed "$folder/log1") <(untimed "$folder/log2") ||
         why=${why:-another log: $(diff "$folder/log1" "$folder/log2" | head -n 4)}
-    rm -f "$folder/one" "$folder/several"
+    [ "$(find "$folder/events" -name 'events.*' | wc -l)" -eq 1 ] || why=${why:-not one file of events}
+    rm -rf "$folder/one" "$folder/several" "$folder/events"
     result "$name" "$why"
 }
 

@@ -3,12 +3,10 @@
 #include "ir/base/file.h"
 #include "ir/base/host.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -105,16 +103,6 @@ static bool read_entry(const char *path, uint64_t other_hash, Arena *arena, Resu
     out->bytes = length;
     out->from_cache = true;
     return true;
-}
-
-static void make_folders(const char *path) {
-    char part[4096];
-    for (size_t i = 1; i <= strlen(path) && i < sizeof(part); i++) {
-        if (path[i] != '/' && path[i]) continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0700) && errno != EEXIST) return; /* writing will fail, quietly */
-    }
 }
 
 static void write_entry(const char *path, uint64_t other_hash, const Result *result) {
@@ -306,7 +294,7 @@ bool compile_kernels(const CompileRequest *request, const GeneratedKernel *const
     }
     work.results = calloc((size_t)n_kernels + 1, sizeof(*work.results));
     if (!work.results) BUG("out of memory for %d kernels", n_kernels);
-    if (request->folder) make_folders(request->folder);
+    if (request->folder) file_make_folders(request->folder, 0700); /* else writing fails, quietly */
     run_all(&work);
     bool good = collect(&work, arena, out_cubins, &stats, diag);
     stats.seconds = now_seconds() - begin;

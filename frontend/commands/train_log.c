@@ -1,0 +1,58 @@
+#include "frontend/commands/train_log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Events first: a run log that is opened has lost the lines of an earlier run. */
+bool train_log_open(const CliArgs *args, int64_t step, TrainLog *out, Diag *diag) {
+    const char *folder = cli_text(args, OPT_TENSORBOARD, NULL);
+    const char *path = cli_text(args, OPT_LOG, NULL);
+    *out = (TrainLog){.lines_path = path};
+    if (folder && !(out->events = event_file_open(folder, step, diag))) return false;
+    if (path) out->lines = step ? run_log_continue(path, step, diag) : run_log_open(path, diag);
+    return !path || out->lines;
+}
+
+static void tell_failure(TrainLog *log, const char *what, int64_t step, Progress *progress,
+                         const Diag *diag) {
+    progress_finish(progress);
+    diag_print(diag, stderr);
+    fprintf(stderr, "no %s from step %" PRId64 " on; training goes on\n", what, step);
+    log->failed = true;
+}
+
+static void write_line(TrainLog *log, const StepMetrics *metrics, Progress *progress) {
+    Diag *diag = diag_create();
+    if (!run_log_write(log->lines, metrics, diag)) {
+        tell_failure(log, "log", metrics->step, progress, diag);
+        run_log_close(log->lines);
+        log->lines = NULL;
+    }
+    diag_destroy(diag);
+}
+
+static void write_event(TrainLog *log, const StepMetrics *metrics, Progress *progress) {
+    Diag *diag = diag_create();
+    if (!event_file_write(log->events, metrics, diag)) {
+        tell_failure(log, "events for TensorBoard", metrics->step, progress, diag);
+        event_file_close(log->events);
+        log->events = NULL;
+    }
+    diag_destroy(diag);
+}
+
+void train_log_write(TrainLog *log, const StepMetrics *metrics, Progress *progress) {
+    if (log->lines) write_line(log, metrics, progress);
+    if (log->events) write_event(log, metrics, progress);
+}
+
+void train_log_print(const TrainLog *log) {
+    if (log->lines) printf("wrote   %s\n", log->lines_path);
+    if (log->events) printf("wrote   %s\n", event_file_path(log->events));
+}
+
+void train_log_close(TrainLog *log) {
+    run_log_close(log->lines);
+    event_file_close(log->events);
+    *log = (TrainLog){0};
+}
