@@ -4,7 +4,7 @@
 local nn = require "nn"
 
 local sizes = {
-  tiny = {},
+  tiny = { init_std = 0.05 },
   -- GPT-2 (Radford et al. 2019, table 2; heads from the released models)
   ["124m"] = { layers = 12, model = 768, heads = 12, seq = 1024, vocab = 50257 },
   ["350m"] = { layers = 24, model = 1024, heads = 16, seq = 1024, vocab = 50257 },

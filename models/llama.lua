@@ -47,7 +47,7 @@ return model {
   lora_targets = "q,k,v,o,gate,up,down",
   size = "tiny",
   sizes = {
-    tiny = {},
+    tiny = { init_std = 0.05 },
     -- Llama 3.2 1B and 3B, from their model cards and configurations
     ["1b"] = { layers = 16, model = 2048, heads = 32, kv_heads = 8, ffn = 8192, seq = 8192,
                vocab = 128256, rotary_base = 500000.0, tied = true,

@@ -24,10 +24,10 @@ int main(void) { /* over a minute; test_cuda_layers has the kernels */
 /* clang-format off */
 static const Variant LLAMA = {"llama", "models/llama.lua", 2, DTYPE_FP8,
     {{"optimizer.eps", "1e-6"}, {"model", "128"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
-     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}}};
+     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}, {"init_std", "0.02"}}};
 static const Variant LLAMA_TENSOR = {"llama on tensor cores", "models/llama.lua", 2, DTYPE_FP8,
     {{"optimizer.eps", "1e-6"}, {"model", "128"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
-     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}}};
+     {"ffn", "128"}, {"seq", "128"}, {"layers", "1"}, {"vocab", "31"}, {"init_std", "0.02"}}};
 static const Variant LLAMA_NF4 = {"llama beside nf4", "models/llama.lua", 2, DTYPE_BF16,
     {{"optimizer.eps", "1e-6"}, {"model", "64"}, {"heads", "4"}, {"kv_heads", "4"}, {"head", "32"},
      {"ffn", "128"}, {"seq", "16"}, {"layers", "2"}, {"vocab", "31"}, {"lora", "3"}}};
