@@ -26,10 +26,12 @@ for command in plan show check train generate tokenizer devices profile tune sca
     result "$command --help is help $command" "$([ $? -eq 0 ] || echo 'they differ')"
     result "help $command fits 100 columns" "$(echo "$out" | grep -E '^.{101,}' | head -n 1)"
 done
+schedules=$(sed -nE 's/^SCHEDULE\("([^"]*)".*/\1/p' planner/schedules/schedules.def | paste -sd '|')
+works 'help lists the schedules' "--schedule $schedules" help plan
 works 'plan chooses, or searches' 'of blocks: none, selective, full (default: none, or searched)' help plan
 works 'scale searches' 'of blocks: none, selective, full (default: searched)' help scale
 result 'and has no other default for what it searches' \
-    "$(grep -E '1 each|default: (4|1f1b|no|0)[,)]|interleaved: 2|--split' <<<"$out")"
+    "$(grep -E '1 each|default: (4|1f1b|no|0)[,)]|has several|--split' <<<"$out")"
 works 'train chooses, or searches' 'of blocks: none, selective, full (default: none, or searched)' help train
 works 'generate does not search' 'of blocks: none, selective, full (default: none)' help generate
 works 'opt says what makes a graph' '--dump-after simplify -o graph.ir' help opt
