@@ -136,6 +136,12 @@ fails 'predictions of tokens' 2 '--predictions: are of classes of texts' evaluat
     --load "$folder/base.st" --tokenizer "$t" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
 fails 'predictions of packed texts' 2 'which --pack changes' evaluate "${early[@]}" --set documents=0 --pack \
     --data "$test" --predictions "$folder/q.jsonl"
+{ head -n 2 "$test" && echo '{"text": "", "label": 0}' && tail -n 2 "$test"; } >"$folder/gap.jsonl"
+works 'an empty text is left out' ': 4 texts' evaluate "${early[@]}" --data "$folder/gap.jsonl"
+fails 'but has a place among predictions' 2 'gap.jsonl:3: a text without a token' evaluate "${early[@]}" \
+    --data "$folder/gap.jsonl" --predictions "$folder/q.jsonl"
+works 'with a token it is told' ': of 5 texts' evaluate "${early[@]}" --data "$folder/gap.jsonl" --eot '[SEP]' \
+    --predictions "$folder/q.jsonl"
 fails 'text from what tells classes' 2 'it writes none' generate "${weights[@]}" --prompt a
 echo '{"prompt": "a", "choices": ["b", "c"], "answer": 0}' >"$folder/c.jsonl"
 fails 'and choices' 2 'it writes none' evaluate "${weights[@]}" --choices "$folder/c.jsonl"
@@ -198,6 +204,8 @@ line '{"text": "low 3."}'
 works 'a text without a question' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
 line '{"prompt": "'"$(for i in $(seq 60); do printf 'low tide %d ' "$i"; done)"'", "completion": "low"}'
 works 'a question that is too long' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
+printf '{"text": "low 3."}\n{"text": ""}\n{"text": "low 4."}\n' >"$folder/gap.jsonl"
+fails 'an answer without a token' 2 'gap.jsonl:2: a text without a token' "${alone[@]}" --data "$folder/gap.jsonl"
 fails 'no answers' 2 'takes apart' evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" \
     --micro-batch 4 --data "$folder/answers.jsonl" --predictions "$folder/rewards.jsonl"
 exit $((n_failed > 0))
