@@ -204,6 +204,15 @@ line '{"text": "low 3."}'
 works 'a text without a question' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
 line '{"prompt": "'"$(for i in $(seq 60); do printf 'low tide %d ' "$i"; done)"'", "completion": "low"}'
 works 'a question that is too long' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
+bare=("${alone[@]:0:9}" "${alone[@]:11}") # without --eot
+echo '{"text": "low 4."}' | tee "$folder/one.jsonl" >"$folder/behind.jsonl"
+echo '{"text": "a"}' >>"$folder/one.jsonl"
+echo '{"prompt": "a", "completion": ""}' >>"$folder/behind.jsonl"
+run "${bare[@]}" --data "$folder/one.jsonl"
+one_token=$(tail -n 1 "$folder/rewards.jsonl")
+run "${bare[@]}" --data "$folder/behind.jsonl" --eot '[PAD]'
+result 'a text of one token has its reward, and not that of what is behind it' \
+    "$([ "$one_token" != "$(tail -n 1 "$folder/rewards.jsonl")" ] || echo "$one_token")"
 printf '{"text": "low 3."}\n{"text": ""}\n{"text": "low 4."}\n' >"$folder/gap.jsonl"
 fails 'an answer without a token' 2 'gap.jsonl:2: a text without a token' "${alone[@]}" --data "$folder/gap.jsonl"
 fails 'no answers' 2 'takes apart' evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" \
