@@ -66,6 +66,10 @@ sed 's/, "label": .*/}/' "$test" >"$folder/bare.jsonl"
 works 'texts without a class' "q.jsonl: of 60 texts" evaluate "${early[@]}" --data "$folder/bare.jsonl" \
     --predictions "$folder/q.jsonl"
 result 'are told alike' "$(diff <(sed 's/, "given.*/}/' "$folder/p.jsonl") "$folder/q.jsonl" | head -n 3)"
+cp "$folder/early.st" "$folder/nan.st"
+printf '\377\377\377\177' | dd of="$folder/nan.st" bs=1 seek=$(($(stat -c %s "$folder/nan.st") - 4)) conv=notrunc 2>/dev/null
+fails 'but not by weights that are no numbers' 1 'probabilities are not finite; wrong weights?' evaluate "${early[@]}" \
+    --load "$folder/nan.st" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
 fails 'which are no use to learn from' 2 "bare.jsonl:1: no object with a 'label'" train "${small[@]}" \
     --data "$folder/bare.jsonl" --steps 1
 fails 'or to be counted' 2 "bare.jsonl:1: no object with a 'label'" evaluate "${early[@]}" \
@@ -204,13 +208,13 @@ line '{"text": "low 3."}'
 works 'a text without a question' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
 line '{"prompt": "'"$(for i in $(seq 60); do printf 'low tide %d ' "$i"; done)"'", "completion": "low"}'
 works 'a question that is too long' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
-bare=("${alone[@]:0:9}" "${alone[@]:11}") # without --eot
+bare=("${alone[@]:0:10}" "${alone[@]:12}") # without --eot
 echo '{"text": "low 4."}' | tee "$folder/one.jsonl" >"$folder/behind.jsonl"
 echo '{"text": "a"}' >>"$folder/one.jsonl"
 echo '{"prompt": "a", "completion": ""}' >>"$folder/behind.jsonl"
 run "${bare[@]}" --data "$folder/one.jsonl"
 one_token=$(tail -n 1 "$folder/rewards.jsonl")
-run "${bare[@]}" --data "$folder/behind.jsonl" --eot '[PAD]'
+run "${bare[@]}" --data "$folder/behind.jsonl" --eot auto
 result 'a text of one token has its reward, and not that of what is behind it' \
     "$([ "$one_token" != "$(tail -n 1 "$folder/rewards.jsonl")" ] || echo "$one_token")"
 printf '{"text": "low 3."}\n{"text": ""}\n{"text": "low 4."}\n' >"$folder/gap.jsonl"
