@@ -70,6 +70,8 @@ cp "$folder/early.st" "$folder/nan.st"
 printf '\377\377\377\177' | dd of="$folder/nan.st" bs=1 seek=$(($(stat -c %s "$folder/nan.st") - 4)) conv=notrunc 2>/dev/null
 fails 'but not by weights that are no numbers' 1 'probabilities are not finite; wrong weights?' evaluate "${early[@]}" \
     --load "$folder/nan.st" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
+run evaluate "${early[@]}" --data "$folder/bare.jsonl" --predictions -
+result 'nothing else where they are printed' "$(diff "$folder/out" "$folder/q.jsonl" | head -n 3)"
 fails 'which are no use to learn from' 2 "bare.jsonl:1: no object with a 'label'" train "${small[@]}" \
     --data "$folder/bare.jsonl" --steps 1
 fails 'or to be counted' 2 "bare.jsonl:1: no object with a 'label'" evaluate "${early[@]}" \
