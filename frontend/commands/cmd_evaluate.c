@@ -451,13 +451,16 @@ static void put_json(const Evaluation *e, StrBuf *out) {
 static bool tell(const Evaluation *e) {
     if (e->options.rank > 0) return true; /* the first process talks */
     StrBuf out = strbuf_create();
+    const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
+    const char *path = cli_text(e->args, OPT_OUTPUT, "-");
+    /* One thing at most goes to standard output: what was asked to. */
+    const bool silent = predictions && strcmp(predictions, "-") == 0 && strcmp(path, "-") == 0;
     if (cli_given(e->args, OPT_JSON)) {
         put_json(e, &out);
     } else {
         put_text(e, &out);
     }
-    const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
-    bool written = cli_write(cli_text(e->args, OPT_OUTPUT, "-"), &out, e->diag) &&
+    bool written = (silent || cli_write(path, &out, e->diag)) &&
                    (!predictions || cli_write(predictions,
                                               e->data.pairs.single ? &e->rewards.predictions
                                                                    : &e->classes.predictions,

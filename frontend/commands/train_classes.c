@@ -147,7 +147,7 @@ bool train_classes_tell(const TrainClasses *classes, const Plan *plan, Engine *e
     float *logits = ARENA_ARRAY(arena, float, at_once *seq *n);
     float *probabilities = ARENA_ARRAY(arena, float, n);
     int32_t *rows = ARENA_ARRAY(arena, int32_t, at_once * seq);
-    bool good = true;
+    bool good = true, finite = true;
     for (int64_t first = 0; good && first < n_rows; first += at_once) {
         int64_t count = n_rows - first < at_once ? n_rows - first : at_once;
         for (int64_t i = 0; i < at_once; i++) { /* where rows are missing, the last one again */
@@ -159,13 +159,15 @@ bool train_classes_tell(const TrainClasses *classes, const Plan *plan, Engine *e
             int class = labels[first * seq + t];
             if (class == DATASET_NO_LABEL) continue;
             int best = find_probabilities(logits + t * n, n, probabilities);
+            finite &= isfinite(probabilities[best]);
             add_text(to, logits + t * n, n, best, class);
             if (take) take(user, probabilities, class);
         }
     }
     arena_destroy(arena);
-    if (!good || isfinite(to->loss)) return good;
-    diag_error(diag, NO_LOC, "the loss is not finite; wrong weights?");
+    if (!good || (finite && isfinite(to->loss))) return good;
+    diag_error(diag, NO_LOC, "%s not finite; wrong weights?",
+               finite ? "the loss is" : "probabilities are");
     return false;
 }
 

@@ -31,8 +31,9 @@ TrainPairs train_pairs_of(const Plan *plan, Arena *arena) {
 
 void train_pairs_mark_ends(int32_t *labels, int64_t seq, int n_rows) {
     for (int row = 0; row < n_rows; row++, labels += seq) {
-        int64_t last = seq - 2; /* whose label is the answer's last token, which is behind it */
-        while (last > 0 && labels[last] == DATASET_NO_LABEL) last--;
+        /* Whose label is the answer's last token, which is behind it; -1: it is the row's first. */
+        int64_t last = seq - 2;
+        while (last >= 0 && labels[last] == DATASET_NO_LABEL) last--;
         for (int64_t i = 0; i < seq; i++) labels[i] = i == last + 1 ? 0 : DATASET_NO_LABEL;
     }
 }

@@ -104,6 +104,7 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     options.preferences = text->pairs->reads && !text->pairs->single;
     options.classes = text->classes->names;
     options.class_may_lack = text->classes->may_lack;
+    options.each = cli_given(args, OPT_PREDICTIONS);
     options.between = text->classes->between;
     if (!train_classes_check_end(text->classes, options.last, diag)) return NULL;
     options.paths = &path;

@@ -320,10 +320,16 @@ void show_search_nothing(StrBuf *out, const SearchRequest *request, const Search
     strbuf_put(out, "nothing fits ");
     strbuf_printf(out, "%d device%s of ", request->n_ranks, request->n_ranks == 1 ? "" : "s");
     lines_put_name(out, cluster->name, NAME_COLUMNS);
-    strbuf_printf(out, ": the least, %s, lacks %s of memory per device (limit %s); ",
+    strbuf_printf(out, ": the least, %s, lacks %s of memory per device (limit %s)",
                   layout_text(&result->least_missing, text),
                   unit_bytes((double)result->least_missing_bytes, missing),
                   unit_bytes(search_memory_limit(request, cluster), limit));
+    int64_t of_node = step_missing_host_bytes(cluster, &result->least_memory);
+    if (of_node > 0) {
+        strbuf_printf(out, ", as its node has no room for %s of what is offloaded",
+                      unit_bytes((double)of_node, missing));
+    }
+    strbuf_put(out, "; ");
     put_graphs(out, request, result);
     if (result->least_ranks > 0) {
         strbuf_printf(out, "--ranks %d would do", result->least_ranks);

@@ -24,12 +24,13 @@ typedef struct CorpusOptions {
     const char *field;       /* of lines of JSON; NULL: whichever of the known ones there is */
     const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */
     const char *no_chat;
-    bool preferences;     /* lines are pairs of answers: each is two documents, chosen, rejected */
-    const char *classes;  /* lines are texts with one of these (ir/class_names.h): the number of
-                             its class is a text's last token, the only one that counts */
-    bool class_may_lack;  /* a text without one has the number that follows theirs */
-    int between;          /* with classes: how many of `last` are between the two texts of a pair */
-    bool with_special;    /* special tokens in the text are tokens */
+    bool preferences;    /* lines are pairs of answers: each is two documents, chosen, rejected */
+    const char *classes; /* lines are texts with one of these (ir/class_names.h): the number of
+                            its class is a text's last token, the only one that counts */
+    bool class_may_lack; /* a text without one has the number that follows theirs */
+    bool each;           /* a text without a token is refused: what is said of each has its place */
+    int between;         /* with classes: how many of `last` are between the two texts of a pair */
+    bool with_special;   /* special tokens in the text are tokens */
     uint32_t first, last; /* tokens around each document; NO_TOKEN: none */
     int n_threads;
     /* Now and then, and at the end; may be NULL. bytes_all 0: not known. */

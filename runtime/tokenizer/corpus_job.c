@@ -44,12 +44,19 @@ static EncoderOutput output_of(CorpusJob *job, bool counts) {
                            .weight = 1};
 }
 
+bool corpus_job_may_be_empty(CorpusJob *job, const CorpusOptions *options, const char *where) {
+    if (!options->each) return true;
+    diag_error(corpus_job_diag(job), (SourceLoc){where, 0},
+               "a text without a token: nothing can be told of it");
+    return false;
+}
+
 bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
                              bool counts, const unsigned char *text, size_t length,
                              const char *where) {
     EncoderOutput out = output_of(job, counts);
     size_t begin = job->tokens.count;
-    if (length == 0) return true;
+    if (length == 0) return corpus_job_may_be_empty(job, options, where);
     bool has_first = !counts && options->first != NO_TOKEN;
     bool has_last = !counts && options->last != NO_TOKEN;
     if (has_first) token_list_add(&job->tokens, options->first);
@@ -59,7 +66,11 @@ bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptio
     }
     if (has_last) token_list_add(&job->tokens, options->last);
     token_marks_fill(&job->marks, job->tokens.count, TOKEN_COUNTS);
-    if (job->tokens.count > begin) job->marks.items[begin] |= TOKEN_BEGINS;
+    if (job->tokens.count > begin) {
+        job->marks.items[begin] |= TOKEN_BEGINS;
+    } else if (!counts && !corpus_job_may_be_empty(job, options, where)) {
+        return false;
+    }
     job->n_special += has_first + has_last;
     job->n_documents++;
     job->n_bytes += (int64_t)length;

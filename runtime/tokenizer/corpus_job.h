@@ -43,6 +43,8 @@ typedef struct CorpusJob {
 void corpus_job_clear(CorpusJob *job);
 void corpus_job_release(CorpusJob *job);
 Diag *corpus_job_diag(CorpusJob *job);
+/* Of a text without a token. False: it is refused; reported. */
+bool corpus_job_may_be_empty(CorpusJob *job, const CorpusOptions *options, const char *where);
 /* One document of plain text. */
 bool corpus_job_run_document(CorpusJob *job, Encoder *encoder, const CorpusOptions *options,
                              bool counts, const unsigned char *text, size_t length,

@@ -360,7 +360,11 @@ static bool run_labelled(const Line *line) {
     if (class < 0) return false;
     TokenRun run = begin_run(line);
     size_t begin = run.tokens->count;
-    bool good = put_texts(line, &run, text, pair) && token_run_number(&run, (uint32_t) class, true);
+    bool good = put_texts(line, &run, text, pair);
+    if (good && run.tokens->count == begin) {
+        good = corpus_job_may_be_empty(line->job, line->options, line->where);
+    }
+    good = good && token_run_number(&run, (uint32_t) class, true);
     line->job->n_documents++;
     for (size_t i = begin; i < run.tokens->count; i++) {
         line->job->n_special += (run.marks->items[i] & (TOKEN_AROUND | TOKEN_COUNTS)) != 0;

@@ -171,10 +171,9 @@ static bool run_page(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
     for (size_t i = 0; i < job->values.n; i++) {
         const ParquetText *text = &job->values.texts[i];
         char where[512];
-        if (!text->bytes) continue;
+        size_t length = text->bytes ? text->length : 0;
         snprintf(where, sizeof(where), "%s:%" PRId64, rows->path, job->line + (int64_t)i);
-        if (!corpus_job_run_document(job, encoder, options, counts, text->bytes, text->length,
-                                     where)) {
+        if (!corpus_job_run_document(job, encoder, options, counts, text->bytes, length, where)) {
             return false;
         }
     }

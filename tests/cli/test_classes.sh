@@ -66,6 +66,12 @@ sed 's/, "label": .*/}/' "$test" >"$folder/bare.jsonl"
 works 'texts without a class' "q.jsonl: of 60 texts" evaluate "${early[@]}" --data "$folder/bare.jsonl" \
     --predictions "$folder/q.jsonl"
 result 'are told alike' "$(diff <(sed 's/, "given.*/}/' "$folder/p.jsonl") "$folder/q.jsonl" | head -n 3)"
+cp "$folder/early.st" "$folder/nan.st"
+printf '\377\377\377\177' | dd of="$folder/nan.st" bs=1 seek=$(($(stat -c %s "$folder/nan.st") - 4)) conv=notrunc 2>/dev/null
+fails 'but not by weights that are no numbers' 1 'probabilities are not finite; wrong weights?' evaluate "${early[@]}" \
+    --load "$folder/nan.st" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
+run evaluate "${early[@]}" --data "$folder/bare.jsonl" --predictions -
+result 'nothing else where they are printed' "$(diff "$folder/out" "$folder/q.jsonl" | head -n 3)"
 fails 'which are no use to learn from' 2 "bare.jsonl:1: no object with a 'label'" train "${small[@]}" \
     --data "$folder/bare.jsonl" --steps 1
 fails 'or to be counted' 2 "bare.jsonl:1: no object with a 'label'" evaluate "${early[@]}" \
@@ -136,6 +142,12 @@ fails 'predictions of tokens' 2 '--predictions: are of classes of texts' evaluat
     --load "$folder/base.st" --tokenizer "$t" --data "$folder/bare.jsonl" --predictions "$folder/q.jsonl"
 fails 'predictions of packed texts' 2 'which --pack changes' evaluate "${early[@]}" --set documents=0 --pack \
     --data "$test" --predictions "$folder/q.jsonl"
+{ head -n 2 "$test" && echo '{"text": "", "label": 0}' && tail -n 2 "$test"; } >"$folder/gap.jsonl"
+works 'an empty text is left out' ': 4 texts' evaluate "${early[@]}" --data "$folder/gap.jsonl"
+fails 'but has a place among predictions' 2 'gap.jsonl:3: a text without a token' evaluate "${early[@]}" \
+    --data "$folder/gap.jsonl" --predictions "$folder/q.jsonl"
+works 'with a token it is told' ': of 5 texts' evaluate "${early[@]}" --data "$folder/gap.jsonl" --eot '[SEP]' \
+    --predictions "$folder/q.jsonl"
 fails 'text from what tells classes' 2 'it writes none' generate "${weights[@]}" --prompt a
 echo '{"prompt": "a", "choices": ["b", "c"], "answer": 0}' >"$folder/c.jsonl"
 fails 'and choices' 2 'it writes none' evaluate "${weights[@]}" --choices "$folder/c.jsonl"
@@ -198,6 +210,17 @@ line '{"text": "low 3."}'
 works 'a text without a question' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
 line '{"prompt": "'"$(for i in $(seq 60); do printf 'low tide %d ' "$i"; done)"'", "completion": "low"}'
 works 'a question that is too long' 'of 1 answers' "${alone[@]}" --data "$folder/one.jsonl"
+bare=("${alone[@]:0:10}" "${alone[@]:12}") # without --eot
+echo '{"text": "low 4."}' | tee "$folder/one.jsonl" >"$folder/behind.jsonl"
+echo '{"text": "a"}' >>"$folder/one.jsonl"
+echo '{"prompt": "a", "completion": ""}' >>"$folder/behind.jsonl"
+run "${bare[@]}" --data "$folder/one.jsonl"
+one_token=$(tail -n 1 "$folder/rewards.jsonl")
+run "${bare[@]}" --data "$folder/behind.jsonl" --eot auto
+result 'a text of one token has its reward, and not that of what is behind it' \
+    "$([ "$one_token" != "$(tail -n 1 "$folder/rewards.jsonl")" ] || echo "$one_token")"
+printf '{"text": "low 3."}\n{"text": ""}\n{"text": "low 4."}\n' >"$folder/gap.jsonl"
+fails 'an answer without a token' 2 'gap.jsonl:2: a text without a token' "${alone[@]}" --data "$folder/gap.jsonl"
 fails 'no answers' 2 'takes apart' evaluate models/llama.lua --set-from "$folder/r.st" --load "$folder/r.st" \
     --micro-batch 4 --data "$folder/answers.jsonl" --predictions "$folder/rewards.jsonl"
 exit $((n_failed > 0))

@@ -144,6 +144,9 @@ rm "$folder/bus.plan"
 run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
 result 'nor more than a node has memory for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8 --offload 100
+[[ $status -eq 1 && $err == *' GiB of memory per device (limit 76.0 GiB), as its node has no room for '*' of what is offloaded; '* ]]
+result 'which is said' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 fails 2 "--offload: cluster none does not say how fast the way to its nodes' memory is (node.host_bytes_per_second, node.host_memory_bytes)" \
     plan models/llama.lua --cluster "$folder/none.lua" --ranks 1 --global-batch 8 --offload 10
 states=("${masters[@]}" --masters whole --offload 0)
