@@ -48,6 +48,10 @@ loss=$(number loss)
 run evaluate "${weights[@]}" --data "$test" --json --micro-batch 7 --mesh t=2,p=1
 near 'on other ranks and in other batches' "$(number loss)" "$loss"
 result 'counts each text once' "$([ "$(number texts)" = 60 ] || cat "$folder/out")"
+grep '"label": [0-9]' "$test" >"$folder/numbers.jsonl"
+run evaluate "${weights[@]}" --set classes=schlecht,mäßig,良い --data "$folder/numbers.jsonl"
+result 'columns of whatever letters' "$(grep -E '^ +(schlecht|mäßig   |良い    )  precision' "$folder/out" |
+    grep -c . | grep -qx 3 || cat "$folder/out")"
 
 # --- the same of an early state, whose figures are no ones ---
 run train "${small[@]}" --data "$train" --val-fraction 0 --steps 8 --save "$folder/early.st"
