@@ -2,11 +2,11 @@
 
 #include "ir/base/json.h"
 #include "ir/class_names.h"
+#include "runtime/tokenizer/characters.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
-#include <utf8proc.h>
 
 enum { MOST_PUT = 40 }; /* classes that a table has a line for */
 
@@ -87,28 +87,15 @@ static void put_share(StrBuf *out, const char *what, double value) {
     }
 }
 
-/* Of a terminal. */
-static int count_columns(const char *text) {
-    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text), n;
-    const unsigned char *at = (const unsigned char *)text;
-    int columns = 0;
-    for (utf8proc_int32_t c; left > 0; at += n, left -= n) {
-        n = utf8proc_iterate(at, left, &c);
-        columns += n > 0 ? utf8proc_charwidth(c) : 1;
-        if (n <= 0) n = 1;
-    }
-    return columns;
-}
-
 static void put_classes(const TrainClasses *classes, const ClassResult *r, StrBuf *out) {
     int width = 0;
     for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
-        int columns = count_columns(class_names_at(classes->names, i).text);
+        int columns = text_columns(class_names_at(classes->names, i).text);
         if (columns > width) width = columns;
     }
     for (int i = 0; i < classes->n && i < MOST_PUT; i++) {
         const char *name = class_names_at(classes->names, i).text;
-        strbuf_printf(out, "        %s%*s", name, width - count_columns(name), "");
+        strbuf_printf(out, "        %s%*s", name, width - text_columns(name), "");
         put_share(out, "precision", share(r->right[i], r->told[i]));
         put_share(out, "recall", share(r->right[i], r->texts[i]));
         put_share(out, "F1", class_result_f1(r, i));

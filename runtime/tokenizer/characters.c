@@ -2,6 +2,7 @@
 
 #include "runtime/tokenizer/utf8.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 static int keep(uint32_t character, uint32_t *out) {
@@ -67,4 +68,16 @@ int character_nmt(uint32_t c, uint32_t out[CHANGED_MOST]) {
                     (c >= 0x200b && c <= 0x200f) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
                     c == 0xfeff || c == 0xfffd;
     return keep(is_space ? ' ' : c, out);
+}
+
+int text_columns(const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
+    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text), n;
+    int columns = 0;
+    for (utf8proc_int32_t c; left > 0; at += n, left -= n) {
+        n = utf8proc_iterate(at, left, &c);
+        columns += n > 0 ? utf8proc_charwidth(c) : 1;
+        if (n <= 0) n = 1;
+    }
+    return columns;
 }

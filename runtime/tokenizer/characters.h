@@ -16,4 +16,7 @@ CharacterChange character_spaced;
  */
 CharacterChange character_nmt;
 
+/* Columns of a terminal that a text takes; a byte that is no UTF-8 takes one. */
+int text_columns(const char *text);
+
 #endif

@@ -11,7 +11,7 @@
 #include "tests/unit/hf_bad_configs.h"
 #include "tests/unit/hf_fixture.h"
 
-enum { N_MUTATIONS = 1500 };
+enum { N_MUTATIONS = 1000 };
 
 typedef struct Fixture {
     const char *name;

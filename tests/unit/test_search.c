@@ -137,7 +137,7 @@ static void use_random_case(SearchRequest *request) {
 }
 
 static void test_optimum(Diag *diag) {
-    int n_cases = (getenv("TEST_LONG") ? 400 : 200) / (LAYOUT_STEP * VARIANT_STEP), n_same = 0,
+    int n_cases = (getenv("TEST_LONG") ? 400 : 120) / (LAYOUT_STEP * VARIANT_STEP), n_same = 0,
         n_searched = 0, n_tried = 0;
     int n_points = 0, n_beaten = 0;
     double worst = 1;
