@@ -308,6 +308,19 @@ bool output_is_reported(const Node *node) {
     return type->rank == 0 && type->dtype == DTYPE_F32;
 }
 
+const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
+    [TOKEN_CENTERED_REWARDS] = "centered_rewards",
+    [TOKEN_ADVANTAGES] = "advantages",
+    [TOKEN_OLD_SCORES] = "old_scores",
+    [TOKEN_REFERENCE_SCORES] = "reference_scores",
+};
+
+TokenNumbers token_numbers_find(const char *name) {
+    int i = 0;
+    while (i < N_TOKEN_NUMBERS && strcmp(TOKEN_NUMBER_NAMES[i], name) != 0) i++;
+    return (TokenNumbers)i;
+}
+
 bool op_is_number(OpKind op) {
     return op == OP_CONST || op == OP_LABEL_SHARE;
 }

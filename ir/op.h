@@ -168,6 +168,22 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
 #define INPUT_REFERENCE   "reference"
 /* The same, of which training knows how good answers are. */
 #define OUTPUT_REWARDS "rewards"
+/* Log-probabilities of labels, f32[batch, seq], 0 where there is none: an output, and numbers of
+ * the same shape that come with the labels as inputs: by how much the reward of an answer is more
+ * than the mean of those to its prompt, the same divided by their spread, what a label's
+ * log-probability was when the answer was written (0: as it is now), and what a reference gives it.
+ */
+#define OUTPUT_TOKEN_SCORES "token_scores"
+typedef enum TokenNumbers {
+    TOKEN_CENTERED_REWARDS,
+    TOKEN_ADVANTAGES,
+    TOKEN_OLD_SCORES,
+    TOKEN_REFERENCE_SCORES,
+    N_TOKEN_NUMBERS
+} TokenNumbers;
+extern const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS];
+/* N_TOKEN_NUMBERS: no input is called so. */
+TokenNumbers token_numbers_find(const char *name);
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */

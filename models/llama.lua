@@ -38,6 +38,8 @@ return model {
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
+  policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
+  clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
   init_std = 0.02,    -- weights' spread when they are made
   mup = 0,            -- the width that it and the optimizer's rates are for (nn.mup); 0: this one
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train

@@ -34,6 +34,8 @@ return model {
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   preference = "none", -- or dpo, ipo, simpo, orpo, reward: pairs of answers (nn.preference)
   beta = 0.1, label_smoothing = 0.0, gamma = 0.0, -- of it
+  policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
+  clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
   lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times

@@ -88,6 +88,18 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *o
                        Diag *diag);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 
+/* The weights of `to`, an engine of another plan of the model on this process alone, become those of
+ * `from`, all or, but for `frozen`, those that train; what `to` has not is passed over. All processes
+ * call it. Takes the memory of a whole parameter in f32. False: reported. */
+bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag);
+
+/* The weights that train, of this process' ranks, as they are: to be other ones for a while. NULL:
+ * reported. */
+typedef struct EngineWeights EngineWeights;
+EngineWeights *engine_keep_weights(Engine *engine, Diag *diag);
+/* They are what they were, to the bit. Frees; NULL is fine. False: reported. */
+bool engine_restore_weights(EngineWeights *weights, Diag *diag);
+
 /* "act=gelu; the plan's model has act=silu": of settings that change what weights of a file mean,
  * those that it was made with and the plan's, where they differ. NULL: they do not, the file does
  * not say, or another process is the one to tell. */
@@ -154,6 +166,9 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
  * has to stay where it is; NULL, as before the first call: zeros. */
 void engine_set_reference(Engine *engine, const float *reference);
 
+/* The same of numbers of labels, which nn.policy reads: f32[global_batch, seq]. */
+void engine_set_numbers(Engine *engine, TokenNumbers which, const float *numbers);
+
 /* Labels [global_batch, seq] that the model's mean loss is over: all but those that it leaves out.
  */
 int64_t engine_count_labels(const Engine *engine, const int32_t *labels);
@@ -173,6 +188,9 @@ int64_t engine_logits_width(const Engine *engine);
  * off. */
 bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
                        float *out_scores, Diag *diag);
+/* Likewise what each label scores, as nn.policy puts it out: f32[forward_batch, seq]. */
+bool engine_token_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                         float *out_scores, Diag *diag);
 /* Logits f32[forward_batch, seq, vocab] of tokens i32[forward_batch, seq], or as above with what an
  * encoder reads before them; dropout off. Of a model that tells classes of texts there are as many
  * as it has classes, in place of vocab. */

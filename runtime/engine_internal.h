@@ -27,6 +27,8 @@ typedef struct BadValue {
 typedef struct StepInput {
     const int32_t *tokens, *labels; /* i32[global_batch, seq] */
     const float *reference;         /* f32[global_batch]; NULL: zeros */
+    /* f32[global_batch, seq] each; NULL: zeros */
+    const float *numbers[N_TOKEN_NUMBERS];
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
@@ -71,6 +73,7 @@ struct Engine {
     BadValue *bad; /* [n_ranks] */
     StepInput input;
     const float *reference;
+    const float *numbers[N_TOKEN_NUMBERS];
     int32_t *no_labels;  /* of a forward batch; NULL: not asked for yet */
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
     bool scales_loss;

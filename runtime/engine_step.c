@@ -4,6 +4,7 @@
 #include "runtime/cpu/reduce.h"
 #include "runtime/shard.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -123,16 +124,24 @@ static double label_share(const Engine *engine, const int32_t *labels) {
     return (double)(count ? count : 1) / (double)all_labels(engine);
 }
 
+/* Of a global batch: what has been set for it, too. */
+static StepInput batch_input(const Engine *engine, const int32_t *tokens, const int32_t *labels) {
+    StepInput input = {.tokens = tokens,
+                       .labels = labels,
+                       .reference = engine->reference,
+                       .label_share = label_share(engine, labels)};
+    memcpy(input.numbers, engine->numbers, sizeof(input.numbers));
+    return input;
+}
+
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
     double start = engine_now();
-    engine->input = engine->last_step = (StepInput){.tokens = tokens,
-                                                    .labels = labels,
-                                                    .reference = engine->reference,
-                                                    .step = step,
-                                                    .train = true,
-                                                    .learning_rate = learning_rate,
-                                                    .label_share = label_share(engine, labels)};
+    engine->input = batch_input(engine, tokens, labels);
+    engine->input.step = step;
+    engine->input.train = true;
+    engine->input.learning_rate = learning_rate;
+    engine->last_step = engine->input;
     if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
@@ -184,10 +193,7 @@ static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag) {
     double share;
-    engine->input = (StepInput){.tokens = tokens,
-                                .labels = labels,
-                                .reference = engine->reference,
-                                .label_share = label_share(engine, labels)};
+    engine->input = batch_input(engine, tokens, labels);
     if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
@@ -198,6 +204,10 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
 
 void engine_set_reference(Engine *engine, const float *reference) {
     engine->reference = reference;
+}
+
+void engine_set_numbers(Engine *engine, TokenNumbers which, const float *numbers) {
+    engine->numbers[which] = numbers;
 }
 
 int64_t engine_forward_batch(const Engine *engine) {
@@ -259,32 +269,43 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
     return found && !engine_job_failed(engine, diag);
 }
 
-bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
-                       float *out_scores, Diag *diag) {
+/* An output of the first micro-batch, `name` or other_name, whole: f32 of `count` numbers. */
+static bool read_first(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                       const char *name, const char *other_name, int64_t count, float *out,
+                       Diag *diag) {
     bool found = false;
     engine->input = (StepInput){.tokens = tokens, .labels = labels, .label_share = 1};
     if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
-        Value scores = find_output(rank, OUTPUT_ROW_SCORES, PHASE_FORWARD);
-        if (!scores.node) scores = find_output(rank, OUTPUT_REWARDS, PHASE_FORWARD);
+        Value scores = find_output(rank, name, PHASE_FORWARD);
+        if (!scores.node && other_name) scores = find_output(rank, other_name, PHASE_FORWARD);
         if (!scores.node) continue;
         const Type *type = value_type(scores);
         if (value_sharding(scores)->partial || type->dtype != DTYPE_F32 ||
-            type_elements(type) != engine_forward_batch(engine)) {
-            diag_error(diag, scores.node->loc, "output '%s' or '%s' is not f32[batch]",
-                       OUTPUT_ROW_SCORES, OUTPUT_REWARDS);
+            type_elements(type) != count) {
+            diag_error(diag, scores.node->loc, "output '%s' is not %" PRId64 " numbers in f32",
+                       node_string(scores.node, ATTR_name), count);
             return false;
         }
         Shard shard = shard_of(type, value_sharding(scores), &engine->plan->mesh, rank->coord);
-        shard_gather(&shard, engine_view(engine, rank, scores), out_scores);
+        shard_gather(&shard, engine_view(engine, rank, scores), out);
         found = true;
     }
-    if (!found) {
-        diag_error(diag, NO_LOC, "the model has no output '%s', as nn.preference makes it",
-                   OUTPUT_ROW_SCORES);
-    }
+    if (!found) diag_error(diag, NO_LOC, "the model has no output '%s'", name);
     return found && !engine_job_failed(engine, diag);
+}
+
+bool engine_row_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                       float *out_scores, Diag *diag) {
+    return read_first(engine, tokens, labels, OUTPUT_ROW_SCORES, OUTPUT_REWARDS,
+                      engine_forward_batch(engine), out_scores, diag);
+}
+
+bool engine_token_scores(Engine *engine, const int32_t *tokens, const int32_t *labels,
+                         float *out_scores, Diag *diag) {
+    return read_first(engine, tokens, labels, OUTPUT_TOKEN_SCORES, NULL,
+                      engine_forward_batch(engine) * engine->plan->seq, out_scores, diag);
 }
 
 bool engine_profile_step(Engine *engine, double *out_op_seconds, Diag *diag) {

@@ -87,7 +87,7 @@ static bool find_row(const Plan *plan, const Node *node, InputRow *out) {
     const char *name = node_string(node, ATTR_name);
     int64_t source = plan_source(plan);
     *out = (InputRow){strcmp(name, "labels") == 0, 0, plan->seq, plan->seq};
-    if (out->labels) return true;
+    if (out->labels || token_numbers_find(name) < N_TOKEN_NUMBERS) return true;
     out->pitch += source;
     out->first = source;
     if (strcmp(name, "tokens") == 0) return true;
@@ -123,14 +123,17 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     Type local = type_local(&node->types[0], &node->shardings[0], &plan->mesh);
     const int last = local.rank - 1;
     bool reference = is_reference(plan, node, &local);
+    const TokenNumbers numbers = token_numbers_find(node_string(node, ATTR_name));
+    const DType dtype = numbers < N_TOKEN_NUMBERS ? DTYPE_F32 : DTYPE_I32;
     if (reference) {
         in = (InputRow){.count = 1, .pitch = 1};
-    } else if (!find_row(plan, node, &in) || local.dtype != DTYPE_I32 ||
-               !is_rows(rank, node, &local) || node->types[0].dims[last] != in.count) {
+    } else if (!find_row(plan, node, &in) || local.dtype != dtype || !is_rows(rank, node, &local) ||
+               node->types[0].dims[last] != in.count) {
         diag_error(walk->diag, node->loc,
                    "input '%s': inputs are tokens and labels, i32[batch, seq], what an encoder "
-                   "reads, source, i32[batch, source], both perhaps in lanes, and what another "
-                   "model said of a row, reference, f32[batch]",
+                   "reads, source, i32[batch, source], numbers of labels, such as advantages, "
+                   "f32[batch, seq], all perhaps in lanes, and what another model said of a row, "
+                   "reference, f32[batch]",
                    node_string(node, ATTR_name));
         return false;
     }
@@ -139,6 +142,7 @@ static bool emit_input(const Walk *walk, const Node *node, const Task *task) {
     const int64_t first = row * plan->micro_batch * in.pitch + in.first;
     InputSlice slice = {.labels = in.labels,
                         .reference = reference,
+                        .numbers = numbers < N_TOKEN_NUMBERS ? (int)numbers + 1 : 0,
                         .offset = first,
                         .rows = 1,
                         .count = type_elements(&local),

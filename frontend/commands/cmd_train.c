@@ -7,6 +7,7 @@
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
 #include "frontend/commands/train_reference.h"
+#include "frontend/commands/train_rollout.h"
 #include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
@@ -33,6 +34,7 @@ typedef struct Run {
     const DeviceProfile *profile; /* NULL: none given */
     TrainLayout layout;
     TrainData data;
+    Rollout *rollout; /* NULL: the data are learned from as they are */
     EngineOptions options;
     Engine *engine;
     TrainLog log;
@@ -46,6 +48,7 @@ typedef struct Run {
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double loss, training_seconds;
     ValidationResult validation; /* the last one */
+    double val_reward;           /* likewise, of answers; NAN: none */
     double loss_scale;           /* of the next step's gradients; 0: the plan has none */
     int64_t n_skipped;           /* steps whose gradients were not finite */
     int64_t n_empty;             /* steps of which no label counted */
@@ -310,7 +313,24 @@ static void print_start(const Run *run) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
     train_data_print(&run->data);
+    rollout_print(run->rollout);
     fflush(stdout);
+}
+
+static bool is_to_validate(const Run *run, int64_t step, bool is_last) {
+    return is_last || (run->eval_every && step % run->eval_every == 0);
+}
+
+/* Of a step that learned from answers. */
+static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
+    double val_reward = NAN;
+    if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
+        if (!rollout_validate(run->rollout, &val_reward, run->diag)) return false;
+        run->val_reward = val_reward;
+    }
+    metrics->values = rollout_values(run->rollout, metrics->values, metrics->n_values, val_reward,
+                                     &metrics->n_values);
+    return true;
 }
 
 static bool take_step(Run *run, int64_t step) {
@@ -319,7 +339,11 @@ static bool take_step(Run *run, int64_t step) {
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     int64_t sample = run->checkpoint.place.samples;
-    for (int64_t i = 0; i < n_samples; i++, sample++) {
+    if (run->rollout) {
+        if (!rollout_batch(run->rollout, sample, run->tokens, run->labels, run->diag)) return false;
+        sample += batch;
+    }
+    for (int64_t i = 0; i < n_samples && !run->rollout; i++, sample++) {
         sample = train_skips_next(&run->skips, sample);
         if (!train_data_sample(&run->data, sample, i, run->tokens, run->labels, run->diag)) {
             return false;
@@ -355,7 +379,7 @@ static bool take_step(Run *run, int64_t step) {
     run->stopped = engine_args_any(&run->options, interrupted);
     bool is_last = step == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && (is_last || (run->eval_every && step % run->eval_every == 0))) {
+    if (run->data.n_val && is_to_validate(run, step, is_last)) {
         if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
                             run->diag)) {
             return false;
@@ -363,6 +387,7 @@ static bool take_step(Run *run, int64_t step) {
         run->is_validated = true;
         train_validate_tell(&run->data, &run->validation, names, &metrics);
     }
+    if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
     progress_update(&run->progress, &metrics);
     train_log_write(&run->log, &metrics, &run->progress);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
@@ -424,7 +449,9 @@ static void print_end(const Run *run) {
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->is_validated) train_validate_print(&run->validation);
+    if (!isnan(run->val_reward)) printf(", reward %.4f in validation", run->val_reward);
     train_data_print_entropy(&run->data);
+    rollout_print_end(run->rollout);
     if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
     train_data_print_samples(&run->data, &run->skips, run->first_sample,
                              run->checkpoint.place.samples);
@@ -459,7 +486,8 @@ static bool prepare(Run *run) {
     }
     if (!run->plan) return false;
     run->failure = EXIT_USAGE;
-    if (!set_rate(run) || !join_job(run)) return false;
+    if (!set_rate(run) || !rollout_check_options(run->args, run->plan, run->diag)) return false;
+    if (!join_job(run)) return false;
     if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
     if (!start_engine(run)) return false;
     run->is_first = run->options.rank == 0;
@@ -481,6 +509,10 @@ static bool prepare(Run *run) {
                               &run->checkpoint.place, run->diag)) {
         return false;
     }
+    if (!rollout_open(run->args, run->plan, &run->data.prompts, &run->options, run->engine,
+                      &run->rollout, run->diag)) {
+        return false;
+    }
     return !run->is_first || train_log_open(run->args, run->steps_done, &run->log, run->diag);
 }
 
@@ -488,6 +520,7 @@ static bool prepare(Run *run) {
 static bool run_end(Run *run, bool good) {
     train_log_close(&run->log);
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
+    rollout_close(run->rollout);
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
     train_data_close(&run->data);
@@ -526,7 +559,7 @@ static bool save_weights(Run *run) {
 }
 
 int cmd_train(CliArgs *args) {
-    Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
+    Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE, .val_reward = NAN};
     int status = EXIT_DONE;
     bool good = prepare(&run);
     if (!good) {

@@ -36,6 +36,16 @@ bool generate_chat_check(const CliArgs *args, Diag *diag) {
     return false;
 }
 
+void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,
+                           const char **out_stop) {
+    text->answer_end = chat_answer_end(chat, out_stop);
+    if (!*out_stop) return;
+    const char **stops = ARENA_ARRAY(arena, const char *, text->n_stops + 1);
+    for (int i = 0; i < text->n_stops; i++) stops[i] = text->stops[i];
+    stops[text->n_stops++] = *out_stop;
+    text->stops = stops;
+}
+
 bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *out, Diag *diag) {
     const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
     *out = (GenerateChat){0};
@@ -43,13 +53,7 @@ bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *
     const ChatTemplate *how = name ? chat_template_find(name, args->arena, diag)
                                    : chat_template_detect(text->tokenizer, diag);
     if (!how || !chat_prepare(how, text->tokenizer, text->end, &out->chat, diag)) return false;
-    text->answer_end = chat_answer_end(&out->chat, &out->stop);
-    if (out->stop) {
-        const char **stops = ARENA_ARRAY(args->arena, const char *, text->n_stops + 1);
-        for (int i = 0; i < text->n_stops; i++) stops[i] = text->stops[i];
-        stops[text->n_stops++] = out->stop;
-        text->stops = stops;
-    }
+    generate_chat_set_end(&out->chat, args->arena, text, &out->stop);
     out->messages = json_array();
     const char *system = cli_text(args, OPT_SYSTEM, NULL);
     if (system) say(out->messages, "system", system, strlen(system));
@@ -66,15 +70,23 @@ static size_t count_alike(const TokenList *a, const TokenList *b) {
     return n;
 }
 
-static bool encode(const GenerateChat *chat, const json_t *messages, Encoder *encoder,
-                   SourceLoc loc, TokenList *out, Diag *diag) {
+static bool encode(const Chat *chat, const json_t *messages, Encoder *encoder, SourceLoc loc,
+                   TokenList *out, Diag *diag) {
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = encoder, .tokens = out, .marks = &marks, .where = "--chat", .diag = diag};
     token_run_begin(&run);
-    bool good = chat_encode_question(&chat->chat, messages, &run, loc, diag);
+    bool good = chat_encode_question(chat, messages, &run, loc, diag);
     good = token_run_end(&run, good);
     token_marks_release(&marks);
+    return good;
+}
+
+bool generate_chat_encode(const Chat *chat, const json_t *messages, const Tokenizer *tokenizer,
+                          SourceLoc loc, TokenList *out, Diag *diag) {
+    Encoder *encoder = encoder_create(tokenizer);
+    bool good = encode(chat, messages, encoder, loc, out, diag);
+    encoder_destroy(encoder);
     return good;
 }
 
@@ -89,8 +101,7 @@ static bool forget_oldest(GenerateChat *chat) {
     return true;
 }
 
-/* After a question, as tokens that are the text's from now on. */
-static void begin_answer(GenerateText *text, TokenList tokens) {
+void generate_chat_begin_answer(GenerateText *text, TokenList tokens) {
     token_list_release(&text->tokens);
     text->tokens = tokens;
     text->n_prompt_tokens = tokens.count;
@@ -103,10 +114,10 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     const size_t most = (size_t)(context - context / 8);
     Encoder *encoder = encoder_create(text->tokenizer);
     say(chat->messages, "user", said, strlen(said));
-    bool good = encode(chat, chat->messages, encoder, NO_LOC, &tokens, diag);
+    bool good = encode(&chat->chat, chat->messages, encoder, NO_LOC, &tokens, diag);
     while (good && tokens.count > most && forget_oldest(chat)) {
         tokens.count = 0;
-        good = encode(chat, chat->messages, encoder, NO_LOC, &tokens, diag);
+        good = encode(&chat->chat, chat->messages, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
     if (good && tokens.count >= (size_t)context) {
@@ -123,7 +134,7 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     }
     *out_kept = count_alike(&text->tokens, &tokens);
     if (*out_kept == tokens.count && *out_kept > 0) --*out_kept; /* its logits are wanted */
-    begin_answer(text, tokens);
+    generate_chat_begin_answer(text, tokens);
     return true;
 }
 
@@ -135,15 +146,13 @@ static bool has_system(const json_t *messages) {
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
                           size_t length, SourceLoc loc, GenerateText *text, Diag *diag) {
     TokenList tokens = {0};
-    Encoder *encoder = encoder_create(text->tokenizer);
     json_t *own = has_system(messages) ? json_array() : json_copy(chat->messages);
     if (messages && json_array_extend(own, (json_t *)(uintptr_t)messages) != 0)
         BUG("out of memory");
     if (!messages) say(own, "user", said, length);
-    bool good = encode(chat, own, encoder, loc, &tokens, diag);
+    bool good = generate_chat_encode(&chat->chat, own, text->tokenizer, loc, &tokens, diag);
     json_decref(own);
-    encoder_destroy(encoder);
-    begin_answer(text, tokens);
+    generate_chat_begin_answer(text, tokens);
     return good;
 }
 

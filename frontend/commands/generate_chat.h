@@ -31,6 +31,15 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
  * reported at `loc`. */
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
                           size_t length, SourceLoc loc, GenerateText *text, Diag *diag);
+/* The same as tokens alone. */
+bool generate_chat_encode(const Chat *chat, const json_t *messages, const Tokenizer *tokenizer,
+                          SourceLoc loc, TokenList *out, Diag *diag);
+/* The text ends where answers in this chat do: at a token, or *out_stop, which then is one of its
+ * stops. */
+void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,
+                           const char **out_stop);
+/* Text of a prompt that has these tokens: what follows is the answer. */
+void generate_chat_begin_answer(GenerateText *text, TokenList tokens);
 /* The text is the answer. */
 void generate_chat_answered(GenerateChat *chat, const GenerateText *text);
 

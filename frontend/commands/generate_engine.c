@@ -268,13 +268,36 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
     return find_plan(&o);
 }
 
-bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
-    Arena *arena = args->arena;
-    e->engine = engine_create(e->plan, &e->options, diag);
-    if (!e->engine && e->plan->context && e->options.device == DEVICE_CUDA) {
-        diag_note(diag, NO_LOC, "--no-cache writes without caches, by other kernels");
+bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
+                                 int n_texts, GenerateEngine *out, Diag *diag) {
+    *out = (GenerateEngine){.n_texts = n_texts, .options = *options};
+    out->options.control = NULL;
+    out->options.rank = 0;
+    out->options.several_hosts = false;
+    Opening o = {.args = args, .out = out, .diag = diag};
+    if (is_model(args->operand)) {
+        PlanRequest request = {0};
+        if (!plan_load_model(args, args->arena, 1, &request, diag)) return false;
+        if (!check_causal("train", args->arena, request.forward, diag)) return false;
+        out->plan = make_decode_plan(&o, &request, plan->precision,
+                                     (int)cli_int(args, OPT_FROZEN_BITS, 0), options->device);
+    } else {
+        if (!generate_engine_check_causal("train", args->arena, plan, diag)) return false;
+        out->plan = plan_of_plan(&o, plan);
     }
-    if (!e->engine || !engine_args_load(args, e->engine, NULL, diag)) return false;
+    if (out->plan) {
+        out->context = out->plan->context;
+        return true;
+    }
+    if (diag_error_count(diag) > 0) return false;
+    diag_error(diag, o.obstacle.loc, "train: no answers can be written with caches: %s",
+               o.obstacle.what);
+    return false;
+}
+
+bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
+    e->engine = engine_create(e->plan, &e->options, diag);
+    if (!e->engine) return false;
     int64_t n_tokens = e->n_texts;
     if (e->plan->context) {
         e->decoder = decoder_create(e->engine, e->plan, arena);
@@ -286,6 +309,16 @@ bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
     }
     e->tokens = ARENA_ARRAY(arena, int32_t, n_tokens);
     return true;
+}
+
+bool generate_engine_start(GenerateEngine *e, const CliArgs *args, Diag *diag) {
+    if (generate_engine_create(e, args->arena, diag)) {
+        return engine_args_load(args, e->engine, NULL, diag);
+    }
+    if (e->plan->context && e->options.device == DEVICE_CUDA) {
+        diag_note(diag, NO_LOC, "--no-cache writes without caches, by other kernels");
+    }
+    return false;
 }
 
 bool generate_engine_release(GenerateEngine *e, bool good) {

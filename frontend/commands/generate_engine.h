@@ -33,6 +33,10 @@ typedef struct GenerateEngine {
 /* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
  */
 int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *diag);
+/* The same beside training, by caches of one rank in this process alone: of the model that `plan`,
+ * of the command line's operand, is of, with its precision. Runs as `options` says. */
+bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
+                                 int n_texts, GenerateEngine *out, Diag *diag);
 /* Whether a position's logits depend on later positions: false, reported as `what`'s. */
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* False, reported: the model cannot read so long a prompt. */
@@ -40,6 +44,8 @@ bool generate_engine_check_prompt(const GenerateEngine *engine, const GenerateTe
                                   const char *where, Diag *diag);
 /* Takes the memory and loads the weights, which --load and --load-trained name. */
 bool generate_engine_start(GenerateEngine *engine, const CliArgs *args, Diag *diag);
+/* The same, and leaves the weights to the caller. */
+bool generate_engine_create(GenerateEngine *engine, Arena *arena, Diag *diag);
 /* `good`: as engine_args_release has it, and gives. */
 bool generate_engine_release(GenerateEngine *engine, bool good);
 

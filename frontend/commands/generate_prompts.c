@@ -113,27 +113,25 @@ bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *eng
 /* What is written, text by text. */
 typedef struct Writing {
     const GeneratePrompts *prompts;
-    GenerateWriter *writer;
     const CliArgs *args;
     int64_t length;
     ProgressLine *shown; /* NULL: nobody asks */
     Diag *diag;
-    int64_t *task_of; /* [n_texts] of the writer: which text of all, or -1 */
-    int64_t n_begun, n_ended, n_put;
+    int64_t n_ended, n_put;
     char **done;  /* [count_texts]: lines that wait for those before them */
     bool streams; /* to standard output, as they come */
     StrBuf out;
 } Writing;
 
-static void begin_text(Writing *w, int slot) {
-    const int64_t task = w->n_begun++;
-    generate_text_release(&w->writer->texts[slot]);
-    w->writer->texts[slot] =
-        generate_text_fork(&w->prompts->lines[task / w->prompts->n_samples].begin);
-    generate_writer_seed(w->writer, w->args, slot, task % w->prompts->n_samples);
-    generate_engine_begin(&w->writer->engine, slot);
-    w->writer->live[slot] = true;
-    w->task_of[slot] = task;
+static GenerateText begin_text(void *user, int64_t task, uint64_t *state) {
+    const Writing *w = user;
+    *state = generate_writer_seed(w->args, task % w->prompts->n_samples);
+    return generate_text_fork(&w->prompts->lines[task / w->prompts->n_samples].begin);
+}
+
+static int64_t most_tokens(void *user, int64_t task) {
+    (void)task;
+    return ((const Writing *)user)->length;
 }
 
 /* The prompt's line, and what became of it. */
@@ -173,33 +171,13 @@ static bool put_lines(Writing *w) {
     return true;
 }
 
-static void end_text(Writing *w, int slot, bool ended) {
-    const int64_t task = w->task_of[slot];
-    w->done[task] = format_line(w, task, &w->writer->texts[slot], ended);
-    w->writer->live[slot] = false;
-    w->task_of[slot] = -1;
-    w->n_ended++;
-}
-
-static bool is_full(const Writing *w, const GenerateText *text) {
-    return (int64_t)(text->tokens.count - text->n_prompt_tokens) >= w->length;
-}
-
-static bool write_all(Writing *w) {
+static bool end_text(void *user, int64_t task, const GenerateText *text, bool ended) {
+    Writing *w = user;
     const int64_t n = count_texts(w->prompts);
-    while (w->n_ended < n) {
-        for (int i = 0; i < w->writer->n_texts; i++) {
-            if (w->task_of[i] < 0 && w->n_begun < n) begin_text(w, i);
-        }
-        if (!generate_writer_add(w->writer, w->diag)) return false;
-        for (int i = 0; i < w->writer->n_texts; i++) {
-            const bool ended = !w->writer->live[i];
-            if (w->task_of[i] < 0) continue;
-            if (ended || is_full(w, &w->writer->texts[i])) end_text(w, i, ended);
-        }
-        if (!put_lines(w)) return false;
-        if (w->shown) progress_line_show(w->shown, (int)w->n_ended, (int)n, w->prompts->path);
-    }
+    w->done[task] = format_line(w, task, text, ended);
+    w->n_ended++;
+    if (!put_lines(w)) return false;
+    if (w->shown) progress_line_show(w->shown, (int)w->n_ended, (int)n, w->prompts->path);
     return true;
 }
 
@@ -208,18 +186,16 @@ bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, co
     const char *path = cli_text(args, OPT_OUTPUT, "-");
     ProgressLine line = progress_line_start("texts");
     Writing w = {.prompts = prompts,
-                 .writer = writer,
                  .args = args,
                  .length = length,
                  .shown = says ? &line : NULL,
                  .diag = diag,
-                 .task_of = ARENA_ARRAY(args->arena, int64_t, writer->n_texts),
                  .done = calloc((size_t)count_texts(prompts), sizeof(char *)),
                  .streams = strcmp(path, "-") == 0,
                  .out = strbuf_create()};
     if (!w.done) BUG("out of memory");
-    for (int i = 0; i < writer->n_texts; i++) w.task_of[i] = -1;
-    bool good = write_all(&w);
+    const WriterTasks tasks = {count_texts(prompts), &w, begin_text, most_tokens, end_text};
+    bool good = generate_writer_tasks(writer, &tasks, diag);
     if (says) progress_line_end(&line);
     if (good && !w.streams) good = cli_write(path, &w.out, diag);
     for (int64_t i = 0; i < count_texts(prompts); i++) free(w.done[i]);

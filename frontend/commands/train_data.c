@@ -330,6 +330,7 @@ static bool open_data(TrainData *out, Diag *diag) {
 
 bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
     *out = (TrainData){.args = args, .plan = plan};
+    if (train_prompts_read_by(plan)) return train_prompts_open(args, plan, &out->prompts, diag);
     return open_data(out, diag);
 }
 
@@ -354,6 +355,7 @@ void train_data_close(TrainData *data) {
     }
     for (int i = 0; i < data->n_files; i++) dataset_close(data->files[i]);
     data->n_train = data->n_val = data->n_files = 0;
+    train_prompts_close(&data->prompts);
     train_text_release(&data->text);
 }
 
@@ -436,6 +438,10 @@ static int64_t count_counted(const TrainPart *parts, int n) {
 }
 
 void train_data_name(const TrainData *data, char *text, size_t size) {
+    if (data->prompts.reads) {
+        snprintf(text, size, "%d prompts, %016" PRIx64, data->prompts.n_train, data->prompts.hash);
+        return;
+    }
     StrBuf name = strbuf_create();
     const Blend *blend = &data->blend;
     if (data->n_train > 1) strbuf_printf(&name, "%d sources, ", data->n_train);
@@ -462,7 +468,7 @@ int64_t train_data_mapped_bytes(const TrainData *data) {
 }
 
 void train_data_print_entropy(const TrainData *data) {
-    if (data->pairs.reads) {
+    if (data->pairs.reads || data->prompts.reads) {
         printf("\n");
         return;
     }
@@ -501,6 +507,10 @@ static void print_source(const TrainData *data, int source) {
 
 void train_data_print(const TrainData *data) {
     int n_files = 0;
+    if (data->prompts.reads) {
+        train_prompts_print(&data->prompts);
+        return;
+    }
     for (int i = 0; i < data->n_train; i++) n_files += dataset_count_files(data->train[i].data);
     printf("data    ");
     print_tokens(data, data->train, data->n_train);
@@ -540,7 +550,7 @@ static void add_samples(const TrainData *data, int64_t first, int64_t end, int64
 void train_data_print_samples(const TrainData *data, const TrainSkips *skips, int64_t first,
                               int64_t end) {
     int64_t counts[BLEND_MOST_SOURCES] = {0};
-    if (data->n_train == 1) return;
+    if (data->n_train <= 1) return;
     for (int64_t at = train_skips_next(skips, first), next; at < end;
          at = train_skips_next(skips, next)) {
         next = train_skips_until(skips, at, end);

@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_DATA_H
 
 #include "frontend/commands/train_documents.h"
+#include "frontend/commands/train_prompts.h"
 #include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_text.h"
 #include "planner/plan/plan.h"
@@ -26,6 +27,7 @@ typedef struct TrainData {
     TrainSource source;
     TrainPairs pairs;
     TrainClasses classes;
+    TrainPrompts prompts; /* where the plan learns by rewards; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset

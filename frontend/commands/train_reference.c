@@ -46,7 +46,8 @@ static bool hash_file(const char *path, uint64_t *hash, Diag *diag) {
 
 /* What changes nothing of what a model without dropout says. */
 static bool is_of_training(const char *setting, size_t length, bool has_adapters) {
-    static const char *const OURS[] = {"preference", "beta", "label_smoothing", "gamma", "dropout"};
+    static const char *const OURS[] = {"preference", "beta", "label_smoothing", "gamma", "dropout",
+                                       "policy",     "clip", "clip_high",       "kl"};
     if (!has_adapters && strncmp(setting, "lora", 4) == 0) return true; /* they begin with 0 */
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) {
         size_t own = strlen(OURS[i]);

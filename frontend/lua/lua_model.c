@@ -377,29 +377,48 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
-/* m:reference() -> f32[batch]: what the output "row_scores" was before training, a number of the
- * data. */
-static int model_reference(lua_State *lua) {
+/* An input in f32 along the first n_axes of batch and seq, once for the graph; `what` asks. */
+static int push_numbers(lua_State *lua, const char *what, const char *name, int n_axes) {
+    static const char *const AXES[] = {"batch", "seq"};
     const Graph *graph = script_graph(lua)->graph;
-    check_self(lua, "reference");
-    int batch = axis_find(&graph->axes, "batch", 5);
     if (script_graph(lua)->block != NO_BLOCK) {
-        script_error(lua, "reference: it is asked for outside of blocks");
+        script_error(lua, "%s: it is asked for outside of blocks", what);
     }
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_INPUT || strcmp(node_string(node, ATTR_name), INPUT_REFERENCE) != 0)
-            continue;
+        if (node->op != OP_INPUT || strcmp(node_string(node, ATTR_name), name) != 0) continue;
         script_push_value(lua, node_value((Node *)node, 0));
         return 1;
     }
-    Type type = {.dtype = DTYPE_F32, .rank = 1, .axes = {batch}};
-    type.dims[0] = script_graph(lua)->axis_sizes[batch];
-    Attr attr = attr_string(ATTR_name, INPUT_REFERENCE);
+    Type type = {.dtype = DTYPE_F32, .rank = n_axes};
+    for (int i = 0; i < n_axes; i++) {
+        type.axes[i] = axis_find(&graph->axes, AXES[i], (int)strlen(AXES[i]));
+        type.dims[i] = script_graph(lua)->axis_sizes[type.axes[i]];
+    }
+    Attr attr = attr_string(ATTR_name, name);
     Node *node = script_add_node(
         lua, (NodeSpec){.op = OP_INPUT, .attrs = &attr, .n_attrs = 1, .type = &type});
     script_push_value(lua, node_value(node, 0));
     return 1;
+}
+
+/* m:reference() -> f32[batch]: what the output "row_scores" was before training, a number of the
+ * data. */
+static int model_reference(lua_State *lua) {
+    check_self(lua, "reference");
+    return push_numbers(lua, "reference", INPUT_REFERENCE, 1);
+}
+
+/* m:numbers(name) -> f32[batch, seq]: numbers of each label (TokenNumbers). */
+static int model_numbers(lua_State *lua) {
+    check_self(lua, "numbers");
+    const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "";
+    TokenNumbers which = token_numbers_find(name);
+    if (which == N_TOKEN_NUMBERS) {
+        script_error(lua, "numbers: of labels there are centered_rewards, advantages, "
+                          "old_scores and reference_scores");
+    }
+    return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], 2);
 }
 
 /* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
@@ -463,6 +482,7 @@ static int model_freeze(lua_State *lua) {
 static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
                                    {"freeze", model_freeze}, {"output", model_output},
                                    {"param", model_param},   {"reference", model_reference},
+                                   {"numbers", model_numbers},
                                    {"tally", model_tally},   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {

@@ -21,6 +21,8 @@ extern const char embedded_nn_state_lua[];
 extern const size_t embedded_nn_state_lua_bytes;
 extern const char embedded_nn_preference_lua[];
 extern const size_t embedded_nn_preference_lua_bytes;
+extern const char embedded_nn_policy_lua[];
+extern const size_t embedded_nn_policy_lua_bytes;
 extern const char embedded_nn_classes_lua[];
 extern const size_t embedded_nn_classes_lua_bytes;
 static const EmbeddedScript LIBRARIES[] = {
@@ -31,6 +33,7 @@ static const EmbeddedScript LIBRARIES[] = {
     {"nn_state", "nn_state.lua", embedded_nn_state_lua, &embedded_nn_state_lua_bytes, true},
     {"nn_preference", "nn_preference.lua", embedded_nn_preference_lua,
      &embedded_nn_preference_lua_bytes, true},
+    {"nn_policy", "nn_policy.lua", embedded_nn_policy_lua, &embedded_nn_policy_lua_bytes, true},
     {"nn_classes", "nn_classes.lua", embedded_nn_classes_lua, &embedded_nn_classes_lua_bytes, true},
     {0}};
 

@@ -588,6 +588,7 @@ require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined 
 local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
   check_arguments = check_arguments, mean_of = mean_of }
 require "nn_preference".add(nn, of_texts)
+require "nn_policy".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
 
 local function fail_unknown_layer(_, name)

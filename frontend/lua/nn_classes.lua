@@ -94,9 +94,10 @@ function nn.reward(m, x, labels, options)
   return o.beside and loss + mean_of(o.beside) or loss
 end
 
--- The loss that m's settings ask for: classes of texts (m.classes is not none: nn.classify), else
--- m.preference (none, reward: nn.reward, or nn.preference's kind, with beta, label_smoothing and
--- gamma), else of the tokens that follow, all or, where m.masked, those that the data's masks say.
+-- The loss that m's settings ask for: classes of texts (m.classes is not none: nn.classify), or
+-- m.policy (nn.policy's kind, with clip, clip_high and kl), or m.preference (reward: nn.reward, or
+-- nn.preference's kind, with beta, label_smoothing and gamma); where these are none, of the tokens
+-- that follow, all or, where m.masked, those that the data's masks say.
 -- x [batch, seq, model]; logits: a function of x that gives [batch, seq, vocab]
 -- options: beside (losses [batch], whose mean is added)
 function nn.decoder_loss(m, x, labels, logits, options)
@@ -105,10 +106,16 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if type(logits) ~= "function" then
     fail("decoder_loss: the fourth argument must be a function of x that gives logits")
   end
+  local kinds, policy = {}, "none"
+  for name, value in pairs(m) do -- models may be without it
+    if name == "policy" then policy = value end
+  end
+  for _, name in ipairs{ "classes", "policy", "preference" } do
+    local kind = name == "policy" and policy or m[name]
+    if kind ~= "none" then kinds[#kinds + 1] = "'" .. name .. "'" end
+  end
+  if #kinds > 1 then fail("decoder_loss: %s: one of them", table.concat(kinds, " and ")) end
   if m.classes ~= "none" then
-    if m.preference ~= "none" then
-      fail("decoder_loss: 'classes' and 'preference': one of them")
-    end
     return nn.classify(m, x, labels, { classes = m.classes, dropout = m.dropout,
       pad = m.documents >= 0 and m.documents or 0, beside = o.beside })
   end
@@ -117,6 +124,13 @@ function nn.decoder_loss(m, x, labels, logits, options)
   end
   if m.preference ~= "none" and not tools.is_preference(m.preference) then
     fail("preference is '%s'; it can be none, dpo, ipo, simpo, orpo or reward", m.preference)
+  end
+  if policy ~= "none" and not tools.is_policy(policy) then
+    fail("policy is '%s'; it can be none, grpo, dapo, dr_grpo or gspo", policy)
+  end
+  if policy ~= "none" then
+    return nn.policy(m, logits(x), labels, "vocab", { kind = policy, clip = m.clip,
+      clip_high = m.clip_high, kl = m.kl, beside = o.beside })
   end
   if m.preference == "none" then
     return nn.cross_entropy(m, logits(x), labels, "vocab",

@@ -353,6 +353,20 @@ int64_t plan_source(const Plan *plan) {
     return source;
 }
 
+bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers) {
+    for (int i = 0; i < plan->n_programs; i++) {
+        const Graph *graph = plan->programs[i].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_INPUT &&
+                token_numbers_find(node_string(node, ATTR_name)) == numbers) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 int64_t plan_row(const Plan *plan) {
     return plan_source(plan) + plan->seq;
 }

@@ -270,6 +270,8 @@ Path plan_path(const Plan *plan);
 /* Of a sample: tokens that an encoder reads (0: there is none), and all, the decoder's behind them:
  * a row of the tokens that the engine takes. */
 int64_t plan_source(const Plan *plan);
+/* Does its model read such numbers of each label? */
+bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 int64_t plan_row(const Plan *plan);
 /* Words that each rank of t stores, padding included. */
 int64_t plan_vocab_share(const Plan *plan);

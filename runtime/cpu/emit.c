@@ -47,7 +47,12 @@ static bool run_copy_input(const void *args) {
         }
         return true;
     }
+    if (slice->numbers) from = (const int32_t *)a->input->numbers[slice->numbers - 1];
     for (int64_t row = 0; row < slice->rows; row++) {
+        if (!from) {
+            memset(slice->to + row * slice->to_pitch, 0, (size_t)slice->count * sizeof(int32_t));
+            continue;
+        }
         memcpy(slice->to + row * slice->to_pitch, from + slice->offset + row * slice->pitch,
                (size_t)slice->count * sizeof(int32_t));
     }

@@ -34,9 +34,18 @@ Value emit_decode_logits(const Plan *plan, int chunk) {
     BUG("a chunk without logits");
 }
 
+int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which) {
+    int64_t at = plan->global_batch * (plan_row(plan) + plan->seq + 1);
+    for (TokenNumbers i = 0; i < which; i++) {
+        if (plan_reads_numbers(plan, i)) at += plan->global_batch * plan->seq;
+    }
+    return at;
+}
+
 int64_t emit_staging_bytes(const Plan *plan) {
-    int64_t numbers = plan->context ? N_DECODE_INPUTS * emit_decode_positions(plan)
-                                    : plan->global_batch * (plan_row(plan) + plan->seq + 1);
+    int64_t numbers = plan->context
+                          ? N_DECODE_INPUTS * emit_decode_positions(plan)
+                          : emit_staged_numbers(plan, N_TOKEN_NUMBERS);
     int64_t bytes = STAGING_HEADER + numbers * dtype_bytes(DTYPE_I32);
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
@@ -104,6 +113,9 @@ static int64_t staged_first(const Plan *plan, const InputSlice *slice) {
     int64_t batch = plan->global_batch * plan_row(plan);
     if (slice->decode) return (slice->decode - 1) * emit_decode_positions(plan);
     if (slice->labels) return slice->offset + batch;
+    if (slice->numbers) {
+        return slice->offset + emit_staged_numbers(plan, (TokenNumbers)(slice->numbers - 1));
+    }
     return slice->offset + (slice->reference ? batch + plan->global_batch * plan->seq : 0);
 }
 

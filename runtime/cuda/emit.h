@@ -44,6 +44,8 @@ typedef struct EmitMemory {
 } EmitMemory;
 enum { STAGING_HEADER = 64 };
 int64_t emit_staging_bytes(const Plan *plan); /* of one slot */
+/* Which of its numbers, after the header, these begin with, where the plan reads them. */
+int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which);
 /* Of a plan for decoding: the most numbers of an input, and the logits of a chunk. */
 int64_t emit_decode_positions(const Plan *plan);
 Value emit_decode_logits(const Plan *plan, int chunk);

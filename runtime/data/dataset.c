@@ -1,7 +1,7 @@
 #include "runtime/data/dataset.h"
 
 #include "runtime/data/folder.h"
-#include "runtime/data/mix.h"
+#include "runtime/data/shuffle.h"
 #include "runtime/data/token_mask.h"
 
 #include <math.h>
@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 enum {
-    N_FEISTEL_ROUNDS = 8, /* more than a balanced network needs: small domains mix slowly */
     PIECE_TOKENS = 65536, /* of a sample of tokens */
     LEAST_COUNTS = 65536,
 };
@@ -338,31 +337,8 @@ bool dataset_window(const Dataset *dataset, int64_t i, int32_t *tokens, int32_t 
     return true;
 }
 
-/* A permutation of 0..n-1. The network permutes the next even power of two, at most 4n numbers;
- * following it until it lands below n again permutes 0..n-1, after fewer than 4 steps on average.
- */
-static uint64_t permute(uint64_t x, uint64_t n, uint64_t key) {
-    int half_bits = 1;
-    while (half_bits < 31 && (uint64_t)1 << (2 * half_bits) < n) half_bits++;
-    uint64_t mask = ((uint64_t)1 << half_bits) - 1;
-    do {
-        uint64_t left = x >> half_bits, right = x & mask;
-        for (uint64_t round = 0; round < N_FEISTEL_ROUNDS; round++) {
-            uint64_t next = left ^ (mix_bits(mix_bits(key + round) ^ right) & mask);
-            left = right;
-            right = next;
-        }
-        x = left << half_bits | right;
-    } while (x >= n);
-    return x;
-}
-
 int64_t dataset_sample_window(const Dataset *dataset, uint64_t seed, int64_t index) {
-    if (index < 0) BUG("sample %lld", (long long)index);
-    uint64_t n = (uint64_t)dataset_count_windows(dataset);
-    uint64_t epoch = (uint64_t)index / n, place = (uint64_t)index % n;
-    uint64_t key = mix_bits(mix_bits(seed) ^ epoch);
-    return (int64_t)permute(place, n, key);
+    return shuffle_pick(dataset_count_windows(dataset), seed, index);
 }
 
 bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,

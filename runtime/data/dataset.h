@@ -60,9 +60,7 @@ int64_t dataset_mapped_bytes(const Dataset *dataset);
 
 /* Global sample number `index` >= 0 of an endless sequence: epoch index / n_windows visits every
  * window once, in an order that depends on seed and epoch only. -> tokens [seq], labels [seq].
- * Allocates nothing; any thread. False, reported, at a token outside the vocabulary.
- * The order is a Feistel network over the window numbers with cycle walking (Black & Rogaway 2002,
- * "Ciphers with arbitrary finite domains"): a permutation that needs no memory. */
+ * Allocates nothing; any thread. False, reported, at a token outside the vocabulary. */
 bool dataset_sample(const Dataset *dataset, uint64_t seed, int64_t index, int32_t *tokens,
                     int32_t *labels, Diag *diag);
 /* Which window that is. */

@@ -412,6 +412,16 @@ static void stage(CudaEngine *cuda) {
     if (input->reference) {
         memcpy(reference, input->reference, (size_t)plan->global_batch * sizeof(float));
     }
+    for (TokenNumbers i = 0; i < N_TOKEN_NUMBERS; i++) {
+        unsigned char *numbers =
+            slot + STAGING_HEADER + emit_staged_numbers(plan, i) * (int64_t)sizeof(float);
+        if (!plan_reads_numbers(plan, i)) continue;
+        if (input->numbers[i]) {
+            memcpy(numbers, input->numbers[i], labels);
+        } else {
+            memset(numbers, 0, labels);
+        }
+    }
 }
 
 /* Updates in place what lives across steps: left out while warming up. */

@@ -1,0 +1,27 @@
+/* Answers that a model has written, and how processes that wrote some each come to have all. */
+#ifndef FRONTEND_COMMANDS_ROLLOUT_SHARE_H
+#define FRONTEND_COMMANDS_ROLLOUT_SHARE_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+#include "ir/base/strbuf.h"
+#include "runtime/launch/control.h"
+
+typedef struct RolloutAnswer {
+    int32_t *tokens; /* [seq], n_tokens of them used */
+    int32_t n_tokens;
+    bool ended; /* by itself */
+    float reward;
+    StrBuf text; /* where this process wrote it */
+} RolloutAnswer;
+
+/* Texts go with rollout_answers_release. */
+RolloutAnswer *rollout_answers_create(int64_t count, int64_t seq, Arena *arena);
+void rollout_answers_release(RolloutAnswer *answers, int64_t count);
+
+/* Answer i is there on rank i % world; afterwards all are on all, but for their texts. control NULL:
+ * there is one process, and nothing to be done. False: the job has failed; reported. */
+bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t count, int64_t seq,
+                   Diag *diag);
+
+#endif

@@ -1,0 +1,48 @@
+/* Rollouts: what training learns from where the plan learns by rewards (nn.policy). The weights as
+ * they are write answers to some prompts, several to each; somebody judges them (judge.h); and rows
+ * of prompts and answers, with what each is worth beside the others to its prompt, are the batches
+ * of one step or more.
+ *
+ * Answers are drawn from the model's own probabilities, by caches of one rank, in the memory of a
+ * plan for decoding beside training's. Of several processes each writes and judges its share, and
+ * all have all rows then.
+ */
+#ifndef FRONTEND_COMMANDS_TRAIN_ROLLOUT_H
+#define FRONTEND_COMMANDS_TRAIN_ROLLOUT_H
+
+#include "frontend/commands/generate_writer.h"
+#include "frontend/commands/train_prompts.h"
+#include "frontend/judge/judge.h"
+#include "ir/op.h"
+#include "runtime/metrics/step_metrics.h"
+
+typedef struct Rollout Rollout;
+
+/* What can be said without looking at a file. False: reported. */
+bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag);
+
+/* Takes the memory for writing, and starts what judges. *out NULL where the plan reads no prompts.
+ * `engine` trains; `prompts` and `options` stay where they are. False: reported. */
+bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
+                  const EngineOptions *options, Engine *engine, Rollout **out, Diag *diag);
+void rollout_close(Rollout *rollout); /* NULL is fine */
+
+/* The batch of a step that begins with row `sample` of the run: tokens, labels [global_batch, seq],
+ * and the engine's numbers. Writes answers where there are none left. All processes call it. False:
+ * reported. */
+bool rollout_batch(Rollout *rollout, int64_t sample, int32_t *tokens, int32_t *labels, Diag *diag);
+
+/* The likeliest answer to each prompt of validation, or to some spread evenly over them: the mean of
+ * their rewards. All processes call it. False: reported. */
+bool rollout_validate(Rollout *rollout, double *out_reward, Diag *diag);
+
+/* The step's values, and then what there is to say of its answers. `val_reward`: NAN, or what
+ * rollout_validate gave. Until the next call. */
+const StepValue *rollout_values(Rollout *rollout, const StepValue *values, int n_values,
+                                double val_reward, int *out_n);
+
+/* Lines for the beginning and the end of a run. */
+void rollout_print(const Rollout *rollout);
+void rollout_print_end(const Rollout *rollout);
+
+#endif

@@ -1,0 +1,116 @@
+/* Weights that become another engine's, and weights that come back. */
+#include "runtime/engine_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Every local part of the leaf of this name. */
+static bool set_named(Engine *to, const char *name, const float *whole, Arena *arena) {
+    const WholeTensor tensor = {whole, DTYPE_F32};
+    bool found = false;
+    for (int r = 0; r < to->n_ranks; r++) {
+        const RankContext *rank = &to->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
+            Node *node = graph->nodes[n];
+            if (!engine_is_leaf(rank, node, false) ||
+                strcmp(engine_leaf_name(rank, node, arena), name) != 0) {
+                continue;
+            }
+            engine_set_leaf(to, rank, node, &tensor, arena);
+            found = true;
+        }
+    }
+    return found;
+}
+
+bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
+    Arena *arena = arena_create();
+    LogicalList list = engine_list_leaves(from, false, arena);
+    bool good = true;
+    for (int i = 0; i < list.count && good; i++) {
+        const Logical *item = &list.items[i];
+        if (node_is_frozen(item->node) && !frozen) continue;
+        const size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
+        float *whole = malloc(bytes ? bytes : 1);
+        if (!whole) BUG("out of memory for %zu bytes", bytes);
+        engine_assemble(from, item->stage, node_value((Node *)item->node, 0), whole);
+        good = !engine_job_failed(from, diag);
+        if (good) set_named(to, item->name, whole, arena);
+        free(whole);
+    }
+    arena_destroy(arena);
+    return good && !engine_copy_failed(to, diag);
+}
+
+/* --- weights for a while --- */
+
+/* A parameter that trains, or a copy of one, as a rank has it. */
+typedef struct KeptValue {
+    const RankContext *rank;
+    Value value;
+    size_t bytes;
+    void *data;
+} KeptValue;
+
+struct EngineWeights {
+    Engine *engine;
+    KeptValue *items;
+    int count, capacity;
+};
+
+static void keep(EngineWeights *weights, const RankContext *rank, Node *node) {
+    Engine *engine = weights->engine;
+    if (weights->count == weights->capacity) {
+        weights->capacity = weights->capacity ? 2 * weights->capacity : 64;
+        weights->items =
+            realloc(weights->items, (size_t)weights->capacity * sizeof(*weights->items));
+        if (!weights->items) BUG("out of memory");
+    }
+    KeptValue kept = {.rank = rank, .value = node_value(node, 0)};
+    kept.bytes =
+        (size_t)type_local_bytes(&node->types[0], &node->shardings[0], &engine->plan->mesh);
+    kept.data = malloc(kept.bytes ? kept.bytes : 1);
+    if (!kept.data) BUG("out of memory for %zu bytes", kept.bytes);
+    memcpy(kept.data,
+           engine->backend->view(engine, executor_address(rank, kept.value, 0), kept.bytes),
+           kept.bytes);
+    weights->items[weights->count++] = kept;
+}
+
+static bool is_weight(const Node *node) {
+    return (node->op == OP_PARAM && !node_is_frozen(node)) ||
+           (node->op == OP_STATE && node_is_copy(node));
+}
+
+EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
+    EngineWeights *weights = calloc(1, sizeof(*weights));
+    if (!weights) BUG("out of memory");
+    weights->engine = engine;
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
+            if (is_weight(graph->nodes[n])) keep(weights, rank, graph->nodes[n]);
+        }
+    }
+    if (!engine_copy_failed(engine, diag)) return weights;
+    for (int i = 0; i < weights->count; i++) free(weights->items[i].data);
+    free(weights->items);
+    free(weights);
+    return NULL;
+}
+
+bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
+    if (!weights) return true;
+    Engine *engine = weights->engine;
+    for (int i = 0; i < weights->count; i++) {
+        const KeptValue *kept = &weights->items[i];
+        memcpy(engine_edit(engine, kept->rank, kept->value), kept->data, kept->bytes);
+        engine->backend->commit(engine);
+        free(kept->data);
+    }
+    free(weights->items);
+    free(weights);
+    return !engine_copy_failed(engine, diag);
+}
