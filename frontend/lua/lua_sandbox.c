@@ -190,6 +190,15 @@ SourceLoc sandbox_user_line(lua_State *lua) {
     return loc.file ? loc : (SourceLoc){sandbox_of(lua)->path, 0};
 }
 
+SourceLoc sandbox_function_line(lua_State *lua) {
+    lua_Debug record;
+    lua_pushvalue(lua, -1);
+    lua_getinfo(lua, ">S", &record);
+    const LuaChunk *chunk = find_chunk(sandbox_of(lua), record.source);
+    return chunk ? (SourceLoc){chunk->path, record.linedefined}
+                 : (SourceLoc){sandbox_of(lua)->path, 0};
+}
+
 const LuaChunk *sandbox_find_chunk(const Sandbox *sandbox, const char *path) {
     for (int i = 0; i < sandbox->n_chunks; i++) {
         if (strcmp(sandbox->chunks[i].path, path) == 0) return &sandbox->chunks[i];
@@ -403,10 +412,13 @@ static int require_module(lua_State *lua) {
 /* Argument 1: pointer to the body's function pointer. */
 static int open_and_run(lua_State *lua) {
     lua_CFunction body = *(lua_CFunction *)lua_touserdata(lua, 1);
-    safe_open_libraries(lua);
-    lua_newtable(lua);
-    lua_pushcclosure(lua, require_module, 1);
-    lua_setglobal(lua, "require");
+    if (!sandbox_of(lua)->is_open) {
+        safe_open_libraries(lua);
+        lua_newtable(lua);
+        lua_pushcclosure(lua, require_module, 1);
+        lua_setglobal(lua, "require");
+        sandbox_of(lua)->is_open = true;
+    }
     lua_settop(lua, 0);
     return body(lua);
 }
@@ -415,6 +427,8 @@ bool sandbox_run(Sandbox *sandbox, lua_CFunction body) {
     lua_State *lua = sandbox->lua;
     int errors_before = diag_error_count(sandbox->diag);
     SourceLoc whole = {sandbox->path, 0};
+    sandbox->memory_refused = sandbox->over_memory = sandbox->failed = sandbox->stopped = false;
+    sandbox->n_instructions = 0;
     sandbox->deadline_s = now_s() + SECONDS_LIMIT;
     lua_sethook(lua, stop_when_over, LUA_MASKCOUNT | LUA_MASKCALL, HOOK_INSTRUCTIONS);
     /* None of these three allocates, so none can raise outside of lua_pcall. */

@@ -41,12 +41,13 @@ typedef struct LuaChunk {
 
 typedef struct Sandbox {
     lua_State *lua;
-    Arena *arena; /* outlives the sandbox: locations and texts live there */
-    Diag *diag;
+    Arena *arena;                   /* outlives the sandbox: locations and texts live there */
+    Diag *diag;                     /* another one may be set between runs */
     const char *path;               /* the script */
     void *context;                  /* of whoever runs code in it */
     const EmbeddedScript *embedded; /* that `require` finds; sandbox_create sets `nn` alone */
     const EmbeddedScript *script;   /* the script itself, if it is one of them; else NULL */
+    bool is_open;                   /* has its libraries */
     int n_chunks;
     LuaChunk chunks[SANDBOX_MAX_CHUNKS];
     size_t used_bytes;
@@ -54,7 +55,7 @@ typedef struct Sandbox {
     bool over_memory;    /* given more than the limit, to be stopped at the next instruction */
     int64_t n_instructions;
     double deadline_s;
-    bool failed;  /* an error is reported: every further instruction raises */
+    bool failed;  /* an error is reported: every further instruction of this run raises */
     bool stopped; /* over a limit */
     SourceLoc stopped_at;
 } Sandbox;
@@ -68,7 +69,8 @@ void sandbox_protect_output(const char *path, const char *option);
 Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag);
 void sandbox_destroy(Sandbox *sandbox);
 
-/* Opens the libraries and runs `body` under the limits. False: an error was reported. */
+/* Runs `body` under the limits, which every run has anew. Before the first one the libraries are
+ * opened; what is global stays from run to run, also after an error. False: one was reported. */
 bool sandbox_run(Sandbox *sandbox, lua_CFunction body);
 
 Sandbox *sandbox_of(lua_State *lua);
@@ -78,6 +80,9 @@ int sandbox_run_script(lua_State *lua);
 
 /* The innermost running line that is not in the embedded library. */
 SourceLoc sandbox_user_line(lua_State *lua);
+
+/* Where the function at the top of the stack was written; of one of C, the script as a whole. */
+SourceLoc sandbox_function_line(lua_State *lua);
 
 const LuaChunk *sandbox_find_chunk(const Sandbox *sandbox, const char *path); /* NULL: none */
 

@@ -1,0 +1,46 @@
+/* Judges: what the answers that a model has written are worth.
+ *
+ * A judge gives every answer a reward, a number: the higher the better. It is a Lua script in the
+ * sandbox (judge_lua.h), or a program in any language (judge_command.h). Both see the line that
+ * `generate --prompts` would write of an answer: all that its prompt's line has, and "text",
+ * "tokens", "ended".
+ *
+ * Programs that open one have SIGPIPE ignored, as main has: a program that judges may end early.
+ */
+#ifndef FRONTEND_JUDGE_JUDGE_H
+#define FRONTEND_JUDGE_JUDGE_H
+
+#include "ir/base/arena.h"
+#include "ir/base/diag.h"
+
+#include <jansson.h>
+#include <stdint.h>
+
+typedef struct Judge Judge;
+
+typedef struct JudgedAnswer {
+    const json_t *record; /* the prompt's line, an object */
+    const char *text;     /* [length], any bytes */
+    size_t length;
+    int64_t n_tokens;
+    bool ended; /* by itself, not for want of room */
+} JudgedAnswer;
+
+/* The script at `path` returns a function, which gets the line as a table and returns the reward.
+ * The arena outlives the judge and what is reported. NULL: reported. */
+Judge *judge_open_lua(const char *path, Arena *arena, Diag *diag);
+
+/* Starts `/bin/sh -c command`, which reads answers, a line of JSON each, and writes the reward of
+ * each as a line, in order. timeout_s > 0: how long it may take from one reward to the next. NULL:
+ * reported. */
+Judge *judge_open_command(const char *command, double timeout_s, Diag *diag);
+
+/* The rewards of n answers, all finite. False: reported; the judge is then of no use but to be
+ * closed. */
+bool judge_answers(Judge *judge, const JudgedAnswer *answers, int n, float *out_rewards,
+                   Diag *diag);
+
+/* Ends a program that is still running; it has some time to do so by itself. NULL is fine. */
+void judge_close(Judge *judge);
+
+#endif

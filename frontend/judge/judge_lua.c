@@ -1,0 +1,139 @@
+#include "frontend/judge/judge_lua.h"
+
+#include "frontend/lua/lua_sandbox.h"
+
+#include <lauxlib.h>
+#include <math.h>
+#include <string.h>
+
+struct LuaJudge {
+    Sandbox *sandbox;
+    const JudgedAnswer *answer; /* that is being judged */
+    float reward;               /* of it */
+};
+
+/* Its address is the registry's key of the function. */
+static char FUNCTION;
+
+/* --- the script --- */
+
+static int open_body(lua_State *lua) {
+    Sandbox *sandbox = sandbox_of(lua);
+    int n_results = sandbox_run_script(lua);
+    if (n_results != 1 || !lua_isfunction(lua, 1)) {
+        diag_error(sandbox->diag, (SourceLoc){sandbox->path, 0},
+                   "the script must end in `return function(line) ... end`, which returns the "
+                   "reward of an answer; it returned %s",
+                   n_results == 0  ? "nothing"
+                   : n_results > 1 ? "several values"
+                                   : luaL_typename(lua, 1));
+        sandbox_fail(lua);
+    }
+    lua_rawsetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
+    return 0;
+}
+
+LuaJudge *lua_judge_open(const char *path, Arena *arena, Diag *diag) {
+    Sandbox *sandbox = sandbox_create(arena, path, diag);
+    if (!sandbox) return NULL;
+    if (!sandbox_run(sandbox, open_body)) {
+        sandbox_destroy(sandbox);
+        return NULL;
+    }
+    LuaJudge *judge = ARENA_NEW(arena, LuaJudge);
+    judge->sandbox = sandbox;
+    sandbox->context = judge;
+    return judge;
+}
+
+void lua_judge_close(LuaJudge *judge) {
+    if (judge) sandbox_destroy(judge->sandbox);
+}
+
+/* --- an answer --- */
+
+static void push_json(lua_State *lua, const json_t *value);
+
+/* A table of all fields but the `sample` of a line that `generate` has written. */
+static void push_object(lua_State *lua, const json_t *object, bool is_record) {
+    json_t *fields = (json_t *)object; /* jansson's iterators want it so; nothing is changed */
+    const char *key;
+    json_t *value;
+    lua_createtable(lua, 0, (int)json_object_size(object) + (is_record ? 3 : 0));
+    json_object_foreach(fields, key, value) {
+        if (is_record && strcmp(key, "sample") == 0) continue;
+        push_json(lua, value);
+        lua_setfield(lua, -2, key);
+    }
+}
+
+/* null is nil. jansson reads nothing that is nested more than 2048 deep. */
+static void push_json(lua_State *lua, const json_t *value) {
+    luaL_checkstack(lua, 4, "the prompt's line is nested too deep");
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: push_object(lua, value, false); return;
+    case JSON_ARRAY:
+        lua_createtable(lua, (int)json_array_size(value), 0);
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            push_json(lua, json_array_get(value, i));
+            lua_rawseti(lua, -2, (lua_Integer)i + 1);
+        }
+        return;
+    case JSON_STRING:
+        lua_pushlstring(lua, json_string_value(value), json_string_length(value));
+        return;
+    case JSON_INTEGER: lua_pushinteger(lua, json_integer_value(value)); return;
+    case JSON_REAL: lua_pushnumber(lua, json_real_value(value)); return;
+    case JSON_TRUE:
+    case JSON_FALSE: lua_pushboolean(lua, json_is_true(value)); return;
+    case JSON_NULL: lua_pushnil(lua); return;
+    }
+}
+
+static void push_line(lua_State *lua, const JudgedAnswer *answer) {
+    push_object(lua, answer->record, true);
+    lua_pushlstring(lua, answer->text, answer->length);
+    lua_setfield(lua, -2, "text");
+    lua_pushinteger(lua, answer->n_tokens);
+    lua_setfield(lua, -2, "tokens");
+    lua_pushboolean(lua, answer->ended);
+    lua_setfield(lua, -2, "ended");
+}
+
+/* Of the value at index 1, at the line where the function begins: it has returned. */
+static _Noreturn void refuse_reward(lua_State *lua) {
+    Diag *diag = sandbox_of(lua)->diag;
+    lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
+    SourceLoc loc = sandbox_function_line(lua);
+    if (lua_type(lua, 1) != LUA_TNUMBER) {
+        diag_error(diag, loc, "returns %s%s; it must return a number, the reward",
+                   lua_isnil(lua, 1) ? "" : "a ", luaL_typename(lua, 1));
+    } else {
+        double value = lua_tonumber(lua, 1);
+        diag_error(diag, loc, "returns %g; a reward must be a finite number, of f32",
+                   isnan(value) ? (double)NAN : value); /* some have a sign */
+    }
+    sandbox_fail(lua);
+}
+
+static int answer_body(lua_State *lua) {
+    LuaJudge *judge = sandbox_of(lua)->context;
+    lua_rawgetp(lua, LUA_REGISTRYINDEX, &FUNCTION);
+    push_line(lua, judge->answer);
+    lua_call(lua, 1, 1);
+    bool is_number = lua_type(lua, 1) == LUA_TNUMBER;
+    judge->reward = is_number ? (float)lua_tonumber(lua, 1) : NAN;
+    if (!isfinite(judge->reward)) refuse_reward(lua);
+    return 0;
+}
+
+bool lua_judge_answers(LuaJudge *judge, const JudgedAnswer *answers, int n, float *out_rewards,
+                       Diag *diag) {
+    judge->sandbox->diag = diag;
+    for (int i = 0; i < n; i++) {
+        judge->answer = &answers[i];
+        if (!sandbox_run(judge->sandbox, answer_body)) return false;
+        out_rewards[i] = judge->reward;
+    }
+    return true;
+}

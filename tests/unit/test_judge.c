@@ -1,0 +1,543 @@
+/* Judges of answers: what scripts and programs are shown, the rewards they give, and every way in
+ * which they can fail, by its exact text.
+ *
+ * Would catch: a field that is lost or shown as another type, limits that add up over answers,
+ * garbage that piles up, rewards in another order, pipes that block each other, a program that
+ * outlives its judge or is not waited for, one that holds another's pipe, a hanging call.
+ */
+#define _GNU_SOURCE /* pipe2 */
+#include "frontend/judge/judge.h"
+#include "ir/base/memory.h"
+#include "tests/unit/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Patient where a program answers: machines may be busy. Short where it never does. */
+static const double PATIENT_S = 60, SHORT_S = 0.2;
+
+static const char RECORD[] =
+    "{\"prompt\": \"2+3=\", \"sum\": 5, \"half\": 2.5, \"sample\": 7, \"text\": \"theirs\","
+    " \"list\": [1, 2.0, null, [true, false]], \"deep\": {\"key\": {\"n\": -9007199254740993}},"
+    " \"none\": null, \"name\": \"\\u00e9\\u0416\"}";
+
+static json_t *record;
+
+static JudgedAnswer answer_of(const char *text) {
+    return (JudgedAnswer){
+        .record = record, .text = text, .length = strlen(text), .n_tokens = 3, .ended = true};
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s cannot be written", path);
+}
+
+/* --- scripts --- */
+
+static Judge *open_script(const char *script, Arena *arena, Diag *diag) {
+    write_file("judge.lua", script);
+    return judge_open_lua("judge.lua", arena, diag);
+}
+
+/* In the folder of the sources: the script that is documented. */
+static void test_example(void) {
+    static const char *const TEXTS[] = {" 5", "5 or 6", "6 or 5", "-5", "", "five", "5.5", "05"};
+    static const float WANTED[] = {1, 1, 0, 0, 0, 0, 1, 1};
+    enum { N = 8 };
+    check_begin("a script: rewards of sums");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Judge *judge = judge_open_lua("tests/judge/sums.lua", arena, diag);
+    JudgedAnswer answers[N];
+    float rewards[N];
+    for (int i = 0; i < N; i++) answers[i] = answer_of(TEXTS[i]);
+    bool good = judge && judge_answers(judge, answers, N, rewards, diag);
+    CHECK(good, "%s", diag_text(diag));
+    for (int i = 0; good && i < N; i++) {
+        CHECK(rewards[i] == WANTED[i], "'%s' gets %g", TEXTS[i], rewards[i]);
+    }
+    CHECK(!good || judge_answers(judge, answers, 0, NULL, diag), "none: %s", diag_text(diag));
+    judge_close(judge);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_fields(void) {
+    static const char SCRIPT[] =
+        "local n = 0\n"
+        "return function(line)\n"
+        "  n = n + 1\n"
+        "  assert(line.prompt == '2+3=' and line.name == 'éЖ' and line.none == nil)\n"
+        "  assert(math.type(line.sum) == 'integer' and line.sum == 5)\n"
+        "  assert(math.type(line.half) == 'float' and line.half == 2.5)\n"
+        "  assert(line.list[1] == 1 and math.type(line.list[2]) == 'float')\n"
+        "  assert(line.list[3] == nil and line.list[4][1] == true)\n"
+        "  assert(line.list[4][2] == false and line.deep.key.n == -9007199254740993)\n"
+        "  assert(line.sample == nil and line.text == 'a\\0b\\xff')\n"
+        "  assert(line.tokens == n and line.ended == (n == 2))\n"
+        "  local keys = 0\n"
+        "  for _ in pairs(line) do keys = keys + 1 end\n"
+        "  assert(keys == 9, keys)\n"
+        "  line.sum, line.deep.key = nil, nil\n"
+        "  return n\n"
+        "end\n";
+    check_begin("a script: all fields, as they are; its variables stay");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Judge *judge = open_script(SCRIPT, arena, diag);
+    for (int i = 1; judge && i <= 3; i++) {
+        JudgedAnswer answer = {record, "a\0b\xff", 4, i, i == 2};
+        float reward = 0;
+        bool good = judge_answers(judge, &answer, 1, &reward, diag);
+        CHECK(good && reward == (float)i, "answer %d: %g %s", i, reward, diag_text(diag));
+    }
+    CHECK(judge, "%s", diag_text(diag));
+    judge_close(judge);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* More than a script may take at once of instructions (100 million) and memory (256 MB), by far
+ * less than that for each. */
+static void test_many(void) {
+    enum { N = 100000 / VARIANT_STEP, TURNS = 600 * VARIANT_STEP, BYTES = 4096 * VARIANT_STEP };
+    check_begin("a script: limits are of one answer, garbage goes");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    const char *script =
+        arena_printf(arena,
+                     "return function(line)\n  local n = 0\n  for i = 1, %d do n = n + 1 end\n"
+                     "  return n + #(line.text .. line.prompt)\nend\n",
+                     TURNS);
+    Judge *judge = open_script(script, arena, diag);
+    char *text = memory_zeroed(1, BYTES + 1);
+    memset(text, 'a', BYTES);
+    JudgedAnswer answer = answer_of(text);
+    bool good = judge != NULL;
+    for (int i = 0; good && i < N; i++) {
+        float reward;
+        good = judge_answers(judge, &answer, 1, &reward, diag);
+        CHECK(!good || reward == TURNS + BYTES + 4, "answer %d: %g", i, reward);
+    }
+    CHECK(good, "%s", diag_text(diag));
+    judge_close(judge);
+    free(text);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_script_errors(void) {
+    static const struct {
+        const char *script, *wanted;
+    } CASES[] = {
+        {"return 5",
+         "judge.lua: the script must end in `return function(line) ... end`, which returns the "
+         "reward of an answer; it returned number"},
+        {"local x = 1",
+         "judge.lua: the script must end in `return function(line) ... end`, which returns the "
+         "reward of an answer; it returned nothing"},
+        {"return print, print",
+         "judge.lua: the script must end in `return function(line) ... end`, which returns the "
+         "reward of an answer; it returned several values"},
+        {"\nreturn function(line", "judge.lua:2: ')' expected near <eof>"},
+        {"\nreturn function(line)\n  if line.sum == 5 then return end\n  return 1\nend",
+         "judge.lua:2: returns nil; it must return a number, the reward"},
+        {"return function(line) return line.sum == 5 end",
+         "judge.lua:1: returns a boolean; it must return a number, the reward"},
+        {"return function(line) return '1' end",
+         "judge.lua:1: returns a string; it must return a number, the reward"},
+        {"return type", "judge.lua: returns a string; it must return a number, the reward"},
+        {"return function(line) return 0 / 0 end",
+         "judge.lua:1: returns nan; a reward must be a finite number, of f32"},
+        {"return function(line) return -math.huge end",
+         "judge.lua:1: returns -inf; a reward must be a finite number, of f32"},
+        {"return function(line) return 1e300 end",
+         "judge.lua:1: returns 1e+300; a reward must be a finite number, of f32"},
+        {"return function(line)\n  return line.total + 1\nend",
+         "judge.lua:2: attempt to perform arithmetic on a nil value (field 'total')"},
+        {"return function(line)\n  error('no sum')\nend", "judge.lua:2: no sum"},
+        {"return function(line)\n  error({})\nend",
+         "judge.lua:2: the script raised an error that is a table, not a text"},
+        {"return function(line)\n  while true do end\nend",
+         "judge.lua:2: the script ran for more than 100 million instructions or 20 seconds: does "
+         "it loop?"},
+        {"all = 'x'\nreturn function(line)\n  while true do all = all .. all end\nend",
+         "judge.lua:3: the script needs more than 256 MB of memory"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char name[120];
+        snprintf(name, sizeof(name), "a script that fails: %.90s", CASES[i].script);
+        for (char *c = name; *c; c++) *c = *c == '\n' ? ' ' : *c;
+        check_begin(name);
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        Judge *judge = open_script(CASES[i].script, arena, diag);
+        JudgedAnswer answer = answer_of("5");
+        float reward;
+        CHECK(!judge || !judge_answers(judge, &answer, 1, &reward, diag), "taken");
+        size_t length = strlen(CASES[i].wanted);
+        const char *text = diag_text(diag);
+        CHECK(strncmp(text, CASES[i].wanted, length) == 0 && strcmp(text + length, "\n") == 0,
+              "says %s", text);
+        judge_close(judge);
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+}
+
+/* A Diag of its own for each call, and limits that begin anew after they were met. */
+static void test_after_error(void) {
+    check_begin("a script: after an error, in a module, too");
+    Arena *arena = arena_create();
+    Diag *opening = diag_create(), *failing = diag_create(), *later = diag_create();
+    write_file("loops.lua", "\n\nreturn function(line)\n  while line.text == 'a' do end\n"
+                            "  return line.text == 'b' and 2 or {}\nend\n");
+    Judge *judge = open_script("return require('loops')", arena, opening);
+    JudgedAnswer a = answer_of("a"), b = answer_of("b"), c = answer_of("c");
+    float reward = 0;
+    CHECK(judge && !judge_answers(judge, &a, 1, &reward, failing), "%s", diag_text(opening));
+    CHECK(strstr(diag_text(failing), "loops.lua:4: the script ran for"), "%s", diag_text(failing));
+    CHECK(judge && judge_answers(judge, &b, 1, &reward, later) && reward == 2, "%s",
+          diag_text(later));
+    CHECK(judge && !judge_answers(judge, &c, 1, &reward, later), "a table is taken");
+    CHECK(strstr(diag_text(later), "loops.lua:3: returns a table"), "%s", diag_text(later));
+    judge_close(judge);
+    diag_destroy(opening);
+    diag_destroy(failing);
+    diag_destroy(later);
+    arena_destroy(arena);
+}
+
+/* --- programs --- */
+
+static void check_reaped(void) {
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "a program is not waited for");
+}
+
+/* n answers with ids that become their rewards, each with a text of so many bytes. */
+static bool ask(Judge *judge, int n, int bytes, Diag *diag) {
+    JudgedAnswer *answers = memory_zeroed((size_t)n, sizeof(JudgedAnswer));
+    float *rewards = memory_zeroed((size_t)n, sizeof(float));
+    char *text = memory_zeroed(1, (size_t)bytes + 1);
+    memset(text, 'a', (size_t)bytes);
+    for (int i = 0; i < n; i++) {
+        answers[i] = answer_of(text);
+        answers[i].record = json_pack("{s:i}", "id", i);
+    }
+    bool good = judge_answers(judge, answers, n, rewards, diag);
+    for (int i = 0; good && i < n; i++) {
+        CHECK(rewards[i] == (float)i, "answer %d gets %g", i, rewards[i]);
+    }
+    for (int i = 0; i < n; i++) json_decref((json_t *)answers[i].record);
+    free(answers);
+    free(rewards);
+    free(text);
+    return good;
+}
+
+#define ID_OF_LINE "s/^{\"id\": \\([0-9]*\\).*/\\1"
+
+/* Several calls; lines that together are many times what a pipe holds. */
+static void test_rewards(void) {
+    static const char *const COMMANDS[] = {
+        "sed -u '" ID_OF_LINE "/'",
+        "sed -u '" ID_OF_LINE "                                                         \\r/'",
+        /* all are read before the first reward is written */
+        "while head -n 3000 > lines && [ -s lines ]; do sed '" ID_OF_LINE "/' lines; done",
+    };
+    for (size_t i = 0; i < sizeof(COMMANDS) / sizeof(COMMANDS[0]); i++) {
+        char name[200];
+        snprintf(name, sizeof(name), "a program: %.150s", COMMANDS[i]);
+        check_begin(name);
+        Diag *diag = diag_create();
+        Judge *judge = judge_open_command(COMMANDS[i], PATIENT_S, diag);
+        for (int call = 0; judge && call < 2; call++) {
+            CHECK(ask(judge, 3000, 1000, diag), "%s", diag_text(diag));
+        }
+        CHECK(judge && ask(judge, 0, 0, diag), "%s", diag_text(diag));
+        judge_close(judge);
+        check_reaped();
+        diag_destroy(diag);
+    }
+}
+
+static void test_lines(void) {
+    static const struct {
+        const char *text;
+        size_t length;
+        const char *wanted; /* in UTF-8 */
+    } CASES[] = {
+        {"5 \"\\\n\t", 6, "5 \"\\\n\t"},
+        {"\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99", 8, "\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99"},
+        {"a\xff\xc3", 3, "a\xc3\xbf\xc3\x83"},
+        {"\xed\xa0\x80", 3, "\xc3\xad\xc2\xa0\xc2\x80"},
+        {"a\0b", 3, "a\0b"},
+        {"", 0, ""},
+    };
+    enum { N = sizeof(CASES) / sizeof(CASES[0]) };
+    check_begin("a program: all fields, as they are");
+    Diag *diag = diag_create();
+    Judge *judge =
+        judge_open_command("exec tee lines.json | sed -u 's/.*/-1.5e0/'", PATIENT_S, diag);
+    JudgedAnswer answers[N];
+    float rewards[N];
+    for (int i = 0; i < N; i++) {
+        answers[i] = (JudgedAnswer){record, CASES[i].text, CASES[i].length, i, i == 1};
+    }
+    CHECK(judge && judge_answers(judge, answers, N, rewards, diag), "%s", diag_text(diag));
+    judge_close(judge);
+    FILE *file = fopen("lines.json", "r");
+    char line[1000];
+    for (int i = 0; i < N; i++) {
+        CHECK(rewards[i] == -1.5f, "reward %g", rewards[i]);
+        bool read = file && fgets(line, sizeof(line), file);
+        for (const char *c = line; read && *c; c++) CHECK((unsigned char)*c < 0x7f, "%s", line);
+        json_t *shown =
+            read ? json_loads(line, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL) : NULL;
+        json_t *wanted = json_deep_copy(record);
+        json_object_del(wanted, "sample");
+        size_t length = CASES[i].length == 3 && i == 4 ? 3 : strlen(CASES[i].wanted);
+        json_object_set_new(wanted, "text", json_stringn(CASES[i].wanted, length));
+        json_object_set_new(wanted, "tokens", json_integer(i));
+        json_object_set_new(wanted, "ended", json_boolean(i == 1));
+        CHECK(shown && json_equal(shown, wanted), "line %d is %s", i, line);
+        json_decref(shown);
+        json_decref(wanted);
+    }
+    if (file) fclose(file);
+    check_reaped();
+    diag_destroy(diag);
+}
+
+/* Two answers, of which the last is asked for alone; what the first call says, or the second. */
+static void test_program_errors(void) {
+    static const struct {
+        const char *command;
+        int bytes; /* of an answer */
+        const char *wanted;
+    } CASES[] = {
+        {"exit 3", 1,
+         "has ended with exit code 3 after 0 of 2 rewards; what it wrote to standard error may say "
+         "why"},
+        {"read l; echo 0", 1,
+         "has ended with exit code 0 after 1 of 2 rewards; it must go on until its standard input "
+         "ends"},
+        {"read l; echo 0; kill -9 $$", 1,
+         "was ended by signal 9 (Killed) after 1 of 2 rewards; what it wrote to standard error may "
+         "say why"},
+        {"no-such-command-is-there 2>&-", 1,
+         "has ended with exit code 127 after 0 of 2 rewards; is there such a command, which may be "
+         "executed?"},
+        {"./ 2>&-", 1,
+         "has ended with exit code 126 after 0 of 2 rewards; is there such a command, which may be "
+         "executed?"},
+        {"read l; echo 0; read l; echo 1; exit 4", 1,
+         "has ended with exit code 4 after 0 of 1 rewards; what it wrote to standard error may say "
+         "why"},
+        {"sleep 100", 1,
+         "has given 0 of 2 rewards, and no other for 0.2 seconds; does it flush its output after "
+         "each line?"},
+        {"read l; printf '0\\n1'; sleep 100", 1,
+         "has given 1 of 2 rewards, and no other for 0.2 seconds; does it flush its output after "
+         "each line?"},
+        {"read l; echo 0; echo 1; sleep 100", 200000,
+         "has given 2 of 2 rewards, and read nothing for 0.2 seconds; it must read all answers"},
+        {"exec >&-; sleep 100", 1,
+         "has closed its standard output after 0 of 2 rewards; it must go on until its standard "
+         "input ends"},
+        {"read l; exec <&-; echo 0; echo 1; sleep 100", 200000,
+         "has closed its standard input after 0 of 1 rewards; it must go on until its standard "
+         "input ends"},
+        {"read l; exec <&-; echo 0; sleep 100", 200000,
+         "has closed its standard input after 1 of 2 rewards; it must go on until its standard "
+         "input ends"},
+        {"read l; echo 0; printf 'a \\033\\377 b\\n'; cat >&2", 1,
+         "writes \"a \\u001b\\u00ff b\" after 1 of 2 rewards: each line must be a finite number, "
+         "the "
+         "reward of an answer"},
+        {"read l; echo; cat", 1,
+         "writes \"\" after 0 of 2 rewards: each line must be a finite number, the reward of an "
+         "answer"},
+        {"read l; echo nan; cat", 1,
+         "writes \"nan\" after 0 of 2 rewards: each line must be a finite number, the reward of an "
+         "answer"},
+        {"read l; echo 1e60; cat", 1,
+         "writes \"1e60\" after 0 of 2 rewards: each line must be a finite number, the reward of "
+         "an "
+         "answer"},
+        {"read l; echo 1 2; cat", 1,
+         "writes \"1 2\" after 0 of 2 rewards: each line must be a finite number, the reward of an "
+         "answer"},
+        {"read l; printf '1\\0002\\n'; cat", 1,
+         "writes \"1\\u00002\" after 0 of 2 rewards: each line must be a finite number, the reward "
+         "of an answer"},
+        {"read l; yes 1234567 | tr -d '\\n' | head -c 5000; cat >&2", 1,
+         "writes \"123456712345671234567123456712345671234567123456712345671234\"... after 0 of 2 "
+         "rewards: a line of thousands of bytes; each must be a number, the reward of an answer"},
+        {"read l; printf '0\\n1\\n2'; cat >&2", 1,
+         "writes \"2\" after 2 of 2 rewards: more lines than answers; it must write one for each"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char name[120];
+        snprintf(name, sizeof(name), "a program that fails: %.90s", CASES[i].command);
+        check_begin(name);
+        Diag *diag = diag_create();
+        bool waits = strstr(CASES[i].command, "sleep 100") != NULL;
+        Judge *judge = judge_open_command(CASES[i].command, waits ? SHORT_S : PATIENT_S, diag);
+        CHECK(judge && !(ask(judge, 2, CASES[i].bytes, diag) && ask(judge, 1, 1, diag)), "taken");
+        const char *text = diag_text(diag), *after = strstr(text, CASES[i].wanted);
+        CHECK(strncmp(text, "the judge \"", 11) == 0 && after &&
+                  strcmp(after + strlen(CASES[i].wanted), "\n") == 0,
+              "says %s", text);
+        judge_close(judge);
+        check_reaped();
+        diag_destroy(diag);
+    }
+}
+
+static void test_cannot_start(void) {
+    check_begin("a program that cannot be started; its name is shortened");
+    static const char WANTED[] = "the judge \"a command \\u0007 of a long, long name: "
+                                 "01234567890123456789012345\"... cannot be "
+                                 "started: Too many open files\n";
+    struct rlimit before, low;
+    getrlimit(RLIMIT_NOFILE, &before);
+    int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    for (int room = 0; room < 4; room++) {
+        Diag *diag = diag_create();
+        low = before;
+        low.rlim_cur = (rlim_t)(next + room);
+        setrlimit(RLIMIT_NOFILE, &low);
+        Judge *judge = judge_open_command(
+            "a command \a of a long, long name: 012345678901234567890123456789", PATIENT_S, diag);
+        setrlimit(RLIMIT_NOFILE, &before);
+        CHECK(!judge, "started");
+        CHECK(strcmp(diag_text(diag), WANTED) == 0, "says %s", diag_text(diag));
+        diag_destroy(diag);
+    }
+    int after = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(after == next + 1, "files are left open: %d", after);
+    close(next);
+    close(after);
+}
+
+/* Until `path` is there, for a minute at most. */
+static bool appears(const char *path) {
+    for (int i = 0; i < 6000 && access(path, F_OK) != 0; i++) usleep(10000);
+    return access(path, F_OK) == 0;
+}
+
+static void test_too_many_lines(void) {
+    check_begin("a program: a line too many, between two calls");
+    Diag *diag = diag_create();
+    Judge *judge = judge_open_command("read l; echo 0; while [ ! -e go ]; do sleep 0.01; done\n"
+                                      "echo 7; : > gone; cat",
+                                      PATIENT_S, diag);
+    CHECK(judge && ask(judge, 1, 1, diag), "%s", diag_text(diag));
+    write_file("go", "");
+    CHECK(appears("gone"), "no line");
+    CHECK(judge && !ask(judge, 3, 1, diag), "taken");
+    CHECK(strstr(diag_text(diag), "writes \"7\" after 0 of 3 rewards: more lines than answers"),
+          "%s", diag_text(diag));
+    judge_close(judge);
+    check_reaped();
+    diag_destroy(diag);
+}
+
+/* Its input ends though another judge was started later. */
+static void test_ends_by_itself(void) {
+    check_begin("a program: its input ends, beside another one");
+    Diag *diag = diag_create();
+    Judge *judge =
+        judge_open_command("sed -u '" ID_OF_LINE "/'; sleep 0.05; : > ended", PATIENT_S, diag);
+    Judge *other = judge_open_command("cat", PATIENT_S, diag);
+    CHECK(judge && other && ask(judge, 5, 1, diag), "%s", diag_text(diag));
+    judge_close(judge);
+    CHECK(access("ended", F_OK) == 0, "was stopped");
+    judge_close(other);
+    check_reaped();
+    diag_destroy(diag);
+}
+
+/* The program and what it started hold a pipe as long as one of them lives. */
+static void test_is_stopped(void) {
+    static const char *const COMMANDS[] = {
+        "sleep 100",
+        "trap '' TERM; sleep 100; sleep 100",
+        "sleep 100 & exit 0",
+    };
+    for (size_t i = 0; i < sizeof(COMMANDS) / sizeof(COMMANDS[0]); i++) {
+        char name[120];
+        snprintf(name, sizeof(name), "a program that is stopped: %s", COMMANDS[i]);
+        check_begin(name);
+        Diag *diag = diag_create();
+        int alive[2];
+        CHECK(pipe(alive) == 0, "no pipe");
+        fcntl(alive[0], F_SETFD, FD_CLOEXEC);
+        Judge *judge = judge_open_command(COMMANDS[i], SHORT_S, diag);
+        CHECK(judge, "%s", diag_text(diag));
+        judge_close(judge);
+        close(alive[1]);
+        struct pollfd end = {.fd = alive[0], .events = POLLIN};
+        CHECK(poll(&end, 1, 30000) == 1 && (end.revents & POLLHUP), "lives on");
+        close(alive[0]);
+        check_reaped();
+        diag_destroy(diag);
+    }
+    check_begin("no judge is closed");
+    judge_close(NULL);
+}
+
+static void on_alarm(int number) {
+    (void)number;
+}
+
+static void test_interrupts(void) {
+    check_begin("a program: signals while it is waited for");
+    Diag *diag = diag_create();
+    struct sigaction action = {.sa_handler = on_alarm}, before;
+    sigaction(SIGALRM, &action, &before);
+    struct itimerval often = {{0, 2000}, {0, 2000}}, never = {{0, 0}, {0, 0}};
+    Judge *judge =
+        judge_open_command("read l; sleep 0.05; echo 0; sed -u '" ID_OF_LINE "/'", PATIENT_S, diag);
+    setitimer(ITIMER_REAL, &often, NULL);
+    CHECK(judge && ask(judge, 100, 2000, diag), "%s", diag_text(diag));
+    judge_close(judge);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    check_reaped();
+    diag_destroy(diag);
+}
+
+int main(void) {
+    char folder[] = "/tmp/perilune-judge-XXXXXX";
+    record = json_loads(RECORD, 0, NULL);
+    signal(SIGPIPE, SIG_IGN); /* as main does */
+    test_example();
+    if (!record || !mkdtemp(folder) || chdir(folder) != 0) return 1;
+    test_fields();
+    test_many();
+    test_script_errors();
+    test_after_error();
+    test_rewards();
+    test_lines();
+    test_program_errors();
+    test_cannot_start();
+    test_too_many_lines();
+    test_ends_by_itself();
+    test_is_stopped();
+    test_interrupts();
+    json_decref(record);
+    char remove[sizeof(folder) + 10];
+    snprintf(remove, sizeof(remove), "rm -rf %s", folder);
+    return check_report() | (system(remove) != 0);
+}
