@@ -80,10 +80,16 @@ bool decoder_write(Decoder *d, const int32_t *tokens, float *out_logits, Diag *d
     return fine;
 }
 
+bool decoder_copy_first(Decoder *d, int64_t from, int64_t to, int64_t count, int64_t start) {
+    if (count < d->lengths[from] && engine_keeps_states(d->engine)) return false;
+    engine_copy_sequence(d->engine, from, to, count);
+    d->lengths[to] = count;
+    d->starts[to] = start;
+    return true;
+}
+
 void decoder_copy(Decoder *d, int64_t from, int64_t to) {
-    engine_copy_sequence(d->engine, from, to, d->lengths[from]);
-    d->lengths[to] = d->lengths[from];
-    d->starts[to] = d->starts[from];
+    decoder_copy_first(d, from, to, d->lengths[from], d->starts[from]);
 }
 
 void decoder_clear(Decoder *d, int64_t sequence) {

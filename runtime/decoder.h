@@ -34,6 +34,9 @@ static inline bool decoder_is_full(const Decoder *decoder, int64_t sequence) {
     return decoder->lengths[sequence] == decoder->context;
 }
 
+/* A sequence becomes as another was behind its first `count` positions, when its `starts` was
+ * `start`. False: it cannot, as layers carry a state, and the other has gone on since. */
+bool decoder_copy_first(Decoder *decoder, int64_t from, int64_t to, int64_t count, int64_t start);
 /* A sequence becomes as another is; and an empty one. */
 void decoder_copy(Decoder *decoder, int64_t from, int64_t to);
 void decoder_clear(Decoder *decoder, int64_t sequence);

@@ -185,7 +185,7 @@ bool cli_try_path(const char *path, Diag *diag) {
 bool cli_try_outputs(const CliArgs *args, Diag *diag) {
     for (int i = 0; i < N_OPTIONS; i++) {
         /* Those are written in place, and opened before the first step. */
-        bool whole = i != OPT_LOG && i != OPT_TENSORBOARD;
+        bool whole = i != OPT_LOG && i != OPT_ANSWERS_LOG && i != OPT_TENSORBOARD;
         if (is_output(args, i) && whole && !cli_try_path(args->values[i].text, diag)) return false;
     }
     return true;

@@ -4,6 +4,7 @@
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
+#include "frontend/commands/judge_args.h"
 #include "frontend/units.h"
 #include "ir/base/json.h"
 
@@ -112,6 +113,17 @@ static void say_cut(const Generation *gen) {
             n, engine->context);
 }
 
+/* Of what --prompts' texts are worth, where somebody is to say it. */
+static bool open_judge(Generation *gen) {
+    const GenerateEngine *engine = &gen->writer.engine;
+    const uint32_t pad = gen->begin.end == NO_TOKEN ? 0 : gen->begin.end;
+    const JudgedModel of = {engine->plan->vocab, pad, 2, &engine->options};
+    int64_t bytes;
+    if (!judge_is_given(gen->args)) return true;
+    gen->prompts.judge = judge_from_args(gen->args, &of, &bytes, gen->diag);
+    return gen->prompts.judge != NULL;
+}
+
 static bool prepare(Generation *gen) {
     CliArgs *args = gen->args;
     GenerateWriter *writer = &gen->writer;
@@ -134,7 +146,7 @@ static bool prepare(Generation *gen) {
     if (!generate_engine_start(&writer->engine, args, gen->diag)) return false;
     say_engine(gen);
     generate_writer_start(writer, args, &gen->begin);
-    return true;
+    return open_judge(gen);
 }
 
 /* What can be shown of a text so far. */
@@ -189,6 +201,7 @@ static void say_speed(const Generation *gen) {
     if (speed.n_read) {
         fprintf(stderr, "read    %" PRId64 " tokens, %.1f tokens/s\n", speed.n_read, speed.read);
     }
+    if (gen->prompts.judge) fprintf(stderr, "reward  %.4f in the mean\n", gen->prompts.reward);
     fprintf(stderr, "wrote   %" PRId64 " token%s", speed.n_written,
             speed.n_written == 1 ? "" : "s");
     if (speed.written > 0) fprintf(stderr, ", %.1f tokens/s", speed.written);
@@ -325,6 +338,7 @@ int cmd_generate(CliArgs *args) {
     }
     if (status != EXIT_DONE) engine_args_explain(&gen.writer.engine.options, gen.diag);
     cli_fail(gen.diag, status);
+    judge_close(gen.prompts.judge);
     generate_writer_release(&gen.writer);
     generate_prompts_release(&gen.prompts);
     generate_text_release(&gen.begin);

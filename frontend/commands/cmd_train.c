@@ -327,6 +327,13 @@ static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
     if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
         if (!rollout_validate(run->rollout, &val_reward, run->diag)) return false;
         run->val_reward = val_reward;
+        metrics->stays = true;
+    }
+    if (run->log.answers) {
+        StrBuf lines = strbuf_create();
+        rollout_put_answers(run->rollout, metrics->step, &lines);
+        train_log_write_answers(&run->log, metrics->step, &lines, &run->progress);
+        strbuf_destroy(&lines);
     }
     metrics->values = rollout_values(run->rollout, metrics->values, metrics->n_values, val_reward,
                                      &metrics->n_values);
@@ -424,7 +431,7 @@ static void print_resident(const Run *run) {
         all = engine_arena_bytes(run->engine) + plan_process_library_bytes(run->plan, 0) +
               engine_message_bytes(run->engine);
     }
-    units_format_bytes(planned, sizeof(planned), all);
+    units_format_bytes(planned, sizeof(planned), all + rollout_bytes(run->rollout));
     units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
            "program and libraries included\n",

@@ -302,6 +302,9 @@ bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {
     if (e->plan->context) {
         e->decoder = decoder_create(e->engine, e->plan, arena);
         e->firsts = ARENA_ARRAY(arena, size_t, e->n_texts);
+        e->prompt = (ReadPrompt){.tokens = ARENA_ARRAY(arena, uint32_t, e->context),
+                                 .logits = ARENA_ARRAY(arena, float, e->plan->vocab),
+                                 .holds = ARENA_ARRAY(arena, bool, e->n_texts)};
     } else {
         int64_t rows = engine_forward_batch(e->engine);
         n_tokens = rows * plan_row(e->plan);
@@ -378,6 +381,38 @@ static bool compute_window(GenerateEngine *e, const GenerateText *text, float *o
     return true;
 }
 
+static bool is_read(const ReadPrompt *prompt, const TokenList *tokens) {
+    return prompt->count > 0 && prompt->count == tokens->count &&
+           memcmp(prompt->tokens, tokens->items, tokens->count * sizeof(*tokens->items)) == 0;
+}
+
+/* Text i begins as others do, of which the caches have all. */
+static bool share_prompt(GenerateEngine *e, int i, const GenerateText *text, float *out_logits) {
+    ReadPrompt *prompt = &e->prompt;
+    if (!is_read(prompt, &text->tokens)) return false;
+    for (int k = 0; k < e->n_texts; k++) {
+        if (k == i || !prompt->holds[k] ||
+            !decoder_copy_first(e->decoder, k, i, (int64_t)prompt->count, prompt->start)) {
+            continue;
+        }
+        memcpy(out_logits, prompt->logits, (size_t)e->plan->vocab * sizeof(float));
+        prompt->holds[i] = true;
+        return true;
+    }
+    return false;
+}
+
+/* Text i was read from its beginning on. */
+static void keep_prompt(GenerateEngine *e, int i, const GenerateText *text, const float *logits) {
+    ReadPrompt *prompt = &e->prompt;
+    prompt->count = text->tokens.count;
+    prompt->start = e->decoder->starts[i];
+    memcpy(prompt->tokens, text->tokens.items, prompt->count * sizeof(*prompt->tokens));
+    memcpy(prompt->logits, logits, (size_t)e->plan->vocab * sizeof(float));
+    memset(prompt->holds, 0, (size_t)e->n_texts * sizeof(*prompt->holds));
+    prompt->holds[i] = true;
+}
+
 /* Reads what the caches do not have of text i; where that does not fit, the end of it anew, half a
  * context. */
 static bool read_text(GenerateEngine *e, int i, const GenerateText *text, float *out_logits,
@@ -386,14 +421,18 @@ static bool read_text(GenerateEngine *e, int i, const GenerateText *text, float 
     if (count - e->firsts[i] > context) {
         e->firsts[i] = count - (context > 1 ? context / 2 : 1);
         e->n_restarts++;
+        e->prompt.holds[i] = false;
         decoder_clear(e->decoder, i);
     }
     size_t begin = e->firsts[i] + (size_t)e->decoder->lengths[i];
+    const bool shares = e->apart && begin == 0 && e->n_texts > 1;
+    if (shares && share_prompt(e, i, text, out_logits)) return true;
     int32_t *tokens = malloc((count - begin) * sizeof(int32_t));
     if (!tokens) BUG("out of memory");
     for (size_t k = begin; k < count; k++) tokens[k - begin] = (int32_t)text->tokens.items[k];
     bool fine = decoder_read(e->decoder, i, tokens, (int64_t)(count - begin), out_logits, diag);
     free(tokens);
+    if (shares && fine) keep_prompt(e, i, text, out_logits);
     return fine;
 }
 
@@ -444,6 +483,7 @@ void generate_engine_begin(GenerateEngine *e, int i) {
     e->apart = true;
     if (!e->decoder) return;
     decoder_clear(e->decoder, i);
+    e->prompt.holds[i] = false;
     e->firsts[i] = 0;
 }
 

@@ -9,6 +9,15 @@
 #include "planner/decode/decode.h"
 #include "runtime/decoder.h"
 
+/* The prompt that was read last, for other texts that begin with it, with the same bits. */
+typedef struct ReadPrompt {
+    uint32_t *tokens; /* [context], `count` of them used; 0: none */
+    size_t count;
+    int64_t start; /* of the last position's document, or the next one's */
+    float *logits; /* [vocab]: behind it */
+    bool *holds;   /* [n_texts]: does a text's cache begin with it? */
+} ReadPrompt;
+
 typedef struct GenerateEngine {
     Plan *plan;
     EngineOptions options;
@@ -19,6 +28,7 @@ typedef struct GenerateEngine {
     bool apart;         /* texts begin one by one, not all alike at once */
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
+    ReadPrompt prompt;
     size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
     int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
     float *windows;     /* f32[forward_batch, context, vocab] */

@@ -1,5 +1,6 @@
 #include "frontend/commands/generate_prompts.h"
 
+#include "frontend/commands/judge_args.h"
 #include "frontend/json_lines.h"
 #include "frontend/progress_line.h"
 #include "ir/base/json.h"
@@ -11,6 +12,11 @@
 enum { DEFAULT_SLOTS = 8 };
 
 bool generate_prompts_check(const CliArgs *args, Diag *diag) {
+    if (!cli_given(args, OPT_PROMPTS) && judge_is_given(args)) {
+        diag_error(diag, NO_LOC, "generate: rewards are said of the texts of --prompts FILE.jsonl");
+        return false;
+    }
+    if (!judge_check_args(args, diag)) return false;
     if (!cli_given(args, OPT_PROMPTS)) {
         if (!cli_given(args, OPT_SIDE_BY_SIDE)) return true;
         diag_error(diag, NO_LOC, "--side-by-side: is for --prompts; --samples of one prompt are");
@@ -112,7 +118,7 @@ bool generate_prompts_encode(GeneratePrompts *prompts, const GenerateEngine *eng
 
 /* What is written, text by text. */
 typedef struct Writing {
-    const GeneratePrompts *prompts;
+    GeneratePrompts *prompts;
     const CliArgs *args;
     int64_t length;
     ProgressLine *shown; /* NULL: nobody asks */
@@ -135,8 +141,9 @@ static int64_t most_tokens(void *user, int64_t task) {
 }
 
 /* The prompt's line, and what became of it. */
-static char *format_line(const Writing *w, int64_t task, const GenerateText *text, bool ended) {
-    static const char *const OURS[] = {"text", "tokens", "ended", "sample"};
+static char *format_line(const Writing *w, int64_t task, const GenerateText *text, bool ended,
+                         float reward) {
+    static const char *const OURS[] = {"text", "tokens", "ended", "sample", "reward"};
     json_t *object = json_copy(w->prompts->lines[task / w->prompts->n_samples].object);
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) json_object_del(object, OURS[i]);
     char *given = json_dumps(object, 0);
@@ -150,8 +157,10 @@ static char *format_line(const Writing *w, int64_t task, const GenerateText *tex
     }
     strbuf_put(&out, ", \"text\": ");
     json_put_bytes(&out, text->text.text + text->n_prompt, text->text.length - text->n_prompt);
-    strbuf_printf(&out, ", \"tokens\": %zu, \"ended\": %s}\n",
+    strbuf_printf(&out, ", \"tokens\": %zu, \"ended\": %s",
                   text->tokens.count - text->n_prompt_tokens, ended ? "true" : "false");
+    if (w->prompts->judge) strbuf_printf(&out, ", \"reward\": %.7g", (double)reward);
+    strbuf_put(&out, "}\n");
     return out.text;
 }
 
@@ -171,10 +180,28 @@ static bool put_lines(Writing *w) {
     return true;
 }
 
+static bool judge(const Writing *w, int64_t task, const GenerateText *text, bool ended,
+                  float *out_reward) {
+    const JudgedAnswer answer = {
+        .record = w->prompts->lines[task / w->prompts->n_samples].object,
+        .text = text->text.text + text->n_prompt,
+        .length = text->text.length - text->n_prompt,
+        .n_tokens = (int64_t)(text->tokens.count - text->n_prompt_tokens),
+        .ended = ended,
+        .asked = text->tokens.items,
+        .n_asked = (int64_t)text->n_prompt_tokens,
+        .tokens = text->tokens.items + text->n_prompt_tokens,
+    };
+    return judge_answers(w->prompts->judge, &answer, 1, out_reward, w->diag);
+}
+
 static bool end_text(void *user, int64_t task, const GenerateText *text, bool ended) {
     Writing *w = user;
     const int64_t n = count_texts(w->prompts);
-    w->done[task] = format_line(w, task, text, ended);
+    float reward = 0;
+    if (w->prompts->judge && !judge(w, task, text, ended, &reward)) return false;
+    w->prompts->reward += (double)reward / (double)n;
+    w->done[task] = format_line(w, task, text, ended, reward);
     w->n_ended++;
     if (!put_lines(w)) return false;
     if (w->shown) progress_line_show(w->shown, (int)w->n_ended, (int)n, w->prompts->path);

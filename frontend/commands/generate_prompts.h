@@ -10,6 +10,7 @@
 
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_writer.h"
+#include "frontend/judge/judge.h"
 
 #include <jansson.h>
 
@@ -24,6 +25,8 @@ typedef struct GeneratePrompts {
     PromptLine *lines;
     int n_lines, capacity;
     int n_samples; /* of each */
+    Judge *judge;  /* of texts, not its own; NULL: none */
+    double reward; /* of all texts in the mean */
 } GeneratePrompts;
 
 /* Options that make no sense together are refused. False: reported. */

@@ -6,7 +6,7 @@
 RolloutAnswer *rollout_answers_create(int64_t count, int64_t seq, Arena *arena) {
     RolloutAnswer *answers = ARENA_ARRAY(arena, RolloutAnswer, count + 1);
     for (int64_t i = 0; i < count; i++) {
-        answers[i].tokens = ARENA_ARRAY(arena, int32_t, seq);
+        answers[i].tokens = ARENA_ARRAY(arena, uint32_t, seq);
         answers[i].text = strbuf_create();
     }
     return answers;
@@ -29,7 +29,7 @@ static size_t pack(const RolloutAnswer *answers, int64_t count, int64_t rank, in
     for (int64_t i = rank; i < count; i += world) {
         const RolloutAnswer *answer = &answers[i];
         const AnswerHead head = {answer->n_tokens, answer->ended, answer->reward};
-        const size_t bytes = (size_t)answer->n_tokens * sizeof(int32_t);
+        const size_t bytes = (size_t)answer->n_tokens * sizeof(uint32_t);
         memcpy(out + at, &head, sizeof(head));
         memcpy(out + at + sizeof(head), answer->tokens, bytes);
         at += sizeof(head) + bytes;
@@ -47,7 +47,7 @@ static bool unpack(RolloutAnswer *answers, int64_t count, int64_t seq, int64_t r
         memcpy(&head, from + at, sizeof(head));
         at += sizeof(head);
         if (head.n_tokens < 0 || head.n_tokens > seq) return false;
-        const size_t bytes = (size_t)head.n_tokens * sizeof(int32_t);
+        const size_t bytes = (size_t)head.n_tokens * sizeof(uint32_t);
         if (n_bytes - at < bytes) return false;
         memcpy(answers[i].tokens, from + at, bytes);
         at += bytes;
@@ -101,7 +101,7 @@ bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t c
     const char *why = "a rank's answers are not what they should be";
     const int64_t world = control_world(control);
     const size_t most_own = (size_t)((count + world - 1) / world) *
-                            (sizeof(AnswerHead) + (size_t)seq * sizeof(int32_t));
+                            (sizeof(AnswerHead) + (size_t)seq * sizeof(uint32_t));
     unsigned char *own = malloc(most_own + 1), *all = NULL;
     uint64_t *lengths = calloc((size_t)world, sizeof(*lengths));
     size_t most;

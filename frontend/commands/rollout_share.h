@@ -8,7 +8,7 @@
 #include "runtime/launch/control.h"
 
 typedef struct RolloutAnswer {
-    int32_t *tokens; /* [seq], n_tokens of them used */
+    uint32_t *tokens; /* [seq], n_tokens of them used */
     int32_t n_tokens;
     bool ended; /* by itself */
     float reward;

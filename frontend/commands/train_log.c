@@ -3,14 +3,20 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* NULL: there is none. */
+static bool open_lines(const char *path, int64_t step, RunLog **out, Diag *diag) {
+    if (path) *out = step ? run_log_continue(path, step, diag) : run_log_open(path, diag);
+    return !path || *out;
+}
+
 /* Events first: a run log that is opened has lost the lines of an earlier run. */
 bool train_log_open(const CliArgs *args, int64_t step, TrainLog *out, Diag *diag) {
     const char *folder = cli_text(args, OPT_TENSORBOARD, NULL);
     const char *path = cli_text(args, OPT_LOG, NULL);
-    *out = (TrainLog){.lines_path = path};
+    *out = (TrainLog){.lines_path = path, .answers_path = cli_text(args, OPT_ANSWERS_LOG, NULL)};
     if (folder && !(out->events = event_file_open(folder, step, diag))) return false;
-    if (path) out->lines = step ? run_log_continue(path, step, diag) : run_log_open(path, diag);
-    return !path || out->lines;
+    return open_lines(path, step, &out->lines, diag) &&
+           open_lines(out->answers_path, step, &out->answers, diag);
 }
 
 static void tell_failure(TrainLog *log, const char *what, int64_t step, Progress *progress,
@@ -46,13 +52,26 @@ void train_log_write(TrainLog *log, const StepMetrics *metrics, Progress *progre
     if (log->events) write_event(log, metrics, progress);
 }
 
+void train_log_write_answers(TrainLog *log, int64_t step, const StrBuf *lines,
+                             Progress *progress) {
+    Diag *diag = diag_create();
+    if (log->answers && !run_log_write_text(log->answers, lines->text, lines->length, diag)) {
+        tell_failure(log, "answers", step, progress, diag);
+        run_log_close(log->answers);
+        log->answers = NULL;
+    }
+    diag_destroy(diag);
+}
+
 void train_log_print(const TrainLog *log) {
     if (log->lines) printf("wrote   %s\n", log->lines_path);
+    if (log->answers) printf("wrote   %s\n", log->answers_path);
     if (log->events) printf("wrote   %s\n", event_file_path(log->events));
 }
 
 void train_log_close(TrainLog *log) {
     run_log_close(log->lines);
+    run_log_close(log->answers);
     event_file_close(log->events);
     *log = (TrainLog){0};
 }

@@ -1,5 +1,6 @@
 #include "frontend/commands/train_rollout.h"
 
+#include "frontend/commands/judge_args.h"
 #include "frontend/commands/rollout_share.h"
 #include "frontend/progress_line.h"
 #include "frontend/units.h"
@@ -14,8 +15,8 @@
 
 enum {
     DEFAULT_SIDE_BY_SIDE = 8, /* rows that a product takes with the same bits as alone */
+    ROWS_AT_ONCE = 8, /* of a model that judges */
     MOST_VALIDATED = 256,
-    JUDGE_SECONDS = 300,
     N_OWN_VALUES = 6
 };
 
@@ -28,6 +29,7 @@ struct Rollout {
     Arena *arena;
     GenerateWriter writer;
     Judge *judge;
+    int64_t judge_bytes;
     bool has_weights;     /* the writer has those that never change */
     int64_t steps;        /* of each rollout */
     int64_t first, n_rows; /* the rows that are there: of the run, first ... first + n_rows */
@@ -50,8 +52,10 @@ static bool fail(Diag *diag, const char *text) {
 }
 
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
-    static const CliOption OURS[] = {OPT_ANSWERS, OPT_REWARD,       OPT_REWARD_COMMAND,
-                                     OPT_ANSWER_LENGTH,  OPT_SIDE_BY_SIDE, OPT_ROLLOUT_STEPS, OPT_STOP};
+    static const CliOption OURS[] = {OPT_ANSWERS,       OPT_REWARD,       OPT_REWARD_COMMAND,
+                                     OPT_REWARD_MODEL,  OPT_REWARD_LOAD,  OPT_ROLLOUT_STEPS,
+                                     OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE, OPT_STOP,
+                                     OPT_ANSWERS_LOG};
     const bool reads = train_prompts_read_by(plan);
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]) && !reads; i++) {
         if (!cli_given(args, OURS[i])) continue;
@@ -62,12 +66,11 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
         return false;
     }
     if (!reads) return true;
-    const int n_judges = cli_given(args, OPT_REWARD) + cli_given(args, OPT_REWARD_COMMAND);
-    if (n_judges == 0) {
-        return fail(diag, "train: who says what answers are worth? give --reward FILE.lua or "
-                          "--reward-command COMMAND");
+    if (!judge_check_args(args, diag)) return false;
+    if (!judge_is_given(args)) {
+        return fail(diag, "train: who says what answers are worth? give --reward FILE.lua, "
+                          "--reward-command COMMAND, or --reward-load FILE of a model");
     }
-    if (n_judges > 1) return fail(diag, "train: --reward and --reward-command: one of them");
     if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES) && !cli_given(args, OPT_LOAD)) {
         return fail(diag, "train: kl is the distance from the weights of --load: give --load FILE, "
                           "or --set kl=0");
@@ -97,14 +100,6 @@ static bool open_writer(Rollout *r, CliArgs *args, Diag *diag) {
     return true;
 }
 
-static bool open_judge(Rollout *r, Diag *diag) {
-    const char *script = cli_text(r->args, OPT_REWARD, NULL);
-    const double seconds = (double)cli_int(r->args, OPT_TIMEOUT, JUDGE_SECONDS);
-    r->judge = script ? judge_open_lua(script, r->arena, diag)
-                      : judge_open_command(cli_text(r->args, OPT_REWARD_COMMAND, ""), seconds, diag);
-    return r->judge != NULL;
-}
-
 static int64_t count_validated(const TrainPrompts *prompts) {
     return prompts->n_val < MOST_VALIDATED ? prompts->n_val : MOST_VALIDATED;
 }
@@ -132,7 +127,10 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
     for (TokenNumbers i = 0; i < N_TOKEN_NUMBERS; i++) {
         if (plan_reads_numbers(plan, i)) r->numbers[i] = ARENA_ARRAY(arena, float, n);
     }
-    return open_writer(r, args, diag) && open_judge(r, diag);
+    if (!open_writer(r, args, diag)) return false;
+    const JudgedModel of = {plan->vocab, prompts->pad, ROWS_AT_ONCE, options};
+    r->judge = judge_from_args(args, &of, &r->judge_bytes, diag);
+    return r->judge != NULL;
 }
 
 void rollout_close(Rollout *r) {
@@ -183,7 +181,7 @@ static bool end_text(void *user, int64_t task, const GenerateText *text, bool en
     answer->ended = ended;
     answer->n_tokens = (int32_t)(text->tokens.count - text->n_prompt_tokens);
     for (int32_t i = 0; i < answer->n_tokens; i++) {
-        answer->tokens[i] = (int32_t)text->tokens.items[text->n_prompt_tokens + (size_t)i];
+        answer->tokens[i] = text->tokens.items[text->n_prompt_tokens + (size_t)i];
     }
     strbuf_put_bytes(&answer->text, text->text.text + text->n_prompt,
                      text->text.length - text->n_prompt);
@@ -200,11 +198,15 @@ static bool judge_own(Rollout *r, const Writing *w, Diag *diag) {
     if (!judged || !rewards) BUG("out of memory");
     for (int64_t i = 0; i < n; i++) {
         const RolloutAnswer *answer = &w->answers[answer_of(w, i)];
-        judged[i] = (JudgedAnswer){.record = r->prompts->items[w->prompts[answer_of(w, i)]].record,
+        const TrainPrompt *prompt = &r->prompts->items[w->prompts[answer_of(w, i)]];
+        judged[i] = (JudgedAnswer){.record = prompt->record,
                                    .text = answer->text.text,
                                    .length = answer->text.length,
                                    .n_tokens = answer->n_tokens,
-                                   .ended = answer->ended};
+                                   .ended = answer->ended,
+                                   .asked = prompt->begin.tokens.items,
+                                   .n_asked = (int64_t)prompt->begin.n_prompt_tokens,
+                                   .tokens = answer->tokens};
     }
     bool good = judge_answers(r->judge, judged, (int)n, rewards, diag);
     for (int64_t i = 0; i < n && good; i++) w->answers[answer_of(w, i)].reward = rewards[i];
@@ -256,7 +258,7 @@ static void put_row(Rollout *r, int64_t row, const TrainPrompt *prompt,
     int32_t *tokens = r->tokens + row * seq, *labels = r->labels + row * seq;
     for (int64_t i = 0; i < seq; i++) {
         tokens[i] = i < asked                      ? (int32_t)prompt->begin.tokens.items[i]
-                    : i < asked + answer->n_tokens ? answer->tokens[i - asked]
+                    : i < asked + answer->n_tokens ? (int32_t)answer->tokens[i - asked]
                                                    : (int32_t)r->prompts->pad;
     }
     for (int64_t i = 0; i < seq; i++) {
@@ -383,6 +385,41 @@ bool rollout_validate(Rollout *r, double *out_reward, Diag *diag) {
 
 /* --- words --- */
 
+/* What another process has written comes as tokens alone. */
+static GenerateText text_of(const TrainPrompt *prompt, const RolloutAnswer *answer) {
+    GenerateText text = generate_text_fork(&prompt->begin);
+    for (int32_t i = 0; i < answer->n_tokens; i++) {
+        generate_text_add(&text, (int)answer->tokens[i]);
+    }
+    return text;
+}
+
+void rollout_put_answers(const Rollout *r, int64_t step, StrBuf *out) {
+    StrBuf line = strbuf_create();
+    for (int64_t i = 0; i < r->plan->global_batch; i++) {
+        const int64_t row = r->first_of_step + i;
+        const int p = train_prompts_pick(r->prompts, (uint64_t)r->plan->seed,
+                                         (r->first + row) / r->prompts->n_answers);
+        const RolloutAnswer *answer = &r->answers[row];
+        GenerateText text = text_of(&r->prompts->items[p], answer);
+        json_t *record = json_copy(r->prompts->items[p].record);
+        json_object_del(record, "step");
+        json_object_del(record, "reward");
+        const JudgedAnswer judged = {.record = record,
+                                     .text = text.text.text + text.n_prompt,
+                                     .length = text.text.length - text.n_prompt,
+                                     .n_tokens = answer->n_tokens,
+                                     .ended = answer->ended};
+        line.text[line.length = 0] = '\0';
+        judged_answer_put(&line, &judged);
+        strbuf_printf(out, "{\"step\":%" PRId64 ", \"reward\": %.7g, %s", step,
+                      (double)answer->reward, line.text + 1);
+        json_decref(record);
+        generate_text_release(&text);
+    }
+    strbuf_destroy(&line);
+}
+
 const StepValue *rollout_values(Rollout *r, const StepValue *values, int n_values,
                                 double val_reward, int *out_n) {
     const int n_rows = r->plan->global_batch, n = r->prompts->n_answers;
@@ -411,6 +448,13 @@ void rollout_print(const Rollout *r) {
     units_format_bytes(bytes, sizeof(bytes), engine_arena_bytes(r->writer.engine.engine));
     printf("answers %s of memory more, to write %d side by side; of %" PRId64 " tokens at most\n",
            bytes, r->writer.n_texts, r->prompts->length);
+    if (r->judge_bytes == 0) return;
+    units_format_bytes(bytes, sizeof(bytes), r->judge_bytes);
+    printf("        %s more, for the model that judges them\n", bytes);
+}
+
+int64_t rollout_bytes(const Rollout *r) {
+    return r ? engine_arena_bytes(r->writer.engine.engine) + r->judge_bytes : 0;
 }
 
 void rollout_print_end(const Rollout *r) {

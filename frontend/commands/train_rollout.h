@@ -12,7 +12,6 @@
 
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/train_prompts.h"
-#include "frontend/judge/judge.h"
 #include "ir/op.h"
 #include "runtime/metrics/step_metrics.h"
 
@@ -41,6 +40,11 @@ bool rollout_validate(Rollout *rollout, double *out_reward, Diag *diag);
 const StepValue *rollout_values(Rollout *rollout, const StepValue *values, int n_values,
                                 double val_reward, int *out_n);
 
+/* The answers that the last batch was made of, a line of JSON each, for --answers-log. */
+void rollout_put_answers(const Rollout *rollout, int64_t step, StrBuf *out);
+
+/* Memory beside the plan's, in this process; NULL: 0. */
+int64_t rollout_bytes(const Rollout *rollout);
 /* Lines for the beginning and the end of a run. */
 void rollout_print(const Rollout *rollout);
 void rollout_print_end(const Rollout *rollout);

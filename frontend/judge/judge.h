@@ -1,9 +1,9 @@
 /* Judges: what the answers that a model has written are worth.
  *
  * A judge gives every answer a reward, a number: the higher the better. It is a Lua script in the
- * sandbox (judge_lua.h), or a program in any language (judge_command.h). Both see the line that
+ * sandbox (judge_lua.h) or a program in any language (judge_command.h), which see the line that
  * `generate --prompts` would write of an answer: all that its prompt's line has, and "text",
- * "tokens", "ended".
+ * "tokens", "ended"; or a model (judge_model.h), which sees tokens.
  *
  * Programs that open one have SIGPIPE ignored, as main has: a program that judges may end early.
  */
@@ -12,6 +12,8 @@
 
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
+#include "ir/base/strbuf.h"
+#include "runtime/engine.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -24,7 +26,13 @@ typedef struct JudgedAnswer {
     size_t length;
     int64_t n_tokens;
     bool ended; /* by itself, not for want of room */
+    /* For a model that judges: the prompt's tokens and the answer's, [n_asked] and [n_tokens]. */
+    const uint32_t *asked, *tokens;
+    int64_t n_asked;
 } JudgedAnswer;
+
+/* Its line, with the end of it. */
+void judged_answer_put(StrBuf *out, const JudgedAnswer *answer);
 
 /* The script at `path` returns a function, which gets the line as a table and returns the reward.
  * The arena outlives the judge and what is reported. NULL: reported. */
@@ -34,6 +42,10 @@ Judge *judge_open_lua(const char *path, Arena *arena, Diag *diag);
  * each as a line, in order. timeout_s > 0: how long it may take from one reward to the next. NULL:
  * reported. */
 Judge *judge_open_command(const char *command, double timeout_s, Diag *diag);
+
+/* A model that has learned rewards, by the engine of this plan, which is the judge's then, also where
+ * this fails; `pad` fills up rows. NULL: reported. */
+Judge *judge_open_model(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag);
 
 /* The rewards of n answers, all finite. False: reported; the judge is then of no use but to be
  * closed. */

@@ -3,7 +3,6 @@
 
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
-#include "runtime/tokenizer/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -273,39 +272,6 @@ static bool read_some(Asking *asking) {
 
 /* --- answers --- */
 
-/* A byte that is no UTF-8 becomes the character of its number, as json_put_bytes has it. */
-static json_t *text_json(const char *text, size_t length) {
-    const unsigned char *bytes = (const unsigned char *)text;
-    StrBuf valid = strbuf_create();
-    for (size_t at = 0; at < length;) {
-        size_t n = utf8_valid_bytes(bytes + at, length - at);
-        strbuf_put_bytes(&valid, bytes + at, n);
-        at += n;
-        if (at == length) break;
-        unsigned char character[4];
-        strbuf_put_bytes(&valid, character, (size_t)utf8_write(bytes[at++], character));
-    }
-    json_t *json = json_stringn(valid.text, valid.length);
-    strbuf_destroy(&valid);
-    return json;
-}
-
-/* In ASCII: the program's idea of encodings does not matter. */
-static void put_line(StrBuf *out, const JudgedAnswer *answer) {
-    json_t *line = json_copy((json_t *)answer->record); /* which is not changed */
-    static const char *const OURS[] = {"text", "tokens", "ended", "sample"};
-    for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) json_object_del(line, OURS[i]);
-    json_object_set_new(line, "text", text_json(answer->text, answer->length));
-    json_object_set_new(line, "tokens", json_integer(answer->n_tokens));
-    json_object_set_new(line, "ended", json_boolean(answer->ended));
-    char *text = json_dumps(line, JSON_ENSURE_ASCII);
-    json_decref(line);
-    if (!text) memory_exhausted(0);
-    strbuf_put(out, text);
-    strbuf_put(out, "\n");
-    free(text);
-}
-
 /* A program that reads no more may still have rewards to give. */
 static bool write_some(Asking *asking) {
     CommandJudge *judge = asking->judge;
@@ -347,7 +313,7 @@ bool command_judge_answers(CommandJudge *judge, const JudgedAnswer *answers, int
                      .diag = diag};
     bool good = read_some(&asking) && (judge->to >= 0 || report_end(&asking));
     asking.asked = true;
-    for (int i = 0; good && i < n; i++) put_line(&asking.lines, &answers[i]);
+    for (int i = 0; good && i < n; i++) judged_answer_put(&asking.lines, &answers[i]);
     while (good && (asking.n_read < n || asking.n_written < asking.lines.length)) {
         good = exchange(&asking);
     }

@@ -113,7 +113,7 @@ static void show(Progress *progress, double now) {
     if (progress->mode == PROGRESS_TERMINAL) {
         /* Spaces wipe what a longer line left; a validation loss keeps its line. */
         int n_spaces = progress->shown_width > width ? progress->shown_width - width : 0;
-        bool keep = progress->last.has_val_loss;
+        bool keep = progress->last.has_val_loss || progress->last.stays;
         fprintf(progress->stream, "\r%s%*s%s", text, n_spaces, "", keep ? "\n" : "");
         progress->shown_width = keep ? 0 : width;
     } else {
@@ -136,7 +136,7 @@ void progress_update(Progress *progress, const StepMetrics *metrics) {
         progress->first_step = metrics->step;
         progress->first_s = now;
     }
-    if (first || metrics->has_val_loss || metrics->step >= progress->n_steps ||
+    if (first || metrics->has_val_loss || metrics->stays || metrics->step >= progress->n_steps ||
         now - progress->shown_s >= interval) {
         show(progress, now);
     }

@@ -161,6 +161,10 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     char text[RUN_LOG_LINE_BYTES];
     size_t length = (size_t)run_log_format(text, sizeof text, metrics);
+    return run_log_write_text(log, text, length, diag);
+}
+
+bool run_log_write_text(RunLog *log, const char *text, size_t length, Diag *diag) {
     for (size_t n_written = 0; n_written < length;) {
         ssize_t n = write(log->fd, text + n_written, length - n_written);
         if (n < 0 && errno == EINTR) continue;

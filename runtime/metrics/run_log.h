@@ -30,6 +30,8 @@ RunLog *run_log_open(const char *path, Diag *diag);
 RunLog *run_log_continue(const char *path, int64_t step, Diag *diag);
 /* Does not allocate unless it reports. */
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
+/* A line of another kind, with its end of line, which begins {"step":N, as all do. */
+bool run_log_write_text(RunLog *log, const char *text, size_t length, Diag *diag);
 void run_log_close(RunLog *log);
 
 /* One line with its end of line, at most size - 1 characters; returns their number.

@@ -95,7 +95,11 @@ static void test_fields(void) {
     Diag *diag = diag_create();
     Judge *judge = open_script(SCRIPT, arena, diag);
     for (int i = 1; judge && i <= 3; i++) {
-        JudgedAnswer answer = {record, "a\0b\xff", 4, i, i == 2};
+        JudgedAnswer answer = {.record = record,
+                               .text = "a\0b\xff",
+                               .length = 4,
+                               .n_tokens = i,
+                               .ended = i == 2};
         float reward = 0;
         bool good = judge_answers(judge, &answer, 1, &reward, diag);
         CHECK(good && reward == (float)i, "answer %d: %g %s", i, reward, diag_text(diag));
@@ -291,7 +295,11 @@ static void test_lines(void) {
     JudgedAnswer answers[N];
     float rewards[N];
     for (int i = 0; i < N; i++) {
-        answers[i] = (JudgedAnswer){record, CASES[i].text, CASES[i].length, i, i == 1};
+        answers[i] = (JudgedAnswer){.record = record,
+                                    .text = CASES[i].text,
+                                    .length = CASES[i].length,
+                                    .n_tokens = i,
+                                    .ended = i == 1};
     }
     CHECK(judge && judge_answers(judge, answers, N, rewards, diag), "%s", diag_text(diag));
     judge_close(judge);
