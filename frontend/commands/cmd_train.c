@@ -493,7 +493,10 @@ static bool prepare(Run *run) {
     }
     if (!run->plan) return false;
     run->failure = EXIT_USAGE;
-    if (!set_rate(run) || !rollout_check_options(run->args, run->plan, run->diag)) return false;
+    if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
+        !rollout_check_options(run->args, run->plan, run->diag)) {
+        return false;
+    }
     if (!join_job(run)) return false;
     if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
     if (!start_engine(run)) return false;

@@ -26,8 +26,6 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
                    "--checkpoint-every N");
     } else if (go_on && from) {
         diag_error(diag, NO_LOC, "--continue and --resume: one of them");
-    } else if (from && cli_given(args, OPT_LOAD)) {
-        diag_error(diag, NO_LOC, "--load and --resume: a checkpoint has weights of its own");
     } else {
         return train_keep_options(args, &out->keep, diag);
     }
@@ -61,6 +59,13 @@ static void note_replaced(TrainCheckpoint *checkpoint) {
         "note: %s was replaced by another program since this run read or wrote it: does another "
         "run write it, too?\n",
         checkpoint->to);
+}
+
+bool train_checkpoint_check(const CliArgs *args, const Plan *plan, Diag *diag) {
+    if (!cli_given(args, OPT_RESUME) || !cli_given(args, OPT_LOAD)) return true;
+    if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES)) return true;
+    diag_error(diag, NO_LOC, "--load and --resume: a checkpoint has weights of its own");
+    return false;
 }
 
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,

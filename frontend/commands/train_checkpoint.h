@@ -29,6 +29,10 @@ typedef struct TrainCheckpoint {
 /* False: options that contradict each other; reported. */
 bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *diag);
 
+/* Beside a checkpoint's own weights only a plan that compares with a reference has any to load.
+ * False: reported. */
+bool train_checkpoint_check(const CliArgs *args, const Plan *plan, Diag *diag);
+
 /* Loads what the options say. *out_resumed: the run goes on at checkpoint->place, which otherwise
  * is the beginning. Prints a line about where, unless quiet. False: reported. */
 bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
