@@ -57,7 +57,9 @@ const CliCommand CLI_COMMANDS[] = {
      "srun or torchrun as many times as it has ranks, and on GPUs always, a process of its own.\n"
      "With --cluster or --ranks the layout is searched, for as many processes as were started; "
      "what\n"
-     "the options fix stays. Ctrl-C ends after the step, and saves.\n\n"
+     "the options fix stays. Ctrl-C ends after the step, and saves. With --set policy= the model\n"
+     "answers the prompts of --data, and learns by what --reward and its like say of the "
+     "answers.\n\n"
      "  perilune train gpt.plan --data text.txt --steps 500 --save gpt.safetensors\n"
      "  mpirun -np 4 perilune train gpt.plan --device cpu --data text.txt --steps 500\n"
      "  perilune train gpt.plan --data text.txt --steps 90000 --checkpoint run.ckpt \\\n"
@@ -70,6 +72,9 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train chat.plan --data chats.jsonl --tokenizer tokenizer.json --eot auto --pack\n"
      "  perilune train models/llama.lua --set-from sft.safetensors --load sft.safetensors \\\n"
      "      --set preference=dpo --tokenizer tokenizer.json --eot auto --data pairs.jsonl\n"
+     "  perilune train models/llama.lua --set-from sft.safetensors --load sft.safetensors \\\n"
+     "      --set policy=grpo --tokenizer tokenizer.json --eot auto --data prompts.jsonl \\\n"
+     "      --reward judge.lua --answers 8 --global-batch 64 --lr 1e-6\n"
      "  perilune train models/bert.lua --set-from bert.safetensors --load bert.safetensors \\\n"
      "      --set classes=negative,positive --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' "
      "\\\n"
@@ -142,7 +147,9 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune generate models/llama.lua --set-from w.safetensors --load w.safetensors \\\n"
      "      --precision bf16 --samples 4 --prompt \"The \"\n"
      "  perilune generate chat.plan --load chat.safetensors --tokenizer tokenizer.json --chat\n"
-     "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl -o texts.jsonl\n",
+     "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl -o texts.jsonl\n"
+     "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl --samples 8 \\\n"
+     "      --reward judge.lua -o texts.jsonl\n",
      cmd_generate},
     {"devices",
      "",

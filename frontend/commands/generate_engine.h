@@ -29,10 +29,10 @@ typedef struct GenerateEngine {
     int64_t context;    /* positions that a token looks back on at most, itself included */
     int64_t n_restarts; /* of texts that had filled their context */
     ReadPrompt prompt;
-    size_t *firsts;     /* [n_texts]: a text's token that is at the first position of its cache */
-    int32_t *tokens;    /* with a decoder [n_texts], else [forward_batch, context] */
-    float *windows;     /* f32[forward_batch, context, vocab] */
-    double seconds;     /* of whole windows, and how many */
+    size_t *firsts;  /* [n_texts]: a text's token that is at the first position of its cache */
+    int32_t *tokens; /* with a decoder [n_texts], else [forward_batch, context] */
+    float *windows;  /* f32[forward_batch, context, vocab] */
+    double seconds;  /* of whole windows, and how many */
     int64_t n_windows;
     /* Of a model with an encoder, which reads the prompt: how many tokens of it; 0: there is none.
      * What its decoder begins with, and what ends and fills up the prompt. */

@@ -38,8 +38,9 @@ static Plan *plan_judge(CliArgs *args, int n_rows, Diag *diag) {
     CliArgs *own = ARENA_NEW(args->arena, CliArgs);
     *own = (CliArgs){.arena = args->arena, .command = args->command, .operand = model};
     if (!plan_is_model(model) && !cli_given(args, OPT_REWARD_MODEL)) {
-        diag_error(diag, NO_LOC,
-                   "--reward-load: weights of which model? give --reward-model MODEL.lua or a plan");
+        diag_error(
+            diag, NO_LOC,
+            "--reward-load: weights of which model? give --reward-model MODEL.lua or a plan");
         return NULL;
     }
     if (plan_is_model(model)) {

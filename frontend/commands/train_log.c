@@ -52,8 +52,7 @@ void train_log_write(TrainLog *log, const StepMetrics *metrics, Progress *progre
     if (log->events) write_event(log, metrics, progress);
 }
 
-void train_log_write_answers(TrainLog *log, int64_t step, const StrBuf *lines,
-                             Progress *progress) {
+void train_log_write_answers(TrainLog *log, int64_t step, const StrBuf *lines, Progress *progress) {
     Diag *diag = diag_create();
     if (log->answers && !run_log_write_text(log->answers, lines->text, lines->length, diag)) {
         tell_failure(log, "answers", step, progress, diag);

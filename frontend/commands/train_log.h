@@ -1,7 +1,6 @@
-/* What a run writes while it takes its steps: --log's lines, --tensorboard's events, --answers-log's
- * lines, some or none.
- * One that cannot be written on, as on a full disk, costs itself and not the run, whose end says so
- * again. Of several processes the first one writes. */
+/* What a run writes while it takes its steps: --log's lines, --tensorboard's events,
+ * --answers-log's lines, some or none. One that cannot be written on, as on a full disk, costs
+ * itself and not the run, whose end says so again. Of several processes the first one writes. */
 #ifndef FRONTEND_COMMANDS_TRAIN_LOG_H
 #define FRONTEND_COMMANDS_TRAIN_LOG_H
 

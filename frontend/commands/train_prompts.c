@@ -30,8 +30,9 @@ typedef struct Reading {
 /* --- options --- */
 
 static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *out, Diag *diag) {
-    static const CliOption OTHERS[] = {OPT_DATA_WEIGHT, OPT_TOKEN_BYTES, OPT_SEPARATOR, OPT_FIELD,
-                                       OPT_PACK,        OPT_PACK_LONG,   OPT_REFERENCE};
+    static const CliOption OTHERS[] = {OPT_DATA_WEIGHT, OPT_TOKEN_BYTES, OPT_SEPARATOR,
+                                       OPT_FIELD,       OPT_PACK,        OPT_PACK_LONG,
+                                       OPT_REFERENCE,   OPT_SKIP_SAMPLES};
     for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
         if (!cli_given(args, OTHERS[i])) continue;
         diag_error(diag, NO_LOC,
@@ -121,8 +122,8 @@ static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
     if (!encode(r, prompt)) return false;
     const size_t n = prompt->begin.n_prompt_tokens;
     if (n >= (size_t)r->plan->seq) {
-        diag_error(r->diag, loc, "takes %zu tokens; a row has %" PRId64 ", the answer among them", n,
-                   r->plan->seq);
+        diag_error(r->diag, loc, "takes %zu tokens; a row has %" PRId64 ", the answer among them",
+                   n, r->plan->seq);
         return false;
     }
     add_hash(prompts, prompt);

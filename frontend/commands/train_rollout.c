@@ -15,7 +15,7 @@
 
 enum {
     DEFAULT_SIDE_BY_SIDE = 8, /* rows that a product takes with the same bits as alone */
-    ROWS_AT_ONCE = 8, /* of a model that judges */
+    ROWS_AT_ONCE = 8,         /* of a model that judges */
     MOST_VALIDATED = 256,
     N_OWN_VALUES = 6
 };
@@ -30,8 +30,8 @@ struct Rollout {
     GenerateWriter writer;
     Judge *judge;
     int64_t judge_bytes;
-    bool has_weights;     /* the writer has those that never change */
-    int64_t steps;        /* of each rollout */
+    bool has_weights;      /* the writer has those that never change */
+    int64_t steps;         /* of each rollout */
     int64_t first, n_rows; /* the rows that are there: of the run, first ... first + n_rows */
     int64_t first_of_step;
     RolloutAnswer *answers;   /* [steps * global_batch] */
@@ -232,9 +232,8 @@ static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, con
     double start = now();
     w.n_all = (int)((count - w.rank + w.world - 1) / w.world);
     for (int64_t i = 0; i < count; i++) answers[i].text.length = 0;
-    r->writer.sampler.options =
-        (SamplerOptions){.temperature = !greedy, .top_k = r->prompts->text.n_choices, .top_p = 1,
-                         .repetition = 1};
+    r->writer.sampler.options = (SamplerOptions){
+        .temperature = !greedy, .top_k = r->prompts->text.n_choices, .top_p = 1, .repetition = 1};
     const WriterTasks tasks = {w.n_all, &w, begin_text, most_tokens, end_text};
     if (!engine_copy_weights(r->engine, r->writer.engine.engine, !r->has_weights, diag)) {
         return false;
@@ -318,8 +317,7 @@ static bool score_rows(Rollout *r, float *out, Diag *diag) {
 /* The same by the weights that training began with, which take the place of these for a while. */
 static bool score_reference(Rollout *r, float *out, Diag *diag) {
     EngineWeights *own = engine_keep_weights(r->engine, diag);
-    bool good = own && engine_args_load(r->args, r->engine, NULL, diag) &&
-                score_rows(r, out, diag);
+    bool good = own && engine_args_load(r->args, r->engine, NULL, diag) && score_rows(r, out, diag);
     return engine_restore_weights(own, diag) && good;
 }
 

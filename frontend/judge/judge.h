@@ -43,8 +43,8 @@ Judge *judge_open_lua(const char *path, Arena *arena, Diag *diag);
  * reported. */
 Judge *judge_open_command(const char *command, double timeout_s, Diag *diag);
 
-/* A model that has learned rewards, by the engine of this plan, which is the judge's then, also where
- * this fails; `pad` fills up rows. NULL: reported. */
+/* A model that has learned rewards, by the engine of this plan, which is the judge's then, also
+ * where this fails; `pad` fills up rows. NULL: reported. */
 Judge *judge_open_model(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag);
 
 /* The rewards of n answers, all finite. False: reported; the judge is then of no use but to be

@@ -28,17 +28,16 @@ static bool tells_rewards(const Plan *plan) {
 
 ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Diag *diag) {
     if (!tells_rewards(plan)) {
-        diag_error(diag, NO_LOC, "--reward-model: model %s tells no rewards: it was not made with "
-                                 "--set preference=reward",
+        diag_error(diag, NO_LOC,
+                   "--reward-model: model %s tells no rewards: it was not made with "
+                   "--set preference=reward",
                    plan->model);
         engine_destroy(engine);
         return NULL;
     }
     ModelJudge *judge = memory_alloc(sizeof(*judge));
-    *judge = (ModelJudge){.engine = engine,
-                          .seq = plan->seq,
-                          .at_once = engine_forward_batch(engine),
-                          .pad = pad};
+    *judge = (ModelJudge){
+        .engine = engine, .seq = plan->seq, .at_once = engine_forward_batch(engine), .pad = pad};
     const size_t n = (size_t)(judge->at_once * judge->seq);
     judge->tokens = memory_alloc(n * sizeof(int32_t));
     judge->labels = memory_alloc(n * sizeof(int32_t));
@@ -53,7 +52,7 @@ static void put_row(const ModelJudge *judge, int64_t row, const JudgedAnswer *an
     if (answered > judge->seq - least_asked) answered = judge->seq - least_asked;
     if (asked > judge->seq - answered) asked = judge->seq - answered;
     for (int64_t i = 0; i < judge->seq; i++) {
-        tokens[i] = i < asked ? (int32_t)answer->asked[answer->n_asked - asked + i]
+        tokens[i] = i < asked              ? (int32_t)answer->asked[answer->n_asked - asked + i]
                     : i < asked + answered ? (int32_t)answer->tokens[i - asked]
                                            : (int32_t)judge->pad;
         labels[i] = i == asked + answered - 1 ? 0 : DATASET_NO_LABEL;

@@ -479,11 +479,10 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {{"axis", model_axis},     {"block", model_block},
-                                   {"freeze", model_freeze}, {"output", model_output},
-                                   {"param", model_param},   {"reference", model_reference},
-                                   {"numbers", model_numbers},
-                                   {"tally", model_tally},   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {
+    {"axis", model_axis},       {"block", model_block}, {"freeze", model_freeze},
+    {"output", model_output},   {"param", model_param}, {"reference", model_reference},
+    {"numbers", model_numbers}, {"tally", model_tally}, {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};

@@ -19,7 +19,7 @@ typedef struct StepMetrics {
     double lr;
     double tokens_per_s;
     double seconds; /* wall time of this step */
-    bool stays; /* of a progress line: on a line of its own, as with a validation loss */
+    bool stays;     /* of a progress line: on a line of its own, as with a validation loss */
     bool has_val_loss;
     double val_loss;
     bool has_loss_scale;
