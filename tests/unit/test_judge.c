@@ -252,20 +252,24 @@ static bool ask(Judge *judge, int n, int bytes, Diag *diag) {
 
 /* Several calls; lines that together are many times what a pipe holds. */
 static void test_rewards(void) {
-    static const char *const COMMANDS[] = {
-        "sed -u '" ID_OF_LINE "/'",
-        "sed -u '" ID_OF_LINE "                                                         \\r/'",
+    static const struct {
+        const char *command;
+        int n, bytes;
+    } CASES[] = {
+        {"sed -u '" ID_OF_LINE "/'", 500, 1000},
+        {"sed -u '" ID_OF_LINE "                                                  \\r/'", 3000, 50},
         /* all are read before the first reward is written */
-        "while head -n 3000 > lines && [ -s lines ]; do sed '" ID_OF_LINE "/' lines; done",
+        {"while head -n 3000 > lines && [ -s lines ]; do sed '" ID_OF_LINE "/' lines; done", 3000,
+         1000},
     };
-    for (size_t i = 0; i < sizeof(COMMANDS) / sizeof(COMMANDS[0]); i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         char name[200];
-        snprintf(name, sizeof(name), "a program: %.150s", COMMANDS[i]);
+        snprintf(name, sizeof(name), "a program: %.150s", CASES[i].command);
         check_begin(name);
         Diag *diag = diag_create();
-        Judge *judge = judge_open_command(COMMANDS[i], PATIENT_S, diag);
+        Judge *judge = judge_open_command(CASES[i].command, PATIENT_S, diag);
         for (int call = 0; judge && call < 2; call++) {
-            CHECK(ask(judge, 3000, 1000, diag), "%s", diag_text(diag));
+            CHECK(ask(judge, CASES[i].n, CASES[i].bytes, diag), "%s", diag_text(diag));
         }
         CHECK(judge && ask(judge, 0, 0, diag), "%s", diag_text(diag));
         judge_close(judge);
@@ -279,13 +283,14 @@ static void test_lines(void) {
         const char *text;
         size_t length;
         const char *wanted; /* in UTF-8 */
+        size_t wanted_length;
     } CASES[] = {
-        {"5 \"\\\n\t", 6, "5 \"\\\n\t"},
-        {"\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99", 8, "\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99"},
-        {"a\xff\xc3", 3, "a\xc3\xbf\xc3\x83"},
-        {"\xed\xa0\x80", 3, "\xc3\xad\xc2\xa0\xc2\x80"},
-        {"a\0b", 3, "a\0b"},
-        {"", 0, ""},
+        {"5 \"\\\n\t", 6, "5 \"\\\n\t", 6},
+        {"\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99", 8, "\xc3\xa9\xd0\x96\xf0\x9f\x8c\x99", 8},
+        {"a\xff\xc3", 3, "a\xc3\xbf\xc3\x83", 5},
+        {"\xed\xa0\x80", 3, "\xc3\xad\xc2\xa0\xc2\x80", 6},
+        {"a\0b", 3, "a\0b", 3},
+        {"", 0, "", 0},
     };
     enum { N = sizeof(CASES) / sizeof(CASES[0]) };
     check_begin("a program: all fields, as they are");
@@ -313,8 +318,7 @@ static void test_lines(void) {
             read ? json_loads(line, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL) : NULL;
         json_t *wanted = json_deep_copy(record);
         json_object_del(wanted, "sample");
-        size_t length = CASES[i].length == 3 && i == 4 ? 3 : strlen(CASES[i].wanted);
-        json_object_set_new(wanted, "text", json_stringn(CASES[i].wanted, length));
+        json_object_set_new(wanted, "text", json_stringn(CASES[i].wanted, CASES[i].wanted_length));
         json_object_set_new(wanted, "tokens", json_integer(i));
         json_object_set_new(wanted, "ended", json_boolean(i == 1));
         CHECK(shown && json_equal(shown, wanted), "line %d is %s", i, line);
