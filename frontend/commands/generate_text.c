@@ -1,7 +1,7 @@
 #include "frontend/commands/generate_text.h"
 
 #include "frontend/commands/tokenizer_args.h"
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <inttypes.h>
 #include <string.h>

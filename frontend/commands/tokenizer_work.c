@@ -4,10 +4,10 @@
 #include "frontend/commands/train_pairs.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
+#include "ir/base/utf8.h"
 #include "runtime/data/token_mask.h"
 #include "runtime/data/token_writer.h"
 #include "runtime/tokenizer/train_bpe.h"
-#include "runtime/tokenizer/utf8.h"
 #include "runtime/tokenizer/write_json.h"
 
 #include <inttypes.h>

@@ -2,6 +2,7 @@
 
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
+#include "ir/base/utf8.h"
 
 #include <string.h>
 
@@ -29,16 +30,29 @@ void json_put_text(StrBuf *out, const char *text) {
     json_put_bytes(out, text, strlen(text));
 }
 
+/* A character beyond ASCII: beyond U+FFFF as two halves of UTF-16. */
+static void put_character(StrBuf *out, uint32_t c) {
+    if (c >= 0x10000) {
+        strbuf_printf(out, "\\u%04x", 0xd800 + ((c - 0x10000) >> 10));
+        c = 0xdc00 + ((c - 0x10000) & 0x3ff);
+    }
+    strbuf_printf(out, "\\u%04x", c);
+}
+
 void json_put_bytes(StrBuf *out, const char *text, size_t length) {
+    const unsigned char *c = (const unsigned char *)text, *end = c + length;
     strbuf_put(out, "\"");
-    for (const unsigned char *c = (const unsigned char *)text, *end = c + length; c < end; c++) {
+    while (c < end) {
+        uint32_t character = *c;
+        int n = *c < 0x80 ? 1 : utf8_read(c, (size_t)(end - c), &character);
         if (*c == '"' || *c == '\\') {
             strbuf_printf(out, "\\%c", *c);
         } else if (*c < 0x20 || *c >= 0x7f) {
-            strbuf_printf(out, "\\u%04x", *c); /* byte by byte: valid whatever the encoding */
+            put_character(out, character); /* of a byte that is no UTF-8: its number */
         } else {
             strbuf_put_bytes(out, c, 1);
         }
+        c += n ? n : 1;
     }
     strbuf_put(out, "\"");
 }

@@ -2,7 +2,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/base/memory.h"
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

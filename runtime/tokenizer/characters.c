@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/characters.h"
 
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <string.h>
 #include <utf8proc.h>

@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/charsmap.h"
 
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <string.h>
 

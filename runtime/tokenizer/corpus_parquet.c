@@ -2,9 +2,9 @@
 
 #include "ir/base/memory.h"
 #include "ir/base/strbuf.h"
+#include "ir/base/utf8.h"
 #include "runtime/tokenizer/corpus_line.h"
 #include "runtime/tokenizer/corpus_work.h"
-#include "runtime/tokenizer/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 #include "runtime/tokenizer/encoder.h"
 
 #include "ir/base/memory.h"
+#include "ir/base/utf8.h"
 #include "runtime/tokenizer/merge.h"
-#include "runtime/tokenizer/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/line_text.h"
 
 #include "ir/base/memory.h"
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <stdint.h>
 #include <string.h>

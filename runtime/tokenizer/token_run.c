@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/token_run.h"
 
+#include "ir/base/utf8.h"
 #include "runtime/data/token_mask.h"
-#include "runtime/tokenizer/utf8.h"
 
 void token_run_begin(TokenRun *run) {
     run->text = strbuf_create();

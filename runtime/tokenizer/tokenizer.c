@@ -2,7 +2,7 @@
 
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
-#include "runtime/tokenizer/utf8.h"
+#include "ir/base/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>

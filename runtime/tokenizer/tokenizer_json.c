@@ -1,10 +1,10 @@
 /* Hugging Face's tokenizer.json: added tokens, and models of type BPE. */
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
+#include "ir/base/utf8.h"
 #include "runtime/tokenizer/json_pieces.h"
 #include "runtime/tokenizer/json_steps.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "runtime/tokenizer/write_json.h"
 
+#include "ir/base/utf8.h"
 #include "runtime/tokenizer/tokenizer.h"
-#include "runtime/tokenizer/utf8.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* UTF-8 (RFC 3629): one character at a time, and how far a text is valid. */
-#ifndef RUNTIME_TOKENIZER_UTF8_H
-#define RUNTIME_TOKENIZER_UTF8_H
+#ifndef IR_BASE_UTF8_H
+#define IR_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
