@@ -1,6 +1,8 @@
 /* Weights that become another engine's, and weights that come back. */
 #include "runtime/engine_internal.h"
 
+#include "ir/masters.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,69 @@ static bool set_named(Engine *to, const char *name, const float *whole, Arena *a
     return found;
 }
 
+/* --- on the device --- */
+
+static bool is_whole(const RankContext *rank, const Node *node) {
+    const Type local = type_local(&node->types[0], &node->shardings[0], &rank->plan->mesh);
+    return type_elements(&local) == type_elements(&node->types[0]);
+}
+
+/* What a step leaves as every rank's own, whole: no state's share, nothing on the host, and no half
+ * of anything. The same for all processes. */
+static bool may_copy_within(const Engine *from, const Engine *to) {
+    return from->backend == to->backend && !from->plan->zero && !from->plan->offload &&
+           mesh_size(&from->plan->mesh, MESH_P) == 1;
+}
+
+/* The parameter, or the copy in 16 bits, that has what `leaf` is to have, with its dtype. */
+static const Node *find_source(const RankContext *rank, const char *name, const Node *leaf,
+                               Arena *arena) {
+    const Graph *graph = rank->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if ((node->op != OP_PARAM && !node_is_copy(node)) ||
+            node->types[0].dtype != leaf->types[0].dtype || !is_whole(rank, node) ||
+            type_elements(&node->types[0]) != type_elements(&leaf->types[0])) {
+            continue;
+        }
+        const bool split = node->op == OP_PARAM && master_upper(graph, node);
+        if (!split && strcmp(engine_leaf_name(rank, node, arena), name) == 0) return node;
+    }
+    return NULL;
+}
+
+/* False: not all that is called so can be had like this, and nothing was done. */
+static bool copy_within(Engine *from, Engine *to, const char *name, Arena *arena) {
+    enum { MOST = 8 };
+    const RankContext *own = NULL, *other = &to->ranks[0];
+    const Graph *graph = other->program->graph;
+    Node *leaves[MOST];
+    const Node *sources[MOST];
+    int count = 0;
+    if (!may_copy_within(from, to)) return false;
+    for (int r = 0; r < from->n_ranks && !own; r++) {
+        if (engine_is_local(&from->ranks[r])) own = &from->ranks[r];
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *leaf = graph->nodes[n];
+        if ((leaf->op != OP_PARAM && !node_is_copy(leaf)) ||
+            strcmp(engine_leaf_name(other, leaf, arena), name) != 0) {
+            continue;
+        }
+        const Node *source = find_source(own, name, leaf, arena);
+        if (!source || count == MOST) return false;
+        leaves[count] = leaf;
+        sources[count++] = source;
+    }
+    for (int i = 0; i < count; i++) {
+        const Type *type = &leaves[i]->types[0];
+        to->backend->copy(to, executor_address(other, node_value(leaves[i], 0), 0),
+                          executor_address(own, node_value((Node *)sources[i], 0), 0),
+                          (size_t)dtype_size(type->dtype, type_elements(type)));
+    }
+    return count > 0;
+}
+
 bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(from, false, arena);
@@ -31,6 +96,7 @@ bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
     for (int i = 0; i < list.count && good; i++) {
         const Logical *item = &list.items[i];
         if (node_is_frozen(item->node) && !frozen) continue;
+        if (copy_within(from, to, item->name, arena)) continue;
         const size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
         float *whole = malloc(bytes ? bytes : 1);
         if (!whole) BUG("out of memory for %zu bytes", bytes);
