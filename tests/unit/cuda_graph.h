@@ -155,7 +155,7 @@ static inline void compare_forward(Run *run, Run *cpu) {
     CHECK(done, "forward: %s%s", diag_text(run->diag), diag_text(cpu->diag));
     if (!done) return;
     double limit = run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-3;
-    CHECK(fabs(loss - expected) / expected < limit, "evaluation: %.8f, on the CPU %.8f", loss,
+    CHECK(fabs((loss - expected) / expected) < limit, "evaluation: %.8f, on the CPU %.8f", loss,
           expected);
     double error = logits ? relative_distance(ours, theirs, rows * run->plan->vocab) : 0;
     CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-4 : 5e-2), "logits differ by %.3g",
@@ -168,7 +168,7 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
         compare_weights(run, cpu);
     }
     for (int step = 0; step < STEPS; step++) {
-        double error = fabs(run->losses[step] - cpu->losses[step]) / cpu->losses[step];
+        double error = fabs((run->losses[step] - cpu->losses[step]) / cpu->losses[step]);
         CHECK(error < 2e-3, "loss of step %d is %.8f, on the CPU %.8f", step + 1, run->losses[step],
               cpu->losses[step]);
         CHECK(run->scales[step] == cpu->scales[step], "the loss scale is %g, on the CPU %g",
