@@ -162,6 +162,22 @@ static inline void compare_forward(Run *run, Run *cpu) {
           error);
 }
 
+/* What labels score in a forward pass that reads no numbers: as such engines stage zeros. */
+static inline void compare_token_scores(Run *run, Run *cpu) {
+    int64_t rows = engine_forward_batch(run->engine) * run->plan->seq;
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, run->plan->global_batch * run->plan->seq);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, run->plan->global_batch * run->plan->seq);
+    float *ours = ARENA_ARRAY(run->arena, float, rows),
+          *theirs = ARENA_ARRAY(run->arena, float, rows);
+    fill_batch(run->plan, 77, tokens, labels);
+    bool done = engine_token_scores(run->engine, tokens, labels, ours, run->diag) &&
+                engine_token_scores(cpu->engine, tokens, labels, theirs, cpu->diag);
+    CHECK(done, "scores: %s%s", diag_text(run->diag), diag_text(cpu->diag));
+    double error = done ? relative_distance(ours, theirs, rows) : 0;
+    CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-2), "scores differ by %.3g",
+          error);
+}
+
 static inline void compare_with_cpu(Run *run, Run *cpu) {
     if (run->plan->precision == DTYPE_F32) {
         compare_losses(run, cpu, STEPS);
@@ -175,6 +191,7 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
               run->scales[step], cpu->scales[step]);
     }
     compare_forward(run, cpu);
+    if (plan_reads_numbers(run->plan, TOKEN_OLD_SCORES)) compare_token_scores(run, cpu);
 }
 
 static inline void check_layout(const Variant *variant, const Layout *layout) {
