@@ -88,9 +88,9 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *o
                        Diag *diag);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
 
-/* The weights of `to`, an engine of another plan of the model on this process alone, become those of
- * `from`, all or, but for `frozen`, those that train; what `to` has not is passed over. All processes
- * call it. Takes the memory of a whole parameter in f32. False: reported. */
+/* The weights of `to`, an engine of another plan of the model on this process alone, become those
+ * of `from`, all or, but for `frozen`, those that train; what `to` has not is passed over. All
+ * processes call it. Takes the memory of a whole parameter in f32. False: reported. */
 bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag);
 
 /* The weights that train, of this process' ranks, as they are: to be other ones for a while. NULL:

@@ -19,8 +19,8 @@ typedef struct RolloutAnswer {
 RolloutAnswer *rollout_answers_create(int64_t count, int64_t seq, Arena *arena);
 void rollout_answers_release(RolloutAnswer *answers, int64_t count);
 
-/* Answer i is there on rank i % world; afterwards all are on all, but for their texts. control NULL:
- * there is one process, and nothing to be done. False: the job has failed; reported. */
+/* Answer i is there on rank i % world; afterwards all are on all, but for their texts. control
+ * NULL: there is one process, and nothing to be done. False: the job has failed; reported. */
 bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t count, int64_t seq,
                    Diag *diag);
 

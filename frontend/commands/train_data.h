@@ -27,7 +27,7 @@ typedef struct TrainData {
     TrainSource source;
     TrainPairs pairs;
     TrainClasses classes;
-    TrainPrompts prompts; /* where the plan learns by rewards; then there are no other data */
+    TrainPrompts prompts;     /* where the plan learns by rewards; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset

@@ -121,8 +121,8 @@ static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
     if (!encode(r, prompt)) return false;
     const size_t n = prompt->begin.n_prompt_tokens;
     if (n >= (size_t)r->plan->seq) {
-        diag_error(r->diag, loc, "takes %zu tokens; a row has %" PRId64 ", the answer among them", n,
-                   r->plan->seq);
+        diag_error(r->diag, loc, "takes %zu tokens; a row has %" PRId64 ", the answer among them",
+                   n, r->plan->seq);
         return false;
     }
     add_hash(prompts, prompt);

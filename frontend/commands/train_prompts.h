@@ -21,12 +21,12 @@ typedef struct TrainPrompts {
     bool reads; /* does the plan learn so? else all of this is empty */
     TrainPrompt *items;
     int count, capacity;
-    int n_train, n_val; /* the first and the last ones */
-    int n_answers;      /* of each, in training */
-    int64_t length;     /* tokens of an answer, at most */
-    uint32_t pad;       /* what fills up a row */
-    uint64_t hash;      /* of all their tokens and lines */
-    double n_tokens;    /* of a prompt in the mean */
+    int n_train, n_val;      /* the first and the last ones */
+    int n_answers;           /* of each, in training */
+    int64_t length;          /* tokens of an answer, at most */
+    uint32_t pad;            /* what fills up a row */
+    uint64_t hash;           /* of all their tokens and lines */
+    double n_tokens;         /* of a prompt in the mean */
     GenerateText text, chat; /* what those of texts and those of messages begin as */
     bool has_chat;
 } TrainPrompts;

@@ -28,8 +28,8 @@ struct Rollout {
     Arena *arena;
     GenerateWriter writer;
     Judge *judge;
-    bool has_weights;     /* the writer has those that never change */
-    int64_t steps;        /* of each rollout */
+    bool has_weights;      /* the writer has those that never change */
+    int64_t steps;         /* of each rollout */
     int64_t first, n_rows; /* the rows that are there: of the run, first ... first + n_rows */
     int64_t first_of_step;
     RolloutAnswer *answers;   /* [steps * global_batch] */
@@ -50,8 +50,9 @@ static bool fail(Diag *diag, const char *text) {
 }
 
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
-    static const CliOption OURS[] = {OPT_ANSWERS, OPT_REWARD,       OPT_REWARD_COMMAND,
-                                     OPT_ANSWER_LENGTH,  OPT_SIDE_BY_SIDE, OPT_ROLLOUT_STEPS, OPT_STOP};
+    static const CliOption OURS[] = {OPT_ANSWERS,       OPT_REWARD,       OPT_REWARD_COMMAND,
+                                     OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE, OPT_ROLLOUT_STEPS,
+                                     OPT_STOP};
     const bool reads = train_prompts_read_by(plan);
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]) && !reads; i++) {
         if (!cli_given(args, OURS[i])) continue;
@@ -100,8 +101,9 @@ static bool open_writer(Rollout *r, CliArgs *args, Diag *diag) {
 static bool open_judge(Rollout *r, Diag *diag) {
     const char *script = cli_text(r->args, OPT_REWARD, NULL);
     const double seconds = (double)cli_int(r->args, OPT_TIMEOUT, JUDGE_SECONDS);
-    r->judge = script ? judge_open_lua(script, r->arena, diag)
-                      : judge_open_command(cli_text(r->args, OPT_REWARD_COMMAND, ""), seconds, diag);
+    r->judge = script
+                   ? judge_open_lua(script, r->arena, diag)
+                   : judge_open_command(cli_text(r->args, OPT_REWARD_COMMAND, ""), seconds, diag);
     return r->judge != NULL;
 }
 
@@ -230,9 +232,8 @@ static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, con
     double start = now();
     w.n_all = (int)((count - w.rank + w.world - 1) / w.world);
     for (int64_t i = 0; i < count; i++) answers[i].text.length = 0;
-    r->writer.sampler.options =
-        (SamplerOptions){.temperature = !greedy, .top_k = r->prompts->text.n_choices, .top_p = 1,
-                         .repetition = 1};
+    r->writer.sampler.options = (SamplerOptions){
+        .temperature = !greedy, .top_k = r->prompts->text.n_choices, .top_p = 1, .repetition = 1};
     const WriterTasks tasks = {w.n_all, &w, begin_text, most_tokens, end_text};
     if (!engine_copy_weights(r->engine, r->writer.engine.engine, !r->has_weights, diag)) {
         return false;
@@ -316,8 +317,7 @@ static bool score_rows(Rollout *r, float *out, Diag *diag) {
 /* The same by the weights that training began with, which take the place of these for a while. */
 static bool score_reference(Rollout *r, float *out, Diag *diag) {
     EngineWeights *own = engine_keep_weights(r->engine, diag);
-    bool good = own && engine_args_load(r->args, r->engine, NULL, diag) &&
-                score_rows(r, out, diag);
+    bool good = own && engine_args_load(r->args, r->engine, NULL, diag) && score_rows(r, out, diag);
     return engine_restore_weights(own, diag) && good;
 }
 

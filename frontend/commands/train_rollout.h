@@ -32,8 +32,8 @@ void rollout_close(Rollout *rollout); /* NULL is fine */
  * reported. */
 bool rollout_batch(Rollout *rollout, int64_t sample, int32_t *tokens, int32_t *labels, Diag *diag);
 
-/* The likeliest answer to each prompt of validation, or to some spread evenly over them: the mean of
- * their rewards. All processes call it. False: reported. */
+/* The likeliest answer to each prompt of validation, or to some spread evenly over them: the mean
+ * of their rewards. All processes call it. False: reported. */
 bool rollout_validate(Rollout *rollout, double *out_reward, Diag *diag);
 
 /* The step's values, and then what there is to say of its answers. `val_reward`: NAN, or what

@@ -43,9 +43,8 @@ int64_t emit_staged_numbers(const Plan *plan, TokenNumbers which) {
 }
 
 int64_t emit_staging_bytes(const Plan *plan) {
-    int64_t numbers = plan->context
-                          ? N_DECODE_INPUTS * emit_decode_positions(plan)
-                          : emit_staged_numbers(plan, N_TOKEN_NUMBERS);
+    int64_t numbers = plan->context ? N_DECODE_INPUTS * emit_decode_positions(plan)
+                                    : emit_staged_numbers(plan, N_TOKEN_NUMBERS);
     int64_t bytes = STAGING_HEADER + numbers * dtype_bytes(DTYPE_I32);
     return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
