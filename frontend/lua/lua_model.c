@@ -480,9 +480,9 @@ static int model_freeze(lua_State *lua) {
 }
 
 static const luaL_Reg METHODS[] = {
-    {"axis", model_axis},       {"block", model_block}, {"freeze", model_freeze},
-    {"output", model_output},   {"param", model_param}, {"reference", model_reference},
-    {"numbers", model_numbers}, {"tally", model_tally}, {NULL, NULL}};
+    {"axis", model_axis},           {"block", model_block},   {"freeze", model_freeze},
+    {"numbers", model_numbers},     {"output", model_output}, {"param", model_param},
+    {"reference", model_reference}, {"tally", model_tally},   {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
@@ -500,7 +500,7 @@ static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
                  "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
-                 "output, param, reference, tally",
+                 "numbers, output, param, reference, tally",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

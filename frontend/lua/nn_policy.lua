@@ -2,8 +2,8 @@
 -- `nn` is what it adds to, `tools` what layers of nn share.
 --
 -- A row of the batch is a prompt and an answer; a label below 0 is no answer's. What an answer is
--- worth beside others to its prompt, what a label's log-probability was when it was written and what
--- a reference gives it come with the data: m:numbers.
+-- worth beside others to its prompt, what a label's log-probability was when it was written and
+-- what a reference gives it come with the data: m:numbers.
 local policy = {}
 
 function policy.add(nn, tools)
@@ -44,10 +44,10 @@ end
 -- 2024, equation 3), dapo (over all tokens of the global batch: Yu et al. 2025, equation 8),
 -- dr_grpo (of each answer's sum over `seq`, of rewards that are not divided by their spread: Liu et
 -- al. 2025, section 3.2), or gspo (as grpo, with one ratio for an answer, the geometric mean of its
--- tokens': Zheng et al. 2025, equations 5 and 7); clip, clip_high (0: as clip): ratios count from 1 - clip to
--- 1 + clip_high; kl (this times an estimate of the Kullback-Leibler divergence from the reference is
--- added to each token's loss: Shao et al., equation 4); output (as nn.cross_entropy's), beside
--- (losses [batch], whose mean is added)
+-- tokens': Zheng et al. 2025, equations 5 and 7); clip, clip_high (0: as clip): ratios count from
+-- 1 - clip to 1 + clip_high; kl (this times an estimate of the Kullback-Leibler divergence from the
+-- reference is added to each token's loss: Shao et al., equation 4); output (as
+-- nn.cross_entropy's), beside (losses [batch], whose mean is added)
 -- Makes outputs: token_scores [batch, seq], the log-probabilities of labels; and for the log, means
 -- over the labels of the global batch, entropy (of -log p of what was written, which estimates it),
 -- clipped (the share whose clipped ratio counts) and, with kl, kl.

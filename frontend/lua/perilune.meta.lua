@@ -81,6 +81,14 @@ function Model:tally(parameter, numbers) end
 ---@return perilune.Value
 function Model:reference() end
 
+---f32[batch, seq], numbers of each label, as the data have them: by how much the reward of its
+---answer is more than the mean of those to its prompt, the same divided by their spread, the
+---label's log-probability when the answer was written (0: as it is now), and what a reference gives
+---it.
+---@param name "centered_rewards"|"advantages"|"old_scores"|"reference_scores"
+---@return perilune.Value
+function Model:numbers(name) end
+
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
 ---@param size integer
@@ -528,6 +536,25 @@ function nn.cross_entropy(m, logits, labels, vocab, options) end
 ---@return perilune.Value
 function nn.preference(m, logits, labels, vocab, options) end
 
+---@class perilune.PolicyOptions
+---@field kind? "grpo"|"dapo"|"dr_grpo"|"gspo"
+---@field clip? number ratios count from 1 - clip (0.2)
+---@field clip_high? number to 1 + clip_high; 0: as clip
+---@field kl? number weight of the distance from the reference; 0: none is read
+---@field output? string|false
+---@field beside? perilune.Value
+
+---Mean of a loss of answers that the model wrote itself, by their advantages, with ratios that are
+---clipped. Labels, the data's, below 0 are no answer's. Makes outputs "logits", "token_scores"
+---[batch, seq], entropy, clipped and, with kl, kl.
+---@param m perilune.Model
+---@param logits perilune.Value
+---@param labels perilune.Value
+---@param vocab? string
+---@param options? perilune.PolicyOptions
+---@return perilune.Value
+function nn.policy(m, logits, labels, vocab, options) end
+
 ---@class perilune.ConvolveOptions
 ---@field weight? string
 ---@field bias? string
@@ -608,8 +635,9 @@ function nn.classify(m, x, labels, options) end
 ---@return perilune.Value
 function nn.reward(m, x, labels, options) end
 
----The loss that m.classes (none, or nn.classify's), m.preference (none, reward, dpo, ipo, simpo,
----orpo; with m.beta, m.label_smoothing and m.gamma) and, where these are none, m.masked ask for.
+---The loss that m.classes (none, or nn.classify's), m.policy (none, or nn.policy's kind; with
+---m.clip, m.clip_high and m.kl), m.preference (none, reward, dpo, ipo, simpo, orpo; with m.beta,
+---m.label_smoothing and m.gamma) and, where these are none, m.masked ask for.
 ---@param m perilune.Model
 ---@param x perilune.Value [batch, seq, model]
 ---@param labels perilune.Value

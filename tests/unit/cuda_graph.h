@@ -155,10 +155,26 @@ static inline void compare_forward(Run *run, Run *cpu) {
     CHECK(done, "forward: %s%s", diag_text(run->diag), diag_text(cpu->diag));
     if (!done) return;
     double limit = run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-3;
-    CHECK(fabs(loss - expected) / expected < limit, "evaluation: %.8f, on the CPU %.8f", loss,
+    CHECK(fabs((loss - expected) / expected) < limit, "evaluation: %.8f, on the CPU %.8f", loss,
           expected);
     double error = logits ? relative_distance(ours, theirs, rows * run->plan->vocab) : 0;
     CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-4 : 5e-2), "logits differ by %.3g",
+          error);
+}
+
+/* What labels score in a forward pass that reads no numbers: as such engines stage zeros. */
+static inline void compare_token_scores(Run *run, Run *cpu) {
+    int64_t rows = engine_forward_batch(run->engine) * run->plan->seq;
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, run->plan->global_batch * run->plan->seq);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, run->plan->global_batch * run->plan->seq);
+    float *ours = ARENA_ARRAY(run->arena, float, rows),
+          *theirs = ARENA_ARRAY(run->arena, float, rows);
+    fill_batch(run->plan, 77, tokens, labels);
+    bool done = engine_token_scores(run->engine, tokens, labels, ours, run->diag) &&
+                engine_token_scores(cpu->engine, tokens, labels, theirs, cpu->diag);
+    CHECK(done, "scores: %s%s", diag_text(run->diag), diag_text(cpu->diag));
+    double error = done ? relative_distance(ours, theirs, rows) : 0;
+    CHECK(error < (run->plan->precision == DTYPE_F32 ? 1e-5 : 2e-2), "scores differ by %.3g",
           error);
 }
 
@@ -168,13 +184,14 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
         compare_weights(run, cpu);
     }
     for (int step = 0; step < STEPS; step++) {
-        double error = fabs(run->losses[step] - cpu->losses[step]) / cpu->losses[step];
+        double error = fabs((run->losses[step] - cpu->losses[step]) / cpu->losses[step]);
         CHECK(error < 2e-3, "loss of step %d is %.8f, on the CPU %.8f", step + 1, run->losses[step],
               cpu->losses[step]);
         CHECK(run->scales[step] == cpu->scales[step], "the loss scale is %g, on the CPU %g",
               run->scales[step], cpu->scales[step]);
     }
     compare_forward(run, cpu);
+    if (plan_reads_numbers(run->plan, TOKEN_OLD_SCORES)) compare_token_scores(run, cpu);
 }
 
 static inline void check_layout(const Variant *variant, const Layout *layout) {

@@ -108,6 +108,22 @@ static const Variant OTHERS[] = {
      2,
      DTYPE_BF16,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"lora", "3"}}},
+    {"answers by rewards: advantages and old scores", /* of the four numbers of labels */
+     "models/llama.lua",
+     2,
+     DTYPE_F32,
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"policy", "grpo"}}},
+    {"answers by rewards: all numbers but advantages",
+     "models/llama.lua",
+     2,
+     DTYPE_F32,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"ffn", "88"},
+      {"policy", "dr_grpo"},
+      {"clip_high", "0.3"},
+      {"kl", "0.2"}}},
 };
 /* clang-format off */
 #define T5_SIZES \
@@ -228,7 +244,54 @@ static void run_rounded(void) {
     run_offload = 0;
 }
 
+/* Two steps, and between them other weights for a while: the same bits. A device's weights become
+ * those of an engine on the CPU. */
+static void run_kept(void) {
+    static const Variant BF16 = {
+        "",
+        "models/llama.lua",
+        2,
+        DTYPE_BF16,
+        {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"policy", "gspo"}}};
+    static const Layout LAYOUT = {1, 2, 1, 4, 1, "1f1b", false, NULL, 0};
+    double losses[2] = {NAN, NAN};
+    if (half || !cpu_has(&BF16)) return;
+    check_begin("weights for a while, and another engine's");
+    run_zero = ZERO_OPTIMIZER;
+    run_offload = 100;
+    for (int kept = 0; kept < 2; kept++) {
+        Run run, cpu;
+        bool fine = start_on_fake(&run, &BF16, &LAYOUT, GRAPH) && run_steps(&run, 1, LEARNING_RATE);
+        CHECK(fine, "%s", diag_text(run.diag));
+        EngineWeights *weights = fine && kept ? engine_keep_weights(run.engine, run.diag) : NULL;
+        for (int i = 0; weights && i < run.n_params; i++) {
+            float *values = run_weight(&run, i);
+            for (int64_t k = 0; k < type_elements(&run.types[i]); k++) values[k] *= -0.5f;
+            engine_write_parameter(run.engine, run.names[i], values);
+        }
+        fine = start_on_cpu(&cpu, &BF16, &LAYOUT) && fine &&
+               engine_copy_weights(run.engine, cpu.engine, false, run.diag);
+        CHECK(fine, "%s%s", diag_text(run.diag), diag_text(cpu.diag));
+        for (int i = 0; fine && i < run.n_params; i++) {
+            const int64_t n = type_elements(&run.types[i]);
+            const float *ours = run_weight(&run, i), *theirs = run_weight(&cpu, i);
+            CHECK(memcmp(ours, theirs, (size_t)n * sizeof(float)) == 0, "'%s'", run.names[i]);
+        }
+        CHECK(engine_restore_weights(weights, run.diag) && (weights || !kept), "%s",
+              diag_text(run.diag));
+        fine = fine && run_steps_from(&run, 1, 1, LEARNING_RATE);
+        CHECK(fine, "%s", diag_text(run.diag));
+        losses[kept] = run.losses[1];
+        close_on_fake(&run);
+        run_close(&cpu);
+    }
+    run_zero = run_offload = 0;
+    CHECK(losses[0] == losses[1], "a loss of %.9g, not %.9g", losses[1], losses[0]);
+    check_end();
+}
+
 static void run(void) {
+    run_kept();
     run_scaled();
     run_rounded();
     run_recomputed();

@@ -102,6 +102,30 @@ static void test_states(const Variant *variant) {
     check_end();
 }
 
+/* Training goes on, and its weights become those of an engine that decodes, whose own are older:
+ * its copies in 16 bits, too, which are all that it has. */
+static void test_copied(const Variant *variant, DType precision) {
+    static const int CUTS[BATCH] = {3, 12};
+    char name[128];
+    Expected e;
+    Decoding d;
+    snprintf(name, sizeof(name), "%s in %s: weights as training has them", variant->name,
+             dtype_name(precision));
+    check_begin(name);
+    bool fine = expect(&e, variant, precision) &&
+                decoding_from_model(&d, variant, precision, BATCH, 5) &&
+                run_steps_from(&e.run, 3, 3, 1e-2) &&
+                engine_logits(e.run.engine, e.tokens, e.logits, e.run.diag) &&
+                engine_copy_weights(e.run.engine, d.engine, true, d.diag);
+    CHECK(fine, "%s", diag_text(e.run.diag));
+    if (fine) {
+        check_decoding(&e, &d, precision, CUTS);
+        decoding_close(&d);
+    }
+    run_close(&e.run);
+    check_end();
+}
+
 /* A plan says its vocabulary, and may lie: nobody may write more logits than that. */
 static void test_other_vocabulary(void) {
     check_begin("a graph with more logits than the vocabulary is an obstacle");
@@ -217,6 +241,8 @@ int main(void) {
         test_variant(&VARIANTS[i], DTYPE_F32);
         test_variant(&VARIANTS[i], DTYPE_BF16);
         if (strcmp(VARIANTS[i].name, "hybrid") == 0) test_states(&VARIANTS[i]);
+        if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_F32); /* llama among them */
+        if (i % 5 == 3) test_copied(&VARIANTS[i], DTYPE_BF16);
     }
     test_proofs();
     test_latents();

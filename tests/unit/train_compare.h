@@ -37,7 +37,7 @@ static inline bool is_key_bias(const Run *run, const char *name) {
 
 static inline void compare_losses(const Run *run, const Run *one, int n_steps) {
     for (int step = 0; step < n_steps; step++) {
-        double error = fabs(run->losses[step] - one->losses[step]) / one->losses[step];
+        double error = fabs((run->losses[step] - one->losses[step]) / one->losses[step]);
         CHECK(compare_note(&compare_worst.loss, error) < 1e-5,
               "loss of step %d is %.8f, on one rank %.8f", step + 1, run->losses[step],
               one->losses[step]);

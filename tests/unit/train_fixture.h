@@ -147,6 +147,35 @@ static inline bool run_start(Run *run) {
     return run_start_on(run, &(EngineOptions){.n_threads = run_threads, .timeout_seconds = 60});
 }
 
+/* Where losses are of answers (nn.policy), a row has one, of its own length at its own place. */
+static inline void cut_answers(const Plan *plan, int step, int32_t *labels) {
+    const int64_t seq = plan->seq;
+    for (int64_t i = 0; i < plan->global_batch * seq; i++) {
+        int64_t row = i / seq, at = i % seq, first = row % 3;
+        int64_t length = 1 + (3 * row + row / 2 + step) % (seq - 2);
+        if (at < first || at >= first + length) labels[i] = -1;
+    }
+}
+
+/* Numbers of labels (TokenNumbers), other ones in each step, row and position, for models that give
+ * all tokens about the same probability: ratios leave what clips allow on both sides. Most answers
+ * are worth less than others, so that losses are far from 0. */
+static inline void fill_numbers(const Plan *plan, int step, float *const numbers[N_TOKEN_NUMBERS]) {
+    uint64_t state = 0x2545f4914f6cdd1du + (uint64_t)step * 7368787u;
+    const float level = -logf((float)plan->vocab);
+    for (int64_t i = 0; i < plan->global_batch * plan->seq; i++) {
+        float all = (float)(7 * (i / plan->seq) % 11) / 5 - 1, draws[N_TOKEN_NUMBERS];
+        for (int n = 0; n < N_TOKEN_NUMBERS; n++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            draws[n] = (float)(state >> 40) / (1 << 23) - 1;
+        }
+        numbers[TOKEN_CENTERED_REWARDS][i] = -0.4f + 0.8f * draws[0];
+        numbers[TOKEN_ADVANTAGES][i] = -0.6f + draws[1];
+        numbers[TOKEN_OLD_SCORES][i] = level + 0.4f * all + 0.3f * draws[2];
+        numbers[TOKEN_REFERENCE_SCORES][i] = level + 0.5f * draws[3];
+    }
+}
+
 /* Tokens and labels of a step: the same for every layout. */
 static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32_t *labels) {
     uint64_t state = 88172645463325252ull + (uint64_t)step * 1000003u;
@@ -161,6 +190,7 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
             (int32_t)((state >> 11) % (uint64_t)plan->vocab);
         labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
     }
+    if (plan_reads_numbers(plan, TOKEN_OLD_SCORES)) cut_answers(plan, step, labels);
 }
 
 /* Takes steps first .. first + n_steps - 1, counted from 0. */
@@ -172,9 +202,15 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
     float *reference = ARENA_ARRAY(run->arena, float, (size_t)run->plan->global_batch);
     for (int i = 0; i < run->plan->global_batch; i++) reference[i] = -60 - 3.5f * (float)(i % 5);
     engine_set_reference(run->engine, reference); /* read by plans that ask for it */
+    float *numbers[N_TOKEN_NUMBERS];              /* so are these */
+    for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
+        numbers[i] = ARENA_ARRAY(run->arena, float, n);
+        engine_set_numbers(run->engine, (TokenNumbers)i, numbers[i]);
+    }
     for (int step = first; step < first + n_steps; step++) {
         StepResult result;
         fill_batch(run->plan, step, tokens, labels);
+        fill_numbers(run->plan, step, numbers);
         if (!engine_step(run->engine, step + 1, tokens, labels, learning_rate, &result,
                          run->diag)) {
             return false;
@@ -236,13 +272,13 @@ static inline double relative_distance(const float *a, const float *b, int64_t n
     return size > 0 ? sqrt(difference / size) : sqrt(difference);
 }
 
-/* The norm of a parameter's gradient by the last step, and the loss's slope along it: the same, as
- * steps along a gradient change the loss by its norm. False: the gradient's memory has been used
- * again. */
-static inline bool run_slope(Run *run, const char *name, const int32_t *tokens,
-                             const int32_t *labels, double *out_norm, double *out_slope) {
-    const double step = 0.02; /* f32 losses: differences of 1e-7 are rounding */
-    double norm = 0, loss[2] = {NAN, NAN};
+/* The norm of a parameter's gradient by the last step, and the slope along it of `value`, a number
+ * that weights change: of the loss it is the same, as steps along a gradient change it by its norm.
+ * False: the gradient's memory has been used again. */
+typedef double RunValue(Run *run, void *user);
+static inline bool run_slope_of(Run *run, const char *name, RunValue *value, void *user,
+                                double step, double *out_norm, double *out_slope) {
+    double norm = 0, values[2] = {NAN, NAN};
     int64_t n = 0;
     for (int i = 0; i < run->n_params; i++) {
         if (strcmp(run->names[i], name) == 0) n = type_elements(&run->types[i]);
@@ -260,12 +296,32 @@ static inline bool run_slope(Run *run, const char *name, const int32_t *tokens,
             moved[i] = w[i] + (float)((sign ? -step : step) * (double)gradient[i] / norm);
         }
         engine_write_parameter(run->engine, name, moved);
-        engine_evaluate(run->engine, tokens, labels, &loss[sign], run->diag);
+        values[sign] = value(run, user);
     }
     engine_write_parameter(run->engine, name, w);
     *out_norm = norm;
-    *out_slope = (loss[0] - loss[1]) / (2 * step);
+    *out_slope = (values[0] - values[1]) / (2 * step);
     return true;
+}
+
+/* What a loss is of: tokens and labels. */
+typedef struct RunBatch {
+    const int32_t *tokens, *labels;
+} RunBatch;
+
+static inline double run_loss(Run *run, void *user) {
+    const RunBatch *batch = user;
+    double loss = NAN;
+    engine_evaluate(run->engine, batch->tokens, batch->labels, &loss, run->diag);
+    return loss;
+}
+
+/* Of the loss. */
+static inline bool run_slope(Run *run, const char *name, const int32_t *tokens,
+                             const int32_t *labels, double *out_norm, double *out_slope) {
+    const double step = 0.02; /* f32 losses: differences of 1e-7 are rounding */
+    RunBatch batch = {tokens, labels};
+    return run_slope_of(run, name, run_loss, &batch, step, out_norm, out_slope);
 }
 
 static inline double largest(const float *a, int64_t n) {

@@ -30,6 +30,7 @@ typedef struct CudaEngine {
     AttentionCheck attention; /* asks it */
     bool told;                /* that an epilogue is missing */
     int64_t slot_bytes;
+    int64_t numbers_at[N_TOKEN_NUMBERS]; /* in a slot; 0: the plan does not read them */
     const void *decoded; /* logits on the device that the last run has copied to memory.logits */
     int first_local, n_local; /* ranks whose arenas are here */
     int n_on_host;            /* processes like this one */
@@ -174,6 +175,11 @@ static bool allocate(CudaEngine *cuda, Diag *diag) {
         cuda->memory.progress = memset(progress, 0, bytes);
     }
     cuda->slot_bytes = emit_staging_bytes(engine->plan);
+    for (TokenNumbers i = 0; i < N_TOKEN_NUMBERS; i++) {
+        if (!plan_reads_numbers(engine->plan, i)) continue;
+        cuda->numbers_at[i] =
+            STAGING_HEADER + emit_staged_numbers(engine->plan, i) * dtype_bytes(DTYPE_F32);
+    }
     if (!cuda_check(api, api->cudaMalloc(&state, sizeof(DeviceState)), diag,
                     "allocating the step's state")) {
         return false;
@@ -412,10 +418,9 @@ static void stage(CudaEngine *cuda) {
     if (input->reference) {
         memcpy(reference, input->reference, (size_t)plan->global_batch * sizeof(float));
     }
-    for (TokenNumbers i = 0; i < N_TOKEN_NUMBERS; i++) {
-        unsigned char *numbers =
-            slot + STAGING_HEADER + emit_staged_numbers(plan, i) * (int64_t)sizeof(float);
-        if (!plan_reads_numbers(plan, i)) continue;
+    for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
+        unsigned char *numbers = slot + cuda->numbers_at[i];
+        if (cuda->numbers_at[i] == 0) continue;
         if (input->numbers[i]) {
             memcpy(numbers, input->numbers[i], labels);
         } else {

@@ -1,0 +1,119 @@
+/* Answers that processes wrote apart come to all (rollout_share): forked processes on the loopback
+ * address, and bytes that are no answers.
+ *
+ * Would catch: an answer at another's place, one that is cut, numbers of another rank's length, a
+ * piece of several that is missing or twice, and bytes of a rank that is not like this one taken
+ * for answers.
+ */
+#include "frontend/commands/rollout_share.c"
+#include "tests/unit/control_job.h"
+
+static int64_t n_answers, n_seq; /* of jobs made from now on */
+
+/* Of answer i: from none to all of n_seq, and other numbers in each. */
+static int32_t length_of(int64_t i) {
+    return (int32_t)(i % 5 == 3 ? 0 : i % 7 == 1 ? n_seq : (4801 * i + 5) % (n_seq + 1));
+}
+
+static int32_t token_of(int64_t i, int32_t k) {
+    return (int32_t)(i * 1000003 + k * 31 + 7);
+}
+
+static void write_answer(RolloutAnswer *answer, int64_t i) {
+    answer->n_tokens = length_of(i);
+    answer->ended = i % 3 == 0;
+    answer->reward = 0.25f * (float)i - 2;
+    for (int32_t k = 0; k < answer->n_tokens; k++) answer->tokens[k] = token_of(i, k);
+}
+
+static bool is_right(const RolloutAnswer *answer, int64_t i) {
+    bool right = answer->n_tokens == length_of(i) && answer->ended == (i % 3 == 0) &&
+                 answer->reward == 0.25f * (float)i - 2;
+    for (int32_t k = 0; right && k < answer->n_tokens; k++) {
+        right = answer->tokens[k] == token_of(i, k);
+    }
+    return right;
+}
+
+static bool sharing_rank(Job *job, int rank, char *said) {
+    Control *control = join(job, rank, said);
+    if (!control) return false;
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    RolloutAnswer *answers = rollout_answers_create(n_answers, n_seq, arena);
+    int64_t n_right = 0;
+    for (int64_t i = rank; i < n_answers; i += job->world) write_answer(&answers[i], i);
+    bool shared = rollout_share(control, rank, answers, n_answers, n_seq, diag);
+    for (int64_t i = 0; i < n_answers; i++) n_right += is_right(&answers[i], i);
+    if (!shared || n_right < n_answers) {
+        snprintf(said, SAID_BYTES, "%d of %d are right; %s", (int)n_right, (int)n_answers,
+                 diag_text(diag));
+    }
+    bool well = shared && n_right == n_answers && control_close(control);
+    rollout_answers_release(answers, n_answers);
+    diag_destroy(diag);
+    arena_destroy(arena);
+    control_destroy(control);
+    return well;
+}
+
+static void test_sharing(int world, int64_t count, int64_t seq, const char *what) {
+    char name[128];
+    snprintf(name, sizeof(name), "rollout: %s of %d ranks come to all", what, world);
+    check_begin(name);
+    n_answers = count;
+    n_seq = seq;
+    Job job = job_create(world, sharing_rank);
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+    check_end();
+}
+
+/* --- bytes that are no answers --- */
+
+enum { COUNT = 5, SEQ = 8, WORLD = 2, RANK = 1 };
+
+static bool take(const unsigned char *bytes, size_t n) {
+    Arena *arena = arena_create();
+    RolloutAnswer *answers = rollout_answers_create(COUNT, SEQ, arena);
+    unsigned char *own = malloc(n + 1); /* that sanitizers see where it ends */
+    memcpy(own, bytes, n);
+    bool fine = unpack(answers, COUNT, SEQ, RANK, WORLD, own, n);
+    for (int64_t i = RANK; fine && i < COUNT; i += WORLD) fine = is_right(&answers[i], i);
+    free(own);
+    rollout_answers_release(answers, COUNT);
+    arena_destroy(arena);
+    return fine;
+}
+
+static void test_damaged(void) {
+    check_begin("rollout: bytes that are no answers are refused");
+    unsigned char bytes[512];
+    Arena *arena = arena_create();
+    n_seq = SEQ;
+    RolloutAnswer *answers = rollout_answers_create(COUNT, SEQ, arena);
+    for (int64_t i = 0; i < COUNT; i++) write_answer(&answers[i], i);
+    const size_t n = pack(answers, COUNT, RANK, WORLD, bytes);
+    CHECK(take(bytes, n), "what was packed is refused");
+    for (size_t less = 0; less < n; less++) CHECK(!take(bytes, less), "%zu of %zu bytes", less, n);
+    bytes[n] = 0;
+    CHECK(!take(bytes, n + 1), "a byte too many");
+    for (int32_t length = -1; length <= SEQ + 1; length += SEQ + 2) {
+        memcpy(bytes, &length, sizeof(length));
+        CHECK(!take(bytes, n), "an answer of %d tokens", (int)length);
+    }
+    rollout_answers_release(answers, COUNT);
+    arena_destroy(arena);
+    check_end();
+}
+
+int main(void) {
+    test_sharing(1, 4, 8, "answers");
+    test_sharing(2, 7, 16, "answers");
+    test_sharing(5, 12, 8, "answers");
+    test_sharing(5, 3, 8, "fewer answers");
+    test_sharing(2, 160, 8192, "answers in several pieces"); /* of CONTROL_MAX_BYTES */
+    test_damaged();
+    return check_report();
+}
