@@ -95,11 +95,8 @@ static void test_fields(void) {
     Diag *diag = diag_create();
     Judge *judge = open_script(SCRIPT, arena, diag);
     for (int i = 1; judge && i <= 3; i++) {
-        JudgedAnswer answer = {.record = record,
-                               .text = "a\0b\xff",
-                               .length = 4,
-                               .n_tokens = i,
-                               .ended = i == 2};
+        JudgedAnswer answer = {
+            .record = record, .text = "a\0b\xff", .length = 4, .n_tokens = i, .ended = i == 2};
         float reward = 0;
         bool good = judge_answers(judge, &answer, 1, &reward, diag);
         CHECK(good && reward == (float)i, "answer %d: %g %s", i, reward, diag_text(diag));
@@ -330,6 +327,27 @@ static void test_lines(void) {
     diag_destroy(diag);
 }
 
+/* Is that what is said of a program that has so long for a reward? `wanted` is without the time. */
+static bool says(const char *command, int bytes, double timeout_s, const char *wanted,
+                 char said[1000]) {
+    char whole[1000], seconds[32];
+    const char *mark = strchr(wanted, '@');
+    snprintf(seconds, sizeof(seconds), "%g", timeout_s);
+    snprintf(whole, sizeof(whole), "%.*s%s%s\n", mark ? (int)(mark - wanted) : 1000, wanted,
+             mark ? seconds : "", mark ? mark + 1 : "");
+    Diag *diag = diag_create();
+    Judge *judge = judge_open_command(command, timeout_s, diag);
+    bool taken = judge && ask(judge, 2, bytes, diag) && ask(judge, 1, 1, diag);
+    const char *text = diag_text(diag), *after = strstr(text, whole);
+    bool good =
+        !taken && strncmp(text, "the judge \"", 11) == 0 && after && strcmp(after, whole) == 0;
+    snprintf(said, 1000, "%s", taken ? "nothing" : text);
+    judge_close(judge);
+    check_reaped();
+    diag_destroy(diag);
+    return good;
+}
+
 /* Two answers, of which the last is asked for alone; what the first call says, or the second. */
 static void test_program_errors(void) {
     static const struct {
@@ -356,13 +374,13 @@ static void test_program_errors(void) {
          "has ended with exit code 4 after 0 of 1 rewards; what it wrote to standard error may say "
          "why"},
         {"sleep 100", 1,
-         "has given 0 of 2 rewards, and no other for 0.2 seconds; does it flush its output after "
+         "has given 0 of 2 rewards, and no other for @ seconds; does it flush its output after "
          "each line?"},
         {"read l; printf '0\\n1'; sleep 100", 1,
-         "has given 1 of 2 rewards, and no other for 0.2 seconds; does it flush its output after "
+         "has given 1 of 2 rewards, and no other for @ seconds; does it flush its output after "
          "each line?"},
         {"read l; echo 0; echo 1; sleep 100", 200000,
-         "has given 2 of 2 rewards, and read nothing for 0.2 seconds; it must read all answers"},
+         "has given 2 of 2 rewards, and read nothing for @ seconds; it must read all answers"},
         {"exec >&-; sleep 100", 1,
          "has closed its standard output after 0 of 2 rewards; it must go on until its standard "
          "input ends"},
@@ -399,20 +417,16 @@ static void test_program_errors(void) {
          "writes \"2\" after 2 of 2 rewards: more lines than answers; it must write one for each"},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        char name[120];
+        char name[120], said[1000];
         snprintf(name, sizeof(name), "a program that fails: %.90s", CASES[i].command);
         check_begin(name);
-        Diag *diag = diag_create();
         bool waits = strstr(CASES[i].command, "sleep 100") != NULL;
-        Judge *judge = judge_open_command(CASES[i].command, waits ? SHORT_S : PATIENT_S, diag);
-        CHECK(judge && !(ask(judge, 2, CASES[i].bytes, diag) && ask(judge, 1, 1, diag)), "taken");
-        const char *text = diag_text(diag), *after = strstr(text, CASES[i].wanted);
-        CHECK(strncmp(text, "the judge \"", 11) == 0 && after &&
-                  strcmp(after + strlen(CASES[i].wanted), "\n") == 0,
-              "says %s", text);
-        judge_close(judge);
-        check_reaped();
-        diag_destroy(diag);
+        bool good = says(CASES[i].command, CASES[i].bytes, waits ? SHORT_S : PATIENT_S,
+                         CASES[i].wanted, said);
+        /* On a busy machine it may not have come so far in so short a time. */
+        if (!good && waits)
+            good = says(CASES[i].command, CASES[i].bytes, 10, CASES[i].wanted, said);
+        CHECK(good, "says %s", said);
     }
 }
 

@@ -23,14 +23,14 @@ static void write_answer(RolloutAnswer *answer, int64_t i) {
     answer->n_tokens = length_of(i);
     answer->ended = i % 3 == 0;
     answer->reward = 0.25f * (float)i - 2;
-    for (int32_t k = 0; k < answer->n_tokens; k++) answer->tokens[k] = token_of(i, k);
+    for (int32_t k = 0; k < answer->n_tokens; k++) answer->tokens[k] = (uint32_t)token_of(i, k);
 }
 
 static bool is_right(const RolloutAnswer *answer, int64_t i) {
     bool right = answer->n_tokens == length_of(i) && answer->ended == (i % 3 == 0) &&
                  answer->reward == 0.25f * (float)i - 2;
     for (int32_t k = 0; right && k < answer->n_tokens; k++) {
-        right = answer->tokens[k] == token_of(i, k);
+        right = answer->tokens[k] == (uint32_t)token_of(i, k);
     }
     return right;
 }
