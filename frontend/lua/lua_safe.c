@@ -1,5 +1,8 @@
 #include "frontend/lua/lua_safe.h"
 
+#include "frontend/lua/lua_match.h"
+#include "frontend/lua/lua_sandbox.h"
+
 #include <lauxlib.h>
 #include <lualib.h>
 #include <stdbool.h>
@@ -13,11 +16,8 @@ enum {
     SORT_TURNS = 36, /* how often table.sort compares each of MAX_LIST elements: 2 log2 of them */
 };
 
-/* Steps that one pattern match may take in the worst case: about half a second. */
-static const double MAX_PATTERN_STEPS = 1e8;
-
-/* The same for a plain text, which is compared many bytes at a time. */
-static const double MAX_PLAIN_STEPS = 4e9;
+/* Bytes that a call may compare, many at a time. */
+static const double MAX_COMPARED_BYTES = 4e9;
 
 /* Calls upvalue 1, the original function, with all arguments. */
 static int call_original(lua_State *lua) {
@@ -25,61 +25,6 @@ static int call_original(lua_State *lua) {
     lua_insert(lua, 1);
     lua_call(lua, lua_gettop(lua) - 1, LUA_MULTRET);
     return lua_gettop(lua);
-}
-
-static const char *skip_set(const char *p, const char *end) {
-    if (p < end && *p == '^') p++;
-    bool first = true;
-    while (p < end && (*p != ']' || first)) {
-        first = false;
-        p += *p == '%' && p + 1 < end ? 2 : 1;
-    }
-    return p < end ? p + 1 : end;
-}
-
-/* Upper bound of the steps a backtracking match takes: each unbounded repetition multiplies by the
- * text's length, each optional item by two. To gmatch '^' is a character like others. */
-static double pattern_steps(const char *p, size_t pattern_length, size_t text_length,
-                            bool may_anchor) {
-    const char *end = p + pattern_length;
-    double steps = (double)pattern_length + 1, n = (double)text_length + 1;
-    if (may_anchor && p < end && *p == '^') {
-        p++;
-    } else {
-        steps *= n;
-    }
-    while (p < end) {
-        char c = *p++;
-        if (c == '%' && p < end) {
-            if (*p == 'b' || (*p >= '0' && *p <= '9')) steps *= n;
-            p++;
-        } else if (c == '[') {
-            p = skip_set(p, end);
-        } else if (c == '*' || c == '+' || c == '-') {
-            steps *= n;
-        } else if (c == '?') {
-            steps *= 2;
-        }
-    }
-    return steps;
-}
-
-/* string.find, match, gmatch, gsub. Upvalues: the original, its name. */
-static int match_checked(lua_State *lua) {
-    size_t text_length, pattern_length;
-    const char *name = lua_tostring(lua, lua_upvalueindex(2));
-    luaL_checklstring(lua, 1, &text_length);
-    const char *pattern = luaL_checklstring(lua, 2, &pattern_length);
-    bool plain = strcmp(name, "find") == 0 && lua_toboolean(lua, 4);
-    bool may_anchor = strcmp(name, "gmatch") != 0;
-    double steps =
-        plain ? (double)pattern_length * (double)text_length / MAX_PLAIN_STEPS
-              : pattern_steps(pattern, pattern_length, text_length, may_anchor) / MAX_PATTERN_STEPS;
-    if (steps > 1) {
-        return luaL_error(lua, "string.%s: this pattern could take too long on a text of %d bytes",
-                          name, (int)text_length);
-    }
-    return call_original(lua);
 }
 
 static int repeat_checked(lua_State *lua) {
@@ -115,7 +60,7 @@ static int sort_checked(lua_State *lua) {
         if (lua_geti(lua, 1, i) == LUA_TSTRING) bytes += (double)lua_rawlen(lua, -1);
         lua_pop(lua, 1);
     }
-    if (bytes * SORT_TURNS > MAX_PLAIN_STEPS) {
+    if (bytes * SORT_TURNS > MAX_COMPARED_BYTES) {
         return luaL_error(lua, "table.sort: texts of %d MB could take too long",
                           (int)(bytes / 1e6));
     }
@@ -224,16 +169,10 @@ static void remove_fields(lua_State *lua, const char *const *names) {
 }
 
 static void restrict_string(lua_State *lua) {
-    static const char *const PATTERNS[] = {"find", "match", "gmatch", "gsub"};
     lua_getglobal(lua, "string");
     remove_fields(lua, (const char *const[]){"dump", NULL});
     wrap_field(lua, "rep", repeat_checked);
-    for (size_t i = 0; i < sizeof(PATTERNS) / sizeof(PATTERNS[0]); i++) {
-        lua_getfield(lua, -1, PATTERNS[i]);
-        lua_pushstring(lua, PATTERNS[i]);
-        lua_pushcclosure(lua, match_checked, 2);
-        lua_setfield(lua, -2, PATTERNS[i]);
-    }
+    match_set_functions(lua, sandbox_count_steps);
     lua_pop(lua, 1);
 }
 

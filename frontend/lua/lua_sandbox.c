@@ -43,6 +43,7 @@ enum {
     SECONDS_LIMIT = 20,
     HOOK_INSTRUCTIONS = 100, /* few: one instruction may be a C call that takes milliseconds */
     CALL_INSTRUCTIONS = 20,  /* what a call from C counts as: it may be of C, as in table.sort */
+    STEPS_PER_INSTRUCTION = 10,
     SCRIPT_LIMIT_BYTES = 1 << 20,
     MAX_STACK_SEARCH = 1000,
     MAX_MODULE_NAME = 64,
@@ -128,13 +129,12 @@ static bool is_called_from_c(lua_State *lua) {
            strcmp(caller.what, "C") == 0;
 }
 
-static void stop_when_over(lua_State *lua, lua_Debug *record) {
+static void count_instructions(lua_State *lua, int64_t n) {
     Sandbox *sandbox = sandbox_of(lua);
-    bool counts = record->event == LUA_HOOKCOUNT;
-    if (!counts && !is_called_from_c(lua)) return;
-    sandbox->n_instructions += counts ? HOOK_INSTRUCTIONS : CALL_INSTRUCTIONS;
+    int64_t before = sandbox->n_instructions;
+    sandbox->n_instructions += n;
     /* A look at the clock takes longer than most calls. */
-    bool looks = counts || sandbox->n_instructions % HOOK_INSTRUCTIONS == 0;
+    bool looks = before / HOOK_INSTRUCTIONS != sandbox->n_instructions / HOOK_INSTRUCTIONS;
     bool over = sandbox->n_instructions > INT64_C(1000000) * MILLION_INSTRUCTIONS_LIMIT ||
                 (looks && now_s() > sandbox->deadline_s) || sandbox->over_memory;
     if (!over && !sandbox->failed) return;
@@ -143,6 +143,16 @@ static void stop_when_over(lua_State *lua, lua_Debug *record) {
         sandbox->stopped_at = sandbox_user_line(lua);
     }
     sandbox_fail(lua);
+}
+
+static void stop_when_over(lua_State *lua, lua_Debug *record) {
+    bool counts = record->event == LUA_HOOKCOUNT;
+    if (!counts && !is_called_from_c(lua)) return;
+    count_instructions(lua, counts ? HOOK_INSTRUCTIONS : CALL_INSTRUCTIONS);
+}
+
+void sandbox_count_steps(lua_State *lua, int64_t n_steps) {
+    count_instructions(lua, n_steps / STEPS_PER_INSTRUCTION);
 }
 
 Sandbox *sandbox_create(Arena *arena, const char *path, Diag *diag) {

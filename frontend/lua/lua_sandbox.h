@@ -75,6 +75,9 @@ bool sandbox_run(Sandbox *sandbox, lua_CFunction body);
 
 Sandbox *sandbox_of(lua_State *lua);
 
+/* Counts work that C did for the script, in steps of a few nanoseconds, against its limits. */
+void sandbox_count_steps(lua_State *lua, int64_t n_steps);
+
 /* Runs the script file; leaves its results on the stack and returns how many they are. */
 int sandbox_run_script(lua_State *lua);
 
