@@ -47,6 +47,14 @@ for way in 'c=2,t=2' 'p=2,d=2'; do
     same "$way: the rewards of one rank" "$folder/first.jsonl" "$folder/$way.jsonl"
 done
 
+# --- a reference ---
+for kl in 0 1e-30; do
+    run train "${small[@]}" --set kl=$kl --precision f16 --steps 4 --lr 1e-2 --log "$folder/kl$kl.jsonl"
+    grep -o '"loss":.*"grad_norm":[^,]*' "$folder/kl$kl.jsonl" >"$folder/kl$kl.txt"
+done
+result 'in f16 it leaves the loss scale alone' "$([ -s "$folder/kl0.txt" ] &&
+    diff "$folder/kl0.txt" "$folder/kl1e-30.txt" || echo 'no log')"
+
 # --- going on ---
 several=("${small[@]}" --set kl=0.1 --rollout-steps 2 --lr 1e-2)
 run train "${several[@]}" --steps 4 --checkpoint "$folder/whole.ckpt"
