@@ -128,6 +128,13 @@ works 'messages' '1 to learn from, 0 to validate' train "${learned[@]}" --reward
 line '{"prompt": [{"role": "user", "content": "tide?"}], "number": 1}'
 works 'a prompt of messages' '1 to learn from' train "${learned[@]}" --reward "$judge" \
     --data "$folder/one.jsonl" --steps 1
+run "${many[@]}" --chat --reward "$folder/number.lua" --prompts "$folder/one.jsonl"
+result 'generate --chat takes it, too' "$([[ $out == *'"reward": 1}'* ]] || echo "$err")"
+gzip -c "$prompts" >"$folder/packed.jsonl.gz"
+works 'a packed file' '18 to learn from, 2 to validate' train "${learned[@]}" --reward "$judge" \
+    --data "$folder/packed.jsonl.gz" --steps 1
+head -c 50 "$folder/packed.jsonl.gz" >"$folder/cut.jsonl.gz"
+fails 'one that was cut short' 2 'cut.jsonl.gz:' train "${learned[@]}" --reward "$judge" --data "$folder/cut.jsonl.gz"
 
 # --- options ---
 fails 'nobody judges' 2 'who says what answers are worth?' train "${learned[@]}" --data "$prompts"
