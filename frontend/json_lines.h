@@ -1,4 +1,5 @@
-/* Files of JSON lines: an object a line, blank lines between them as one likes. */
+/* Files of JSON lines, packed (.gz, .zst) or not: an object a line, blank lines between them as one
+ * likes. */
 #ifndef FRONTEND_JSON_LINES_H
 #define FRONTEND_JSON_LINES_H
 

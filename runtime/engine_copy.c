@@ -111,7 +111,7 @@ bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
 
 /* --- weights for a while --- */
 
-/* A parameter that trains, or a copy of one, as a rank has it. */
+/* What loading weights changes, as a rank has it. */
 typedef struct KeptValue {
     const RankContext *rank;
     Value value;
@@ -144,9 +144,10 @@ static void keep(EngineWeights *weights, const RankContext *rank, Node *node) {
     weights->items[weights->count++] = kept;
 }
 
-static bool is_weight(const Node *node) {
+/* Parameters that train, copies of them, and the loss scale, which loaded weights begin anew. */
+static bool is_changed(const Node *node) {
     return (node->op == OP_PARAM && !node_is_frozen(node)) ||
-           (node->op == OP_STATE && node_is_copy(node));
+           (node->op == OP_STATE && node_is_copy(node)) || node->op == OP_VARIABLE;
 }
 
 EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
@@ -157,7 +158,7 @@ EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
         const RankContext *rank = &engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
-            if (is_weight(graph->nodes[n])) keep(weights, rank, graph->nodes[n]);
+            if (is_changed(graph->nodes[n])) keep(weights, rank, graph->nodes[n]);
         }
     }
     if (!engine_copy_failed(engine, diag)) return weights;

@@ -80,10 +80,16 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
     const json_t *messages = json_object_get(line->object, "messages");
     const bool chats = chat->messages != NULL;
     char where[512];
+    if (chats && json_is_array(prompt) && !messages) { /* as training has it */
+        messages = prompt;
+        prompt = NULL;
+    }
     snprintf(where, sizeof(where), "%s:%d", path, line->loc.line);
     if (chats ? json_is_string(prompt) == json_is_array(messages) : !json_is_string(prompt)) {
         diag_error(diag, line->loc, "no object with a string 'prompt'%s",
-                   chats ? " or a list 'messages'" : "");
+                   chats                   ? " or a list 'messages'"
+                   : json_is_array(prompt) ? "; messages need --chat"
+                                           : "");
         return false;
     }
     line->begin = generate_text_fork(base);

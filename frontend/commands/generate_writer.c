@@ -26,7 +26,7 @@ bool generate_writer_add(GenerateWriter *w, Diag *diag) {
         if (!w->live[i]) continue;
         int token = sampler_choose(&w->sampler, &w->states[i], &w->texts[i], w->logits + i * vocab);
         if (token < 0) {
-            diag_error(diag, NO_LOC, "generate: the model's output is not finite; wrong weights?");
+            diag_error(diag, NO_LOC, "the model's output is not finite; wrong weights?");
             return false;
         }
         w->live[i] = generate_text_add(&w->texts[i], token);

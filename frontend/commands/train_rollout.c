@@ -270,10 +270,12 @@ typedef struct GroupRewards {
     double mean, spread;
 } GroupRewards;
 
-/* The spread is that of a sample: over n - 1. */
+/* The spread is that of a sample: over n - 1. From the first on, so that rewards that are all equal
+ * have no spread, however large. */
 static GroupRewards measure_group(const RolloutAnswer *answers, int n) {
-    GroupRewards group = {0};
-    for (int i = 0; i < n; i++) group.mean += (double)answers[i].reward / n;
+    const double first = (double)answers[0].reward;
+    GroupRewards group = {.mean = first};
+    for (int i = 0; i < n; i++) group.mean += ((double)answers[i].reward - first) / n;
     for (int i = 0; i < n; i++) {
         double off = (double)answers[i].reward - group.mean;
         group.spread += n > 1 ? off * off / (n - 1) : 0;

@@ -47,6 +47,14 @@ for way in 'c=2,t=2' 'p=2,d=2'; do
     same "$way: the rewards of one rank" "$folder/first.jsonl" "$folder/$way.jsonl"
 done
 
+# --- a reference ---
+for kl in 0 1e-30; do
+    run train "${small[@]}" --set kl=$kl --precision f16 --steps 4 --lr 1e-2 --log "$folder/kl$kl.jsonl"
+    grep -o '"loss":.*"grad_norm":[^,]*' "$folder/kl$kl.jsonl" >"$folder/kl$kl.txt"
+done
+result 'in f16 it leaves the loss scale alone' "$([ -s "$folder/kl0.txt" ] &&
+    diff "$folder/kl0.txt" "$folder/kl1e-30.txt" || echo 'no log')"
+
 # --- going on ---
 several=("${small[@]}" --set kl=0.1 --rollout-steps 2 --lr 1e-2)
 run train "${several[@]}" --steps 4 --checkpoint "$folder/whole.ckpt"
@@ -120,6 +128,13 @@ works 'messages' '1 to learn from, 0 to validate' train "${learned[@]}" --reward
 line '{"prompt": [{"role": "user", "content": "tide?"}], "number": 1}'
 works 'a prompt of messages' '1 to learn from' train "${learned[@]}" --reward "$judge" \
     --data "$folder/one.jsonl" --steps 1
+run "${many[@]}" --chat --reward "$folder/number.lua" --prompts "$folder/one.jsonl"
+result 'generate --chat takes it, too' "$([[ $out == *'"reward": 1}'* ]] || echo "$err")"
+gzip -c "$prompts" >"$folder/packed.jsonl.gz"
+works 'a packed file' '18 to learn from, 2 to validate' train "${learned[@]}" --reward "$judge" \
+    --data "$folder/packed.jsonl.gz" --steps 1
+head -c 50 "$folder/packed.jsonl.gz" >"$folder/cut.jsonl.gz"
+fails 'one that was cut short' 2 'cut.jsonl.gz:' train "${learned[@]}" --reward "$judge" --data "$folder/cut.jsonl.gz"
 
 # --- options ---
 fails 'nobody judges' 2 'who says what answers are worth?' train "${learned[@]}" --data "$prompts"
