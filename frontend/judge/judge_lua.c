@@ -4,7 +4,6 @@
 
 #include <lauxlib.h>
 #include <math.h>
-#include <string.h>
 
 struct LuaJudge {
     Sandbox *sandbox;
@@ -54,14 +53,13 @@ void lua_judge_close(LuaJudge *judge) {
 
 static void push_json(lua_State *lua, const json_t *value);
 
-/* A table of all fields but the `sample` of a line that `generate` has written. */
-static void push_object(lua_State *lua, const json_t *object, bool is_record) {
+/* A table of all fields, with room for so many more. */
+static void push_object(lua_State *lua, const json_t *object, int n_more) {
     json_t *fields = (json_t *)object; /* jansson's iterators want it so; nothing is changed */
     const char *key;
     json_t *value;
-    lua_createtable(lua, 0, (int)json_object_size(object) + (is_record ? 3 : 0));
+    lua_createtable(lua, 0, (int)json_object_size(object) + n_more);
     json_object_foreach(fields, key, value) {
-        if (is_record && strcmp(key, "sample") == 0) continue;
         push_json(lua, value);
         lua_setfield(lua, -2, key);
     }
@@ -71,7 +69,7 @@ static void push_object(lua_State *lua, const json_t *object, bool is_record) {
 static void push_json(lua_State *lua, const json_t *value) {
     luaL_checkstack(lua, 4, "the prompt's line is nested too deep");
     switch (json_typeof(value)) {
-    case JSON_OBJECT: push_object(lua, value, false); return;
+    case JSON_OBJECT: push_object(lua, value, 0); return;
     case JSON_ARRAY:
         lua_createtable(lua, (int)json_array_size(value), 0);
         for (size_t i = 0; i < json_array_size(value); i++) {
@@ -91,7 +89,7 @@ static void push_json(lua_State *lua, const json_t *value) {
 }
 
 static void push_line(lua_State *lua, const JudgedAnswer *answer) {
-    push_object(lua, answer->record, true);
+    push_object(lua, answer->record, 3);
     lua_pushlstring(lua, answer->text, answer->length);
     lua_setfield(lua, -2, "text");
     lua_pushinteger(lua, answer->n_tokens);

@@ -3,6 +3,7 @@
 #include "ir/base/memory.h"
 #include "runtime/data/dataset.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,6 +33,12 @@ ModelJudge *model_judge_open(const Plan *plan, Engine *engine, uint32_t pad, Dia
                    "--reward-model: model %s tells no rewards: it was not made with "
                    "--set preference=reward",
                    plan->model);
+        engine_destroy(engine);
+        return NULL;
+    }
+    if (plan->seq < 2) {
+        diag_error(diag, NO_LOC, "--reward-model: rows of %" PRId64 " have no room for an answer",
+                   plan->seq);
         engine_destroy(engine);
         return NULL;
     }
