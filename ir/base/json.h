@@ -19,8 +19,8 @@ json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Dia
 /* A regular file of at most limit_bytes. Reports and returns NULL. */
 json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag);
 
-/* Appends a text in UTF-8 as a JSON string, quotes included, in ASCII alone; a byte that is no UTF-8
- * becomes the character of its number. */
+/* Appends a text in UTF-8 as a JSON string, quotes included, in ASCII alone; a byte that is no
+ * UTF-8 becomes the character of its number. */
 void json_put_text(StrBuf *out, const char *text);
 /* The same of so many bytes, zeros among them. */
 void json_put_bytes(StrBuf *out, const char *text, size_t length);
