@@ -245,7 +245,11 @@ bool engine_logits(Engine *engine, const int32_t *tokens, float *out_logits, Dia
     bool found = false;
     int64_t n = engine_forward_batch(engine) * engine->plan->seq;
     engine->input = (StepInput){
-        .tokens = tokens, .labels = labels_for_logits(engine, tokens, n), .label_share = 1};
+        .tokens = tokens,
+        .labels = labels_for_logits(engine, tokens, n),
+        .is_first = true,
+        .label_share = 1,
+    };
     if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];
@@ -274,7 +278,8 @@ static bool read_first(Engine *engine, const int32_t *tokens, const int32_t *lab
                        const char *name, const char *other_name, int64_t count, float *out,
                        Diag *diag) {
     bool found = false;
-    engine->input = (StepInput){.tokens = tokens, .labels = labels, .label_share = 1};
+    engine->input =
+        (StepInput){.tokens = tokens, .labels = labels, .is_first = true, .label_share = 1};
     if (!engine->backend->run(engine, JOB_FIRST, diag)) return false;
     for (int r = 0; r < engine->n_ranks; r++) {
         const RankContext *rank = &engine->ranks[r];

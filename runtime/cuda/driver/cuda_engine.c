@@ -411,8 +411,12 @@ static void stage(CudaEngine *cuda) {
         stage_chunk(cuda, slot + STAGING_HEADER);
         return;
     }
-    if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, tokens);
-    if (input->labels) memcpy(slot + STAGING_HEADER + tokens, input->labels, labels);
+    const size_t n = (size_t)(input->is_first ? engine_forward_batch(engine) : plan->global_batch);
+    const size_t row = n * sizeof(int32_t);
+    if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, row * (size_t)plan_row(plan));
+    if (input->labels) {
+        memcpy(slot + STAGING_HEADER + tokens, input->labels, row * (size_t)plan->seq);
+    }
     unsigned char *reference = slot + STAGING_HEADER + tokens + labels;
     memset(reference, 0, (size_t)plan->global_batch * sizeof(float));
     if (input->reference) {
