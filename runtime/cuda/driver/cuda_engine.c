@@ -418,10 +418,8 @@ static void stage(CudaEngine *cuda) {
         memcpy(slot + STAGING_HEADER + tokens, input->labels, row * (size_t)plan->seq);
     }
     unsigned char *reference = slot + STAGING_HEADER + tokens + labels;
-    memset(reference, 0, (size_t)plan->global_batch * sizeof(float));
-    if (input->reference) {
-        memcpy(reference, input->reference, (size_t)plan->global_batch * sizeof(float));
-    }
+    memset(reference, 0, sequence); /* numbers of f32 have as many bytes */
+    if (input->reference) memcpy(reference, input->reference, sequence);
     for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
         unsigned char *numbers = slot + cuda->numbers_at[i];
         if (cuda->numbers_at[i] == 0) continue;
