@@ -66,7 +66,6 @@ static bool encode_messages(const Reading *r, const json_t *messages, TrainPromp
     bool good = generate_chat_encode(r->how.chat, messages, r->prompts->text.tokenizer, prompt->loc,
                                      &tokens, r->diag);
     generate_chat_begin_answer(&prompt->begin, tokens);
-    r->prompts->has_chat = true;
     return good;
 }
 

@@ -28,7 +28,6 @@ typedef struct TrainPrompts {
     uint64_t hash;           /* of all their tokens and lines */
     double n_tokens;         /* of a prompt in the mean */
     GenerateText text, chat; /* what those of texts and those of messages begin as */
-    bool has_chat;
 } TrainPrompts;
 
 /* Does training write answers under this plan? */

@@ -17,7 +17,7 @@ enum {
     DEFAULT_SIDE_BY_SIDE = 8, /* rows that a product takes with the same bits as alone */
     ROWS_AT_ONCE = 8,         /* of a model that judges */
     MOST_VALIDATED = 256,
-    N_OWN_VALUES = 6
+    N_OWN_VALUES = 5
 };
 
 struct Rollout {

@@ -33,8 +33,10 @@ static int open_body(lua_State *lua) {
 }
 
 LuaJudge *lua_judge_open(const char *path, Arena *arena, Diag *diag) {
+    static const EmbeddedScript NONE[] = {{0}}; /* layers of models are of no use here */
     Sandbox *sandbox = sandbox_create(arena, path, diag);
     if (!sandbox) return NULL;
+    sandbox->embedded = NONE;
     if (!sandbox_run(sandbox, open_body)) {
         sandbox_destroy(sandbox);
         return NULL;
