@@ -17,7 +17,7 @@ enum {
     DEFAULT_SIDE_BY_SIDE = 8, /* rows that a product takes with the same bits as alone */
     ROWS_AT_ONCE = 8,         /* of a model that judges */
     MOST_VALIDATED = 256,
-    N_OWN_VALUES = 5
+    N_OWN_VALUES = 7
 };
 
 struct Rollout {
@@ -34,7 +34,11 @@ struct Rollout {
     int64_t steps;         /* of each rollout */
     int64_t first, n_rows; /* the rows that are there: of the run, first ... first + n_rows */
     int64_t first_of_step;
+    int *asked;               /* [steps * global_batch], the prompt of each row */
+    float *first_rewards;     /* [steps * global_batch], of what was written before resampling */
+    bool *is_replaced;        /* [steps * global_batch] */
     RolloutAnswer *answers;   /* [steps * global_batch] */
+    RolloutAnswer *spare;     /* as many, where groups are resampled; else NULL */
     RolloutAnswer *validated; /* [n_validated] */
     int64_t n_validated;
     float *numbers[N_TOKEN_NUMBERS]; /* [steps * global_batch, seq]; NULL: not asked for */
@@ -52,10 +56,10 @@ static bool fail(Diag *diag, const char *text) {
 }
 
 bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
-    static const CliOption OURS[] = {OPT_ANSWERS,       OPT_REWARD,       OPT_REWARD_COMMAND,
-                                     OPT_REWARD_MODEL,  OPT_REWARD_LOAD,  OPT_ROLLOUT_STEPS,
-                                     OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE, OPT_STOP,
-                                     OPT_ANSWERS_LOG};
+    static const CliOption OURS[] = {OPT_ANSWERS,      OPT_REWARD,        OPT_REWARD_COMMAND,
+                                     OPT_REWARD_MODEL, OPT_REWARD_LOAD,   OPT_ROLLOUT_STEPS,
+                                     OPT_RESAMPLE,     OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
+                                     OPT_STOP,         OPT_ANSWERS_LOG};
     const bool reads = train_prompts_read_by(plan);
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]) && !reads; i++) {
         if (!cli_given(args, OURS[i])) continue;
@@ -120,7 +124,13 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
                    .arena = arena,
                    .steps = steps,
                    .n_validated = count_validated(prompts)};
+    r->asked = ARENA_ARRAY(arena, int, n_rows);
+    r->first_rewards = ARENA_ARRAY(arena, float, n_rows);
+    r->is_replaced = ARENA_ARRAY(arena, bool, n_rows);
     r->answers = rollout_answers_create(n_rows, plan->seq, arena);
+    if (cli_given(args, OPT_RESAMPLE)) {
+        r->spare = rollout_answers_create(n_rows, plan->seq, arena);
+    }
     r->validated = rollout_answers_create(r->n_validated, plan->seq, arena);
     r->tokens = ARENA_ARRAY(arena, int32_t, n);
     r->labels = ARENA_ARRAY(arena, int32_t, n);
@@ -136,7 +146,9 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
 void rollout_close(Rollout *r) {
     if (!r) return;
     judge_close(r->judge);
-    rollout_answers_release(r->answers, r->steps * r->plan->global_batch);
+    const int64_t n_rows = r->steps * r->plan->global_batch;
+    rollout_answers_release(r->answers, n_rows);
+    if (r->spare) rollout_answers_release(r->spare, n_rows);
     rollout_answers_release(r->validated, r->n_validated);
     generate_writer_release(&r->writer);
     engine_destroy(r->writer.engine.engine);
@@ -215,6 +227,15 @@ static bool judge_own(Rollout *r, const Writing *w, Diag *diag) {
     return good;
 }
 
+/* The writer's weights become those that train. */
+static bool renew_weights(Rollout *r, Diag *diag) {
+    const double start = now();
+    bool good = engine_copy_weights(r->engine, r->writer.engine.engine, !r->has_weights, diag);
+    r->has_weights = r->has_weights || good;
+    r->write_seconds += now() - start;
+    return good;
+}
+
 /* `count` answers, each to prompts[i] with its own random numbers, written and judged: by all
  * processes together, for all of them. greedy: the likeliest, whatever the numbers. */
 static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, const int *prompts,
@@ -235,10 +256,6 @@ static bool write_answers(Rollout *r, RolloutAnswer *answers, int64_t count, con
     r->writer.sampler.options = (SamplerOptions){
         .temperature = !greedy, .top_k = r->prompts->text.n_choices, .top_p = 1, .repetition = 1};
     const WriterTasks tasks = {w.n_all, &w, begin_text, most_tokens, end_text};
-    if (!engine_copy_weights(r->engine, r->writer.engine.engine, !r->has_weights, diag)) {
-        return false;
-    }
-    r->has_weights = true;
     bool good = generate_writer_tasks(&r->writer, &tasks, diag);
     r->write_seconds += now() - start;
     start = now();
@@ -323,24 +340,79 @@ static bool score_reference(Rollout *r, float *out, Diag *diag) {
     return engine_restore_weights(own, diag) && good;
 }
 
-static bool write_rollout(Rollout *r, int64_t sample, Diag *diag) {
-    const int n_answers = r->prompts->n_answers;
+/* Random numbers of a row, and the prompt of its group, by how often the group was written before.
+ */
+static void draw_row(const Rollout *r, int64_t row, int attempt, int *out_prompt,
+                     uint64_t *out_state) {
+    const int64_t at = r->first + row;
     const uint64_t seed = (uint64_t)r->plan->seed;
+    const uint64_t own = attempt ? mix_bits(mix_bits(seed) ^ (uint64_t)attempt) : seed;
+    *out_prompt = train_prompts_pick(r->prompts, own, at / r->prompts->n_answers);
+    *out_state = mix_bits(mix_bits(own) + (uint64_t)at);
+}
+
+static void swap_answers(RolloutAnswer *a, RolloutAnswer *b) {
+    const RolloutAnswer kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The first rows of groups whose answers are all worth the same. */
+static int64_t find_dull(const Rollout *r, int64_t *out) {
+    const int n = r->prompts->n_answers;
+    int64_t n_dull = 0;
+    for (int64_t row = 0; row < r->n_rows; row += n) {
+        if (measure_group(r->answers + row, n).spread == 0) out[n_dull++] = row;
+    }
+    return n_dull;
+}
+
+/* Groups that teach nothing are written again, for other prompts, up to --resample times (Yu et al.
+ * 2025, section 3.2). Which prompt follows from the seed, the group and the attempt, and all
+ * processes know all rewards: they go on alike, and so does a run from a checkpoint. */
+static bool replace_dull_groups(Rollout *r, Diag *diag) {
+    const int n = r->prompts->n_answers, n_attempts = (int)cli_int(r->args, OPT_RESAMPLE, 0);
+    Arena *arena = arena_create();
+    int64_t *dull = ARENA_ARRAY(arena, int64_t, r->n_rows / n);
+    int *prompts = ARENA_ARRAY(arena, int, r->n_rows);
+    uint64_t *states = ARENA_ARRAY(arena, uint64_t, r->n_rows);
+    bool good = true;
+    for (int attempt = 1; good && attempt <= n_attempts; attempt++) {
+        const int64_t n_dull = find_dull(r, dull), n_anew = n_dull * n;
+        if (n_dull == 0) break;
+        for (int64_t i = 0; i < n_anew; i++) {
+            draw_row(r, dull[i / n] + i % n, attempt, &prompts[i], &states[i]);
+        }
+        good = write_answers(r, r->spare, n_anew, prompts, states, false, diag);
+        for (int64_t i = 0; good && i < n_anew; i++) {
+            const int64_t row = dull[i / n] + i % n;
+            swap_answers(&r->answers[row], &r->spare[i]);
+            r->asked[row] = prompts[i];
+            r->is_replaced[row] = true;
+        }
+    }
+    arena_destroy(arena);
+    return good;
+}
+
+static bool write_rollout(Rollout *r, int64_t sample, Diag *diag) {
     Arena *arena = arena_create();
     r->first = sample;
     r->n_rows = r->steps * r->plan->global_batch;
-    int *prompts = ARENA_ARRAY(arena, int, r->n_rows);
     uint64_t *states = ARENA_ARRAY(arena, uint64_t, r->n_rows);
-    for (int64_t i = 0; i < r->n_rows; i++) {
-        prompts[i] = train_prompts_pick(r->prompts, seed, (sample + i) / n_answers);
-        states[i] = mix_bits(mix_bits(seed) + (uint64_t)(sample + i));
-    }
-    bool good = write_answers(r, r->answers, r->n_rows, prompts, states, false, diag);
-    for (int64_t i = 0; good && i < r->n_rows; i++) {
-        put_row(r, i, &r->prompts->items[prompts[i]], &r->answers[i]);
-    }
+    for (int64_t i = 0; i < r->n_rows; i++) draw_row(r, i, 0, &r->asked[i], &states[i]);
+    bool good = renew_weights(r, diag) &&
+                write_answers(r, r->answers, r->n_rows, r->asked, states, false, diag);
     arena_destroy(arena);
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        r->first_rewards[i] = r->answers[i].reward;
+        r->is_replaced[i] = false;
+    }
+    good = good && replace_dull_groups(r, diag);
     if (!good) return false;
+    for (int64_t i = 0; i < r->n_rows; i++) {
+        put_row(r, i, &r->prompts->items[r->asked[i]], &r->answers[i]);
+    }
     put_advantages(r);
     if (r->numbers[TOKEN_REFERENCE_SCORES] &&
         !score_reference(r, r->numbers[TOKEN_REFERENCE_SCORES], diag)) {
@@ -375,7 +447,8 @@ bool rollout_validate(Rollout *r, double *out_reward, Diag *diag) {
     for (int64_t i = 0; i < n; i++) {
         prompts[i] = r->prompts->n_train + (int)(i * r->prompts->n_val / n);
     }
-    bool good = write_answers(r, r->validated, n, prompts, states, true, diag);
+    bool good =
+        renew_weights(r, diag) && write_answers(r, r->validated, n, prompts, states, true, diag);
     for (int64_t i = 0; i < n && good; i++) {
         *out_reward += (double)r->validated[i].reward / (double)n;
     }
@@ -398,8 +471,7 @@ void rollout_put_answers(const Rollout *r, int64_t step, StrBuf *out) {
     StrBuf line = strbuf_create();
     for (int64_t i = 0; i < r->plan->global_batch; i++) {
         const int64_t row = r->first_of_step + i;
-        const int p = train_prompts_pick(r->prompts, (uint64_t)r->plan->seed,
-                                         (r->first + row) / r->prompts->n_answers);
+        const int p = r->asked[row];
         const RolloutAnswer *answer = &r->answers[row];
         GenerateText text = text_of(&r->prompts->items[p], answer);
         json_t *record = json_copy(r->prompts->items[p].record);
@@ -424,17 +496,26 @@ const StepValue *rollout_values(Rollout *r, const StepValue *values, int n_value
                                 double val_reward, int *out_n) {
     const int n_rows = r->plan->global_batch, n = r->prompts->n_answers;
     const RolloutAnswer *answers = r->answers + r->first_of_step;
-    double reward = 0, spread = 0, tokens = 0, ended = 0;
+    double reward = 0, spread = 0, tokens = 0, ended = 0, replaced = 0, dull = 0;
     for (int i = 0; i < n_rows; i++) {
-        reward += (double)answers[i].reward / n_rows;
+        reward += (double)r->first_rewards[r->first_of_step + i] / n_rows;
+        replaced += (double)r->is_replaced[r->first_of_step + i] / n_rows;
         tokens += (double)answers[i].n_tokens / n_rows;
         ended += (double)answers[i].ended / n_rows;
     }
-    for (int i = 0; i < n_rows; i += n) spread += measure_group(answers + i, n).spread * n / n_rows;
+    for (int i = 0; i < n_rows; i += n) {
+        const double group = measure_group(answers + i, n).spread;
+        spread += group * n / n_rows;
+        dull += (double)(group == 0) * n / n_rows;
+    }
     int at = 0;
     r->values[at++] = (StepValue){"reward", reward};
     if (!isnan(val_reward)) r->values[at++] = (StepValue){"val_reward", val_reward};
     r->values[at++] = (StepValue){"reward_spread", spread};
+    if (r->spare) {
+        r->values[at++] = (StepValue){"resampled", replaced};
+        r->values[at++] = (StepValue){"dull", dull};
+    }
     r->values[at++] = (StepValue){"answer_tokens", tokens};
     r->values[at++] = (StepValue){"ended", ended};
     for (int i = 0; i < n_values; i++) r->values[at++] = values[i];

@@ -71,6 +71,37 @@ run train "${learned[@]}" --set kl=0.1 --data "$folder/others.jsonl" --reward "$
     --continue --checkpoint "$folder/half.ckpt"
 result 'other prompts are noted' "$([[ $err$out == *'other data'* ]] || echo "$err$out")"
 
+# --- resampling ---
+# Half of the prompts have the same reward whatever is answered: others take their place.
+cat >"$folder/half.lua" <<'EOF'
+return function(line)
+  local _, n = line.text:gsub("%d", "")
+  return line.number % 2 == 0 and 1 or 1 + n + #line.text / 100
+end
+EOF
+again=("${learned[@]}" --data "$prompts" --reward "$folder/half.lua" --lr 1e-2)
+run train "${again[@]}" --steps 6 --log "$folder/once.jsonl" --answers-log "$folder/once.answers"
+run train "${again[@]}" --steps 6 --resample 9 --log "$folder/again.jsonl" --answers-log "$folder/again.answers"
+odd() { grep -c '"number": [0-9]*[13579],' "$1"; }
+result 'prompts that teach nothing are among them' "$([ "$(odd "$folder/once.answers")" -lt 96 ] || echo 'none')"
+result 'others take their place' "$([ "$(odd "$folder/again.answers")" -eq 96 ] || odd "$folder/again.answers")"
+result 'the log says how many' "$(! grep -v '"dull":0,' "$folder/again.jsonl")"
+result 'and it is as many as there were' "$(awk -F'"resampled":' '{ n += $2 } END { print 16 * n }' \
+    "$folder/again.jsonl" | grep -qx "$((96 - $(odd "$folder/once.answers")))" || grep resampled "$folder/again.jsonl")"
+result 'the reward is that of first answers' "$(diff <(head -n 1 "$folder/once.jsonl" | grep -o '"reward":[^,]*') \
+    <(head -n 1 "$folder/again.jsonl" | grep -o '"reward":[^,]*'))"
+run train "${again[@]}" --steps 6 --resample 9 --mesh c=2,t=2 --log "$folder/again2.jsonl"
+same 'another layout: the same rewards' "$folder/again.jsonl" "$folder/again2.jsonl"
+run train "${again[@]}" --steps 6 --resample 9 --checkpoint "$folder/again.ckpt"
+run train "${again[@]}" --steps 3 --resample 9 --checkpoint "$folder/again3.ckpt"
+run train "${again[@]}" --steps 6 --resample 9 --checkpoint "$folder/again3.ckpt" --continue
+result 'a run goes on as if it had not stopped' "$(cmp "$folder/again.ckpt" "$folder/again3.ckpt" 2>&1)"
+echo 'return function() return 1 end' >"$folder/dull.lua"
+run train "${learned[@]}" --data "$prompts" --reward "$folder/dull.lua" --steps 1 --resample 2 --log "$folder/dull.jsonl"
+result 'where nothing teaches, it ends' "$(grep -q '"resampled":1,"dull":1,' "$folder/dull.jsonl" || cat "$folder/dull.jsonl")"
+fails 'resampling without a policy' 2 'is for plans that learn by rewards' train "${tiny[@]}" --tokenizer "$t" \
+    --data "$prompts" --resample 2
+
 # --- who judges ---
 works 'a program' 'judged in' train "${learned[@]}" --data "$prompts" --steps 2 --log "$folder/program.jsonl" \
     --reward-command "sed -u 's/.*\"number\": \\([0-9]*\\).*/\\1/'"
@@ -160,7 +191,8 @@ works 'a plan of one rank' 'to learn from' train "$folder/one.plan" --load "$bas
     --data "$prompts" --reward "$judge" --answers 4 --steps 2
 
 # --- several processes ---
-together=("${small[@]}" --set kl=0.1 --mesh d=2,p=2 --device cpu --steps 3 --quiet)
+together=("${learned[@]}" --answers 2 --data "$prompts" --reward "$folder/half.lua" --resample 3 --set kl=0.1
+    --mesh d=2,p=2 --device cpu --steps 3 --quiet)
 run train "${together[@]}" --log "$folder/threads.jsonl"
 for rank in 0 1 2 3; do
     RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=$((20000 + $$ % 20000)) \
