@@ -444,8 +444,12 @@ function nn.moe(m, x, options) end
 ---@class perilune.ExpertDecoderOptions
 ---@field attention fun(x: perilune.Value, layer: integer): perilune.Value
 ---@field moe perilune.MoeOptions
+---@field every? integer behind the dense ones, each so manieth layer has experts; 1
 ---@field lora? table of the dense layers
 ---@field mtp? number weight of the loss of the second next token; none if absent
+---@field embedding_scale? number embeddings are times it; 1
+---@field residual_scale? number what branches add is times it; 1
+---@field logit_divisor? number logits are divided by it; 1
 
 ---A decoder of attention and experts, as m's settings say; gives the loss.
 ---@param m perilune.Model

@@ -34,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 
+import hf_experts
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
@@ -271,13 +272,15 @@ MODELS = {
     "roberta_classes": (config(hf.RobertaConfig, BERT, pad_token_id=2, num_hidden_layers=1,
                                max_position_embeddings=SEQ + 3, **MOODS), torch.bfloat16),
 }
+MODELS.update(hf_experts.models(config, LLAMA))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
 # f64.
-SEEDS = {"mt5": 100, "qwen3_next": 53}  # 1.9e-6, 1.8e-6
+SEEDS = {"mt5": 100, "qwen3_next": 53, **hf_experts.SEEDS}  # 1.9e-6, 1.8e-6
 HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
-WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next")
+WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next",
+                  *hf_experts.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -399,7 +402,7 @@ def add_gradients(name, folder, expect, generator):
                   os.path.join(to, "model.safetensors"), {"format": "pt"})
         return
     for weight in model.parameters():  # files have other names than memory
-        weight.data = weight.grad
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
     model.float().save_pretrained(to)
     os.remove(os.path.join(to, "generation_config.json"))
     shutil.copy(os.path.join(folder, "config.json"), to)
@@ -434,6 +437,8 @@ def make_older(name, folder):
         edit_json(path, older_rope)
         edit_json(path, lambda data: data.update(rotary_pct=0.5, rotary_emb_base=100.0))
         edit_json(path, lambda data: [data.pop(key) for key in ("rope_theta", "rope_scaling")])
+    if name in hf_experts.SEEDS:
+        edit_json(path, lambda data: hf_experts.make_older(name, data))
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}
