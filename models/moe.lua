@@ -117,7 +117,7 @@ return model {
             window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,
-      every = m.experts_every,
+      dense = function(i) return i % m.experts_every ~= 0 end,
       embedding_scale = m.embedding_scale,
       residual_scale = m.residual_scale,
       logit_divisor = m.logit_divisor,

@@ -512,6 +512,91 @@ static const HfTensor GPTOSS_TENSORS[] = {
     SCORE,
     {NULL, {NULL}, NULL}};
 
+/* --- Llama 4's text model: all experts in one tensor, inputs first; rotary pairs side by side --- */
+
+static const HfWord LLAMA4_LAYERS[] = {{"experts", "E"}, {"dense", "D"}, {NULL, NULL}};
+static const HfWord CHUNKS[] = {
+    {"chunked_attention", ""}, {"chunked_attention", ""}, {"chunked_attention", ""},
+    {"full_attention", ""}, {NULL, NULL}};
+static const HfWord NOT_THE_FOURTH[] = {{"1", ""}, {"1", ""}, {"1", ""}, {"0", ""}, {NULL, NULL}};
+static const HfWord LLAMA3[] = {{"llama3", "llama3"}, {NULL, NULL}};
+
+static const HfType LLAMA4_TYPES[] = {
+    {"llama4_text", "Llama4ForCausalLM", NULL, "rotary_skip=4", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
+
+#define WITH_LLAMA3 .when = "rotary_scaling=llama3"
+
+static const HfKey LLAMA4_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER, .absent = "202048"},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .absent = "131072",
+     .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER, .absent = "5120"},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, .absent = "8192"},
+    {.key = "intermediate_size_mlp", .setting = "ffn", .kind = HF_INTEGER, .absent = "16384"},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER, .absent = "48"},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, .absent = "40"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .absent = "16"},
+    {.key = "num_experts_per_tok", .kind = HF_FIXED, .absent = "1"},
+    {.key = "interleave_moe_layer_step", .setting = "pattern", .kind = HF_EVERY, .absent = "E",
+     .words = LLAMA4_LAYERS},
+    {.key = "moe_layers", .setting = "pattern", .kind = HF_PLACES, .absent = "",
+     .words = LLAMA4_LAYERS},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001"},
+    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = HF_ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "use_qk_norm", .setting = "qk_norm", .kind = HF_FLAG, .absent = "true"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false"},
+    {.key = "attention_chunk_size", .setting = "chunk", .kind = HF_INTEGER, .absent = "8192",
+     .null = "0"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = CHUNKS},
+    {.key = "no_rope_layers", .kind = HF_CYCLE, .words = NOT_THE_FOURTH},
+    {.key = "no_rope_layer_interval", .kind = HF_FIXED, .absent = "4"},
+    {.key = "attn_temperature_tuning", .setting = "temperature", .kind = HF_FLAG,
+     .absent = "true"},
+    {.key = "floor_scale", .setting = "temperature_every", .kind = HF_INTEGER, .absent = "8192"},
+    {.key = "attn_scale", .setting = "temperature_scale", .kind = HF_AMOUNT, .absent = "0.1"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = LLAMA3},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, WITH_LLAMA3},
+    {.key = "rope_scaling.low_freq_factor", .setting = "rotary_few", .kind = HF_NUMBER,
+     WITH_LLAMA3},
+    {.key = "rope_scaling.high_freq_factor", .setting = "rotary_many", .kind = HF_NUMBER,
+     WITH_LLAMA3},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, WITH_LLAMA3},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {.key = NULL}};
+
+#define OF_FEED(theirs, dims, ...) {"model.layers.#.feed_forward." theirs, {__VA_ARGS__}, dims}
+
+static const HfTensor LLAMA4_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    QKVO("head~"),
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    OF_FEED("router.weight", "routes, model", "blocks.#.moe.router"),
+    OF_FEED("experts.gate_up_proj", "experts, model, +expert_ffn", "blocks.#.moe.wgate",
+            "blocks.#.moe.wup"),
+    OF_FEED("experts.down_proj", "experts, expert_ffn, model", "blocks.#.moe.wdown"),
+    OF_FEED("shared_expert.gate_proj.weight", "shared_ffn, model", "blocks.#.moe.shared.wgate"),
+    OF_FEED("shared_expert.up_proj.weight", "shared_ffn, model", "blocks.#.moe.shared.wup"),
+    OF_FEED("shared_expert.down_proj.weight", "model, shared_ffn", "blocks.#.moe.shared.wdown"),
+    OF_FEED("gate_proj.weight", "ffn, model", "blocks.#.mlp.wgate"),
+    OF_FEED("up_proj.weight", "ffn, model", "blocks.#.mlp.wup"),
+    OF_FEED("down_proj.weight", "model, ffn", "blocks.#.mlp.wdown"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 #define DROPPED "there, experts take all tokens that choose them"
 
 /* Frequencies, and ERNIE's layers that predict tokens beyond the next, which transformers leaves
@@ -525,4 +610,6 @@ const HfFamily HF_DEEPSEEK = {"deepseek", "model.", "lm_head.weight", DEEPSEEK_T
                               DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 const HfFamily HF_GPTOSS = {"gptoss", "model.", "lm_head.weight", GPTOSS_TYPES, GPTOSS_KEYS,
                             GPTOSS_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
+const HfFamily HF_LLAMA4 = {"llama4", "model.", "lm_head.weight", LLAMA4_TYPES, LLAMA4_KEYS,
+                            LLAMA4_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 /* clang-format on */

@@ -248,18 +248,14 @@ local function predict_second(m, x, tokens, labels, o)
 end
 
 -- Which of the model's layers have no experts, and how many do.
-local function dense_layers(m, every)
-  if m.dense_layers < 0 or m.dense_layers > m.layers then
-    fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers,
-      m.dense_layers)
-  end
-  if math.type(every) ~= "integer" or every < 1 then
-    fail("expert_decoder: 'every' must be a whole number of layers, 1 or more, not %s",
-      tostring(every))
+local function dense_layers(m, is_dense)
+  local first = rawget(m, "dense_layers") or 0
+  if first < 0 or first > m.layers then
+    fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers, first)
   end
   local dense, sparse = {}, 0
   for i = 1, m.layers do
-    dense[i] = i <= m.dense_layers or i % every ~= 0
+    dense[i] = i <= first or (is_dense and is_dense(i) or false)
     if not dense[i] then sparse = sparse + 1 end
   end
   return dense, sparse
@@ -270,14 +266,13 @@ end
 -- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
--- every (behind the dense layers each so manieth has experts, counted from the first of all, and
--- others have none), lora (of the dense layers), mtp (weight of the loss of the second next token;
+-- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers), mtp (weight of the loss of the second next token;
 -- none if absent), embedding_scale, residual_scale, logit_divisor (what Granite multiplies
 -- embeddings and what branches add by, and divides logits by; more than 0)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,
-    { attention = NONE, moe = NONE, every = 1, lora = NONE, mtp = NONE, embedding_scale = 1.0,
+    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, embedding_scale = 1.0,
       residual_scale = 1.0, logit_divisor = 1.0 })
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
@@ -289,7 +284,7 @@ function nn.expert_decoder(m, tokens, labels, options)
   for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
     if not (o[name] > 0) then fail("expert_decoder: '%s' must be more than 0", name) end
   end
-  local dense, n_sparse = dense_layers(m, o.every)
+  local dense, n_sparse = dense_layers(m, o.dense)
   local x = nn.embedding(m, "wte", tokens, "vocab", "model")
   if o.embedding_scale ~= 1 then x = x * o.embedding_scale end
   x = nn.dropout(x, m.dropout)

@@ -316,6 +316,8 @@ def auto_class(name):
         return hf.AutoModelForSequenceClassification
     if is_bert(name):
         return hf.AutoModelForMaskedLM
+    if name in ("llama4", "llama4_pictures"):  # as causal, transformers takes its text part alone
+        return hf.AutoModelForImageTextToText
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
 
@@ -361,6 +363,8 @@ def logits(folder, tokens, source=None, at=None):
     if data["architectures"][0].endswith("ForSequenceClassification"):
         kind = hf.AutoModelForSequenceClassification
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    if model_type == "llama4":  # 5.24's own forward fails where there is no picture
+        model = model.language_model
     if source is not None:
         with torch.no_grad():
             return model.double().eval()(input_ids=source.long(), attention_mask=source != 0,
@@ -575,7 +579,7 @@ def all_tensors(folder):
                if ("pooler" not in k or "classifier.weight" in tensors)
                and "seq_relationship" not in k}
     tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
-               if not k.startswith(("vision_tower.", "multi_modal_projector."))}
+               if not k.startswith(("vision_tower.", "vision_model.", "multi_modal_projector."))}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

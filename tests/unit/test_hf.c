@@ -41,7 +41,8 @@ static const Fixture FIXTURES[] = {
     {"glm4_moe", DTYPE_F32},     {"glm4_moe_grouped", DTYPE_BF16}, {"dots1", DTYPE_F32},
     {"ernie4_5_moe", DTYPE_F32}, {"ernie4_5_moe_every", DTYPE_BF16}, {"minimax_m2", DTYPE_F32},
     {"granitemoe", DTYPE_F32},   {"granitemoeshared", DTYPE_BF16},
-    {"qwen3_moe_every", DTYPE_BF16}};
+    {"qwen3_moe_every", DTYPE_BF16}, {"llama4_scout", DTYPE_F32}, {"llama4_maverick", DTYPE_BF16},
+    {"llama4_pictures", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -579,6 +580,7 @@ int main(void) {
     test_gradients("mamba2");
     test_gradients("qwen3_next");
     test_gradients("ernie4_5_moe");
+    test_gradients("llama4_scout");
     test_round_trips();
     test_fused();
     test_bad_configs();
