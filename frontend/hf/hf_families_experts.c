@@ -512,7 +512,8 @@ static const HfTensor GPTOSS_TENSORS[] = {
     SCORE,
     {NULL, {NULL}, NULL}};
 
-/* --- Llama 4's text model: all experts in one tensor, inputs first; rotary pairs side by side --- */
+/* --- Llama 4's text model: all experts in one tensor, inputs first; rotary pairs side by side ---
+ */
 
 static const HfWord LLAMA4_LAYERS[] = {{"experts", "E"}, {"dense", "D"}, {NULL, NULL}};
 static const HfWord CHUNKS[] = {

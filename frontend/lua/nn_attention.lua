@@ -149,16 +149,17 @@ end
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
 -- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), norm_eps (of it),
--- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are times a sigmoid of x wgate, as in Qwen3-Next),
--- documents (nn.documents' first value: a position sees its own only), document_ends (its third:
--- needed with documents where not causal), std, out_std (of wo), decay, lr_scale, muon, frozen,
--- lora (its targets: q, k, v, o)
+-- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
+-- times a sigmoid of x wgate, as in Qwen3-Next), documents (nn.documents' first value: a position
+-- sees its own only), document_ends (its third: needed with documents where not causal), std,
+-- out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, qk_norm_gains = true, temperature = NONE, norm_eps = EPS, documents = NONE, document_ends = NONE,
+      qk_norm_plus_one = false, qk_norm_gains = true, norm_eps = EPS, temperature = NONE,
+      documents = NONE, document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then

@@ -100,8 +100,7 @@ end
 -- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
 -- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
 -- gate_input (of one expert a token: gates are times what it reads, not what it makes, as in Llama
--- 4),
--- shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid of
+-- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid of
 -- x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
 -- section 2.1.2; 1 where all are equal), z (weight of the mean square of the router's log-sum-exp:
 -- Zoph et al. 2022), std, out_std (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW
@@ -266,9 +265,10 @@ end
 -- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
--- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers), mtp (weight of the loss of the second next token;
--- none if absent), embedding_scale, residual_scale, logit_divisor (what Granite multiplies
--- embeddings and what branches add by, and divides logits by; more than 0)
+-- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers),
+-- mtp (weight of the loss of the second next token; none if absent), embedding_scale,
+-- residual_scale, logit_divisor (what Granite multiplies embeddings and what branches add by, and
+-- divides logits by; more than 0)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,

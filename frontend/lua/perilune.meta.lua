@@ -370,7 +370,7 @@ function nn.attention(m, x, options) end
 ---@field scale number of the logarithm of how many steps there are
 ---@field places? perilune.Value nn.documents' second value: tokens are counted in each document
 
----What attention's queries are times in layers without positions, [batch, seq]; nil where all are 1.
+---What queries are times in layers without positions, [batch, seq]; nil where all are 1.
 ---@param m perilune.Model
 ---@param tokens perilune.Value
 ---@param options perilune.TemperatureOptions
