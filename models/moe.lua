@@ -34,6 +34,8 @@ return model {
   window = 0,         -- positions that each one attends to; 0: all
   rotary_base = 10000.0,
   rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in GLM 4.5
+  rotary_scaling = "none", -- of frequencies, for longer contexts: yarn (models/gptoss.lua)
+  rotary_factor = 4.0, rotary_few = 1.0, rotary_many = 32.0, rotary_context = 32768,
   -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
   -- logits are divided by.
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
@@ -105,15 +107,20 @@ return model {
   loss = function(m, tokens, labels)
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0") end
     if m.experts_every < 1 then error("experts_every must be 1, all layers, or more") end
+    if m.rotary_scaling ~= "none" and m.rotary_share ~= 1 then
+      error("rotary_scaling is for heads that turn wholly, rotary_share = 1")
+    end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
+    local rotary, stretch = nn.yarn(m, { axis = "head" })
+    rotary.share = m.rotary_share
+    local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
     return nn.expert_decoder(m, tokens, labels, {
       attention = function(x)
         return nn.attention(m, x,
           { bias = m.qkv_bias, out_bias = false, qk_norm = m.qk_norm,
-            rotary = { base = m.rotary_base, share = m.rotary_share },
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            scale = m.attention_scale > 0 and m.attention_scale or nil,
+            rotary = rotary, scale = scale * stretch,
             window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,

@@ -90,28 +90,30 @@ static const HfTensor GRANITE_OTHERS[] = {
 
 #define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
 #define EVERY_ROTARY " rotary_share=1"
+#define NO_YARN " rotary_scaling=none"
 #define ALL_LAYERS " dense_layers=0 experts_every=1"
 #define NO_SHARED " shared=false shared_gate=false"
 #define NO_QK_NORM " qkv_bias=false qk_norm=false"
 #define SOFTMAX " scores=softmax gate_scale=1 bias=false groups=1"
 #define SOFTMAX_LIKE SOFTMAX EVERY_ROTARY UNSCALED
-#define SIGMOID " scores=sigmoid bias=true window=0" UNSCALED
+#define SIGMOID " scores=sigmoid bias=true window=0" UNSCALED NO_YARN
 
 static const HfType MOE_TYPES[] = {
     {"mixtral", "MixtralForCausalLM", "MixtralForSequenceClassification",
-     "normalize=true" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX_LIKE,
+     "normalize=true" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX_LIKE NO_YARN,
      MIXTRAL_EACH, FUSED, PLAIN_OTHERS},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeForSequenceClassification",
      "qkv_bias=false qk_norm=true qk_norm_over=head window=0" NO_SHARED SOFTMAX_LIKE,
      EACH, FUSED, PLAIN_OTHERS},
     {"olmoe", "OlmoeForCausalLM", NULL,
-     "qkv_bias=false qk_norm=true qk_norm_over=all window=0" ALL_LAYERS NO_SHARED SOFTMAX_LIKE,
+     "qkv_bias=false qk_norm=true qk_norm_over=all window=0" ALL_LAYERS NO_SHARED SOFTMAX_LIKE
+     NO_YARN,
      EACH, FUSED, PLAIN_OTHERS},
     {"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen2MoeForSequenceClassification",
      "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0" SOFTMAX_LIKE,
      EACH, FUSED, QWEN2_OTHERS},
     {"deepseek", "DeepseekForCausalLM", NULL,
-     "experts_every=1 shared_gate=false window=0" NO_QK_NORM SOFTMAX_LIKE,
+     "experts_every=1 shared_gate=false window=0" NO_QK_NORM SOFTMAX_LIKE NO_YARN,
      EACH, NULL, DEEPSEEK_OTHERS},
     /* Ahead of GLM 4, which could be the same. */
     {"dots1", "Dots1ForCausalLM", NULL,
@@ -123,20 +125,22 @@ static const HfType MOE_TYPES[] = {
      EACH, FUSED, GLM_OTHERS},
     {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", NULL,
      "scores=softmax gate_scale=1 normalize=true bias=true groups=1 shared_gate=false window=0"
-     NO_QK_NORM EVERY_ROTARY UNSCALED,
+     NO_QK_NORM EVERY_ROTARY UNSCALED NO_YARN,
      EACH, FUSED, ERNIE_OTHERS},
     {"minimax_m2", "MiniMaxM2ForCausalLM", NULL,
      "qkv_bias=false qk_norm=true qk_norm_over=all gate_scale=1 normalize=true groups=1" ALL_LAYERS
      NO_SHARED SIGMOID,
      MIXTRAL_EACH, FUSED, MINIMAX_OTHERS},
     {"granitemoe", "GraniteMoeForCausalLM", NULL,
-     "normalize=true window=0" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX EVERY_ROTARY,
+     "normalize=true window=0" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
      NULL, NULL, GRANITE_OTHERS},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM", NULL,
-     "normalize=true shared_gate=false window=0" ALL_LAYERS NO_QK_NORM SOFTMAX EVERY_ROTARY,
+     "normalize=true shared_gate=false window=0" ALL_LAYERS NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
      NULL, NULL, GRANITE_OTHERS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
+#define OF_QWENS .types = "qwen2_moe qwen3_moe"
+#define QWEN_YARN .when = "rotary_scaling=yarn", OF_QWENS
 #define OF_GLM .types = "glm4_moe"
 #define OF_DOTS .types = "dots1"
 #define OF_ERNIE .types = "ernie4_5_moe"
@@ -144,6 +148,7 @@ static const HfType MOE_TYPES[] = {
 #define OF_GRANITES .types = "granitemoe granitemoeshared"
 #define OF_GLM_LIKE .types = "glm4_moe dots1"
 
+static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
 static const HfWord ALL_SOFTMAX[] = {{"1", ""}, {NULL, NULL}};
 
 static const HfKey MOE_KEYS[] = {
@@ -290,7 +295,22 @@ static const HfKey MOE_KEYS[] = {
      OF_ERNIE},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "5e6",
      OF_MINIMAX},
-    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null"},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null",
+     .types = "mixtral olmoe deepseek glm4_moe dots1 ernie4_5_moe minimax_m2 granitemoe "
+              "granitemoeshared"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = YARN, OF_QWENS},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, QWEN_YARN},
+    {.key = "rope_scaling.beta_fast", .setting = "rotary_many", .kind = HF_NUMBER,
+     .absent = "32", QWEN_YARN},
+    {.key = "rope_scaling.beta_slow", .setting = "rotary_few", .kind = HF_NUMBER, .absent = "1",
+     QWEN_YARN},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, QWEN_YARN},
+    {.key = "rope_scaling.truncate", .kind = HF_FIXED, .absent = "true", OF_QWENS},
+    {.key = "rope_scaling.attention_factor", .kind = HF_FIXED, .absent = "null", OF_QWENS},
+    {.key = "rope_scaling.mscale", .kind = HF_FIXED, .absent = "null", OF_QWENS},
+    {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null", OF_QWENS},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     /* Else transformers takes one. */
     {.key = "num_nextn_predict_layers", .kind = HF_WRITTEN, .absent = "0", OF_GLM},
@@ -319,7 +339,6 @@ static const HfTensor MOE_TENSORS[] = {
 
 /* --- DeepSeek V2 and V3: latents, rotary pairs side by side --- */
 
-static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
 static const HfWord ROUTINGS[] = {
     {"greedy", "greedy"}, {"group_limited_greedy", "grouped"}, {NULL, NULL}};
 

@@ -100,8 +100,8 @@ end
 -- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
 -- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
 -- gate_input (of one expert a token: gates are times what it reads, not what it makes, as in Llama
--- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid of
--- x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
+-- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid
+-- of x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
 -- section 2.1.2; 1 where all are equal), z (weight of the mean square of the router's log-sum-exp:
 -- Zoph et al. 2022), std, out_std (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW
 -- updates them if absent, and always the router)

@@ -25,6 +25,8 @@ def models(config, llama):
     # As published, no frequency lies between what is divided and what is not.
     llama3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=1.0,
                   high_freq_factor=1.0, original_max_position_embeddings=16)
+    yarn = dict(rope_type="yarn", rope_theta=100.0, factor=8.0, beta_fast=2.0, beta_slow=0.5,
+                original_max_position_embeddings=16)
     vision = dict(hidden_size=8, intermediate_size=32, num_hidden_layers=1, num_attention_heads=1,
                   image_size=8, patch_size=4, vision_output_dim=8, projector_input_dim=8,
                   projector_output_dim=8, pixel_shuffle_ratio=0.5)
@@ -66,7 +68,8 @@ def models(config, llama):
                                     rope_parameters=rope()), torch.bfloat16),
         "qwen3_moe_every": (config(hf.Qwen3MoeConfig, llama, num_experts=4, num_experts_per_tok=2,
                                    num_hidden_layers=4, moe_intermediate_size=12,
-                                   decoder_sparse_step=2, mlp_only_layers=[]), torch.bfloat16),
+                                   decoder_sparse_step=2, mlp_only_layers=[],
+                                   rope_parameters=yarn), torch.bfloat16),
         # Scout: the temperature grows three times within the sequence, in the fourth layer alone.
         "llama4_scout": (config(hf.Llama4TextConfig, llama | scout, num_hidden_layers=4, floor_scale=6,
                           attn_scale=0.7, rope_parameters=dict(llama3)), torch.float32),
