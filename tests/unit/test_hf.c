@@ -636,6 +636,9 @@ int main(void) {
     test_mutations("llama31", "config.json", 4096);
     test_mutations("gpt2", "config.json", 4096);
     test_mutations("mixtral", "config.json", 4096);
+    test_mutations("ernie4_5_moe", "config.json", 4096);
+    test_mutations("minimax_m2", "config.json", 4096);
+    test_mutations("llama4_scout", "config.json", 4096);
     test_mutations("deepseek", "config.json", 4096);
     test_mutations("gemma3", "config.json", 4096);
     test_mutations("gpt_neox", "config.json", 4096);
