@@ -343,6 +343,10 @@ bool op_finds_documents(OpKind op) {
     return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS;
 }
 
+bool node_tells_documents(const Node *node) {
+    return node->op == OP_DOCUMENTS && node_int(node, ATTR_separator, 0) != INT32_MAX;
+}
+
 bool op_compares(OpKind op) {
     return op == OP_LESS || op == OP_EQUAL;
 }

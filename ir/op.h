@@ -93,6 +93,9 @@ bool node_is_exchange(const Node *node);
 bool node_overlaps(const Node *node);
 /* Does the op find documents in whole sequences of tokens? */
 bool op_finds_documents(OpKind op);
+/* Has the data to have documents' ends for it? With the greatest separator, which is no token, it
+ * counts positions alone. */
+bool node_tells_documents(const Node *node);
 /* The operand of attention and its gradient that says where documents begin, or -1: it has none;
  * and that which says where they end, which there is where not causal. */
 int attention_documents(const Node *node);

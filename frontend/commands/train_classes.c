@@ -15,7 +15,7 @@ static bool knows_documents(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op == OP_DOCUMENTS) return true;
+            if (node_tells_documents(graph->nodes[n])) return true;
         }
     }
     return false;

@@ -12,7 +12,7 @@ static const Node *find_documents(const Plan *plan) {
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (graph->nodes[n]->op == OP_DOCUMENTS) return graph->nodes[n];
+            if (node_tells_documents(graph->nodes[n])) return graph->nodes[n];
         }
     }
     return NULL;

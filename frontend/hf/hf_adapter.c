@@ -160,7 +160,8 @@ const char *hf_adapter_module(Arena *arena, const char *theirs) {
     return ends ? arena_strndup(arena, theirs, length - ending) : theirs;
 }
 
-/* Do axes [first, end) of the parameter follow each other in their order as they do in ours? */
+/* Do axes [first, end) of the parameter follow each other in their order as they do in ours? Of a
+ * last one with pairs the first stride is that of a number. */
 static bool is_run(const HfPart *part, int first, int end) {
     for (int i = first; i + 1 < end; i++) {
         if (part->theirs_stride[i] != part->theirs_stride[i + 1] * part->whole.dims[i + 1]) {
@@ -202,20 +203,30 @@ bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
     return true;
 }
 
+/* Of a paired axis, number i of its first half is 2i there, i of the second 2i + 1. */
+HfTransposed hf_adapter_transposed(int64_t rows, int64_t columns, int64_t paired) {
+    const int64_t all = paired ? paired : 1, two = paired ? 2 : 1;
+    return (HfTransposed){.size = {columns / all, two, all / two, rows},
+                          .ours = {all, all / two, 1, columns},
+                          .theirs = {all * rows, rows, two * rows, 1}};
+}
+
 /* A matrix [rows, columns] of f32 as its transpose of the export's dtype. */
 static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
+                           const SafetensorsInfo *info, int64_t rows, int64_t columns,
+                           int64_t paired, Diag *diag) {
     size_t bytes = (size_t)(rows * columns) * (size_t)dtype_bytes(export->dtype);
     void *room = malloc(bytes);
     if (!room) BUG("out of memory");
-    TensorCopy copy = {.rank = 2,
-                       .size = {columns, rows},
-                       .from_stride = {1, columns},
-                       .to_stride = {rows, 1},
+    const HfTransposed as = hf_adapter_transposed(rows, columns, paired);
+    TensorCopy copy = {.rank = 4,
                        .from_dtype = DTYPE_F32,
                        .to_dtype = export->dtype,
                        .from = info->data,
                        .to = room};
+    memcpy(copy.size, as.size, sizeof(as.size));
+    memcpy(copy.from_stride, as.ours, sizeof(as.ours));
+    memcpy(copy.to_stride, as.theirs, sizeof(as.theirs));
     bool fine = tensor_copy(&copy);
     if (!fine) {
         diag_error(diag, (SourceLoc){export->path, 0},
@@ -243,7 +254,7 @@ static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare
     SafetensorsInfo info;
     if (!hf_export_find(export, HEAD, &info, &path)) BUG("'%s' is gone", HEAD);
     if (!declare) {
-        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], diag);
+        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], 0, diag);
     }
     safetensors_writer_add_tensor(writer, name, tensor_file_dtype(export->dtype), item->shape,
                                   item->n_dims);
@@ -267,8 +278,9 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         const char *a = hf_adapter_name(arena, item->theirs, 'A'),
                    *b = hf_adapter_name(arena, item->theirs, 'B');
         if (!declare) {
-            if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
-                !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, diag)) {
+            const int64_t paired = item->parts[0].paired;
+            if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, 0, diag) ||
+                !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, paired, diag)) {
                 return false;
             }
             continue;

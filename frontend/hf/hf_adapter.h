@@ -36,6 +36,13 @@ float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 /* Can the adapters, and a head, of an export whose tensors are all there stand alone? False:
  * reported. */
 bool hf_adapter_check_alone(const HfExport *export, Diag *diag);
+/* A half of an adapter, [rows, columns], as its transpose there; `paired`: of HfPart, for B alone.
+ */
+typedef struct HfTransposed {
+    int64_t size[4], ours[4], theirs[4]; /* strides of either */
+} HfTransposed;
+HfTransposed hf_adapter_transposed(int64_t rows, int64_t columns, int64_t paired);
+
 /* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
  * adapter_model.safetensors. False: reported. */
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag);

@@ -284,6 +284,7 @@ typedef struct Half {
     const Type *type;
     SafetensorsInfo theirs;
     int64_t rows, columns; /* of ours as a matrix */
+    int64_t paired;        /* of columns (HfPart) */
 } Half;
 
 static DType dtype_of(SafetensorsDtype dtype) {
@@ -338,6 +339,7 @@ static bool find_half(const Importer *m, const Node *param, Half *out) {
     int last = out->type->rank - 1;
     out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
+    if (half == 'B') out->paired = item->parts[0].paired;
     return check_shape(m, theirs, out);
 }
 
@@ -345,14 +347,15 @@ static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
     size_t bytes = (size_t)(half->rows * half->columns) * sizeof(float);
     float *room = malloc(bytes);
     if (!room) BUG("out of memory");
-    TensorCopy copy = {.rank = 2,
-                       .size = {half->rows, half->columns},
-                       .from_stride = {1, half->rows},
-                       .to_stride = {half->columns, 1},
+    const HfTransposed as = hf_adapter_transposed(half->rows, half->columns, half->paired);
+    TensorCopy copy = {.rank = 4,
                        .from_dtype = dtype_of(half->theirs.dtype),
                        .to_dtype = DTYPE_F32,
                        .from = half->theirs.data,
                        .to = room};
+    memcpy(copy.size, as.size, sizeof(as.size));
+    memcpy(copy.from_stride, as.theirs, sizeof(as.theirs));
+    memcpy(copy.to_stride, as.ours, sizeof(as.ours));
     bool fine = tensor_copy(&copy) && safetensors_writer_put(writer, half->name, room, bytes, diag);
     free(room);
     return fine;

@@ -228,6 +228,35 @@ static const char *times_text(Reader *reader, const HfKey *key, const json_t *va
     return arena_printf(reader->arena, "%lld", strtoll(count, NULL, 10) * strtoll(each, NULL, 10));
 }
 
+static const char *share_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *count = integer_text(reader, key, value);
+    const char *all = setting_given(reader->config, key->of);
+    const json_t *other = hf_config_find(reader->config->json, key->with);
+    if (!count || !all) return NULL;
+    const long long n = strtoll(count, NULL, 10), of = strtoll(all, NULL, 10);
+    Setting share = {.type = SETTING_NUMBER, .number = (double)n / (double)of};
+    if (n > of) {
+        fail(reader, "'%s' is %s; it must be at most %s, %s", key->key, count, key->of, all);
+        return NULL;
+    }
+    if (other && !json_is_null(other) && json_number_value(other) != share.number) {
+        fail(reader, "has '%s' and '%s', and they differ", key->key, key->with);
+        return NULL;
+    }
+    return setting_text(&share, reader->arena);
+}
+
+static bool check_last(Reader *reader, const HfKey *key, const json_t *value) {
+    const char *layers = setting_given(reader->config, key->setting);
+    const int64_t last = strtoll(layers, NULL, 10) - 1;
+    if (!value || json_is_null(value)) return true;
+    if (json_is_integer(value) &&
+        (json_integer_value(value) == -1 || json_integer_value(value) == last))
+        return true;
+    return fail(reader, "'%s' is %s, which is not supported; only the last layer, %" PRId64 ", is",
+                key->key, hf_config_shown(reader->arena, value), last);
+}
+
 /* The product of settings, "a b"; -1: one is missing, or it is no number of elements. */
 static int64_t product_of(const HfConfig *config, const char *names, Arena *arena) {
     int64_t product = 1;
@@ -304,6 +333,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_FIRST: return first_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
     case HF_PRODUCT: return product_text(reader, key, value);
+    case HF_SHARE: return share_text(reader, key, value);
     case HF_WORD: return word_text(reader, key, value);
     default: break;
     }
@@ -378,6 +408,9 @@ static bool read_setting(Reader *reader, const HfKey *key, const json_t *value) 
         missing = !value;
         if (missing) absent = absent_of(config->family, absent + 1);
     }
+    if (key->kind == HF_TIMES && key->zero && json_is_integer(value)) {
+        missing = json_integer_value(value) == 0;
+    }
     if (missing && key->kind == HF_TIMES) give(reader, key->with, "false");
     if (missing && (key->kind == HF_TIMES || (absent && absent[0] == '\0'))) return true;
     if (missing && !absent) {
@@ -394,6 +427,7 @@ static bool read_key(Reader *reader, const HfKey *key) {
     case HF_WRITTEN: return true;
     case HF_FIXED: return check_fixed(reader, key, value);
     case HF_CYCLE: return check_cycle(reader, key, value);
+    case HF_LAST: return check_last(reader, key, value);
     case HF_RATIO: return check_ratio(reader, key, value);
     case HF_SOME: return read_some(reader, key, value);
     case HF_LAYERS:

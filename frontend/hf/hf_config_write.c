@@ -149,7 +149,16 @@ static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag
                    key->setting, all, key->of, each);
         return false;
     }
-    put_key(json, key->key, has ? json_integer(all / each) : json_null());
+    json_t *none = key->zero ? json_integer(0) : json_null();
+    put_key(json, key->key, has ? json_integer(all / each) : none);
+    if (has) json_decref(none);
+    return true;
+}
+
+/* As nn.rotary rounds it. */
+static bool write_share(json_t *json, const HfKey *key, const Setting *share, const Model *model) {
+    const double of = (double)integer_setting(model, key->of);
+    put_key(json, key->key, json_integer((json_int_t)floor(share->number * of)));
     return true;
 }
 
@@ -275,7 +284,9 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     case HF_SOME: return write_some(json, key, model, diag);
     case HF_LAYERS:
     case HF_PLACES: return write_pattern(json, key, model, diag);
-    case HF_EVERY: json_object_del(json, key->key); return true;
+    case HF_SHARE: return write_share(json, key, setting, model);
+    case HF_EVERY:
+    case HF_LAST: json_object_del(json, key->key); return true;
     case HF_QUOTIENT:
         json_object_del(json, key->key); /* another model's, of `like` */
         return check_quotient(key, model, diag);

@@ -23,9 +23,13 @@ typedef enum HfKind {
     HF_AMOUNT,  /* 0 or more */
     HF_NUMBERS, /* a list of numbers more than 0; the setting is a text with commas between */
     HF_FLAG,
-    HF_FIRST,    /* a list 0, 1, ... that the setting is the length of */
-    HF_TIMES,    /* so many times the setting `of`; where it is missing, the flag `with` is false */
+    HF_FIRST, /* a list 0, 1, ... that the setting is the length of */
+    /* So many times the setting `of`; where it is missing, or 0, the flag `with` is false, which is
+     * written as null, or as 0 where `zero` says so. */
+    HF_TIMES,
     HF_QUOTIENT, /* never written: `setting` x `of` has to be `with` */
+    HF_SHARE,    /* so many of the setting `of`, as a share; the key `with` may say the same */
+    HF_LAST,     /* never written: the last layer's number, or -1, which means it; a check */
     HF_PRODUCT,  /* `setting` x `of`, which an earlier row gives */
     HF_RATIO,    /* `setting` x `of`, several, / `with`; gives none of them, but has to be that */
     HF_SOME,     /* 0: the settings of `of`, "a=b c=d"; or more: those of `with`, too */

@@ -9,6 +9,21 @@
 #define EXPERTS(theirs, ours, dims)                                                                \
     {"model.layers.#." theirs ".weight", {"blocks.#.moe." ours}, dims}
 
+/* q, k, v and o, of which q's and k's pairs of rotary positions may lie side by side. */
+#define QKVO(head)                                                                                 \
+    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"},                               \
+     "kv_heads group " head ", model"},                                                            \
+    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group " head},        \
+    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads " head ", model"},  \
+    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads " head},              \
+    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},      \
+    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},               \
+    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"}
+#define SHARED_EXPERTS                                                                             \
+    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),                  \
+    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),                      \
+    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn")
+
 static const HfTensor MIXTRAL_EACH[] = {
     EXPERTS("block_sparse_moe.gate", "router", "routes, model"),
     EXPERTS("block_sparse_moe.experts.@.w1", "wgate", "expert_ffn, model"),
@@ -30,38 +45,111 @@ static const HfTensor FUSED[] = {
     {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
-static const HfTensor QWEN2_SHARED[] = {
+static const HfTensor PLAIN_OTHERS[] = {QKVO("head"), {NULL, {NULL}, NULL}};
+
+static const HfTensor QWEN2_OTHERS[] = {
+    QKVO("head"),
     EXPERTS("mlp.shared_expert.gate_proj", "shared.wgate", "shared_ffn, model"),
     EXPERTS("mlp.shared_expert.up_proj", "shared.wup", "shared_ffn, model"),
     EXPERTS("mlp.shared_expert.down_proj", "shared.wdown", "model, shared_ffn"),
     EXPERTS("mlp.shared_expert_gate", "shared.gate", "1, model"),
     {NULL, {NULL}, NULL}};
 
-static const HfTensor DEEPSEEK_SHARED[] = {
-    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),
-    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),
-    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn"),
+static const HfTensor DEEPSEEK_SHARED[] = {SHARED_EXPERTS, {NULL, {NULL}, NULL}};
+static const HfTensor DEEPSEEK_OTHERS[] = {QKVO("head"), SHARED_EXPERTS, {NULL, {NULL}, NULL}};
+
+static const HfTensor GLM_OTHERS[] = {
+    QKVO("head"),
+    {"model.layers.#.mlp.gate.e_score_correction_bias", {"blocks.#.moe.bias"}, "routes"},
+    SHARED_EXPERTS,
     {NULL, {NULL}, NULL}};
 
-#define SOFTMAX "scores=softmax gate_scale=1"
+static const HfTensor ERNIE_OTHERS[] = {
+    QKVO("head~"),
+    {"model.layers.#.mlp.moe_statics.e_score_correction_bias", {"blocks.#.moe.bias"}, "1, routes"},
+    SHARED_EXPERTS,
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor MINIMAX_OTHERS[] = {
+    QKVO("head"),
+    {"model.layers.#.block_sparse_moe.e_score_correction_bias", {"blocks.#.moe.bias"}, "routes"},
+    {NULL, {NULL}, NULL}};
+
+/* All experts in one tensor. */
+static const HfTensor GRANITE_OTHERS[] = {
+    QKVO("head"),
+    EXPERTS("block_sparse_moe.router.layer", "router", "routes, model"),
+    {"model.layers.#.block_sparse_moe.input_linear.weight",
+     {"blocks.#.moe.wgate", "blocks.#.moe.wup"}, "experts, +expert_ffn, model"},
+    EXPERTS("block_sparse_moe.output_linear", "wdown", "experts, model, expert_ffn"),
+    {"model.layers.#.shared_mlp.input_linear.weight",
+     {"blocks.#.moe.shared.wgate", "blocks.#.moe.shared.wup"}, "+shared_ffn, model"},
+    {"model.layers.#.shared_mlp.output_linear.weight", {"blocks.#.moe.shared.wdown"},
+     "model, shared_ffn"},
+    {NULL, {NULL}, NULL}};
+
+#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+#define EVERY_ROTARY " rotary_share=1"
+#define NO_YARN " rotary_scaling=none"
+#define ALL_LAYERS " dense_layers=0 experts_every=1"
+#define NO_SHARED " shared=false shared_gate=false"
+#define NO_QK_NORM " qkv_bias=false qk_norm=false"
+#define SOFTMAX " scores=softmax gate_scale=1 bias=false groups=1"
+#define SOFTMAX_LIKE SOFTMAX EVERY_ROTARY UNSCALED
+#define SIGMOID " scores=sigmoid bias=true window=0" UNSCALED NO_YARN
 
 static const HfType MOE_TYPES[] = {
     {"mixtral", "MixtralForCausalLM", "MixtralForSequenceClassification",
-     "normalize=true dense_layers=0 shared=false qkv_bias=false qk_norm=false " SOFTMAX,
-     MIXTRAL_EACH, FUSED, NULL},
+     "normalize=true" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX_LIKE NO_YARN,
+     MIXTRAL_EACH, FUSED, PLAIN_OTHERS},
     {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeForSequenceClassification",
-     "shared=false qkv_bias=false qk_norm=true qk_norm_over=head window=0 " SOFTMAX,
-     EACH, FUSED, NULL},
+     "qkv_bias=false qk_norm=true qk_norm_over=head window=0" NO_SHARED SOFTMAX_LIKE,
+     EACH, FUSED, PLAIN_OTHERS},
     {"olmoe", "OlmoeForCausalLM", NULL,
-     "dense_layers=0 shared=false qkv_bias=false qk_norm=true qk_norm_over=all window=0 " SOFTMAX,
-     EACH, FUSED, NULL},
+     "qkv_bias=false qk_norm=true qk_norm_over=all window=0" ALL_LAYERS NO_SHARED SOFTMAX_LIKE
+     NO_YARN,
+     EACH, FUSED, PLAIN_OTHERS},
     {"qwen2_moe", "Qwen2MoeForCausalLM", "Qwen2MoeForSequenceClassification",
-     "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0 " SOFTMAX,
-     EACH, FUSED, QWEN2_SHARED},
+     "shared=true shared_gate=true qkv_bias=true qk_norm=false window=0" SOFTMAX_LIKE,
+     EACH, FUSED, QWEN2_OTHERS},
     {"deepseek", "DeepseekForCausalLM", NULL,
-     "shared_gate=false qkv_bias=false qk_norm=false window=0 " SOFTMAX,
-     EACH, NULL, DEEPSEEK_SHARED},
+     "experts_every=1 shared_gate=false window=0" NO_QK_NORM SOFTMAX_LIKE NO_YARN,
+     EACH, NULL, DEEPSEEK_OTHERS},
+    /* Ahead of GLM 4, which could be the same. */
+    {"dots1", "Dots1ForCausalLM", NULL,
+     "experts_every=1 shared=true shared_gate=false qkv_bias=false qk_norm=true qk_norm_over=head"
+     SIGMOID EVERY_ROTARY,
+     EACH, FUSED, GLM_OTHERS},
+    {"glm4_moe", "Glm4MoeForCausalLM", NULL,
+     "experts_every=1 shared=true shared_gate=false qk_norm_over=head" SIGMOID,
+     EACH, FUSED, GLM_OTHERS},
+    {"ernie4_5_moe", "Ernie4_5_MoeForCausalLM", NULL,
+     "scores=softmax gate_scale=1 normalize=true bias=true groups=1 shared_gate=false window=0"
+     NO_QK_NORM EVERY_ROTARY UNSCALED NO_YARN,
+     EACH, FUSED, ERNIE_OTHERS},
+    {"minimax_m2", "MiniMaxM2ForCausalLM", NULL,
+     "qkv_bias=false qk_norm=true qk_norm_over=all gate_scale=1 normalize=true groups=1" ALL_LAYERS
+     NO_SHARED SIGMOID,
+     MIXTRAL_EACH, FUSED, MINIMAX_OTHERS},
+    {"granitemoe", "GraniteMoeForCausalLM", NULL,
+     "normalize=true window=0" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
+     NULL, NULL, GRANITE_OTHERS},
+    {"granitemoeshared", "GraniteMoeSharedForCausalLM", NULL,
+     "normalize=true shared_gate=false window=0" ALL_LAYERS NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
+     NULL, NULL, GRANITE_OTHERS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
+
+#define OF_QWENS .types = "qwen2_moe qwen3_moe"
+#define QWEN_YARN .when = "rotary_scaling=yarn", OF_QWENS
+#define OF_GLM .types = "glm4_moe"
+#define OF_DOTS .types = "dots1"
+#define OF_ERNIE .types = "ernie4_5_moe"
+#define OF_MINIMAX .types = "minimax_m2"
+#define OF_GRANITES .types = "granitemoe granitemoeshared"
+#define OF_GLM_LIKE .types = "glm4_moe dots1"
+
+static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
+static const HfWord ALL_SOFTMAX[] = {{"1", ""}, {NULL, NULL}};
 
 static const HfKey MOE_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -70,91 +158,176 @@ static const HfKey MOE_KEYS[] = {
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .absent = "=num_attention_heads", .types = "olmoe deepseek"},
+     .absent = "=num_attention_heads",
+     .types = "olmoe deepseek dots1 granitemoe granitemoeshared"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .types = "mixtral qwen2_moe qwen3_moe"},
+     .types = "mixtral qwen2_moe qwen3_moe glm4_moe ernie4_5_moe minimax_m2"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "mixtral qwen2_moe qwen3_moe"},
+     .types = "mixtral qwen2_moe qwen3_moe glm4_moe dots1 ernie4_5_moe granitemoe "
+              "granitemoeshared"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_MINIMAX},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
      .with = "model", .types = "olmoe deepseek"},
     {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
-     .types = "mixtral olmoe"},
+     .types = "mixtral olmoe minimax_m2 granitemoe granitemoeshared"},
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "qwen2_moe qwen3_moe deepseek"},
+     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe"},
     {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
-     .types = "qwen2_moe qwen3_moe deepseek"},
+     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe"},
     {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
      .types = "qwen2_moe"},
     {.key = "n_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
-     .with = "shared", .types = "deepseek"},
+     .with = "shared", .types = "deepseek glm4_moe dots1"},
+    {.key = "moe_num_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES,
+     .of = "expert_ffn", .with = "shared", .zero = "0", OF_ERNIE},
+    {.key = "shared_intermediate_size", .setting = "shared_ffn", .kind = HF_SOME, .absent = "0",
+     .of = "shared=false", .with = "shared=true", .types = "granitemoeshared"},
+    {.key = "shared_intermediate_size", .kind = HF_FIXED, .absent = "0", OF_MINIMAX},
     {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_experts",
-     .types = "mixtral"},
+     .types = "mixtral minimax_m2"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .absent = "8",
+     OF_GRANITES},
     {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
      .types = "qwen2_moe qwen3_moe olmoe"},
     {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER, .types = "deepseek"},
-    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER},
+    {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER,
+     .alias = "num_local_experts", OF_GLM_LIKE},
+    {.key = "moe_num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_experts",
+     OF_ERNIE},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
+     .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 minimax_m2"},
+    {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER, .absent = "2",
+     OF_GRANITES},
+    {.key = "moe_k", .setting = "top_k", .kind = HF_INTEGER, .alias = "num_experts_per_tok",
+     OF_ERNIE},
     {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "false",
-     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
+     .types = "qwen2_moe qwen3_moe olmoe deepseek dots1"},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_GLM},
     /* Their code leaves the gate of an only expert as it is. */
     {.key = "norm_topk_prob", .kind = HF_FIXED, .absent = "false", .types = "deepseek",
      .when = "top_k=1"},
+    {.key = "routed_scaling_factor", .setting = "gate_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_GLM_LIKE},
+    {.key = "n_group", .setting = "groups", .kind = HF_INTEGER, .absent = "1", OF_GLM_LIKE},
+    {.key = "topk_group", .setting = "kept_groups", .kind = HF_INTEGER, .absent = "1",
+     OF_GLM_LIKE},
+    /* Of little more than rounding to 0: nn.moe has it. */
+    {.key = "moe_norm_min", .kind = HF_FIXED, .absent = "1e-12", OF_ERNIE},
     {.key = "mlp_only_layers", .setting = "dense_layers", .kind = HF_FIRST, .absent = "0",
      .types = "qwen2_moe qwen3_moe"},
     {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "0",
-     .types = "deepseek"},
-    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1",
+     .types = "deepseek dots1"},
+    {.key = "first_k_dense_replace", .setting = "dense_layers", .kind = HF_COUNT, .absent = "1",
+     OF_GLM},
+    {.key = "moe_layer_start_index", .setting = "dense_layers", .kind = HF_COUNT, .absent = "1",
+     OF_ERNIE},
+    {.key = "moe_layer_end_index", .setting = "layers", .kind = HF_LAST, OF_ERNIE},
+    {.key = "decoder_sparse_step", .setting = "experts_every", .kind = HF_INTEGER, .absent = "1",
      .types = "qwen2_moe qwen3_moe"},
-    {.key = "moe_layer_freq", .kind = HF_FIXED, .absent = "1", .types = "deepseek"},
+    {.key = "moe_layer_interval", .setting = "experts_every", .kind = HF_INTEGER, .absent = "1",
+     OF_ERNIE},
+    {.key = "moe_layer_freq", .kind = HF_FIXED, .absent = "1", .types = "deepseek dots1"},
     {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"softmax\"", .types = "deepseek"},
+    {.key = "scoring_func", .kind = HF_FIXED, .absent = "\"sigmoid\"", OF_MINIMAX},
+    {.key = "use_routing_bias", .kind = HF_FIXED, .absent = "true", OF_MINIMAX},
     {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
-     .types = "mixtral qwen2_moe qwen3_moe"},
+     .types = "mixtral qwen2_moe qwen3_moe ernie4_5_moe minimax_m2 granitemoe granitemoeshared"},
     {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.01",
      .types = "olmoe"},
     {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
      .types = "deepseek"},
+    /* No key of theirs: as DeepSeek V3, whose layer it is, was trained. */
+    {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.0001",
+     OF_GLM_LIKE},
     {.key = "seq_aux", .kind = HF_WRITTEN, .absent = "true", .types = "deepseek"},
-    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0", .types = "mixtral"},
+    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0",
+     .types = "mixtral minimax_m2"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
      .words = HF_ACTIVATIONS},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "mixtral olmoe"},
+     .types = "mixtral olmoe glm4_moe ernie4_5_moe"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "qwen2_moe qwen3_moe deepseek"},
-    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+     .types = "qwen2_moe qwen3_moe deepseek dots1 minimax_m2 granitemoe granitemoeshared"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
+     .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 minimax_m2 granitemoe "
+              "granitemoeshared"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true", OF_ERNIE},
+    {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
+     .absent = "1", OF_GRANITES},
+    {.key = "attention_multiplier", .setting = "attention_scale", .kind = HF_NUMBER,
+     .absent = "1", .zero = "1/sqrt head", OF_GRANITES},
+    {.key = "residual_multiplier", .setting = "residual_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_GRANITES},
+    {.key = "logits_scaling", .setting = "logit_divisor", .kind = HF_NUMBER, .absent = "1",
+     OF_GRANITES},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
      .types = "mixtral"},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false",
-     .types = "qwen2_moe qwen3_moe"},
+     .types = "qwen2_moe qwen3_moe dots1"},
+    /* Else transformers has one from some layer on. */
+    {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_DOTS},
+    {.key = "sliding_window", .kind = HF_WRITTEN, .absent = "null", OF_DOTS},
     {.key = "layer_types", .kind = HF_CYCLE, .words = HF_ALL_FULL},
+    {.key = "attn_type_list", .kind = HF_CYCLE, .words = ALL_SOFTMAX, OF_MINIMAX},
     {.key = "qkv_bias", .kind = HF_FIXED, .absent = "true", .types = "qwen2_moe"},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "qwen3_moe olmoe deepseek"},
+     .types = "qwen3_moe olmoe deepseek dots1 minimax_m2 granitemoe granitemoeshared"},
+    {.key = "attention_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "false", OF_GLM},
+    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", OF_ERNIE},
+    {.key = "use_qk_norm", .setting = "qk_norm", .kind = HF_FLAG, .absent = "false", OF_GLM},
+    {.key = "use_qk_norm", .kind = HF_FIXED, .absent = "true", OF_MINIMAX},
+    {.key = "qk_norm_type", .kind = HF_FIXED, .absent = "\"per_layer\"", OF_MINIMAX},
     {.key = "clip_qkv", .kind = HF_FIXED, .absent = "null", .types = "olmoe"},
-    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
+     .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek dots1 ernie4_5_moe granitemoe "
+              "granitemoeshared"},
+    {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
+     .absent = "0.5", OF_GLM},
+    {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER, .absent = "1",
+     OF_MINIMAX},
+    {.key = "rotary_dim", .setting = "rotary_share", .kind = HF_SHARE, .absent = "",
+     .of = "head", .with = "partial_rotary_factor", OF_MINIMAX},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6",
      .types = "mixtral"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     .types = "qwen2_moe qwen3_moe olmoe deepseek"},
-    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null"},
+     .types = "qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 granitemoe granitemoeshared"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
+     OF_ERNIE},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "5e6",
+     OF_MINIMAX},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null",
+     .types = "mixtral olmoe deepseek glm4_moe dots1 ernie4_5_moe minimax_m2 granitemoe "
+              "granitemoeshared"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = YARN, OF_QWENS},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, QWEN_YARN},
+    {.key = "rope_scaling.beta_fast", .setting = "rotary_many", .kind = HF_NUMBER,
+     .absent = "32", QWEN_YARN},
+    {.key = "rope_scaling.beta_slow", .setting = "rotary_few", .kind = HF_NUMBER, .absent = "1",
+     QWEN_YARN},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, QWEN_YARN},
+    {.key = "rope_scaling.truncate", .kind = HF_FIXED, .absent = "true", OF_QWENS},
+    {.key = "rope_scaling.attention_factor", .kind = HF_FIXED, .absent = "null", OF_QWENS},
+    {.key = "rope_scaling.mscale", .kind = HF_FIXED, .absent = "null", OF_QWENS},
+    {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null", OF_QWENS},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    /* Else transformers takes one. */
+    {.key = "num_nextn_predict_layers", .kind = HF_WRITTEN, .absent = "0", OF_GLM},
+    /* Else transformers takes one that a small vocabulary lacks. */
+    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null", OF_ERNIE},
+    /* Published beside their code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
-     .types = "mixtral qwen2_moe qwen3_moe olmoe"},
+     .types = "mixtral qwen2_moe qwen3_moe olmoe glm4_moe granitemoe granitemoeshared"},
     KEYS_OF_ALL,
     {.key = NULL}};
 
 static const HfTensor MOE_TENSORS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
     {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
-    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
-    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
-    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
-    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
-    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
-    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
     /* Gains of each head, or of all: without the axes that the parameter lacks. */
     {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
     {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
-    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
     {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
     {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
     {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
@@ -166,15 +339,12 @@ static const HfTensor MOE_TENSORS[] = {
 
 /* --- DeepSeek V2 and V3: latents, rotary pairs side by side --- */
 
-static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
 static const HfWord ROUTINGS[] = {
     {"greedy", "greedy"}, {"group_limited_greedy", "grouped"}, {NULL, NULL}};
 
 static const HfTensor V3_OTHERS[] = {
     {"model.layers.#.mlp.gate.e_score_correction_bias", {"blocks.#.moe.bias"}, "routes"},
-    EXPERTS("mlp.shared_experts.gate_proj", "shared.wgate", "shared_ffn, model"),
-    EXPERTS("mlp.shared_experts.up_proj", "shared.wup", "shared_ffn, model"),
-    EXPERTS("mlp.shared_experts.down_proj", "shared.wdown", "model, shared_ffn"),
+    SHARED_EXPERTS,
     {NULL, {NULL}, NULL}};
 
 static const HfType DEEPSEEK_TYPES[] = {
@@ -361,12 +531,105 @@ static const HfTensor GPTOSS_TENSORS[] = {
     SCORE,
     {NULL, {NULL}, NULL}};
 
+/* --- Llama 4's text model: all experts in one tensor, inputs first; rotary pairs side by side ---
+ */
+
+static const HfWord LLAMA4_LAYERS[] = {{"experts", "E"}, {"dense", "D"}, {NULL, NULL}};
+static const HfWord CHUNKS[] = {
+    {"chunked_attention", ""}, {"chunked_attention", ""}, {"chunked_attention", ""},
+    {"full_attention", ""}, {NULL, NULL}};
+static const HfWord NOT_THE_FOURTH[] = {{"1", ""}, {"1", ""}, {"1", ""}, {"0", ""}, {NULL, NULL}};
+static const HfWord LLAMA3[] = {{"llama3", "llama3"}, {NULL, NULL}};
+
+static const HfType LLAMA4_TYPES[] = {
+    {"llama4_text", "Llama4ForCausalLM", NULL, "rotary_skip=4", NO_EXPERTS},
+    {NULL, NULL, NULL, NULL, NO_EXPERTS}};
+
+#define WITH_LLAMA3 .when = "rotary_scaling=llama3"
+
+static const HfKey LLAMA4_KEYS[] = {
+    {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER, .absent = "202048"},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .absent = "131072",
+     .most = 8192},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER, .absent = "5120"},
+    {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, .absent = "8192"},
+    {.key = "intermediate_size_mlp", .setting = "ffn", .kind = HF_INTEGER, .absent = "16384"},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER, .absent = "48"},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, .absent = "40"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128"},
+    {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .absent = "16"},
+    {.key = "num_experts_per_tok", .kind = HF_FIXED, .absent = "1"},
+    {.key = "interleave_moe_layer_step", .setting = "pattern", .kind = HF_EVERY, .absent = "E",
+     .words = LLAMA4_LAYERS},
+    {.key = "moe_layers", .setting = "pattern", .kind = HF_PLACES, .absent = "",
+     .words = LLAMA4_LAYERS},
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001"},
+    {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0"},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
+     .words = HF_ACTIVATIONS},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "use_qk_norm", .setting = "qk_norm", .kind = HF_FLAG, .absent = "true"},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false"},
+    {.key = "attention_chunk_size", .setting = "chunk", .kind = HF_INTEGER, .absent = "8192",
+     .null = "0"},
+    {.key = "layer_types", .kind = HF_CYCLE, .words = CHUNKS},
+    {.key = "no_rope_layers", .kind = HF_CYCLE, .words = NOT_THE_FOURTH},
+    {.key = "no_rope_layer_interval", .kind = HF_FIXED, .absent = "4"},
+    {.key = "attn_temperature_tuning", .setting = "temperature", .kind = HF_FLAG,
+     .absent = "true"},
+    {.key = "floor_scale", .setting = "temperature_every", .kind = HF_INTEGER, .absent = "8192"},
+    {.key = "attn_scale", .setting = "temperature_scale", .kind = HF_AMOUNT, .absent = "0.1"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .absent = "none", .words = LLAMA3},
+    {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, WITH_LLAMA3},
+    {.key = "rope_scaling.low_freq_factor", .setting = "rotary_few", .kind = HF_NUMBER,
+     WITH_LLAMA3},
+    {.key = "rope_scaling.high_freq_factor", .setting = "rotary_many", .kind = HF_NUMBER,
+     WITH_LLAMA3},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, WITH_LLAMA3},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
+    COMMON_KEYS,
+    {.key = NULL}};
+
+#define OF_FEED(theirs, dims, ...) {"model.layers.#.feed_forward." theirs, {__VA_ARGS__}, dims}
+
+static const HfTensor LLAMA4_TENSORS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
+    QKVO("head~"),
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    OF_FEED("router.weight", "routes, model", "blocks.#.moe.router"),
+    OF_FEED("experts.gate_up_proj", "experts, model, +expert_ffn", "blocks.#.moe.wgate",
+            "blocks.#.moe.wup"),
+    OF_FEED("experts.down_proj", "experts, expert_ffn, model", "blocks.#.moe.wdown"),
+    OF_FEED("shared_expert.gate_proj.weight", "shared_ffn, model", "blocks.#.moe.shared.wgate"),
+    OF_FEED("shared_expert.up_proj.weight", "shared_ffn, model", "blocks.#.moe.shared.wup"),
+    OF_FEED("shared_expert.down_proj.weight", "model, shared_ffn", "blocks.#.moe.shared.wdown"),
+    OF_FEED("gate_proj.weight", "ffn, model", "blocks.#.mlp.wgate"),
+    OF_FEED("up_proj.weight", "ffn, model", "blocks.#.mlp.wup"),
+    OF_FEED("down_proj.weight", "model, ffn", "blocks.#.mlp.wdown"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 #define DROPPED "there, experts take all tokens that choose them"
 
+/* Frequencies, and ERNIE's layers that predict tokens beyond the next, which transformers leaves
+ * out. */
+static const char *const MOE_IGNORED[] = {"model.layers.#.self_attn.rotary_emb.inv_freq",
+                                          "model.mtp_*", NULL};
+
 const HfFamily HF_MOE = {"moe", "model.", "lm_head.weight", MOE_TYPES, MOE_KEYS, MOE_TENSORS,
-                         HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
+                         MOE_IGNORED, "capacity=0", DROPPED, NULL};
 const HfFamily HF_DEEPSEEK = {"deepseek", "model.", "lm_head.weight", DEEPSEEK_TYPES, DEEPSEEK_KEYS,
                               DEEPSEEK_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 const HfFamily HF_GPTOSS = {"gptoss", "model.", "lm_head.weight", GPTOSS_TYPES, GPTOSS_KEYS,
                             GPTOSS_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
+const HfFamily HF_LLAMA4 = {"llama4", "model.", "lm_head.weight", LLAMA4_TYPES, LLAMA4_KEYS,
+                            LLAMA4_TENSORS, HF_NO_FREQUENCIES, "capacity=0", DROPPED, NULL};
 /* clang-format on */

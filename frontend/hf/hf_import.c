@@ -188,7 +188,9 @@ static bool check_experts(const HfImport *import, bool fused, Diag *diag) {
     const Setting *experts = settings_find(&import->model->settings, "experts");
     const Setting *dense = settings_find(&import->model->settings, "dense_layers");
     if (fused || !experts || !import->config.type->each) return true;
-    int64_t layers = import->model->n_blocks - (dense ? dense->integer : 0);
+    const Setting *every = settings_find(&import->model->settings, "experts_every");
+    const int64_t n_dense = dense ? dense->integer : 0, step = every ? every->integer : 1;
+    int64_t layers = import->model->n_blocks / step - n_dense / step;
     int64_t least = experts->integer * (layers > 1 ? layers : 1);
     if (experts->integer <= import->files.n_tensors && least <= import->files.n_tensors) {
         return true;

@@ -163,6 +163,7 @@ static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, 
     memmove(type->dims + at + 1, type->dims + at,
             (size_t)(type->rank - at) * sizeof(type->dims[0]));
     type->rank++;
+    if (at + 2 == type->rank) part->paired = type->dims[at];
     type->dims[at + 1] /= 2;
     type->dims[at] = 2;
     return true;

@@ -18,6 +18,12 @@ const HfTextPart HF_TEXT_PARTS[] = {
      {"language_model.", NULL},
      {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
       "model.multi_modal_projector.", NULL}},
+    {"llama4",
+     "llama4_text",
+     "{}",
+     {NULL},
+     {"language_model.", NULL},
+     {"vision_model.", "multi_modal_projector.", NULL}},
     {NULL, NULL, NULL, {NULL}, {NULL}, {NULL}}};
 
 static const HfTextPart *find_part(const json_t *json) {

@@ -339,14 +339,16 @@ end
 
 -- rmsnorm over several axes together, of which a mesh may divide some: of sums, not in one op, so
 -- that ranks add up their squares. over: `axes`, which the gain has, unless it is some of them.
+-- Without a name there is no gain.
 local function rmsnorm_over(m, x, axes, over, name, eps)
   local count = 1
   over = over or axes
   for _, axis in ipairs(over) do count = count * x:dim(axis) end
-  local gain = m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
+  local gain = name and m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
   -- In f32 from the start: in f16 a square would overflow from 256 on.
   local squares = ops.matmul{ x, x, over = over, dtype = "f32" }
-  return x * ops.rsqrt{ squares * (1 / count) + eps } * gain
+  local y = x * ops.rsqrt{ squares * (1 / count) + eps }
+  return gain and y * gain or y
 end
 
 -- One of the two, by options.kind.

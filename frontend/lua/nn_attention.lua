@@ -89,6 +89,35 @@ function nn.yarn(m, options)
   return rotary, stretch * stretch
 end
 
+-- What queries of layers without positions are multiplied by, for sequences beyond those that were
+-- learned first (Nakanishi 2025, arXiv 2501.19399; as Llama 4 has it): 1 + scale x log(1 + (p + 1)
+-- // every), p a token's place. tokens i32[batch, seq] -> [batch, seq]; nil where all are 1.
+-- options: every, scale, places (nn.documents' second value: tokens are counted in each document)
+function nn.temperature(m, tokens, options)
+  check_arguments("temperature", m, tokens)
+  local o = read_options("temperature", options, { every = NONE, scale = NONE, places = NONE })
+  if math.type(o.every) ~= "integer" or o.every < 1 then
+    fail("temperature: 'every' must be a whole number of tokens, 1 or more, not %s",
+      tostring(o.every))
+  end
+  if type(o.scale) ~= "number" or not (o.scale >= 0) then
+    fail("temperature: 'scale' must be a number, 0 or more")
+  end
+  local steps, seq = tokens:dim("seq") // o.every, tokens:dim("seq")
+  if steps > 1024 then
+    fail("temperature: %d tokens are more than 1024 times every %d", seq, o.every)
+  end
+  if steps == 0 or o.scale == 0 then return nil end
+  -- No token is the last number there is: all are one document.
+  local places = o.places
+    or ops.documents{ tokens, axis = "seq", separator = 2 ^ 31 - 1 | 0 }:result(2)
+  local sum = 1 + o.scale * math.log(steps + 1)
+  for k = 1, steps do -- less at every step that is still to come
+    sum = ops.less{ places, k * o.every - 1 } * (-o.scale * math.log((k + 1) / k)) + sum
+  end
+  return sum
+end
+
 -- Where documents end is what tells attention that is not causal of its own from the next.
 local function check_ends(o)
   if o.document_ends and type(o.document_ends) ~= "userdata" then
@@ -119,16 +148,18 @@ end
 -- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
--- in Gemma 3), norm_eps (of it), gate (results are times a sigmoid of x wgate, as in Qwen3-Next),
--- documents (nn.documents' first value: a position sees its own only), document_ends (its third:
--- needed with documents where not causal), std, out_std (of wo), decay, lr_scale, muon, frozen,
--- lora (its targets: q, k, v, o)
+-- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), norm_eps (of it),
+-- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
+-- times a sigmoid of x wgate, as in Qwen3-Next), documents (nn.documents' first value: a position
+-- sees its own only), document_ends (its third: needed with documents where not causal), std,
+-- out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, norm_eps = EPS, documents = NONE, document_ends = NONE,
+      qk_norm_plus_one = false, qk_norm_gains = true, norm_eps = EPS, temperature = NONE,
+      documents = NONE, document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
@@ -153,11 +184,16 @@ function nn.attention(m, x, options)
     k = rmsnorm_over(m, k, { "kv_heads", "head" }, nil, o.name .. ".knorm", o.norm_eps)
   elseif o.qk_norm then
     local function norm(y, name)
+      if not o.qk_norm_gains then return rmsnorm_over(m, y, { "head" }, nil, nil, o.norm_eps) end
       return nn.rmsnorm(m, y, "head",
         { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
     end
     q, k = norm(q, "qnorm"), norm(k, "knorm")
   end
+  if o.temperature and type(o.temperature) ~= "userdata" then
+    fail("attention: 'temperature' must be a value [batch, seq], nn.temperature's")
+  end
+  if o.temperature then q = q * o.temperature end
   if o.rotary then
     local rotary = type(o.rotary) == "number" and { base = o.rotary } or o.rotary
     if type(rotary) ~= "table" then

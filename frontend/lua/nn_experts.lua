@@ -38,6 +38,9 @@ local function check_moe(m, o, experts)
   if o.bias_rate and not (type(o.bias_rate) == "number" and o.bias_rate >= 0) then
     fail("moe: 'bias_rate' must be a number, 0 or more")
   end
+  if o.gate_input and o.top_k ~= 1 then
+    fail("moe: 'gate_input' is for one expert a token, top_k = 1, not %d", o.top_k)
+  end
   for _, weight in ipairs{ "balance", "z" } do
     if not (o[weight] >= 0) then fail("moe: '%s' must be a number, 0 or more", weight) end
   end
@@ -96,8 +99,9 @@ end
 -- et al. 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to
 -- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
 -- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
--- shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid of
--- x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
+-- gate_input (of one expert a token: gates are times what it reads, not what it makes, as in Llama
+-- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid
+-- of x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
 -- section 2.1.2; 1 where all are equal), z (weight of the mean square of the router's log-sum-exp:
 -- Zoph et al. 2022), std, out_std (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW
 -- updates them if absent, and always the router)
@@ -106,8 +110,9 @@ function nn.moe(m, x, options)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
       act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
-      group_best = 1, bias_rate = NONE, shared = false, shared_gate = false, balance = 0.0,
-      z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0 })
+      group_best = 1, bias_rate = NONE, gate_input = false, shared = false, shared_gate = false,
+      balance = 0.0, z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
+      frozen = NONE, muon = 0 })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -155,13 +160,23 @@ function nn.moe(m, x, options)
   -- Against a sum of nothing: scores of each expert may all be 0.
   if o.scores == "sigmoid" then scores = scores + 1e-20 end
   local gates = ops.take{ scores, chosen, axis = "routes" }
-  if o.normalize then gates = gates / ops.reduce_sum{ gates, over = "choice" } end
+  if o.normalize then
+    local sum = ops.reduce_sum{ gates, over = "choice" }
+    -- With biases, those chosen may all be of no probability (ERNIE 4.5's least sum).
+    if balanced and o.scores == "softmax" then sum = ops.maximum{ sum, 1e-12 } end
+    gates = gates / sum
+  end
   if o.scale ~= 1 then gates = gates * o.scale end
 
   local slots = ops.route{ chosen, to = { "experts", "slot", "routes" } }
   local tokens, counts = slots:result(2), slots:result(3)
   if balanced then m:tally(balanced, counts) end
-  local rows = ops.dispatch{ x, slots, tokens }
+  local read = x
+  if o.gate_input then
+    read = x * ops.reduce_sum{ gates, over = "choice" }
+    gates = gates * 0 + 1
+  end
+  local rows = ops.dispatch{ read, slots, tokens }
   local y = ops.combine{ gated(rows, "", "experts", "expert_ffn", o.muon), slots, tokens, gates }
   if o.shared then
     -- Its gate comes before the last product: behind it, that product's sum over t would have to be
@@ -195,14 +210,17 @@ end
 
 -- One block of a decoder: o.attention(x), then nn.moe, or nn.swiglu where it is `dense`.
 local function expert_block(m, x, o, dense, i)
-  local h = nn.residual(x, o.attention(norm(m, x, "norm1"), i), m.dropout)
+  local function scaled(branch)
+    return o.residual_scale ~= 1 and branch * o.residual_scale or branch
+  end
+  local h = nn.residual(x, scaled(o.attention(norm(m, x, "norm1"), i)), m.dropout)
   local y, loss, dropped
   if dense then
     y = nn.swiglu(m, norm(m, h, "norm2"), { act = m.act, lora = o.lora })
   else
     y, loss, dropped = nn.moe(m, norm(m, h, "norm2"), o.moe)
   end
-  return nn.residual(h, y, m.dropout), loss, dropped
+  return nn.residual(h, scaled(y), m.dropout), loss, dropped
 end
 
 -- Multi-token prediction of depth 1 (DeepSeek-V3, arXiv 2412.19437, section 2.2): of what the last
@@ -228,16 +246,34 @@ local function predict_second(m, x, tokens, labels, o)
   return m.masked and loss / ops.label_share{ value = -1 } or loss, beside
 end
 
+-- Which of the model's layers have no experts, and how many do.
+local function dense_layers(m, is_dense)
+  local first = rawget(m, "dense_layers") or 0
+  if first < 0 or first > m.layers then
+    fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers, first)
+  end
+  local dense, sparse = {}, 0
+  for i = 1, m.layers do
+    dense[i] = i <= first or (is_dense and is_dense(i) or false)
+    if not dense[i] then sparse = sparse + 1 end
+  end
+  return dense, sparse
+end
+
 -- A decoder whose feed-forward layers are mixtures of experts, as m's settings say: layers, of
 -- which the first dense_layers have a nn.swiglu, norm_eps, act, dropout, tied,
 -- log_dropped, and those of nn.decoder_loss.
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
--- lora (of the dense layers), mtp (weight of the loss of the second next token; none if absent)
+-- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers),
+-- mtp (weight of the loss of the second next token; none if absent), embedding_scale,
+-- residual_scale, logit_divisor (what Granite multiplies embeddings and what branches add by, and
+-- divides logits by; more than 0)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,
-    { attention = NONE, moe = NONE, lora = NONE, mtp = NONE })
+    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, embedding_scale = 1.0,
+      residual_scale = 1.0, logit_divisor = 1.0 })
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
   end
@@ -245,11 +281,13 @@ function nn.expert_decoder(m, tokens, labels, options)
     fail("expert_decoder: a second predicted token (mtp) is not learned from preferences or "
       .. "classes")
   end
-  if m.dense_layers < 0 or m.dense_layers > m.layers then
-    fail("expert_decoder: dense_layers must be from 0 to the %d layers, not %d", m.layers,
-      m.dense_layers)
+  for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
+    if not (o[name] > 0) then fail("expert_decoder: '%s' must be more than 0", name) end
   end
-  local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
+  local dense, n_sparse = dense_layers(m, o.dense)
+  local x = nn.embedding(m, "wte", tokens, "vocab", "model")
+  if o.embedding_scale ~= 1 then x = x * o.embedding_scale end
+  x = nn.dropout(x, m.dropout)
   -- What routers add to the loss of each sequence, and the share of choices that they drop. Both
   -- begin with zeros of their own (no token is below 0), so that all blocks are of one kind.
   local routed = (o.moe.balance or 0) > 0 or (o.moe.z or 0) > 0
@@ -257,13 +295,13 @@ function nn.expert_decoder(m, tokens, labels, options)
   local beside, dropped = routed and zeros(0) or nil, m.log_dropped and zeros(-1) or nil
   for i = 1, m.layers do
     x, beside, dropped = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-      local y, loss, share = expert_block(m, x, o, i <= m.dense_layers, i)
+      local y, loss, share = expert_block(m, x, o, dense[i], i)
       return y, loss and beside + loss or beside, dropped and share and dropped + share or dropped
     end)
   end
   if dropped then
-    local n_layers = math.max(1, m.layers - m.dense_layers)
-    m:output("dropped", ops.reduce_sum{ dropped, over = "batch" } * (1 / (m.batch * n_layers)))
+    m:output("dropped",
+      ops.reduce_sum{ dropped, over = "batch" } * (1 / (m.batch * math.max(1, n_sparse))))
   end
   local second, second_beside
   if o.mtp then
@@ -271,7 +309,8 @@ function nn.expert_decoder(m, tokens, labels, options)
     if second_beside then beside = beside + second_beside end
   end
   local function logits(y)
-    return nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+    local said = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
+    return o.logit_divisor ~= 1 and said * (1 / o.logit_divisor) or said
   end
   local loss = nn.decoder_loss(m, norm(m, x, "norm_f"), labels, logits, { beside = beside })
   return second and loss + second * o.mtp or loss

@@ -298,8 +298,9 @@ function ops.embedding(args) end
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 
 ---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
----result is how far the position is from there. A document's last token is `separator`; with apart
----= 1 it ends before one, and each of them is a document by itself.
+---result is how far the position is from there. A document's last token is `separator` (2147483647:
+---no token's number; the second result counts positions); with apart = 1 it ends before one, and
+---each of them is a document by itself.
 ---@param args { [1]: perilune.Value, axis: string, separator: integer, apart?: integer }
 ---@return perilune.Value
 function ops.documents(args) end

@@ -220,7 +220,9 @@ function model(description) end
 ---@field qk_norm? boolean rmsnorm of q and k, with learned gains
 ---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
 ---@field qk_norm_plus_one? boolean of each head: the parameters are what gains are more than 1
+---@field qk_norm_gains? boolean of each head: are there any? true
 ---@field norm_eps? number of qk_norm
+---@field temperature? perilune.Value [batch, seq], nn.temperature's: queries are times it
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 ---@field document_ends? perilune.Value its third: needed with documents where not causal
 
@@ -363,6 +365,18 @@ function nn.mla(m, x, options) end
 ---@return perilune.Value
 function nn.attention(m, x, options) end
 
+---@class perilune.TemperatureOptions
+---@field every integer so many tokens before add a step
+---@field scale number of the logarithm of how many steps there are
+---@field places? perilune.Value nn.documents' second value: tokens are counted in each document
+
+---What queries are times in layers without positions, [batch, seq]; nil where all are 1.
+---@param m perilune.Model
+---@param tokens perilune.Value
+---@param options perilune.TemperatureOptions
+---@return perilune.Value?
+function nn.temperature(m, tokens, options) end
+
 ---@class perilune.RelativeOptions
 ---@field buckets? integer of distances; 32
 ---@field distance? integer positions apart from which on they share one; 128
@@ -425,6 +439,7 @@ function nn.swiglu(m, x, options) end
 ---@field limit? number of clamped: what halves are cut off at; 7
 ---@field alpha? number of clamped: what gates are multiplied by in the sigmoid; 1.702
 ---@field biases? boolean of the router and of each expert
+---@field gate_input? boolean of one expert a token: gates are times what it reads
 ---@field shared? boolean one more expert, of axis shared_ffn, that all tokens meet
 ---@field shared_gate? boolean its result is times a sigmoid of the token
 ---@field balance? number weight of the load-balancing loss of each sequence; 0
@@ -444,8 +459,12 @@ function nn.moe(m, x, options) end
 ---@class perilune.ExpertDecoderOptions
 ---@field attention fun(x: perilune.Value, layer: integer): perilune.Value
 ---@field moe perilune.MoeOptions
+---@field dense? fun(layer: integer): boolean has it a SwiGLU, as the first dense_layers have?
 ---@field lora? table of the dense layers
 ---@field mtp? number weight of the loss of the second next token; none if absent
+---@field embedding_scale? number embeddings are times it; 1
+---@field residual_scale? number what branches add is times it; 1
+---@field logit_divisor? number logits are divided by it; 1
 
 ---A decoder of attention and experts, as m's settings say; gives the loss.
 ---@param m perilune.Model

@@ -34,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 
+import hf_experts
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
@@ -271,13 +272,15 @@ MODELS = {
     "roberta_classes": (config(hf.RobertaConfig, BERT, pad_token_id=2, num_hidden_layers=1,
                                max_position_embeddings=SEQ + 3, **MOODS), torch.bfloat16),
 }
+MODELS.update(hf_experts.models(config, LLAMA))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
 # f64.
-SEEDS = {"mt5": 100, "qwen3_next": 53}  # 1.9e-6, 1.8e-6
+SEEDS = {"mt5": 100, "qwen3_next": 53, **hf_experts.SEEDS}  # 1.9e-6, 1.8e-6
 HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
-WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next")
+WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next",
+                  *hf_experts.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -313,6 +316,8 @@ def auto_class(name):
         return hf.AutoModelForSequenceClassification
     if is_bert(name):
         return hf.AutoModelForMaskedLM
+    if name in ("llama4", "llama4_pictures"):  # as causal, transformers takes its text part alone
+        return hf.AutoModelForImageTextToText
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
 
@@ -358,6 +363,8 @@ def logits(folder, tokens, source=None, at=None):
     if data["architectures"][0].endswith("ForSequenceClassification"):
         kind = hf.AutoModelForSequenceClassification
     model = kind.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    if model_type == "llama4":  # 5.24's own forward fails where there is no picture
+        model = model.language_model
     if source is not None:
         with torch.no_grad():
             return model.double().eval()(input_ids=source.long(), attention_mask=source != 0,
@@ -399,7 +406,7 @@ def add_gradients(name, folder, expect, generator):
                   os.path.join(to, "model.safetensors"), {"format": "pt"})
         return
     for weight in model.parameters():  # files have other names than memory
-        weight.data = weight.grad
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
     model.float().save_pretrained(to)
     os.remove(os.path.join(to, "generation_config.json"))
     shutil.copy(os.path.join(folder, "config.json"), to)
@@ -434,6 +441,8 @@ def make_older(name, folder):
         edit_json(path, older_rope)
         edit_json(path, lambda data: data.update(rotary_pct=0.5, rotary_emb_base=100.0))
         edit_json(path, lambda data: [data.pop(key) for key in ("rope_theta", "rope_scaling")])
+    if name in hf_experts.SEEDS:
+        edit_json(path, lambda data: hf_experts.make_older(name, data))
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}
@@ -570,7 +579,7 @@ def all_tensors(folder):
                if ("pooler" not in k or "classifier.weight" in tensors)
                and "seq_relationship" not in k}
     tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
-               if not k.startswith(("vision_tower.", "multi_modal_projector."))}
+               if not k.startswith(("vision_tower.", "vision_model.", "multi_modal_projector."))}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

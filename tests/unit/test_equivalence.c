@@ -156,6 +156,18 @@ static const Variant VARIANTS[] = {
       {"attention_gate", "true"},
       {"norm_plus_one", "true"},
       {"tied", "true"}}},
+    {"llama 4, one expert a token, a temperature that grows, dense layers between",
+     "models/llama4.lua",
+     2,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"ffn", "64"},
+      {"experts", "4"},
+      {"expert_ffn", "24"},
+      {"pattern", "ED"},
+      {"rotary_skip", "2"},
+      {"temperature_every", "5"}}},
 };
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 5 };
 
