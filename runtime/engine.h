@@ -100,6 +100,11 @@ EngineWeights *engine_keep_weights(Engine *engine, Diag *diag);
 /* They are what they were, to the bit. Frees; NULL is fine. False: reported. */
 bool engine_restore_weights(EngineWeights *weights, Diag *diag);
 
+/* An engine of a plan that differs from the engine's in its global batch alone, with its weights,
+ * optimizer's state and loss scale; `engine` is destroyed first, so that both are never in memory,
+ * but for a copy of all that on the host. All processes call it. NULL: reported. */
+Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *options, Diag *diag);
+
 /* "act=gelu; the plan's model has act=silu": of settings that change what weights of a file mean,
  * those that it was made with and the plan's, where they differ. NULL: they do not, the file does
  * not say, or another process is the one to tell. */

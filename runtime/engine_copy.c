@@ -1,4 +1,5 @@
-/* Weights that become another engine's, and weights that come back. */
+/* Weights that become another engine's, weights that come back, engines that take another's place.
+ */
 #include "runtime/engine_internal.h"
 
 #include "ir/masters.h"
@@ -119,19 +120,21 @@ typedef struct KeptValue {
     void *data;
 } KeptValue;
 
-struct EngineWeights {
-    Engine *engine;
+typedef struct KeptValues {
     KeptValue *items;
     int count, capacity;
+} KeptValues;
+
+struct EngineWeights {
+    Engine *engine;
+    KeptValues kept;
 };
 
-static void keep(EngineWeights *weights, const RankContext *rank, Node *node) {
-    Engine *engine = weights->engine;
-    if (weights->count == weights->capacity) {
-        weights->capacity = weights->capacity ? 2 * weights->capacity : 64;
-        weights->items =
-            realloc(weights->items, (size_t)weights->capacity * sizeof(*weights->items));
-        if (!weights->items) BUG("out of memory");
+static void keep(KeptValues *values, Engine *engine, const RankContext *rank, Node *node) {
+    if (values->count == values->capacity) {
+        values->capacity = values->capacity ? 2 * values->capacity : 64;
+        values->items = realloc(values->items, (size_t)values->capacity * sizeof(*values->items));
+        if (!values->items) BUG("out of memory");
     }
     KeptValue kept = {.rank = rank, .value = node_value(node, 0)};
     kept.bytes =
@@ -141,7 +144,31 @@ static void keep(EngineWeights *weights, const RankContext *rank, Node *node) {
     memcpy(kept.data,
            engine->backend->view(engine, executor_address(rank, kept.value, 0), kept.bytes),
            kept.bytes);
-    weights->items[weights->count++] = kept;
+    values->items[values->count++] = kept;
+}
+
+static void release(KeptValues *values) {
+    for (int i = 0; i < values->count; i++) free(values->items[i].data);
+    free(values->items);
+    *values = (KeptValues){0};
+}
+
+/* Those nodes of this process' ranks. */
+static KeptValues keep_all(Engine *engine, bool (*which)(const Node *)) {
+    KeptValues values = {0};
+    for (int r = 0; r < engine->n_ranks; r++) {
+        const RankContext *rank = &engine->ranks[r];
+        const Graph *graph = rank->program->graph;
+        for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
+            if (which(graph->nodes[n])) keep(&values, engine, rank, graph->nodes[n]);
+        }
+    }
+    return values;
+}
+
+static void put_back(Engine *engine, const RankContext *rank, Value value, const KeptValue *kept) {
+    memcpy(engine_edit(engine, rank, value), kept->data, kept->bytes);
+    engine->backend->commit(engine);
 }
 
 /* Parameters that train, copies of them, and the loss scale, which loaded weights begin anew. */
@@ -153,17 +180,9 @@ static bool is_changed(const Node *node) {
 EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
     EngineWeights *weights = calloc(1, sizeof(*weights));
     if (!weights) BUG("out of memory");
-    weights->engine = engine;
-    for (int r = 0; r < engine->n_ranks; r++) {
-        const RankContext *rank = &engine->ranks[r];
-        const Graph *graph = rank->program->graph;
-        for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
-            if (is_changed(graph->nodes[n])) keep(weights, rank, graph->nodes[n]);
-        }
-    }
+    *weights = (EngineWeights){engine, keep_all(engine, is_changed)};
     if (!engine_copy_failed(engine, diag)) return weights;
-    for (int i = 0; i < weights->count; i++) free(weights->items[i].data);
-    free(weights->items);
+    release(&weights->kept);
     free(weights);
     return NULL;
 }
@@ -171,13 +190,61 @@ EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
 bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
     if (!weights) return true;
     Engine *engine = weights->engine;
-    for (int i = 0; i < weights->count; i++) {
-        const KeptValue *kept = &weights->items[i];
-        memcpy(engine_edit(engine, kept->rank, kept->value), kept->data, kept->bytes);
-        engine->backend->commit(engine);
-        free(kept->data);
+    for (int i = 0; i < weights->kept.count; i++) {
+        const KeptValue *kept = &weights->kept.items[i];
+        put_back(engine, kept->rank, kept->value, kept);
     }
-    free(weights->items);
+    release(&weights->kept);
     free(weights);
     return !engine_copy_failed(engine, diag);
+}
+
+/* --- all that training goes on from, for another batch --- */
+
+/* What outlasts a step. */
+static bool is_lasting(const Node *node) {
+    return node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_VARIABLE;
+}
+
+/* One of those, as the next engine has it. */
+static void carry(const KeptValue *kept, int r, const char *name, Engine *to, Arena *arena) {
+    const RankContext *rank = &to->ranks[r];
+    const Graph *graph = rank->program->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (!is_lasting(node) || strcmp(engine_logical_name(rank, node, arena), name) != 0) {
+            continue;
+        }
+        const int64_t bytes =
+            type_local_bytes(&node->types[0], &node->shardings[0], &to->plan->mesh);
+        if (bytes != (int64_t)kept->bytes) break;
+        put_back(to, rank, node_value(node, 0), kept);
+        return;
+    }
+    BUG("'%s' of rank %d is another one in the next plan", name, r);
+}
+
+Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *options, Diag *diag) {
+    Arena *arena = arena_create();
+    KeptValues kept = keep_all(engine, is_lasting);
+    const char **names = ARENA_ARRAY(arena, const char *, kept.count + 1);
+    int *ranks = ARENA_ARRAY(arena, int, kept.count + 1);
+    for (int i = 0; i < kept.count; i++) {
+        names[i] = engine_logical_name(kept.items[i].rank, kept.items[i].value.node, arena);
+        ranks[i] = kept.items[i].rank->rank;
+    }
+    const int n_skipped = engine->n_skipped;
+    Engine *next = NULL;
+    bool good = !engine_copy_failed(engine, diag);
+    engine_destroy(engine);
+    if (good) next = engine_create(plan, options, diag);
+    for (int i = 0; i < kept.count && next; i++) {
+        carry(&kept.items[i], ranks[i], names[i], next, arena);
+    }
+    if (next) next->n_skipped = n_skipped;
+    release(&kept);
+    arena_destroy(arena);
+    if (!next || !engine_copy_failed(next, diag)) return next;
+    engine_destroy(next);
+    return NULL;
 }

@@ -6,6 +6,7 @@
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
+#include "frontend/commands/train_ramp.h"
 #include "frontend/commands/train_reference.h"
 #include "frontend/commands/train_rollout.h"
 #include "frontend/commands/train_skips.h"
@@ -30,7 +31,9 @@ enum { DEFAULT_STEPS = 1000 };
 typedef struct Run {
     CliArgs *args;
     Diag *diag;
-    Plan *plan;
+    Plan *plan;      /* of the steps that are next */
+    Plan *full_plan; /* what the options ask for; the same but for a ramp's steps */
+    TrainRamp ramp;
     const DeviceProfile *profile; /* NULL: none given */
     TrainLayout layout;
     TrainData data;
@@ -46,7 +49,7 @@ typedef struct Run {
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
-    double loss, training_seconds;
+    double loss, training_seconds, n_tokens;
     ValidationResult validation; /* the last one */
     double val_reward;           /* likewise, of answers; NAN: none */
     double loss_scale;           /* of the next step's gradients; 0: the plan has none */
@@ -195,8 +198,41 @@ static void say_pinning(const Run *run) {
     fflush(stdout);
 }
 
+/* Of a run that begins with smaller batches the plan with the largest arenas, if it is not the
+ * first to be used, is made ready once: what it lacks is said now. */
+static bool try_largest(Run *run) {
+    const Plan *largest = train_ramp_largest(&run->ramp, run->full_plan);
+    if (largest == run->plan) return true;
+    Engine *engine = engine_create(largest, &run->options, run->diag);
+    engine_destroy(engine);
+    return engine;
+}
+
+/* The plan of the first step, which a checkpoint may say. */
+static void choose_plan(Run *run) {
+    int64_t step = run->checkpoint.from ? engine_checkpoint_step(run->checkpoint.from) : 0;
+    run->plan = train_ramp_at(&run->ramp, run->full_plan, step > 0 ? step + 1 : 1);
+    run->data.plan = run->plan;
+}
+
+/* A step whose batch is another goes on in an engine of its plan. */
+static bool follow_ramp(Run *run, int64_t step) {
+    Plan *plan = train_ramp_at(&run->ramp, run->full_plan, step);
+    if (plan == run->plan) return true;
+    train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
+    run->engine = engine_replace(run->engine, plan, &run->options, run->diag);
+    if (!run->engine) return false;
+    run->plan = plan;
+    run->data.plan = plan;
+    if (!run->quiet) {
+        progress_finish(&run->progress);
+        fprintf(stderr, "batch   %d from step %" PRId64 " on\n", plan->global_batch, step);
+    }
+    return train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag);
+}
+
 static bool start_engine(Run *run) {
-    int64_t batch = run->plan->global_batch;
+    int64_t batch = run->full_plan->global_batch;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
     if (!train_alike_check(run->args, &run->data, &run->options, run->diag) ||
@@ -204,6 +240,11 @@ static bool start_engine(Run *run) {
         return false;
     }
     say_pinning(run);
+    choose_plan(run);
+    if (!try_largest(run)) {
+        if (run->options.control) run->failure = EXIT_FAILED;
+        return false;
+    }
     run->engine = engine_create(run->plan, &run->options, run->diag);
     if (!run->engine) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
@@ -308,6 +349,7 @@ static void print_start(const Run *run) {
                cli_text(run->args, OPT_LOAD, ""), run->begun.adapters);
     }
     lr_schedule_describe(&run->rate, rate, sizeof(rate));
+    train_ramp_print(&run->ramp, run->full_plan);
     printf("rate    %s\n", rate);
     if (run->steps_done > 0) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
@@ -363,6 +405,7 @@ static bool take_step(Run *run, int64_t step) {
     run->loss_scale = result.loss_scale;
     run->n_skipped += result.skipped;
     run->training_seconds += result.seconds;
+    run->n_tokens += (double)(batch * row);
     run->steps_done = run->checkpoint.place.step = step;
     run->checkpoint.place.samples = sample;
     StepMetrics metrics = {.step = step,
@@ -413,7 +456,7 @@ static bool run_steps(Run *run) {
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
     for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
-        good = take_step(run, step);
+        good = follow_ramp(run, step) && take_step(run, step);
     }
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     progress_finish(&run->progress);
@@ -424,7 +467,7 @@ static bool run_steps(Run *run) {
 static void print_resident(const Run *run) {
     struct rusage usage;
     char seen[32], planned[32], text[32];
-    if (run->plan->cuda || getrusage(RUSAGE_SELF, &usage) != 0) return;
+    if (run->plan->cuda || run->ramp.count || getrusage(RUSAGE_SELF, &usage) != 0) return;
     units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
     int64_t all = planned_bytes(run->plan) + run->plan->library_bytes;
     if (run->options.control) { /* of rank 0, whose stage is the first */
@@ -442,7 +485,7 @@ static void print_end(const Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
-    double tokens = (double)n_taken * (double)run->plan->global_batch * (double)plan_row(run->plan);
+    const double tokens = run->n_tokens;
     if (run->quiet) return;
     if (n_taken == 0) {
         printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
@@ -492,7 +535,9 @@ static bool prepare(Run *run) {
         run->plan = plan_from_operand(run->args, run->diag);
     }
     if (!run->plan) return false;
+    run->full_plan = run->plan;
     run->failure = EXIT_USAGE;
+    if (!train_ramp_from_args(run->args, run->plan, &run->ramp, run->diag)) return false;
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
         !rollout_check_options(run->args, run->plan, run->diag)) {
         return false;

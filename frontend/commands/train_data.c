@@ -329,13 +329,14 @@ static bool open_data(TrainData *out, Diag *diag) {
 }
 
 bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
-    *out = (TrainData){.args = args, .plan = plan};
+    *out = (TrainData){.args = args, .plan = plan, .full_batch = plan->global_batch};
     if (train_prompts_read_by(plan)) return train_prompts_open(args, plan, &out->prompts, diag);
     return open_data(out, diag);
 }
 
 bool train_data_open_whole(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
-    *out = (TrainData){.args = args, .plan = plan, .is_whole = true};
+    *out =
+        (TrainData){.args = args, .plan = plan, .full_batch = plan->global_batch, .is_whole = true};
     return open_data(out, diag);
 }
 

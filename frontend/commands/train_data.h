@@ -23,6 +23,7 @@ typedef struct TrainPart {
 typedef struct TrainData {
     const CliArgs *args;
     const Plan *plan;
+    int full_batch; /* sequences; the plan may become one of a smaller global batch for a while */
     TrainText text;
     TrainSource source;
     TrainPairs pairs;

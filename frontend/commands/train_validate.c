@@ -28,6 +28,7 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
     int64_t batch = train_data_batch(data), n_labels = plan->global_batch * plan->seq;
     int64_t n_windows = dataset_count_windows(data->val[source].data);
     int64_t n_batches = (n_windows + batch - 1) / batch;
+    most_batches = most_batches * data->full_batch / plan->global_batch; /* as many windows */
     int64_t n_used = n_batches < most_batches ? n_batches : most_batches;
     *out = (Sums){0};
     *out_partial |= n_used < n_batches;
