@@ -37,7 +37,11 @@ static const Fixture FIXTURES[] = {
     {"roberta", DTYPE_F32},      {"mt5", DTYPE_F32},
     {"gpt_oss", DTYPE_F32},      {"mamba2", DTYPE_F32},      {"mamba2_tied", DTYPE_BF16},
     {"bamba", DTYPE_F32},        {"granite4", DTYPE_F32},    {"granite4_dense", DTYPE_BF16},
-    {"qwen3_next", DTYPE_F32}};
+    {"qwen3_next", DTYPE_F32},   {"llama_yarn", DTYPE_F32},  {"qwen2_windows", DTYPE_F32},
+    {"qwen3_windows", DTYPE_BF16}, {"olmo3", DTYPE_F32},     {"olmo3_older", DTYPE_BF16},
+    {"glm4", DTYPE_F32},         {"seed_oss", DTYPE_F32},    {"ernie4_5", DTYPE_F32},
+    {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
+    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -523,12 +527,12 @@ static void test_unsaid(void) {
 
 static void test_bad_exports(void) {
     const ModelSetting bias = {"qkv_bias", "true"};
-    const ModelSetting window[] = {{"window", "3"}, {"qk_norm", "true"}};
+    const ModelSetting both = {"norms", "both"};
     const ModelSetting rms = {"norm", "rmsnorm"}, ffn = {"ffn", "32"}, layers = {"layers", "1"};
     expect_bad_export("llama", &bias, 1, NULL, DTYPE_F32, "has no tensor 'blocks.0.attn.bq'");
     expect_bad_export("llama", &ffn, 1, NULL, DTYPE_F32, "does not have the model's shape f32[");
     expect_bad_export("llama", &layers, 1, NULL, DTYPE_F32, "has a tensor \"blocks.1.");
-    expect_bad_export("qwen3", window, 1, NULL, DTYPE_F32,
+    expect_bad_export("qwen3", &both, 1, NULL, DTYPE_F32,
                       "transformers has no model of these settings; from llama.lua it has: llama");
     expect_bad_export("llama", NULL, 0, "qwen2", DTYPE_F32,
                       "transformers has no model of these settings; from llama.lua it has: qwen2");
@@ -572,6 +576,8 @@ int main(void) {
     test_gradients("gpt_oss");
     test_gradients("mamba2");
     test_gradients("qwen3_next");
+    test_gradients("glm4");
+    test_gradients("cohere2");
     test_round_trips();
     test_fused();
     test_bad_configs();
@@ -594,6 +600,9 @@ int main(void) {
     test_mutations("bamba", "config.json", 4096);
     test_mutations("granite4", "config.json", 4096);
     test_mutations("llama_classes", "config.json", 4096);
+    test_mutations("olmo3", "config.json", 4096);
+    test_mutations("qwen2_windows", "config.json", 4096);
+    test_mutations("exaone4", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     remove_scratch();
