@@ -180,9 +180,7 @@ static bool check_item(const HfExport *export, const HfItem *item, const HfPart 
                    part->ours, item->theirs);
         return false;
     }
-    if (!is_run(part, 0, n_from) || !is_run(part, n_from, part->whole.rank)) {
-        BUG("'%s' has its axes in another order there", part->ours);
-    }
+    if (!is_run(part, 0, n_from)) BUG("'%s' has its axes in another order there", part->ours);
     return true;
 }
 
@@ -202,20 +200,35 @@ bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
     return true;
 }
 
-/* A matrix [rows, columns] of f32 as its transpose of the export's dtype. */
-static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
-    size_t bytes = (size_t)(rows * columns) * (size_t)dtype_bytes(export->dtype);
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out) {
+    const int n_from = part->whole.rank - n_out_axes;
+    int64_t next = INT64_MAX, ours = 1; /* next: from one output to the next, in the weight */
+    for (int i = n_from; i < part->type.rank; i++) {
+        if (part->theirs_stride[i] < next) next = part->theirs_stride[i];
+    }
+    *out = (HfAdapterB){.rank = 1 + part->type.rank - n_from, .size = {rank}};
+    for (int i = part->type.rank - 1; i >= n_from; i--) {
+        const int at = 1 + i - n_from;
+        out->size[at] = part->type.dims[i];
+        out->ours[at] = ours;
+        out->theirs[at] = part->theirs_stride[i] / next * rank;
+        ours *= part->type.dims[i];
+    }
+    out->ours[0] = ours;
+    out->theirs[0] = 1;
+}
+
+/* Numbers in f32, in their order and the export's dtype; where to: `copy`. */
+static bool put_copied(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                       const SafetensorsInfo *info, TensorCopy copy, Diag *diag) {
+    size_t bytes = (size_t)dtype_bytes(export->dtype);
+    for (int i = 0; i < copy.rank; i++) bytes *= (size_t)copy.size[i];
     void *room = malloc(bytes);
     if (!room) BUG("out of memory");
-    TensorCopy copy = {.rank = 2,
-                       .size = {columns, rows},
-                       .from_stride = {1, columns},
-                       .to_stride = {rows, 1},
-                       .from_dtype = DTYPE_F32,
-                       .to_dtype = export->dtype,
-                       .from = info->data,
-                       .to = room};
+    copy.from_dtype = DTYPE_F32;
+    copy.to_dtype = export->dtype;
+    copy.from = info->data;
+    copy.to = room;
     bool fine = tensor_copy(&copy);
     if (!fine) {
         diag_error(diag, (SourceLoc){export->path, 0},
@@ -225,6 +238,26 @@ static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, co
     fine = fine && safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
+}
+
+/* A matrix [rows, columns] as its transpose. */
+static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
+    const TensorCopy copy = {
+        .rank = 2, .size = {columns, rows}, .from_stride = {1, columns}, .to_stride = {rows, 1}};
+    return put_copied(export, writer, name, info, copy, diag);
+}
+
+/* [rank, n_out] as [n_out, rank], numbers of n_out in their order. */
+static bool put_b(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                  const HfPart *part, const Adapter *adapter, Diag *diag) {
+    HfAdapterB b;
+    hf_adapter_b_strides(part, adapter->rank, adapter->b.n_dims - 1, &b);
+    TensorCopy copy = {.rank = b.rank};
+    memcpy(copy.size, b.size, sizeof(copy.size));
+    memcpy(copy.from_stride, b.ours, sizeof(copy.from_stride));
+    memcpy(copy.to_stride, b.theirs, sizeof(copy.to_stride));
+    return put_copied(export, writer, name, &adapter->b, copy, diag);
 }
 
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
@@ -268,7 +301,7 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
                    *b = hf_adapter_name(arena, item->theirs, 'B');
         if (!declare) {
             if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
-                !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, diag)) {
+                !put_b(export, writer, b, &item->parts[0], &of, diag)) {
                 return false;
             }
             continue;

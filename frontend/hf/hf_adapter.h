@@ -15,6 +15,16 @@ const char *hf_adapter_module(Arena *arena, const char *theirs);
 /* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
 
+/* A second half, [rank, outputs] here and [outputs, rank] there, as axes and strides of both. */
+typedef struct HfAdapterB {
+    int rank;
+    int64_t size[MAX_RANK], ours[MAX_RANK], theirs[MAX_RANK];
+} HfAdapterB;
+
+/* Of a weight that is one part of its tensor and has so many axes of outputs, whose numbers may
+ * have another order there (rotary pairs). */
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out);
+
 /* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
  * there are adapters, and no settings that say it. */
 bool hf_adapter_find(HfExport *export, Diag *diag);

@@ -284,6 +284,7 @@ typedef struct Half {
     const Type *type;
     SafetensorsInfo theirs;
     int64_t rows, columns; /* of ours as a matrix */
+    const HfPart *b;       /* of a second half: the weight */
 } Half;
 
 static DType dtype_of(SafetensorsDtype dtype) {
@@ -338,6 +339,7 @@ static bool find_half(const Importer *m, const Node *param, Half *out) {
     int last = out->type->rank - 1;
     out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
+    out->b = half == 'B' ? &item->parts[0] : NULL;
     return check_shape(m, theirs, out);
 }
 
@@ -353,6 +355,14 @@ static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
                        .to_dtype = DTYPE_F32,
                        .from = half->theirs.data,
                        .to = room};
+    if (half->b) {
+        HfAdapterB b;
+        hf_adapter_b_strides(half->b, half->rows, half->type->rank - 1, &b);
+        copy.rank = b.rank;
+        memcpy(copy.size, b.size, sizeof(copy.size));
+        memcpy(copy.from_stride, b.theirs, sizeof(copy.from_stride));
+        memcpy(copy.to_stride, b.ours, sizeof(copy.to_stride));
+    }
     bool fine = tensor_copy(&copy) && safetensors_writer_put(writer, half->name, room, bytes, diag);
     free(room);
     return fine;
