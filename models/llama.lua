@@ -6,6 +6,14 @@
 --   perilune plan models/llama.lua --set size=8b ...
 local nn = require "nn"
 
+-- What both sizes of OLMo 3 have in common.
+local function olmo3(size)
+  size.seq, size.vocab, size.rotary_base, size.norm_eps = 8192, 100278, 500000.0, 1e-6
+  size.norms, size.qk_norm, size.qk_norm_over = "after", true, "all"
+  size.window, size.window_layers, size.window_rotary = 4096, "WWWF", "unscaled"
+  return size
+end
+
 return model {
   name = "llama",
   axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 344, vocab = 256 },
@@ -118,6 +126,21 @@ return model {
     ["stablelm2-1.6b"] = { layers = 24, model = 2048, heads = 32, kv_heads = 32, ffn = 5632,
                            seq = 4096, vocab = 100352, norm = "layernorm", qkv_bias = true,
                            rotary_share = 0.25 },
+    -- OLMo 3 (Olmo Team 2025) as trained before its long contexts: those have yarn, a factor of 8
+    -- for rotary_context = 8192. Seed-OSS, ERNIE 4.5, Command R7B. From their configurations.
+    ["olmo3-7b"] = olmo3{ layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 11008 },
+    ["olmo3-32b"] = olmo3{ layers = 64, model = 5120, heads = 40, kv_heads = 8, ffn = 27648 },
+    ["seed-oss-36b"] = { layers = 64, model = 5120, heads = 80, kv_heads = 8, head = 128,
+                         ffn = 27648, seq = 8192, vocab = 155136, rotary_base = 1e7,
+                         norm_eps = 1e-6, qkv_bias = true },
+    ["ernie4.5-0.3b"] = { layers = 18, model = 1024, heads = 16, kv_heads = 2, head = 128,
+                          ffn = 3072, seq = 8192, vocab = 103424, rotary_base = 500000.0,
+                          tied = true, rotary_pairs = "adjacent" },
+    ["command-r7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, ffn = 14336,
+                        seq = 8192, vocab = 256000, tied = true, norm = "layernorm",
+                        norm_bias = false, norms = "shared", window = 4096, window_layers = "WWWF",
+                        window_rotary = "only", rotary_base = 50000.0, rotary_pairs = "adjacent",
+                        logit_scale = 0.25 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,

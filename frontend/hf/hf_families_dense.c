@@ -22,7 +22,8 @@ const HfWord HF_EVERY_OTHER[] = {
 
 #define LAYER(theirs) "model.layers.#." theirs
 #define ATTENTION_ROWS(pairs)                                                                      \
-    {LAYER("self_attn.q_proj.weight"), {"blocks.#.attn.wq"}, "kv_heads group head" pairs ", model"}, \
+    {LAYER("self_attn.q_proj.weight"), {"blocks.#.attn.wq"},                                       \
+     "kv_heads group head" pairs ", model"},                                                       \
     {LAYER("self_attn.q_proj.bias"), {"blocks.#.attn.bq"}, "kv_heads group head" pairs},           \
     {LAYER("self_attn.k_proj.weight"), {"blocks.#.attn.wk"}, "kv_heads head" pairs ", model"},     \
     {LAYER("self_attn.k_proj.bias"), {"blocks.#.attn.bk"}, "kv_heads head" pairs},                 \
@@ -134,8 +135,9 @@ static const HfType LLAMA_TYPES[] = {
 #define OF_COHERE .types = "cohere cohere2"
 /* Of the windows of some layers: what comes before says how wide they are, or 0. */
 #define OF_LAYERS .setting = "window_layers", .of = "window"
-#define ALL_BUT_PHI3 "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
-    "seed_oss ernie4_5 exaone4 cohere cohere2"
+#define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 "       \
+    "seed_oss exaone4 cohere cohere2"
+#define ALL_BUT_PHI3 NO_CODE_BESIDE " ernie4_5"
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -277,8 +279,8 @@ static const HfKey LLAMA_KEYS[] = {
     /* Else transformers takes one that a small vocabulary lacks. */
     {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null",
      .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2"},
-    /* Phi 3 was published beside its code, before transformers had the same. */
-    {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = ALL_BUT_PHI3},
+    /* Phi 3 and ERNIE 4.5 were published beside their code, before transformers had the same. */
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = NO_CODE_BESIDE},
     KEYS_OF_ALL,
     {.key = NULL}};
 
