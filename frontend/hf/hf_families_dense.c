@@ -135,7 +135,7 @@ static const HfType LLAMA_TYPES[] = {
 #define OF_COHERE .types = "cohere cohere2"
 /* Of the windows of some layers: what comes before says how wide they are, or 0. */
 #define OF_LAYERS .setting = "window_layers", .of = "window"
-#define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 "       \
+#define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
     "seed_oss exaone4 cohere cohere2"
 #define ALL_BUT_PHI3 NO_CODE_BESIDE " ernie4_5"
 
