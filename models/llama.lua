@@ -1,9 +1,18 @@
 -- Llama: a decoder with rotary positions, grouped-query attention, RMSNorm and SwiGLU
 -- (Touvron et al. 2023; Dubey et al. 2024). With other settings it is Mistral, Qwen 2 and Qwen 3,
--- Phi 3 and 4, OLMo 2, SmolLM 3, Granite and StableLM.
+-- Phi 3 and 4, OLMo 2 and 3, SmolLM 3, Granite, StableLM, GLM-4, Seed-OSS, ERNIE 4.5, EXAONE 4 and
+-- Command R.
 --
 --   perilune plan models/llama.lua --set size=8b ...
 local nn = require "nn"
+
+-- What both sizes of OLMo 3 have in common.
+local function olmo3(size)
+  size.seq, size.vocab, size.rotary_base, size.norm_eps = 8192, 100278, 500000.0, 1e-6
+  size.norms, size.qk_norm, size.qk_norm_over = "after", true, "all"
+  size.window, size.window_layers, size.window_rotary = 4096, "WWWF", "unscaled"
+  return size
+end
 
 return model {
   name = "llama",
@@ -12,25 +21,36 @@ return model {
   norm_eps = 1e-5,
   act = "silu",
   qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
+  out_bias = false,   -- of attention's output
   qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
   qk_norm_over = "head", -- or all: of all heads together, as in OLMo 2
   norm = "rmsnorm",   -- or layernorm, as in StableLM
-  norms = "before",   -- of what each branch reads; or after: of what it adds, as in OLMo 2
+  norm_bias = true,   -- layernorm's; none in Command R
+  norms = "before",   -- of what each branch reads; or after: of what it adds, as in OLMo 2; or
+                      -- both, as in GLM-4; or shared: both branches read one, as in Command R
   window = 0,         -- positions that each one attends to, as in Mistral (4096 in its 7B); 0: all
+  window_layers = "W", -- over and over, W for a layer that has the window, F for one that sees all:
+                      -- WWWF in OLMo 3
+  window_rotary = "same", -- positions of layers with the window; or unscaled, as in OLMo 3; or
+                      -- only: the others have none where there is a window, as in EXAONE 4
   rotary_base = 10000.0,
   rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in StableLM and Phi 4 mini
+  rotary_pairs = "halves", -- numbers i and i + half; in Hugging Face's files of GLM-4, ERNIE 4.5
+                      -- and Command R they are adjacent: only an import and an export need to know
   rotary_skip = 0,    -- each so manieth layer has no positions, as in SmolLM 3 (4); 0: all have
   -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
-  -- logits are divided by.
+  -- logits are divided by; Command R's are multiplied.
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
+  logit_scale = 1.0,
   -- For contexts beyond those of the first training: rotary frequencies are divided by the factor,
-  -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1).
-  -- Or each pair's is divided by a number of its own (longrope, as in Phi 3), those of rotary_long
-  -- where seq is more than rotary_context, else those of rotary_short, "1,1.05" and so on; sines
-  -- and cosines are times rotary_mscale.
+  -- all of them (linear) or by how often a pair turns in `context` positions (llama3, as in 3.1, or
+  -- yarn, as in OLMo 3 and for Qwen, whose rotary_many is 32). Or each pair's is divided by a
+  -- number of its own (longrope, as in Phi 3), those of rotary_long where seq is more than
+  -- rotary_context, else those of rotary_short, "1,1.05" and so on. Sines and cosines are times
+  -- rotary_mscale in the last two; 0: what is published for yarn, 1 for longrope.
   rotary_scaling = "none",
   rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
-  rotary_short = "", rotary_long = "", rotary_mscale = 1.0,
+  rotary_short = "", rotary_long = "", rotary_mscale = 0.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
@@ -106,6 +126,21 @@ return model {
     ["stablelm2-1.6b"] = { layers = 24, model = 2048, heads = 32, kv_heads = 32, ffn = 5632,
                            seq = 4096, vocab = 100352, norm = "layernorm", qkv_bias = true,
                            rotary_share = 0.25 },
+    -- OLMo 3 (Olmo Team 2025) as trained before its long contexts: those have yarn, a factor of 8
+    -- for rotary_context = 8192. Seed-OSS, ERNIE 4.5, Command R7B. From their configurations.
+    ["olmo3-7b"] = olmo3{ layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 11008 },
+    ["olmo3-32b"] = olmo3{ layers = 64, model = 5120, heads = 40, kv_heads = 8, ffn = 27648 },
+    ["seed-oss-36b"] = { layers = 64, model = 5120, heads = 80, kv_heads = 8, head = 128,
+                         ffn = 27648, seq = 8192, vocab = 155136, rotary_base = 1e7,
+                         norm_eps = 1e-6, qkv_bias = true },
+    ["ernie4.5-0.3b"] = { layers = 18, model = 1024, heads = 16, kv_heads = 2, head = 128,
+                          ffn = 3072, seq = 8192, vocab = 103424, rotary_base = 500000.0,
+                          tied = true, rotary_pairs = "adjacent" },
+    ["command-r7b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 8, ffn = 14336,
+                        seq = 8192, vocab = 256000, tied = true, norm = "layernorm",
+                        norm_bias = false, norms = "shared", window = 4096, window_layers = "WWWF",
+                        window_rotary = "only", rotary_base = 50000.0, rotary_pairs = "adjacent",
+                        logit_scale = 0.25 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -113,62 +148,71 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    local function norm(x, name)
-      return nn.norm(m, x, "model", { kind = m.norm, name = name, eps = m.norm_eps })
+    local function check(name, ...)
+      for _, word in ipairs{ ... } do
+        if m[name] == word then return end
+      end
+      error(name .. " is '" .. m[name] .. "'; it can be " .. table.concat({ ... }, ", "))
     end
-    local function scaled(x, by) return by ~= 1 and x * by or x end
-    if m.norms ~= "before" and m.norms ~= "after" then
-      error("norms is '" .. m.norms .. "'; it can be before or after")
+    check("norms", "before", "after", "both", "shared")
+    check("rotary_pairs", "halves", "adjacent")
+    check("window_rotary", "same", "unscaled", "only")
+    if not m.window_layers:match("^[WF]+$") then
+      error("window_layers is '" .. m.window_layers:sub(1, 40) .. "'; it is letters for layers: W "
+        .. "for one with the window, F for one that sees all")
     end
-    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
+    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor", "logit_scale" } do
       if not (m[name] > 0) then error(name .. " must be more than 0") end
     end
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0") end
     if m.rotary_skip < 0 then error("rotary_skip must be a number of layers, or 0") end
-    local rotary = { base = m.rotary_base, share = m.rotary_share }
-    if m.rotary_scaling == "llama3" then
-      rotary.few, rotary.many, rotary.context = m.rotary_few, m.rotary_many, m.rotary_context
-    elseif m.rotary_scaling == "longrope" then
-      rotary.factors = m.seq > m.rotary_context and m.rotary_long or m.rotary_short
-      rotary.scale = m.rotary_mscale
-    elseif m.rotary_scaling ~= "linear" and m.rotary_scaling ~= "none" then
-      error("rotary_scaling is '" .. m.rotary_scaling
-        .. "'; it can be none, linear, llama3 or longrope")
+    local function norm(x, name)
+      return nn.norm(m, x, "model",
+        { kind = m.norm, name = name, eps = m.norm_eps, bias = m.norm_bias })
     end
-    if m.rotary_scaling == "linear" or m.rotary_scaling == "llama3" then
-      rotary.factor = m.rotary_factor
-    end
+    local function scaled(x, by) return by ~= 1 and x * by or x end
     local lora, mup = nn.lora(m), nn.mup(m)
     local documents = nn.documents(m, tokens, m.documents)
+    local rotary = nn.scaled_rotary(m)
+    local unscaled = { base = m.rotary_base, share = m.rotary_share }
+    local function has_window(i)
+      local at = (i - 1) % #m.window_layers + 1
+      return m.window ~= 0 and m.window_layers:sub(at, at) == "W"
+    end
+    local function positions(i) -- nil: the layer has none
+      if m.rotary_skip > 0 and i % m.rotary_skip == 0 then return nil end
+      if has_window(i) then return m.window_rotary == "unscaled" and unscaled or rotary end
+      return (m.window_rotary ~= "only" or m.window == 0) and rotary or nil
+    end
     local function attention(x, i)
-      local positions = m.rotary_skip == 0 or i % m.rotary_skip ~= 0
       return nn.attention(m, x,
-        { bias = m.qkv_bias, out_bias = false, rotary = positions and rotary or nil,
+        { bias = m.qkv_bias, out_bias = m.out_bias, rotary = positions(i),
           qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
           scale = m.attention_scale > 0 and m.attention_scale or nil,
-          window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora,
+          window = has_window(i) and m.window or nil, documents = documents, lora = lora,
           std = mup.hidden.std, decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
     local function swiglu(x)
       return nn.swiglu(m, x, { act = m.act, lora = lora, std = mup.hidden.std,
         decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
-    local function branch(x, f, before, after, i)
-      local y
-      if m.norms == "before" then y = f(norm(x, before), i) else y = norm(f(x, i), after) end
+    local function read(x, name) return m.norms == "after" and x or norm(x, name) end
+    local function add(x, y, name) -- what a branch made, to the residual stream
+      if m.norms == "after" or m.norms == "both" then y = norm(y, name) end
       return nn.residual(x, scaled(y, m.residual_scale), m.dropout)
     end
     local x = nn.embedding(m, "wte", tokens, "vocab", "model", mup.table)
     x = nn.dropout(scaled(x, m.embedding_scale), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        x = branch(x, attention, "norm1", "attn.after", i)
-        return branch(x, swiglu, "norm2", "mlp.after")
+        local first = read(x, "norm1")
+        local y = add(x, attention(first, i), "attn.after")
+        return add(y, swiglu(m.norms == "shared" and first or read(y, "norm2")), "mlp.after")
       end)
     end
     return nn.decoder_loss(m, norm(x, "norm_f"), labels, function(y)
       local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model", mup.head)
-      return scaled(logits, 1 / m.logit_divisor)
+      return scaled(logits, m.logit_scale / m.logit_divisor)
     end)
   end,
 }

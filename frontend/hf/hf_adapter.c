@@ -160,8 +160,7 @@ const char *hf_adapter_module(Arena *arena, const char *theirs) {
     return ends ? arena_strndup(arena, theirs, length - ending) : theirs;
 }
 
-/* Do axes [first, end) of the parameter follow each other in their order as they do in ours? Of a
- * last one with pairs the first stride is that of a number. */
+/* Do axes [first, end) of the parameter follow each other in their order as they do in ours? */
 static bool is_run(const HfPart *part, int first, int end) {
     for (int i = first; i + 1 < end; i++) {
         if (part->theirs_stride[i] != part->theirs_stride[i + 1] * part->whole.dims[i + 1]) {
@@ -181,9 +180,7 @@ static bool check_item(const HfExport *export, const HfItem *item, const HfPart 
                    part->ours, item->theirs);
         return false;
     }
-    if (!is_run(part, 0, n_from) || !is_run(part, n_from, part->whole.rank)) {
-        BUG("'%s' has its axes in another order there", part->ours);
-    }
+    if (!is_run(part, 0, n_from)) BUG("'%s' has its axes in another order there", part->ours);
     return true;
 }
 
@@ -203,30 +200,35 @@ bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
     return true;
 }
 
-/* Of a paired axis, number i of its first half is 2i there, i of the second 2i + 1. */
-HfTransposed hf_adapter_transposed(int64_t rows, int64_t columns, int64_t paired) {
-    const int64_t all = paired ? paired : 1, two = paired ? 2 : 1;
-    return (HfTransposed){.size = {columns / all, two, all / two, rows},
-                          .ours = {all, all / two, 1, columns},
-                          .theirs = {all * rows, rows, two * rows, 1}};
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out) {
+    const int n_from = part->whole.rank - n_out_axes;
+    int64_t next = INT64_MAX, ours = 1; /* next: from one output to the next, in the weight */
+    for (int i = n_from; i < part->type.rank; i++) {
+        if (part->theirs_stride[i] < next) next = part->theirs_stride[i];
+    }
+    *out = (HfAdapterB){.rank = 1 + part->type.rank - n_from, .size = {rank}};
+    for (int i = part->type.rank - 1; i >= n_from; i--) {
+        const int at = 1 + i - n_from;
+        out->size[at] = part->type.dims[i];
+        out->ours[at] = ours;
+        out->theirs[at] = part->theirs_stride[i] / next * rank;
+        ours *= part->type.dims[i];
+    }
+    out->ours[0] = ours;
+    out->theirs[0] = 1;
 }
 
-/* A matrix [rows, columns] of f32 as its transpose of the export's dtype. */
-static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                           const SafetensorsInfo *info, int64_t rows, int64_t columns,
-                           int64_t paired, Diag *diag) {
-    size_t bytes = (size_t)(rows * columns) * (size_t)dtype_bytes(export->dtype);
+/* Numbers in f32, in their order and the export's dtype; where to: `copy`. */
+static bool put_copied(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                       const SafetensorsInfo *info, TensorCopy copy, Diag *diag) {
+    size_t bytes = (size_t)dtype_bytes(export->dtype);
+    for (int i = 0; i < copy.rank; i++) bytes *= (size_t)copy.size[i];
     void *room = malloc(bytes);
     if (!room) BUG("out of memory");
-    const HfTransposed as = hf_adapter_transposed(rows, columns, paired);
-    TensorCopy copy = {.rank = 4,
-                       .from_dtype = DTYPE_F32,
-                       .to_dtype = export->dtype,
-                       .from = info->data,
-                       .to = room};
-    memcpy(copy.size, as.size, sizeof(as.size));
-    memcpy(copy.from_stride, as.ours, sizeof(as.ours));
-    memcpy(copy.to_stride, as.theirs, sizeof(as.theirs));
+    copy.from_dtype = DTYPE_F32;
+    copy.to_dtype = export->dtype;
+    copy.from = info->data;
+    copy.to = room;
     bool fine = tensor_copy(&copy);
     if (!fine) {
         diag_error(diag, (SourceLoc){export->path, 0},
@@ -236,6 +238,26 @@ static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, co
     fine = fine && safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
+}
+
+/* A matrix [rows, columns] as its transpose. */
+static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
+    const TensorCopy copy = {
+        .rank = 2, .size = {columns, rows}, .from_stride = {1, columns}, .to_stride = {rows, 1}};
+    return put_copied(export, writer, name, info, copy, diag);
+}
+
+/* [rank, n_out] as [n_out, rank], numbers of n_out in their order. */
+static bool put_b(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                  const HfPart *part, const Adapter *adapter, Diag *diag) {
+    HfAdapterB b;
+    hf_adapter_b_strides(part, adapter->rank, adapter->b.n_dims - 1, &b);
+    TensorCopy copy = {.rank = b.rank};
+    memcpy(copy.size, b.size, sizeof(copy.size));
+    memcpy(copy.from_stride, b.ours, sizeof(copy.from_stride));
+    memcpy(copy.to_stride, b.theirs, sizeof(copy.to_stride));
+    return put_copied(export, writer, name, &adapter->b, copy, diag);
 }
 
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
@@ -254,7 +276,7 @@ static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare
     SafetensorsInfo info;
     if (!hf_export_find(export, HEAD, &info, &path)) BUG("'%s' is gone", HEAD);
     if (!declare) {
-        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], 0, diag);
+        return put_transposed(export, writer, name, &info, item->shape[1], item->shape[0], diag);
     }
     safetensors_writer_add_tensor(writer, name, tensor_file_dtype(export->dtype), item->shape,
                                   item->n_dims);
@@ -278,9 +300,8 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
         const char *a = hf_adapter_name(arena, item->theirs, 'A'),
                    *b = hf_adapter_name(arena, item->theirs, 'B');
         if (!declare) {
-            const int64_t paired = item->parts[0].paired;
-            if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, 0, diag) ||
-                !put_transposed(export, writer, b, &of.b, of.rank, of.n_out, paired, diag)) {
+            if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
+                !put_b(export, writer, b, &item->parts[0], &of, diag)) {
                 return false;
             }
             continue;

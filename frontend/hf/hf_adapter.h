@@ -15,6 +15,16 @@ const char *hf_adapter_module(Arena *arena, const char *theirs);
 /* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
 const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
 
+/* A second half, [rank, outputs] here and [outputs, rank] there, as axes and strides of both. */
+typedef struct HfAdapterB {
+    int rank;
+    int64_t size[MAX_RANK], ours[MAX_RANK], theirs[MAX_RANK];
+} HfAdapterB;
+
+/* Of a weight that is one part of its tensor and has so many axes of outputs, whose numbers may
+ * have another order there (rotary pairs). */
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out);
+
 /* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
  * there are adapters, and no settings that say it. */
 bool hf_adapter_find(HfExport *export, Diag *diag);
@@ -36,13 +46,6 @@ float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 /* Can the adapters, and a head, of an export whose tensors are all there stand alone? False:
  * reported. */
 bool hf_adapter_check_alone(const HfExport *export, Diag *diag);
-/* A half of an adapter, [rows, columns], as its transpose there; `paired`: of HfPart, for B alone.
- */
-typedef struct HfTransposed {
-    int64_t size[4], ours[4], theirs[4]; /* strides of either */
-} HfTransposed;
-HfTransposed hf_adapter_transposed(int64_t rows, int64_t columns, int64_t paired);
-
 /* The adapters of an open export as a folder that PEFT reads: adapter_config.json and
  * adapter_model.safetensors. False: reported. */
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag);

@@ -284,7 +284,7 @@ typedef struct Half {
     const Type *type;
     SafetensorsInfo theirs;
     int64_t rows, columns; /* of ours as a matrix */
-    int64_t paired;        /* of columns (HfPart) */
+    const HfPart *b;       /* of a second half: the weight */
 } Half;
 
 static DType dtype_of(SafetensorsDtype dtype) {
@@ -339,7 +339,7 @@ static bool find_half(const Importer *m, const Node *param, Half *out) {
     int last = out->type->rank - 1;
     out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
-    if (half == 'B') out->paired = item->parts[0].paired;
+    out->b = half == 'B' ? &item->parts[0] : NULL;
     return check_shape(m, theirs, out);
 }
 
@@ -347,15 +347,22 @@ static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
     size_t bytes = (size_t)(half->rows * half->columns) * sizeof(float);
     float *room = malloc(bytes);
     if (!room) BUG("out of memory");
-    const HfTransposed as = hf_adapter_transposed(half->rows, half->columns, half->paired);
-    TensorCopy copy = {.rank = 4,
+    TensorCopy copy = {.rank = 2,
+                       .size = {half->rows, half->columns},
+                       .from_stride = {1, half->rows},
+                       .to_stride = {half->columns, 1},
                        .from_dtype = dtype_of(half->theirs.dtype),
                        .to_dtype = DTYPE_F32,
                        .from = half->theirs.data,
                        .to = room};
-    memcpy(copy.size, as.size, sizeof(as.size));
-    memcpy(copy.from_stride, as.theirs, sizeof(as.theirs));
-    memcpy(copy.to_stride, as.ours, sizeof(as.ours));
+    if (half->b) {
+        HfAdapterB b;
+        hf_adapter_b_strides(half->b, half->rows, half->type->rank - 1, &b);
+        copy.rank = b.rank;
+        memcpy(copy.size, b.size, sizeof(copy.size));
+        memcpy(copy.from_stride, b.theirs, sizeof(copy.from_stride));
+        memcpy(copy.to_stride, b.ours, sizeof(copy.to_stride));
+    }
     bool fine = tensor_copy(&copy) && safetensors_writer_put(writer, half->name, room, bytes, diag);
     free(room);
     return fine;

@@ -310,14 +310,42 @@ static bool read_some(Reader *reader, const HfKey *key, const json_t *value) {
     return true;
 }
 
+static bool is_zero(const Reader *reader, const char *setting) {
+    const char *value = setting ? setting_given(reader->config, setting) : NULL;
+    return value && strcmp(value, "0") == 0;
+}
+
 static bool read_pattern(Reader *reader, const HfKey *key, const json_t *value) {
     const char *layers = setting_given(reader->config, "layers"), *why = NULL;
     const char *text = key->absent;
+    const bool none = is_zero(reader, key->of);
+    if (none && key->kind != HF_LAYERS) return true; /* no layer is of another kind */
     if (value && !json_is_null(value)) {
         text = hf_pattern_read(reader->arena, key, value, strtoll(layers, NULL, 10), &why);
+    } else if (key->kind == HF_FROM) {
+        json_t *number = json_integer(strtoll(key->absent, NULL, 10));
+        text = hf_pattern_read(reader->arena, key, number, strtoll(layers, NULL, 10), &why);
+        json_decref(number);
     }
     if (!text) return fail(reader, "'%s' %s", key->key, why);
-    if (text[0]) give(reader, key->setting, text);
+    const HfWord *last = key->words;
+    while (last[1].theirs) last++;
+    if (none && text[0] && strcmp(text, last->ours) != 0) {
+        return fail(reader, "'%s' has others than \"%s\", but by other keys %s is 0", key->key,
+                    last->theirs, key->of);
+    }
+    if (text[0] && !none) give(reader, key->setting, text);
+    return true;
+}
+
+/* Whether what an earlier row gives counts. */
+static bool read_whether(Reader *reader, const HfKey *key, const json_t *value) {
+    const bool missing = !value || json_is_null(value);
+    if (!missing && !json_is_boolean(value)) {
+        return fail(reader, "'%s' is %s; it must be true or false", key->key,
+                    hf_config_shown(reader->arena, value));
+    }
+    if (missing || json_is_false(value)) give(reader, key->setting, "0");
     return true;
 }
 
@@ -398,7 +426,7 @@ static bool read_setting(Reader *reader, const HfKey *key, const json_t *value) 
     const HfConfig *config = reader->config;
     const char *absent = key->absent, *text;
     if (json_is_null(value) && key->null && key->null[0] != '=') {
-        give(reader, key->setting, key->null);
+        if (key->null[0]) give(reader, key->setting, key->null);
         return true;
     }
     if (json_is_null(value) && key->null) absent = key->null;
@@ -432,7 +460,9 @@ static bool read_key(Reader *reader, const HfKey *key) {
     case HF_SOME: return read_some(reader, key, value);
     case HF_LAYERS:
     case HF_PLACES:
+    case HF_FROM:
     case HF_EVERY: return read_pattern(reader, key, value);
+    case HF_WHETHER: return read_whether(reader, key, value);
     default: return read_setting(reader, key, value);
     }
 }
@@ -459,6 +489,7 @@ static bool knows(const HfConfig *config, const char *name) {
     for (const HfKey *key = config->family->keys; key->key; key++) {
         bool of_type = !key->types || has_word(key->types, " ", config->type->name);
         if (of_type && strcmp(key->key, name) == 0) return true;
+        if (of_type && key->alias && strcmp(key->alias, name) == 0) return true;
     }
     return false;
 }

@@ -213,7 +213,13 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Di
         diag_error(diag, NO_LOC, "'%s' must be letters for layers", key->setting);
         return false;
     }
-    json_t *list = hf_pattern_write(key, setting->text, integer_setting(model, "layers"), &missing);
+    const char *pattern = setting->text;
+    if (key->of && integer_setting(model, key->of) == 0) {
+        const HfWord *last = key->words;
+        while (last[1].theirs) last++;
+        pattern = last->ours;
+    }
+    json_t *list = hf_pattern_write(key, pattern, integer_setting(model, "layers"), &missing);
     if (list) {
         put_key(json, key->key, list);
         return true;
@@ -283,7 +289,11 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     case HF_RATIO: return write_product(json, key, model, diag);
     case HF_SOME: return write_some(json, key, model, diag);
     case HF_LAYERS:
+    case HF_FROM:
     case HF_PLACES: return write_pattern(json, key, model, diag);
+    case HF_WHETHER:
+        put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
+        return true;
     case HF_SHARE: return write_share(json, key, setting, model);
     case HF_EVERY:
     case HF_LAST: json_object_del(json, key->key); return true;

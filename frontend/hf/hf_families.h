@@ -33,13 +33,18 @@ typedef enum HfKind {
     HF_PRODUCT,  /* `setting` x `of`, which an earlier row gives */
     HF_RATIO,    /* `setting` x `of`, several, / `with`; gives none of them, but has to be that */
     HF_SOME,     /* 0: the settings of `of`, "a=b c=d"; or more: those of `with`, too */
-    HF_LAYERS,   /* one of `words` for each layer; the setting is their letters, over and over */
-    HF_PLACES,   /* layers that have the letter of `words`' first; all others the second's */
-    HF_EVERY,    /* each n-th layer has the first's; never written, as HF_LAYERS says so */
-    HF_WORD,     /* one of `words` */
-    HF_FIXED,    /* `absent`, in JSON, is all that is supported; never written */
-    HF_CYCLE,    /* a list, of `words` over and over; never written, as it follows from the rest */
-    HF_WRITTEN   /* never read; `absent`, in JSON, is what an export says where `like` does not */
+    /* One of `words` for each layer; the setting is their letters, over and over. Where the setting
+     * `of` is 0, all layers are of the last word. */
+    HF_LAYERS,
+    HF_PLACES,  /* layers that have the letter of `words`' first; all others the second's */
+    HF_EVERY,   /* each n-th layer has the first's, or a text of words over and over; never written,
+                 * as HF_LAYERS says so */
+    HF_FROM,    /* layers from the n-th on have the first's; HF_LAYERS says more */
+    HF_WHETHER, /* a flag: the setting is not 0; false is 0, true what an earlier row gives */
+    HF_WORD,    /* one of `words` */
+    HF_FIXED,   /* `absent`, in JSON, is all that is supported; never written */
+    HF_CYCLE,   /* a list, of `words` over and over; never written, as it follows from the rest */
+    HF_WRITTEN  /* never read; `absent`, in JSON, is what an export says where `like` does not */
 } HfKind;
 
 typedef struct HfKey {
@@ -49,7 +54,8 @@ typedef struct HfKey {
     /* The setting's value where the key is missing or null. "=key": that key's, or what it means
      * that this one is missing as well; "": the script's own or derived; NULL: it must be there. */
     const char *absent;
-    const char *null;  /* what null alone means; NULL: what a missing key does */
+    /* What null alone means, "": the script's own or derived; NULL: what a missing key does. */
+    const char *null;
     const char *zero;  /* what a setting of 0 stands for: another setting, or "1/sqrt SETTING" */
     const char *types; /* model types that have the key; NULL: all */
     const char *when;  /* "setting=value|value": only then; NULL: always */
@@ -71,7 +77,7 @@ typedef struct HfTensor {
     /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis
      * that a part lacks is left out, and so is what is no axis: "1". "*" in place of a comma:
      * both are one dimension of theirs, for parts that lie side by side within it. "rope~": numbers
-     * 2i and 2i + 1 are i and i + half of ours. */
+     * 2i and 2i + 1 are i and i + half of ours; "head~2": so they are in each half of the axis. */
     const char *dims;
 } HfTensor;
 

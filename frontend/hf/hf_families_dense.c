@@ -3,7 +3,12 @@
 #include <stddef.h>
 
 /* clang-format off */
-static const HfWord SCALINGS[] = {{"linear", "linear"}, {"llama3", "llama3"}, {NULL, NULL}};
+static const HfWord SCALINGS[] = {
+    {"linear", "linear"}, {"llama3", "llama3"}, {"yarn", "yarn"}, {NULL, NULL}};
+static const HfWord WINDOWS[] = {
+    {"sliding_attention", "W"}, {"full_attention", "F"}, {NULL, NULL}};
+/* Of sliding_window_pattern: global, and local. */
+static const HfWord FULL_EVERY[] = {{"G", "F"}, {"L", "W"}, {NULL, NULL}};
 static const HfWord NOT_THE_FOURTH[] = {{"1", ""}, {"1", ""}, {"1", ""}, {"0", ""}, {NULL, NULL}};
 static const HfWord LONGROPE[] = {{"longrope", "longrope"}, {"su", "longrope"}, {NULL, NULL}};
 static const HfWord LINEAR[] = {{"linear", "linear"}, {NULL, NULL}};
@@ -15,64 +20,124 @@ const HfWord HF_EVERY_OTHER[] = {
 
 /* --- Llama and its kin: weights [out, in]; rotary pairs (i, i + head / 2), as nn.rotary --- */
 
+#define LAYER(theirs) "model.layers.#." theirs
+#define ATTENTION_ROWS(pairs)                                                                      \
+    {LAYER("self_attn.q_proj.weight"), {"blocks.#.attn.wq"},                                       \
+     "kv_heads group head" pairs ", model"},                                                       \
+    {LAYER("self_attn.q_proj.bias"), {"blocks.#.attn.bq"}, "kv_heads group head" pairs},           \
+    {LAYER("self_attn.k_proj.weight"), {"blocks.#.attn.wk"}, "kv_heads head" pairs ", model"},     \
+    {LAYER("self_attn.k_proj.bias"), {"blocks.#.attn.bk"}, "kv_heads head" pairs},                 \
+    {LAYER("self_attn.v_proj.weight"), {"blocks.#.attn.wv"}, "kv_heads head, model"},              \
+    {LAYER("self_attn.v_proj.bias"), {"blocks.#.attn.bv"}, "kv_heads head"},                       \
+    {LAYER("self_attn.o_proj.weight"), {"blocks.#.attn.wo"}, "model, kv_heads group head"},        \
+    {LAYER("self_attn.o_proj.bias"), {"blocks.#.attn.bo"}, "model"}
+#define MLP_ROWS                                                                                   \
+    {LAYER("mlp.gate_proj.weight"), {"blocks.#.mlp.wgate"}, "ffn, model"},                         \
+    {LAYER("mlp.up_proj.weight"), {"blocks.#.mlp.wup"}, "ffn, model"},                             \
+    {LAYER("mlp.down_proj.weight"), {"blocks.#.mlp.wdown"}, "model, ffn"}
+#define JOINED_MLP_ROWS                                                                            \
+    {LAYER("mlp.gate_up_proj.weight"), {"blocks.#.mlp.wgate", "blocks.#.mlp.wup"}, "+ffn, model"}, \
+    {LAYER("mlp.down_proj.weight"), {"blocks.#.mlp.wdown"}, "model, ffn"}
+#define GAIN(theirs, ours) {LAYER(theirs ".weight"), {"blocks.#." ours ".gain"}, "model"}
+/* Of what the second branch reads. */
+#define SECOND_NORM                                                                                \
+    GAIN("post_attention_layernorm", "norm2"),                                                     \
+    {LAYER("post_attention_layernorm.bias"), {"blocks.#.norm2.bias"}, "model"}
+
 /* q, k and v, gate and up: a tensor each, or in one. In the order in which an adapter's targets are
  * told. */
 static const HfTensor LLAMA_EACH[] = {
-    {"model.layers.#.self_attn.q_proj.weight", {"blocks.#.attn.wq"}, "kv_heads group head, model"},
-    {"model.layers.#.self_attn.q_proj.bias", {"blocks.#.attn.bq"}, "kv_heads group head"},
-    {"model.layers.#.self_attn.k_proj.weight", {"blocks.#.attn.wk"}, "kv_heads head, model"},
-    {"model.layers.#.self_attn.k_proj.bias", {"blocks.#.attn.bk"}, "kv_heads head"},
-    {"model.layers.#.self_attn.v_proj.weight", {"blocks.#.attn.wv"}, "kv_heads head, model"},
-    {"model.layers.#.self_attn.v_proj.bias", {"blocks.#.attn.bv"}, "kv_heads head"},
-    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
-    {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
-    {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
-    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
-    {NULL, {NULL}, NULL}};
+    ATTENTION_ROWS(""), MLP_ROWS, SECOND_NORM, {NULL, {NULL}, NULL}};
+
+/* Norms of what branches add. */
+static const HfTensor OLMO_EACH[] = {
+    ATTENTION_ROWS(""), MLP_ROWS, GAIN("post_attention_layernorm", "attn.after"),
+    GAIN("post_feedforward_layernorm", "mlp.after"), {NULL, {NULL}, NULL}};
+
+/* Rotary pairs side by side. */
+static const HfTensor PAIRED_EACH[] = {
+    ATTENTION_ROWS("~"), MLP_ROWS, SECOND_NORM, {NULL, {NULL}, NULL}};
+
+/* The same within the half of a head that turns; norms of what branches read and of what they add.
+ */
+static const HfTensor GLM4_EACH[] = {
+    ATTENTION_ROWS("~2"), JOINED_MLP_ROWS, GAIN("post_self_attn_layernorm", "attn.after"),
+    SECOND_NORM, GAIN("post_mlp_layernorm", "mlp.after"), {NULL, {NULL}, NULL}};
 
 static const HfTensor PHI3_JOINED[] = {
-    {"model.layers.#.self_attn.qkv_proj.weight",
+    {LAYER("self_attn.qkv_proj.weight"),
      {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"},
      "+kv_heads group head, model"},
-    {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
-    {"model.layers.#.mlp.gate_up_proj.weight", {"blocks.#.mlp.wgate", "blocks.#.mlp.wup"},
-     "+ffn, model"},
-    {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
-    {NULL, {NULL}, NULL}};
+    {LAYER("self_attn.o_proj.weight"), {"blocks.#.attn.wo"}, "model, kv_heads group head"},
+    JOINED_MLP_ROWS, SECOND_NORM, {NULL, {NULL}, NULL}};
 
 #define SEPARATE NULL, NULL, LLAMA_EACH
-#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+#define UNMULTIPLIED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+#define UNSCALED UNMULTIPLIED " logit_scale=1"
 #define NO_LONGROPE " rotary_short= rotary_long="
-#define EVERY_ROTARY " rotary_share=1 rotary_skip=0" NO_LONGROPE
+#define HALVES " rotary_pairs=halves"
+#define ADJACENT " rotary_pairs=adjacent"
+#define WHOLE_HEADS " rotary_share=1 rotary_skip=0" NO_LONGROPE
+#define EVERY_ROTARY WHOLE_HEADS HALVES
 #define NORMS_BEFORE " norm=rmsnorm norms=before"
 #define LLAMA_LIKE NORMS_BEFORE EVERY_ROTARY UNSCALED
+#define NO_BIASES "qkv_bias=false out_bias=false"
+#define NO_WINDOW " window=0"
+#define ALL_WINDOWS " window_layers=W window_rotary=same"
 
 static const HfType LLAMA_TYPES[] = {
     {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification",
-     "qkv_bias=false qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
+     NO_BIASES " qk_norm=false" NO_WINDOW LLAMA_LIKE, SEPARATE},
     {"mistral", "MistralForCausalLM", "MistralForSequenceClassification",
-     "qkv_bias=false qk_norm=false" LLAMA_LIKE, SEPARATE},
+     NO_BIASES " qk_norm=false" ALL_WINDOWS LLAMA_LIKE, SEPARATE},
     {"qwen2", "Qwen2ForCausalLM", "Qwen2ForSequenceClassification",
-     "qkv_bias=true qk_norm=false window=0" LLAMA_LIKE, SEPARATE},
+     "qkv_bias=true out_bias=false qk_norm=false" " window_rotary=same" LLAMA_LIKE, SEPARATE},
     {"qwen3", "Qwen3ForCausalLM", "Qwen3ForSequenceClassification",
-     "qkv_bias=false qk_norm=true qk_norm_over=head window=0" LLAMA_LIKE, SEPARATE},
+     NO_BIASES " qk_norm=true qk_norm_over=head" " window_rotary=same" LLAMA_LIKE, SEPARATE},
     {"phi3", "Phi3ForCausalLM", "Phi3ForSequenceClassification",
-     "qkv_bias=false qk_norm=false rotary_skip=0" NORMS_BEFORE UNSCALED,
+     NO_BIASES " qk_norm=false rotary_skip=0" ALL_WINDOWS NORMS_BEFORE HALVES UNSCALED,
      NULL, NULL, PHI3_JOINED},
     {"olmo2", "Olmo2ForCausalLM", "Olmo2ForSequenceClassification",
-     "qkv_bias=false qk_norm=true qk_norm_over=all window=0 norm=rmsnorm norms=after"
-     EVERY_ROTARY UNSCALED, SEPARATE},
+     NO_BIASES " qk_norm=true qk_norm_over=all" NO_WINDOW " norm=rmsnorm norms=after"
+     EVERY_ROTARY UNSCALED, NULL, NULL, OLMO_EACH},
+    {"olmo3", "Olmo3ForCausalLM", "Olmo3ForSequenceClassification",
+     NO_BIASES " qk_norm=true qk_norm_over=all window_rotary=unscaled norm=rmsnorm norms=after"
+     EVERY_ROTARY UNSCALED, NULL, NULL, OLMO_EACH},
     {"smollm3", "SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification",
-     "qkv_bias=false qk_norm=false window=0 rotary_share=1 rotary_skip=4" NO_LONGROPE NORMS_BEFORE
-     UNSCALED, SEPARATE},
+     NO_BIASES " qk_norm=false" NO_WINDOW " rotary_share=1 rotary_skip=4" NO_LONGROPE HALVES
+     NORMS_BEFORE UNSCALED, SEPARATE},
     {"granite", "GraniteForCausalLM", NULL,
-     "qkv_bias=false qk_norm=false window=0" NORMS_BEFORE EVERY_ROTARY, SEPARATE},
+     NO_BIASES " qk_norm=false" NO_WINDOW NORMS_BEFORE EVERY_ROTARY " logit_scale=1", SEPARATE},
     {"stablelm", "StableLmForCausalLM", "StableLmForSequenceClassification",
-     "qk_norm=false window=0 norm=layernorm norms=before rotary_skip=0" NO_LONGROPE UNSCALED,
-     SEPARATE},
+     "out_bias=false qk_norm=false" NO_WINDOW " norm=layernorm norm_bias=true norms=before "
+     "rotary_skip=0" NO_LONGROPE HALVES UNSCALED, SEPARATE},
+    {"glm4", "Glm4ForCausalLM", "Glm4ForSequenceClassification",
+     "out_bias=false qk_norm=false" NO_WINDOW " norm=rmsnorm norms=both rotary_share=0.5 "
+     "rotary_skip=0" NO_LONGROPE ADJACENT UNSCALED, NULL, NULL, GLM4_EACH},
+    {"seed_oss", "SeedOssForCausalLM", "SeedOssForSequenceClassification",
+     "qk_norm=false" NO_WINDOW LLAMA_LIKE, SEPARATE},
+    {"ernie4_5", "Ernie4_5ForCausalLM", NULL,
+     NO_BIASES " qk_norm=false" NO_WINDOW NORMS_BEFORE WHOLE_HEADS ADJACENT UNSCALED,
+     NULL, NULL, PAIRED_EACH},
+    {"exaone4", "Exaone4ForCausalLM", "Exaone4ForSequenceClassification",
+     NO_BIASES " qk_norm=true qk_norm_over=head window_rotary=only norm=rmsnorm norms=after"
+     EVERY_ROTARY UNSCALED, NULL, NULL, OLMO_EACH},
+    {"cohere", "CohereForCausalLM", NULL,
+     NO_BIASES " qk_norm=false" NO_WINDOW " norm=layernorm norm_bias=false norms=shared"
+     WHOLE_HEADS ADJACENT UNMULTIPLIED, NULL, NULL, PAIRED_EACH},
+    {"cohere2", "Cohere2ForCausalLM", NULL,
+     NO_BIASES " qk_norm=false window_rotary=only norm=layernorm norm_bias=false norms=shared"
+     WHOLE_HEADS ADJACENT UNMULTIPLIED, NULL, NULL, PAIRED_EACH},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"
+#define WITH_YARN .when = "rotary_scaling=yarn"
+#define OF_COHERE .types = "cohere cohere2"
+/* Of the windows of some layers: what comes before says how wide they are, or 0. */
+#define OF_LAYERS .setting = "window_layers", .of = "window"
+#define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
+    "seed_oss exaone4 cohere cohere2"
+#define ALL_BUT_PHI3 NO_CODE_BESIDE " ernie4_5"
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -82,28 +147,38 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .absent = "=num_attention_heads", .types = "llama phi3 olmo2 granite"},
+     .absent = "=num_attention_heads", .types = "llama phi3 olmo2 olmo3 granite cohere cohere2"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .types = "mistral qwen2 qwen3 stablelm"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "4",
      .null = "=num_attention_heads", .types = "smollm3"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "2",
+     .null = "=num_attention_heads", .types = "glm4 ernie4_5"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
+     .null = "=num_attention_heads", .types = "seed_oss"},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "32",
+     .types = "exaone4"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "llama mistral qwen2 phi3 olmo2 smollm3 granite"},
+     .types = "llama mistral qwen2 phi3 olmo2 olmo3 smollm3 granite exaone4 cohere"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .types = "qwen3"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", .null = "",
+     .types = "glm4 seed_oss ernie4_5"},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
-     .with = "model", .types = "stablelm"},
+     .with = "model", .types = "stablelm cohere2"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
      .words = HF_ACTIVATIONS},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "llama mistral qwen2 qwen3 smollm3 granite"},
+     .types = "llama mistral qwen2 qwen3 smollm3 granite seed_oss"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "phi3 olmo2"},
+     .types = "phi3 olmo2 olmo3 ernie4_5 exaone4"},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1.5625e-07",
+     .types = "glm4"},
     {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "stablelm"},
+     .types = "stablelm cohere cohere2"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm"},
+     .types = "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 granite stablelm glm4 seed_oss exaone4"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
-     .types = "smollm3"},
+     .types = "smollm3 ernie4_5 cohere cohere2"},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
      .absent = "1", .types = "granite"},
     {.key = "attention_multiplier", .setting = "attention_scale", .kind = HF_NUMBER,
@@ -112,33 +187,59 @@ static const HfKey LLAMA_KEYS[] = {
      .absent = "1", .types = "granite"},
     {.key = "logits_scaling", .setting = "logit_divisor", .kind = HF_NUMBER, .absent = "1",
      .types = "granite"},
+    {.key = "logit_scale", .setting = "logit_scale", .kind = HF_NUMBER, .absent = "0.0625",
+     OF_COHERE},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
-     .null = "0", .types = "mistral"},
+     .null = "0", .types = "mistral qwen2 qwen3 olmo3 exaone4"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
+     .types = "cohere2"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
      .types = "phi3"},
-    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false",
-     .types = "qwen2 qwen3 smollm3"},
-    {.key = "layer_types", .kind = HF_CYCLE, .types = "llama qwen2 qwen3 smollm3",
-     .words = HF_ALL_FULL},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", .types = "smollm3"},
+    {.key = "use_sliding_window", .setting = "window", .kind = HF_WHETHER, .types = "qwen2 qwen3"},
+    {.key = "max_window_layers", .kind = HF_FROM, .absent = "28", .words = WINDOWS, OF_LAYERS,
+     .types = "qwen2 qwen3"},
+    {.key = "sliding_window_pattern", .kind = HF_EVERY, .absent = "WWWF", .words = FULL_EVERY,
+     OF_LAYERS, .types = "exaone4 cohere2"},
+    {.key = "layer_types", .kind = HF_LAYERS, .absent = "", .words = WINDOWS, OF_LAYERS,
+     .types = "qwen2 qwen3 exaone4 cohere2"},
+    {.key = "layer_types", .kind = HF_LAYERS, .absent = "WWWF", .words = WINDOWS, OF_LAYERS,
+     .types = "olmo3"},
+    {.key = "layer_types", .kind = HF_CYCLE, .types = "llama smollm3", .words = HF_ALL_FULL},
     {.key = "no_rope_layers", .kind = HF_CYCLE, .types = "smollm3", .words = NOT_THE_FOURTH},
     {.key = "no_rope_layer_interval", .kind = HF_FIXED, .absent = "4", .types = "smollm3"},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "llama qwen3 phi3 olmo2 smollm3 granite"},
-    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "llama smollm3 granite"},
+     .types = "llama qwen3 phi3 olmo2 olmo3 smollm3 granite cohere cohere2"},
+    {.key = "attention_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "true",
+     .types = "glm4 seed_oss"},
+    {.key = "attention_out_bias", .setting = "out_bias", .kind = HF_FLAG, .absent = "false",
+     .types = "seed_oss"},
+    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", .types = "ernie4_5"},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "llama smollm3 granite seed_oss"},
+    {.key = "use_qk_norm", .kind = HF_FIXED, .absent = "false", .types = "cohere"},
     {.key = "use_qkv_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "false",
      .types = "stablelm"},
     {.key = "qk_layernorm", .kind = HF_FIXED, .absent = "false", .types = "stablelm"},
     {.key = "use_parallel_residual", .kind = HF_FIXED, .absent = "false", .types = "stablelm"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
-     .types = "llama mistral qwen2 qwen3 olmo2 smollm3 granite"},
+     .types = "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite seed_oss ernie4_5 exaone4 "
+              "cohere cohere2"},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", .types = "glm4"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER, .absent = "1",
      .types = "phi3"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", .types = "stablelm"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm"},
+     .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm glm4 seed_oss exaone4 "
+              "cohere2"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "2e6",
      .types = "smollm3"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
+     .types = "ernie4_5 cohere"},
+    /* Of both kinds of layers. */
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
+     .alias = "rope_local_base_freq", .types = "olmo3"},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
      .absent = "none", .words = LONGROPE, .types = "phi3"},
     {.key = "rope_scaling.short_factor", .setting = "rotary_short", .kind = HF_NUMBERS,
@@ -149,25 +250,37 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "rope_scaling.attention_factor", .setting = "rotary_mscale", .kind = HF_NUMBER,
      OF_LONGROPE},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
-     .absent = "none", .words = SCALINGS,
-     .types = "llama mistral qwen2 qwen3 olmo2 smollm3 granite stablelm"},
+     .absent = "none", .words = SCALINGS, .types = ALL_BUT_PHI3},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
-     .when = "rotary_scaling=linear|llama3"},
+     .when = "rotary_scaling=linear|llama3|yarn"},
     {.key = "rope_scaling.low_freq_factor", .setting = "rotary_few", .kind = HF_NUMBER,
      .when = "rotary_scaling=llama3"},
     {.key = "rope_scaling.high_freq_factor", .setting = "rotary_many", .kind = HF_NUMBER,
      .when = "rotary_scaling=llama3"},
     {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
      .kind = HF_INTEGER, .when = "rotary_scaling=llama3"},
+    {.key = "rope_scaling.original_max_position_embeddings", .setting = "rotary_context",
+     .kind = HF_INTEGER, .absent = "=max_position_embeddings",
+     .alias = "original_max_position_embeddings", WITH_YARN},
+    {.key = "rope_scaling.beta_fast", .setting = "rotary_many", .kind = HF_NUMBER,
+     .absent = "32", WITH_YARN},
+    {.key = "rope_scaling.beta_slow", .setting = "rotary_few", .kind = HF_NUMBER, .absent = "1",
+     WITH_YARN},
+    {.key = "rope_scaling.attention_factor", .setting = "rotary_mscale", .kind = HF_NUMBER,
+     .absent = "0", WITH_YARN},
+    {.key = "rope_scaling.mscale", .kind = HF_FIXED, .absent = "null", WITH_YARN},
+    {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null", WITH_YARN},
+    {.key = "rope_scaling.truncate", .kind = HF_FIXED, .absent = "true", WITH_YARN},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "hidden_dropout", .kind = HF_WRITTEN, .absent = "0.0", .types = "stablelm"},
+    {.key = "residual_dropout", .kind = HF_WRITTEN, .absent = "0.0", .types = "seed_oss"},
     {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
     /* Else transformers takes one that a small vocabulary lacks. */
-    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null", .types = "phi3 olmo2 smollm3"},
-    /* Phi 3 was published beside its code, before transformers had the same. */
-    {.key = "auto_map", .kind = HF_FIXED, .absent = "null",
-     .types = "llama mistral qwen2 qwen3 olmo2 smollm3 granite stablelm"},
+    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null",
+     .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2"},
+    /* Phi 3 and ERNIE 4.5 were published beside their code, before transformers had the same. */
+    {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = NO_CODE_BESIDE},
     KEYS_OF_ALL,
     {.key = NULL}};
 
@@ -178,11 +291,6 @@ static const HfTensor LLAMA_TENSORS[] = {
     /* Gains of each head, or of all: without the axes that the parameter lacks. */
     {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
     {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
-    /* Of what the second branch reads, or of what the first one adds (OLMo 2). */
-    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
-    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.attn.after.gain"}, "model"},
-    {"model.layers.#.post_attention_layernorm.bias", {"blocks.#.norm2.bias"}, "model"},
-    {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"model.norm.bias", {"norm_f.bias"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},

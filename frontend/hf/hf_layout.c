@@ -104,15 +104,20 @@ static int64_t place_axes(const Graph *graph, Words words, int64_t stride, HfPar
     while (end > 0) {
         size_t begin = end;
         while (begin > 0 && words.at[begin - 1] != ' ') begin--;
-        bool paired = words.at[end - 1] == '~';
-        int at = find_axis(graph, &part->type, words.at + begin, (int)(end - begin) - paired);
+        const char *word = words.at + begin, *mark = memchr(word, '~', end - begin);
+        const size_t length = mark ? (size_t)(mark - word) : end - begin;
+        int at = find_axis(graph, &part->type, word, (int)length);
         if (at >= 0) {
-            int64_t size = part->type.dims[at] * (paired ? part->type.dims[at + 1] : 1);
-            part->theirs_stride[at] = elements * stride;
-            if (paired) part->theirs_stride[at + 1] = part->type.dims[at] * elements * stride;
+            const int64_t *dims = part->type.dims;
+            const int64_t in_part = mark ? 2 * dims[at + 2] : 1, size = dims[at] * in_part;
+            part->theirs_stride[at] = in_part * elements * stride;
+            if (mark) { /* parts, halves of each, numbers of a half */
+                part->theirs_stride[at + 1] = elements * stride;
+                part->theirs_stride[at + 2] = 2 * elements * stride;
+            }
             if (size > MOST_ELEMENTS / elements / stride) return -1;
             elements *= size;
-            *n_placed += 1 + paired;
+            *n_placed += mark ? 3 : 1;
         }
         end = begin;
         while (end > 0 && words.at[end - 1] == ' ') end--;
@@ -147,7 +152,7 @@ static bool measure_parts(const Builder *b, HfItem *item, const Words *words, in
     return true;
 }
 
-/* An axis marked in the row becomes two: halves, and numbers within one. */
+/* An axis marked in the row becomes three: parts, halves of each, and numbers within one. */
 static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, HfPart *part) {
     const char *mark = strchr(dims, '~'), *begin = mark;
     Type *type = &part->type;
@@ -155,17 +160,19 @@ static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, 
     while (begin > dims && begin[-1] != ' ') begin--;
     int at = find_axis(b->model->graph, type, begin, (int)(mark - begin));
     if (at < 0) return true;
-    if (type->dims[at] % 2 || type->rank == MAX_RANK) {
+    const int64_t n_parts = mark[1] >= '0' && mark[1] <= '9' ? mark[1] - '0' : 1;
+    if (type->dims[at] % (2 * n_parts) || type->rank + 2 > MAX_RANK) {
         return fail_axes(b, item, part->ours, "has other axes");
     }
-    memmove(type->axes + at + 1, type->axes + at,
-            (size_t)(type->rank - at) * sizeof(type->axes[0]));
-    memmove(type->dims + at + 1, type->dims + at,
-            (size_t)(type->rank - at) * sizeof(type->dims[0]));
-    type->rank++;
-    if (at + 2 == type->rank) part->paired = type->dims[at];
-    type->dims[at + 1] /= 2;
-    type->dims[at] = 2;
+    for (int i = type->rank - 1; i >= at; i--) {
+        type->axes[i + 2] = type->axes[i];
+        type->dims[i + 2] = type->dims[i];
+    }
+    type->axes[at + 1] = type->axes[at];
+    type->rank += 2;
+    type->dims[at + 2] /= 2 * n_parts;
+    type->dims[at + 1] = 2;
+    type->dims[at] = n_parts;
     return true;
 }
 

@@ -18,7 +18,6 @@ typedef struct HfPart {
     Type type, whole; /* of what is here; of the parameter */
     int64_t ours_stride[MAX_RANK], theirs_stride[MAX_RANK];
     int64_t ours_first, theirs_first; /* elements that it begins with */
-    int64_t paired; /* 0, or how many its last axis has, whose pairs lie side by side there */
 } HfPart;
 
 typedef struct HfItem {

@@ -23,8 +23,7 @@ static const char *shortest(Arena *arena, const char *letters) {
     return arena_strndup(arena, letters, n - border[n]);
 }
 
-static const HfWord *find_word(const HfWord *words, const json_t *item) {
-    const char *text = json_string_value(item);
+static const HfWord *find_word(const HfWord *words, const char *text) {
     while (words->theirs && !(text && strcmp(words->theirs, text) == 0)) words++;
     return words->theirs ? words : NULL;
 }
@@ -37,7 +36,7 @@ static const char *read_layers(Arena *arena, const HfKey *key, const json_t *val
     }
     for (int64_t i = 0; i < layers; i++) {
         const json_t *item = json_array_get(value, (size_t)i);
-        const HfWord *word = find_word(key->words, item);
+        const HfWord *word = find_word(key->words, json_string_value(item));
         if (!word) {
             return arena_printf(arena, "has %s at layer %" PRId64 ", which is not supported",
                                 hf_config_shown(arena, item), i);
@@ -63,8 +62,36 @@ static const char *read_places(Arena *arena, const HfKey *key, const json_t *val
                         hf_config_shown(arena, value), layers - 1);
 }
 
+/* "LLLG", over and over. */
+static const char *read_text(Arena *arena, const HfKey *key, const json_t *value, char *letters,
+                             int64_t layers) {
+    const char *text = json_string_value(value);
+    const size_t length = strlen(text);
+    for (int64_t i = 0; i < layers; i++) {
+        const char letter[2] = {length ? text[(size_t)i % length] : '\0', '\0'};
+        const HfWord *word = find_word(key->words, letter);
+        if (!word)
+            return arena_printf(arena, "is %s, which is not supported",
+                                hf_config_shown(arena, value));
+        letters[i] = word->ours[0];
+    }
+    return NULL;
+}
+
+static const char *read_from(Arena *arena, const HfKey *key, const json_t *value, char *letters,
+                             int64_t layers) {
+    const int64_t first = json_is_integer(value) ? json_integer_value(value) : -1;
+    if (first < 0) {
+        return arena_printf(arena, "is %s; it must be a whole number from 0",
+                            hf_config_shown(arena, value));
+    }
+    for (int64_t i = 0; i < layers; i++) letters[i] = key->words[i < first].ours[0];
+    return NULL;
+}
+
 static const char *read_every(Arena *arena, const HfKey *key, const json_t *value, char *letters,
                               int64_t layers) {
+    if (json_is_string(value)) return read_text(arena, key, value, letters, layers);
     const int64_t each = json_is_integer(value) ? json_integer_value(value) : 0;
     if (each < 1) {
         return arena_printf(arena, "is %s; it must be a whole number from 1",
@@ -86,6 +113,7 @@ const char *hf_pattern_read(Arena *arena, const HfKey *key, const json_t *value,
     letters[layers] = '\0';
     *out_why = key->kind == HF_LAYERS   ? read_layers(arena, key, value, letters, layers)
                : key->kind == HF_PLACES ? read_places(arena, key, value, letters, layers)
+               : key->kind == HF_FROM   ? read_from(arena, key, value, letters, layers)
                                         : read_every(arena, key, value, letters, layers);
     return *out_why ? NULL : shortest(arena, letters);
 }
@@ -95,7 +123,16 @@ static const HfWord *find_letter(const HfWord *words, char letter) {
     return words->theirs ? words : NULL;
 }
 
+/* The first layer that has the first word's letter. */
+static json_t *first_of(const HfKey *key, const char *pattern, int64_t layers) {
+    const size_t length = strlen(pattern);
+    int64_t i = 0;
+    while (i < layers && pattern[(size_t)i % length] != key->words[0].ours[0]) i++;
+    return json_integer(i);
+}
+
 json_t *hf_pattern_write(const HfKey *key, const char *pattern, int64_t layers, char *out_missing) {
+    if (key->kind == HF_FROM) return first_of(key, pattern, layers);
     const size_t length = strlen(pattern);
     json_t *list = json_array();
     for (int64_t i = 0; i < layers; i++) {

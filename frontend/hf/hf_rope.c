@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_rope.h"
 
 #include "frontend/hf/hf_config.h"
+#include "frontend/hf/hf_config_rows.h"
 #include "ir/base/diag.h"
 
 #include <math.h>
@@ -32,6 +33,10 @@ static const char *move(Arena *arena, json_t *json, const char *as, const json_t
     return NULL;
 }
 
+static bool has_kinds(const json_t *rope) {
+    return json_object_get(rope, "sliding_attention") || json_object_get(rope, "full_attention");
+}
+
 /* An object for layers with a window, another for those without: the latter is `rope` from here on,
  * of the former the base is kept. */
 static const char *split_layers(Arena *arena, json_t *json, json_t **rope) {
@@ -39,7 +44,6 @@ static const char *split_layers(Arena *arena, json_t *json, json_t **rope) {
     json_t *full = json_object_get(*rope, "full_attention");
     const char *field;
     json_t *value;
-    if (!within && !full) return NULL;
     json_object_foreach(*rope, field, value) {
         if (value != within && value != full) {
             return arena_printf(arena, "'rope_parameters' has '%.60s' beside kinds of layers",
@@ -62,6 +66,19 @@ static const char *split_layers(Arena *arena, json_t *json, json_t **rope) {
     put(json, "rope_parameters", rest);
     *rope = rest;
     return why;
+}
+
+/* The older form beside an object for each kind of layers, as OLMo 3 is exported: does it say of
+ * layers without a window what `full` says? */
+static bool is_part(const json_t *older, const json_t *full) {
+    const char *field;
+    json_t *value;
+    if (!json_is_object(older)) return false;
+    json_object_foreach((json_t *)older, field, value) {
+        const json_t *same = json_object_get(full, field);
+        if (!same || !hf_config_is_same(value, same)) return false;
+    }
+    return true;
 }
 
 static bool is_longrope(const json_t *kind) {
@@ -100,7 +117,7 @@ static const char *add_attention_factor(Arena *arena, const json_t *json, json_t
     return NULL;
 }
 
-void hf_rope_finish(json_t *json) {
+static void finish_longrope(json_t *json) {
     static const double CLOSE = 1e-12; /* relative */
     json_t *scaling = json_object_get(json, "rope_scaling");
     if (!is_longrope(json_object_get(scaling, "rope_type"))) return;
@@ -121,6 +138,25 @@ void hf_rope_finish(json_t *json) {
     put(json, "max_position_embeddings", json_integer((json_int_t)longest));
 }
 
+/* transformers 5 does not take the older form's base to layers with a window, transformers 4 knows
+ * no other form: OLMo 3 has both. */
+static void add_kinds(json_t *json) {
+    const json_t *theta = json_object_get(json, "rope_theta"),
+                 *scaling = json_object_get(json, "rope_scaling");
+    json_t *full = json_is_object(scaling) ? json_copy((json_t *)scaling)
+                                           : json_pack("{s:s}", "rope_type", "default");
+    json_t *within = json_pack("{s:s, s:O}", "rope_type", "default", "rope_theta", theta);
+    put(full, "rope_theta", json_incref((json_t *)theta));
+    put(json, "rope_parameters",
+        json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", within));
+}
+
+void hf_rope_finish(json_t *json) {
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    finish_longrope(json);
+    if (strcmp(type, "olmo3") == 0) add_kinds(json);
+}
+
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     json_t *rope = json_object_get(json, "rope_parameters");
     const bool newer = rope && !json_is_null(rope);
@@ -129,15 +165,17 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     if (!newer) rope = json_object_get(json, name);
     if (!rope || json_is_null(rope)) return NULL;
     const json_t *older = json_object_get(json, "rope_scaling");
-    if (newer && older && !json_is_null(older) && !json_equal(older, rope)) {
-        return "has 'rope_parameters' and 'rope_scaling', and they differ";
-    }
     if (!json_is_object(rope)) {
         return arena_printf(arena, "'%s' is %s; it must be an object", name,
                             hf_config_shown(arena, rope));
     }
-    if (newer && by_layer) why = split_layers(arena, json, &rope);
+    const bool by_kind = newer && by_layer && has_kinds(rope);
+    if (by_kind) why = split_layers(arena, json, &rope);
     if (why) return why;
+    if (newer && older && !json_is_null(older) && !json_equal(older, rope) &&
+        !(by_kind && is_part(older, rope))) {
+        return "has 'rope_parameters' and 'rope_scaling', and they differ";
+    }
     json_object_foreach(rope, field, value) {
         if (!json_is_object(value)) continue; /* for each kind of layer */
         return arena_printf(arena, "'%s.%.60s' is an object, which is not supported", name, field);

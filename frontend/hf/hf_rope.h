@@ -22,7 +22,8 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer);
 
 /* The reverse, of an export's configuration: longrope as Phi 3's published files have it, which all
  * versions of transformers read: `type` and two lists, and the factor of sines and cosines not by
- * itself but by the longest context, where there is one that has it. */
+ * itself but by the longest context, where there is one that has it; OLMo 3 in both forms, the
+ * older one and that by kinds of layers. */
 void hf_rope_finish(json_t *json);
 
 #endif

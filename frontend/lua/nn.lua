@@ -315,13 +315,15 @@ function nn.logits(m, name, x, vocab, model, options)
   return ops.matmul{ x, w, over = model }
 end
 
--- (x - mean) / sqrt(var + eps) * gain + bias along `axis` (Ba, Kiros & Hinton 2016)
+-- (x - mean) / sqrt(var + eps) * gain + bias along `axis` (Ba, Kiros & Hinton 2016).
+-- options: name, eps, bias (false: there is none, as in Command R)
 function nn.layernorm(m, x, axis, options)
   check_arguments("layernorm", m, x)
   axis = axis or "model"
-  local o = read_options("layernorm", options, { name = "ln", eps = EPS })
+  local o = read_options("layernorm", options, { name = "ln", eps = EPS, bias = true })
   local gain = m:param(o.name .. ".gain", axis, { init = "ones", decay = 0 })
-  local bias = m:param(o.name .. ".bias", axis, { init = "zeros", decay = 0 })
+  local bias = o.bias and m:param(o.name .. ".bias", axis, { init = "zeros", decay = 0 })
+    or ops.stop_gradient{ gain } * 0 -- the op has one
   return ops.layernorm{ x, gain, bias, axis = axis, eps = o.eps }
 end
 
@@ -351,13 +353,16 @@ local function rmsnorm_over(m, x, axes, over, name, eps)
   return gain and y * gain or y
 end
 
--- One of the two, by options.kind.
+-- One of the two, by options.kind; bias is layernorm's.
 function nn.norm(m, x, axis, options)
-  local o = read_options("norm", options, { kind = "layernorm", name = "norm", eps = EPS })
+  local o = read_options("norm", options,
+    { kind = "layernorm", name = "norm", eps = EPS, bias = true })
   if o.kind ~= "layernorm" and o.kind ~= "rmsnorm" then
     fail("norm: kind is '%s'; it can be layernorm or rmsnorm", o.kind)
   end
-  return nn[o.kind](m, x, axis, { name = o.name, eps = o.eps })
+  local bias
+  if o.kind == "layernorm" then bias = o.bias end
+  return nn[o.kind](m, x, axis, { name = o.name, eps = o.eps, bias = bias })
 end
 
 -- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the

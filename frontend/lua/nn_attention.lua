@@ -51,21 +51,9 @@ function nn.rotary(x, options)
                      factors = o.factors and joined(o.factors) or nil, scale = o.scale or nil }
 end
 
--- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4) as a model's settings say, where
--- rotary_scaling is "yarn" (none: positions as they are): rotary_factor, rotary_few and rotary_many
--- (turns in rotary_context positions: beta_slow and beta_fast), rotary_mscale (1 where the model
--- has none). -> options of nn.rotary for an axis of `rope` numbers, and what multiplies scores.
--- options: axis (rope), truncate (the ramp begins and ends at whole numbers of pairs, as published;
--- not so in gpt-oss)
-function nn.yarn(m, options)
-  check_model("yarn", m)
-  local o = read_options("yarn", options, { axis = "rope", truncate = true })
-  local width = m[o.axis]
-  local rotary = { base = m.rotary_base }
-  if m.rotary_scaling == "none" then return rotary, 1.0 end
-  if m.rotary_scaling ~= "yarn" then
-    fail("rotary_scaling is '%s'; it can be none or yarn", tostring(m.rotary_scaling))
-  end
+-- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4): to options of nn.rotary what makes the
+-- frequencies of `width` numbers last for rotary_factor times as many positions.
+local function stretch_yarn(m, rotary, width, truncate)
   for _, name in ipairs{ "rotary_few", "rotary_many", "rotary_context" } do
     if not (m[name] > 0) then fail("yarn: %s must be more than 0", name) end
   end
@@ -80,11 +68,28 @@ function nn.yarn(m, options)
     return m.rotary_context * math.exp(-2 * pair_number / width * log_base) / (2 * math.pi)
   end
   local low, high = pair(m.rotary_many), pair(m.rotary_few)
-  if o.truncate then low, high = math.floor(low), math.ceil(high) end
+  if truncate then low, high = math.floor(low), math.ceil(high) end
   low, high = math.max(0, low), math.min(width - 1, high)
   if high <= low then high = low + 0.001 end
   rotary.factor, rotary.context, rotary.ramp = m.rotary_factor, m.rotary_context, true
   rotary.few, rotary.many = turns(high), turns(low)
+end
+
+-- YaRN as a model's settings say, where rotary_scaling is "yarn" (none: positions as they are):
+-- rotary_factor, rotary_few and rotary_many (turns in rotary_context positions: beta_slow and
+-- beta_fast), rotary_mscale (1 where the model has none). -> options of nn.rotary for an axis of
+-- `rope` numbers, and what multiplies scores.
+-- options: axis (rope), truncate (the ramp begins and ends at whole numbers of pairs, as published;
+-- not so in gpt-oss)
+function nn.yarn(m, options)
+  check_model("yarn", m)
+  local o = read_options("yarn", options, { axis = "rope", truncate = true })
+  local rotary = { base = m.rotary_base }
+  if m.rotary_scaling == "none" then return rotary, 1.0 end
+  if m.rotary_scaling ~= "yarn" then
+    fail("rotary_scaling is '%s'; it can be none or yarn", tostring(m.rotary_scaling))
+  end
+  stretch_yarn(m, rotary, m[o.axis], o.truncate)
   local stretch = 0.1 * (rawget(m, "rotary_mscale") or 1.0) * math.log(m.rotary_factor) + 1
   return rotary, stretch * stretch
 end
@@ -116,6 +121,36 @@ function nn.temperature(m, tokens, options)
     sum = ops.less{ places, k * o.every - 1 } * (-o.scale * math.log((k + 1) / k)) + sum
   end
   return sum
+end
+
+-- Options of nn.rotary as a model's settings say: rotary_base, rotary_share (of `head`), and for
+-- contexts beyond those of the first training rotary_scaling:
+--   linear    all frequencies are divided by rotary_factor
+--   llama3    by how often a pair turns in rotary_context positions: those that turn less often
+--             than rotary_few are divided by rotary_factor, more often than rotary_many stay
+--   yarn      the same in another mixture between them, YaRN; sines and cosines are multiplied by
+--             rotary_mscale (0: by 0.1 ln rotary_factor + 1)
+--   longrope  each by a number of its own, those of rotary_long where seq is more than
+--             rotary_context, else those of rotary_short; sines and cosines by rotary_mscale (0: 1)
+--   none
+function nn.scaled_rotary(m)
+  check_model("scaled_rotary", m)
+  local rotary = { base = m.rotary_base, share = m.rotary_share }
+  local kind = m.rotary_scaling
+  if not (m.rotary_mscale >= 0) then fail("rotary_mscale must be at least 0") end
+  if kind == "linear" or kind == "llama3" then rotary.factor = m.rotary_factor end
+  if kind == "llama3" then
+    rotary.few, rotary.many, rotary.context = m.rotary_few, m.rotary_many, m.rotary_context
+  elseif kind == "yarn" then
+    stretch_yarn(m, rotary, math.floor(m.head * m.rotary_share), true)
+    rotary.scale = m.rotary_mscale > 0 and m.rotary_mscale or 0.1 * math.log(m.rotary_factor) + 1
+  elseif kind == "longrope" then
+    rotary.factors = m.seq > m.rotary_context and m.rotary_long or m.rotary_short
+    rotary.scale = m.rotary_mscale > 0 and m.rotary_mscale or 1.0
+  elseif kind ~= "linear" and kind ~= "none" then
+    fail("rotary_scaling is '%s'; it can be none, linear, llama3, yarn or longrope", tostring(kind))
+  end
+  return rotary
 end
 
 -- Where documents end is what tells attention that is not causal of its own from the next.

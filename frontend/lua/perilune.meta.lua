@@ -310,7 +310,7 @@ function nn.logits(m, name, x, vocab, model, options) end
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param axis? string
----@param options? { name?: string, eps?: number }
+---@param options? { name?: string, eps?: number, bias?: boolean }
 ---@return perilune.Value
 function nn.layernorm(m, x, axis, options) end
 
@@ -324,7 +324,7 @@ function nn.rmsnorm(m, x, axis, options) end
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param axis? string
----@param options? { kind?: "layernorm"|"rmsnorm", name?: string, eps?: number }
+---@param options? { kind?: "layernorm"|"rmsnorm", name?: string, eps?: number, bias?: boolean }
 ---@return perilune.Value
 function nn.norm(m, x, axis, options) end
 
@@ -341,6 +341,12 @@ function nn.rotary(x, options) end
 ---@return perilune.RotaryOptions
 ---@return number
 function nn.yarn(m, options) end
+
+---Options of nn.rotary as the model's settings rotary_base, _share, _scaling (none, linear, llama3,
+---yarn or longrope), _factor, _few, _many, _context, _short, _long and _mscale say.
+---@param m perilune.Model
+---@return perilune.RotaryOptions
+function nn.scaled_rotary(m) end
 
 ---@class perilune.MlaOptions: perilune.BranchOptions
 ---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x

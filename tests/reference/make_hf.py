@@ -27,6 +27,7 @@ heads or a norm's missing offset shows.
 
 import argparse
 import contextlib
+import copy
 import json
 import os
 import shutil
@@ -67,6 +68,9 @@ LONGROPE = dict(rope_type="longrope", rope_theta=100.0, partial_rotary_factor=0.
 VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
               image_size=8, patch_size=4, vision_use_head=False, model_type="siglip_vision_model")
 PARTIAL = dict(rope_type="default", rope_theta=100.0)
+# SEQ positions, of the first 5; the factor of sines and cosines is what this makes of it.
+LONG = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=2.0, beta_slow=0.25,
+            original_max_position_embeddings=5)
 BERT = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, max_position_embeddings=SEQ, type_vocab_size=3, pad_token_id=None,
             mask_token_id=4)
@@ -134,7 +138,7 @@ hf.AutoModelForCausalLM.register(DeepseekConfig, DeepseekForCausalLM)
 
 
 def config(kind, base, **more):
-    settings = {**base, **more}
+    settings = copy.deepcopy({**base, **more})  # transformers adds to them
     return kind(**{k: v for k, v in settings.items() if v != "absent"})
 
 
@@ -271,16 +275,54 @@ MODELS = {
     "bert_classes": (config(hf.BertConfig, BERT, pad_token_id=PAD), torch.float32),
     "roberta_classes": (config(hf.RobertaConfig, BERT, pad_token_id=2, num_hidden_layers=1,
                                max_position_embeddings=SEQ + 3, **MOODS), torch.bfloat16),
+    "llama_yarn": (config(hf.LlamaConfig, LLAMA, rope_parameters=LONG), torch.float32),
+    "qwen2_windows": (config(hf.Qwen2Config, LLAMA, head_dim="absent", num_hidden_layers=3,
+                             use_sliding_window=True, sliding_window=5, max_window_layers=1,
+                             rope_parameters=LONG | {"attention_factor": 1.3}), torch.float32),
+    "qwen3_windows": (config(hf.Qwen3Config, LLAMA, num_hidden_layers=3, use_sliding_window=True,
+                             sliding_window=6, rope_parameters=PARTIAL,
+                             layer_types=["sliding_attention", "full_attention",
+                                          "sliding_attention"]), torch.bfloat16),
+    "olmo3": (config(hf.Olmo3Config, LLAMA, head_dim="absent", num_hidden_layers=5,
+                     sliding_window=5, rope_parameters={"full_attention": LONG,
+                                                        "sliding_attention": PARTIAL}),
+              torch.float32),
+    # Published: in the older form.
+    "olmo3_older": (config(hf.Olmo3Config, LLAMA, head_dim="absent", num_hidden_layers=2,
+                           sliding_window=6, tie_word_embeddings=True,
+                           layer_types=["full_attention", "sliding_attention"],
+                           rope_parameters={"full_attention": LONG | {"rope_theta": 5e5},
+                                            "sliding_attention": PARTIAL | {"rope_theta": 5e5}}),
+                    torch.bfloat16),
+    "glm4": (config(hf.Glm4Config, LLAMA, rope_parameters=PARTIAL | {"partial_rotary_factor": 0.5}),
+             torch.float32),
+    "seed_oss": (config(hf.SeedOssConfig, LLAMA, attention_out_bias=True, rope_parameters=PARTIAL),
+                 torch.float32),
+    "ernie4_5": (config(hf.Ernie4_5Config, LLAMA, rope_parameters=PARTIAL), torch.float32),
+    "exaone4": (config(hf.Exaone4Config, LLAMA, num_hidden_layers=5, sliding_window=5,
+                       sliding_window_pattern=4, rope_parameters=PARTIAL), torch.float32),
+    "exaone4_full": (config(hf.Exaone4Config, LLAMA, sliding_window=None, tie_word_embeddings=True,
+                            layer_types=["full_attention"] * 2, rope_parameters=LLAMA3),
+                     torch.bfloat16),
+    "cohere": (config(hf.CohereConfig, LLAMA, logit_scale=0.3, tie_word_embeddings=False,
+                      rope_parameters=PARTIAL), torch.float32),
+    "cohere2": (config(hf.Cohere2Config, LLAMA, head_dim="absent", num_hidden_layers=5,
+                       sliding_window=5, logit_scale=0.7, rope_parameters=PARTIAL),
+                torch.float32),
 }
 MODELS.update(hf_experts.models(config, LLAMA))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
 # f64.
-SEEDS = {"mt5": 100, "qwen3_next": 53, **hf_experts.SEEDS}  # 1.9e-6, 1.8e-6
+SEEDS = {"mt5": 100, "qwen3_next": 53,  # 1.9e-6, 1.8e-6
+         # else a model's place above, which others that come in between would change
+         "llama_yarn": 201, "qwen2_windows": 202, "qwen3_windows": 203, "olmo3": 204,
+         "olmo3_older": 205, "glm4": 206, "seed_oss": 207, "ernie4_5": 208, "exaone4": 209,
+         "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS}
 HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
-WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next",
-                  *hf_experts.WITH_GRADIENTS)
+WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next", "cohere2",
+                  "glm4", *hf_experts.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -471,6 +513,21 @@ def make_older(name, folder):
         edit_json(path, lambda data: data.update(full_attention_interval=2,
                                                  partial_rotary_factor=0.5))
         edit_json(path, lambda data: data.pop("layer_types"))
+    if name == "olmo3_older":
+        def older_kinds(data):
+            rope = data.pop("rope_parameters")["full_attention"]
+            data.update(rope_theta=rope.pop("rope_theta"), rope_scaling=rope)
+
+        edit_json(path, older_kinds)
+    if name == "qwen2_windows":  # before layers had names
+        edit_json(path, older_rope)
+        edit_json(path, lambda data: data.pop("layer_types"))
+    if name == "exaone4":  # as published
+        edit_json(path, lambda data: data.update(sliding_window_pattern="LLLG"))
+    if name == "cohere2":  # as published
+        edit_json(path, older_rope)
+        edit_json(path, lambda data: data.pop("layer_types"))
+        edit_json(path, lambda data: data.update(sliding_window_pattern=4))
     if name == "qwen3_moe":
         edit_json(path, lambda data: data.update(num_experts=data.pop("num_local_experts")))
     if name == "deepseek":  # as published: the configuration names its code

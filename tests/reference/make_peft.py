@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Makes hf_peft: an adapter that PEFT saved for hf/llama31, and what it computes.
+"""Makes hf_peft and hf_peft_pairs: adapters that PEFT saved for hf/llama31 and hf/glm4, whose rotary
+pairs lie side by side there, and what they compute.
 
     venv/bin/pip install torch transformers peft safetensors
-    venv/bin/python tests/reference/make_peft.py                        # rewrites the folder
-    venv/bin/python tests/reference/make_peft.py --check build/perilune # exports of it, read by PEFT
+    venv/bin/python tests/reference/make_peft.py                        # rewrites the folders
+    venv/bin/python tests/reference/make_peft.py --check build/perilune # exports, read by PEFT
 
-The adapter's numbers are random, B's too. expect.safetensors: tokens, and logits of base and
+An adapter's numbers are random, B's too. expect.safetensors: tokens, and logits of base and
 adapter in float64, stored as float32.
 """
 
@@ -23,7 +24,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BASE, FOLDER = os.path.join(HERE, "hf", "llama31"), os.path.join(HERE, "hf_peft")
+FOLDERS = {"hf_peft": ("llama31", ["q_proj", "v_proj", "down_proj"]),
+           "hf_peft_pairs": ("glm4", ["q_proj", "k_proj", "o_proj"])}
 BATCH, SEQ, VOCAB = 2, 20, 37
 
 
@@ -37,24 +39,29 @@ def adapted_logits(folder, adapter, tokens):
         return model(tokens.long()).logits
 
 
-def make():
+def paths(name):
+    return os.path.join(HERE, "hf", FOLDERS[name][0]), os.path.join(HERE, name)
+
+
+def make(name):
+    of, folder = paths(name)
     generator = torch.Generator().manual_seed(1)
     config = LoraConfig(r=3, lora_alpha=5, use_rslora=True, task_type="CAUSAL_LM",
-                        target_modules=["q_proj", "v_proj", "down_proj"])
-    model = get_peft_model(base(BASE, torch.float32), config)
-    for name, x in model.named_parameters():
-        if "lora_" in name:
+                        target_modules=FOLDERS[name][1])
+    model = get_peft_model(base(of, torch.float32), config)
+    for parameter, x in model.named_parameters():
+        if "lora_" in parameter:
             x.data = torch.randn(x.shape, generator=generator) * 0.3
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    model.save_pretrained(FOLDER)
-    os.remove(os.path.join(FOLDER, "README.md"))
-    path = os.path.join(FOLDER, "adapter_config.json")
-    text = open(path).read().replace(BASE, "llama31")
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    os.remove(os.path.join(folder, "README.md"))
+    path = os.path.join(folder, "adapter_config.json")
+    text = open(path).read().replace(of, FOLDERS[name][0])
     open(path, "w").write(text + "\n")
     tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
-    save_file({"tokens": tokens, "logits": adapted_logits(BASE, FOLDER, tokens).float()},
-              os.path.join(FOLDER, "expect.safetensors"))
-    print(sorted(os.listdir(FOLDER)))
+    save_file({"tokens": tokens, "logits": adapted_logits(of, folder, tokens).float()},
+              os.path.join(folder, "expect.safetensors"))
+    print(name, sorted(os.listdir(folder)))
 
 
 def run(*command):
@@ -63,23 +70,24 @@ def run(*command):
         raise SystemExit(f"{' '.join(command)}: {done.stderr}")
 
 
-def check(perilune):
-    expect = load_file(os.path.join(FOLDER, "expect.safetensors"))
+def check(name, perilune):
+    of, folder = paths(name)
+    expect = load_file(os.path.join(folder, "expect.safetensors"))
     with tempfile.TemporaryDirectory() as scratch:
         weights, adapter = os.path.join(scratch, "base"), os.path.join(scratch, "adapter")
         merged, again = os.path.join(scratch, "merged"), os.path.join(scratch, "again")
-        run(perilune, "import", BASE, "-o", weights)
-        run(perilune, "import", FOLDER, "--set-from", weights, "-o", adapter)
+        run(perilune, "import", of, "-o", weights)
+        run(perilune, "import", folder, "--set-from", weights, "-o", adapter)
         run(perilune, "export", weights, "--load-trained", adapter, "--dtype", "f32", "-o", merged)
         run(perilune, "export", adapter, "--adapter", "-o", again)
         with torch.no_grad():
             ours = base(merged, torch.float64)(expect["tokens"].long()).logits
-        theirs = adapted_logits(BASE, again, expect["tokens"])
-        for name, logits in (("merged", ours), ("adapter", theirs)):
+        theirs = adapted_logits(of, again, expect["tokens"])
+        for what, logits in (("merged", ours), ("adapter", theirs)):
             error = ((logits - expect["logits"]).abs().max() / expect["logits"].abs().max()).item()
-            print(f"{name}: logits within {error:.1e} of the largest")
+            print(f"{name}, {what}: logits within {error:.1e} of the largest")
             if error > 1e-6:
-                raise SystemExit(f"{name}: logits differ")
+                raise SystemExit(f"{name}, {what}: logits differ")
 
 
 def check_classes(perilune):
@@ -126,11 +134,13 @@ def main():
     parser = argparse.ArgumentParser(description="see the head of this file")
     parser.add_argument("--check", metavar="PERILUNE")
     args = parser.parse_args()
+    for name in FOLDERS:
+        if args.check:
+            check(name, args.check)
+        else:
+            make(name)
     if args.check:
-        check(args.check)
         check_classes(args.check)
-    else:
-        make()
     return 0
 
 

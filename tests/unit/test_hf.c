@@ -43,7 +43,12 @@ static const Fixture FIXTURES[] = {
     {"ernie4_5_moe", DTYPE_F32}, {"ernie4_5_moe_every", DTYPE_BF16}, {"minimax_m2", DTYPE_F32},
     {"granitemoe", DTYPE_F32},   {"granitemoeshared", DTYPE_BF16},
     {"qwen3_moe_every", DTYPE_BF16}, {"llama4_scout", DTYPE_F32}, {"llama4_maverick", DTYPE_BF16},
-    {"llama4_pictures", DTYPE_BF16}};
+    {"llama4_pictures", DTYPE_BF16},
+    {"llama_yarn", DTYPE_F32},  {"qwen2_windows", DTYPE_F32},
+    {"qwen3_windows", DTYPE_BF16}, {"olmo3", DTYPE_F32},     {"olmo3_older", DTYPE_BF16},
+    {"glm4", DTYPE_F32},         {"seed_oss", DTYPE_F32},    {"ernie4_5", DTYPE_F32},
+    {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
+    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -253,23 +258,23 @@ static void test_paired_adapters(const char *name) {
         const HfPart *part = &item->parts[0];
         if (!strstr(item->theirs, "q_proj.weight") && !strstr(item->theirs, "k_proj.weight"))
             continue;
-        const int64_t n_in = part->whole.dims[0], n_out = type_elements(&part->whole) / n_in;
-        const HfTransposed as = hf_adapter_transposed(RANK, n_out, part->paired);
-        const int last = part->type.rank - 1; /* numbers of a half, and before it halves */
-        n_paired += part->paired == 8;
+        HfAdapterB as;
+        hf_adapter_b_strides(part, RANK, part->whole.rank - 1, &as);
+        int64_t n_out = 1;
+        for (int d = 1; d < as.rank; d++) n_out *= as.size[d];
+        n_paired++;
         for (int64_t i = 0; i < n_out; i++) {
-            const int64_t head = i / 8, half = i % 8 / 4, number = i % 4;
-            const int64_t row = head * part->theirs_stride[last - 2] / n_in +
-                                half * part->theirs_stride[last - 1] / n_in +
-                                number * part->theirs_stride[last] / n_in;
-            const int64_t ours = head * as.ours[0] + half * as.ours[1] + number * as.ours[2];
-            const int64_t theirs =
-                head * as.theirs[0] + half * as.theirs[1] + number * as.theirs[2];
+            const int64_t row = i / 8 * 8 + i % 4 * 2 + i % 8 / 4; /* of heads of 8 numbers */
+            int64_t ours = 0, theirs = 0, left = i;
+            for (int d = as.rank - 1; d > 0; left /= as.size[d--]) {
+                ours += left % as.size[d] * as.ours[d];
+                theirs += left % as.size[d] * as.theirs[d];
+            }
             CHECK(ours == i && theirs == row * RANK, "%s: row %d is %d", item->theirs, (int)i,
                   (int)(theirs / RANK));
         }
     }
-    CHECK(n_paired >= 4, "%d tensors have pairs", n_paired);
+    CHECK(n_paired >= 4, "%d tensors have been looked at", n_paired);
     diag_destroy(diag);
     arena_destroy(arena);
 }
@@ -569,12 +574,12 @@ static void test_unsaid(void) {
 
 static void test_bad_exports(void) {
     const ModelSetting bias = {"qkv_bias", "true"};
-    const ModelSetting window[] = {{"window", "3"}, {"qk_norm", "true"}};
+    const ModelSetting both = {"norms", "both"};
     const ModelSetting rms = {"norm", "rmsnorm"}, ffn = {"ffn", "32"}, layers = {"layers", "1"};
     expect_bad_export("llama", &bias, 1, NULL, DTYPE_F32, "has no tensor 'blocks.0.attn.bq'");
     expect_bad_export("llama", &ffn, 1, NULL, DTYPE_F32, "does not have the model's shape f32[");
     expect_bad_export("llama", &layers, 1, NULL, DTYPE_F32, "has a tensor \"blocks.1.");
-    expect_bad_export("qwen3", window, 1, NULL, DTYPE_F32,
+    expect_bad_export("qwen3", &both, 1, NULL, DTYPE_F32,
                       "transformers has no model of these settings; from llama.lua it has: llama");
     expect_bad_export("llama", NULL, 0, "qwen2", DTYPE_F32,
                       "transformers has no model of these settings; from llama.lua it has: qwen2");
@@ -620,6 +625,8 @@ int main(void) {
     test_gradients("qwen3_next");
     test_gradients("ernie4_5_moe");
     test_gradients("llama4_scout");
+    test_gradients("glm4");
+    test_gradients("cohere2");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -647,6 +654,9 @@ int main(void) {
     test_mutations("bamba", "config.json", 4096);
     test_mutations("granite4", "config.json", 4096);
     test_mutations("llama_classes", "config.json", 4096);
+    test_mutations("olmo3", "config.json", 4096);
+    test_mutations("qwen2_windows", "config.json", 4096);
+    test_mutations("exaone4", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     remove_scratch();

@@ -319,19 +319,18 @@ static void check_export(Run *base, Run *tuned) {
 }
 
 /* What PEFT made (tests/reference/make_peft.py), over the base that it made it for. */
-static void check_peft(void) {
-    static const char FOLDER[] = "tests/reference/hf_peft";
+static void check_peft(const char *folder, const char *base_folder) {
     Run run = {.arena = arena_create(), .diag = diag_create()};
-    const char *whole = in_scratch(&run, "llama31"), *adapter = in_scratch(&run, "adapter");
+    const char *whole = in_scratch(&run, "base"), *adapter = in_scratch(&run, "adapter");
     HfImport base;
     HfAdapterImport import;
     bool wrong;
-    check_begin("an adapter of PEFT's, imported: logits are PEFT's");
-    bool fine =
-        hf_import_open(run.arena, "tests/reference/hf/llama31", NULL, NULL, 0, &base, run.diag) &&
-        hf_import_write(&base, whole, run.diag) &&
-        hf_adapter_import(run.arena, FOLDER, "llama", NULL, base.config.settings,
-                          base.config.n_settings, adapter, &import, &wrong, run.diag);
+    check_begin(
+        arena_printf(run.arena, "%s, an adapter of PEFT's, imported: logits are PEFT's", folder));
+    bool fine = hf_import_open(run.arena, base_folder, NULL, NULL, 0, &base, run.diag) &&
+                hf_import_write(&base, whole, run.diag) &&
+                hf_adapter_import(run.arena, folder, "llama", NULL, base.config.settings,
+                                  base.config.n_settings, adapter, &import, &wrong, run.diag);
     CHECK(fine && import.n_adapters == 2 * 3 * 2, "%s", diag_text(run.diag));
     run.model = fine ? (Model *)import.model : NULL;
     PlanRequest request = {.recipe = {.learning_rate = 1e-3},
@@ -351,7 +350,7 @@ static void check_peft(void) {
     fine = run.plan && run_start(&run) && load(&run, whole, adapter, NULL);
     CHECK(fine, "%s", diag_text(run.diag));
     Safetensors *expect =
-        safetensors_open(arena_printf(run.arena, "%s/expect.safetensors", FOLDER), run.diag);
+        safetensors_open(arena_printf(run.arena, "%s/expect.safetensors", folder), run.diag);
     SafetensorsInfo tokens, logits;
     if (fine && expect && safetensors_find(expect, "tokens", &tokens) &&
         safetensors_find(expect, "logits", &logits)) {
@@ -387,7 +386,8 @@ static void check_weights(void) {
         check_files(&base, &tuned, &again);
         check_export(&base, &tuned);
     }
-    check_peft();
+    check_peft("tests/reference/hf_peft", "tests/reference/hf/llama31");
+    check_peft("tests/reference/hf_peft_pairs", "tests/reference/hf/glm4");
     run_close(&base);
     run_close(&tuned);
     run_close(&again);
