@@ -72,6 +72,7 @@ typedef struct Process {
     CudaDevice device;
     RankContext rank;
     NcclWorld *world;
+    Arena *of_world;
     KernelCache *generated;
     GeneratedModules *modules;
     ReplayContext context;
@@ -163,6 +164,7 @@ static bool allocate(Process *p, const Plan *plan, const void *start, Diag *diag
 /* What the engine does on the GPU of one rank, for the training step. */
 static bool capture(Process *p, const Plan *plan, int rank, const void *start, Arena *arena,
                     Diag *diag) {
+    enum { PLACE = 16 };
     Exchange *exchange = ARENA_NEW(arena, Exchange);
     const NcclExchange how = {.user = exchange, .broadcast = broadcast};
     CommandList list = {0};
@@ -173,8 +175,9 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
         !cuda_device_start_blas(&p->device, diag)) {
         return false;
     }
+    p->of_world = arena_create();
     p->world = nccl_world_create(&p->device, plan, rank, &how, &(NcclOptions){.timeout_seconds = 5},
-                                 arena, diag);
+                                 p->of_world, diag);
     if (!p->world || !allocate(p, plan, start, diag)) return false;
     p->context =
         (ReplayContext){.device = &p->device,
@@ -195,7 +198,12 @@ static bool capture(Process *p, const Plan *plan, int rank, const void *start, A
     CHECK(command_count_nodes(&p->replay.list) > 0, "no nodes");
     if (!replay_issue_new_entries(&p->replay, &(Replay){0}, diag)) return false;
     memcpy(p->rank.memory, start, (size_t)p->rank.stage->arena_bytes); /* as it was */
+    const char *before = arena_alloc(p->of_world, PLACE);
     if (!replay_capture(&p->replay, REPLAY_GRAPH, diag)) return false;
+    const char *after = arena_alloc(p->of_world, PLACE);
+#if !defined(__SANITIZE_ADDRESS__) /* which puts each allocation elsewhere */
+    CHECK(after == before + PLACE, "messages leave memory behind, as they would each step");
+#endif
     p->graph = fake_cuda_graph(fake_cuda_n_graphs() - 1);
     CHECK(p->graph->n_nodes == command_count_nodes(&p->replay.list), "%d nodes, counted %lld",
           p->graph->n_nodes, (long long)command_count_nodes(&p->replay.list));
@@ -215,6 +223,7 @@ static void release(Process *p) {
     api->cudaFreeHost(p->staging);
     api->cudaFreeHost(p->progress);
     cuda_device_close(&p->device);
+    arena_destroy(p->of_world);
 }
 
 static void compare_parameters(const Process *p, const RankContext *virtual) {

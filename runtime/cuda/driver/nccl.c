@@ -435,18 +435,9 @@ static bool issue_launch(const NcclWorld *world, const LaunchCommand *launch, cu
                       KERNELS[launch->kernel].name);
 }
 
-static bool issue_collective(void *user, const CollectiveCommand *command, int rank,
-                             cudaStream_t stream, Diag *diag) {
-    NcclWorld *world = user;
-    CollectiveStep *steps;
-    const NcclComm *comm = &world->comms[world->of_group[command->group]];
-    (void)rank;
-    int n_steps = cuda_group_steps(command, world->arena, &steps);
-    if (n_steps == 0) {
-        diag_error(diag, NO_LOC, "rank %d: a message of communicator '%s' is too large",
-                   world->rank, comm->name);
-        return false;
-    }
+/* Launches, and what is between them in groups. */
+static bool issue_steps(const NcclWorld *world, const NcclComm *comm, const CollectiveStep *steps,
+                        int n_steps, cudaStream_t stream, Diag *diag) {
     for (int i = 0, count; i < n_steps; i += count) {
         count = 1;
         if (steps[i].is_launch) {
@@ -458,6 +449,24 @@ static bool issue_collective(void *user, const CollectiveCommand *command, int r
         if (!settle(world, comm, status, "a message", diag)) return false;
     }
     return true;
+}
+
+/* Once a step, where there is no graph: nothing of it may stay. */
+static bool issue_collective(void *user, const CollectiveCommand *command, int rank,
+                             cudaStream_t stream, Diag *diag) {
+    NcclWorld *world = user;
+    CollectiveStep *steps;
+    const NcclComm *comm = &world->comms[world->of_group[command->group]];
+    Arena *arena = arena_create();
+    (void)rank;
+    int n_steps = cuda_group_steps(command, arena, &steps);
+    bool fine = n_steps > 0 && issue_steps(world, comm, steps, n_steps, stream, diag);
+    if (n_steps == 0) {
+        diag_error(diag, NO_LOC, "rank %d: a message of communicator '%s' is too large",
+                   world->rank, comm->name);
+    }
+    arena_destroy(arena);
+    return fine;
 }
 
 static bool issue_message(void *user, const Command *command, cudaStream_t stream, Diag *diag) {
