@@ -377,7 +377,35 @@ static void check_unregistered(const FakeOptions *fake, bool several_hosts, bool
     check_end();
 }
 
+/* One communicator has one order in any NCCL; several have one since 2.26. */
+static void check_version(int version, const Layout *layout, bool fine) {
+    CudaDevice device;
+    Run run;
+    char name[80];
+    snprintf(name, sizeof(name), "NCCL %d, %d stages", version, layout->p);
+    check_begin(name);
+    Exchange *exchange = calloc(1, sizeof(*exchange));
+    const NcclExchange how = {.user = exchange, .broadcast = broadcast};
+    cuda_api_replace(fake_cuda_create(&(FakeOptions){.nccl_version = version}));
+    bool ready =
+        exchange && plan(&run, &GPT, layout) && cuda_device_open(&device, cuda_api(), 0, run.diag);
+    CHECK(ready, "%s", diag_text(run.diag));
+    if (ready) {
+        NcclWorld *world = nccl_world_create(
+            &device, run.plan, 0, &how, &(NcclOptions){.timeout_seconds = 5}, run.arena, run.diag);
+        CHECK(fine ? world != NULL : !world && strstr(diag_text(run.diag), "2.26 or newer"), "%s",
+              diag_text(run.diag));
+        nccl_world_destroy(world, false);
+        cuda_device_close(&device);
+    }
+    free(exchange);
+    close_on_fake(&run);
+    check_end();
+}
+
 int main(void) {
+    static const Layout of_stages = {1, 1, 2, 4, 1, "1f1b", false, NULL, 0},
+                        of_batches = {1, 2, 1, 2, 1, "1f1b", false, NULL, 0};
     static const Layout of_experts = {2, 2, 1, 1, 1, "1f1b", true, NULL, 0},
                         replicated = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0},
                         sequences = {1, 1, 2, 2, 1, "1f1b", false, NULL, 0};
@@ -397,6 +425,9 @@ int main(void) {
     check_unregistered(&(FakeOptions){0}, false, true);
     check_unregistered(&(FakeOptions){.nccl_version = 22809}, true, false);
     check_unregistered(&(FakeOptions){.nccl_version = 23201}, true, true);
+    check_version(22506, &of_stages, false);
+    check_version(22602, &of_stages, true);
+    check_version(22506, &of_batches, true);
     for (size_t l = 0; l < sizeof(layouts) / sizeof(layouts[0]); l++) {
         if (l % EACH == 0) check_plan(&GPT, &layouts[l]);
     }

@@ -310,6 +310,25 @@ static void choose_launch_order(const Plan *plan) {
     if (plan->n_chunks == 1 || !sends_several(plan)) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
+/* Older NCCLs know nothing of that order: of several communicators' kernels, each rank may then
+ * have others that fill the device. */
+static bool check_version(const NcclWorld *world, Diag *diag) {
+    enum { FIRST_ORDERED_VERSION = 22600 };
+    const Plan *plan = world->plan;
+    int version = 0, n_comms = plan->n_comms + plan->n_channels;
+    for (int axis = 0; axis < N_MESH_GROUPS; axis++) {
+        n_comms += axis != MESH_H && mesh_has_messages(&plan->mesh, axis);
+    }
+    ncclResult_t status = world->device->api->ncclGetVersion(&version);
+    if (n_comms < 2 || (status == ncclSuccess && version >= FIRST_ORDERED_VERSION)) return true;
+    diag_error(diag, NO_LOC,
+               "NCCL %d.%d.%d (%s) is too old for a plan with several communicators, whose "
+               "messages it does not keep in one order: 2.26 or newer is needed",
+               version / 10000, version / 100 % 100, version % 100,
+               world->device->api->path[LIBRARY_nccl]);
+    return false;
+}
+
 /* Between machines a large message whose memory is registered with the network may wait for ever
  * behind a small one of the same graph, before 2.32.1 (NCCL's issue 2389). NCCL registers what a
  * graph's messages read and write by itself, too, as they are captured. False: it is not to. */
@@ -346,6 +365,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     world->channel_peer = ARENA_ARRAY(arena, int, plan->n_channels + 1);
     for (int i = 0; i < world->n_groups; i++) world->of_group[i] = -1;
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
+    if (!check_version(world, diag)) return NULL;
     choose_launch_order(plan); /* before NCCL reads it */
     if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
         return world;
