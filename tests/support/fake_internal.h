@@ -79,6 +79,8 @@ typedef struct FakeLibrary {
 typedef struct FakeComm {
     FakeObject object;
     int group, rank, n_members, n_registered;
+    bool blocking;
+    int n_looks; /* of those that are not: before the call under way has come to its end */
     bool finalized;
     bool connected; /* its ranks in pairs, by a first message that was not captured */
 } FakeComm;

@@ -1,7 +1,8 @@
 #ifdef HAVE_CUDA
 
 /* NCCL: communicators, and messages as operations that all members run together. Ranks may live in
- * one process here; nothing waits for another rank when it is called. */
+ * one process here; nothing waits for another rank when it is called. What is called of a
+ * communicator that does not block has come to its end when it has been asked after twice. */
 #include "tests/support/fake_internal.h"
 
 #include <stdlib.h>
@@ -38,9 +39,35 @@ static int number_of(const ncclUniqueId *id) {
     return fake->n_ids++;
 }
 
+/* A call has begun. */
+static ncclResult_t in_progress(FakeComm *comm) {
+    enum { LOOKS = 2 };
+    if (comm->blocking) return ncclSuccess;
+    comm->n_looks = LOOKS;
+    return ncclInProgress;
+}
+
+/* One that can be used: no other call is under way, and it has not been finalized. */
+static FakeComm *get_ready(ncclComm_t comm, const char *function) {
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
+    if (c && c->n_looks) {
+        fake_defect("%s, before the communicator's last call was seen to end", function);
+        return NULL;
+    }
+    if (c && c->finalized) {
+        fake_defect("%s of a communicator that was finalized", function);
+        return NULL;
+    }
+    return c;
+}
+
 static ncclResult_t comm_init(ncclComm_t *out, int n_ranks, ncclUniqueId id, int rank,
                               ncclConfig_t *config) {
-    (void)config;
+    static const ncclConfig_t unset = NCCL_CONFIG_INITIALIZER;
+    if (config && (config->magic != unset.magic || config->size != unset.size)) {
+        fake_defect("ncclCommInitRankConfig: a config without NCCL_CONFIG_INITIALIZER");
+        return ncclInvalidArgument;
+    }
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks) {
         fake_defect("ncclCommInitRankConfig: rank %d of %d", rank, n_ranks);
         return ncclInvalidArgument;
@@ -59,21 +86,24 @@ static ncclResult_t comm_init(ncclComm_t *out, int n_ranks, ncclUniqueId id, int
     comm->group = group;
     comm->rank = rank;
     comm->n_members = n_ranks;
+    comm->blocking = !config || config->blocking != 0; /* unless it is set, it blocks */
     *out = (ncclComm_t)comm;
-    return ncclSuccess;
+    return in_progress(comm);
 }
 
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *out) {
-    if (!fake_get(comm, FAKE_IS_COMM, "ncclCommGetAsyncError")) return ncclInvalidArgument;
-    *out = ncclSuccess;
+    FakeComm *c = fake_get(comm, FAKE_IS_COMM, "ncclCommGetAsyncError");
+    if (!c) return ncclInvalidArgument;
+    *out = c->n_looks ? ncclInProgress : ncclSuccess;
+    c->n_looks -= c->n_looks > 0;
     return ncclSuccess;
 }
 
 static ncclResult_t comm_finalize(ncclComm_t comm) {
-    FakeComm *c = fake_get(comm, FAKE_IS_COMM, "ncclCommFinalize");
+    FakeComm *c = get_ready(comm, "ncclCommFinalize");
     if (!c) return ncclInvalidArgument;
     c->finalized = true;
-    return ncclSuccess;
+    return in_progress(c);
 }
 
 /* Graphs refer to their communicators: these must go first. */
@@ -94,6 +124,7 @@ static ncclResult_t comm_destroy(ncclComm_t comm) {
     const FakeComm *c = (const FakeComm *)comm;
     if (!fake_end(comm, FAKE_IS_COMM, "ncclCommDestroy")) return ncclInvalidArgument;
     check_graphs(c, "ncclCommDestroy");
+    if (c->n_looks) fake_defect("ncclCommDestroy: its finalization was not seen to end");
     if (!c->finalized) fake_defect("ncclCommDestroy: the communicator was not finalized");
     if (c->n_registered) fake_defect("ncclCommDestroy: memory is still registered");
     return ncclSuccess;
@@ -210,13 +241,28 @@ static ncclResult_t issue_group(void) {
     return fake_issue(&node, stream, "ncclGroupEnd") ? ncclUnhandledCudaError : ncclSuccess;
 }
 
+/* The group's communicators block, or none of them does. */
+static ncclResult_t issue_settled(void) {
+    FakeComm *comms[2 * FAKE_MOST_PEERS];
+    int count = fake->n_grouped;
+    for (int i = 0; i < count; i++) {
+        comms[i] = (FakeComm *)fake->grouped[i].comm;
+        if (comms[i]->blocking == comms[0]->blocking) continue;
+        fake_defect("ncclGroupEnd: communicators that block and others that do not");
+        return ncclInvalidArgument;
+    }
+    ncclResult_t status = issue_group();
+    for (int i = 0; i < count && status == ncclSuccess; i++) in_progress(comms[i]);
+    return status == ncclSuccess && !comms[0]->blocking ? ncclInProgress : status;
+}
+
 static ncclResult_t group_end(void) {
     if (fake->group_depth == 0) {
         fake_defect("ncclGroupEnd: no group was begun");
         return ncclInvalidUsage;
     }
     fake->group_depth--;
-    return fake->group_depth == 0 && fake->n_grouped ? issue_group() : ncclSuccess;
+    return fake->group_depth == 0 && fake->n_grouped ? issue_settled() : ncclSuccess;
 }
 
 /* Messages */
@@ -253,7 +299,7 @@ static void check_connected(FakeComm *comm, cudaStream_t stream, const char *fun
 
 static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts, int64_t out_parts,
                           cudaStream_t stream, const char *function) {
-    FakeComm *c = fake_get(comm, FAKE_IS_COMM, function);
+    FakeComm *c = get_ready(comm, function);
     if (!c) return ncclInvalidArgument;
     int64_t bytes = (int64_t)message.count * fake_nccl_bytes(message.dtype);
     int64_t in = in_parts < 0 ? c->n_members : in_parts;
@@ -287,7 +333,7 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
         return ncclSuccess;
     }
     FakeNode node = {.kind = FAKE_NCCL, .message = message};
-    return fake_issue(&node, stream, function) ? ncclUnhandledCudaError : ncclSuccess;
+    return fake_issue(&node, stream, function) ? ncclUnhandledCudaError : in_progress(c);
 }
 
 enum { ALL = -1, NO_PEER = -1 };
