@@ -74,6 +74,7 @@ static cudaError_t set_device(int device) {
 
 static cudaError_t device_synchronize(void) {
     fake->legacy_work = NULL;
+    fake->uploads = false;
     if (fake->hung) fake_defect("cudaDeviceSynchronize would wait for another rank for ever");
     return note(fake_check_no_capture("cudaDeviceSynchronize"));
 }

@@ -82,6 +82,7 @@ typedef struct FakeComm {
     bool blocking;
     int n_looks; /* of those that are not: before the call under way has come to its end */
     bool finalized;
+    const void *registered, *captured; /* memory last registered; which graphs read or write */
     bool connected; /* its ranks in pairs, by a first message that was not captured */
 } FakeComm;
 
@@ -121,6 +122,9 @@ typedef struct Fake {
     /* What has left work on the legacy stream that nothing has waited for; NULL: nothing. Other
      * streams, which do not wait for that one, must not be given work. */
     const char *legacy_work;
+    /* NCCL's own streams may still upload what captured messages need. With graph mixing launches
+     * wait for that, without it nobody does. */
+    bool uploads;
     int n_ids, group_depth, n_grouped;
     FakeMessage grouped[2 * FAKE_MOST_PEERS]; /* sends and receives of the group so far */
     cudaStream_t grouped_streams[2 * FAKE_MOST_PEERS];

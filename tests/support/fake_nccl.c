@@ -288,6 +288,17 @@ static bool is_in_place(const FakeMessage *m, int rank, int64_t bytes, int64_t i
                                             : from == to;
 }
 
+/* NCCL registers what a captured message reads and writes, and uploads what its kernel does. */
+static void note_graph(FakeComm *comm, const FakeMessage *message, cudaStream_t stream) {
+    const FakeStream *s = (const FakeStream *)stream;
+    const char *registers = getenv("NCCL_GRAPH_REGISTER");
+    const char *mixing = getenv("NCCL_GRAPH_MIXING_SUPPORT");
+    if (!s || !s->capturing) return;
+    if (mixing && strcmp(mixing, "0") == 0) fake->uploads = true;
+    if (registers && strcmp(registers, "0") == 0) return;
+    comm->captured = message->in ? message->in : message->out;
+}
+
 /* The first message of a pair connects it, which takes memory that has to be there. */
 static void check_connected(FakeComm *comm, cudaStream_t stream, const char *function) {
     const FakeStream *s = (const FakeStream *)stream;
@@ -322,6 +333,7 @@ static ncclResult_t issue(FakeMessage message, ncclComm_t comm, int64_t in_parts
         return ncclInvalidArgument;
     }
     if (message.peer >= 0) check_connected(c, stream, function);
+    note_graph(c, &message, stream);
     message.comm = c;
     message.group = c->group;
     message.rank = c->rank;

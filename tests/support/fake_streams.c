@@ -341,6 +341,11 @@ static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream) {
     FakeExec *e = check_launch(exec, stream, "cudaGraphLaunch");
     if (!e) return cudaErrorInvalidValue;
     check_legacy("cudaGraphLaunch");
+    if (fake->uploads) {
+        fake_defect("cudaGraphLaunch, while NCCL may not have uploaded what messages need: nothing "
+                    "has waited for the device");
+        fake->uploads = false;
+    }
     int count = ++fake->n_launched;
     if (count == fake->options.dies_at) _exit(FAKE_DIED);
     if (count == fake->options.fails_at) return cudaErrorLaunchFailure;

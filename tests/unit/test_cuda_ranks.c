@@ -291,6 +291,7 @@ static void check_plan(const Variant *variant, const Layout *layout) {
              layout_name(variant->name, layout, name, sizeof(name)));
     check_begin(full);
     unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
     bool done = start_on_fake(&run, variant, layout, GRAPH) && run_steps(&run, 1, LEARNING_RATE);
     for (int r = 0; done && r < n_ranks; r++) {
         const RankContext *rank = &run.engine->ranks[r];
@@ -306,6 +307,8 @@ static void check_plan(const Variant *variant, const Layout *layout) {
     bool several = variant == &T5 && layout->n_chunks > 1;
     CHECK(!done || !getenv("NCCL_LAUNCH_ORDER_IMPLICIT") == several, "messages' order is %s",
           several ? "NCCL's" : "free");
+    const char *mixing = getenv("NCCL_GRAPH_MIXING_SUPPORT");
+    CHECK(!done || (mixing && strcmp(mixing, "0") == 0), "graphs record events for NCCL");
     for (int r = 0; r < n_ranks; r++) release(&processes[r]);
     close_on_fake(&run);
     arena_destroy(arena);

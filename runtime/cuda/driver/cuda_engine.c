@@ -516,9 +516,9 @@ static bool capture_jobs(CudaEngine *cuda, Diag *diag) {
         if (!replay_capture(&cuda->replays[job], cuda->mode, diag)) return false;
     }
     tell_graphs(cuda, cuda->mode == REPLAY_SEGMENTED && goes_in_pieces(cuda));
+    /* NCCL uploads for them on streams of its own, too, which they do not wait for. */
     const CuApi *api = cuda->device.api;
-    return cuda_check(api, api->cudaStreamSynchronize(cuda->context.streams[0]), diag,
-                      "uploading the graphs");
+    return cuda_check(api, api->cudaDeviceSynchronize(), diag, "uploading the graphs");
 }
 
 static bool exchange(void *user, const int *ranks, int n_ranks, void *bytes, size_t n_bytes,

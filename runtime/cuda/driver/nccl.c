@@ -301,6 +301,14 @@ static bool sends_several(const Plan *plan) {
     return false;
 }
 
+/* Messages of a graph, and those that are issued by themselves, never run at once here: each job is
+ * waited for. That NCCL allows it costs two or three nodes a message that record events, behind
+ * which the next one of the communicator waits: CUDA may put them on a queue where a kernel waits
+ * for another rank, and no graph with them can live on the device. */
+static void forgo_graph_mixing(void) {
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+}
+
 /* Kernels of several communicators run side by side. In the order in which they are issued, which
  * is the plan's, no two ranks can each hold what the other one waits for. But then what a rank
  * receives also waits for what it has issued to be sent before, and of several values the second
@@ -367,6 +375,7 @@ NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int ran
     for (int i = 0; i < plan->n_channels; i++) world->of_channel[i] = -1;
     if (!check_version(world, diag)) return NULL;
     choose_launch_order(plan); /* before NCCL reads it */
+    forgo_graph_mixing();
     if (make_groups(world, diag) && make_channels(world, diag) && connect_pairs(world, diag)) {
         return world;
     }
