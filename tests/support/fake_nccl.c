@@ -147,6 +147,7 @@ static ncclResult_t comm_register(ncclComm_t comm, void *at, size_t bytes, void 
         return ncclInvalidArgument;
     }
     c->n_registered++;
+    c->registered = at;
     *out = at;
     return ncclSuccess;
 }
@@ -163,8 +164,30 @@ static ncclResult_t memory_allocate(void **out, size_t bytes) {
     return fake_allocate(out, bytes, true) ? ncclSystemError : ncclSuccess;
 }
 
+static bool is_within(const FakeBlock *block, const void *at) {
+    const unsigned char *byte = at;
+    return byte && byte >= block->at && byte < block->at + block->bytes;
+}
+
+/* What NCCL registers for graphs it lets go of as late as when their communicator ends. */
+static void check_registered(const void *memory, const char *function) {
+    const FakeBlock *block = fake->blocks;
+    const FakeBlock *end = block + fake->n_blocks;
+    while (block < end && block->at != memory) block++;
+    for (const FakeObject *object = fake->objects; object && block < end; object = object->next) {
+        const FakeComm *comm = (const FakeComm *)object;
+        if (object->kind != FAKE_IS_COMM || !object->live) continue;
+        bool registered = comm->n_registered && is_within(block, comm->registered);
+        if (!registered && !is_within(block, comm->captured)) continue;
+        fake_defect("%s: a communicator is still there that may have the memory registered",
+                    function);
+        return;
+    }
+}
+
 static ncclResult_t memory_free(void *at) {
     if (fake_check_no_capture("ncclMemFree")) return ncclInvalidUsage;
+    check_registered(at, "ncclMemFree");
     return fake_release(at, true, "ncclMemFree") ? ncclInvalidArgument : ncclSuccess;
 }
 

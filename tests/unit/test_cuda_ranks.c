@@ -217,8 +217,8 @@ static void release(Process *p) {
     gemm_table_destroy(p->context.gemms);
     replay_context_destroy(&p->context);
     if (p->modules) generated_modules_unload(p->modules);
-    nccl_world_free(p->world, p->rank.memory);
     nccl_world_destroy(p->world, false);
+    nccl_world_free(p->world, p->rank.memory);
     api->cudaFree(p->state);
     api->cudaFreeHost(p->staging);
     api->cudaFreeHost(p->progress);

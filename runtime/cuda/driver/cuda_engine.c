@@ -591,13 +591,13 @@ static void cuda_destroy(Engine *engine) {
         attention_table_destroy(cuda->context.attentions);
         replay_context_destroy(&cuda->context);
         if (cuda->modules) generated_modules_unload(cuda->modules);
+        if (!cuda->aborted) nccl_world_destroy(cuda->world, false);
         for (int r = 0; r < engine->n_ranks; r++) {
             unsigned char *memory = engine->ranks[r].memory;
             if (memory && cuda->world) nccl_world_free(cuda->world, memory);
             if (memory && !cuda->world) api->cudaFree(memory);
             if (engine->ranks[r].host) api->cudaFreeHost(engine->ranks[r].host);
         }
-        if (!cuda->aborted) nccl_world_destroy(cuda->world, false);
         if (cuda->memory.progress) api->cudaFreeHost(cuda->memory.progress);
         if (cuda->memory.state) api->cudaFree(cuda->memory.state);
         if (cuda->memory.staging) api->cudaFreeHost((void *)cuda->memory.staging);

@@ -404,6 +404,11 @@ bool nccl_world_allocate(NcclWorld *world, size_t bytes, void **out, Diag *diag)
     return true;
 }
 
+static void deregister(const NcclWorld *world, NcclComm *comm) {
+    if (comm->registered) world->device->api->ncclCommDeregister(comm->comm, comm->registered);
+    comm->registered = NULL;
+}
+
 void nccl_world_free(NcclWorld *world, void *memory) {
     const CuApi *api = world->device->api;
     if (!memory) return;
@@ -411,11 +416,7 @@ void nccl_world_free(NcclWorld *world, void *memory) {
         api->cudaFree(memory);
         return;
     }
-    for (int i = 0; i < world->n_comms; i++) {
-        NcclComm *comm = &world->comms[i];
-        if (comm->registered) api->ncclCommDeregister(comm->comm, comm->registered);
-        comm->registered = NULL;
-    }
+    for (int i = 0; i < world->n_comms; i++) deregister(world, &world->comms[i]);
     api->ncclMemFree(memory);
 }
 
@@ -546,9 +547,10 @@ static void abort_all(NcclWorld *world) {
     abort_watch_end(watch);
 }
 
-static void end_comm(NcclWorld *world, const NcclComm *comm) {
+static void end_comm(NcclWorld *world, NcclComm *comm) {
     const CuApi *api = world->device->api;
     Diag *ignored = diag_create();
+    deregister(world, comm);
     if (settle(world, comm, api->ncclCommFinalize(comm->comm), "the end", ignored)) {
         api->ncclCommDestroy(comm->comm);
     } else {

@@ -32,7 +32,9 @@ typedef struct NcclWorld NcclWorld;
 NcclWorld *nccl_world_create(const CudaDevice *device, const Plan *plan, int rank,
                              const NcclExchange *exchange, const NcclOptions *options, Arena *arena,
                              Diag *diag);
-/* Device memory for a rank's arena, which NCCL can register; nccl_world_free gives it back. */
+/* Device memory for a rank's arena, which NCCL can register; nccl_world_free gives it back, after
+ * nccl_world_destroy where graphs were captured: what NCCL has registered for them it lets go of
+ * only as its communicators end. */
 bool nccl_world_allocate(NcclWorld *world, size_t bytes, void **out, Diag *diag);
 void nccl_world_free(NcclWorld *world, void *memory);
 
