@@ -13,7 +13,7 @@
 #include "ir/message_group.h"
 
 enum {
-    PROGRAM_BYTES = 16 << 20, /* text and data touched of the program, oneDNN, libc, libgomp */
+    PROGRAM_BYTES = 18 << 20, /* text and data touched of the program, oneDNN, libc, libgomp */
     RANK_BYTES = 384 << 10,   /* thread stack, mostly attention's tiles, and tables */
     RECORD_BYTES = 208,       /* a call, its description and the arguments of most kernels */
     ELEMENTWISE_RECORD_BYTES = 2176, /* the same with a prepared elementwise program */
