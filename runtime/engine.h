@@ -167,6 +167,11 @@ enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
 
+/* Between two steps: do all ranks that hold the same weights, states and variables hold the same
+ * bits? All processes call it. Reads all of them once, on the host. False: reported, with the name
+ * of one that differs and the ranks that hold it; or the job failed. `step`: the last one done. */
+bool engine_check_copies(Engine *engine, int64_t step, Diag *diag);
+
 /* What steps and evaluations from now on have as the input `reference`: f32[global_batch], which
  * has to stay where it is; NULL, as before the first call: zeros. */
 void engine_set_reference(Engine *engine, const float *reference);

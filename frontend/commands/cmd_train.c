@@ -4,6 +4,7 @@
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_copies.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
 #include "frontend/commands/train_ramp.h"
@@ -45,6 +46,7 @@ typedef struct Run {
     Progress progress;
     TrainSkips skips;
     TrainCheckpoint checkpoint;
+    TrainCopies copies;
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
@@ -441,7 +443,12 @@ static bool take_step(Run *run, int64_t step) {
     progress_update(&run->progress, &metrics);
     train_log_write(&run->log, &metrics, &run->progress);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
-    if (checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0))) {
+    const bool saves =
+        checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0));
+    if (!train_copies_check(&run->copies, run->engine, step, is_last || saves, run->diag)) {
+        return false;
+    }
+    if (saves) {
         train_checkpoint_save(&run->checkpoint, run->engine, &run->options, &run->progress,
                               is_last);
     } else {
@@ -515,6 +522,7 @@ static void print_end(const Run *run) {
                " steps had gradients that were not finite and changed nothing\n",
                run->loss_scale, run->n_skipped, n_taken);
     }
+    train_copies_print(&run->copies, run->plan);
     print_resident(run);
     train_log_print(&run->log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
@@ -527,6 +535,7 @@ static void print_end(const Run *run) {
 /* Up to the first step all that fails is wrong input. */
 static bool prepare(Run *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
+    run->copies = train_copies_from_args(run->args);
     if (!check_options(run)) return false;
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     if (train_layout_is_wanted(run->args)) {

@@ -6,7 +6,7 @@
 #ifndef RUNTIME_TOKENIZER_VOCABULARY_H
 #define RUNTIME_TOKENIZER_VOCABULARY_H
 
-#include "runtime/tokenizer/hash.h"
+#include "ir/base/hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #include "runtime/tokenizer/word_counts.h"
 
 #include "ir/base/diag.h"
+#include "ir/base/hash.h"
 #include "ir/base/memory.h"
-#include "runtime/tokenizer/hash.h"
 
 #include <stdlib.h>
 #include <string.h>

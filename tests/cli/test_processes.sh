@@ -50,13 +50,15 @@ same() {
     run plan "$model" $small --global-batch 8 "$@" -o "$folder/plan"
     [ "$status" -eq 0 ] || why="plan: $err"
     # shellcheck disable=SC2086
-    run train "$folder/plan" $steps --log "$folder/log1" --checkpoint "$folder/one"
+    run train "$folder/plan" $steps --log "$folder/log1" --checkpoint "$folder/one" --check-copies 9
     [ "$status" -eq 0 ] || why="one process: $err"
+    [[ $out == *'copies  all alike, 1 time; comparing'* ]] || why=${why:-$out}
     # shellcheck disable=SC2086
     job "$n" train "$folder/plan" $steps --log "$folder/log2" --checkpoint "$folder/several" \
-        --tensorboard "$folder/events"
+        --tensorboard "$folder/events" --check-copies 1
     finish
     [ -z "${codes// 0/}" ] || why="exit codes$codes: $(tail -n 3 "$folder/rank0")"
+    grep -q '^copies  all alike, 2 times' "$folder/rank0" || why=${why:-copies: $(tail -n 5 "$folder/rank0")}
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
     grep -h 'shares no memory' "$folder"/rank? && why=${why:-memory is not shared}
     cmp -s <(untimed "$folder/log1") <(untimed "$folder/log2") ||

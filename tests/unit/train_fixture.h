@@ -193,7 +193,8 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
     if (plan_reads_numbers(plan, TOKEN_OLD_SCORES)) cut_answers(plan, step, labels);
 }
 
-/* Takes steps first .. first + n_steps - 1, counted from 0. */
+/* Takes steps first .. first + n_steps - 1, counted from 0. At their end ranks that hold the same
+ * hold the same bits. */
 static inline bool run_steps_from(Run *run, int first, int n_steps, double learning_rate) {
     size_t n = (size_t)(run->plan->global_batch * run->plan->seq);
     int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
@@ -219,7 +220,7 @@ static inline bool run_steps_from(Run *run, int first, int n_steps, double learn
         run->norms[step] = result.grad_norm;
         run->scales[step] = result.loss_scale;
     }
-    return true;
+    return engine_check_copies(run->engine, first + n_steps, run->diag);
 }
 
 static inline bool run_steps(Run *run, int n_steps, double learning_rate) {

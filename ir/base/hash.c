@@ -1,4 +1,4 @@
-#include "runtime/tokenizer/hash.h"
+#include "ir/base/hash.h"
 
 #include <pthread.h>
 #include <sys/random.h>

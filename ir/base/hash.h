@@ -1,7 +1,7 @@
 /* Hashes of bytes and of numbers, for tables of what comes from outside: keyed by a number that is
  * another in each process, so that nobody can write a file whose keys all meet. */
-#ifndef RUNTIME_TOKENIZER_HASH_H
-#define RUNTIME_TOKENIZER_HASH_H
+#ifndef IR_BASE_HASH_H
+#define IR_BASE_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
