@@ -55,18 +55,41 @@ Charsmap *charsmap_read(const unsigned char *bytes, size_t length, Arena *arena,
     return map;
 }
 
+/* Where the byte leads from *at. *out_text: what becomes of what ends with it, if anything does.
+ * False: nothing that begins so is known. */
+static bool step(const Charsmap *map, size_t *at, unsigned char byte, const char **out_text) {
+    *out_text = NULL;
+    *at ^= byte;
+    if (*at >= map->n_units) return false;
+    const uint32_t unit = map->units[*at];
+    if ((unit & (1u << 31 | 0xff)) != byte) return false;
+    *at ^= offset_of(unit);
+    if (!(unit & 1u << 8)) return true;
+    const size_t text = *at < map->n_units ? map->units[*at] & ~(1u << 31) : map->n_texts;
+    /* Within a character there is none. */
+    if (text >= map->n_texts || (map->texts[text] & 0xc0) == 0x80) return false;
+    *out_text = map->texts + text;
+    return true;
+}
+
 const char *charsmap_find(const Charsmap *map, const unsigned char *chunk, size_t length) {
     size_t at = offset_of(map->units[0]);
-    for (size_t i = 0; i < length && chunk[i]; i++) {
-        at ^= chunk[i];
-        if (at >= map->n_units) return NULL;
-        uint32_t unit = map->units[at];
-        if ((unit & (1u << 31 | 0xff)) != chunk[i]) return NULL;
-        at ^= offset_of(unit);
-        if (!(unit & 1u << 8)) continue;
-        size_t text = at < map->n_units ? map->units[at] & ~(1u << 31) : map->n_texts;
-        /* Within a character there is none. */
-        return text < map->n_texts && (map->texts[text] & 0xc0) != 0x80 ? map->texts + text : NULL;
+    const char *text = NULL;
+    for (size_t i = 0; i < length && chunk[i] && !text; i++) {
+        if (!step(map, &at, chunk[i], &text)) break;
     }
-    return NULL;
+    return text;
+}
+
+const char *charsmap_find_longest(const Charsmap *map, const unsigned char *text, size_t length,
+                                  size_t *out_taken) {
+    size_t at = offset_of(map->units[0]);
+    const char *longest = NULL, *mapped;
+    for (size_t i = 0; i < length && text[i] && step(map, &at, text[i], &mapped); i++) {
+        const bool is_whole = i + 1 == length || (text[i + 1] & 0xc0) != 0x80;
+        if (!mapped || !is_whole) continue;
+        longest = mapped;
+        *out_taken = i + 1;
+    }
+    return longest;
 }

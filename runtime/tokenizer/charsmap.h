@@ -29,4 +29,9 @@ Charsmap *charsmap_read(const unsigned char *bytes, size_t length, Arena *arena,
  * in Hugging Face's, which replace the whole chunk by it. */
 const char *charsmap_find(const Charsmap *map, const unsigned char *chunk, size_t length);
 
+/* What the longest beginning of text [length] that the map knows becomes, and how many bytes that
+ * is; NULL: it knows none. As in SentencePiece. */
+const char *charsmap_find_longest(const Charsmap *map, const unsigned char *text, size_t length,
+                                  size_t *out_taken);
+
 #endif

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-static const char SPACE_MARK[] = "\xe2\x96\x81"; /* U+2581 */
-
 /* What BERT takes for punctuation: Unicode's, and all of ASCII's symbols. */
 #define PUNCTUATION_MARKS "\\p{P}!-/:-@\\[-`{-~"
 #define PUNCTUATION       "[" PUNCTUATION_MARKS "]"

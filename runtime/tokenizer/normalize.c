@@ -9,7 +9,10 @@
 #include <utf8proc.h>
 
 void normalizer_release(Normalizer *normalizer) {
-    for (int i = 0; i < normalizer->count; i++) pattern_destroy(normalizer->items[i].pattern);
+    for (int i = 0; i < normalizer->count; i++) {
+        pattern_destroy(normalizer->items[i].pattern);
+        sentencepiece_text_release(normalizer->items[i].rules);
+    }
     *normalizer = (Normalizer){.count = 0};
 }
 
@@ -303,6 +306,7 @@ static bool apply(const NormalStep *step, const unsigned char *text, size_t leng
     case NORMAL_CHARACTERS: *out_changed = apply_change(step, text, length, out); break;
     case NORMAL_STRIP: *out_changed = apply_strip(step, text, length, out); break;
     case NORMAL_PRECOMPILED: *out_changed = apply_charsmap(step, text, length, out); break;
+    case NORMAL_SENTENCEPIECE: sentencepiece_text(step->rules, text, length, begins, out); break;
     case NORMAL_PREPEND:
         *out_changed = begins && length > 0;
         if (!*out_changed) break;

@@ -5,14 +5,16 @@
 
 #include "runtime/tokenizer/charsmap.h"
 #include "runtime/tokenizer/pattern.h"
+#include "runtime/tokenizer/sentencepiece_text.h"
 
 typedef enum NormalKind {
-    NORMAL_FORM,        /* a normalization form of Unicode (UAX #15), by utf8proc */
-    NORMAL_CHARACTERS,  /* each character by itself, by `change` */
-    NORMAL_STRIP,       /* no white space at the ends */
-    NORMAL_PREPEND,     /* `text` before what begins a document or follows a special token */
-    NORMAL_REPLACE,     /* `text` in the place of each `byte`, or match of `pattern` */
-    NORMAL_PRECOMPILED, /* by a charsmap */
+    NORMAL_FORM,          /* a normalization form of Unicode (UAX #15), by utf8proc */
+    NORMAL_CHARACTERS,    /* each character by itself, by `change` */
+    NORMAL_STRIP,         /* no white space at the ends */
+    NORMAL_PREPEND,       /* `text` before what begins a document or follows a special token */
+    NORMAL_REPLACE,       /* `text` in the place of each `byte`, or match of `pattern` */
+    NORMAL_PRECOMPILED,   /* by a charsmap */
+    NORMAL_SENTENCEPIECE, /* by all of SentencePiece's own rules */
 } NormalKind;
 
 /* Unicode's. That text is in form C, as most is, is found out about without a copy. */
@@ -31,6 +33,7 @@ typedef struct NormalStep {
     char byte;
     const char *text;
     const Charsmap *charsmap;
+    SentencePieceText *rules; /* owned */
 } NormalStep;
 
 enum { MAX_NORMAL_STEPS = 16 };

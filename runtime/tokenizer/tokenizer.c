@@ -3,6 +3,7 @@
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
 #include "ir/base/utf8.h"
+#include "runtime/tokenizer/space_words.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -33,9 +34,11 @@ void tokenizer_destroy(Tokenizer *tokenizer) {
     free(tokenizer);
 }
 
+typedef enum FileKind { FILE_TIKTOKEN, FILE_JSON, FILE_SENTENCEPIECE } FileKind;
+
 /* JSON begins with a brace, which no base64 has. Before anything of the file is read its size is
  * looked at. */
-static bool begins_with_brace(const char *path, bool *out, Diag *diag) {
+static bool find_kind(const char *path, FileKind *out, Diag *diag) {
     FileMap map;
     if (!file_map(path, &map, diag)) return false;
     if (map.length_bytes > TOKENIZER_MOST_FILE_BYTES) {
@@ -47,21 +50,25 @@ static bool begins_with_brace(const char *path, bool *out, Diag *diag) {
     size_t at = 0;
     if (map.length_bytes >= 3 && memcmp(map.data, "\xef\xbb\xbf", 3) == 0) at = 3;
     while (at < map.length_bytes && isspace(map.data[at])) at++;
-    *out = at < map.length_bytes && map.data[at] == '{';
+    *out = tokenizer_is_sentencepiece(map.data, map.length_bytes) ? FILE_SENTENCEPIECE
+           : at < map.length_bytes && map.data[at] == '{'         ? FILE_JSON
+                                                                  : FILE_TIKTOKEN;
     file_unmap(&map);
     return true;
 }
 
 Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
-    bool is_json;
-    if (!begins_with_brace(path, &is_json, diag)) return NULL;
-    if (is_json && pattern) {
+    FileKind kind;
+    if (!find_kind(path, &kind, diag)) return NULL;
+    if (kind != FILE_TIKTOKEN && pattern) {
         diag_error(diag, NO_LOC, "--pattern: %s has its own; only tiktoken files need one", path);
         return NULL;
     }
     Tokenizer *tokenizer = tokenizer_create();
-    if (is_json ? tokenizer_read_json(tokenizer, path, diag)
-                : tokenizer_read_tiktoken(tokenizer, path, pattern, diag)) {
+    if (kind == FILE_JSON            ? tokenizer_read_json(tokenizer, path, diag)
+        : kind == FILE_SENTENCEPIECE ? tokenizer_read_sentencepiece(tokenizer, path, diag)
+                                     : tokenizer_read_tiktoken(tokenizer, path, pattern, diag)) {
+        tokenizer_divide_at_spaces(tokenizer);
         return tokenizer;
     }
     tokenizer_destroy(tokenizer);

@@ -3,6 +3,7 @@
  *   - tokenizer.json of Hugging Face's tokenizers. Of type BPE: of bytes (pre-tokenizer ByteLevel),
  *     or of characters with a fallback to bytes (SentencePiece's, as in Llama 2); of type Unigram
  *     (T5's, XLM-R's) and of type WordPiece (BERT's)
+ *   - SentencePiece's .model, of type BPE and Unigram
  *   - .tiktoken: a token in base64 and its rank a line; the pattern is not in it
  * What is in a file and not supported is refused by its name.
  */
@@ -20,7 +21,7 @@ typedef enum TokenizerKind { TOKENIZER_BPE, TOKENIZER_UNIGRAM, TOKENIZER_WORDPIE
 
 typedef struct Tokenizer {
     TokenizerKind kind;
-    const char *format;    /* "tokenizer.json" or "tiktoken" */
+    const char *format;    /* "tokenizer.json", "SentencePiece" or "tiktoken" */
     char *pattern;         /* of the first division; NULL: none */
     Vocabulary vocabulary; /* in byte-level ones the tokens' bytes, else their spelling */
     AddedTokens added;
@@ -75,6 +76,9 @@ uint32_t tokenizer_end_of_text(const Tokenizer *tokenizer);
 /* Zeroed but for what has no zero. */
 Tokenizer *tokenizer_create(void);
 bool tokenizer_read_json(Tokenizer *tokenizer, const char *path, Diag *diag);
+/* Does a file begin as a .model of SentencePiece does? */
+bool tokenizer_is_sentencepiece(const unsigned char *bytes, size_t length);
+bool tokenizer_read_sentencepiece(Tokenizer *tokenizer, const char *path, Diag *diag);
 bool tokenizer_read_tiktoken(Tokenizer *tokenizer, const char *path, const char *pattern,
                              Diag *diag);
 /* A token that is no part of the vocabulary, and what it decodes to. */

@@ -169,8 +169,9 @@ static void refuse_without_pattern(const char *path, Diag *diag) {
                    "gpt2|cl100k|llama3|o200k or a regular expression");
     } else {
         diag_error(diag, loc,
-                   "is no tokenizer: neither a tokenizer.json, an object that has a model, nor "
-                   "tiktoken's lines of a token in base64 and its rank");
+                   "is no tokenizer: neither a tokenizer.json, an object that has a model, nor a "
+                   ".model of SentencePiece, nor tiktoken's lines of a token in base64 and its "
+                   "rank");
     }
     file_unmap(&map);
 }

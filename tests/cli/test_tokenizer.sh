@@ -109,6 +109,9 @@ ids 'special tokens where they are asked for' "$a 0 $b" $data/trained.json "$fol
 works 'decode leaves them out' 'ab' tokenizer decode $t --ids "$a 0 $b"
 works 'decode --special' 'a<|endoftext|>b' tokenizer decode $t --ids "$a,0 $b" --special
 works 'a tiktoken file' '104' tokenizer encode $data/small.tiktoken --text h --pattern gpt2
+works 'a file of SentencePiece' 'low tide' tokenizer decode $data/sp_llama2.model --ids \
+    "$("$perilune" tokenizer encode $data/sp_llama2.model --text 'low tide')"
+works 'and what is in it' 'from a SentencePiece file' tokenizer show $data/sp_bytes.model
 works 'show --json' '"special": true' tokenizer show $t --json
 
 # --- mistakes ---

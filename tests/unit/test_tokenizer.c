@@ -1,5 +1,5 @@
-/* Tokenizers against what Hugging Face's tokenizers and tiktoken make of hard texts
- * (tests/data/tokenizers, made by tests/reference/compare_tokenizers.py), and against themselves:
+/* Tokenizers against what Hugging Face's tokenizers, tiktoken and SentencePiece make of hard texts
+ * (tests/data/tokenizers, made by tests/reference/compare_*.py), and against themselves:
  * round trips, long words, one thread and several. Would catch: merges in another order, text
  * divided elsewhere, bytes that are lost, a file from outside that crashes or hangs the reader.
  */
@@ -308,7 +308,7 @@ static void test_threads(const char *file, const char *pattern, const char *what
         n_bytes += counts.items[i].count * counts.items[i].length;
     }
     /* Normalizers and pre-tokenizers of other kinds leave bytes out. */
-    CHECK((tokenizer->kind != TOKENIZER_BPE || n_bytes == (int64_t)n) && pruned == 0,
+    CHECK((!tokenizer->byte_level || n_bytes == (int64_t)n) && pruned == 0,
           "%lld bytes counted of %zu", (long long)n_bytes, n);
     word_counts_release(&counts);
     encoder_destroy(encoder);
@@ -753,6 +753,9 @@ int main(void) {
     test_reference("fallback.json", "fallback", NULL);
     test_reference("uncased.json", "uncased", NULL);
     test_reference("cased.json", "cased", NULL);
+    test_reference("sp_bytes.model", "sp_bytes", NULL);
+    test_reference("sp_llama2.model", "sp_llama2", NULL);
+    test_reference("sp_bpe-across.model", "sp_bpe-across", NULL);
     test_reference("small.tiktoken", "tiktoken_gpt2", "gpt2");
     test_reference("small.tiktoken", "tiktoken_cl100k", "cl100k");
     test_reference("small.tiktoken", "tiktoken_o200k", "o200k");
@@ -767,6 +770,7 @@ int main(void) {
     test_long_chunk();
     test_threads("gpt2.json", NULL, "UTF-8");
     test_threads("gpt2.json", NULL, "any bytes");
+    test_threads("sp_llama2.model", NULL, "any bytes");
     test_threads("small.tiktoken", "cl100k", "UTF-8");
     test_threads("deepseek.json", NULL, "UTF-8");
     test_threads("uncased.json", NULL, "any bytes");
@@ -782,6 +786,8 @@ int main(void) {
     test_fuzz("t5.json", NULL);
     test_fuzz("fallback.json", NULL);
     test_fuzz("uncased.json", NULL);
+    test_fuzz("sp_bytes.model", NULL);
+    test_fuzz("sp_llama2.model", NULL);
     test_charsmap();
     test_fuzz("small.tiktoken", "gpt2");
     arena_destroy(arena);
