@@ -673,8 +673,8 @@ function nn.classify(m, x, labels, options) end
 function nn.reward(m, x, labels, options) end
 
 ---The loss that m.classes (none, or nn.classify's), m.policy (none, or nn.policy's kind; with
----m.clip, m.clip_high and m.kl), m.preference (none, reward, or nn.preference's kind; with its other
----options as settings) and, where these are none, m.masked ask for.
+---m.clip, m.clip_high and m.kl), m.preference (none, reward, or nn.preference's kind; with its
+---other options as settings) and, where these are none, m.masked ask for.
 ---@param m perilune.Model
 ---@param x perilune.Value [batch, seq, model]
 ---@param labels perilune.Value

@@ -428,7 +428,7 @@ int main(void) {
         test_texts();
         test_objects();
         test_labels();
-    test_answers();
+        test_answers();
         test_refused();
         test_damage();
         test_packed();
