@@ -313,6 +313,8 @@ const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
     [TOKEN_ADVANTAGES] = "advantages",
     [TOKEN_OLD_SCORES] = "old_scores",
     [TOKEN_REFERENCE_SCORES] = "reference_scores",
+    [TOKEN_DESIRABLE] = "desirable",
+    [TOKEN_DIVERGENCE] = "divergence",
 };
 
 TokenNumbers token_numbers_find(const char *name) {

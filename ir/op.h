@@ -175,13 +175,17 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
  * the same shape that come with the labels as inputs: by how much the reward of an answer is more
  * than the mean of those to its prompt, the same divided by their spread, what a label's
  * log-probability was when the answer was written (0: as it is now), and what a reference gives it.
- */
+ * Numbers of a row are at its first position, with zeros behind: of an answer that is wanted or not
+ * 1 / (share of its kind in the global batch), below 0 where it is not wanted; and how far the
+ * model is from its reference in the global batch. */
 #define OUTPUT_TOKEN_SCORES "token_scores"
 typedef enum TokenNumbers {
     TOKEN_CENTERED_REWARDS,
     TOKEN_ADVANTAGES,
     TOKEN_OLD_SCORES,
     TOKEN_REFERENCE_SCORES,
+    TOKEN_DESIRABLE,
+    TOKEN_DIVERGENCE,
     N_TOKEN_NUMBERS
 } TokenNumbers;
 extern const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS];

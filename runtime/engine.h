@@ -93,10 +93,10 @@ bool engine_load(Engine *engine, const char *path, Diag *diag);
  * processes call it. Takes the memory of a whole parameter in f32. False: reported. */
 bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag);
 
-/* The weights that train and the loss scale, of this process' ranks, as they are: to be other ones
- * for a while. NULL: reported. */
+/* The weights that train, with `frozen` the others, too, and the loss scale, of this process'
+ * ranks, as they are: to be other ones for a while. NULL: reported. */
 typedef struct EngineWeights EngineWeights;
-EngineWeights *engine_keep_weights(Engine *engine, Diag *diag);
+EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag);
 /* They are what they were, to the bit. Frees; NULL is fine. False: reported. */
 bool engine_restore_weights(EngineWeights *weights, Diag *diag);
 

@@ -281,9 +281,22 @@ static bool check_adapters(const Engine *engine, const Sources *from, Arena *are
 
 /* How weights are trained and on what, or what no file loads with where it differs. */
 static bool may_differ(const char *key, size_t length) {
-    static const char *const OWN[] = {
-        "dropout",   "label_smoothing", "masked", "preference", "beta",      "gamma", "seq",
-        "documents", "padding",         "policy", "clip",       "clip_high", "kl"};
+    static const char *const OWN[] = {"dropout",
+                                      "label_smoothing",
+                                      "masked",
+                                      "preference",
+                                      "beta",
+                                      "gamma",
+                                      "seq",
+                                      "documents",
+                                      "padding",
+                                      "policy",
+                                      "clip",
+                                      "clip_high",
+                                      "kl",
+                                      "rpo_alpha",
+                                      "desirable_weight",
+                                      "undesirable_weight"};
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
         if (length == strlen(OWN[i]) && strncmp(key, OWN[i], length) == 0) return true;
     }

@@ -171,16 +171,20 @@ static void put_back(Engine *engine, const RankContext *rank, Value value, const
     engine->backend->commit(engine);
 }
 
-/* Parameters that train, copies of them, and the loss scale, which loaded weights begin anew. */
-static bool is_changed(const Node *node) {
-    return (node->op == OP_PARAM && !node_is_frozen(node)) ||
-           (node->op == OP_STATE && node_is_copy(node)) || node->op == OP_VARIABLE;
+/* Parameters, copies of them, and the loss scale, which loaded weights begin anew. */
+static bool is_weight(const Node *node) {
+    return node->op == OP_PARAM || (node->op == OP_STATE && node_is_copy(node)) ||
+           node->op == OP_VARIABLE;
 }
 
-EngineWeights *engine_keep_weights(Engine *engine, Diag *diag) {
+static bool is_trained(const Node *node) {
+    return is_weight(node) && !(node->op == OP_PARAM && node_is_frozen(node));
+}
+
+EngineWeights *engine_keep_weights(Engine *engine, bool frozen, Diag *diag) {
     EngineWeights *weights = calloc(1, sizeof(*weights));
     if (!weights) BUG("out of memory");
-    *weights = (EngineWeights){engine, keep_all(engine, is_changed)};
+    *weights = (EngineWeights){engine, keep_all(engine, frozen ? is_weight : is_trained)};
     if (!engine_copy_failed(engine, diag)) return weights;
     release(&weights->kept);
     free(weights);

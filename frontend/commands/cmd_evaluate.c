@@ -165,6 +165,31 @@ static bool evaluate_source(Evaluation *e, int source, ProgressLine *line) {
     return false;
 }
 
+/* --- pairs, and answers by themselves --- */
+
+static bool evaluate_pairs(Evaluation *e, int source, ProgressLine *line) {
+    const TrainPart *part = &e->data.val[source];
+    PairScoring how = train_pairs_scoring(&e->data.pairs, e->engine, e->plan);
+    how.line = line;
+    how.all = dataset_count_windows(part->data);
+    return train_pairs_evaluate(&how, part->data, part->scores, &e->pairs[source], e->diag);
+}
+
+/* What --reference-load's weights say, in place of the others for that while. */
+static bool score_by_reference(Evaluation *e, ProgressLine *line) {
+    EngineWeights *own = engine_keep_weights(e->engine, true, e->diag);
+    bool good = own && engine_args_load_reference(e->args, e->engine, e->diag);
+    for (int i = 0; good && i < e->data.n_val; i++) {
+        TrainPart *part = &e->data.val[i];
+        PairScoring how = train_pairs_scoring(&e->data.pairs, e->engine, e->plan);
+        how.line = line;
+        how.all = dataset_count_windows(part->data);
+        part->scores = ARENA_ARRAY(e->args->arena, float, 2 * how.all);
+        good = train_pairs_score(&how, part->data, part->scores, e->diag);
+    }
+    return engine_restore_weights(own, e->diag) && good;
+}
+
 static bool evaluate(Evaluation *e) {
     const bool says = e->options.rank == 0 && !cli_given(e->args, OPT_QUIET);
     const CliValue *questions = &e->args->values[OPT_CHOICES];
@@ -182,14 +207,11 @@ static bool evaluate(Evaluation *e) {
         if (!evaluate_rewards(&e->rewards, e->diag)) return false;
     }
     if (!pairs && !classes && !find_way(e, &e->by_logits)) return false;
+    if (cli_given(e->args, OPT_REFERENCE_LOAD) && !score_by_reference(e, says ? &line : NULL)) {
+        return false;
+    }
     for (int i = 0; i < e->data.n_val && !classes && !single; i++) {
-        const Dataset *data = e->data.val[i].data;
-        PairScoring how = {.engine = e->engine,
-                           .plan = e->plan,
-                           .line = says ? &line : NULL,
-                           .all = dataset_count_windows(data),
-                           .rewards = e->data.pairs.rewards};
-        bool good = pairs ? train_pairs_evaluate(&how, data, &e->pairs[i], e->diag)
+        bool good = pairs ? evaluate_pairs(e, i, says ? &line : NULL)
                           : evaluate_source(e, i, says ? &line : NULL);
         if (!good) return false;
     }
@@ -241,6 +263,11 @@ static bool check_classes(Evaluation *e) {
               "preference=reward, and --data";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
+    }
+    const bool compares = cli_given(e->args, OPT_DATA) && e->data.pairs.asks_reference;
+    if (!why && cli_given(e->args, OPT_REFERENCE_LOAD) && !compares) {
+        why = "--reference-load: is of plans whose loss compares with a reference, as "
+              "preference=dpo's and kto's, and of --data";
     }
     if (why) diag_error(e->diag, NO_LOC, "evaluate: %s", why);
     return !why;
@@ -341,6 +368,19 @@ static void put_choices(StrBuf *out, const char *path, const ChoicesResult *r) {
                   r->n_cut, r->n_choices);
 }
 
+static void put_answers(StrBuf *out, const char *name, const PairsResult *r) {
+    strbuf_printf(out,
+                  "answers %" PRId64 " desirable, %" PRId64 " not; %s\n"
+                  "        log-probability %.4f desirable, %.4f not, in the mean\n",
+                  r->n_wanted, r->n_pairs - r->n_wanted, name, r->chosen, r->rejected);
+    if (!r->compares) return;
+    strbuf_printf(out,
+                  "        %.2f %% on the right side of a divergence of %.4f from the reference\n"
+                  "        log-probability beyond its %+.4f desirable, %+.4f not, in the mean\n",
+                  100 * r->n_right / (double)r->n_pairs, r->divergence, r->chosen_gain,
+                  r->rejected_gain);
+}
+
 static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
     double n = (double)r->n_pairs;
     if (r->rewards) {
@@ -356,12 +396,18 @@ static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
                   "        log-probability %.4f chosen, %.4f rejected, in the mean\n",
                   100 * r->n_likelier / n, 100 * r->n_likelier_by_token / n, name, r->n_pairs,
                   r->chosen, r->rejected);
+    if (!r->compares) return;
+    strbuf_printf(out,
+                  "        %.2f %% of chosen answers have gained more on the reference\n"
+                  "        log-probability beyond its %+.4f chosen, %+.4f rejected, in the mean\n",
+                  100 * r->n_right / n, r->chosen_gain, r->rejected_gain);
 }
 
 static void put_text(const Evaluation *e, StrBuf *out) {
     const bool tokens = !e->data.pairs.reads && !e->data.classes.reads;
     for (int i = 0; i < e->data.n_val && !e->data.pairs.single; i++) {
-        if (e->data.pairs.reads) put_pairs(out, e->data.val[i].name, &e->pairs[i]);
+        if (!e->data.pairs.reads) break;
+        (e->data.pairs.unpaired ? put_answers : put_pairs)(out, e->data.val[i].name, &e->pairs[i]);
     }
     if (e->data.pairs.single) evaluate_rewards_put(&e->rewards, out);
     if (e->data.classes.reads) evaluate_classes_put(&e->classes, out);
@@ -388,25 +434,34 @@ static void put_json_source(StrBuf *out, const SourceResult *r) {
     if (r->n_bytes > 0) strbuf_printf(out, ", \"bits_per_byte\": %.9g", bits_per_byte(r));
 }
 
+/* Of one source; a brace that is open is closed. */
+static void put_json_pair(StrBuf *out, const PairsResult *r) {
+    const double n = (double)r->n_pairs;
+    if (r->unpaired) {
+        strbuf_printf(out, ", \"answers\": %" PRId64 ", \"desirable\": %" PRId64, r->n_pairs,
+                      r->n_wanted);
+    } else {
+        strbuf_printf(out, ", \"pairs\": %" PRId64 ", \"%s\": %.9g", r->n_pairs,
+                      r->rewards ? "more_reward" : "likelier", r->n_likelier / n);
+    }
+    if (!r->unpaired && !r->rewards) {
+        strbuf_printf(out, ", \"likelier_by_token\": %.9g", r->n_likelier_by_token / n);
+    }
+    strbuf_printf(out, ", \"chosen\": %.9g, \"rejected\": %.9g", r->chosen, r->rejected);
+    if (r->compares) {
+        strbuf_printf(out, ", \"right\": %.9g, \"chosen_gain\": %.9g, \"rejected_gain\": %.9g",
+                      r->n_right / n, r->chosen_gain, r->rejected_gain);
+        if (r->unpaired) strbuf_printf(out, ", \"divergence\": %.9g", r->divergence);
+    }
+    strbuf_put(out, "}");
+}
+
 static void put_json_pairs(StrBuf *out, const Evaluation *e) {
-    strbuf_put(out, "\"pairs\": [");
+    strbuf_put(out, e->data.pairs.unpaired ? "\"answers\": [" : "\"pairs\": [");
     for (int i = 0; i < e->data.n_val; i++) {
-        const PairsResult *r = &e->pairs[i];
-        double n = (double)r->n_pairs;
         strbuf_put(out, i ? ", {\"path\": " : "{\"path\": ");
         json_put_text(out, e->data.val[i].path);
-        if (r->rewards) {
-            strbuf_printf(out,
-                          ", \"pairs\": %" PRId64 ", \"more_reward\": %.9g, \"chosen\": %.9g, "
-                          "\"rejected\": %.9g}",
-                          r->n_pairs, r->n_likelier / n, r->chosen, r->rejected);
-            continue;
-        }
-        strbuf_printf(out,
-                      ", \"pairs\": %" PRId64 ", \"likelier\": %.9g, \"likelier_by_token\": %.9g, "
-                      "\"chosen\": %.9g, \"rejected\": %.9g}",
-                      r->n_pairs, r->n_likelier / n, r->n_likelier_by_token / n, r->chosen,
-                      r->rejected);
+        put_json_pair(out, &e->pairs[i]);
     }
     strbuf_put(out, "]");
 }

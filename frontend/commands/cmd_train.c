@@ -238,7 +238,7 @@ static bool start_engine(Run *run) {
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
     if (!train_alike_check(run->args, &run->data, &run->options, run->diag) ||
-        !train_reference_check(&run->data, &run->options, run->diag)) {
+        !train_reference_check(&run->data, run->diag)) {
         return false;
     }
     say_pinning(run);
@@ -400,9 +400,11 @@ static bool take_step(Run *run, int64_t step) {
             return false;
         }
     }
+    if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
     if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
         return false;
     }
+    result.seconds += run->data.answers.seconds;
     run->loss = result.loss;
     run->loss_scale = result.loss_scale;
     run->n_skipped += result.skipped;

@@ -211,6 +211,12 @@ bool engine_args_load(const CliArgs *args, Engine *engine, WeightsBegun *out_beg
     return true;
 }
 
+bool engine_args_load_reference(const CliArgs *args, Engine *engine, Diag *diag) {
+    WeightFiles files = {cli_text(args, OPT_REFERENCE_LOAD, NULL), NULL};
+    if (!files.whole) return engine_args_load(args, engine, NULL, diag);
+    return engine_load_files(engine, &files, NULL, diag);
+}
+
 void engine_args_explain(const EngineOptions *options, Diag *diag) {
     const char *why;
     if (!options->control) return;

@@ -24,6 +24,8 @@ void engine_args_decline(const CliArgs *args, const char *why);
 /* The weights of --load, and over them --load-trained's. *out_n_begun, which may be NULL: adapters
  * that begin as they are made, as no file has any. */
 bool engine_args_load(const CliArgs *args, Engine *engine, WeightsBegun *out_begun, Diag *diag);
+/* Those that the model is compared with: of --reference-load, or else as above. */
+bool engine_args_load_reference(const CliArgs *args, Engine *engine, Diag *diag);
 /* Says where the settings that the file was made with are not the plan's. */
 void engine_args_note_settings(const Engine *engine, const char *path);
 /* Why a plan for CUDA runs on the processor though nobody asked for it: what the GPU lacks. NULL

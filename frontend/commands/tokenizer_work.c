@@ -244,7 +244,7 @@ static void print_encoding(const Encoding *encoding, const char *path, const cha
     printf("text    %" PRId64 " documents, %" PRId64 " bytes\n", totals->n_documents,
            totals->n_bytes);
     if (packed) pack_print(&encoding->packed, &encoding->packing);
-    train_pairs_print(&encoding->pairs);
+    train_pairs_print(&(TrainPairs){.totals = encoding->pairs});
     if (encoding->pairs.n_pairs) {
         n_put = 2 * encoding->pairs.n_pairs * cli_int(encoding->args, OPT_PREFERENCES, 2);
     }

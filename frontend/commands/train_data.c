@@ -144,15 +144,23 @@ static void add_part(TrainPart *parts, int *n, const char *path, Dataset *datase
 }
 
 static Dataset *open_file(TrainData *data, const char *path, Diag *diag) {
-    int window = (int)data->source.window * train_pairs_rows(&data->pairs);
+    const int window = (int)data->source.window * train_pairs_rows(&data->pairs);
+    const int n_texts = data->text.n_texts;
     Dataset *dataset =
         train_text_open(&data->text, data->args, path, window, (int)data->plan->vocab, diag);
     if (!dataset) return NULL;
-    data->files[data->n_files++] = dataset;
     TrainPairs *pairs = &data->pairs;
-    bool good = !pairs->reads || pairs->single ||
+    const bool is_text = data->text.n_texts > n_texts, unpaired = pairs->unpaired;
+    bool good = !pairs->reads || pairs->single || (unpaired && is_text) ||
                 preference_check(dataset, path, data->plan->seq, pairs->tokens, pairs->labels,
                                  &pairs->hash, diag);
+    if (good && unpaired && !is_text) {
+        dataset = train_pairs_unpair(pairs, dataset, path, (int)data->plan->vocab, diag);
+    }
+    if (!dataset) return NULL;
+    data->files[data->n_files++] = dataset;
+    good = good && (!unpaired || preference_hash(dataset, data->plan->seq, pairs->tokens,
+                                                 pairs->labels, &pairs->hash, diag));
     return good ? dataset : NULL;
 }
 
@@ -311,6 +319,7 @@ static bool open_data(TrainData *out, Diag *diag) {
     out->classes.may_lack = cli_given(args, OPT_PREDICTIONS);
     out->pairs = train_pairs_of(plan, args->arena);
     out->pairs.single = out->pairs.rewards && cli_given(args, OPT_PREDICTIONS);
+    out->answers = train_answers_of(plan, args->arena);
     if (out->pairs.asks_reference) {
         out->reference = ARENA_ARRAY(args->arena, float, plan->global_batch);
     }
@@ -390,16 +399,24 @@ static bool finish_sample(const TrainData *data, const char *path, uint64_t key,
 }
 
 int64_t train_data_batch(const TrainData *data) {
-    return data->plan->global_batch / train_pairs_rows(&data->pairs);
+    return data->plan->global_batch / train_pairs_batch_rows(&data->pairs);
 }
 
 /* Window i of a part as number `at` of a batch. */
-static bool read_window(const TrainData *data, const TrainPart *part, int64_t i, uint64_t key,
-                        int64_t at, int32_t *tokens, int32_t *labels, Diag *diag) {
+static bool read_window(TrainData *data, const TrainPart *part, int64_t i, uint64_t key, int64_t at,
+                        int32_t *tokens, int32_t *labels, Diag *diag) {
     const TrainSource *reads = &data->source;
-    const int rows = train_pairs_rows(&data->pairs);
+    const int rows = train_pairs_batch_rows(&data->pairs);
     tokens += at * rows * plan_row(data->plan);
     labels += at * rows * data->plan->seq;
+    if (data->pairs.unpaired) {
+        const float none[2] = {0, 0}, *scores = part->scores ? part->scores + 2 * i : none;
+        TrainPairs *pairs = &data->pairs;
+        if (!dataset_window(part->data, i, pairs->tokens, pairs->labels, diag)) return false;
+        train_answers_take(&data->answers, at, pairs->tokens, pairs->labels, scores, tokens, labels,
+                           &data->reference[at]);
+        return true;
+    }
     if (!dataset_window(part->data, i, reads->reads ? reads->tokens : tokens,
                         reads->reads ? reads->labels : labels, diag)) {
         return false;
@@ -419,7 +436,7 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
     return read_window(data, part, i, hiding_key(data, index), at, tokens, labels, diag);
 }
 
-bool train_data_window(const TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
+bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag) {
     return read_window(data, &data->val[source], i, hiding_key(data, ~i), at, tokens, labels, diag);
 }
@@ -535,7 +552,7 @@ void train_data_print(const TrainData *data) {
             100 * data->hidden.rate, data->hidden.mask);
     }
     train_source_print(&data->source);
-    train_pairs_print(&data->pairs.totals);
+    train_pairs_print(&data->pairs);
     train_classes_print(&data->classes);
     if (!data->classes.reads) train_documents_print(&data->documents);
 }

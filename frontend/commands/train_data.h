@@ -3,6 +3,7 @@
 #ifndef FRONTEND_COMMANDS_TRAIN_DATA_H
 #define FRONTEND_COMMANDS_TRAIN_DATA_H
 
+#include "frontend/commands/train_answers.h"
 #include "frontend/commands/train_documents.h"
 #include "frontend/commands/train_prompts.h"
 #include "frontend/commands/train_skips.h"
@@ -17,7 +18,7 @@ typedef struct TrainPart {
     Dataset *data;
     double share;       /* of the samples, in training */
     double label_share; /* of the labels that count, which losses are means over */
-    float *scores;      /* [windows, 2]: of pairs, the reference's; NULL: not asked for */
+    float *scores;      /* [windows, 2]: of pairs and answers, the reference's; NULL: none asked */
 } TrainPart;
 
 typedef struct TrainData {
@@ -27,6 +28,7 @@ typedef struct TrainData {
     TrainText text;
     TrainSource source;
     TrainPairs pairs;
+    TrainAnswers answers; /* of the batch that was read, where the pairs are none */
     TrainClasses classes;
     TrainPrompts prompts;     /* where the plan learns by rewards; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
@@ -62,7 +64,7 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
                        Diag *diag);
 
 /* Window i of a validation source, likewise; the same at every call. */
-bool train_data_window(const TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
+bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag);
 
 /* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.

@@ -1,5 +1,6 @@
 #include "frontend/commands/train_reference.h"
 
+#include "frontend/commands/engine_args.h"
 #include "frontend/progress_line.h"
 #include "ir/base/file.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -25,7 +26,9 @@ typedef struct Reference {
     int64_t n_pairs;
     float *scores; /* [n_pairs, 2] */
     char weights[FINGERPRINT_BYTES], pairs[FINGERPRINT_BYTES];
+    const EngineOptions *options;
     TrainingPlace *place;
+    bool resumed;
     Diag *diag;
 } Reference;
 
@@ -46,8 +49,18 @@ static bool hash_file(const char *path, uint64_t *hash, Diag *diag) {
 
 /* What changes nothing of what a model without dropout says. */
 static bool is_of_training(const char *setting, size_t length, bool has_adapters) {
-    static const char *const OURS[] = {"preference", "beta", "label_smoothing", "gamma", "dropout",
-                                       "policy",     "clip", "clip_high",       "kl"};
+    static const char *const OURS[] = {"preference",
+                                       "beta",
+                                       "label_smoothing",
+                                       "gamma",
+                                       "dropout",
+                                       "policy",
+                                       "clip",
+                                       "clip_high",
+                                       "kl",
+                                       "rpo_alpha",
+                                       "desirable_weight",
+                                       "undesirable_weight"};
     if (!has_adapters && strncmp(setting, "lora", 4) == 0) return true; /* they begin with 0 */
     for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) {
         size_t own = strlen(OURS[i]);
@@ -69,16 +82,21 @@ static uint64_t hash_model(const Plan *plan, bool has_adapters) {
     return hash;
 }
 
-/* Of the model and the files that its weights come from, or what they are drawn by. */
+/* Weights by which it is computed whatever the run's are. */
+static const char *file_of_weights(const Reference *r) {
+    return cli_text(r->data->args, OPT_REFERENCE_LOAD, NULL);
+}
+
+/* Of the model and the files that the reference's weights come from, or what they are drawn by. The
+ * same file's are the same ones, whichever option names it. */
 static bool name_weights(Reference *r) {
-    static const CliOption FILES[] = {OPT_LOAD, OPT_LOAD_TRAINED};
     const CliArgs *args = r->data->args;
-    uint64_t hash = hash_model(r->data->plan, cli_given(args, OPT_LOAD_TRAINED));
-    for (int i = 0; i < 2; i++) {
-        if (!cli_given(args, FILES[i])) continue;
-        if (!hash_file(cli_text(args, FILES[i], ""), &hash, r->diag)) return false;
-    }
-    if (!cli_given(args, OPT_LOAD)) hash = mix_bits(hash ^ r->data->plan->seed);
+    const char *own = file_of_weights(r), *load = own ? own : cli_text(args, OPT_LOAD, NULL);
+    const char *trained = own ? NULL : cli_text(args, OPT_LOAD_TRAINED, NULL);
+    uint64_t hash = hash_model(r->data->plan, trained != NULL);
+    if (load && !hash_file(load, &hash, r->diag)) return false;
+    if (trained && !hash_file(trained, &hash, r->diag)) return false;
+    if (!load) hash = mix_bits(hash ^ r->data->plan->seed);
     snprintf(r->weights, sizeof(r->weights), "%016" PRIx64, hash);
     return true;
 }
@@ -157,55 +175,64 @@ static bool write_file(const Reference *r) {
 static bool check_scores(const Reference *r) {
     for (int64_t i = 0; i < 2 * r->n_pairs; i++) {
         if (r->scores[i] > -1e30f && r->scores[i] <= 0) continue;
+        const bool unpaired = r->data->pairs.unpaired;
         diag_error(r->diag, NO_LOC,
-                   "the reference gives the %s answer of pair %" PRId64
+                   "the reference gives the %s %s %" PRId64
                    " the log-probability %g; wrong weights?",
-                   i % 2 ? "rejected" : "chosen", i / 2 + 1, (double)r->scores[i]);
+                   unpaired ? (i % 2 ? "answer beside" : "answer")
+                   : i % 2  ? "rejected"
+                            : "chosen",
+                   unpaired ? "number" : "answer of pair", i / 2 + 1, (double)r->scores[i]);
         return false;
     }
     return true;
 }
 
-static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
-    ProgressLine line = progress_line_start("pairs");
-    int64_t done = 0;
-    bool good = true;
-    for (int i = 0; good && i < n_parts; i++) {
-        PairScoring how = {.engine = r->engine,
-                           .plan = r->data->plan,
-                           .line = quiet ? NULL : &line,
-                           .done = done,
-                           .all = r->n_pairs};
-        good = train_pairs_score(&how, parts[i]->data, parts[i]->scores, r->diag);
-        done += dataset_count_windows(parts[i]->data);
+static bool score_all(Reference *r, TrainPart **parts, int n_parts, ProgressLine *line) {
+    PairScoring how = train_pairs_scoring(&r->data->pairs, r->engine, r->data->plan);
+    how.line = line;
+    how.all = r->n_pairs;
+    for (int i = 0; i < n_parts; i++) {
+        if (!train_pairs_score(&how, parts[i]->data, parts[i]->scores, r->diag)) return false;
+        how.done += dataset_count_windows(parts[i]->data);
     }
+    return true;
+}
+
+/* By other weights, which take the place of the run's for that while. */
+static bool score_by_file(Reference *r, TrainPart **parts, int n_parts, ProgressLine *line) {
+    EngineWeights *own = engine_keep_weights(r->engine, true, r->diag);
+    bool good = own && engine_args_load_reference(r->data->args, r->engine, r->diag) &&
+                score_all(r, parts, n_parts, line);
+    return engine_restore_weights(own, r->diag) && good;
+}
+
+/* All processes compute it together; the first one writes it. */
+static bool compute(Reference *r, TrainPart **parts, int n_parts, bool quiet) {
+    const char *file = file_of_weights(r), *what = r->data->pairs.unpaired ? "answers" : "pairs";
+    ProgressLine line = progress_line_start(what);
+    bool good = (file ? score_by_file : score_all)(r, parts, n_parts, quiet ? NULL : &line);
     double seconds = progress_line_end(&line);
     if (!good || !check_scores(r)) return false;
-    if (r->path && !write_file(r)) return false;
+    if (r->path && r->options->rank == 0 && !write_file(r)) return false;
     if (quiet) return true;
-    printf("before  %" PRId64 " pairs by the reference, the weights as they are: %.1f s",
-           r->n_pairs, seconds);
+    printf("before  %" PRId64 " %s by the reference, %s: %.1f s", r->n_pairs, what,
+           file ? file : "the weights as they are", seconds);
     printf(r->path ? "; wrote %s\n" : "\n", r->path);
     return true;
 }
 
 /* --- all of it --- */
 
-bool train_reference_check(const TrainData *data, const EngineOptions *options, Diag *diag) {
+bool train_reference_check(const TrainData *data, Diag *diag) {
     const char *path = cli_text(data->args, OPT_REFERENCE, NULL);
-    if (path && !data->pairs.asks_reference) {
-        diag_error(
-            diag, NO_LOC,
-            "train: --reference: is of plans with preference=dpo or ipo, whose loss compares "
-            "with it");
-        return false;
-    }
-    if (!data->pairs.asks_reference || !options->control) return true;
-    if (path && access(path, R_OK) == 0) return true;
+    const bool distance = plan_reads_numbers(data->plan, TOKEN_REFERENCE_SCORES);
+    const bool loads = cli_given(data->args, OPT_REFERENCE_LOAD);
+    if (data->pairs.asks_reference || !(path || (loads && !distance))) return true;
     diag_error(diag, NO_LOC,
-               "train: what the reference says of the pairs is computed by one process: first run "
-               "a plan of one with --steps 1 --reference FILE and the same data, --load and seq, "
-               "then give that file to all");
+               "train: --%s: is of plans whose loss compares with a reference, as preference=dpo's "
+               "and kto's%s",
+               path ? "reference" : "reference-load", path ? "" : ", or a policy's with kl");
     return false;
 }
 
@@ -232,39 +259,66 @@ static const char *find_path(const CliArgs *args) {
     return arena_printf(args->arena, "%s.reference", checkpoint);
 }
 
+/* What a run that goes on was trained with has to be what is asked for now. */
+static bool check_weights(const Reference *r) {
+    const char *before = r->place->reference;
+    if (!r->resumed || !*before || strcmp(before, r->weights) == 0) return true;
+    diag_error(r->diag, (SourceLoc){file_of_weights(r), 0},
+               "is another reference than the one that this run was trained with");
+    return false;
+}
+
+/* Reads what is there. *out_read: it is what is needed; else it may be computed. False: reported.
+ */
+static bool read_what_is_there(Reference *r, bool quiet, bool *out_read) {
+    const CliArgs *args = r->data->args;
+    const bool needed = r->resumed || cli_given(args, OPT_REFERENCE);
+    const bool knows_weights = !r->resumed || cli_given(args, OPT_LOAD) || file_of_weights(r);
+    Diag *outer = r->diag;
+    bool stale = false;
+    if (!needed) r->diag = diag_create();
+    bool good = read_file(r, knows_weights, &stale);
+    if (!needed) {
+        diag_destroy(r->diag);
+        r->diag = outer;
+        if (!good && !stale) fail(r, "is in the way: " REFERENCE_HERE);
+    }
+    if (good && !quiet) printf("before  %s: what the reference said\n", r->path);
+    *out_read = !engine_args_any(r->options, !good);
+    return good || (!needed && stale);
+}
+
 bool train_reference_make(TrainData *data, Engine *engine, const EngineOptions *options,
                           bool resumed, bool quiet, TrainingPlace *place, Diag *diag) {
     TrainPart *parts[2 * BLEND_MOST_SOURCES];
-    const CliArgs *args = data->args;
-    Reference r = {
-        .data = data, .engine = engine, .path = find_path(args), .place = place, .diag = diag};
+    Reference r = {.data = data,
+                   .engine = engine,
+                   .path = find_path(data->args),
+                   .options = options,
+                   .place = place,
+                   .resumed = resumed,
+                   .diag = diag};
     if (!data->pairs.asks_reference) return true;
     int n_parts = list_parts(&r, parts);
     name_pairs(&r, parts, n_parts);
-    if (r.path && !name_weights(&r)) return false;
+    const bool is_known = r.path || file_of_weights(&r);
+    if (is_known && !name_weights(&r)) return false;
+    if (file_of_weights(&r) && !check_weights(&r)) return false;
     engine_set_reference(engine, data->reference);
-    bool is_there = r.path && access(r.path, F_OK) == 0, stale = false;
-    if (resumed && !is_there) {
-        diag_error(
-            diag, NO_LOC,
-            "train: the run goes on, and what the reference said before it is not there%s%s: "
-            "--reference FILE says where it is",
-            r.path ? ": " : "", r.path ? r.path : "");
+    bool lacks = !r.path || access(r.path, F_OK) != 0, is_read = false;
+    if (engine_args_any(options, lacks)) {
+        if (resumed && !file_of_weights(&r)) {
+            diag_error(
+                diag, NO_LOC,
+                "train: the run goes on, and what the reference said before it is not there%s%s: "
+                "--reference FILE says where it is",
+                r.path ? ": " : "", r.path ? r.path : "");
+            return false;
+        }
+    } else if (!read_what_is_there(&r, quiet, &is_read)) {
         return false;
     }
-    if (is_there) {
-        bool needed = resumed || cli_given(args, OPT_REFERENCE) || options->control;
-        Diag *why = needed ? diag : diag_create();
-        r.diag = why;
-        bool good = read_file(&r, !resumed || cli_given(args, OPT_LOAD), &stale);
-        r.diag = diag;
-        if (!needed && !good && !stale) fail(&r, "is in the way: " REFERENCE_HERE);
-        if (!needed) diag_destroy(why);
-        if (good && !quiet) printf("before  %s: what the reference said\n", r.path);
-        if (!good && (needed || !stale)) return false;
-        is_there = good;
-    }
-    if (is_there ? !check_scores(&r) : !compute(&r, parts, n_parts, quiet)) return false;
+    if (is_read ? !check_scores(&r) : !compute(&r, parts, n_parts, quiet)) return false;
     memcpy(place->reference, r.weights, sizeof(place->reference));
     return true;
 }

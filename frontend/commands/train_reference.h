@@ -1,6 +1,6 @@
-/* What the reference model says of pairs of answers, for losses that compare with it (DPO, IPO):
- * the log-probability of each answer under the weights that training begins with, computed once by
- * the plan's own forward, so that no second model is in memory.
+/* What the reference model says of answers, for losses that compare with it (DPO, KTO and others):
+ * the log-probability of each one under the weights that training begins with, or those of
+ * --reference-load, computed once by the plan's own forward, so that no second model is in memory.
  *
  * They are kept in memory, and where there is a checkpoint, or --reference names a file, in a
  * safetensors file: "row_scores" f32[pairs, 2], of the data for training and then for validation,
@@ -14,7 +14,7 @@
 #include "runtime/engine.h"
 
 /* What can be said before anything is loaded. False: reported. */
-bool train_reference_check(const TrainData *data, const EngineOptions *options, Diag *diag);
+bool train_reference_check(const TrainData *data, Diag *diag);
 
 /* Sets the scores of data's parts and engine's reference; nothing where the plan asks for none.
  * resumed: the engine's weights are no longer the first ones, and place->reference says whose

@@ -75,9 +75,10 @@ bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
         return fail(diag, "train: who says what answers are worth? give --reward FILE.lua, "
                           "--reward-command COMMAND, or --reward-load FILE of a model");
     }
-    if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES) && !cli_given(args, OPT_LOAD)) {
+    if (plan_reads_numbers(plan, TOKEN_REFERENCE_SCORES) && !cli_given(args, OPT_LOAD) &&
+        !cli_given(args, OPT_REFERENCE_LOAD)) {
         return fail(diag, "train: kl is the distance from the weights of --load: give --load FILE, "
-                          "or --set kl=0");
+                          "or --reference-load FILE, or --set kl=0");
     }
     return true;
 }
@@ -333,10 +334,13 @@ static bool score_rows(Rollout *r, float *out, Diag *diag) {
     return good;
 }
 
-/* The same by the weights that training began with, which take the place of these for a while. */
+/* The same by the weights that training began with, or --reference-load's, which take the place of
+ * these for a while. */
 static bool score_reference(Rollout *r, float *out, Diag *diag) {
-    EngineWeights *own = engine_keep_weights(r->engine, diag);
-    bool good = own && engine_args_load(r->args, r->engine, NULL, diag) && score_rows(r, out, diag);
+    const bool others = cli_given(r->args, OPT_REFERENCE_LOAD); /* frozen ones, too */
+    EngineWeights *own = engine_keep_weights(r->engine, others, diag);
+    bool good =
+        own && engine_args_load_reference(r->args, r->engine, diag) && score_rows(r, out, diag);
     return engine_restore_weights(own, diag) && good;
 }
 

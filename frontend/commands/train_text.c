@@ -66,8 +66,11 @@ static bool make_rows(TrainText *text, const CorpusOptions *options, TokenBuffer
                       const char *path, Diag *diag) {
     PreferenceTotals totals = {0};
     text->pairs->how.pad = pack_padding(text->tokenizer, options);
-    if (!(text->pairs->single ? answer_rows : preference_rows)(buffer, &text->pairs->how, &totals,
-                                                               diag)) {
+    bool (*make)(TokenBuffer *, const PreferenceOptions *, PreferenceTotals *, Diag *) =
+        text->pairs->single     ? answer_rows
+        : text->pairs->unpaired ? unpaired_rows
+                                : preference_rows;
+    if (!make(buffer, &text->pairs->how, &totals, diag)) {
         diag_note(diag, (SourceLoc){path, 0}, "of these");
         return false;
     }
@@ -101,7 +104,8 @@ static Dataset *encode_text(TrainText *text, const CliArgs *args, const char *pa
     CorpusTotals totals;
     ProgressLine line = progress_line_start("MiB encoded");
     if (!corpus_options_from_args(args, tokenizer, &options, diag)) return NULL;
-    options.preferences = text->pairs->reads && !text->pairs->single;
+    options.unpaired = text->pairs->unpaired;
+    options.preferences = text->pairs->reads && !text->pairs->single && !options.unpaired;
     options.classes = text->classes->names;
     options.class_may_lack = text->classes->may_lack;
     options.each = cli_given(args, OPT_PREDICTIONS);
@@ -199,8 +203,9 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
         if (!cli_given(args, NOT_OF_PAIRS[i])) continue;
         if (text->pairs->single && NOT_OF_PAIRS[i] != OPT_PACK) continue;
         diag_error(diag, (SourceLoc){path, 0},
-                   "--%s: the plan learns from pairs of answers, each a line with rows of its own",
-                   CLI_OPTIONS[NOT_OF_PAIRS[i]].name);
+                   "--%s: the plan learns from %s, each a line with rows of its own",
+                   CLI_OPTIONS[NOT_OF_PAIRS[i]].name,
+                   text->pairs->unpaired ? "answers" : "pairs of answers");
         return NULL;
     }
     if (text->classes->reads && !check_classes(text, args, path, plain, diag)) return NULL;
@@ -218,7 +223,8 @@ Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path,
     }
     if (text->pairs->reads && !text->tokenizer && is_lines(path)) {
         diag_error(diag, (SourceLoc){path, 0},
-                   "pairs of answers are taken apart by --tokenizer FILE");
+                   text->pairs->unpaired ? "prompts and answers are taken apart by --tokenizer FILE"
+                                         : "pairs of answers are taken apart by --tokenizer FILE");
         return NULL;
     }
     return dataset_open(path, seq, vocab, (int)cli_int(args, OPT_TOKEN_BYTES, 1), diag);

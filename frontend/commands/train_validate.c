@@ -22,7 +22,7 @@ static bool add_classes(const TrainData *data, Engine *engine, const int32_t *to
 }
 
 /* The last batch is filled up with the first windows. */
-static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engine *engine,
+static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *engine,
                    int32_t *tokens, int32_t *labels, Sums *out, bool *out_partial, Diag *diag) {
     const Plan *plan = data->plan;
     int64_t batch = train_data_batch(data), n_labels = plan->global_batch * plan->seq;
@@ -45,7 +45,10 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
             !add_classes(data, engine, tokens, labels, out, diag)) {
             return false;
         }
-        if (!engine_evaluate(engine, tokens, labels, &loss, diag)) return false;
+        if (!train_answers_give(&data->answers, engine, diag) ||
+            !engine_evaluate(engine, tokens, labels, &loss, diag)) {
+            return false;
+        }
         bool pairs = data->pairs.reads; /* losses are means over these */
         double n = (double)(pairs ? batch : engine_count_labels(engine, labels));
         out->loss += loss * n;
@@ -56,7 +59,7 @@ static bool sum_up(const TrainData *data, int source, int64_t most_batches, Engi
     return true;
 }
 
-bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int32_t *labels,
+bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *labels,
                     ValidationResult *out, Diag *diag) {
     int64_t most = MOST_BATCHES / data->n_val;
     double bytes_a_label = 0, share = 0;

@@ -18,7 +18,7 @@ typedef struct ValidationResult {
 
 /* Mean loss over the labels that count of the validation windows, or of batches spread evenly over
  * them. tokens, labels [global_batch, seq] are room for them. False: reported. */
-bool train_validate(const TrainData *data, Engine *engine, int32_t *tokens, int32_t *labels,
+bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *labels,
                     ValidationResult *out, Diag *diag);
 
 /* What the progress line and the log say of it. names [n_val] and `result` outlive metrics. */

@@ -96,8 +96,9 @@ end
 
 -- The loss that m's settings ask for: classes of texts (m.classes is not none: nn.classify), or
 -- m.policy (nn.policy's kind, with clip, clip_high and kl), or m.preference (reward: nn.reward, or
--- nn.preference's kind, with beta, label_smoothing and gamma); where these are none, of the tokens
--- that follow, all or, where m.masked, those that the data's masks say.
+-- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other weights);
+-- where these are none, of the tokens that follow, all or, where m.masked, those that the data's
+-- masks say.
 -- x [batch, seq, model]; logits: a function of x that gives [batch, seq, vocab]
 -- options: beside (losses [batch], whose mean is added)
 function nn.decoder_loss(m, x, labels, logits, options)
@@ -123,7 +124,7 @@ function nn.decoder_loss(m, x, labels, logits, options)
     return nn.reward(m, x, labels, { dropout = m.dropout, beside = o.beside })
   end
   if m.preference ~= "none" and not tools.is_preference(m.preference) then
-    fail("preference is '%s'; it can be none, dpo, ipo, simpo, orpo or reward", m.preference)
+    fail("preference is '%s'; it can be none, reward, %s", m.preference, tools.PREFERENCES)
   end
   if policy ~= "none" and not tools.is_policy(policy) then
     fail("policy is '%s'; it can be none, grpo, dapo, dr_grpo or gspo", policy)
@@ -136,8 +137,12 @@ function nn.decoder_loss(m, x, labels, logits, options)
     return nn.cross_entropy(m, logits(x), labels, "vocab",
       { beside = o.beside, ignore = m.masked and -1 or nil })
   end
-  return nn.preference(m, logits(x), labels, "vocab", { kind = m.preference, beta = m.beta,
-    label_smoothing = m.label_smoothing, gamma = m.gamma, beside = o.beside })
+  local how = { kind = m.preference, beta = m.beta, label_smoothing = m.label_smoothing,
+    gamma = m.gamma, beside = o.beside }
+  for name, value in pairs(m) do -- models may be without these
+    if tools.PREFERENCE_WEIGHTS[name] then how[name] = value end
+  end
+  return nn.preference(m, logits(x), labels, "vocab", how)
 end
 
 end

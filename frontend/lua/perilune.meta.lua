@@ -81,11 +81,15 @@ function Model:tally(parameter, numbers) end
 ---@return perilune.Value
 function Model:reference() end
 
+---@alias perilune.Numbers
+---| "centered_rewards"|"advantages"|"old_scores"|"reference_scores"|"desirable"|"divergence"
+
 ---f32[batch, seq], numbers of each label, as the data have them: by how much the reward of its
 ---answer is more than the mean of those to its prompt, the same divided by their spread, the
 ---label's log-probability when the answer was written (0: as it is now), and what a reference gives
----it.
----@param name "centered_rewards"|"advantages"|"old_scores"|"reference_scores"
+---it. Of rows, at their first position and 0 behind: 1 over the share of answers of its kind, below
+---0 where it is not desirable, and the divergence from the reference in the global batch.
+---@param name perilune.Numbers
 ---@return perilune.Value
 function Model:numbers(name) end
 
@@ -542,16 +546,24 @@ function nn.residual(x, branch, p) end
 ---@return perilune.Value
 function nn.cross_entropy(m, logits, labels, vocab, options) end
 
+---@alias perilune.PreferenceKind
+---| "dpo"|"robust"|"ipo"|"hinge"|"sigmoid_norm"|"apo_zero"|"apo_down"|"nca_pair"|"sppo_hard"
+---| "simpo"|"orpo"|"kto"|"apo_zero_unpaired"
+
 ---@class perilune.PreferenceOptions
----@field kind? "dpo"|"ipo"|"simpo"|"orpo"
+---@field kind? perilune.PreferenceKind
 ---@field beta? number
----@field label_smoothing? number of dpo and simpo: the share of pairs that are the wrong way round
+---@field label_smoothing? number of dpo, robust, simpo: the share of pairs the wrong way round
 ---@field gamma? number simpo's margin
+---@field rpo_alpha? number of pairs: this times -log p by the token of chosen answers is added
+---@field desirable_weight? number of kto and apo_zero_unpaired: of answers that are desirable
+---@field undesirable_weight? number and of those that are not
 ---@field output? string|false
 ---@field beside? perilune.Value
 
----Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen.
----Labels below 0 are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
+---Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen;
+---or (kto, apo_zero_unpaired) over rows, each an answer that is desirable or not. Labels below 0
+---are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
 ---reward_accuracy, chosen_reward and rejected_reward.
 ---@param m perilune.Model
 ---@param logits perilune.Value
@@ -661,8 +673,8 @@ function nn.classify(m, x, labels, options) end
 function nn.reward(m, x, labels, options) end
 
 ---The loss that m.classes (none, or nn.classify's), m.policy (none, or nn.policy's kind; with
----m.clip, m.clip_high and m.kl), m.preference (none, reward, dpo, ipo, simpo, orpo; with m.beta,
----m.label_smoothing and m.gamma) and, where these are none, m.masked ask for.
+---m.clip, m.clip_high and m.kl), m.preference (none, reward, or nn.preference's kind; with its
+---other options as settings) and, where these are none, m.masked ask for.
 ---@param m perilune.Model
 ---@param x perilune.Value [batch, seq, model]
 ---@param labels perilune.Value

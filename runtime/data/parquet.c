@@ -11,7 +11,14 @@ enum {
     MOST_LEAVES = 10000,
 };
 
-enum { TYPE_INT32 = 1, TYPE_INT64 = 2, TYPE_FLOAT = 4, TYPE_DOUBLE = 5, TYPE_BYTE_ARRAY = 6 };
+enum {
+    TYPE_BOOLEAN = 0,
+    TYPE_INT32 = 1,
+    TYPE_INT64 = 2,
+    TYPE_FLOAT = 4,
+    TYPE_DOUBLE = 5,
+    TYPE_BYTE_ARRAY = 6
+};
 
 /* Bounds what a damaged header can ask for. */
 #define MOST_PAGE_BYTES  ((int64_t)1 << 30)
@@ -90,6 +97,7 @@ static bool read_schema(ParquetFile *file, Thrift *thrift, ThriftField field, Ar
             here.is_real = type == TYPE_FLOAT || type == TYPE_DOUBLE;
             here.number_bytes = type == TYPE_INT64 || type == TYPE_DOUBLE  ? 8
                                 : type == TYPE_INT32 || type == TYPE_FLOAT ? 4
+                                : type == TYPE_BOOLEAN                     ? 1
                                                                            : 0;
             file->leaves[file->n_leaves++] = here;
         }

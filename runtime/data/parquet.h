@@ -22,7 +22,7 @@ typedef struct ParquetLeaf {
     const char *column; /* the name at the top */
     const char *name;   /* the last one; the same where nothing is nested */
     bool is_text, is_nested;
-    int number_bytes; /* 4 or 8 of a number; 0: it is none */
+    int number_bytes; /* 4 or 8 of a number, 1 of true and false; 0: it is none */
     bool is_real;     /* it is an f32 or f64, else an integer with a sign */
     int most_defined, most_repeated;
     int element_defined; /* what an element of the outermost list has at least */

@@ -15,6 +15,7 @@ enum {
     DELTA_BYTE_ARRAY = 7,
     RLE_DICTIONARY = 8,
     LENGTH_BYTES = 4,
+    FLAG_BYTES = 1,
 };
 
 #define MOST_MADE_BYTES ((size_t)1 << 30) /* of a page's texts that share their beginnings */
@@ -195,6 +196,24 @@ static bool read_numbers(const ParquetLeaf *leaf, Bytes from, size_t n, ParquetV
     return true;
 }
 
+/* True and false, a bit each; in runs they are counted. */
+static bool read_flags(Bytes from, size_t n, bool runs, ParquetValues *values) {
+    if (runs) {
+        Bytes counted;
+        if (!take_counted(&from, &counted) || !read_hybrid(counted, 1, n, values->numbers)) {
+            return false;
+        }
+    } else if (n > 8 * left(&from)) {
+        return false;
+    }
+    unsigned char *made = room_for(&values->made, &values->made_room, n + 1);
+    for (size_t i = 0; i < n; i++) {
+        made[i] = (unsigned char)(runs ? values->numbers[i] : packed_number(&from, i, 1));
+        values->texts[i] = (ParquetText){made + i, 1};
+    }
+    return true;
+}
+
 /* All lengths, then all texts. */
 static bool read_lengths(Bytes *from, size_t n, ParquetValues *values) {
     if (!read_deltas(from, n, values->numbers)) return false;
@@ -259,8 +278,12 @@ static const char *read_texts(const ParquetPage *page, const ParquetLeaf *leaf, 
                               ParquetValues *values) {
     bool good;
     bool lengths = page->encoding == DELTA_LENGTH_BYTE_ARRAY || page->encoding == DELTA_BYTE_ARRAY;
-    bool deltas = page->encoding == DELTA_BINARY_PACKED;
+    bool deltas = page->encoding == DELTA_BINARY_PACKED, flags = leaf->number_bytes == FLAG_BYTES;
     if (lengths && leaf->number_bytes) return DAMAGED;
+    if (flags && (page->encoding == PLAIN || page->encoding == RLE)) {
+        return read_flags(from, n_there, page->encoding == RLE, values) ? NULL : DAMAGED;
+    }
+    if (flags) return "has true and false in an encoding that is not read";
     if (deltas && (!leaf->number_bytes || leaf->is_real)) return DAMAGED;
     switch (page->encoding) {
     case PLAIN: good = read_plain(leaf, from, n_there, values->texts); break;
@@ -326,6 +349,7 @@ static const char *read_dictionary(const ParquetPage *page, const ParquetLeaf *l
     values->n = (size_t)page->n_values;
     if (!unpack_page(page, values, &from)) return "has a page that cannot be unpacked";
     if (values->n > page->n_unpacked / LENGTH_BYTES) return DAMAGED;
+    if (leaf->number_bytes == FLAG_BYTES) return DAMAGED; /* two values need none */
     make_room(values, values->n + 1);
     return read_plain(leaf, from, values->n, values->texts) ? NULL : DAMAGED;
 }
@@ -349,6 +373,7 @@ double parquet_number(const ParquetLeaf *leaf, const ParquetText *number) {
     float single;
     double full;
     if (!number->bytes || number->length != (size_t)leaf->number_bytes) BUG("no number");
+    if (leaf->number_bytes == FLAG_BYTES) return *number->bytes;
     if (leaf->number_bytes == 8) {
         memcpy(&eight, number->bytes, sizeof(eight));
         memcpy(&full, number->bytes, sizeof(full));

@@ -13,7 +13,8 @@ enum {
     TOKEN_COUNTS = 1,
     TOKEN_BEGINS = 2, /* a document */
     TOKEN_AROUND = 4,
-    TOKEN_SECOND = 8, /* the first one behind the first of two texts */
+    TOKEN_SECOND = 8,  /* the first one behind the first of two texts */
+    TOKEN_WANTED = 16, /* the first one of a document whose answer is desirable */
 };
 
 /* A mask is no data, though it lies in a folder of them. */

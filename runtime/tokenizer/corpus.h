@@ -25,6 +25,8 @@ typedef struct CorpusOptions {
     const struct Chat *chat; /* of conversations; NULL: none, and `no_chat` says why */
     const char *no_chat;
     bool preferences;    /* lines are pairs of answers: each is two documents, chosen, rejected */
+    bool unpaired;       /* lines are answers with a label, which says whether they are desirable:
+                            TOKEN_WANTED; or such pairs, chosen ones being so */
     const char *classes; /* lines are texts with one of these (ir/class_names.h): the number of
                             its class is a text's last token, the only one that counts */
     bool class_may_lack; /* a text without one has the number that follows theirs */

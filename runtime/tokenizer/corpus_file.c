@@ -153,11 +153,14 @@ static TextForm form_of(const Corpus *corpus, const char *path, size_t n_name,
 
 static bool check_form(const Corpus *corpus, const char *path, TextForm form) {
     const CorpusOptions *options = corpus->options;
-    if ((!options->preferences && !options->classes) || form != TEXT_DOCUMENTS) return true;
+    const bool answers = options->preferences || options->unpaired;
+    if ((!answers && !options->classes) || form != TEXT_DOCUMENTS) return true;
     diag_error(corpus->diag, (SourceLoc){path, 0},
                "%s are lines of a file whose name ends in .jsonl, an array of objects in one that "
                "ends in .json, or rows of a Parquet file",
-               options->classes ? "texts of classes" : "pairs of answers");
+               options->classes    ? "texts of classes"
+               : options->unpaired ? "answers with labels, or in pairs,"
+                                   : "pairs of answers");
     return false;
 }
 

@@ -171,9 +171,18 @@ static bool run_answer(const Line *line, const json_t *prompt, const json_t *ans
                                  : run_pair(line, prompt, answer);
 }
 
+/* An answer that is desirable: its document's first token says so. */
+static bool run_wanted(const Line *line, const json_t *prompt, const json_t *answer,
+                       const char *name) {
+    const size_t first = line->job->marks.count;
+    if (!run_answer(line, prompt, answer, name)) return false;
+    if (first < line->job->marks.count) line->job->marks.items[first] |= TOKEN_WANTED;
+    return true;
+}
+
 static bool run_answers(const Line *line, const json_t *prompt, const json_t *chosen,
                         const json_t *rejected) {
-    return run_answer(line, prompt, chosen, "chosen") &&
+    return run_wanted(line, prompt, chosen, "chosen") &&
            run_answer(line, prompt, rejected, "rejected");
 }
 
@@ -260,6 +269,61 @@ static bool run_preference(const Line *line) {
     if (chats) return run_conversations(line, prompt, chosen, rejected);
     return prompt ? run_answers(line, prompt, chosen, rejected)
                   : run_shared_text(line, chosen, rejected);
+}
+
+/* --- answers by themselves, desirable or not --- */
+
+/* -1: it is neither, reported. */
+static int read_wanted(const Line *line) {
+    const json_t *label = json_object_get(line->object, "label");
+    if (json_is_boolean(label)) return json_is_true(label);
+    double value = json_is_number(label) ? json_number_value(label) : -1;
+    if (value == 0 || value == 1) return (int)value;
+    diag_error(line->diag, line->loc,
+               label ? "'label', whether the answer is desirable, is neither true nor false"
+                     : "no object with 'label', true or false, beside 'prompt' and 'completion'; "
+                       "nor one with 'chosen' and 'rejected'");
+    return -1;
+}
+
+static bool run_labelled_answer(const Line *line, const json_t *prompt, const json_t *answer,
+                                const char *name) {
+    int wanted = read_wanted(line);
+    if (wanted < 0) return false;
+    return (wanted ? run_wanted : run_answer)(line, prompt, answer, name);
+}
+
+/* A conversation, whose last message is the answer. */
+static bool run_labelled_chat(const Line *line, const json_t *messages) {
+    const size_t n = json_array_size(messages);
+    if (n < 2) {
+        diag_error(line->diag, line->loc,
+                   "a conversation with a label is a list of a prompt's messages and an answer");
+        return false;
+    }
+    json_t *asked = slice(messages, 0, n - 1), *answer = slice(messages, n - 1, n);
+    bool good = run_labelled_answer(line, asked, answer, "messages");
+    json_decref(asked);
+    json_decref(answer);
+    return good;
+}
+
+static bool run_unpaired(const Line *line) {
+    const json_t *messages = json_object_get(line->object, "messages");
+    if (!messages) messages = json_object_get(line->object, "conversations");
+    const json_t *prompt = json_object_get(line->object, "prompt");
+    const bool named = json_object_get(line->object, "completion") != NULL;
+    const char *name = named ? "completion" : "answer";
+    const json_t *answer = json_object_get(line->object, name);
+    if (json_object_get(line->object, "chosen")) return run_preference(line);
+    if (json_is_array(messages) && !prompt) return run_labelled_chat(line, messages);
+    bool texts = json_is_string(prompt) && json_is_string(answer);
+    bool chats = json_is_array(prompt) && json_is_array(answer);
+    if (texts || chats) return run_labelled_answer(line, prompt, answer, name);
+    diag_error(line->diag, line->loc,
+               "no object with 'prompt' and 'completion', both texts or both lists of messages, "
+               "and 'label'; nor one with 'messages' and 'label', or a pair of answers");
+    return false;
 }
 
 /* --- texts of classes --- */
@@ -388,6 +452,7 @@ static bool run_object(const Line *line) {
     bool is_pair =
         json_object_get(line->object, "prompt") && json_object_get(line->object, "completion");
     bool answers = json_object_get(line->object, "chosen") != NULL; /* words are words */
+    if (line->options->unpaired) return run_unpaired(line);
     if (line->options->preferences || (line->counts && answers && !line->options->field)) {
         return run_preference(line);
     }
@@ -436,7 +501,7 @@ static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsign
     static const char *const OTHERS[] = {"messages", "conversations", "completion", "chosen"};
     const char *field = options->field ? options->field : "text";
     size_t n_others = options->field ? 0 : sizeof(OTHERS) / sizeof(OTHERS[0]);
-    if (options->preferences || options->classes) return false;
+    if (options->preferences || options->unpaired || options->classes) return false;
     return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);
 }
 

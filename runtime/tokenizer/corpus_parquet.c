@@ -56,13 +56,18 @@ static bool has_column(const ParquetFile *file, const char *name) {
 
 static bool is_read(const CorpusOptions *options, const char *column) {
     static const char *const ANSWERS[] = {"prompt", "chosen", "rejected", NULL};
+    static const char *const LABELLED[] = {"prompt", "completion", "answer",
+                                           "label",  "messages",   "conversations",
+                                           "chosen", "rejected",   NULL};
     static const char *const OTHERS[] = {"text",   "messages", "conversations", "completion",
                                          "prompt", "chosen",   "rejected",      NULL};
     const char *const *names = options->classes       ? CORPUS_CLASS_KEYS
                                : options->preferences ? ANSWERS
+                               : options->unpaired    ? LABELLED
                                                       : OTHERS;
     if (options->classes && strcmp(column, "label") == 0) return true;
-    if (options->field && !options->preferences) return strcmp(column, options->field) == 0;
+    if (options->field && !options->preferences && !options->unpaired)
+        return strcmp(column, options->field) == 0;
     for (; *names; names++) {
         if (strcmp(column, *names) == 0) return true;
     }
@@ -75,7 +80,10 @@ static int find_text(const ParquetFile *file, const CorpusOptions *options, bool
     bool others = has_column(file, "messages") || has_column(file, "conversations") ||
                   (has_column(file, "prompt") && has_column(file, "completion")) ||
                   (counts && has_column(file, "chosen"));
-    if (options->preferences || options->classes || (others && !options->field)) return -1;
+    if (options->preferences || options->unpaired || options->classes ||
+        (others && !options->field)) {
+        return -1;
+    }
     for (int i = 0; i < file->n_leaves; i++) {
         const ParquetLeaf *leaf = &file->leaves[i];
         if (strcmp(leaf->column, name) == 0 && leaf->is_text && !leaf->is_nested) return i;
@@ -99,7 +107,7 @@ static bool report_columns(const CorpusRows *rows, const CorpusOptions *options,
                "Parquet file: no texts or messages in %s%s%s; its columns are %s%s",
                options->field ? "a column '" : "columns of the names that are known",
                options->field ? options->field : "", options->field ? "'" : "", names.text,
-               options->preferences ? "" : " (--field names one)");
+               options->preferences || options->unpaired ? "" : " (--field names one)");
     strbuf_destroy(&names);
     return false;
 }

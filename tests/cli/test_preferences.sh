@@ -100,7 +100,7 @@ fails 'answers to two questions' 2 'pair 1: the answers are to different prompts
     --data "$folder/apart.jsonl" --chat-template alpaca --steps 1
 fails 'no reference' 2 "/a.safetensors: is no file of a reference's" train "${small[@]}" --steps 1 \
     --reference "$folder/a.safetensors" --data "$folder/p.bin"
-fails 'a reference for nothing' 2 '--reference: is of plans with preference=dpo or ipo' "${again[@]}" \
+fails 'a reference for nothing' 2 '--reference: is of plans whose loss compares' "${again[@]}" \
     --set preference=simpo --data "$folder/p.bin"
 cp "$text" "$folder/d.reference"
 fails 'a file in the way' 2 '/d.reference: is in the way' train "${small[@]}" --steps 1 \

@@ -55,6 +55,12 @@ done
 result 'in f16 it leaves the loss scale alone' "$([ -s "$folder/kl0.txt" ] &&
     diff "$folder/kl0.txt" "$folder/kl1e-30.txt" || echo 'no log')"
 
+run train "${small[@]}" --set kl=0.3 --steps 3 --lr 1e-2 --log "$folder/own.jsonl"
+run train "${small[@]}" --set kl=0.3 --steps 3 --lr 1e-2 --reference-load "$base" --log "$folder/named.jsonl"
+same 'the weights that it begins with, by name' "$folder/own.jsonl" "$folder/named.jsonl"
+run train "${small[@]}" --set kl=0.3 --steps 3 --lr 1e-2 --reference-load "$folder/rise.safetensors" --log "$folder/other.jsonl"
+result 'other weights are another' "$(head -n 1 "$folder/other.jsonl" | grep -q '"kl":0[,}]' && head -n 1 "$folder/other.jsonl")"
+
 # --- going on ---
 several=("${small[@]}" --set kl=0.1 --rollout-steps 2 --lr 1e-2)
 run train "${several[@]}" --steps 4 --checkpoint "$folder/whole.ckpt"

@@ -95,6 +95,11 @@ def main():
     write("labels_delta.parquet", pa.table(columns), use_dictionary=False,
           column_encoding={"label": "DELTA_BINARY_PACKED", "text": "PLAIN"})
 
+    answers = [{"prompt": text(rng, 4), "completion": text(rng, 3), "label": i % 7 in (0, 1, 4)} for i in range(100)]
+    save("answers.jsonl", answers)
+    table = pa.table({k: [a[k] for a in answers] for k in ("prompt", "completion", "label")})
+    write("answers.parquet", table, compression="snappy", row_group_size=37)
+    write("answers_runs.parquet", table, data_page_version="2.0")
 
 
 main()

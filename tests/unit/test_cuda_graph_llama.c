@@ -71,6 +71,11 @@ static const Variant OTHERS[] = {
      2,
      DTYPE_F32,
      {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"preference", "dpo"}}},
+    {"answers by themselves",
+     "models/llama.lua",
+     2,
+     DTYPE_F32,
+     {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"preference", "kto"}}},
     {"classes of texts",
      "models/llama.lua",
      2,
@@ -263,7 +268,8 @@ static void run_kept(void) {
         Run run, cpu;
         bool fine = start_on_fake(&run, &BF16, &LAYOUT, GRAPH) && run_steps(&run, 1, LEARNING_RATE);
         CHECK(fine, "%s", diag_text(run.diag));
-        EngineWeights *weights = fine && kept ? engine_keep_weights(run.engine, run.diag) : NULL;
+        EngineWeights *weights =
+            fine && kept ? engine_keep_weights(run.engine, true, run.diag) : NULL;
         for (int i = 0; weights && i < run.n_params; i++) {
             float *values = run_weight(&run, i);
             for (int64_t k = 0; k < type_elements(&run.types[i]); k++) values[k] *= -0.5f;

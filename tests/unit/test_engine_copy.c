@@ -223,7 +223,7 @@ static void test_keep(const Source *s, bool from_file) {
     CHECK(fine, "%s%s", diag_text(run.diag), diag_text(other.diag));
     if (fine) {
         const double loss = evaluate(&run);
-        EngineWeights *kept = engine_keep_weights(run.engine, run.diag);
+        EngineWeights *kept = engine_keep_weights(run.engine, from_file, run.diag);
         CHECK(kept, "%s", diag_text(run.diag));
         if (from_file) {
             fine = engine_save(other.engine, path, other.diag) &&

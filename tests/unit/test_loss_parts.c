@@ -161,7 +161,7 @@ static void check_settings(const char *name, const char *path, const ModelSettin
  * positions gave. */
 static void check_losses(void) {
     static const int PARTS[] = {7, 9, 63, 64}, FEW[] = {3};
-    static const char *const PREFERENCES[] = {"dpo", "ipo", "simpo", "orpo"};
+    static const char *const PREFERENCES[] = {"dpo", "ipo", "simpo", "orpo", "kto"};
     const ModelSetting small[2] = {{"vocab", "61"}, {"layers", "1"}};
     check_settings("a loss", "models/gpt.lua", small, PARTS, 4);
     for (size_t i = 0; i < sizeof(PREFERENCES) / sizeof(PREFERENCES[0]); i++) {

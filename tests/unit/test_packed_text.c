@@ -157,6 +157,16 @@ static void test_labels(void) {
     refuse("plain", &options, "plain.parquet:1: no object with a 'label'");
 }
 
+/* True and false, by bits and in runs. */
+static void test_answers(void) {
+    CorpusOptions options = plain_options();
+    options.unpaired = true;
+    check_begin("Parquet, answers and whether they are desirable");
+    compare(DATA "answers.parquet", DATA "answers.jsonl", &options);
+    compare(DATA "answers_runs.parquet", DATA "answers.jsonl", &options);
+    refuse("pairs", &options, "pairs.parquet:1: no object with 'label', true or false");
+}
+
 static void test_refused(void) {
     CorpusOptions options = plain_options();
     refuse("brotli", &options, "column 'text' is compressed by Brotli, which is not read");
@@ -245,7 +255,9 @@ static void test_damage(void) {
                                         "weights",
                                         "labels_int64",
                                         "labels_float",
-                                        "labels_delta"};
+                                        "labels_delta",
+                                        "answers",
+                                        "answers_runs"};
     CorpusOptions options = plain_options();
     Diag *diag = diag_create();
     Chat chat;
@@ -260,6 +272,7 @@ static void test_damage(void) {
         CHECK(mapped, "%s", diag_text(diag));
         if (!mapped) continue;
         options.classes = strncmp(NAMES[i], "labels", 6) == 0 ? "3" : NULL;
+        options.unpaired = strncmp(NAMES[i], "answers", 7) == 0;
         damage("damaged.parquet", map.data, map.length_bytes, 0, &options);
         file_unmap(&map);
     }
@@ -415,6 +428,7 @@ int main(void) {
         test_texts();
         test_objects();
         test_labels();
+        test_answers();
         test_refused();
         test_damage();
         test_packed();

@@ -161,11 +161,12 @@ static inline void cut_answers(const Plan *plan, int step, int32_t *labels) {
  * all tokens about the same probability: ratios leave what clips allow on both sides. Most answers
  * are worth less than others, so that losses are far from 0. */
 static inline void fill_numbers(const Plan *plan, int step, float *const numbers[N_TOKEN_NUMBERS]) {
+    enum { N_DRAWS = TOKEN_REFERENCE_SCORES + 1 };
     uint64_t state = 0x2545f4914f6cdd1du + (uint64_t)step * 7368787u;
     const float level = -logf((float)plan->vocab);
     for (int64_t i = 0; i < plan->global_batch * plan->seq; i++) {
-        float all = (float)(7 * (i / plan->seq) % 11) / 5 - 1, draws[N_TOKEN_NUMBERS];
-        for (int n = 0; n < N_TOKEN_NUMBERS; n++) {
+        float all = (float)(7 * (i / plan->seq) % 11) / 5 - 1, draws[N_DRAWS];
+        for (int n = 0; n < N_DRAWS; n++) {
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             draws[n] = (float)(state >> 40) / (1 << 23) - 1;
         }
@@ -173,6 +174,9 @@ static inline void fill_numbers(const Plan *plan, int step, float *const numbers
         numbers[TOKEN_ADVANTAGES][i] = -0.6f + draws[1];
         numbers[TOKEN_OLD_SCORES][i] = level + 0.4f * all + 0.3f * draws[2];
         numbers[TOKEN_REFERENCE_SCORES][i] = level + 0.5f * draws[3];
+        const int64_t row = i / plan->seq;
+        numbers[TOKEN_DESIRABLE][i] = i % plan->seq ? 0 : row % 2 ? -2 : 2;
+        numbers[TOKEN_DIVERGENCE][i] = i % plan->seq ? 0 : 1.5f;
     }
 }
 
