@@ -1,8 +1,5 @@
 -- nn_distill: losses of a student that learns from a teacher's logits, a part of nn. `nn` is what it
 -- adds to, `tools` what layers of nn share.
---
--- Words that fill up a vocabulary have logits of 0 in both: the sums of `forward` and `reverse` are
--- of products with the difference of two logits, so that such words add nothing.
 local distill = {}
 
 function distill.add(nn, tools)
@@ -30,20 +27,6 @@ local function check_distill(o)
   if o.share and o.ignore == nil then fail("distill: 'share' goes with 'ignore'") end
 end
 
--- The sum over words of p (a - b), less what a and b lack of being logarithms of probabilities.
-local function divergence(a, lse_a, b, lse_b, vocab)
-  local p = ops.exp{ a - lse_a }
-  return ops.reduce_sum{ p * (a - b), over = vocab, dtype = "f32" } - lse_a + lse_b
-end
-
--- beta KL(teacher || m) + (1 - beta) KL(student || m), m being both, mixed (Agarwal et al. 2024,
--- equation 1). By logarithms: a word that neither thinks possible adds 0.
-local function mixed(s, t, beta, vocab)
-  local m = s + math.log(1 - beta) + ops.softplus{ t - s + math.log(beta / (1 - beta)) }
-  local terms = ops.exp{ t } * (t - m) * beta + ops.exp{ s } * (s - m) * (1 - beta)
-  return ops.reduce_sum{ terms, over = vocab, dtype = "f32" }
-end
-
 -- The model's own loss, (1 - alpha) of it, and alpha T^2 times the mean over labels of how far the
 -- student's words are from the teacher's, both at temperature T (Hinton et al. 2015, section 2).
 -- loss: a scalar; logits [batch, seq, vocab], the student's; labels i32[batch, seq] -> scalar
@@ -63,16 +46,8 @@ function nn.distill(m, loss, logits, labels, vocab, options)
     fail("distill: takes the loss, logits and labels, all values")
   end
   local function cooled(x) return o.temperature ~= 1 and x * (1 / o.temperature) or x end
-  local s, t = cooled(logits), cooled(m:teacher())
-  local lse_s, lse_t = ops.logsumexp{ s, axis = vocab }, ops.logsumexp{ t, axis = vocab }
-  local each
-  if o.kind == "forward" then
-    each = divergence(t, lse_t, s, lse_s, vocab)
-  elseif o.kind == "reverse" then
-    each = divergence(s, lse_s, t, lse_t, vocab)
-  else
-    each = mixed(s - lse_s, t - lse_t, o.beta, vocab)
-  end
+  local beta = o.kind == "forward" and 0 or o.kind == "reverse" and 1 or o.beta
+  local each = ops.divergence{ cooled(logits), cooled(m:teacher()), axis = vocab, beta = beta }
   local counts = o.ignore and 1 - ops.equal{ labels, o.ignore } or 1 - ops.less{ labels, 0 }
   local mean = mean_of(each * counts)
   if o.ignore then mean = mean / (o.share or ops.label_share{ value = o.ignore }) end
