@@ -91,7 +91,8 @@ const CliCommand CLI_COMMANDS[] = {
     {"evaluate",
      "PLAN|MODEL.lua",
      "how good weights are: loss on data, share of right choices",
-     {{"options", IN_EVALUATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING}},
+     {{"options", IN_EVALUATION},
+      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING}},
      "The loss is over all windows of --data, each exactly once, told as nats, perplexity and, of\n"
      "text, bits per byte. A line of --choices is {\"prompt\": ..., \"choices\": [...],\n"
      "\"answer\": 0}, or as HellaSwag's (ctx, endings, label): the likeliest choice is taken, and\n"
@@ -208,7 +209,8 @@ const CliCommand CLI_COMMANDS[] = {
     {"scale",
      "MODEL.lua",
      "says how a model scales with the number of ranks",
-     {{"options", IN_SEARCH | IN_SCALE}, {"planning: what is given stays fixed", IN_PLANNING | IN_TEACHING}},
+     {{"options", IN_SEARCH | IN_SCALE},
+      {"planning: what is given stays fixed", IN_PLANNING | IN_TEACHING}},
      "Searches for the best layout on each number of ranks: the ends of --ranks, and doublings\n"
      "of whole nodes between them. The global batch is the same for all, or with --weak the same\n"
      "per rank.\n\n"

@@ -42,7 +42,7 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     if (safetensors_find(from->whole, name, out)) return true;
     diag_error(diag, (SourceLoc){from->whole_path, 0},
                "has no tensor '%s', which the plan's %s needs", name,
-               from->of_teacher        ? "teacher"
+               from->of_teacher       ? "teacher"
                : node->op == OP_STATE ? "optimizer"
                                       : "model");
     if (safetensors_find_metadata(from->whole, ENGINE_TRAINED_ALONE_KEY)) {
@@ -72,7 +72,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     SafetensorsInfo info;
     const char *name = engine_leaf_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
-    shard.whole.dtype = DTYPE_F32; /* as files have it */
+    shard.whole.dtype = DTYPE_F32;                      /* as files have it */
     if (engine_is_teachers(node) != from->of_teacher) { /* of no concern, or as it is made */
         if (!from->of_teacher && !engine->teacher[0])
             engine_set_leaf(engine, rank, node, NULL, arena);
@@ -414,8 +414,9 @@ static void read_recent(const char *text, TrainingPlace *out) {
 
 bool engine_is_place_key(const char *key) {
     static const char *const KEYS[] = {
-        CHECKPOINT_STEP_KEY,      CHECKPOINT_SAMPLES_KEY, CHECKPOINT_SEED_KEY,   CHECKPOINT_DATA_KEY,
-        CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY, CHECKPOINT_RECENT_KEY,
+        CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
+        CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
+        CHECKPOINT_RECENT_KEY,
     };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;

@@ -313,8 +313,7 @@ static bool prepare(Evaluation *e) {
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
     e->is_student = plan_count_teacher(e->plan) > 0;
-    if (!e->engine ||
-        !teacher_args_load(args, e->engine, e->plan, false, &e->compares, e->diag) ||
+    if (!e->engine || !teacher_args_load(args, e->engine, e->plan, false, &e->compares, e->diag) ||
         !engine_args_load(args, e->engine, NULL, e->diag)) {
         return false;
     }

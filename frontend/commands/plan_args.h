@@ -34,9 +34,9 @@ typedef struct SettingList {
     ModelSetting *items;
     int count, capacity;
 } SettingList;
-/* Adds what the file of the option `from` says, or `absent`'s if it is not given and no size is set,
- * then `between`, then what the option `set` says. *out_model: the name of the model that the file
- * is of, or NULL. False: reported. */
+/* Adds what the file of the option `from` says, or `absent`'s if it is not given and no size is
+ * set, then `between`, then what the option `set` says. *out_model: the name of the model that the
+ * file is of, or NULL. False: reported. */
 bool plan_add_settings(CliArgs *args, CliOption set, CliOption from, const char *absent,
                        const SettingList *between, SettingList *out, const char **out_model,
                        Diag *diag);

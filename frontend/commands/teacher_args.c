@@ -7,6 +7,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+static bool check_kind(const Distillation *how, bool gives_beta, Diag *diag) {
+    static const char *const KINDS[] = {"forward", "reverse", "jsd"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        known |= strcmp(how->kind, KINDS[i]) == 0;
+    }
+    if (!known) {
+        diag_error(diag, NO_LOC, "--distill: '%s' is none of forward, reverse, jsd", how->kind);
+    } else if (gives_beta && strcmp(how->kind, "jsd") != 0) {
+        diag_error(diag, NO_LOC, "--distill-beta: is of --distill jsd, not of %s", how->kind);
+        known = false;
+    }
+    return known;
+}
+
 bool teacher_args_check(const CliArgs *args, Distillation *out, Diag *diag) {
     static const CliOption HOW[] = {OPT_DISTILL,      OPT_DISTILL_ALPHA, OPT_DISTILL_TEMPERATURE,
                                     OPT_DISTILL_BETA, OPT_TEACHER_SET,   OPT_TEACHER_SET_FROM};
@@ -22,7 +37,7 @@ bool teacher_args_check(const CliArgs *args, Distillation *out, Diag *diag) {
                    CLI_OPTIONS[HOW[i]].name);
         return false;
     }
-    return true;
+    return check_kind(out, cli_given(args, OPT_DISTILL_BETA), diag);
 }
 
 static void add(CliArgs *args, SettingList *list, const char *key, const char *value) {
@@ -97,8 +112,9 @@ bool teacher_args_load(const CliArgs *args, Engine *engine, const Plan *plan, bo
         return false;
     }
     if (!path && has && needed) {
-        diag_error(diag, NO_LOC, "the plan has a teacher: --teacher-load FILE says which weights "
-                                 "it has");
+        diag_error(diag, NO_LOC,
+                   "the plan has a teacher: --teacher-load FILE says which weights "
+                   "it has");
         return false;
     }
     return !path || engine_load_teacher(engine, path, diag);

@@ -378,7 +378,8 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
-/* An input in f32 along the first n_axes of batch, seq and vocab, once for the graph; `what` asks. */
+/* An input in f32 along the first n_axes of batch, seq and vocab, once for the graph; `what` asks.
+ */
 static int push_numbers(lua_State *lua, const char *what, const char *name, int n_axes) {
     static const char *const AXES[] = {"batch", "seq", "vocab"};
     const Graph *graph = script_graph(lua)->graph;
@@ -422,7 +423,8 @@ static int model_numbers(lua_State *lua) {
     return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], 2);
 }
 
-/* m:teacher() -> f32[batch, seq, vocab]: what another model, --teacher's, says of the same tokens. */
+/* m:teacher() -> f32[batch, seq, vocab]: what another model, --teacher's, says of the same tokens.
+ */
 static int model_teacher(lua_State *lua) {
     check_self(lua, "teacher");
     return push_numbers(lua, "teacher", INPUT_TEACHER, 3);
@@ -486,11 +488,11 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {
-    {"axis", model_axis},           {"block", model_block},   {"freeze", model_freeze},
-    {"numbers", model_numbers},     {"output", model_output}, {"param", model_param},
-    {"reference", model_reference}, {"tally", model_tally},   {"teacher", model_teacher},
-    {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},           {"block", model_block},
+                                   {"freeze", model_freeze},       {"numbers", model_numbers},
+                                   {"output", model_output},       {"param", model_param},
+                                   {"reference", model_reference}, {"tally", model_tally},
+                                   {"teacher", model_teacher},     {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};

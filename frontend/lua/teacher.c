@@ -11,10 +11,10 @@ typedef struct Joiner {
     Arena *arena;
     const Model *student, *teacher;
     Graph *out;
-    Value *taught;   /* by node id and output of the teacher's: in `out` */
-    Value *learned;  /* likewise of the student's */
-    bool *wanted;    /* by id of the teacher's: its logits are made of it */
-    bool *is_behind; /* likewise: made of what a block makes, in no block */
+    Value *taught;      /* by node id and output of the teacher's: in `out` */
+    Value *learned;     /* likewise of the student's */
+    bool *wanted;       /* by id of the teacher's: its logits are made of it */
+    bool *is_behind;    /* likewise: made of what a block makes, in no block */
     int axes[MAX_AXES]; /* of the teacher's, in `out`; -1: not asked for yet */
     Diag *diag;
 } Joiner;
@@ -93,8 +93,8 @@ static bool take_input(Joiner *j, const Node *node) {
     Type type = node->types[0];
     if (!map_type(j, &type)) return false;
     if (!same || !type_equal(&same->types[0], &type)) {
-        return fail(j, arena_printf(j->arena, "it reads '%s', which the student's data do not have",
-                                    name));
+        return fail(
+            j, arena_printf(j->arena, "it reads '%s', which the student's data do not have", name));
     }
     j->taught[node->id * MAX_OUTPUTS] = node_value((Node *)same, 0);
     return true;
@@ -107,7 +107,8 @@ static void make_teachers(Joiner *j, Node *param) {
     for (int i = 0; i < param->n_attrs; i++) {
         Attr attr = param->attrs[i];
         if (attr.key == ATTR_balance) continue;
-        if (attr.key == ATTR_name) attr.s = arena_printf(j->out->arena, TEACHER_PARAMS "%s", attr.s);
+        if (attr.key == ATTR_name)
+            attr.s = arena_printf(j->out->arena, TEACHER_PARAMS "%s", attr.s);
         attrs[n++] = attr;
     }
     param->attrs = attrs;
@@ -252,7 +253,8 @@ static bool check(Joiner *j, const Node *logits) {
     for (int n = 0; n < student->graph->n_nodes; n++) {
         const Node *node = student->graph->nodes[n];
         if (node->op != OP_PARAM || !teacher_own_name(node_string(node, ATTR_name))) continue;
-        return fail(j, "names of parameters that begin with '" TEACHER_PARAMS "' are the teacher's");
+        return fail(j,
+                    "names of parameters that begin with '" TEACHER_PARAMS "' are the teacher's");
     }
     return true;
 }

@@ -5,8 +5,8 @@
  *   beta 0           KL(q || p), what distillation asks for most (Hinton et al. 2015)
  *   beta 1           KL(p || q)
  *   between the two  beta KL(q || m) + (1 - beta) KL(p || m)
- * The second result is what the gradient for s needs of a row: KL(p || q) where beta is 1, KL(p || m)
- * between, 0 where it is 0. The other two are the log-sum-exps of s and t.
+ * The second result is what the gradient for s needs of a row: KL(p || q) where beta is 1, KL(p ||
+ * m) between, 0 where it is 0. The other two are the log-sum-exps of s and t.
  *
  * `divergence` becomes two logsumexp and `divergence_rows` (pass expand), whose sums over a divided
  * axis are partial. Padding along the axis is not counted, and gradients are zero there.
@@ -60,7 +60,8 @@ bool infer_divergence_rows(Graph *graph, Node *node, Diag *diag) {
     return check_operands(graph, node, diag);
 }
 
-/* s, t, their log-sum-exps, what the gradient needs of each row, the divergence's gradient -> s's */
+/* s, t, their log-sum-exps, what the gradient needs of each row, the divergence's gradient -> s's
+ */
 bool infer_divergence_grad(Graph *graph, Node *node, Diag *diag) {
     if (!check_operands(graph, node, diag)) return false;
     node->types[0] = *value_type(node->inputs[0]);
@@ -70,10 +71,11 @@ bool infer_divergence_grad(Graph *graph, Node *node, Diag *diag) {
 static Value gradient_of(GradContext *ctx, const Node *node, bool second, double beta, Value needed,
                          Value dout) {
     Value s = node->inputs[second], t = node->inputs[!second];
-    Value lse_s = node_value((Node *)node, 2 + second), lse_t = node_value((Node *)node, 3 - second);
+    Value lse_s = node_value((Node *)node, 2 + second),
+          lse_t = node_value((Node *)node, 3 - second);
     Attr attrs[2] = {attr_axis(ATTR_axis, node_axis(node, ATTR_axis)), attr_float(ATTR_beta, beta)};
-    return grad_build(ctx, OP_DIVERGENCE_GRAD, (Value[]){s, t, lse_s, lse_t, needed, dout}, 6, attrs,
-                      2);
+    return grad_build(ctx, OP_DIVERGENCE_GRAD, (Value[]){s, t, lse_s, lse_t, needed, dout}, 6,
+                      attrs, 2);
 }
 
 static Value scaled(GradContext *ctx, Value x, double by) {

@@ -34,11 +34,11 @@ static const struct {
     {"experts", MESH_T},  {"state_groups", MESH_T},
 };
 
-const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {{"kv_heads", "group"},
-                                           {"state_groups", "state_heads"},
-                                           {TEACHER_AXES "kv_heads", TEACHER_AXES "group"},
-                                           {TEACHER_AXES "state_groups",
-                                            TEACHER_AXES "state_heads"}};
+const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {
+    {"kv_heads", "group"},
+    {"state_groups", "state_heads"},
+    {TEACHER_AXES "kv_heads", TEACHER_AXES "group"},
+    {TEACHER_AXES "state_groups", TEACHER_AXES "state_heads"}};
 
 /* The name whose rule the axis has. */
 static const char *ruling_name(const char *axis, unsigned shared_heads) {

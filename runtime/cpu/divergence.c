@@ -19,7 +19,8 @@ static inline float log_mixture(float p, float q, float beta) {
     return vmath_log(beta * q + (1 - beta) * p);
 }
 
-static void add_tile(const Divergence *d, const float *a, const float *b, int64_t n, double sums[2]) {
+static void add_tile(const Divergence *d, const float *a, const float *b, int64_t n,
+                     double sums[2]) {
     float value = 0, needed = 0;
     const float beta = d->beta;
     if (beta == 0) {

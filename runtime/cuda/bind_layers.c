@@ -234,9 +234,8 @@ static bool push_divergence(Binding *b, const KernelsByDtype *kernels, Divergenc
     args.lse_s = b->in[2];
     args.lse_t = b->in[3];
     return cuda_push_launch(b, kernel_for_dtype(kernels, b->in_local[0].dtype),
-                            grid_of(args.rows, 1),
-                            threads_for(args.n_local, CROSS_ENTROPY_THREADS), 0, &args,
-                            sizeof(args));
+                            grid_of(args.rows, 1), threads_for(args.n_local, CROSS_ENTROPY_THREADS),
+                            0, &args, sizeof(args));
 }
 
 bool cuda_bind_divergence_rows(Binding *b) {
@@ -247,10 +246,9 @@ bool cuda_bind_divergence_rows(Binding *b) {
 
 bool cuda_bind_divergence_grad(Binding *b) {
     static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(divergence_grad);
-    return push_divergence(b, &KERNELS_OF,
-                           (DivergenceArgs){.whole_needed = b->in[4],
-                                            .dvalue = b->in[5],
-                                            .out = b->out[0]});
+    return push_divergence(
+        b, &KERNELS_OF,
+        (DivergenceArgs){.whole_needed = b->in[4], .dvalue = b->in[5], .out = b->out[0]});
 }
 
 /* Documents */

@@ -82,10 +82,10 @@ static inline Model *run_load_model(Run *run, const char *path, const ModelSetti
                                     int n_settings, int64_t batch) {
     if (!run_teacher) return model_load(run->arena, path, settings, n_settings, batch, run->diag);
     const RunTeacher *from = run_teacher;
-    Model *model = model_load_student(run->arena, path, settings, n_settings, batch, &from->how,
-                                      run->diag);
-    Model *teacher = model_load(run->arena, from->path, from->settings, from->n_settings, batch,
-                                run->diag);
+    Model *model =
+        model_load_student(run->arena, path, settings, n_settings, batch, &from->how, run->diag);
+    Model *teacher =
+        model_load(run->arena, from->path, from->settings, from->n_settings, batch, run->diag);
     if (!model || !teacher || !teacher_join(run->arena, model, teacher, run->diag)) return NULL;
     return model;
 }
