@@ -69,7 +69,9 @@ static Model *load_teacher(CliArgs *args, Arena *arena, int64_t batch, const Mod
     Model *teacher = model_load(arena, path, settings.items, settings.count, batch, diag);
     if (teacher && (!from || strcmp(from, teacher->name) == 0)) return teacher;
     if (!teacher) {
-        diag_note(diag, NO_LOC, "of the teacher, --teacher %s", path);
+        diag_note(diag, NO_LOC, "of the teacher, --teacher %s%s%s%s", path,
+                  from ? "; its settings are those of model '" : "", from ? from : "",
+                  from ? "'" : "");
         return NULL;
     }
     diag_error(diag, NO_LOC, "--teacher %s: is model '%s'; the weights' settings are of model '%s'",
