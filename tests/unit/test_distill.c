@@ -302,8 +302,8 @@ static void check_slopes(int of) {
 
 /* --- memory and precision --- */
 
-/* Stages of a teacher's blocks alone: no gradients, no states, and of frames what embeddings read.
- */
+/* A stage of a teacher's blocks alone has no gradients, no states, no backward; and no frame keeps
+ * what such a block makes. */
 static void check_memory(void) {
     static const int SPLIT[] = {3, 2};
     const Layout layout = {1, 1, 2, 2, 1, "1f1b", false, SPLIT, 2};
@@ -311,26 +311,23 @@ static void check_memory(void) {
     check_begin("nothing is kept of a teacher's blocks");
     bool done = start(&run, 0, &layout);
     CHECK(done, "%s", diag_text(run.diag));
-    for (int p = 0; done && p < run.plan->n_programs; p++) {
-        const Program *program = &run.plan->programs[p];
-        for (int n = 0; n < program->graph->n_nodes; n++) {
-            const Node *node = program->graph->nodes[n];
-            bool own = node->block == NO_BLOCK || p == 1;
-            CHECK(own || node->phase == PHASE_FORWARD, "%s of a teacher's block in the backward",
-                  OPS[node->op].name);
-            for (int o = 0; o < node->n_outputs && !own; o++) {
-                const Buffer *buffer = &program->buffers[n * MAX_OUTPUTS + o];
-                CHECK(buffer->region != REGION_FRAME, "a frame keeps what %s of a teacher's makes",
-                      OPS[node->op].name);
-            }
+    const Program *program = done ? &run.plan->programs[run.plan->stages[0].program] : NULL;
+    for (int n = 0; done && n < program->graph->n_nodes; n++) {
+        const Node *node = program->graph->nodes[n];
+        const char *op = OPS[node->op].name, *of = node_string(node, ATTR_of);
+        CHECK(node->op != OP_STATE && !of[0], "%s of '%s' on the teacher's stage", op, of);
+        CHECK(node->phase != PHASE_BACKWARD, "%s in its backward", op);
+        for (int o = 0; o < node->n_outputs; o++) {
+            const Buffer *buffer = &program->buffers[n * MAX_OUTPUTS + o];
+            bool keeps = buffer->region == REGION_FRAME && node->op != OP_INPUT;
+            CHECK(!keeps, "a frame keeps what %s makes", op);
         }
     }
     if (done) {
         int64_t teacher = plan_count_teacher(run.plan);
         CHECK(teacher == run.plan->n_parameters - run.plan->n_trained,
-              "%ld are the teacher's, %ld "
-              "frozen",
-              (long)teacher, (long)(run.plan->n_parameters - run.plan->n_trained));
+              "%ld are the teacher's, %ld frozen", (long)teacher,
+              (long)(run.plan->n_parameters - run.plan->n_trained));
     }
     run_close(&run);
     check_end();
