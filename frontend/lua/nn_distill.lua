@@ -1,5 +1,5 @@
--- nn_distill: losses of a student that learns from a teacher's logits, a part of nn. `nn` is what it
--- adds to, `tools` what layers of nn share.
+-- nn_distill: losses of a student that learns from a teacher's logits, a part of nn. `nn` is what
+-- it adds to, `tools` what layers of nn share.
 local distill = {}
 
 function distill.add(nn, tools)
@@ -31,8 +31,8 @@ end
 -- student's words are from the teacher's, both at temperature T (Hinton et al. 2015, section 2).
 -- loss: a scalar; logits [batch, seq, vocab], the student's; labels i32[batch, seq] -> scalar
 -- options: kind: forward, KL(teacher || student), reverse, KL(student || teacher), or jsd, between
--- them by beta (Agarwal et al. 2024, GKD); alpha, temperature, beta; ignore (a label whose positions
--- are left out, as nn.cross_entropy's) and share (that of labels which count; else it is
+-- them by beta (Agarwal et al. 2024, GKD); alpha, temperature, beta; ignore (a label whose
+-- positions are left out, as nn.cross_entropy's) and share (that of labels which count; else it is
 -- ops.label_share's of `ignore`). Without `ignore` the mean is over all positions; labels below 0
 -- add nothing.
 -- Makes outputs for the log: kl, that mean without T^2, and ce, the loss that was given.
