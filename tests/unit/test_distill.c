@@ -188,6 +188,8 @@ static const struct {
      N_LARGER + 1,
      {"jsd", 0.7, 1.0, 0.3, true}},
 };
+/* Its attention has sinks, of which a gradient reads more than the result. */
+static const ModelSetting SUNK[] = {{"layers", "2"}, {"seq", "16"}, {"vocab", "63"}};
 enum { N_TRIED = sizeof(TRIED) / sizeof(TRIED[0]) };
 
 static bool start(Run *run, int of, const Layout *layout) {
@@ -484,6 +486,19 @@ static void check_refused(void) {
     }
 }
 
+static void check_sinks(void) {
+    const RunTeacher from = {"models/gptoss.lua", SUNK, 3, {"forward", 0.5, 1, 0.5, false}};
+    Run run;
+    check_begin("a teacher whose attention has sinks");
+    run_teacher = &from;
+    bool done = run_plan(&run, "models/llama.lua", STUDENT, N_SMALL, &ALONE, BATCH, true) &&
+                run_start(&run) && run_steps(&run, 2, RATE);
+    run_teacher = NULL;
+    CHECK(done, "%s", diag_text(run.diag));
+    run_close(&run);
+    check_end();
+}
+
 /* A loss that reads the teacher itself; without one there is an input that nobody gives. */
 static void check_own_loss(void) {
     const ModelSetting own[] = {{"own", "forward"}};
@@ -516,6 +531,7 @@ int main(void) {
     check_files();
     check_damaged();
     check_refused();
+    check_sinks();
     check_own_loss();
     compare_print_worst();
     printf("from PyTorch's: numbers %.2g, gradients %.2g\n", worst_number, worst_gradient);
