@@ -14,7 +14,8 @@ const CliCommand CLI_COMMANDS[] = {
     {"plan",
      "MODEL.lua",
      "makes a plan of a model, a mesh and a schedule",
-     {{"options", IN_PLANNING | IN_LAYOUT | IN_PLAN}, {"searching for the best layout", IN_SEARCH}},
+     {{"options", IN_PLANNING | IN_LAYOUT | IN_PLAN | IN_TEACHING},
+      {"searching for the best layout", IN_SEARCH}},
      "With --cluster or --ranks every way to divide the model is priced; what the options fix "
      "stays\n"
      "fixed, and -o writes the best one's plan. Without, plans as told.\n"
@@ -51,7 +52,7 @@ const CliCommand CLI_COMMANDS[] = {
      "PLAN|MODEL.lua",
      "trains, on a GPU or on this machine's processor",
      {{"options", IN_TRAINING},
-      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT},
+      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING},
       {"or searching for the best layout", IN_RUN_SEARCH}},
      "Started once, on the processor, every rank of the plan becomes a thread; started by mpirun,\n"
      "srun or torchrun as many times as it has ranks, and on GPUs always, a process of its own.\n"
@@ -92,7 +93,8 @@ const CliCommand CLI_COMMANDS[] = {
     {"evaluate",
      "PLAN|MODEL.lua",
      "how good weights are: loss on data, share of right choices",
-     {{"options", IN_EVALUATION}, {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT}},
+     {{"options", IN_EVALUATION},
+      {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING}},
      "The loss is over all windows of --data, each exactly once, told as nats, perplexity and, of\n"
      "text, bits per byte. A line of --choices is {\"prompt\": ..., \"choices\": [...],\n"
      "\"answer\": 0}, or as HellaSwag's (ctx, endings, label): the likeliest choice is taken, and\n"
@@ -209,7 +211,8 @@ const CliCommand CLI_COMMANDS[] = {
     {"scale",
      "MODEL.lua",
      "says how a model scales with the number of ranks",
-     {{"options", IN_SEARCH | IN_SCALE}, {"planning: what is given stays fixed", IN_PLANNING}},
+     {{"options", IN_SEARCH | IN_SCALE},
+      {"planning: what is given stays fixed", IN_PLANNING | IN_TEACHING}},
      "Searches for the best layout on each number of ranks: the ends of --ranks, and doublings\n"
      "of whole nodes between them. The global batch is the same for all, or with --weak the same\n"
      "per rank.\n\n"

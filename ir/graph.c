@@ -1,6 +1,7 @@
 #include "ir/graph.h"
 
 #include "ir/op.h"
+#include "ir/teacher.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -265,11 +266,7 @@ Attr attr_axes(AttrKey key, const int *axes, int count) {
 }
 
 const char *node_logical_name(const Node *node, int first_block, Arena *arena) {
-    const char *name = node_string(node, ATTR_name);
-    const char *mark = strchr(name, '#');
-    if (!mark) return name;
-    return arena_printf(arena, "%.*s%d%s", (int)(mark - name), name, first_block + node->block,
-                        mark + 1);
+    return name_of_block(node_string(node, ATTR_name), first_block + node->block, arena);
 }
 
 int *graph_count_uses(const Graph *graph, Arena *arena) {

@@ -116,6 +116,7 @@ bool op_may_reuse(const Node *node, int input) {
     if (OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED) return true;
     switch (node->op) {
     case OP_CROSS_ENTROPY_GRAD: return input == 0;
+    case OP_DIVERGENCE_GRAD: return input < 2;
     case OP_RELATIVE_BIAS:
     case OP_ROTARY:
     case OP_ADD_N:
@@ -212,6 +213,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_ATTENTION_GRAD:
         return input >= 6 ? OPERAND_EITHER : input == 4 ? OPERAND_F32 : OPERAND_FOLLOWS;
     case OP_CROSS_ENTROPY_GRAD: return input == 0 ? OPERAND_FOLLOWS : OPERAND_F32;
+    case OP_DIVERGENCE_ROWS:
+    case OP_DIVERGENCE_GRAD: return input < 2 ? OPERAND_FOLLOWS : OPERAND_F32;
     case OP_EMBEDDING_GRAD:
         return input == 1 ? OPERAND_EITHER : input == 2 ? OPERAND_UNREAD : OPERAND_F32;
     case OP_RELATIVE_BIAS:
@@ -510,6 +513,9 @@ bool op_counts_along(const Node *node, int axis) {
     case OP_PICK:
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_GRAD:
+    case OP_DIVERGENCE:
+    case OP_DIVERGENCE_ROWS:
+    case OP_DIVERGENCE_GRAD:
     case OP_EMBEDDING:
     case OP_EMBEDDING_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_ROUTE:

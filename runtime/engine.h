@@ -68,6 +68,7 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_SEED_KEY      "perilune.seed"
 #define CHECKPOINT_DATA_KEY      "perilune.data"
 #define CHECKPOINT_REFERENCE_KEY "perilune.reference"
+#define CHECKPOINT_TEACHER_KEY   "perilune.teacher"
 #define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
@@ -87,6 +88,10 @@ typedef struct WeightFiles {
 bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *out_begun,
                        Diag *diag);
 bool engine_load(Engine *engine, const char *path, Diag *diag);
+/* The weights of the plan's teacher (ir/teacher.h), by the names of its own model; before any other
+ * weights or a checkpoint, which has none of them, but says whose they were. Without this a teacher
+ * is as it is made. */
+bool engine_load_teacher(Engine *engine, const char *path, Diag *diag);
 
 /* The weights of `to`, an engine of another plan of the model on this process alone, become those
  * of `from`, all or, but for `frozen`, those that train; what `to` has not is passed over. All
@@ -188,6 +193,9 @@ bool engine_counts_label(const Engine *engine, int32_t label);
 /* Mean loss of one global batch, forward only, dropout off. */
 bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *labels, double *out_loss,
                      Diag *diag);
+/* Of that batch the mean of another single number that the model puts out; false: it has none of
+ * that name. */
+bool engine_evaluated(Engine *engine, const char *name, double *out);
 /* How many sequences engine_logits takes: micro_batch * d. */
 int64_t engine_forward_batch(const Engine *engine);
 /* How many numbers of each position engine_logits gives; 0: it cannot be called, as the plan never

@@ -4,6 +4,7 @@
  * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
 #include "ir/base/file.h"
+#include "ir/teacher.h"
 #include "runtime/checkpoint/tensor_values.h"
 #include "runtime/data/mix.h"
 #include "runtime/engine_save.h"
@@ -24,6 +25,7 @@ typedef struct Sources {
     const char *whole_path, *trained_path;
     bool adapters_begin; /* neither has any: they are as they are made */
     bool heads_begin;    /* likewise */
+    bool of_teacher;     /* `whole` has a teacher's, by the names of its own model */
 } Sources;
 
 /* False, reported: it is in neither, or not in the one that it has to be in. */
@@ -40,7 +42,9 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
     if (safetensors_find(from->whole, name, out)) return true;
     diag_error(diag, (SourceLoc){from->whole_path, 0},
                "has no tensor '%s', which the plan's %s needs", name,
-               node->op == OP_STATE ? "optimizer" : "model");
+               from->of_teacher       ? "teacher"
+               : node->op == OP_STATE ? "optimizer"
+                                      : "model");
     if (safetensors_find_metadata(from->whole, ENGINE_TRAINED_ALONE_KEY)) {
         diag_note(diag, NO_LOC,
                   "it has what was trained, without what was frozen: give it as "
@@ -50,13 +54,13 @@ static bool find_leaf(const Sources *from, const Node *node, const char *name, S
 }
 
 /* What a file has, and what the leaf is. */
-static void report_misfit(const RankContext *rank, const Type *whole, bool state,
+static void report_misfit(const RankContext *rank, const Type *whole, const char *who, bool state,
                           const SafetensorsInfo *info, const char *path, Diag *diag) {
     StrBuf out = strbuf_create();
     strbuf_printf(&out, "tensor '%s' is %s[", info->name, safetensors_dtype_name(info->dtype));
     for (int i = 0; i < info->n_dims; i++)
         strbuf_printf(&out, "%s%" PRId64, i ? ", " : "", info->shape[i]);
-    strbuf_put(&out, "]; the model's is ");
+    strbuf_printf(&out, "]; the %s's is ", who);
     type_print(&out, &rank->program->graph->axes, whole, NULL);
     strbuf_put(&out, state ? ", or the same in bf16" : ", or the same in bf16 or f16");
     diag_error(diag, (SourceLoc){path, 0}, "%s", out.text);
@@ -68,7 +72,13 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     SafetensorsInfo info;
     const char *name = engine_leaf_name(rank, node, arena), *path;
     Shard shard = engine_leaf_shard(rank, node);
-    shard.whole.dtype = DTYPE_F32; /* as files have it */
+    shard.whole.dtype = DTYPE_F32;                      /* as files have it */
+    if (engine_is_teachers(node) != from->of_teacher) { /* of no concern, or as it is made */
+        if (!from->of_teacher && !engine->teacher[0])
+            engine_set_leaf(engine, rank, node, NULL, arena);
+        return true;
+    }
+    if (from->of_teacher) name = teacher_own_name(name);
     if ((from->adapters_begin && engine_is_adapter(name)) ||
         (from->heads_begin && engine_is_head(name))) {
         engine_set_leaf(engine, rank, node, NULL, arena);
@@ -83,7 +93,8 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
     fits = fits && info.n_dims == shard.whole.rank;
     for (int i = 0; fits && i < shard.whole.rank; i++) fits = info.shape[i] == shard.whole.dims[i];
     if (!fits) {
-        report_misfit(rank, &shard.whole, state, &info, path, diag);
+        report_misfit(rank, &shard.whole, from->of_teacher ? "teacher" : "model", state, &info,
+                      path, diag);
         return false;
     }
     engine_set_leaf(engine, rank, node, &(WholeTensor){info.data, dtype}, arena);
@@ -134,7 +145,7 @@ static bool load_leaves(Engine *engine, const Sources *from, const TrainingPlace
         const Graph *graph = rank->program->graph;
         for (int n = 0; fine && engine_is_local(rank) && n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
-            if (node->op == OP_VARIABLE && !place) {
+            if (node->op == OP_VARIABLE && !place && !from->of_teacher) {
                 engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
             }
             if (!engine_is_leaf(rank, node, place != NULL)) continue;
@@ -341,7 +352,10 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *o
         trained = safetensors_open(files->trained, diag);
         fine = agree_on_file(engine, trained, files->trained, diag);
     }
-    Sources from = {whole, trained, files->whole, files->trained, false, false};
+    Sources from = {.whole = whole,
+                    .trained = trained,
+                    .whole_path = files->whole,
+                    .trained_path = files->trained};
     fine =
         fine && check_strangers(&from, &list, diag) && check_adapters(engine, &from, arena, diag);
     WeightsBegun begun = {0};
@@ -353,6 +367,36 @@ bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *o
     if (out_begun) *out_begun = begun;
     if (whole) safetensors_close(whole);
     if (trained) safetensors_close(trained);
+    arena_destroy(arena);
+    return fine;
+}
+
+/* Adapters of which the plan's teacher knows nothing: without them it would be another model. */
+static bool check_teacher(const Safetensors *file, const LogicalList *list, const char *path,
+                          Arena *arena, Diag *diag) {
+    for (int i = 0; i < safetensors_count(file); i++) {
+        const char *name = safetensors_at(file, i)->name;
+        const char *here = arena_printf(arena, TEACHER_PARAMS "%s", name);
+        if (!engine_is_adapter(name) || is_listed(list, here)) continue;
+        diag_error(diag, (SourceLoc){path, 0},
+                   "has a tensor '%s', which the plan's teacher has not: plan with its settings, "
+                   "--teacher-set-from",
+                   name);
+        return false;
+    }
+    return true;
+}
+
+bool engine_load_teacher(Engine *engine, const char *path, Diag *diag) {
+    Arena *arena = arena_create();
+    LogicalList list = engine_list_leaves(engine, false, arena);
+    Safetensors *file = safetensors_open(path, diag);
+    const Sources from = {.whole = file, .whole_path = path, .of_teacher = true};
+    bool fine = agree_on_file(engine, file, path, diag) &&
+                check_teacher(file, &list, path, arena, diag) &&
+                load_leaves(engine, &from, NULL, diag);
+    if (fine) snprintf(engine->teacher, sizeof(engine->teacher), "%016" PRIx64, digest(file));
+    if (file) safetensors_close(file);
     arena_destroy(arena);
     return fine;
 }
@@ -382,9 +426,11 @@ static void read_recent(const char *text, TrainingPlace *out) {
 }
 
 bool engine_is_place_key(const char *key) {
-    static const char *const KEYS[] = {CHECKPOINT_STEP_KEY,      CHECKPOINT_SAMPLES_KEY,
-                                       CHECKPOINT_SEED_KEY,      CHECKPOINT_DATA_KEY,
-                                       CHECKPOINT_REFERENCE_KEY, CHECKPOINT_RECENT_KEY};
+    static const char *const KEYS[] = {
+        CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
+        CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
+        CHECKPOINT_RECENT_KEY,
+    };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;
     }
@@ -424,6 +470,13 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
                    ": samples and dropout would not be the same run's",
                    seed, engine->plan->seed);
         diag_note(diag, NO_LOC, "plan with --seed %" PRIu64, seed);
+        return false;
+    }
+    const char *teacher = safetensors_find_metadata(file, CHECKPOINT_TEACHER_KEY);
+    if (teacher && engine->teacher[0] && strcmp(teacher, engine->teacher) != 0) {
+        diag_error(diag, loc,
+                   "was trained with another teacher's weights: give the --teacher-load that it "
+                   "was made with");
         return false;
     }
     const char *data = safetensors_find_metadata(file, CHECKPOINT_DATA_KEY);

@@ -238,6 +238,8 @@ Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *op
         ranks[i] = kept.items[i].rank->rank;
     }
     const int n_skipped = engine->n_skipped;
+    char teacher[sizeof(engine->teacher)];
+    memcpy(teacher, engine->teacher, sizeof(teacher));
     Engine *next = NULL;
     bool good = !engine_copy_failed(engine, diag);
     engine_destroy(engine);
@@ -246,6 +248,7 @@ Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *op
         carry(&kept.items[i], ranks[i], names[i], next, arena);
     }
     if (next) next->n_skipped = n_skipped;
+    if (next) memcpy(next->teacher, teacher, sizeof(teacher));
     release(&kept);
     arena_destroy(arena);
     if (!next || !engine_copy_failed(next, diag)) return next;

@@ -86,6 +86,7 @@ struct Engine {
     double emit_seconds;
     int64_t arena_bytes, host_bytes;
     int64_t message_bytes;   /* engine_message_bytes */
+    char teacher[24];        /* a fingerprint of its weights; "": they are not loaded */
     const char *tuning;      /* engine_tuning */
     const char *attention;   /* engine_attention */
     const char *graphs;      /* engine_graphs */
@@ -150,6 +151,8 @@ void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable
 bool engine_is_adapter(const char *name);
 /* A parameter of what tells classes or rewards: nn.classify's and nn.reward's. */
 bool engine_is_head(const char *name);
+/* Does it belong to a teacher (ir/teacher.h)? */
+bool engine_is_teachers(const Node *leaf);
 /* A parameter or, with_state, the optimizer's state; copies in 16 bits are made of parameters, but
  * in plans for decoding they may stand for them. */
 bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state);

@@ -2,6 +2,7 @@
 #include "runtime/engine_internal.h"
 
 #include "ir/masters.h"
+#include "ir/teacher.h"
 #include "runtime/cpu/blocks.h"
 #include "runtime/cpu/halves.h"
 #include "runtime/cpu/philox.h"
@@ -101,6 +102,10 @@ bool engine_is_head(const char *name) {
     return false;
 }
 
+bool engine_is_teachers(const Node *leaf) {
+    return teacher_own_name(node_string(leaf, ATTR_name)) != NULL;
+}
+
 /* A parameter that is in a program as its copy in 16 bits alone, as in plans for decoding. */
 static bool is_own_copy(const RankContext *rank, const Node *node) {
     const Graph *graph = rank->program->graph;
@@ -179,7 +184,8 @@ void engine_init_parameters(Engine *engine) {
         for (int n = 0; n < graph->n_nodes; n++) {
             Node *node = graph->nodes[n];
             if (!engine_is_local(rank)) continue;
-            if (node->op == OP_PARAM) engine_set_leaf(engine, rank, node, NULL, arena);
+            bool loaded = engine->teacher[0] && engine_is_teachers(node);
+            if (node->op == OP_PARAM && !loaded) engine_set_leaf(engine, rank, node, NULL, arena);
             if (node->op != OP_VARIABLE) continue;
             engine_set_variable(engine, rank, node, (float)node_float(node, ATTR_value, 0));
         }

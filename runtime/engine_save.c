@@ -76,6 +76,21 @@ size_t saving_pack(const Node *leaf, float *values, int64_t n) {
     return (size_t)n * each;
 }
 
+/* The model's own: without a teacher's, and what of it is learned, whose keys have a '.'. */
+static const char *own_settings(const Plan *plan, Arena *arena) {
+    StrBuf out = strbuf_create();
+    for (const char *at = plan->settings ? plan->settings : ""; *at;) {
+        size_t length = strcspn(at, "\n"), key = strcspn(at, "=\n");
+        bool own = !memchr(at, '.', key);
+        length += at[length] == '\n';
+        if (own) strbuf_put_bytes(&out, at, length);
+        at += length;
+    }
+    const char *text = arena_strdup(arena, out.text);
+    strbuf_destroy(&out);
+    return text;
+}
+
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
     for (int i = 0; i < s->list.count; i++) {
@@ -87,9 +102,8 @@ static void declare(Saving *s, const TrainingPlace *place) {
     }
     safetensors_writer_add_metadata(s->writer, "format", "pt");
     safetensors_writer_add_metadata(s->writer, "model", s->engine->plan->model);
-    if (s->engine->plan->settings && s->engine->plan->settings[0]) {
-        safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, s->engine->plan->settings);
-    }
+    const char *settings = own_settings(s->engine->plan, s->arena);
+    if (settings[0]) safetensors_writer_add_metadata(s->writer, ENGINE_SETTINGS_KEY, settings);
     const char *beside = find_trained_beside(&s->list);
     if (beside) safetensors_writer_add_metadata(s->writer, ENGINE_TRAINED_BESIDE_KEY, beside);
     if (s->trained_alone)
@@ -106,6 +120,8 @@ static void declare(Saving *s, const TrainingPlace *place) {
                                         arena_printf(s->arena, "%" PRIu64, counts[i].value));
     }
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_DATA_KEY, place->data);
+    if (s->engine->teacher[0])
+        safetensors_writer_add_metadata(s->writer, CHECKPOINT_TEACHER_KEY, s->engine->teacher);
     StrBuf recent = strbuf_create();
     for (int i = 0; i < place->n_recent; i++) {
         strbuf_printf(&recent, "%s%" PRId64, i ? " " : "", place->recent[i]);
@@ -182,6 +198,16 @@ static void put_low_last(LogicalList *list, Arena *arena) {
     list->items = items;
 }
 
+LogicalList saving_list(const Engine *engine, bool with_state, Arena *arena) {
+    LogicalList list = engine_list_leaves(engine, with_state, arena);
+    int n = 0;
+    for (int i = 0; i < list.count; i++) {
+        if (!engine_is_teachers(list.items[i].node)) list.items[n++] = list.items[i];
+    }
+    list.count = n;
+    return list;
+}
+
 void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alone,
                   const TrainingPlace *place, Diag *diag) {
     *s = (Saving){.engine = engine,
@@ -189,7 +215,7 @@ void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alon
                   .trained_alone = trained_alone,
                   .arena = arena_create(),
                   .diag = diag};
-    s->list = engine_list_leaves(engine, place != NULL, s->arena);
+    s->list = saving_list(engine, place != NULL, s->arena);
     if (trained_alone) leave_out_frozen(&s->list);
     put_low_last(&s->list, s->arena);
     s->way = SAVING_WHOLE;

@@ -26,6 +26,8 @@ typedef struct Saving {
     Diag *diag;
 } Saving;
 
+/* What files have of an engine: all but a teacher, whose weights are its own file's. */
+LogicalList saving_list(const Engine *engine, bool with_state, Arena *arena);
 /* What a leaf is in files: a state that is kept in bf16 is that there, too, all else is f32. */
 DType saving_dtype(const Node *leaf);
 /* n of a leaf's values, in f32, become what files have of them, in place; their bytes. */

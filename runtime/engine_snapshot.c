@@ -40,7 +40,7 @@ static bool add_bytes(Saving *s, int item, const RankContext *rank, size_t bytes
 
 static size_t count_bytes(Engine *engine) {
     Arena *arena = arena_create();
-    Saving s = {.engine = engine, .list = engine_list_leaves(engine, true, arena)};
+    Saving s = {.engine = engine, .list = saving_list(engine, true, arena)};
     size_t bytes = 0;
     if (engine->control) saving_visit_own(&s, add_bytes, &bytes);
     for (int i = 0; i < s.list.count && !engine->control; i++) {

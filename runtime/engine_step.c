@@ -172,12 +172,12 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     return false;
 }
 
-/* The accumulated loss of a forward run: this rank's share, if it is one to count. */
-static bool loss_share(Engine *engine, const RankContext *rank, double *out) {
+/* An accumulated number of a forward run: this rank's share, if it is one to count. */
+static bool number_share(Engine *engine, const RankContext *rank, const char *name, double *out) {
     const Graph *graph = rank->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
-        if (node->op != OP_ACCUMULATOR || strcmp(node_string(node, ATTR_name), "loss") != 0) {
+        if (node->op != OP_ACCUMULATOR || strcmp(node_string(node, ATTR_name), name) != 0) {
             continue;
         }
         for (int axis = 0; axis < N_MESH_AXES; axis++) {
@@ -197,9 +197,20 @@ bool engine_evaluate(Engine *engine, const int32_t *tokens, const int32_t *label
     if (!engine->backend->run(engine, JOB_FORWARD, diag)) return false;
     *out_loss = 0;
     for (int r = 0; r < engine->n_ranks; r++) {
-        if (loss_share(engine, &engine->ranks[r], &share)) *out_loss += share;
+        if (number_share(engine, &engine->ranks[r], "loss", &share)) *out_loss += share;
     }
     return !engine_job_failed(engine, diag);
+}
+
+bool engine_evaluated(Engine *engine, const char *name, double *out) {
+    bool found = false;
+    double share;
+    *out = 0;
+    for (int i = 0; i < engine->n_values; i++) found |= strcmp(engine->values[i].name, name) == 0;
+    for (int r = 0; found && r < engine->n_ranks; r++) {
+        if (number_share(engine, &engine->ranks[r], name, &share)) *out += share;
+    }
+    return found;
 }
 
 void engine_set_reference(Engine *engine, const float *reference) {

@@ -47,6 +47,7 @@ enum CliGroup {
     IN_EXPORT = 1 << 19,
     IN_RUN_SEARCH = 1 << 20, /* what a search is told that a run begins with */
     IN_EVALUATION = 1 << 21,
+    IN_TEACHING = 1 << 23, /* what a model learns from another */
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED

@@ -6,6 +6,7 @@
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
+#include "frontend/commands/teacher_args.h"
 #include "frontend/commands/tokenizer_args.h"
 #include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_data.h"
@@ -20,6 +21,7 @@
 typedef struct SourceResult {
     int64_t n_windows;
     double loss, n_labels, n_bytes; /* loss: summed; n_bytes 0: not known */
+    double kl, n_compared;          /* from a teacher, summed, and over how many labels */
 } SourceResult;
 
 typedef struct Evaluation {
@@ -41,6 +43,7 @@ typedef struct Evaluation {
     int32_t *tokens, *labels; /* [global_batch, plan_row], [global_batch, seq] */
     float *logits;            /* of sequences that are computed together; NULL: not asked for yet */
     bool by_logits;           /* the plan's loss is not of labels alone */
+    bool is_student, compares; /* it learns from a teacher, which is loaded */
     double seconds;
     int failure;
 } Evaluation;
@@ -86,7 +89,14 @@ static bool add_batch(Evaluation *e, SourceResult *to, double share) {
     const int64_t n = e->plan->seq * e->plan->global_batch;
     double loss, n_labels = (double)engine_count_labels(e->engine, e->labels);
     if (!engine_evaluate(e->engine, e->tokens, e->labels, &loss, e->diag)) return false;
+    if (e->is_student) engine_evaluated(e->engine, "ce", &loss); /* without the teacher's */
     if (n_labels > 0 && !check_loss(e, loss)) return false;
+    if (e->compares && n_labels > 0) {
+        double kl;
+        engine_evaluated(e->engine, "kl", &kl);
+        to->kl += share * kl * n_labels;
+        to->n_compared += share * n_labels;
+    }
     add_up(e, loss, n_labels, e->labels, n, share, to);
     return true;
 }
@@ -144,6 +154,22 @@ static bool add_rest(Evaluation *e, int source, int64_t first, int64_t count, So
            read_windows(e, source, first, 0, 1) && add_batch(e, to, -copies);
 }
 
+/* By their loss, whole batches or what is left of one. */
+static bool add_losses(Evaluation *e, int source, int64_t first, int64_t count, SourceResult *to) {
+    if (count < e->plan->global_batch) return add_rest(e, source, first, count, to);
+    return read_windows(e, source, first, 1, count) && add_batch(e, to, 1);
+}
+
+/* By their logits; how far they are from a teacher's the plan knows. */
+static bool add_by_logits(Evaluation *e, int source, int64_t first, int64_t count,
+                          SourceResult *to) {
+    SourceResult aside = {0};
+    if (e->compares && !add_losses(e, source, first, count, &aside)) return false;
+    to->kl += aside.kl;
+    to->n_compared += aside.n_compared;
+    return read_windows(e, source, first, 1, count) && add_logits(e, count, to);
+}
+
 /* Each window once. */
 static bool evaluate_source(Evaluation *e, int source, ProgressLine *line) {
     SourceResult *to = &e->sources[source];
@@ -151,9 +177,8 @@ static bool evaluate_source(Evaluation *e, int source, ProgressLine *line) {
     to->n_windows = dataset_count_windows(e->data.val[source].data);
     for (int64_t i = 0; i < to->n_windows; i += batch) {
         int64_t count = to->n_windows - i < batch ? to->n_windows - i : batch;
-        bool done = e->by_logits ? read_windows(e, source, i, 1, count) && add_logits(e, count, to)
-                    : count < batch ? add_rest(e, source, i, count, to)
-                                    : read_windows(e, source, i, 1, count) && add_batch(e, to, 1);
+        bool done = e->by_logits ? add_by_logits(e, source, i, count, to)
+                                 : add_losses(e, source, i, count, to);
         if (!done) return false;
         if (line) {
             progress_line_show(line, (int)(i / batch + 1), (int)((to->n_windows - 1) / batch + 1),
@@ -314,7 +339,11 @@ static bool prepare(Evaluation *e) {
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
-    if (!e->engine || !engine_args_load(args, e->engine, NULL, e->diag)) return false;
+    e->is_student = plan_count_teacher(e->plan) > 0;
+    if (!e->engine || !teacher_args_load(args, e->engine, e->plan, false, &e->compares, e->diag) ||
+        !engine_args_load(args, e->engine, NULL, e->diag)) {
+        return false;
+    }
     if (e->data.classes.reads && engine_logits_width(e->engine) == 0) {
         diag_error(e->diag, NO_LOC,
                    "evaluate: the plan never has all logits, as with --lanes; one without has");
@@ -338,6 +367,8 @@ static SourceResult all_sources(const Evaluation *e) {
         all.loss += e->sources[i].loss;
         all.n_labels += e->sources[i].n_labels;
         all.n_bytes += e->sources[i].n_bytes;
+        all.kl += e->sources[i].kl;
+        all.n_compared += e->sources[i].n_compared;
         bytes_known &= e->sources[i].n_bytes > 0;
     }
     if (!bytes_known) all.n_bytes = 0;
@@ -352,6 +383,8 @@ static void put_source(StrBuf *out, const char *name, const SourceResult *r) {
     strbuf_printf(out, "loss    %.4f a token, perplexity %.6g", mean_loss(r), exp(mean_loss(r)));
     if (r->n_bytes > 0) strbuf_printf(out, ", %.4f bits per byte", bits_per_byte(r));
     strbuf_printf(out, "; %s: %" PRId64 " windows, %.0f labels\n", name, r->n_windows, r->n_labels);
+    if (r->n_compared > 0)
+        strbuf_printf(out, "kl      %.4f a token from the teacher\n", r->kl / r->n_compared);
 }
 
 static void put_choices(StrBuf *out, const char *path, const ChoicesResult *r) {
@@ -432,6 +465,7 @@ static void put_json_source(StrBuf *out, const SourceResult *r) {
                   "\"perplexity\": %.9g",
                   r->n_windows, r->n_labels, mean_loss(r), exp(mean_loss(r)));
     if (r->n_bytes > 0) strbuf_printf(out, ", \"bits_per_byte\": %.9g", bits_per_byte(r));
+    if (r->n_compared > 0) strbuf_printf(out, ", \"kl\": %.9g", r->kl / r->n_compared);
 }
 
 /* Of one source; a brace that is open is closed. */

@@ -2,6 +2,7 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
+#include "frontend/commands/teacher_args.h"
 #include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_copies.h"
@@ -252,6 +253,7 @@ static bool start_engine(Run *run) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
         return false;
     }
+    if (!teacher_args_load(run->args, run->engine, run->plan, true, NULL, run->diag)) return false;
     bool resumed = false;
     train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
@@ -302,6 +304,8 @@ static void print_start(const Run *run) {
     printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
     if (plan->n_trained < plan->n_parameters)
         printf("%" PRId64 " of them trained, ", plan->n_trained);
+    if (plan_count_teacher(plan))
+        printf("%" PRId64 " of them a teacher's, ", plan_count_teacher(plan));
     if (plan_source(plan)) printf("source %" PRId64 ", ", plan_source(plan));
     printf("sequence %" PRId64 ", vocabulary %" PRId64, plan->seq, plan->vocab);
     if (plan->mesh.vocab_multiple) printf(" (%" PRId64 " a rank)", plan_vocab_share(plan));

@@ -1,6 +1,7 @@
 #include "frontend/commands/plan_args.h"
 
 #include "frontend/commands/engine_args.h"
+#include "frontend/commands/teacher_args.h"
 #include "planner/plan/schedule.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/engine.h"
@@ -349,11 +350,6 @@ static bool options_from_args(CliArgs *args, PlanOptions *options, Diag *diag) {
            cudnn_from_args(args, options, diag) && split_from_args(args, options, diag);
 }
 
-typedef struct SettingList {
-    ModelSetting *items;
-    int count, capacity;
-} SettingList;
-
 /* "key=value" of `length`. */
 static bool add_setting(CliArgs *args, SettingList *list, const char *text, size_t length) {
     const char *equals = memchr(text, '=', length);
@@ -388,48 +384,74 @@ static bool add_from_file(CliArgs *args, SettingList *list, const char *path, bo
     return fine;
 }
 
-ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
-                                      const char **out_model, Diag *diag) {
-    const CliValue *set = &args->values[OPT_SET];
-    SettingList list = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1};
-    bool must = cli_given(args, OPT_SET_FROM), sized = false;
+bool plan_add_settings(CliArgs *args, CliOption set, CliOption from, const char *absent,
+                       const SettingList *between, SettingList *out, const char **out_model,
+                       Diag *diag) {
+    const CliValue *given = &args->values[set];
+    bool must = cli_given(args, from), sized = false;
     *out_model = NULL;
-    for (int i = 0; i < set->n_list; i++) sized |= strncmp(set->list[i], "size=", 5) == 0;
+    for (int i = 0; i < given->n_list; i++) sized |= strncmp(given->list[i], "size=", 5) == 0;
     if (must && sized) {
-        diag_error(diag, NO_LOC, "--set size: the file of --set-from says all sizes");
-        return NULL;
+        diag_error(diag, NO_LOC, "--%s size: the file of --%s says all sizes",
+                   CLI_OPTIONS[set].name, CLI_OPTIONS[from].name);
+        return false;
     }
-    const char *path = cli_text(args, OPT_SET_FROM, sized ? NULL : absent);
-    if (path && !add_from_file(args, &list, path, must, out_model, diag)) return NULL;
-    for (int i = 0; i < set->n_list; i++) {
-        if (add_setting(args, &list, set->list[i], strlen(set->list[i]))) continue;
-        diag_error(diag, NO_LOC, "--set: '%s' is not KEY=VALUE", set->list[i]);
-        return NULL;
+    const char *path = cli_text(args, from, sized ? NULL : absent);
+    if (path && !add_from_file(args, out, path, must, out_model, diag)) return false;
+    for (int i = 0; between && i < between->count; i++) {
+        ARENA_PUSH(args->arena, out->items, out->count, out->capacity, between->items[i]);
     }
-    *out_count = list.count;
-    return list.items;
+    for (int i = 0; i < given->n_list; i++) {
+        if (add_setting(args, out, given->list[i], strlen(given->list[i]))) continue;
+        diag_error(diag, NO_LOC, "--%s: '%s' is not KEY=VALUE", CLI_OPTIONS[set].name,
+                   given->list[i]);
+        return false;
+    }
+    return true;
 }
 
-bool plan_load_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag) {
+ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
+                                      const char **out_model, Diag *diag) {
+    SettingList list = {ARENA_ARRAY(args->arena, ModelSetting, 1), 0, 1};
+    bool good =
+        plan_add_settings(args, OPT_SET, OPT_SET_FROM, absent, NULL, &list, out_model, diag);
+    *out_count = list.count;
+    return good ? list.items : NULL;
+}
+
+/* The model of the operand, with a teacher's if there is one. */
+static Model *load_model(CliArgs *args, Arena *arena, int64_t batch, const char **out_settings,
+                         Diag *diag) {
     int n_settings = 0;
     const char *from;
+    Distillation how;
     ModelSetting *settings = plan_settings_from_args(args, NULL, &n_settings, &from, diag);
-    if (!settings) return false;
-    Model *model = model_load(arena, args->operand, settings, n_settings, batch, diag);
+    if (!settings || !teacher_args_check(args, &how, diag)) return NULL;
+    const bool taught = cli_given(args, OPT_TEACHER);
+    Model *model = model_load_student(arena, args->operand, settings, n_settings, batch,
+                                      taught ? &how : NULL, diag);
     if (!model && from) {
         diag_note(diag, NO_LOC, "--set-from %s: is of model '%s'", cli_text(args, OPT_SET_FROM, ""),
                   from);
     }
-    if (!model) return false;
+    if (!model) return NULL;
     if (from && strcmp(from, model->name) != 0) {
         diag_error(diag, NO_LOC, "--set-from %s: is of model '%s'; %s is model '%s'",
                    cli_text(args, OPT_SET_FROM, ""), from, args->operand, model->name);
-        return false;
+        return NULL;
     }
+    *out_settings = settings_text(&model->settings, arena);
+    return teacher_args_join(args, arena, batch, model, &how, out_settings, diag) ? model : NULL;
+}
+
+bool plan_load_model(CliArgs *args, Arena *arena, int64_t batch, PlanRequest *request, Diag *diag) {
+    const char *settings;
+    Model *model = load_model(args, arena, batch, &settings, diag);
+    if (!model) return false;
     if (model->note && !args->model_noted) fprintf(stderr, "%s\n", model->note);
     args->model_noted = true;
     request->model = model->name;
-    request->settings = settings_text(&model->settings, arena);
+    request->settings = settings;
     request->forward = model->graph;
     request->n_blocks = model->n_blocks;
     request->seq = model->seq;

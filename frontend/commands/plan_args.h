@@ -29,8 +29,18 @@ bool plan_fp8_products_from_args(const CliArgs *args, const Cluster *cluster, Pl
 bool plan_recompute_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
 /* --zero; by default 0. */
 bool plan_zero_from_args(const CliArgs *args, PlanOptions *options, Diag *diag);
-/* What --set-from's file says, or `absent`'s if there is none and no size is set, then --set.
- * *out_model: the name of the model that the file is of, or NULL. NULL: reported. */
+/* A list of settings, and options that give some. */
+typedef struct SettingList {
+    ModelSetting *items;
+    int count, capacity;
+} SettingList;
+/* Adds what the file of the option `from` says, or `absent`'s if it is not given and no size is
+ * set, then `between`, then what the option `set` says. *out_model: the name of the model that the
+ * file is of, or NULL. False: reported. */
+bool plan_add_settings(CliArgs *args, CliOption set, CliOption from, const char *absent,
+                       const SettingList *between, SettingList *out, const char **out_model,
+                       Diag *diag);
+/* The same of --set-from and --set. NULL: reported. */
 ModelSetting *plan_settings_from_args(CliArgs *args, const char *absent, int *out_count,
                                       const char **out_model, Diag *diag);
 /* Runs the script with `batch` sequences and sets everything of the request but its options; the

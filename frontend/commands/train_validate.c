@@ -6,7 +6,7 @@
 enum { MOST_BATCHES = 20, LEAST_BATCHES = 5 }; /* of all sources; of each */
 
 typedef struct Sums {
-    double loss, labels, bytes, right;
+    double loss, labels, bytes, right, kl;
 } Sums;
 
 /* Classes of texts, by their logits: how many are right. */
@@ -50,7 +50,11 @@ static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *en
             return false;
         }
         bool pairs = data->pairs.reads; /* losses are means over these */
-        double n = (double)(pairs ? batch : engine_count_labels(engine, labels));
+        double n = (double)(pairs ? batch : engine_count_labels(engine, labels)), kl = 0;
+        if (plan_count_teacher(plan) && engine_evaluated(engine, "kl", &kl)) {
+            engine_evaluated(engine, "ce", &loss);
+            out->kl += kl * n;
+        }
         out->loss += loss * n;
         out->labels += n;
         if (pairs) continue;
@@ -63,8 +67,8 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
                     ValidationResult *out, Diag *diag) {
     int64_t most = MOST_BATCHES / data->n_val;
     double bytes_a_label = 0, share = 0;
-    *out = (ValidationResult){.accuracy = NAN};
-    double right = 0;
+    *out = (ValidationResult){.accuracy = NAN, .kl = NAN};
+    double right = 0, kl = 0;
     for (int i = 0; i < data->n_val; i++) {
         Sums sums;
         if (!sum_up(data, i, most < LEAST_BATCHES ? LEAST_BATCHES : most, engine, tokens, labels,
@@ -77,10 +81,12 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
         out->loss += data->val[i].label_share * out->losses[i];
         bytes_a_label += data->val[i].label_share * sums.bytes / sums.labels;
         right += data->val[i].label_share * sums.right / sums.labels;
+        kl += data->val[i].label_share * sums.kl / sums.labels;
         share += data->val[i].label_share;
     }
     if (data->classes.reads && engine_logits_width(engine) > 0 && share > 0)
         out->accuracy = right / share;
+    if (plan_count_teacher(data->plan) && share > 0) out->kl = kl / share;
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;
     out->bits_per_byte = bytes_a_label > 0 ? out->loss / bytes_a_label / M_LN2 : 0;
@@ -92,9 +98,11 @@ void train_validate_tell(const TrainData *data, ValidationResult *result, const 
     metrics->has_val_loss = true;
     metrics->val_loss = result->loss;
     metrics->val_bits_per_byte = result->bits_per_byte;
-    if (!isnan(result->accuracy)) {
+    const StepValue beside = isnan(result->kl) ? (StepValue){"val_accuracy", result->accuracy}
+                                               : (StepValue){"val_kl", result->kl};
+    if (!isnan(beside.value)) {
         for (int i = 0; i < metrics->n_values; i++) result->values[i] = metrics->values[i];
-        result->values[metrics->n_values++] = (StepValue){"val_accuracy", result->accuracy};
+        result->values[metrics->n_values++] = beside;
         metrics->values = result->values;
     }
     if (data->n_val == 1) return;
@@ -107,6 +115,7 @@ void train_validate_tell(const TrainData *data, ValidationResult *result, const 
 void train_validate_print(const ValidationResult *result) {
     printf(", %.4f in validation%s", result->loss, result->is_partial ? " (a sample of it)" : "");
     if (result->bits_per_byte > 0) printf(", %.4f bits per byte", result->bits_per_byte);
+    if (!isnan(result->kl)) printf(", %.4f from the teacher there", result->kl);
     if (!isnan(result->accuracy)) printf(", %.2f %% right there", 100 * result->accuracy);
 }
 

@@ -8,11 +8,14 @@
 #include "runtime/metrics/step_metrics.h"
 
 typedef struct ValidationResult {
-    double loss; /* over the labels of the blend; where they are files of --val, over theirs */
+    /* Over the labels of the blend; where they are files of --val, over theirs. Of a student its
+     * own, without the teacher's. */
+    double loss;
     double bits_per_byte;              /* 0: not known */
     bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
     double accuracy; /* of classes of texts, where the plan has all logits; else not a number */
+    double kl;       /* of a student from its teacher; likewise */
     StepValue values[OUTPUT_MOST_REPORTED + 1]; /* the step's, and this one */
 } ValidationResult;
 

@@ -2,6 +2,7 @@
 
 #include "frontend/lua/lua_sandbox.h"
 #include "ir/op.h"
+#include "ir/teacher.h"
 
 #include <ctype.h>
 #include <lauxlib.h>
@@ -377,9 +378,10 @@ static int model_output(lua_State *lua) {
     return 0;
 }
 
-/* An input in f32 along the first n_axes of batch and seq, once for the graph; `what` asks. */
+/* An input in f32 along the first n_axes of batch, seq and vocab, once for the graph; `what` asks.
+ */
 static int push_numbers(lua_State *lua, const char *what, const char *name, int n_axes) {
-    static const char *const AXES[] = {"batch", "seq"};
+    static const char *const AXES[] = {"batch", "seq", "vocab"};
     const Graph *graph = script_graph(lua)->graph;
     if (script_graph(lua)->block != NO_BLOCK) {
         script_error(lua, "%s: it is asked for outside of blocks", what);
@@ -420,6 +422,13 @@ static int model_numbers(lua_State *lua) {
                           "divergence");
     }
     return push_numbers(lua, "numbers", TOKEN_NUMBER_NAMES[which], 2);
+}
+
+/* m:teacher() -> f32[batch, seq, vocab]: what another model, --teacher's, says of the same tokens.
+ */
+static int model_teacher(lua_State *lua) {
+    check_self(lua, "teacher");
+    return push_numbers(lua, "teacher", INPUT_TEACHER, 3);
 }
 
 /* m:tally(parameter, numbers): what the parameter, made with `balance`, moves against. */
@@ -480,10 +489,11 @@ static int model_freeze(lua_State *lua) {
     return 0;
 }
 
-static const luaL_Reg METHODS[] = {
-    {"axis", model_axis},           {"block", model_block},   {"freeze", model_freeze},
-    {"numbers", model_numbers},     {"output", model_output}, {"param", model_param},
-    {"reference", model_reference}, {"tally", model_tally},   {NULL, NULL}};
+static const luaL_Reg METHODS[] = {{"axis", model_axis},           {"block", model_block},
+                                   {"freeze", model_freeze},       {"numbers", model_numbers},
+                                   {"output", model_output},       {"param", model_param},
+                                   {"reference", model_reference}, {"tally", model_tally},
+                                   {"teacher", model_teacher},     {NULL, NULL}};
 
 bool script_name_is_taken(const char *name) {
     static const char *const FIELDS[] = {"batch", "group", "loss", "name", "size"};
@@ -501,7 +511,7 @@ static int fail_unknown_field(lua_State *lua) {
     const char *name = lua_type(lua, 2) == LUA_TSTRING ? lua_tostring(lua, 2) : "?";
     script_error(lua,
                  "m has no field '%.64s'; it has: %s, and the methods axis, block, freeze, "
-                 "numbers, output, param, reference, tally",
+                 "numbers, output, param, reference, tally, teacher",
                  name, lua_tostring(lua, lua_upvalueindex(1)));
 }
 

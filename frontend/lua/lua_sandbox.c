@@ -25,6 +25,8 @@ extern const char embedded_nn_policy_lua[];
 extern const size_t embedded_nn_policy_lua_bytes;
 extern const char embedded_nn_classes_lua[];
 extern const size_t embedded_nn_classes_lua_bytes;
+extern const char embedded_nn_distill_lua[];
+extern const size_t embedded_nn_distill_lua_bytes;
 static const EmbeddedScript LIBRARIES[] = {
     {"nn", "nn.lua", embedded_nn_lua, &embedded_nn_lua_bytes, true},
     {"nn_attention", "nn_attention.lua", embedded_nn_attention_lua,
@@ -35,6 +37,7 @@ static const EmbeddedScript LIBRARIES[] = {
      &embedded_nn_preference_lua_bytes, true},
     {"nn_policy", "nn_policy.lua", embedded_nn_policy_lua, &embedded_nn_policy_lua_bytes, true},
     {"nn_classes", "nn_classes.lua", embedded_nn_classes_lua, &embedded_nn_classes_lua_bytes, true},
+    {"nn_distill", "nn_distill.lua", embedded_nn_distill_lua, &embedded_nn_distill_lua_bytes, true},
     {0}};
 
 enum {

@@ -6,6 +6,7 @@
 #include "frontend/lua/model_check.h"
 #include "frontend/lua/model_read.h"
 #include "ir/op.h"
+#include "ir/teacher.h"
 
 #include <inttypes.h>
 #include <lauxlib.h>
@@ -43,6 +44,7 @@ typedef struct Loading {
     const ModelSetting *given;
     int n_given;
     int64_t batch;
+    const Distillation *distillation; /* NULL: it has no teacher */
     ModelDescription description;
 } Loading;
 
@@ -146,6 +148,90 @@ static void check_loss(lua_State *lua, const Loading *loading, Value loss) {
     sandbox_fail(lua);
 }
 
+static const Node *find_node(const Graph *graph, OpKind op, const char *name) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == op && (!name || strcmp(node_string(node, ATTR_name), name) == 0))
+            return node;
+    }
+    return NULL;
+}
+
+static _Noreturn void refuse_teacher(lua_State *lua, const Loading *loading, const char *why) {
+    diag_error(sandbox_of(lua)->diag, loading->description.loc, "--teacher: %s", why);
+    sandbox_fail(lua);
+}
+
+/* The logits that a teacher's are compared with. */
+static Value find_students_logits(lua_State *lua, const Loading *loading) {
+    const Graph *graph = loading->script.graph;
+    const Node *logits = find_node(graph, OP_OUTPUT, "logits");
+    const Type *type = logits ? value_type(logits->inputs[0]) : NULL;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool numbers = node->op == OP_INPUT && node->types[0].dtype != DTYPE_I32;
+        if (numbers || node->op == OP_OF_PAIRS) {
+            refuse_teacher(lua, loading,
+                           "a model that learns from preferences or rewards has none: its loss has "
+                           "to be of tokens");
+        }
+    }
+    if (!type || type->rank != 3 || type->axes[2] != AXIS_VOCAB) {
+        refuse_teacher(lua, loading, "the model has no output 'logits' of tokens to compare");
+    }
+    return logits->inputs[0];
+}
+
+static void set_number(lua_State *lua, const char *key, double value) {
+    lua_pushnumber(lua, value);
+    lua_setfield(lua, -2, key);
+}
+
+/* nn.distill's options, on top of the stack: as asked for, and of the labels that the model's own
+ * loss counts. */
+static void push_distillation(lua_State *lua, const Loading *loading) {
+    const Distillation *how = loading->distillation;
+    const Node *share = find_node(loading->script.graph, OP_LABEL_SHARE, NULL);
+    lua_newtable(lua);
+    lua_pushstring(lua, how->kind);
+    lua_setfield(lua, -2, "kind");
+    set_number(lua, "alpha", how->alpha);
+    set_number(lua, "temperature", how->temperature);
+    set_number(lua, "beta", how->beta);
+    if (!share) return;
+    lua_pushinteger(lua, (lua_Integer)node_float(share, ATTR_value, -1));
+    lua_setfield(lua, -2, "ignore");
+    script_push_value(lua, node_value((Node *)share, 0));
+    lua_setfield(lua, -2, "share");
+}
+
+/* The loss mixed with a teacher's, by the library's nn.distill, unless the script's own reads the
+ * teacher. `m`: where the model's table is on the stack. */
+static Value distill(lua_State *lua, const Loading *loading, int m, Value loss) {
+    const Graph *graph = loading->script.graph;
+    const Distillation *how = loading->distillation;
+    if (!how) return loss;
+    if (find_node(graph, OP_INPUT, INPUT_TEACHER)) {
+        if (!how->is_given) return loss;
+        refuse_teacher(lua, loading,
+                       "the model's own loss reads the teacher, and says how: --distill and its "
+                       "like are for losses that do not");
+    }
+    Value logits = find_students_logits(lua, loading);
+    lua_getglobal(lua, "require");
+    lua_pushliteral(lua, "nn");
+    lua_call(lua, 1, 1);
+    lua_getfield(lua, -1, "distill");
+    lua_pushvalue(lua, m);
+    script_push_value(lua, loss);
+    script_push_value(lua, logits);
+    script_push_value(lua, node_value((Node *)find_node(graph, OP_INPUT, "labels"), 0));
+    lua_pushliteral(lua, "vocab");
+    push_distillation(lua, loading);
+    lua_call(lua, 6, 1);
+    return script_to_value(lua, -1);
+}
+
 /* Calls loss(m, tokens, labels), or with an axis `source` loss(m, tokens, labels, source), and
  * makes its result the output "loss". */
 static void run_loss(lua_State *lua, Loading *loading) {
@@ -160,6 +246,9 @@ static void run_loss(lua_State *lua, Loading *loading) {
     script_push_model(lua, &description->settings);
     lua_pushinteger(lua, loading->batch);
     lua_setfield(lua, -2, "batch");
+    const int m = lua_gettop(lua) - 1;
+    lua_pushvalue(lua, -1);
+    lua_insert(lua, m);
     const Setting *source = settings_find(&description->settings, "source");
     bool has_source = source && source->is_axis;
     script_push_value(lua, add_input(lua, loading, "tokens", "seq"));
@@ -168,6 +257,7 @@ static void run_loss(lua_State *lua, Loading *loading) {
     lua_call(lua, has_source ? 4 : 3, 1);
     Value loss = script_to_value(lua, -1);
     check_loss(lua, loading, loss);
+    loss = distill(lua, loading, m, loss);
     Attr attr = attr_string(ATTR_name, "loss");
     Node *output = graph_add(loading->script.graph,
                              &(NodeSpec){.op = OP_OUTPUT,
@@ -244,7 +334,8 @@ static int load_body(lua_State *lua) {
 }
 
 static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped,
-                   const ModelSetting *settings, int n_settings, int64_t batch, Diag *diag) {
+                   const ModelSetting *settings, int n_settings, int64_t batch,
+                   const Distillation *how, Diag *diag) {
     if (batch < 1 || batch > MAX_BATCH) {
         diag_error(diag, NO_LOC, "a micro-batch has 1 to %" PRId64 " sequences, not %" PRId64,
                    MAX_BATCH, batch);
@@ -258,7 +349,8 @@ static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped
                          .path = sandbox->path,
                          .given = settings,
                          .n_given = n_settings,
-                         .batch = batch};
+                         .batch = batch,
+                         .distillation = how};
     sandbox->context = loading;
     bool ok = sandbox_run(sandbox, load_body);
     sandbox_destroy(sandbox);
@@ -278,14 +370,19 @@ static Model *load(Arena *arena, const char *path, const EmbeddedScript *shipped
 
 Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
                   int64_t batch, Diag *diag) {
-    return load(arena, path, NULL, settings, n_settings, batch, diag);
+    return load(arena, path, NULL, settings, n_settings, batch, NULL, diag);
+}
+
+Model *model_load_student(Arena *arena, const char *path, const ModelSetting *settings,
+                          int n_settings, int64_t batch, const Distillation *how, Diag *diag) {
+    return load(arena, path, NULL, settings, n_settings, batch, how, diag);
 }
 
 Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
                           int n_settings, int64_t batch, Diag *diag) {
     for (size_t i = 0; i < sizeof(SHIPPED) / sizeof(SHIPPED[0]); i++) {
         if (strcmp(SHIPPED[i].name, name) != 0) continue;
-        return load(arena, SHIPPED[i].path, &SHIPPED[i], settings, n_settings, batch, diag);
+        return load(arena, SHIPPED[i].path, &SHIPPED[i], settings, n_settings, batch, NULL, diag);
     }
     BUG("no model '%s' is part of the program", name);
 }

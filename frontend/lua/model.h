@@ -26,10 +26,22 @@ typedef struct Model {
     const char *note;      /* for the user; NULL: none */
 } Model;
 
+/* How a loss is mixed with what a teacher says (nn.distill), where the script's own does not read
+ * m:teacher(). */
+typedef struct Distillation {
+    const char *kind; /* forward, reverse, jsd */
+    double alpha, temperature, beta;
+    bool is_given; /* some of it by the user: a loss that reads the teacher itself has its own */
+} Distillation;
+
 /* Runs the script in the sandbox with `batch` sequences per (global) micro-batch.
  * Everything is owned by `arena`. NULL: reported, with Lua lines. */
 Model *model_load(Arena *arena, const char *path, const ModelSetting *settings, int n_settings,
                   int64_t batch, Diag *diag);
+/* The same of a model that learns from a teacher, which its graph reads as the input INPUT_TEACHER
+ * (ir/teacher.h). */
+Model *model_load_student(Arena *arena, const char *path, const ModelSetting *settings,
+                          int n_settings, int64_t batch, const Distillation *how, Diag *diag);
 /* The same with the script of that name that is part of the program: "gemma", "gpt" or "llama". */
 Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
                           int n_settings, int64_t batch, Diag *diag);

@@ -597,6 +597,7 @@ local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
 require "nn_preference".add(nn, of_texts)
 require "nn_policy".add(nn, of_texts)
 require "nn_classes".add(nn, of_texts)
+require "nn_distill".add(nn, of_texts)
 
 local function fail_unknown_layer(_, name)
   local known = {}

@@ -341,6 +341,12 @@ function ops.convolve(args) end
 ---@return perilune.Value
 function ops.cross_entropy(args) end
 
+---How far the softmax of the first operand, p, is from the second's, q, in each row: KL(q || p)
+---where beta is 0, KL(p || q) where it is 1, between them that from their mixture
+---@param args { [1]: perilune.Value, [2]: perilune.Value, axis: string, beta: number }
+---@return perilune.Value
+function ops.divergence(args) end
+
 ---log(sum(exp(x))) along the axis
 ---@param args { [1]: perilune.Value, axis: string }
 ---@return perilune.Value

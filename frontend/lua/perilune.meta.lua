@@ -93,6 +93,10 @@ function Model:reference() end
 ---@return perilune.Value
 function Model:numbers(name) end
 
+---f32[batch, seq, vocab]: what another model, --teacher's, says of the same tokens.
+---@return perilune.Value
+function Model:teacher() end
+
 ---An axis whose size the model works out; the same again is no mistake.
 ---@param name string
 ---@param size integer
@@ -591,6 +595,25 @@ function nn.preference(m, logits, labels, vocab, options) end
 ---@param options? perilune.PolicyOptions
 ---@return perilune.Value
 function nn.policy(m, logits, labels, vocab, options) end
+
+---@class perilune.DistillOptions
+---@field kind? "forward"|"reverse"|"jsd"
+---@field alpha? number the teacher's share of the loss (0.5)
+---@field temperature? number (1)
+---@field beta? number of jsd: the teacher's share of the mixture (0.5)
+---@field ignore? integer a label whose positions are left out, as nn.cross_entropy's
+---@field share? perilune.Value that of labels which count, as ops.label_share's of `ignore`
+
+---A loss mixed with how far the model's words are from its teacher's, m:teacher(). Makes outputs kl
+---and ce.
+---@param m perilune.Model
+---@param loss perilune.Value
+---@param logits perilune.Value [batch, seq, vocab]
+---@param labels perilune.Value
+---@param vocab? string
+---@param options? perilune.DistillOptions
+---@return perilune.Value
+function nn.distill(m, loss, logits, labels, vocab, options) end
 
 ---@class perilune.ConvolveOptions
 ---@field weight? string

@@ -12,6 +12,7 @@
  * stage is left with next to nothing to do. --split may leave any chunk without: such a chunk
  * passes on what it receives.
  */
+#include "ir/teacher.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/schedule.h"
 
@@ -264,6 +265,39 @@ static bool find_cuts(const Graph *in, const bool *after, PassContext *ctx, int 
     return true;
 }
 
+static bool has_teacher(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op == OP_PARAM && teacher_own_name(node_string(node, ATTR_name))) return true;
+    }
+    return false;
+}
+
+/* By id: the chunk of a node. Where a teacher's blocks come first, what is made of no block goes
+ * with the first that reads it: else a student's embeddings, and their gradients, would travel past
+ * all of the teacher's. */
+static int *find_chunks(const Graph *in, const bool *after, const PassContext *ctx, int n_chunks) {
+    int *chunks = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 1);
+    int *first = ARENA_ARRAY(ctx->arena, int, in->n_nodes + 1); /* of readers */
+    const bool waits = has_teacher(in);
+    for (int n = 0; n < in->n_nodes; n++) first[n] = n_chunks;
+    for (int n = in->n_nodes - 1; n >= 0; n--) {
+        const Node *node = in->nodes[n];
+        if (node->block >= ctx->n_blocks) BUG("block %d of %d", node->block, ctx->n_blocks);
+        bool moves = waits && first[n] < n_chunks && !(OPS[node->op].flags & LEAF) &&
+                     !op_finds_documents(node->op) && node->op != OP_NARROW;
+        chunks[n] = node->block != NO_BLOCK ? ctx->chunk_of_block[node->block]
+                    : after[n]              ? n_chunks - 1
+                    : moves                 ? first[n]
+                                            : 0;
+        for (int i = 0; i < node->n_inputs; i++) {
+            int *of = &first[node->inputs[i].node->id];
+            if (chunks[n] < *of) *of = chunks[n];
+        }
+    }
+    return chunks;
+}
+
 /* Lanes' rows of inputs, and documents of tokens: made of inputs alone, which are at hand
  * everywhere.
  */
@@ -311,10 +345,9 @@ Graph *pass_assign_chunks(const Graph *in, PassContext *ctx) {
     }
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
+    const int *chunks = find_chunks(in, after, ctx, n_chunks);
     for (int n = 0; n < in->n_nodes; n++) {
-        int block = in->nodes[n]->block;
-        if (block >= ctx->n_blocks) BUG("block %d of %d", block, ctx->n_blocks);
-        int chunk = block != NO_BLOCK ? ctx->chunk_of_block[block] : after[n] ? n_chunks - 1 : 0;
+        int chunk = chunks[n];
         if (!find_all_again(in->nodes[n], chunk, &map, out, ctx->diag)) return NULL;
         Node *copy = value_map_copy(&map, in->nodes[n], out, ctx->diag);
         if (!copy) return NULL;

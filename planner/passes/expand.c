@@ -2,6 +2,8 @@
  * by one log-sum-exp and one sum over numbers per token (its gradient is one op already). Where
  * labels may be below 0 the difference is multiplied by 0 there.
  *
+ * divergence likewise becomes two logsumexp and what else is summed over words.
+ *
  * attention with sinks becomes one without, whose rows are then scaled: with l the logarithm of a
  * row's denominator, a sink s makes it l' = log(e^l + e^s), and the result e^(l - l') =
  * sigmoid(l - s) times what it was. The gradient reads both as they are then, and so needs to know
@@ -39,6 +41,37 @@ static bool expand_cross_entropy(const Node *node, ValueMap *map, Graph *out, Pa
     return true;
 }
 
+/* That of the value, which the cross-entropy of the same logits may have made. */
+static Value find_logsumexp(const Node *node, Value x, const Attr *axis, Graph *out,
+                            PassContext *ctx) {
+    for (int n = out->n_nodes - 1; n >= 0; n--) {
+        Node *made = out->nodes[n];
+        bool same = made->op == OP_LOGSUMEXP && made->phase == node->phase &&
+                    made->block == node->block && made->chunk == node->chunk &&
+                    value_equal(made->inputs[0], x) && node_axis(made, ATTR_axis) == axis->axis;
+        if (same) return node_value(made, 0);
+    }
+    Node *lse = pass_build(ctx, out, OP_LOGSUMEXP, node, node->phase, &x, 1, axis, 1);
+    return lse ? node_value(lse, 0) : NO_VALUE;
+}
+
+static bool expand_divergence(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+    Value operands[4];
+    Attr axis = attr_axis(ATTR_axis, node_axis(node, ATTR_axis));
+    for (int i = 0; i < 2; i++) operands[i] = *value_map_at(map, node->inputs[i]);
+    for (int i = 0; i < 2; i++) {
+        operands[2 + i] = find_logsumexp(node, operands[i], &axis, out, ctx);
+        if (!operands[2 + i].node) return false;
+        *value_map_at(map, node_value((Node *)node, 2 + i)) = operands[2 + i];
+    }
+    Node *rows = pass_build(ctx, out, OP_DIVERGENCE_ROWS, node, node->phase, operands, 4,
+                            node->attrs, node->n_attrs);
+    for (int o = 0; rows && o < 2; o++) {
+        *value_map_at(map, node_value((Node *)node, o)) = node_value(rows, o);
+    }
+    return rows != NULL;
+}
+
 /* One elementwise op of one or two operands; NO_VALUE: reported, here or before. */
 static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Value a, Value b) {
     const int n = b.node ? 2 : 1;
@@ -47,7 +80,9 @@ static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Va
     return made ? node_value(made, 0) : NO_VALUE;
 }
 
-static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+/* reads_lse: is its second result read? Where nothing below learns, no gradient does. */
+static bool expand_sinks(const Node *node, bool reads_lse, ValueMap *map, Graph *out,
+                         PassContext *ctx) {
     Value inputs[6];
     const int at = attention_sinks(node);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(map, node->inputs[i]);
@@ -62,28 +97,33 @@ static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContex
     if (dtype != DTYPE_F32) result = apply(ctx, out, node, OP_TO_F32, result, NO_VALUE);
     result = kept.node ? apply(ctx, out, node, OP_MUL, result, kept) : NO_VALUE;
     if (dtype != DTYPE_F32) result = apply(ctx, out, node, op_cast_to(dtype), result, NO_VALUE);
+    *value_map_at(map, node_value((Node *)node, 0)) = result;
+    if (!reads_lse) return result.node != NULL;
     /* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all */
     Value apart = apply(ctx, out, node, OP_ABS, above, NO_VALUE);
     Value share = apply(ctx, out, node, OP_SIGMOID, apart, NO_VALUE);
     Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
     Value most = apply(ctx, out, node, OP_MAXIMUM, lse, sinks);
     Value both = less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
-    *value_map_at(map, node_value((Node *)node, 0)) = result;
     *value_map_at(map, node_value((Node *)node, 1)) = both;
     return result.node && both.node;
 }
 
-static bool expand_node(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+static bool expand_node(const Node *node, const int *uses, ValueMap *map, Graph *out,
+                        PassContext *ctx) {
     if (node->op == OP_CROSS_ENTROPY) return expand_cross_entropy(node, map, out, ctx);
-    if (attention_sinks(node) >= 0) return expand_sinks(node, map, out, ctx);
+    if (node->op == OP_DIVERGENCE) return expand_divergence(node, map, out, ctx);
+    if (attention_sinks(node) >= 0)
+        return expand_sinks(node, uses[node->id * MAX_OUTPUTS + 1] > 0, map, out, ctx);
     return value_map_copy(map, node, out, ctx->diag) != NULL;
 }
 
 Graph *pass_expand(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
+    const int *uses = graph_count_uses(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
-        if (!expand_node(in->nodes[n], &map, out, ctx)) return NULL;
+        if (!expand_node(in->nodes[n], uses, &map, out, ctx)) return NULL;
     }
     return out;
 }

@@ -67,7 +67,7 @@ bool sharding_rule_divides(const char *axis, MeshAxis mesh, unsigned shared_head
 bool sharding_fills(int64_t size, int parts);
 
 /* Kinds of heads: what several heads share has the first axis, each of these heads both. */
-enum { STATE_KIND = 1, N_HEAD_KINDS };
+enum { STATE_KIND = 1, N_HEAD_KINDS = 4 }; /* 2 and 3: the like of a teacher */
 typedef struct HeadKind {
     const char *shared, *each;
 } HeadKind;

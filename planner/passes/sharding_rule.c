@@ -20,6 +20,7 @@
  * all positions of heads that c divides (state_split.c).
  */
 #include "ir/ops/route.h"
+#include "ir/teacher.h"
 #include "planner/passes/pass.h"
 
 #include <string.h>
@@ -33,17 +34,21 @@ static const struct {
     {"experts", MESH_T},  {"state_groups", MESH_T},
 };
 
-const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {{"kv_heads", "group"}, {"state_groups", "state_heads"}};
+const HeadKind HEAD_KINDS[N_HEAD_KINDS] = {
+    {"kv_heads", "group"},
+    {"state_groups", "state_heads"},
+    {TEACHER_AXES "kv_heads", TEACHER_AXES "group"},
+    {TEACHER_AXES "state_groups", TEACHER_AXES "state_heads"}};
 
 /* The name whose rule the axis has. */
 static const char *ruling_name(const char *axis, unsigned shared_heads) {
     for (int k = 0; k < N_HEAD_KINDS; k++) {
         const HeadKind *kind = &HEAD_KINDS[k];
         if (!(shared_heads >> k & 1)) continue;
-        if (strcmp(axis, kind->shared) == 0) return kind->each;
-        if (strcmp(axis, kind->each) == 0) return kind->shared;
+        if (strcmp(axis, kind->shared) == 0) return teacher_axis_name(kind->each);
+        if (strcmp(axis, kind->each) == 0) return teacher_axis_name(kind->shared);
     }
-    return axis;
+    return teacher_axis_name(axis);
 }
 
 bool sharding_rule_divides(const char *axis, MeshAxis mesh, unsigned shared_heads) {
@@ -102,7 +107,9 @@ int sharding_rule_mesh(const Graph *graph, int axis) {
         if (strcmp(AXIS_RULES[i].axis, name) != 0) continue;
         int mesh = where_divides(sizes, AXIS_RULES[i].mesh);
         if (sizes->size[MESH_E] == 1) return mesh;
-        if (strcmp(name, "experts") == 0) return mesh_divide(mesh, MESH_E);
+        /* A teacher's experts e leaves alone: an op has one kind of experts that e divides. */
+        bool experts = strcmp(graph->axes.names[axis], "experts") == 0;
+        if (experts) return mesh_divide(mesh, MESH_E);
         return AXIS_RULES[i].mesh == MESH_D ? mesh_divide(mesh, MESH_E) : mesh;
     }
     return -1;

@@ -26,6 +26,7 @@
  */
 #include "ir/base/file.h"
 #include "ir/op.h"
+#include "ir/teacher.h"
 #include "planner/plan/flow.h"
 #include "planner/plan/plan_text.h"
 
@@ -351,6 +352,34 @@ int64_t plan_source(const Plan *plan) {
         source = graph_source(plan->programs[i].graph);
     }
     return source;
+}
+
+/* Is it on an earlier stage, too? A block's is on one. */
+static bool is_counted(const Plan *plan, int stage, const Node *param) {
+    for (int s = 0; s < stage && param->block == NO_BLOCK; s++) {
+        const Graph *graph = plan->programs[plan->stages[s].program].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            if (node->op == OP_PARAM &&
+                strcmp(node_string(node, ATTR_name), node_string(param, ATTR_name)) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int64_t plan_count_teacher(const Plan *plan) {
+    int64_t count = 0;
+    for (int s = 0; s < plan->n_stages; s++) {
+        const Graph *graph = plan->programs[plan->stages[s].program].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            bool teaches = node->op == OP_PARAM && teacher_own_name(node_string(node, ATTR_name));
+            if (teaches && !is_counted(plan, s, node)) count += type_elements(&node->types[0]);
+        }
+    }
+    return count;
 }
 
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers) {

@@ -273,6 +273,8 @@ int64_t plan_source(const Plan *plan);
 /* Does its model read such numbers of each label? */
 bool plan_reads_numbers(const Plan *plan, TokenNumbers numbers);
 int64_t plan_row(const Plan *plan);
+/* Of n_parameters those of a teacher (ir/teacher.h); 0: it has none. */
+int64_t plan_count_teacher(const Plan *plan);
 /* Words that each rank of t stores, padding included. */
 int64_t plan_vocab_share(const Plan *plan);
 

@@ -116,6 +116,8 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(model, "name", plan->model);
     json_put_int(model, "parameters", plan->n_parameters);
     json_put_int(model, "trained_parameters", plan->n_trained);
+    if (plan_count_teacher(plan))
+        json_put_int(model, "teacher_parameters", plan_count_teacher(plan));
     json_put_int(model, "active_parameters", (int64_t)facts->active_parameters);
     json_put_int(model, "undivided_parameters", (int64_t)facts->undivided_parameters);
     json_put_int(model, "seq", plan->seq);

@@ -71,6 +71,12 @@ static void put_shape(StrBuf *out, const Facts *facts) {
         strbuf_printf(out, "filled up to %" PRId64 " words a rank, a multiple of %d\n",
                       plan_vocab_share(plan), plan->mesh.vocab_multiple);
     }
+    const int64_t teacher = plan_count_teacher(plan);
+    if (teacher) {
+        put_label(out, "teacher");
+        strbuf_printf(out, "%s of the parameters, frozen: forward only\n",
+                      unit_count((double)teacher, a));
+    }
     const char *trained = trained_parameters_text(plan->n_trained, plan->n_parameters, text);
     if (trained) {
         put_label(out, "trained");

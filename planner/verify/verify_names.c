@@ -1,6 +1,7 @@
 /* Names: what a checkpoint and an initialisation see. A logical name means one tensor on a stage;
  * the same parameter on several stages is a tied weight, and stays one weight only if its gradient
  * is summed over exactly those stages, or it is frozen on all of them. */
+#include "ir/teacher.h"
 #include "planner/verify/verify.h"
 
 #include <stdlib.h>
@@ -36,17 +37,21 @@ static const Graph *graph_of(const Names *names, int stage) {
 
 /* '#' becomes the block's number in the model. */
 static const char *logical(Names *names, int stage, const Node *node, const char *name) {
-    const char *mark = strchr(name, '#');
     int first_block = names->v->plan->stages[stage].first_block[node->chunk];
-    if (!mark) return name;
-    return arena_printf(names->v->scratch, "%.*s%d%s", (int)(mark - name), name,
-                        first_block + node->block, mark + 1);
+    return name_of_block(name, first_block + node->block, names->v->scratch);
 }
 
 /* A number for '#', in its own name or its parameter's. */
 static bool check_block(Names *names, const Leaf *leaf) {
     const Node *node = leaf->node;
     const char *name = node_string(node, ATTR_name);
+    int first_block = names->v->plan->stages[leaf->stage].first_block[node->chunk];
+    if (node->block >= 0 && first_block + node->block < name_blocks_before(name)) {
+        verify_defect(names->v, node->loc,
+                      "%s: '%s' takes off more blocks than there are before its own",
+                      verify_stage_text(names->v, leaf->stage), name);
+        return false;
+    }
     if (node->block >= 0 || !(strchr(name, '#') || strchr(node_string(node, ATTR_of), '#'))) {
         return true;
     }

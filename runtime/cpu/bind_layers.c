@@ -1,6 +1,7 @@
 /* Products, reductions, layout changes and the layers with kernels of their own. */
 #include "runtime/cpu/attention.h"
 #include "runtime/cpu/bind.h"
+#include "runtime/cpu/divergence.h"
 #include "runtime/cpu/documents.h"
 #include "runtime/cpu/embedding.h"
 #include "runtime/cpu/gemm.h"
@@ -220,7 +221,7 @@ static RowsArgs *new_rows(Binding *b) {
     args->offset = bind_offset(b, bind_input_type(b, 0), bind_input_sharding(b, 0), last);
     args->eps = (float)node_float(b->node, ATTR_eps, 0);
     args->workspace = b->workspace;
-    for (int i = 0; i < b->node->n_inputs; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_inputs && i < 5; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs && i < 3; i++) args->out[i] = b->out[i];
     return args;
 }
@@ -311,6 +312,53 @@ static bool run_cross_entropy_grad(const void *args) {
 
 bool cpu_bind_cross_entropy_grad(Binding *b, CpuCall *out) {
     *out = (CpuCall){run_cross_entropy_grad, new_rows(b)};
+    return true;
+}
+
+typedef struct DivergenceCall {
+    Divergence what;
+    const float *needed, *dvalue; /* of the gradient */
+    void *out[2];
+} DivergenceCall;
+
+static DivergenceCall *new_divergence(Binding *b) {
+    const RowsArgs *rows = new_rows(b);
+    DivergenceCall *call = ARENA_NEW(b->arena, DivergenceCall);
+    call->what = (Divergence){.dtype = rows->dtype,
+                              .rows = rows->rows,
+                              .n_local = rows->n,
+                              .n_valid = rows->n_valid,
+                              .beta = (float)node_float(b->node, ATTR_beta, 0),
+                              .s = b->in[0],
+                              .t = b->in[1],
+                              .lse_s = b->in[2],
+                              .lse_t = b->in[3]};
+    for (int i = 0; i < b->node->n_outputs; i++) call->out[i] = b->out[i];
+    return call;
+}
+
+static bool run_divergence_rows(const void *args) {
+    const DivergenceCall *call = args;
+    divergence_rows(&call->what, call->out[0], call->out[1]);
+    return true;
+}
+
+bool cpu_bind_divergence_rows(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_divergence_rows, new_divergence(b)};
+    return true;
+}
+
+static bool run_divergence_grad(const void *args) {
+    const DivergenceCall *call = args;
+    divergence_grad(&call->what, call->needed, call->dvalue, call->out[0]);
+    return true;
+}
+
+bool cpu_bind_divergence_grad(Binding *b, CpuCall *out) {
+    DivergenceCall *call = new_divergence(b);
+    call->needed = b->in[4];
+    call->dvalue = b->in[5];
+    *out = (CpuCall){run_divergence_grad, call};
     return true;
 }
 

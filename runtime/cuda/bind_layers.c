@@ -222,6 +222,35 @@ bool cuda_bind_cross_entropy_grad(Binding *b) {
     return push_softmax_rows(b, &KERNELS_OF, &args);
 }
 
+static bool push_divergence(Binding *b, const KernelsByDtype *kernels, DivergenceArgs args) {
+    const SoftmaxArgs rows = softmax_args(b);
+    if (!row_fits(b)) return false;
+    args.rows = rows.rows;
+    args.n_local = rows.n_local;
+    args.n_valid = rows.n_valid;
+    args.beta = (float)node_float(b->node, ATTR_beta, 0);
+    args.s = b->in[0];
+    args.t = b->in[1];
+    args.lse_s = b->in[2];
+    args.lse_t = b->in[3];
+    return cuda_push_launch(b, kernel_for_dtype(kernels, b->in_local[0].dtype),
+                            grid_of(args.rows, 1), threads_for(args.n_local, CROSS_ENTROPY_THREADS),
+                            0, &args, sizeof(args));
+}
+
+bool cuda_bind_divergence_rows(Binding *b) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(divergence_rows);
+    return push_divergence(b, &KERNELS_OF,
+                           (DivergenceArgs){.value = b->out[0], .needed = b->out[1]});
+}
+
+bool cuda_bind_divergence_grad(Binding *b) {
+    static const KernelsByDtype KERNELS_OF = KERNELS_BY_DTYPE(divergence_grad);
+    return push_divergence(
+        b, &KERNELS_OF,
+        (DivergenceArgs){.whole_needed = b->in[4], .dvalue = b->in[5], .out = b->out[0]});
+}
+
 /* Documents */
 
 static bool push_documents(Binding *b, KernelId kernel, int32_t *starts, int32_t *places,

@@ -489,6 +489,74 @@ void reference_cross_entropy_grad(const RefCall *call) {
     } while (point_next(&p, x));
 }
 
+/* One row of operands `s` and 1 - s: the divergence and what its gradient needs. */
+typedef struct DivergedRow {
+    double value, needed, lse[2];
+} DivergedRow;
+
+static double logsumexp_of(const RefCall *call, int operand, Point p, const Type *row) {
+    double most = -INFINITY, sum = 0;
+    Point first = p;
+    do most = fmax(most, ref_read(call, operand, &p));
+    while (point_next(&p, row));
+    p = first;
+    do sum += exp(ref_read(call, operand, &p) - most);
+    while (point_next(&p, row));
+    return most + log(sum);
+}
+
+static DivergedRow diverge(const RefCall *call, Point p, const Type *row, const double lse[2]) {
+    const double beta = node_float(call->node, ATTR_beta, 0);
+    DivergedRow out = {0, 0, {lse[0], lse[1]}};
+    do {
+        double a = ref_read(call, 0, &p) - lse[0], b = ref_read(call, 1, &p) - lse[1];
+        double m = beta == 0 ? a : beta == 1 ? b : log(beta * exp(b) + (1 - beta) * exp(a));
+        double from_t = exp(b) * (b - m), from_s = exp(a) * (a - m);
+        out.value += beta == 0 ? from_t : beta == 1 ? from_s : beta * from_t + (1 - beta) * from_s;
+        out.needed += from_s;
+    } while (point_next(&p, row));
+    return out;
+}
+
+static void put_rows(const RefCall *call, bool finds_lse) {
+    Type row = ref_only(ref_type(call, 0), node_axis(call->node, ATTR_axis));
+    const Type *rows = &call->node->types[0];
+    Point p = {{0}};
+    do {
+        double lse[2];
+        for (int i = 0; i < 2; i++) {
+            lse[i] = finds_lse ? logsumexp_of(call, i, p, &row) : ref_read(call, 2 + i, &p);
+        }
+        const DivergedRow out = diverge(call, p, &row, lse);
+        const int64_t at = point_offset(&p, rows);
+        call->out[0][at] = out.value;
+        call->out[1][at] = out.needed;
+        for (int i = 0; finds_lse && i < 2; i++) call->out[2 + i][at] = lse[i];
+    } while (point_next(&p, rows));
+}
+
+void reference_divergence(const RefCall *call) {
+    put_rows(call, true);
+}
+
+void reference_divergence_rows(const RefCall *call) {
+    put_rows(call, false);
+}
+
+void reference_divergence_grad(const RefCall *call) {
+    const Type *x = ref_type(call, 0);
+    const double beta = node_float(call->node, ATTR_beta, 0);
+    Point p = {{0}};
+    do {
+        double a = ref_read(call, 0, &p) - ref_read(call, 2, &p);
+        double b = ref_read(call, 1, &p) - ref_read(call, 3, &p);
+        double m = beta == 1 ? b : log(beta * exp(b) + (1 - beta) * exp(a));
+        double slope = beta == 0 ? exp(a) - exp(b) : exp(a) * (a - m - ref_read(call, 4, &p));
+        if (beta > 0 && beta < 1) slope *= 1 - beta;
+        call->out[0][point_offset(&p, x)] = slope * ref_read(call, 5, &p);
+    } while (point_next(&p, x));
+}
+
 void reference_sumsq(const RefCall *call) {
     double sum = 0;
     for (int64_t i = 0; i < type_elements(ref_type(call, 0)); i++) {

@@ -123,6 +123,33 @@ static const char LOSS_GRAD[] =
         INPUT(3, "", "f32[rows=$]") "%4 = cross_entropy_grad(%0, %1, %2, %3) {axis=vocab} : "
                                     "A[rows=$, vocab=&]\n";
 
+/* Of two softmaxes: rows as they are summed, and gradients. */
+#define DIVERGENCE(beta)                                                                           \
+    INPUT(0, "", "A[rows=$, vocab=&]")                                                             \
+    INPUT(1, "", "A[rows=$, vocab=&]")                                                             \
+    INPUT(2, "+", "f32[rows=$]")                                                                   \
+    INPUT(3, "+", "f32[rows=$]")                                                                   \
+    INPUT(4, "", "f32[rows=$]")                                                                    \
+    INPUT(5, "", "f32[rows=$]")                                                                    \
+    "%6:2 = divergence_rows(%0, %1, %2, %3) {axis=vocab, beta=" beta "} : f32[rows=$], "           \
+    "f32[rows=$]\n"                                                                                \
+    "%7 = divergence_grad(%0, %1, %2, %3, %4, %5) {axis=vocab, beta=" beta "} : "                  \
+    "A[rows=$, vocab=&]\n"
+#define DIVERGENCE_PADDED(beta)                                                                    \
+    PARAM(0, "", "A[rows=5, vocab=&/t]")                                                           \
+    PARAM(1, "", "A[rows=5, vocab=&/t]")                                                           \
+    PARAM(2, "+", "f32[rows=5]")                                                                   \
+    PARAM(3, "+", "f32[rows=5]")                                                                   \
+    PARAM(4, "", "f32[rows=5]")                                                                    \
+    PARAM(5, "", "f32[rows=5]")                                                                    \
+    "%6:2 = divergence_rows(%0, %1, %2, %3) {axis=vocab, beta=" beta "} : f32[rows=5]~sum(t), "    \
+    "f32[rows=5]~sum(t)\n"                                                                         \
+    "%7 = divergence_grad(%0, %1, %2, %3, %4, %5) {axis=vocab, beta=" beta "} : "                  \
+    "A[rows=5, vocab=&/t]\n"
+static const char *const DIVERGENCES[] = {DIVERGENCE("0"), DIVERGENCE("1"), DIVERGENCE("0.3")};
+static const char *const DIVERGENCES_PADDED[] = {DIVERGENCE_PADDED("0"), DIVERGENCE_PADDED("1"),
+                                                 DIVERGENCE_PADDED("0.3")};
+
 /* As where the loss also has a penalty on log-sum-exp. */
 static const char LOSS_GRAD_5[] = INPUT(0, "", "A[rows=$, vocab=&]") INPUT(1, "#&", "i32[rows=$]")
     INPUT(2, "+", "f32[rows=$]") INPUT(3, "", "f32[rows=$]")
@@ -136,6 +163,9 @@ static void test_losses(void) {
         check_sizes("losses", LOSSES, SIZES[i][0], SIZES[i][1], (CudaCase){0});
         check_sizes("losses", LOSS_GRAD, SIZES[i][0], SIZES[i][1], (CudaCase){.in_place = true});
         check_sizes("losses", LOSS_GRAD_5, SIZES[i][0], SIZES[i][1], (CudaCase){.in_place = true});
+        for (int k = 0; k < 3; k++) {
+            check_sizes("divergences", DIVERGENCES[k], SIZES[i][0], SIZES[i][1], (CudaCase){0});
+        }
     }
     /* 131 and 45 of 392 columns: the last shards are padded; labels of other shards. */
     static const char SHARDED[] = PARAM(0, "", "A[batch=5/d, seq=3, vocab=&/t]")
@@ -157,6 +187,10 @@ static void test_losses(void) {
                     (CudaCase){.mesh = "t=3, d=2, p=1", .nonzero_pads = true});
         check_sizes("cross_entropy_grad is zero in the padding of", PADDED, 0, VOCAB[i],
                     (CudaCase){.mesh = "t=3, d=1, p=1"});
+        for (int k = 0; k < 3; k++) {
+            check_sizes("divergences over a divided vocabulary of", DIVERGENCES_PADDED[k], 0,
+                        VOCAB[i], (CudaCase){.mesh = "t=3, d=1, p=1"});
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #define TESTS_UNIT_TRAIN_FIXTURE_H
 
 #include "frontend/lua/model.h"
+#include "frontend/lua/teacher.h"
 #include "planner/planner.h"
 #include "runtime/engine.h"
 #include "runtime/shard.h"
@@ -45,6 +46,15 @@ static bool run_fp8_tensor_cores = false;
  * to do, and tests run beside each other. */
 static int run_threads = 1;
 
+/* What models made from now on learn from; NULL: from labels alone. */
+typedef struct RunTeacher {
+    const char *path;
+    const ModelSetting *settings;
+    int n_settings;
+    Distillation how;
+} RunTeacher;
+static const RunTeacher *run_teacher = NULL;
+
 /* One run: owns everything it points to. */
 typedef struct Run {
     Arena *arena;
@@ -67,13 +77,26 @@ static inline void run_close(Run *run) {
     *run = (Run){0};
 }
 
+/* With its teacher, if there is one. NULL: reported. */
+static inline Model *run_load_model(Run *run, const char *path, const ModelSetting *settings,
+                                    int n_settings, int64_t batch) {
+    if (!run_teacher) return model_load(run->arena, path, settings, n_settings, batch, run->diag);
+    const RunTeacher *from = run_teacher;
+    Model *model =
+        model_load_student(run->arena, path, settings, n_settings, batch, &from->how, run->diag);
+    Model *teacher =
+        model_load(run->arena, from->path, from->settings, from->n_settings, batch, run->diag);
+    if (!model || !teacher || !teacher_join(run->arena, model, teacher, run->diag)) return NULL;
+    return model;
+}
+
 /* Plans; `text` also sends the plan through its text. False: run->diag says why. */
 static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *settings,
                                 int n_settings, const Layout *l, int global_batch, bool text,
                                 bool cuda, DType precision) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    run->model = model_load(run->arena, path, settings, n_settings,
-                            (int64_t)l->micro_batch * l->d * run_experts * run_replicas, run->diag);
+    run->model = run_load_model(run, path, settings, n_settings,
+                                (int64_t)l->micro_batch * l->d * run_experts * run_replicas);
     if (!run->model) return false;
     PlanRequest request = {.model = run->model->name,
                            .forward = run->model->graph,

@@ -64,6 +64,18 @@ typedef struct CrossEntropyArgs {
 } CrossEntropyArgs;
 enum { CROSS_ENTROPY_THREADS = 512 }; /* at most, of all of these but pick_* */
 
+/* divergence.cu: s, t and out as x above; value, needed of a rank's words, whole_needed of all
+ * (runtime/cpu/divergence.h). */
+typedef struct DivergenceArgs {
+    int64_t rows;
+    int32_t n_local, n_valid;
+    float beta;
+    const void *s, *t;
+    const float *lse_s, *lse_t, *whole_needed, *dvalue;
+    float *value, *needed;
+    void *out;
+} DivergenceArgs;
+
 /* documents.cu: tokens [rows, n]; starts, places, or ends, [rows, kept] (runtime/cpu/documents.h).
  * What is kept are positions `first` on, from number `split` of them on those `second` on. */
 typedef struct DocumentsArgs {

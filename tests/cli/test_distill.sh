@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# A teacher, by commands: plans, losses, files, checkpoints, exports, mistakes.
+# Catches: a student whose files have the teacher in them, or are not a plain model's; a run that goes
+# on otherwise than it would have, or with another teacher; losses that depend on the layout; options
+# that are passed over.
+set -u
+suite=distill
+. tests/cli/cases.sh
+
+model=models/llama.lua
+small=(--set layers=2 --set model=16 --set heads=2 --set kv_heads=1 --set seq=16 --set vocab=256)
+large=(--set layers=3 --set model=24 --set heads=3 --set kv_heads=3 --set seq=16 --set vocab=256)
+steady=(--lr-schedule constant --warmup 0 --lr 1e-2 --val-fraction 0.2)
+teacher=$folder/teacher.safetensors other=$folder/other.safetensors text=$folder/text.txt
+cat README.md models/README.md >"$text"
+
+run train "$model" "${large[@]}" --data "$text" --steps 20 "${steady[@]}" --save "$teacher" --quiet
+run train "$model" "${large[@]}" --data "$text" --steps 2 "${steady[@]}" --save "$other" --quiet
+taught=("$model" "${small[@]}" --teacher "$model" --teacher-set-from "$teacher" --micro-batch 2 --global-batch 4)
+learn=(train "${taught[@]}" --teacher-load "$teacher" --data "$text" "${steady[@]}")
+losses() { grep -o '"loss":.*"grad_norm":[^,]*' "$1" | cut -c1-14; }
+same() { # NAME A B
+    result "$1" "$([ -s "$2" ] && diff <(losses "$2") <(losses "$3") | head -n 3 || echo 'no log')"
+}
+
+# --- plans ---
+works 'a plan says what the teacher is' 'of the parameters, frozen: forward only' plan "${taught[@]}" -o "$folder/a.plan"
+works 'and so does show' 'teacher ' show "$folder/a.plan"
+works 'and its JSON' '"teacher_parameters":' show "$folder/a.plan" --json
+works 'it is sound' 'is sound' check "$folder/a.plan"
+works 'a search has it' 'predicted' plan "$model" --set size=1b --set seq=2048 --teacher "$model" \
+    --teacher-set size=8b --cluster h100-dgx --ranks 8 --global-batch 64 -o "$folder/b.plan"
+works 'whose plan is sound' 'is sound' check "$folder/b.plan"
+
+# --- training ---
+works 'it learns' 'from the teacher there' "${learn[@]}" --steps 8 --log "$folder/whole.jsonl" --save "$folder/student.safetensors"
+result 'the log has both parts of the loss' "$(grep -c '"values":{"ce":[0-9.]*,"kl":[0-9.]*[,}]' "$folder/whole.jsonl" |
+    grep -qx 8 || cat "$folder/whole.jsonl")"
+result 'and validation' "$(grep -q '"val_kl":' "$folder/whole.jsonl" || tail -n 1 "$folder/whole.jsonl")"
+for way in t=2 p=2 d=2 'p=2,t=2'; do
+    run train "${taught[@]}" --teacher-load "$teacher" --data "$text" "${steady[@]}" --steps 8 --mesh "$way" --log "$folder/$way.jsonl"
+    same "$way: the losses of one rank" "$folder/whole.jsonl" "$folder/$way.jsonl"
+done
+run train "$folder/a.plan" --teacher-load "$teacher" --data "$text" "${steady[@]}" --steps 8 --log "$folder/plan.jsonl"
+same 'a plan in a file learns the same' "$folder/whole.jsonl" "$folder/plan.jsonl"
+works 'without --teacher-set-from its weights say the settings' 'of them a teacher' train "$model" "${small[@]}" \
+    --teacher "$model" --teacher-load "$teacher" --data "$text" --steps 1
+works 'adapters learn from it, too' 'of them trained' "${learn[@]}" --steps 2 --set lora=2 --load "$folder/student.safetensors" \
+    --save-trained "$folder/adapter.safetensors"
+
+# --- what becomes of the student ---
+run show "$folder/student.safetensors"
+result 'its file has no teacher' "$([[ $out == *blocks.0..1.attn.wq* && $out != *teacher* ]] || echo "$out")"
+works 'it is a plain model' 'perplexity' evaluate "$model" --set-from "$folder/student.safetensors" \
+    --load "$folder/student.safetensors" --data "$text"
+plain=$(grep -o 'loss  *[0-9.]*' <<<"$out")
+works 'beside its teacher its distance is told' 'a token from the teacher' evaluate "${taught[@]}" \
+    --teacher-load "$teacher" --load "$folder/student.safetensors" --data "$text"
+result 'and its own loss is the same' "$([[ $out == *"$plain"* ]] || echo "$out, not $plain")"
+works 'a plan writes without the teacher' '' generate "$folder/a.plan" --load "$folder/student.safetensors" --prompt 'The ' --length 5
+works 'it is exported' 'wrote' export "$folder/student.safetensors" -o "$folder/exported"
+
+# --- going on ---
+run "${learn[@]}" --steps 4 --checkpoint "$folder/run.ckpt"
+run "${learn[@]}" --steps 8 --resume "$folder/run.ckpt" --log "$folder/rest.jsonl"
+tail -n 4 "$folder/whole.jsonl" >"$folder/last.jsonl"
+same 'a run that goes on' "$folder/last.jsonl" "$folder/rest.jsonl"
+fails 'with another teacher it does not' 2 "was trained with another teacher's weights" train "${taught[@]}" \
+    --teacher-load "$other" --data "$text" "${steady[@]}" --steps 8 --resume "$folder/run.ckpt"
+works 'without one it does' 'after step 4' train "$model" "${small[@]}" --micro-batch 2 --global-batch 4 --data "$text" \
+    "${steady[@]}" --steps 6 --resume "$folder/run.ckpt"
+
+# --- mistakes ---
+fails 'no weights' 2 'the plan has a teacher: --teacher-load FILE' train "$folder/a.plan" --data "$text" --steps 1
+fails 'weights that are not there' 2 'none.safetensors: cannot open' train "$folder/a.plan" --data "$text" --steps 1 \
+    --teacher-load "$folder/none.safetensors"
+fails 'weights of another size' 2 "the teacher's is f32[vocab=256, teacher_model=24]" train "$folder/a.plan" \
+    --data "$text" --steps 1 --teacher-load "$folder/student.safetensors"
+fails 'weights and no teacher' 2 '--teacher-load: the plan has no teacher' train "$model" --data "$text" --steps 1 \
+    --teacher-load "$teacher"
+fails 'another vocabulary' 2 "its vocab is 300, the student's 256" plan "$model" --teacher "$model" --teacher-set vocab=300
+fails 'how, and from nobody' 2 '--distill: from which model?' plan "$model" --distill jsd
+fails 'an unknown divergence' 2 "--distill: 'kl' is none of forward, reverse, jsd" plan "$model" --teacher "$model" --distill kl
+fails 'a mixture of none' 2 '--distill-beta: is of --distill jsd' plan "$model" --teacher "$model" --distill-beta 0.3
+fails 'a share beyond all' 2 '--distill-alpha' plan "$model" --teacher "$model" --distill-alpha 2
+fails 'a size that the weights say' 2 '--teacher-set size: the file of --teacher-set-from' plan "$model" \
+    --teacher "$model" --teacher-set-from "$teacher" --teacher-set size=8b
+fails 'weights of another model' 2 'models/gpt.lua: --set attention_scale=0: the model has no setting' plan "$model" \
+    --teacher models/gpt.lua --teacher-set-from "$teacher"
+fails 'pairs of answers' 2 'learns from preferences or rewards' plan "$model" --teacher "$model" --set preference=dpo
+fails 'a loss that reads a teacher, and none' 2 "the loss reads a teacher's logits: give --teacher" plan \
+    tests/models/distilled.lua --set own=forward
+fails 'an output that would replace it' 2 'teacher.safetensors' "${learn[@]}" --steps 1 --save "$teacher"
+
+[ "$n_failed" -eq 0 ]
