@@ -460,6 +460,7 @@ static bool read_key(Reader *reader, const HfKey *key) {
     case HF_SOME: return read_some(reader, key, value);
     case HF_LAYERS:
     case HF_PLACES:
+    case HF_EACH:
     case HF_FROM:
     case HF_EVERY: return read_pattern(reader, key, value);
     case HF_WHETHER: return read_whether(reader, key, value);

@@ -220,6 +220,10 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Di
         pattern = last->ours;
     }
     json_t *list = hf_pattern_write(key, pattern, integer_setting(model, "layers"), &missing);
+    if (json_is_null(list)) {
+        json_object_del(json, key->key);
+        return true;
+    }
     if (list) {
         put_key(json, key->key, list);
         return true;
@@ -290,6 +294,7 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     case HF_SOME: return write_some(json, key, model, diag);
     case HF_LAYERS:
     case HF_FROM:
+    case HF_EACH:
     case HF_PLACES: return write_pattern(json, key, model, diag);
     case HF_WHETHER:
         put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));

@@ -39,6 +39,8 @@ typedef enum HfKind {
     HF_PLACES,  /* layers that have the letter of `words`' first; all others the second's */
     HF_EVERY,   /* each n-th layer has the first's, or a text of words over and over; never written,
                  * as HF_LAYERS says so */
+    HF_EACH,    /* layers 0, n, 2 n and so on have the first's, which is written where they do;
+                 * HF_LAYERS says more */
     HF_FROM,    /* layers from the n-th on have the first's; HF_LAYERS says more */
     HF_WHETHER, /* a flag: the setting is not 0; false is 0, true what an earlier row gives */
     HF_WORD,    /* one of `words` */

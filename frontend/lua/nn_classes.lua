@@ -76,6 +76,19 @@ function nn.classify(m, x, labels, options)
   return o.beside and loss + mean_of(o.beside) or loss
 end
 
+-- The mean of x [batch, seq, model] over each position's own document -> like x. `starts`:
+-- nn.documents' first value. Memory is that of a square of the sequence.
+function nn.document_mean(m, x, starts)
+  check_arguments("document_mean", m, x)
+  if type(starts) ~= "userdata" then
+    fail("document_mean: the third argument must be nn.documents' first value")
+  end
+  m:axis("others", x:dim("seq"))
+  local same = ops.equal{ starts, ops.rename{ starts, axis = "seq", to = "others" } }
+  local sums = ops.matmul{ same, ops.rename{ x, axis = "seq", to = "others" }, over = "others" }
+  return sums / ops.reduce_sum{ same, over = "others" }
+end
+
 -- Mean over the pairs of the global batch of -log sigmoid(r(chosen) - r(rejected)), where r, the
 -- reward of an answer, is read at its last token (Bradley and Terry 1952; Ouyang et al. 2022,
 -- equation 1). x [batch, seq, model], labels i32[batch, seq], which are -1 but there -> scalar

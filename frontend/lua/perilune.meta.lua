@@ -550,6 +550,13 @@ function nn.cross_entropy(m, logits, labels, vocab, options) end
 ---@field output? string|false
 ---@field beside? perilune.Value
 
+---The mean of x over each position's own document. starts: nn.documents' first value.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param starts perilune.Value
+---@return perilune.Value
+function nn.document_mean(m, x, starts) end
+
 ---Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen.
 ---Labels below 0 are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
 ---reward_accuracy, chosen_reward and rejected_reward.

@@ -35,6 +35,8 @@ static const Variant ENCODERS[] = {
     {"bert", "models/bert.lua", {SIZES, {"ffn", "64"}, {"mask_token", "7"}}},
     {"roberta", "models/bert.lua",
      {SIZES, {"ffn", "64"}, {"mask_token", "7"}, {"pad_token", "5"}, {"pre_norm", "true"}}},
+    {"modernbert", "models/modernbert.lua",
+     {SIZES, {"ffn", "64"}, {"mask_token", "7"}, {"window", "5"}, {"rotary_local_base", "50"}}},
 };
 /* clang-format on */
 enum { N_ENCODERS = sizeof(ENCODERS) / sizeof(ENCODERS[0]) };

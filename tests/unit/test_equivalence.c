@@ -168,8 +168,18 @@ static const Variant VARIANTS[] = {
       {"pattern", "ED"},
       {"rotary_skip", "2"},
       {"temperature_every", "5"}}},
+    {"modernbert",
+     "models/modernbert.lua",
+     4,
+     {COMMON,
+      {"vocab", "61"},
+      {"ffn", "70"},
+      {"mask_token", "5"},
+      {"window", "5"},
+      {"norm_bias", "true"},
+      {"rotary_local_base", "50"}}},
 };
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 5 };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 6 };
 
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",

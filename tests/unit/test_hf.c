@@ -48,7 +48,8 @@ static const Fixture FIXTURES[] = {
     {"qwen3_windows", DTYPE_BF16}, {"olmo3", DTYPE_F32},     {"olmo3_older", DTYPE_BF16},
     {"glm4", DTYPE_F32},         {"seed_oss", DTYPE_F32},    {"ernie4_5", DTYPE_F32},
     {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
-    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32}};
+    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
+    {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -627,6 +628,7 @@ int main(void) {
     test_gradients("llama4_scout");
     test_gradients("glm4");
     test_gradients("cohere2");
+    test_gradients("modernbert");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -657,6 +659,8 @@ int main(void) {
     test_mutations("olmo3", "config.json", 4096);
     test_mutations("qwen2_windows", "config.json", 4096);
     test_mutations("exaone4", "config.json", 4096);
+    test_mutations("modernbert", "config.json", 4096);
+    test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     remove_scratch();
