@@ -642,6 +642,7 @@ function nn.delta_net(m, x, options) end
 ---@field between? integer how many ends are between the two texts of a pair
 ---@field eos? integer the token that ends texts
 ---@field pooled? boolean through a layer of its own and tanh, as in BERT
+---@field pooler_act? string the other activation of that layer
 ---@field bias? boolean
 ---@field dropout? number
 ---@field std? number

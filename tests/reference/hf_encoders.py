@@ -11,9 +11,11 @@ MODERN = dict(vocab_size=37, hidden_size=16, intermediate_size=24, num_hidden_la
                                "sliding_attention": dict(rope_type="default", rope_theta=10.0)},
               bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None,
               pad_token_id=PAD, mask_token_id=4)
-SEEDS = {"modernbert": 301, "modernbert_older": 302, "modernbert_classes": 303,
+DISTIL = dict(vocab_size=37, dim=16, hidden_dim=24, n_layers=2, n_heads=4,
+              max_position_embeddings=SEQ, pad_token_id=None, mask_token_id=4)
+SEEDS = {"distilbert": 305, "distilbert_classes": 306, "modernbert": 301, "modernbert_older": 302, "modernbert_classes": 303,
          "modernbert_mean_classes": 304}
-WITH_GRADIENTS = ("modernbert",)
+WITH_GRADIENTS = ("modernbert", "distilbert")
 
 
 def models(config):
@@ -32,6 +34,12 @@ def models(config):
                                            classifier_pooling="mean",
                                            id2label={0: "no", 1: "yes"},
                                            label2id={"no": 0, "yes": 1}), torch.float32),
+        "distilbert": (config(hf.DistilBertConfig, DISTIL, activation="relu"), torch.float32),
+        "distilbert_classes": (config(hf.DistilBertConfig, DISTIL, pad_token_id=PAD, n_layers=1,
+                                      sinusoidal_pos_embds=True,
+                                      id2label={0: "bad", 1: "good", 2: "neither"},
+                                      label2id={"bad": 0, "good": 1, "neither": 2}),
+                               torch.bfloat16),
     }
 
 

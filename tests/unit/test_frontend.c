@@ -163,6 +163,7 @@ static void test_published_counts(void) {
         /* With the output's bias and norm; its transform has the pooler's size. */
         {"models/bert.lua", "base", INT64_C(109482240) + 2 * 768 + 30522},
         {"models/bert.lua", "large", INT64_C(335141888) + 2 * 1024 + 30522},
+        {"models/bert.lua", "distilbert-base", INT64_C(66985530)},
         /* Published as 149 M and 395 M. */
         {"models/modernbert.lua", "base", INT64_C(149655232)},
         {"models/modernbert.lua", "large", INT64_C(395881664)},

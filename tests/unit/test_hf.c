@@ -49,7 +49,8 @@ static const Fixture FIXTURES[] = {
     {"glm4", DTYPE_F32},         {"seed_oss", DTYPE_F32},    {"ernie4_5", DTYPE_F32},
     {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
     {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
-    {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16}};
+    {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
+    {"distilbert", DTYPE_F32}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -178,8 +179,12 @@ static void compare_gradients(Run *run, const char *path) {
         if (!found) continue;
         double most = largest(theirs.data, n);
         for (int64_t k = 0; k < n; k++) ours[k] -= ((const float *)theirs.data)[k];
-        CHECK(largest(ours, n) < 2e-5 * most, "gradient of '%s' differs by %.2e of its largest",
-              run->names[i], largest(ours, n) / most);
+        /* A key's bias adds the same to all scores of a query: without positions that turn it, its
+         * gradient is 0, and rounding in f32 is all of it. */
+        const bool none = most < 1e-14 && strstr(run->names[i], ".attn.bk");
+        CHECK(largest(ours, n) < (none ? 1e-7 : 2e-5 * most),
+              "gradient of '%s' differs by %.2e of its largest", run->names[i],
+              largest(ours, n) / most);
     }
     safetensors_close(file);
 }
@@ -629,6 +634,7 @@ int main(void) {
     test_gradients("glm4");
     test_gradients("cohere2");
     test_gradients("modernbert");
+    test_gradients("distilbert");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -660,6 +666,7 @@ int main(void) {
     test_mutations("qwen2_windows", "config.json", 4096);
     test_mutations("exaone4", "config.json", 4096);
     test_mutations("modernbert", "config.json", 4096);
+    test_mutations("distilbert", "config.json", 4096);
     test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
