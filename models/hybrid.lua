@@ -1,6 +1,7 @@
 -- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
--- delta rules (D, Gated DeltaNet's) and attention (A), with or without a feed-forward layer behind
--- each. With other settings it is Mamba-2, Bamba, Granite 4 and Qwen3-Next.
+-- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's) and attention (A), with or
+-- without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba, Granite 4,
+-- Qwen3-Next and LFM2.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -12,18 +13,25 @@ local function mamba2(settings)
   return settings
 end
 
+-- What all sizes of LFM2 have in common.
+local function lfm2(settings)
+  settings.taps, settings.qk_norm, settings.tied, settings.rotary_base = 3, true, true, 1e6
+  settings.seq, settings.vocab, settings.kv_heads = 8192, 65536, 8
+  return settings
+end
+
 return model {
   name = "hybrid",
   axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 344, vocab = 256,
            state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
            experts = 8, expert_ffn = 64, shared_ffn = 64 },
   layers = 4,
-  pattern = "MMDA",   -- the kinds of layers, over and over: M, D or A
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C or A
   feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
   norm_eps = 1e-5,
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
   act = "silu",
-  taps = 4,           -- positions that the convolutions of M and D see
+  taps = 4,           -- positions that the convolutions of M, D and C see
   conv_bias = true,   -- M's convolutions have biases
   state_norm = "group", -- M's norm is over each group's values, or over all
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
@@ -75,6 +83,13 @@ return model {
                                attention_gate = true, norm_plus_one = true, norm_eps = 1e-6,
                                rotary_base = 1e7, rotary_share = 0.25, balance = 0.001,
                                seq = 4096, vocab = 151936 },
+    -- LFM2 (Liquid AI 2025)
+    ["lfm2-350m"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 1024, heads = 16,
+                          ffn = 4608 },
+    ["lfm2-700m"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 1536, heads = 24,
+                          ffn = 6912 },
+    ["lfm2-1.2b"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 2048, heads = 32,
+                          ffn = 8192 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -82,8 +97,9 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    if not m.pattern:match("^[MDA]+$") then
-      error("pattern is '" .. m.pattern:sub(1, 40) .. "'; it is letters for layers: M, D or A", 0)
+    if not m.pattern:match("^[MDCA]+$") then
+      error("pattern is '" .. m.pattern:sub(1, 40) .. "'; it is letters for layers: M, D, C or A",
+        0)
     end
     if m.feed ~= "swiglu" and m.feed ~= "moe" and m.feed ~= "none" then
       error("feed is '" .. m.feed .. "'; it can be swiglu, moe or none", 0)
@@ -107,6 +123,7 @@ return model {
       D = function(x)
         return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
       end,
+      C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
       A = function(x)
         return nn.attention(m, x,
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,

@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_feed.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 #include "ir/base/file.h"
@@ -514,6 +515,11 @@ static bool normalise_rope(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
+static bool normalise_feed(Reader *reader) {
+    const char *why = hf_feed_normalise(reader->arena, reader->config->json);
+    return !why || fail(reader, "%s", why);
+}
+
 static bool read_classes(Reader *reader) {
     HfConfig *config = reader->config;
     HfClasses *classes = &config->classes;
@@ -565,7 +571,8 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) &&
-           normalise_rope(&reader) && read_keys(&reader) && read_classes(&reader);
+           normalise_rope(&reader) && normalise_feed(&reader) && read_keys(&reader) &&
+           read_classes(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

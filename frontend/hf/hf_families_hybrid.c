@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4 and Qwen3-Next, as models/hybrid.lua has them. What a layer makes
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next and LFM2, as models/hybrid.lua has them. What a layer makes
  * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
  * head --- */
 
@@ -119,6 +119,27 @@ static const HfTensor QWEN3_NEXT_FUSED[] = {
     {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
+static const HfTensor LFM2_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("operator_norm", "model", "blocks.#.norm1.gain"),
+    OF_LAYER("conv.in_proj", "+channels, model", "blocks.#.short.wb", "blocks.#.short.wc",
+             "blocks.#.short.wx"),
+    OF_LAYER("conv.conv", "channels, 1, taps", "blocks.#.short.conv"),
+    OF_LAYER("conv.out_proj", "model, channels", "blocks.#.short.wo"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    OF_LAYER("self_attn.k_proj", "kv_heads head, model", "blocks.#.attn.wk"),
+    OF_LAYER("self_attn.v_proj", "kv_heads head, model", "blocks.#.attn.wv"),
+    OF_LAYER("self_attn.out_proj", "model, kv_heads group head", "blocks.#.attn.wo"),
+    OF_LAYER("self_attn.q_layernorm", "head", "blocks.#.attn.qnorm.gain"),
+    OF_LAYER("self_attn.k_layernorm", "head", "blocks.#.attn.knorm.gain"),
+    OF_LAYER("ffn_norm", "model", "blocks.#.norm2.gain"),
+    OF_LAYER("feed_forward.w1", "ffn, model", "blocks.#.mlp.wgate"),
+    OF_LAYER("feed_forward.w3", "ffn, model", "blocks.#.mlp.wup"),
+    OF_LAYER("feed_forward.w2", "model, ffn", "blocks.#.mlp.wdown"),
+    {"model.embedding_norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 #define SAME " state_norm=group act=silu"
 #define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
 #define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
@@ -135,6 +156,9 @@ static const HfType HYBRID_TYPES[] = {
     {"qwen3_next", "Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification",
      "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
      "attention_gate=true" SAME UNSCALED, QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
+    {"lfm2", "Lfm2ForCausalLM", NULL,
+     "feed=swiglu rotary=true rotary_share=1 norm_plus_one=false qk_norm=true attention_gate=false"
+     SAME UNSCALED, NULL, NULL, LFM2_ROWS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfWord GRANITE_LAYERS[] = {
@@ -142,6 +166,7 @@ static const HfWord GRANITE_LAYERS[] = {
     {NULL, NULL}};
 static const HfWord QWEN3_NEXT_LAYERS[] = {
     {"full_attention", "A"}, {"linear_attention", "D"}, {NULL, NULL}};
+static const HfWord LFM2_LAYERS[] = {{"full_attention", "A"}, {"conv", "C"}, {NULL, NULL}};
 static const HfWord BAMBA_LAYERS[] = {{"", "A"}, {"", "M"}, {NULL, NULL}};
 static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, NULL}};
 
@@ -149,8 +174,9 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_BAMBA .types = "bamba"
 #define OF_GRANITE .types = "granitemoehybrid"
 #define OF_QWEN .types = "qwen3_next"
+#define OF_LFM2 .types = "lfm2"
 #define OF_MAMBAS .types = "bamba granitemoehybrid"
-#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next"
+#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2"
 #define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
@@ -172,12 +198,20 @@ static const HfKey HYBRID_KEYS[] = {
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+    {.key = "full_attn_idxs", .setting = "pattern", .kind = HF_PLACES, .absent = "A",
+     .words = LFM2_LAYERS, OF_LFM2},
+    {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
+     .words = LFM2_LAYERS, OF_LFM2},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_BAMBA},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
      .types = "granitemoehybrid qwen3_next"},
+    {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      OF_MAMBA2},
-    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
+     .types = "mamba2 bamba granitemoehybrid qwen3_next"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
+     .alias = "tie_embedding", OF_LFM2},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
 
     /* State spaces, and delta rules. */
@@ -210,6 +244,8 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWEN},
     {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
      OF_QWEN},
+    {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2},
+    {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2},
 
     /* Attention. */
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, WITH_ATTENTION},
@@ -217,19 +253,24 @@ static const HfKey HYBRID_KEYS[] = {
      .null = "=num_attention_heads", OF_BAMBA},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
-    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, OF_QWEN},
-    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "", OF_MAMBAS},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .types = "qwen3_next lfm2"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
+     .types = "bamba granitemoehybrid lfm2"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", WITH_ATTENTION},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
     {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
      .words = POSITIONS, OF_GRANITE},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
-    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0", OF_GRANITE},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
+     .types = "granitemoehybrid lfm2"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", OF_QWEN},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     WITH_ATTENTION},
+     .types = "bamba granitemoehybrid qwen3_next"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
+     OF_LFM2},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
      .absent = "1", OF_GRANITE},
@@ -241,7 +282,9 @@ static const HfKey HYBRID_KEYS[] = {
      OF_GRANITE},
 
     /* What is behind each. */
-    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, OF_BAMBA},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .types = "bamba lfm2"},
+    {.key = "block_auto_adjust_ff_dim", .kind = HF_FIXED, .absent = "false", OF_LFM2},
+    {.key = "block_auto_adjust_ff_dim", .kind = HF_WRITTEN, .absent = "false", OF_LFM2},
     {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", OF_BAMBA},
     {.key = "num_local_experts", .setting = "experts", .kind = HF_SOME, .absent = "8",
      .of = "feed=swiglu", .with = "feed=moe shared=true", OF_GRANITE},

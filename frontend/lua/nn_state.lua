@@ -49,6 +49,29 @@ function nn.convolve(m, x, options)
   return convolve("convolve", m, x, options)
 end
 
+-- A gated short convolution (as LFM2 has it: Liquid AI 2025): c and b are gates, y = c * convolve(b
+-- * v), the result y wo. x [batch, seq, model] -> like x. Parameters: wb, wc and wx [model,
+-- channels], conv [taps, channels], wo [channels, model]; channels are as many as model, and t
+-- divides them.
+-- options: name, taps, places (nn.documents' second value: nothing of another document is seen),
+-- std, out_std (of wo), decay, lr_scale, muon, frozen
+function nn.short_convolution(m, x, options)
+  check_arguments("short_convolution", m, x)
+  local o = read_options("short_convolution", options,
+    { name = "short", taps = 3, places = NONE, std = STD, out_std = NONE, decay = NONE,
+      lr_scale = NONE, muon = NONE, frozen = NONE })
+  m:axis("channels", x:dim("model"))
+  local function linear(letter, y, from, to, std)
+    return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
+      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local b, c = linear("b", x, "model", "channels", o.std), linear("c", x, "model", "channels", o.std)
+  local v = linear("x", x, "model", "channels", o.std)
+  local y = convolve("short_convolution", m, b * v, { weight = o.name .. ".conv", taps = o.taps,
+    places = o.places, lr_scale = o.lr_scale, frozen = o.frozen })
+  return linear("o", c * y, "channels", "model", residual_std(m, o))
+end
+
 local function check_axes(layer, m)
   for _, axis in ipairs{ "state_groups", "state_heads", "state_keys", "state_values" } do
     if math.type(rawget(m, axis)) ~= "integer" then

@@ -603,6 +603,24 @@ function nn.policy(m, logits, labels, vocab, options) end
 ---@return perilune.Value
 function nn.convolve(m, x, options) end
 
+---@class perilune.ShortOptions
+---@field name? string
+---@field taps? integer
+---@field places? perilune.Value nn.documents' second value
+---@field std? number
+---@field out_std? number
+---@field decay? number
+---@field lr_scale? number
+---@field muon? 0|1
+---@field frozen? 0|1
+
+---A gated short convolution, as in LFM2. x [batch, seq, model] -> like x.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.ShortOptions
+---@return perilune.Value
+function nn.short_convolution(m, x, options) end
+
 ---@class perilune.StateOptions
 ---@field name? string
 ---@field taps? integer

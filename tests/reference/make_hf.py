@@ -37,6 +37,7 @@ import tempfile
 
 import hf_encoders
 import hf_experts
+import hf_hybrids
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
@@ -313,6 +314,7 @@ MODELS = {
 }
 MODELS.update(hf_experts.models(config, LLAMA))
 MODELS.update(hf_encoders.models(config))
+MODELS.update(hf_hybrids.models(config))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
@@ -321,10 +323,12 @@ SEEDS = {"mt5": 100, "qwen3_next": 53,  # 1.9e-6, 1.8e-6
          # else a model's place above, which others that come in between would change
          "llama_yarn": 201, "qwen2_windows": 202, "qwen3_windows": 203, "olmo3": 204,
          "olmo3_older": 205, "glm4": 206, "seed_oss": 207, "ernie4_5": 208, "exaone4": 209,
-         "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS, **hf_encoders.SEEDS}
-HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
+         "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS, **hf_encoders.SEEDS,
+         **hf_hybrids.SEEDS}
+HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next", *hf_hybrids.TYPES)  # types
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next", "cohere2",
-                  "glm4", *hf_experts.WITH_GRADIENTS, *hf_encoders.WITH_GRADIENTS)
+                  "glm4", *hf_experts.WITH_GRADIENTS, *hf_encoders.WITH_GRADIENTS,
+                  *hf_hybrids.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -490,6 +494,8 @@ def make_older(name, folder):
         edit_json(path, lambda data: [data.pop(key) for key in ("rope_theta", "rope_scaling")])
     if name in hf_encoders.SEEDS:
         edit_json(path, lambda data: hf_encoders.make_older(name, data))
+    if name in hf_hybrids.SEEDS:
+        edit_json(path, lambda data: hf_hybrids.make_older(name, data))
     if name in hf_experts.SEEDS:
         edit_json(path, lambda data: hf_experts.make_older(name, data))
     if name == "gpt2":  # no prefix, and masks

@@ -32,6 +32,8 @@ static const Variant VARIANTS[] = {
     {"llama 4", "models/llama4.lua", DTYPE_F32,
      {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"experts", "4"}, {"expert_ffn", "24"},
       {"rotary_skip", "2"}, {"temperature_every", "5"}}},
+    {"short convolutions", "models/hybrid.lua", DTYPE_F32,
+     {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "24"}, {"pattern", "CAC"}}},
     {"states, c divides groups, or heads where t divides groups", "models/hybrid.lua", DTYPE_F32,
      {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "24"}, {"pattern", "MDA"},
       {"state_groups", "2"}, {"state_heads", "2"}, {"state_keys", "6"}, {"state_values", "5"}}},

@@ -168,6 +168,16 @@ static const Variant VARIANTS[] = {
       {"pattern", "ED"},
       {"rotary_skip", "2"},
       {"temperature_every", "5"}}},
+    {"short convolutions, their channels divided",
+     "models/hybrid.lua",
+     4,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "4"},
+      {"ffn", "70"},
+      {"pattern", "CA"},
+      {"taps", "3"},
+      {"qk_norm", "true"}}},
     {"modernbert",
      "models/modernbert.lua",
      4,
@@ -179,7 +189,7 @@ static const Variant VARIANTS[] = {
       {"norm_bias", "true"},
       {"rotary_local_base", "50"}}},
 };
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 6 };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 7 };
 
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",

@@ -164,6 +164,9 @@ static void test_published_counts(void) {
         {"models/bert.lua", "base", INT64_C(109482240) + 2 * 768 + 30522},
         {"models/bert.lua", "large", INT64_C(335141888) + 2 * 1024 + 30522},
         {"models/bert.lua", "distilbert-base", INT64_C(66985530)},
+        {"models/hybrid.lua", "lfm2-350m", INT64_C(354483968)},
+        {"models/hybrid.lua", "lfm2-700m", INT64_C(742489344)},
+        {"models/hybrid.lua", "lfm2-1.2b", INT64_C(1170340608)},
         /* Published as 149 M and 395 M. */
         {"models/modernbert.lua", "base", INT64_C(149655232)},
         {"models/modernbert.lua", "large", INT64_C(395881664)},

@@ -50,7 +50,7 @@ static const Fixture FIXTURES[] = {
     {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
     {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
     {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
-    {"distilbert", DTYPE_F32}};
+    {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -569,6 +569,12 @@ static void test_unsaid(void) {
     expect_said("bamba", (ModelSetting){"state_heads", "4"}, "mamba_n_heads", "8");
     expect_said("granite4", (ModelSetting){"rotary", "true"}, "position_embedding_type",
                 "\"rope\"");
+    expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "layer_types",
+                "[\"full_attention\",\"conv\",\"full_attention\",\"conv\"]");
+    expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "full_attn_idxs", "[0,2]");
+    expect_said("lfm2", (ModelSetting){"ffn", "7"}, "intermediate_size", "7");
+    expect_said("lfm2", (ModelSetting){"ffn", "7"}, "block_auto_adjust_ff_dim", "false");
+    expect_unsaid("lfm2", &(ModelSetting){"pattern", "MAC"}, 1, "'pattern' has layers 'M', which");
     expect_said("granite4_dense", (ModelSetting){"ffn", "7"}, "shared_intermediate_size", "7");
     expect_said("roberta", (ModelSetting){"pad_token", "-1"}, "model_type", "\"bert\"");
     expect_said("roberta", (ModelSetting){"seq", "9"}, "max_position_embeddings", "12");
@@ -635,6 +641,7 @@ int main(void) {
     test_gradients("cohere2");
     test_gradients("modernbert");
     test_gradients("distilbert");
+    test_gradients("lfm2");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -667,6 +674,8 @@ int main(void) {
     test_mutations("exaone4", "config.json", 4096);
     test_mutations("modernbert", "config.json", 4096);
     test_mutations("distilbert", "config.json", 4096);
+    test_mutations("lfm2", "config.json", 4096);
+    test_mutations("lfm2_older", "config.json", 4096);
     test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);

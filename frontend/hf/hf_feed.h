@@ -1,0 +1,14 @@
+/* Sizes that config.json of some types says by a rule: LFM2's feed-forward layers. */
+#ifndef FRONTEND_HF_HF_FEED_H
+#define FRONTEND_HF_HF_FEED_H
+
+#include "ir/base/arena.h"
+
+#include <jansson.h>
+
+/* Of an lfm2, `intermediate_size` becomes the width that its layers have: where
+ * `block_auto_adjust_ff_dim` says so, two thirds of it, times `block_ffn_dim_multiplier`, rounded
+ * up to a multiple of `block_multiple_of`. NULL, or what is wrong, in the arena. */
+const char *hf_feed_normalise(Arena *arena, json_t *json);
+
+#endif
