@@ -174,7 +174,7 @@ static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
 /* `setting` x `of`, and / `with` where there is one. */
 static bool write_product(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
     Arena *arena = model->graph->arena;
-    const int64_t each = key->with ? integer_setting(model, key->with) : 1;
+    const int64_t each = key->with && key->with[0] ? integer_setting(model, key->with) : 1;
     int64_t all = integer_setting(model, key->setting);
     for (const char *at = key->of; *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");

@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next and LFM2, as models/hybrid.lua has them. What a layer makes
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2 and Falcon-H1, as models/hybrid.lua has them. What a layer makes
  * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
  * head --- */
 
@@ -57,6 +57,19 @@ static const HfTensor MAMBA2_ROWS[] = {
     {NULL, {NULL}, NULL}};
 
 static const HfTensor BAMBA_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("model.layers.#.mamba"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    ATTENTION,
+    OF_LAYER("pre_ff_layernorm", "model", "blocks.#.norm2.gain"),
+    SWIGLU("feed_forward", "ffn", "mlp"),
+    {"model.final_layernorm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* Attention beside a state space in each layer. */
+static const HfTensor FALCON_H1_ROWS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
     OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
     STATE_SPACE("model.layers.#.mamba"),
@@ -141,17 +154,25 @@ static const HfTensor LFM2_ROWS[] = {
     {NULL, {NULL}, NULL}};
 
 #define SAME " state_norm=group act=silu"
-#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+/* Without what Falcon-H1 has besides. */
+#define NORMED " state_normed=true state_gate_last=false"
+#define UNMULTIPLIED " logit_scale=1 key_scale=1 attention_in=1 attention_out=1 state_in=1 " \
+    "state_out=1 state_scales=1,1,1,1,1 feed_scales=1,1" NORMED
+#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1" \
+    UNMULTIPLIED
 #define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
 
 static const HfType HYBRID_TYPES[] = {
     {"mamba2", "Mamba2ForCausalLM", NULL,
      "pattern=M feed=none norm_plus_one=false" SAME UNSCALED, NULL, NULL, MAMBA2_ROWS},
+    {"falcon_h1", "FalconH1ForCausalLM", NULL,
+     "pattern=P feed=swiglu rotary=true rotary_share=1 attention_scale=0 residual_scale=1 "
+     "logit_divisor=1" PLAIN_ATTENTION SAME, NULL, NULL, FALCON_H1_ROWS},
     {"bamba", "BambaForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
      NULL, NULL, BAMBA_ROWS},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", NULL,
-     "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME,
+     "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME UNMULTIPLIED,
      NULL, NULL, GRANITE_ROWS},
     {"qwen3_next", "Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification",
      "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
@@ -175,9 +196,10 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_GRANITE .types = "granitemoehybrid"
 #define OF_QWEN .types = "qwen3_next"
 #define OF_LFM2 .types = "lfm2"
-#define OF_MAMBAS .types = "bamba granitemoehybrid"
-#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2"
-#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid"
+#define OF_FALCON .types = "falcon_h1"
+#define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
+#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1"
+#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
 
@@ -202,14 +224,15 @@ static const HfKey HYBRID_KEYS[] = {
      .words = LFM2_LAYERS, OF_LFM2},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = LFM2_LAYERS, OF_LFM2},
-    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_BAMBA},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     .types = "bamba falcon_h1"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
      .types = "granitemoehybrid qwen3_next"},
     {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      OF_MAMBA2},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "mamba2 bamba granitemoehybrid qwen3_next"},
+     .types = "mamba2 bamba granitemoehybrid qwen3_next falcon_h1"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .alias = "tie_embedding", OF_LFM2},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
@@ -230,7 +253,14 @@ static const HfKey HYBRID_KEYS[] = {
      OF_MAMBAS},
     {.key = "mamba_d_head", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBAS},
     {.key = "mamba_d_state", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBAS},
-    {.key = "mamba_expand", WIDTH, OF_MAMBAS},
+    {.key = "mamba_expand", WIDTH, .types = "bamba granitemoehybrid"},
+    {.key = "mamba_d_ssm", .setting = "state_values", .kind = HF_RATIO,
+     .of = "state_groups state_heads", .with = "", OF_FALCON},
+    {.key = "mamba_rms_norm", .setting = "state_normed", .kind = HF_FLAG, .absent = "false",
+     OF_FALCON},
+    {.key = "mamba_norm_before_gate", .setting = "state_gate_last", .kind = HF_FLAG,
+     .absent = "true", OF_FALCON},
+    {.key = "projectors_bias", .kind = HF_FIXED, .absent = "false", OF_FALCON},
     {.key = "mamba_d_conv", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBAS},
     {.key = "mamba_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
      OF_MAMBAS},
@@ -250,13 +280,13 @@ static const HfKey HYBRID_KEYS[] = {
     /* Attention. */
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, WITH_ATTENTION},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
-     .null = "=num_attention_heads", OF_BAMBA},
+     .null = "=num_attention_heads", .types = "bamba falcon_h1"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .types = "qwen3_next lfm2"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "bamba granitemoehybrid lfm2"},
+     .types = "bamba granitemoehybrid lfm2 falcon_h1"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", WITH_ATTENTION},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
@@ -264,28 +294,44 @@ static const HfKey HYBRID_KEYS[] = {
      .words = POSITIONS, OF_GRANITE},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
-     .types = "granitemoehybrid lfm2"},
+     .types = "granitemoehybrid lfm2 falcon_h1"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", OF_QWEN},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     .types = "bamba granitemoehybrid qwen3_next"},
+     .types = "bamba granitemoehybrid qwen3_next falcon_h1"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
      OF_LFM2},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
-     .absent = "1", OF_GRANITE},
+     .absent = "1", .types = "granitemoehybrid falcon_h1"},
     {.key = "attention_multiplier", .setting = "attention_scale", .kind = HF_NUMBER,
      .absent = "1", .zero = "1/sqrt head", OF_GRANITE},
     {.key = "residual_multiplier", .setting = "residual_scale", .kind = HF_NUMBER,
      .absent = "1", OF_GRANITE},
     {.key = "logits_scaling", .setting = "logit_divisor", .kind = HF_NUMBER, .absent = "1",
      OF_GRANITE},
+    {.key = "lm_head_multiplier", .setting = "logit_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "key_multiplier", .setting = "key_scale", .kind = HF_NUMBER, .absent = "1", OF_FALCON},
+    {.key = "attention_in_multiplier", .setting = "attention_in", .kind = HF_NUMBER,
+     .absent = "1", OF_FALCON},
+    {.key = "attention_out_multiplier", .setting = "attention_out", .kind = HF_NUMBER,
+     .absent = "1", OF_FALCON},
+    {.key = "ssm_in_multiplier", .setting = "state_in", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "ssm_out_multiplier", .setting = "state_out", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "ssm_multipliers", .setting = "state_scales", .kind = HF_NUMBERS,
+     .absent = "1,1,1,1,1", OF_FALCON},
+    {.key = "mlp_multipliers", .setting = "feed_scales", .kind = HF_NUMBERS, .absent = "1,1",
+     OF_FALCON},
 
     /* What is behind each. */
-    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .types = "bamba lfm2"},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
+     .types = "bamba lfm2 falcon_h1"},
     {.key = "block_auto_adjust_ff_dim", .kind = HF_FIXED, .absent = "false", OF_LFM2},
     {.key = "block_auto_adjust_ff_dim", .kind = HF_WRITTEN, .absent = "false", OF_LFM2},
-    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", OF_BAMBA},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "bamba falcon_h1"},
     {.key = "num_local_experts", .setting = "experts", .kind = HF_SOME, .absent = "8",
      .of = "feed=swiglu", .with = "feed=moe shared=true", OF_GRANITE},
     {.key = "shared_intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .absent = "1024",

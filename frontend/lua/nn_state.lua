@@ -112,8 +112,13 @@ local function projections(layer, m, x, o)
     all.weight = o.name .. ".w" .. letter
     return nn.linear(m, y, from, to, all)
   end
+  -- What the layer's options multiply a product by, if anything.
+  function made.scaled(letter, y)
+    local by = o.scales and o.scales[letter] or 1
+    return by ~= 1 and y * by or y
+  end
   function made.convolved(letter, to)
-    return convolve(layer, m, made.linear(letter, x, "model", to),
+    return convolve(layer, m, made.scaled(letter, made.linear(letter, x, "model", to)),
       { weight = o.name .. ".conv." .. letter, taps = o.taps, act = "silu", places = o.places,
         lr_scale = o.lr_scale, frozen = o.frozen,
         bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
@@ -122,7 +127,7 @@ local function projections(layer, m, x, o)
     local all = options()
     all.muon = 0
     local w = m:param(o.name .. ".w" .. letter, joined("model", HEADS), all)
-    return ops.matmul{ x, w, over = "model", dtype = "f32" }
+    return made.scaled(letter, ops.matmul{ x, w, over = "model", dtype = "f32" })
   end
   return made
 end
@@ -144,6 +149,19 @@ local function decays(m, of, o)
   return dt, log_decay
 end
 
+local function check_scales(scales)
+  if scales ~= nil and type(scales) ~= "table" then
+    fail("state_space: 'scales' must be a table of numbers, { z = 1, x = 1, b = 1, c = 1, dt = 1 }")
+  end
+  for name, by in pairs(scales or {}) do
+    local known = name == "z" or name == "x" or name == "b" or name == "c" or name == "dt"
+    if not known then fail("state_space: 'scales' has z, x, b, c and dt, not '%s'", tostring(name)) end
+    if type(by) ~= "number" or not (by > 0 and by <= 1e6) then
+      fail("state_space: scales.%s must be a number more than 0 and at most 1e6", name)
+    end
+  end
+end
+
 -- Mamba-2's layer, a selective state space as linear attention (Dao & Gu 2024, arXiv 2405.21060,
 -- section 7). x [batch, seq, model] -> like x. B, C and x of the paper are keys, queries, values:
 --   y = linear_attention(q, k, dt v, -exp(a_log) dt) + d v,   out = rmsnorm(y silu(z)) wo
@@ -151,18 +169,20 @@ end
 -- state_groups, state_keys], wdt [model, state_groups, state_heads], convolutions of x, b and c,
 -- dt_bias, a_log and d [state_groups, state_heads], norm.gain [state_groups, state_heads,
 -- state_values], wo.
--- options: name, taps, conv_bias, norm_over (group: of each group's values, or all), norm_eps,
--- places (nn.documents' second value: nothing passes from a document to the next), dt_least,
+-- options: name, taps, conv_bias, norm_over (group: of each group's values, or all, or none: y
+-- silu(z) as it is), gate_last (the gate is behind the norm: rmsnorm(y) silu(z)), norm_eps, scales
+-- (what products are times, { z =, x =, b =, c =, dt = }, as in Falcon-H1; 1 if absent), places (nn.documents' second value: nothing passes from a document to the next), dt_least,
 -- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay and
 -- muon (of products' weights), lr_scale, frozen (but for the norm's gain, as norms' are)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
-    { name = "ssm", conv_bias = true, norm_over = "group" })
-  if o.norm_over ~= "all" and o.norm_over ~= "group" then
-    fail("state_space: norm_over is '%s'; it can be all or group", o.norm_over)
+    { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE })
+  if o.norm_over ~= "all" and o.norm_over ~= "group" and o.norm_over ~= "none" then
+    fail("state_space: norm_over is '%s'; it can be all, group or none", o.norm_over)
   end
+  check_scales(o.scales)
   local made = projections("state_space", m, x, o)
-  local z = made.linear("z", x, "model", VALUES)
+  local z = made.scaled("z", made.linear("z", x, "model", VALUES))
   local v = made.convolved("x", VALUES)
   local k, q = made.convolved("b", KEYS), made.convolved("c", KEYS)
   local dt, log_decay = decays(m, made.heads("dt"), o)
@@ -171,7 +191,11 @@ function nn.state_space(m, x, options)
   y = y + v * m:param(o.name .. ".d", HEADS,
     { init = "ones", decay = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   local over = o.norm_over == "group" and { "state_heads", "state_values" } or nil
-  y = rmsnorm_over(m, y * ops.silu{ z }, VALUES, over, o.name .. ".norm", o.norm_eps)
+  if not o.gate_last then y = y * ops.silu{ z } end
+  if o.norm_over ~= "none" then
+    y = rmsnorm_over(m, y, VALUES, over, o.name .. ".norm", o.norm_eps)
+  end
+  if o.gate_last then y = y * ops.silu{ z } end
   return made.linear("o", y, VALUES, "model", residual_std(m, o))
 end
 

@@ -625,7 +625,9 @@ function nn.short_convolution(m, x, options) end
 ---@field name? string
 ---@field taps? integer
 ---@field conv_bias? boolean
----@field norm_over? "group"|"all" of nn.state_space
+---@field norm_over? "group"|"all"|"none" of nn.state_space
+---@field gate_last? boolean of nn.state_space: the gate is behind the norm
+---@field scales? table<string, number> of nn.state_space: what z, x, b, c and dt are times
 ---@field norm_eps? number
 ---@field places? perilune.Value nn.documents' second value: nothing passes between documents
 ---@field dt_least? number

@@ -8,13 +8,20 @@ BASE = dict(vocab_size=37, hidden_size=16, intermediate_size=24, num_attention_h
             num_key_value_heads=2, max_position_embeddings=SEQ, bos_token_id=None,
             eos_token_id=None, pad_token_id=None)
 DEFAULT = dict(rope_type="default", rope_theta=100.0)
-SEEDS = {"lfm2": 311, "lfm2_older": 312}
-WITH_GRADIENTS = ("lfm2",)
-TYPES = ("lfm2",)
+MAMBA = dict(mamba_d_ssm=24, mamba_n_heads=6, mamba_d_head=4, mamba_n_groups=2, mamba_d_state=5,
+             mamba_d_conv=3, mamba_chunk_size=8)
+TIMES = dict(lm_head_multiplier=0.7, embedding_multiplier=3.0, mlp_multipliers=[1.3, 0.6],
+             key_multiplier=0.4, attention_in_multiplier=1.2, attention_out_multiplier=0.8,
+             ssm_multipliers=[0.5, 0.9, 1.1, 1.4, 0.7], ssm_in_multiplier=1.6,
+             ssm_out_multiplier=0.3)
+SEEDS = {"lfm2": 311, "lfm2_older": 312, "falcon_h1": 313, "falcon_h1_normed": 314,
+         "falcon_h1_gated": 315}
+WITH_GRADIENTS = ("lfm2", "falcon_h1")
+TYPES = ("lfm2", "falcon_h1")
 
 
 def models(config):
-    lfm2 = hf.Lfm2Config
+    lfm2, falcon = hf.Lfm2Config, hf.FalconH1Config
     return {
         # Feed-forward layers of 20: 2/3 of 24, times 1.2, a multiple of 5.
         "lfm2": (config(lfm2, BASE, num_hidden_layers=4, rope_parameters=DEFAULT,
@@ -25,6 +32,16 @@ def models(config):
                               layer_types=["conv", "conv", "full_attention"], conv_L_cache=4,
                               head_dim="absent", norm_eps=1e-3, tie_word_embeddings=False,
                               block_auto_adjust_ff_dim=False), torch.bfloat16),
+        "falcon_h1": (config(falcon, BASE, **MAMBA, **TIMES, num_hidden_layers=2, head_dim=6,
+                             rope_parameters=DEFAULT), torch.float32),
+        # As published for transformers 4, with a norm.
+        "falcon_h1_normed": (config(falcon, BASE, **MAMBA, num_hidden_layers=1,
+                                    mamba_rms_norm=True, mamba_norm_before_gate=False,
+                                    mamba_conv_bias=False, tie_word_embeddings=True,
+                                    rope_parameters=DEFAULT), torch.bfloat16),
+        "falcon_h1_gated": (config(falcon, BASE, **MAMBA, **TIMES, num_hidden_layers=1,
+                                   mamba_rms_norm=True, rope_parameters=DEFAULT),
+                            torch.float32),
     }
 
 
@@ -34,3 +51,6 @@ def make_older(name, data):
                     tie_embedding=data.pop("tie_word_embeddings"), full_attn_idxs=[2],
                     rope_theta=data.pop("rope_parameters")["rope_theta"])
         data.pop("layer_types")
+    if name == "falcon_h1_normed":
+        rope = data.pop("rope_parameters")
+        data.update(rope_theta=rope["rope_theta"], rope_scaling=None)

@@ -168,6 +168,23 @@ static const Variant VARIANTS[] = {
       {"pattern", "ED"},
       {"rotary_skip", "2"},
       {"temperature_every", "5"}}},
+    {"attention beside a state space, a gate behind its norm, what Falcon-H1 multiplies",
+     "models/hybrid.lua",
+     4,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "4"},
+      {"ffn", "64"},
+      {"pattern", "P"},
+      {"state_groups", "1"},
+      {"state_heads", "7"},
+      {"state_keys", "6"},
+      {"state_values", "5"},
+      {"state_gate_last", "true"},
+      {"state_scales", "1,2,0.5,1,1"},
+      {"feed_scales", "2,0.5"},
+      {"key_scale", "0.5"},
+      {"attention_out", "0.7"}}},
     {"short convolutions, their channels divided",
      "models/hybrid.lua",
      4,
@@ -189,7 +206,7 @@ static const Variant VARIANTS[] = {
       {"norm_bias", "true"},
       {"rotary_local_base", "50"}}},
 };
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 7 };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 8 };
 
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",

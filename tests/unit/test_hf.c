@@ -50,7 +50,8 @@ static const Fixture FIXTURES[] = {
     {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
     {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
     {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
-    {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16}};
+    {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16},
+    {"falcon_h1", DTYPE_F32},    {"falcon_h1_normed", DTYPE_BF16}, {"falcon_h1_gated", DTYPE_F32}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -573,6 +574,8 @@ static void test_unsaid(void) {
                 "[\"full_attention\",\"conv\",\"full_attention\",\"conv\"]");
     expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "full_attn_idxs", "[0,2]");
     expect_said("lfm2", (ModelSetting){"ffn", "7"}, "intermediate_size", "7");
+    expect_said("falcon_h1", (ModelSetting){"state_values", "3"}, "mamba_d_ssm", "18");
+    expect_said("falcon_h1", (ModelSetting){"feed_scales", "2,3"}, "mlp_multipliers", "[2.0,3.0]");
     expect_said("lfm2", (ModelSetting){"ffn", "7"}, "block_auto_adjust_ff_dim", "false");
     expect_unsaid("lfm2", &(ModelSetting){"pattern", "MAC"}, 1, "'pattern' has layers 'M', which");
     expect_said("granite4_dense", (ModelSetting){"ffn", "7"}, "shared_intermediate_size", "7");
@@ -613,7 +616,7 @@ static void test_bad_exports(void) {
                       "has no place in Hugging Face's qwen3_next");
     expect_bad_export("mamba2", &width, 1, NULL, DTYPE_F32, "does not have the model's shape");
     expect_bad_export("mamba2", &all, 1, NULL, DTYPE_F32,
-                      "mamba2 with state_norm=group; bamba with");
+                      "mamba2 with state_norm=group; falcon_h1 with");
     const ModelSetting sigmoid = {"scores", "sigmoid"}, shared = {"shared_ffn", "30"};
     const ModelSetting gate = {"shared_gate", "true"}, heads[] = {{"heads", "2"}, {"head", "4"}};
     expect_bad_export("granite4", &beside, 1, NULL, DTYPE_F32,
@@ -642,6 +645,7 @@ int main(void) {
     test_gradients("modernbert");
     test_gradients("distilbert");
     test_gradients("lfm2");
+    test_gradients("falcon_h1");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -675,6 +679,7 @@ int main(void) {
     test_mutations("modernbert", "config.json", 4096);
     test_mutations("distilbert", "config.json", 4096);
     test_mutations("lfm2", "config.json", 4096);
+    test_mutations("falcon_h1", "config.json", 4096);
     test_mutations("lfm2_older", "config.json", 4096);
     test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
