@@ -1,7 +1,8 @@
 -- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
--- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), and attention
--- beside a state space (P, Falcon-H1's), with or without a feed-forward layer behind each. With
--- other settings it is Mamba-2, Bamba, Granite 4, Qwen3-Next, LFM2 and Falcon-H1.
+-- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
+-- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
+-- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
+-- Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -26,16 +27,17 @@ return model {
            state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
            experts = 8, expert_ffn = 64, shared_ffn = 64 },
   layers = 4,
-  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C, A or P
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C, A, P or F
   feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
   norm_eps = 1e-5,
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
-  act = "silu",
+  act = "silu",       -- of feed-forward layers; F have no gate
   taps = 4,           -- positions that the convolutions of M, D and C see
   conv_bias = true,   -- M's convolutions have biases
   state_norm = "group", -- M's norm is over each group's values, or over all
   state_normed = true, -- there is one; not in most of Falcon-H1
   state_gate_last = false, -- M's gate is behind the norm
+  state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
@@ -106,6 +108,12 @@ return model {
                          head = 128, ffn = 12288, state_heads = 24, state_keys = 256,
                          state_values = 128, state_normed = false, rotary_base = 1e11,
                          seq = 8192, vocab = 130049 },
+    -- Nemotron-H (NVIDIA 2025, arXiv 2504.03624), table 1
+    ["nemotron-h-8b"] = { pattern = "MFMFMFMAFMFMFMFMFMAFMFMFMFMFMAFMFMFMFMFMAFMFMFMFMFMF",
+                          feed = "none", act = "relu2", layers = 52, model = 4096, heads = 32,
+                          kv_heads = 8, head = 128, ffn = 21504, state_groups = 8,
+                          state_heads = 16, state_keys = 128, state_values = 64,
+                          state_floor = 0.001, rotary = false, seq = 8192, vocab = 131072 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -113,9 +121,12 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    if not m.pattern:match("^[MDCAP]+$") then
+    if not m.pattern:match("^[MDCAPF]+$") then
       error("pattern is '" .. m.pattern:sub(1, 40)
-        .. "'; it is letters for layers: M, D, C, A or P", 0)
+        .. "'; it is letters for layers: M, D, C, A, P or F", 0)
+    end
+    if m.feed ~= "none" and m.pattern:find("F") then
+      error("pattern has layers F, which are feed-forward layers: feed must be none", 0)
     end
     if m.feed ~= "swiglu" and m.feed ~= "moe" and m.feed ~= "none" then
       error("feed is '" .. m.feed .. "'; it can be swiglu, moe or none", 0)
@@ -147,7 +158,7 @@ return model {
       M = function(x)
         local y = nn.state_space(m, scaled(x, m.state_in),
           { taps = m.taps, conv_bias = m.conv_bias, norm_eps = m.norm_eps, places = places,
-            norm_over = m.state_normed and m.state_norm or "none", gate_last = m.state_gate_last,
+            dt_floor = m.state_floor, norm_over = m.state_normed and m.state_norm or "none", gate_last = m.state_gate_last,
             scales = { z = times[1], x = times[2], b = times[3], c = times[4], dt = times[5] } })
         return scaled(y, m.state_out)
       end,
@@ -155,6 +166,7 @@ return model {
       D = function(x)
         return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
       end,
+      F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
       C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
       A = function(x)
         local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)

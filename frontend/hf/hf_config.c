@@ -1,9 +1,9 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
-#include "frontend/hf/hf_feed.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
+#include "frontend/hf/hf_sizes.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 
@@ -515,8 +515,8 @@ static bool normalise_rope(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
-static bool normalise_feed(Reader *reader) {
-    const char *why = hf_feed_normalise(reader->arena, reader->config->json);
+static bool normalise_sizes(Reader *reader) {
+    const char *why = hf_sizes_normalise(reader->arena, reader->config->json);
     return !why || fail(reader, "%s", why);
 }
 
@@ -571,7 +571,7 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) &&
-           normalise_rope(&reader) && normalise_feed(&reader) && read_keys(&reader) &&
+           normalise_rope(&reader) && normalise_sizes(&reader) && read_keys(&reader) &&
            read_classes(&reader);
     if (!fine) {
         json_decref(out->json);

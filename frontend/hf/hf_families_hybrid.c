@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2 and Falcon-H1, as models/hybrid.lua has them. What a layer makes
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H, as models/hybrid.lua has them. What a layer makes
  * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
  * head --- */
 
@@ -81,6 +81,23 @@ static const HfTensor FALCON_H1_ROWS[] = {
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
+/* A state space, attention or a feed-forward layer in each. */
+#define MIXER(theirs, dims, ours) OF_BACKBONE("mixer." theirs, dims, ours)
+#define OF_BACKBONE(theirs, dims, ours) {"backbone.layers.#." theirs ".weight", {ours}, dims}
+static const HfTensor NEMOTRON_H_ROWS[] = {
+    {"backbone.embeddings.weight", {"wte"}, "vocab, model"},
+    OF_BACKBONE("norm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("backbone.layers.#.mixer"),
+    MIXER("q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    MIXER("k_proj", "kv_heads head, model", "blocks.#.attn.wk"),
+    MIXER("v_proj", "kv_heads head, model", "blocks.#.attn.wv"),
+    MIXER("o_proj", "model, kv_heads group head", "blocks.#.attn.wo"),
+    MIXER("up_proj", "ffn, model", "blocks.#.mlp.w1"),
+    MIXER("down_proj", "model, ffn", "blocks.#.mlp.w2"),
+    {"backbone.norm_f.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 /* What all tokens meet is called the shared one, whether there are experts beside it or not. */
 static const HfTensor GRANITE_ROWS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
@@ -153,7 +170,7 @@ static const HfTensor LFM2_ROWS[] = {
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
-#define SAME " state_norm=group act=silu"
+#define SAME " state_norm=group act=silu state_floor=0"
 /* Without what Falcon-H1 has besides. */
 #define NORMED " state_normed=true state_gate_last=false"
 #define UNMULTIPLIED " logit_scale=1 key_scale=1 attention_in=1 attention_out=1 state_in=1 " \
@@ -168,6 +185,9 @@ static const HfType HYBRID_TYPES[] = {
     {"falcon_h1", "FalconH1ForCausalLM", NULL,
      "pattern=P feed=swiglu rotary=true rotary_share=1 attention_scale=0 residual_scale=1 "
      "logit_divisor=1" PLAIN_ATTENTION SAME, NULL, NULL, FALCON_H1_ROWS},
+    {"nemotron_h", "NemotronHForCausalLM", NULL,
+     "feed=none rotary=false state_norm=group" PLAIN_ATTENTION UNSCALED, NULL, NULL,
+     NEMOTRON_H_ROWS},
     {"bamba", "BambaForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
      NULL, NULL, BAMBA_ROWS},
@@ -188,6 +208,11 @@ static const HfWord GRANITE_LAYERS[] = {
 static const HfWord QWEN3_NEXT_LAYERS[] = {
     {"full_attention", "A"}, {"linear_attention", "D"}, {NULL, NULL}};
 static const HfWord LFM2_LAYERS[] = {{"full_attention", "A"}, {"conv", "C"}, {NULL, NULL}};
+/* Older names behind newer ones, and the letters of hybrid_override_pattern. */
+static const HfWord NEMOTRON_LAYERS[] = {
+    {"linear_attention", "M"}, {"full_attention", "A"}, {"mlp", "F"}, {"mamba", "M"},
+    {"attention", "A"}, {NULL, NULL}};
+static const HfWord NEMOTRON_LETTERS[] = {{"M", "M"}, {"*", "A"}, {"-", "F"}, {NULL, NULL}};
 static const HfWord BAMBA_LAYERS[] = {{"", "A"}, {"", "M"}, {NULL, NULL}};
 static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, NULL}};
 
@@ -197,9 +222,10 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_QWEN .types = "qwen3_next"
 #define OF_LFM2 .types = "lfm2"
 #define OF_FALCON .types = "falcon_h1"
+#define OF_NEMOTRON .types = "nemotron_h"
 #define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
 #define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1"
-#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1"
+#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1 nemotron_h"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
 
@@ -210,6 +236,8 @@ static const HfKey HYBRID_KEYS[] = {
      .most = 8192, OF_MAMBA2},
     {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192,
      WITH_ATTENTION},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .absent = "4096",
+     .most = 8192, OF_NEMOTRON},
     {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "attn_layer_indices", .setting = "pattern", .kind = HF_PLACES, .absent = "M",
@@ -220,6 +248,10 @@ static const HfKey HYBRID_KEYS[] = {
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+    {.key = "hybrid_override_pattern", .setting = "pattern", .kind = HF_EVERY, .absent = "",
+     .words = NEMOTRON_LETTERS, OF_NEMOTRON},
+    {.key = "layers_block_type", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
+     .words = NEMOTRON_LAYERS, .alias = "layer_types", OF_NEMOTRON},
     {.key = "full_attn_idxs", .setting = "pattern", .kind = HF_PLACES, .absent = "A",
      .words = LFM2_LAYERS, OF_LFM2},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
@@ -230,23 +262,36 @@ static const HfKey HYBRID_KEYS[] = {
      .types = "granitemoehybrid qwen3_next"},
     {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     OF_MAMBA2},
+     .types = "mamba2 nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "mamba2 bamba granitemoehybrid qwen3_next falcon_h1"},
+     .types = "mamba2 bamba granitemoehybrid qwen3_next falcon_h1 nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .alias = "tie_embedding", OF_LFM2},
-    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
+    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\"",
+     .types = "mamba2 bamba granitemoehybrid qwen3_next lfm2 falcon_h1"},
+    {.key = "mamba_hidden_act", .kind = HF_FIXED, .absent = "\"silu\"", OF_NEMOTRON},
 
     /* State spaces, and delta rules. */
     {.key = "n_groups", .setting = "state_groups", .kind = HF_INTEGER, OF_MAMBA2},
+    {.key = "n_groups", .setting = "state_groups", .kind = HF_INTEGER, .absent = "8",
+     OF_NEMOTRON},
+    {.key = "mamba_num_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
+     OF_NEMOTRON},
+    {.key = "mamba_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_NEMOTRON},
+    {.key = "ssm_state_size", .setting = "state_keys", .kind = HF_INTEGER, OF_NEMOTRON},
+    /* Nothing is more than time_step_max when weights are made; what is less than this is this. */
+    {.key = "time_step_min", .setting = "state_floor", .kind = HF_AMOUNT, .absent = "0.001",
+     OF_NEMOTRON},
     {.key = "num_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
      OF_MAMBA2},
     {.key = "head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBA2},
     {.key = "state_size", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBA2},
     {.key = "expand", WIDTH, OF_MAMBA2},
-    {.key = "conv_kernel", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBA2},
-    {.key = "use_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true", OF_MAMBA2},
-    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBA2},
+    {.key = "conv_kernel", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
+     .types = "mamba2 nemotron_h"},
+    {.key = "use_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
+     .types = "mamba2 nemotron_h"},
+    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", .types = "mamba2 nemotron_h"},
     {.key = "mamba_n_groups", .setting = "state_groups", .kind = HF_INTEGER, .absent = "1",
      OF_MAMBAS},
     {.key = "mamba_n_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
@@ -264,7 +309,8 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "mamba_d_conv", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBAS},
     {.key = "mamba_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
      OF_MAMBAS},
-    {.key = "mamba_proj_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBAS},
+    {.key = "mamba_proj_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "bamba granitemoehybrid falcon_h1 nemotron_h"},
     {.key = "time_step_limit", .kind = HF_FIXED, .absent = "[0.0, {\"__float__\": \"Infinity\"}]",
      WITH_STATE_SPACES},
     {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWEN},
@@ -278,9 +324,10 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2},
 
     /* Attention. */
-    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, WITH_ATTENTION},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER,
+     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
-     .null = "=num_attention_heads", .types = "bamba falcon_h1"},
+     .null = "=num_attention_heads", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
@@ -288,7 +335,10 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
      .types = "bamba granitemoehybrid lfm2 falcon_h1"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
-    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", WITH_ATTENTION},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_NEMOTRON},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
+    {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_NEMOTRON},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
     {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
      .words = POSITIONS, OF_GRANITE},
@@ -328,10 +378,13 @@ static const HfKey HYBRID_KEYS[] = {
 
     /* What is behind each. */
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "bamba lfm2 falcon_h1"},
+     .types = "bamba lfm2 falcon_h1 nemotron_h"},
+    {.key = "mlp_hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
+     .words = HF_ACTIVATIONS, OF_NEMOTRON},
+    {.key = "num_nextn_predict_layers", .kind = HF_FIXED, .absent = "0", OF_NEMOTRON},
     {.key = "block_auto_adjust_ff_dim", .kind = HF_FIXED, .absent = "false", OF_LFM2},
     {.key = "block_auto_adjust_ff_dim", .kind = HF_WRITTEN, .absent = "false", OF_LFM2},
-    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "bamba falcon_h1"},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_local_experts", .setting = "experts", .kind = HF_SOME, .absent = "8",
      .of = "feed=swiglu", .with = "feed=moe shared=true", OF_GRANITE},
     {.key = "shared_intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .absent = "1024",

@@ -144,6 +144,7 @@ local function decays(m, of, o)
     { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0,
       lr_scale = o.lr_scale, frozen = o.frozen })
   local dt = ops.softplus{ of + bias }
+  if (o.dt_floor or 0) > 0 then dt = ops.maximum{ dt, ops.const{ value = o.dt_floor } } end
   local log_decay = -(dt * ops.exp{ rate })
   if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
   return dt, log_decay
@@ -171,16 +172,21 @@ end
 -- state_values], wo.
 -- options: name, taps, conv_bias, norm_over (group: of each group's values, or all, or none: y
 -- silu(z) as it is), gate_last (the gate is behind the norm: rmsnorm(y) silu(z)), norm_eps, scales
--- (what products are times, { z =, x =, b =, c =, dt = }, as in Falcon-H1; 1 if absent), places (nn.documents' second value: nothing passes from a document to the next), dt_least,
+-- (what products are times, { z =, x =, b =, c =, dt = }, as in Falcon-H1; 1 if absent), dt_floor
+-- (steps are no less, as in Nemotron-H), places (nn.documents' second value: nothing passes from a document to the next), dt_least,
 -- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay and
 -- muon (of products' weights), lr_scale, frozen (but for the norm's gain, as norms' are)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
-    { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE })
+    { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE,
+      dt_floor = 0.0 })
   if o.norm_over ~= "all" and o.norm_over ~= "group" and o.norm_over ~= "none" then
     fail("state_space: norm_over is '%s'; it can be all, group or none", o.norm_over)
   end
   check_scales(o.scales)
+  if not (o.dt_floor >= 0 and o.dt_floor < 1) then
+    fail("state_space: 'dt_floor' must be a step at least 0 and less than 1")
+  end
   local made = projections("state_space", m, x, o)
   local z = made.scaled("z", made.linear("z", x, "model", VALUES))
   local v = made.convolved("x", VALUES)

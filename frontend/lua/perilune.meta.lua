@@ -626,6 +626,7 @@ function nn.short_convolution(m, x, options) end
 ---@field taps? integer
 ---@field conv_bias? boolean
 ---@field norm_over? "group"|"all"|"none" of nn.state_space
+---@field dt_floor? number of nn.state_space: steps are no less
 ---@field gate_last? boolean of nn.state_space: the gate is behind the norm
 ---@field scales? table<string, number> of nn.state_space: what z, x, b, c and dt are times
 ---@field norm_eps? number

@@ -14,14 +14,16 @@ TIMES = dict(lm_head_multiplier=0.7, embedding_multiplier=3.0, mlp_multipliers=[
              key_multiplier=0.4, attention_in_multiplier=1.2, attention_out_multiplier=0.8,
              ssm_multipliers=[0.5, 0.9, 1.1, 1.4, 0.7], ssm_in_multiplier=1.6,
              ssm_out_multiplier=0.3)
+NEMOTRON = dict(mamba_num_heads=6, mamba_head_dim=4, n_groups=2, ssm_state_size=5, conv_kernel=3,
+                chunk_size=8, head_dim=6)
 SEEDS = {"lfm2": 311, "lfm2_older": 312, "falcon_h1": 313, "falcon_h1_normed": 314,
-         "falcon_h1_gated": 315}
-WITH_GRADIENTS = ("lfm2", "falcon_h1")
-TYPES = ("lfm2", "falcon_h1")
+         "falcon_h1_gated": 315, "nemotron_h": 316, "nemotron_h_older": 317}
+WITH_GRADIENTS = ("lfm2", "falcon_h1", "nemotron_h")
+TYPES = ("lfm2", "falcon_h1", "nemotron_h")
 
 
 def models(config):
-    lfm2, falcon = hf.Lfm2Config, hf.FalconH1Config
+    lfm2, falcon, nemotron = hf.Lfm2Config, hf.FalconH1Config, hf.NemotronHConfig
     return {
         # Feed-forward layers of 20: 2/3 of 24, times 1.2, a multiple of 5.
         "lfm2": (config(lfm2, BASE, num_hidden_layers=4, rope_parameters=DEFAULT,
@@ -42,6 +44,14 @@ def models(config):
         "falcon_h1_gated": (config(falcon, BASE, **MAMBA, **TIMES, num_hidden_layers=1,
                                    mamba_rms_norm=True, rope_parameters=DEFAULT),
                             torch.float32),
+        # Some steps are less than the least one.
+        "nemotron_h": (config(nemotron, BASE, **NEMOTRON, time_step_min=0.7,
+                              layers_block_type=["linear_attention", "mlp", "full_attention", "mlp",
+                                                 "linear_attention"]), torch.float32),
+        # As published for its own code.
+        "nemotron_h_older": (config(nemotron, BASE, **NEMOTRON, use_conv_bias=False,
+                                    layers_block_type=["full_attention", "linear_attention", "mlp"]),
+                             torch.bfloat16),
     }
 
 
@@ -54,3 +64,6 @@ def make_older(name, data):
     if name == "falcon_h1_normed":
         rope = data.pop("rope_parameters")
         data.update(rope_theta=rope["rope_theta"], rope_scaling=None)
+    if name == "nemotron_h_older":
+        data.pop("layers_block_type")
+        data.update(hybrid_override_pattern="*M-", num_hidden_layers=3)

@@ -185,6 +185,22 @@ static const Variant VARIANTS[] = {
       {"feed_scales", "2,0.5"},
       {"key_scale", "0.5"},
       {"attention_out", "0.7"}}},
+    {"feed-forward layers by themselves, steps no less than the least",
+     "models/hybrid.lua",
+     4,
+     {COMMON,
+      {"vocab", "61"},
+      {"kv_heads", "4"},
+      {"ffn", "70"},
+      {"pattern", "MFA"},
+      {"feed", "none"},
+      {"act", "relu2"},
+      {"rotary", "false"},
+      {"state_groups", "2"},
+      {"state_heads", "4"},
+      {"state_keys", "6"},
+      {"state_values", "5"},
+      {"state_floor", "0.05"}}},
     {"short convolutions, their channels divided",
      "models/hybrid.lua",
      4,
@@ -206,7 +222,7 @@ static const Variant VARIANTS[] = {
       {"norm_bias", "true"},
       {"rotary_local_base", "50"}}},
 };
-enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 8 };
+enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), N_FEW = 9 };
 
 /* Eight blocks, for more and deeper pipelines. */
 static const Variant DEEP = {"gpt of 8 blocks",

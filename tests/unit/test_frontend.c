@@ -167,6 +167,7 @@ static void test_published_counts(void) {
         {"models/hybrid.lua", "lfm2-350m", INT64_C(354483968)},
         {"models/hybrid.lua", "lfm2-700m", INT64_C(742489344)},
         {"models/hybrid.lua", "lfm2-1.2b", INT64_C(1170340608)},
+        {"models/hybrid.lua", "nemotron-h-8b", INT64_C(8100852736)},
         /* Published as 521 M and 7.59 B. */
         {"models/hybrid.lua", "falcon-h1-0.5b", INT64_C(521411104)},
         {"models/hybrid.lua", "falcon-h1-7b", INT64_C(7585519712)},

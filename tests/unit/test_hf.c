@@ -51,7 +51,8 @@ static const Fixture FIXTURES[] = {
     {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
     {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
     {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16},
-    {"falcon_h1", DTYPE_F32},    {"falcon_h1_normed", DTYPE_BF16}, {"falcon_h1_gated", DTYPE_F32}};
+    {"falcon_h1", DTYPE_F32},    {"falcon_h1_normed", DTYPE_BF16}, {"falcon_h1_gated", DTYPE_F32},
+    {"nemotron_h", DTYPE_F32},   {"nemotron_h_older", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -574,6 +575,10 @@ static void test_unsaid(void) {
                 "[\"full_attention\",\"conv\",\"full_attention\",\"conv\"]");
     expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "full_attn_idxs", "[0,2]");
     expect_said("lfm2", (ModelSetting){"ffn", "7"}, "intermediate_size", "7");
+    expect_said("nemotron_h", (ModelSetting){"pattern", "FMA"}, "layers_block_type",
+                "[\"mlp\",\"linear_attention\",\"full_attention\",\"mlp\",\"linear_att...");
+    expect_said("nemotron_h", (ModelSetting){"state_floor", "0"}, "time_step_min", "0.0");
+    expect_unsaid("nemotron_h", &(ModelSetting){"pattern", "MC"}, 1, "'pattern' has layers 'C'");
     expect_said("falcon_h1", (ModelSetting){"state_values", "3"}, "mamba_d_ssm", "18");
     expect_said("falcon_h1", (ModelSetting){"feed_scales", "2,3"}, "mlp_multipliers", "[2.0,3.0]");
     expect_said("lfm2", (ModelSetting){"ffn", "7"}, "block_auto_adjust_ff_dim", "false");
@@ -646,6 +651,7 @@ int main(void) {
     test_gradients("distilbert");
     test_gradients("lfm2");
     test_gradients("falcon_h1");
+    test_gradients("nemotron_h");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -680,6 +686,8 @@ int main(void) {
     test_mutations("distilbert", "config.json", 4096);
     test_mutations("lfm2", "config.json", 4096);
     test_mutations("falcon_h1", "config.json", 4096);
+    test_mutations("nemotron_h", "config.json", 4096);
+    test_mutations("nemotron_h_older", "config.json", 4096);
     test_mutations("lfm2_older", "config.json", 4096);
     test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
