@@ -158,7 +158,8 @@ return model {
       M = function(x)
         local y = nn.state_space(m, scaled(x, m.state_in),
           { taps = m.taps, conv_bias = m.conv_bias, norm_eps = m.norm_eps, places = places,
-            dt_floor = m.state_floor, norm_over = m.state_normed and m.state_norm or "none", gate_last = m.state_gate_last,
+            dt_floor = m.state_floor, gate_last = m.state_gate_last,
+            norm_over = m.state_normed and m.state_norm or "none",
             scales = { z = times[1], x = times[2], b = times[3], c = times[4], dt = times[5] } })
         return scaled(y, m.state_out)
       end,

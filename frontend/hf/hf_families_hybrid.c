@@ -3,9 +3,9 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H, as models/hybrid.lua has them. What a layer makes
- * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
- * head --- */
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H, as models/hybrid.lua
+ * has them. What a layer makes of x is one tensor or two there: Mamba 2's parts lie one after the
+ * other, Qwen3-Next's by key head --- */
 
 #define STATE_SPACE(theirs)                                                                        \
     {theirs ".in_proj.weight",                                                                     \

@@ -29,12 +29,12 @@ static const char *read_size(Arena *arena, const json_t *json, const char *key, 
 /* Of `size`, in the order in which transformers rounds. */
 static const char *adjust(Arena *arena, const json_t *json, int64_t *size) {
     const json_t *factor = json_object_get(json, "block_ffn_dim_multiplier");
-    const double times = factor ? json_number_value(factor) : 1;
+    const double times = !factor ? 1 : json_number_value(factor);
     int64_t multiple;
     const char *why = read_size(arena, json, "block_multiple_of", 256, &multiple);
     if (why) return why;
     *size = 2 * *size / 3;
-    if (factor && json_is_null(factor)) return NULL;
+    if (json_is_null(factor)) return NULL; /* nor is it rounded */
     if (!(times > 0 && times <= 1e6)) {
         return arena_printf(arena,
                             "'block_ffn_dim_multiplier' is %s; it must be a number more than 0",

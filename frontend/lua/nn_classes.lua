@@ -47,7 +47,8 @@ end
 -- options: classes ("negative,positive", or "2"), first (is a text told of at its first token? else
 -- at its last), pad (the token behind each text, which no text has), between (how many tokens that
 -- end texts are between the two of a pair), eos (which one does; any, if absent), pooled,
--- pooler_act (tanh, or one of nn.activation's), bias, dropout (of what the head reads), std, beside (losses [batch], whose mean is added)
+-- pooler_act (tanh, or one of nn.activation's), bias, dropout (of what the head reads), std, beside
+-- (losses [batch], whose mean is added)
 -- Makes outputs: logits [batch, seq, class], and for the log accuracy, the share that is right.
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)

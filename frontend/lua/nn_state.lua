@@ -65,7 +65,8 @@ function nn.short_convolution(m, x, options)
     return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
       decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
   end
-  local b, c = linear("b", x, "model", "channels", o.std), linear("c", x, "model", "channels", o.std)
+  local b = linear("b", x, "model", "channels", o.std)
+  local c = linear("c", x, "model", "channels", o.std)
   local v = linear("x", x, "model", "channels", o.std)
   local y = convolve("short_convolution", m, b * v, { weight = o.name .. ".conv", taps = o.taps,
     places = o.places, lr_scale = o.lr_scale, frozen = o.frozen })
@@ -156,7 +157,9 @@ local function check_scales(scales)
   end
   for name, by in pairs(scales or {}) do
     local known = name == "z" or name == "x" or name == "b" or name == "c" or name == "dt"
-    if not known then fail("state_space: 'scales' has z, x, b, c and dt, not '%s'", tostring(name)) end
+    if not known then
+      fail("state_space: 'scales' has z, x, b, c and dt, not '%s'", tostring(name))
+    end
     if type(by) ~= "number" or not (by > 0 and by <= 1e6) then
       fail("state_space: scales.%s must be a number more than 0 and at most 1e6", name)
     end
@@ -173,9 +176,10 @@ end
 -- options: name, taps, conv_bias, norm_over (group: of each group's values, or all, or none: y
 -- silu(z) as it is), gate_last (the gate is behind the norm: rmsnorm(y) silu(z)), norm_eps, scales
 -- (what products are times, { z =, x =, b =, c =, dt = }, as in Falcon-H1; 1 if absent), dt_floor
--- (steps are no less, as in Nemotron-H), places (nn.documents' second value: nothing passes from a document to the next), dt_least,
--- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay and
--- muon (of products' weights), lr_scale, frozen (but for the norm's gain, as norms' are)
+-- (steps are no less, as in Nemotron-H), places (nn.documents' second value: nothing passes from a
+-- document to the next), dt_least, dt_most, decay_most (what steps and rates are drawn between),
+-- std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen (but for the norm's
+-- gain, as norms' are)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
     { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE,

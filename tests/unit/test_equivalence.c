@@ -200,7 +200,7 @@ static const Variant VARIANTS[] = {
       {"state_heads", "4"},
       {"state_keys", "6"},
       {"state_values", "5"},
-      {"state_floor", "0.05"}}},
+      {"state_floor", "0.01"}}},
     {"short convolutions, their channels divided",
      "models/hybrid.lua",
      4,
