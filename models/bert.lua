@@ -1,7 +1,7 @@
 -- BERT: an encoder, in which every position sees all others, that says hidden tokens
 -- (Devlin et al. 2018), or tells what texts are. There is no sentence to guess after another:
 -- RoBERTa's objective (Liu et al. 2019). With `types` and `transform`, as the published sizes have
--- them, it is their model; hidden tokens are all of the first type.
+-- them, it is their model; hidden tokens are all of the first type. DistilBERT has no types.
 --
 --   perilune train models/bert.lua --data text.txt
 local nn = require "nn"
@@ -19,6 +19,7 @@ return model {
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
   padding = 0,        -- the token behind these texts, where documents and pad_token say none
   sep_token = -1,     -- their end: what is behind the first is of the second type; -1: all of one
+  pooler_act = "tanh", -- of the layer before classes; relu in DistilBERT
   transform = false,  -- a layer of its own before the output's table: norm(act(x w + b))
   norm = "layernorm", -- or rmsnorm
   norm_eps = 1e-12,
@@ -40,6 +41,9 @@ return model {
     ["roberta-large"] = { layers = 24, model = 1024, heads = 16, seq = 512, vocab = 50265,
                           mask_token = 50264, norm_eps = 1e-5, types = 1, pad_token = 1,
                           transform = true },
+    -- DistilBERT (Sanh et al. 2019, arXiv 1910.01108)
+    ["distilbert-base"] = { layers = 6, model = 768, heads = 12, seq = 512, vocab = 30522,
+                            mask_token = 103, pooler_act = "relu", transform = true },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.98, eps = 1e-6, weight_decay = 0.01,
@@ -96,7 +100,7 @@ return model {
     if m.classes ~= "none" then -- as published: of the first token, through a layer of its own
       return nn.classify(m, x, labels, { classes = m.classes, first = true, pad = between,
         between = m.pad_token >= 0 and 2 or 1, eos = pairs_end >= 0 and pairs_end or nil,
-        pooled = true, bias = true, dropout = m.dropout })
+        pooled = true, pooler_act = m.pooler_act, bias = true, dropout = m.dropout })
     end
     if m.transform then
       m:axis("transformed", m.model)

@@ -1,6 +1,8 @@
 -- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
--- delta rules (D, Gated DeltaNet's) and attention (A), with or without a feed-forward layer behind
--- each. With other settings it is Mamba-2, Bamba, Granite 4 and Qwen3-Next.
+-- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
+-- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
+-- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
+-- Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -12,20 +14,30 @@ local function mamba2(settings)
   return settings
 end
 
+-- What all sizes of LFM2 have in common.
+local function lfm2(settings)
+  settings.taps, settings.qk_norm, settings.tied, settings.rotary_base = 3, true, true, 1e6
+  settings.seq, settings.vocab, settings.kv_heads = 8192, 65536, 8
+  return settings
+end
+
 return model {
   name = "hybrid",
   axes = { seq = 64, model = 128, heads = 4, kv_heads = 2, ffn = 344, vocab = 256,
            state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
            experts = 8, expert_ffn = 64, shared_ffn = 64 },
   layers = 4,
-  pattern = "MMDA",   -- the kinds of layers, over and over: M, D or A
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C, A, P or F
   feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
   norm_eps = 1e-5,
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
-  act = "silu",
-  taps = 4,           -- positions that the convolutions of M and D see
+  act = "silu",       -- of feed-forward layers; F have no gate
+  taps = 4,           -- positions that the convolutions of M, D and C see
   conv_bias = true,   -- M's convolutions have biases
   state_norm = "group", -- M's norm is over each group's values, or over all
+  state_normed = true, -- there is one; not in most of Falcon-H1
+  state_gate_last = false, -- M's gate is behind the norm
+  state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
@@ -34,6 +46,10 @@ return model {
   -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
   -- logits are divided by.
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
+  -- What Falcon-H1 multiplies: logits, keys; what attention and state spaces read and make; what a
+  -- state space makes of that, z, x, b, c and dt; a feed-forward layer's gate, and what it adds.
+  logit_scale = 1.0, key_scale = 1.0, attention_in = 1.0, attention_out = 1.0, state_in = 1.0,
+  state_out = 1.0, state_scales = "1,1,1,1,1", feed_scales = "1,1",
   -- Of nn.moe
   top_k = 2, capacity = 1.25, normalize = true, shared = false, shared_gate = false,
   balance = 0.01, router_z = 0.0,
@@ -75,6 +91,29 @@ return model {
                                attention_gate = true, norm_plus_one = true, norm_eps = 1e-6,
                                rotary_base = 1e7, rotary_share = 0.25, balance = 0.001,
                                seq = 4096, vocab = 151936 },
+    -- LFM2 (Liquid AI 2025)
+    ["lfm2-350m"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 1024, heads = 16,
+                          ffn = 4608 },
+    ["lfm2-700m"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 1536, heads = 24,
+                          ffn = 6912 },
+    ["lfm2-1.2b"] = lfm2{ pattern = "CCACCACCACACACAC", layers = 16, model = 2048, heads = 32,
+                          ffn = 8192 },
+    -- Falcon-H1 (Zuo et al. 2025, arXiv 2507.22448), from the models' configurations, without what
+    -- they multiply, which an import has
+    ["falcon-h1-0.5b"] = { pattern = "P", layers = 36, model = 1024, heads = 8, kv_heads = 2,
+                           head = 64, ffn = 2048, state_heads = 24, state_keys = 128,
+                           state_values = 64, state_normed = false, rotary_base = 1e11,
+                           seq = 8192, vocab = 32784 },
+    ["falcon-h1-7b"] = { pattern = "P", layers = 44, model = 3072, heads = 12, kv_heads = 2,
+                         head = 128, ffn = 12288, state_heads = 24, state_keys = 256,
+                         state_values = 128, state_normed = false, rotary_base = 1e11,
+                         seq = 8192, vocab = 130049 },
+    -- Nemotron-H (NVIDIA 2025, arXiv 2504.03624), table 1
+    ["nemotron-h-8b"] = { pattern = "MFMFMFMAFMFMFMFMFMAFMFMFMFMFMAFMFMFMFMFMAFMFMFMFMFMF",
+                          feed = "none", act = "relu2", layers = 52, model = 4096, heads = 32,
+                          kv_heads = 8, head = 128, ffn = 21504, state_groups = 8,
+                          state_heads = 16, state_keys = 128, state_values = 64,
+                          state_floor = 0.001, rotary = false, seq = 8192, vocab = 131072 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -82,13 +121,18 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    if not m.pattern:match("^[MDA]+$") then
-      error("pattern is '" .. m.pattern:sub(1, 40) .. "'; it is letters for layers: M, D or A", 0)
+    if not m.pattern:match("^[MDCAPF]+$") then
+      error("pattern is '" .. m.pattern:sub(1, 40)
+        .. "'; it is letters for layers: M, D, C, A, P or F", 0)
+    end
+    if m.feed ~= "none" and m.pattern:find("F") then
+      error("pattern has layers F, which are feed-forward layers: feed must be none", 0)
     end
     if m.feed ~= "swiglu" and m.feed ~= "moe" and m.feed ~= "none" then
       error("feed is '" .. m.feed .. "'; it can be swiglu, moe or none", 0)
     end
-    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
+    for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor", "logit_scale",
+      "key_scale", "attention_in", "attention_out", "state_in", "state_out" } do
       if not (m[name] > 0) then error(name .. " must be more than 0", 0) end
     end
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0", 0) end
@@ -98,25 +142,46 @@ return model {
         { name = name, eps = m.norm_eps, plus_one = m.norm_plus_one })
     end
     local function scaled(x, by) return by ~= 1 and x * by or x end
-    local mix = {
+    local function numbers(name, n) -- of "1,1.5"
+      local list = {}
+      for text in (m[name] .. ","):gmatch("([^,]*),") do list[#list + 1] = tonumber(text) or 0 end
+      for i = 1, #list do
+        if not (list[i] > 0 and list[i] <= 1e6) then list = {} break end
+      end
+      if #list == n then return list end
+      error(name .. " is '" .. m[name]:sub(1, 40) .. "'; it is " .. n
+        .. " numbers more than 0 and at most 1e6, with commas between", 0)
+    end
+    local times, fed = numbers("state_scales", 5), numbers("feed_scales", 2)
+    local mix
+    mix = {
       M = function(x)
-        return nn.state_space(m, x,
-          { taps = m.taps, conv_bias = m.conv_bias, norm_over = m.state_norm, norm_eps = m.norm_eps,
-            places = places })
+        local y = nn.state_space(m, scaled(x, m.state_in),
+          { taps = m.taps, conv_bias = m.conv_bias, norm_eps = m.norm_eps, places = places,
+            dt_floor = m.state_floor, gate_last = m.state_gate_last,
+            norm_over = m.state_normed and m.state_norm or "none",
+            scales = { z = times[1], x = times[2], b = times[3], c = times[4], dt = times[5] } })
+        return scaled(y, m.state_out)
       end,
+      P = function(x) return mix.M(x) + mix.A(x) end,
       D = function(x)
         return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
       end,
+      F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
+      C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
       A = function(x)
-        return nn.attention(m, x,
+        local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
+        local y = nn.attention(m, scaled(x, m.attention_in),
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
-            scale = m.attention_scale > 0 and m.attention_scale or nil, qk_norm = m.qk_norm,
-            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate,
-            documents = documents })
+            scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_plus_one = m.norm_plus_one,
+            norm_eps = m.norm_eps, gate = m.attention_gate, documents = documents })
+        return scaled(y, m.attention_out)
       end,
     }
     local function feed(x)
-      if m.feed == "swiglu" then return nn.swiglu(m, x, { act = m.act }) end
+      if m.feed == "swiglu" then
+        return scaled(nn.swiglu(m, x, { act = m.act, gate_scale = fed[1] }), fed[2])
+      end
       return nn.moe(m, x,
         { top_k = m.top_k, capacity = m.capacity, normalize = m.normalize, act = m.act,
           shared = m.shared, shared_gate = m.shared_gate, balance = m.balance, z = m.router_z })
@@ -140,7 +205,7 @@ return model {
     end
     local function say(y)
       local logits = nn.logits(m, m.tied and "wte" or "head", y, "vocab", "model")
-      return scaled(logits, 1 / m.logit_divisor)
+      return scaled(logits, m.logit_scale / m.logit_divisor)
     end
     return nn.decoder_loss(m, norm(x, "norm_f"), labels, say, { beside = beside })
   end,

@@ -107,7 +107,7 @@ static void print_implied(const HfExport *export) {
 /* By it transformers finds a decoder's text's last token, whose classes are those of the text. */
 static void print_padding(const HfExport *export) {
     const int64_t padding = hf_classes_padding(export->config);
-    if (hf_classes_count(export->model) == 0 || export->family == hf_family_find("bert")) return;
+    if (hf_classes_count(export->model) == 0 || hf_classes_of_encoder(export->family)) return;
     if (padding < 0) {
         printf("note     no pad_token_id, without which transformers takes one text at a time: "
                "--set documents=ID or --like DIR says it\n");

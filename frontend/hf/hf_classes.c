@@ -113,6 +113,10 @@ static void read_names(Arena *arena, const json_t *labels, int n, HfClasses *out
     }
 }
 
+bool hf_classes_of_encoder(const HfFamily *family) {
+    return family == &HF_BERT || family == &HF_MODERNBERT;
+}
+
 const char *hf_classes_read(Arena *arena, const json_t *json, const HfFamily *family,
                             const HfType *type, HfClasses *out) {
     const json_t *problem = json_object_get(json, "problem_type");
@@ -135,7 +139,7 @@ const char *hf_classes_read(Arena *arena, const json_t *json, const HfFamily *fa
     }
     const char *why = count_labels(arena, json, &n);
     if (why) return why;
-    if (n == 1 && family == &HF_BERT) {
+    if (n == 1 && hf_classes_of_encoder(family)) {
         return arena_printf(arena,
                             "has one label, as a regression has, which is not supported for "
                             "a %s",

@@ -19,6 +19,9 @@ typedef struct HfClasses {
     const char *unnamed;  /* a label that is no name, shown; NULL: there is none */
 } HfClasses;
 
+/* Are texts told by their first token, as encoders do, or all of them? Else by their last one. */
+bool hf_classes_of_encoder(const HfFamily *family);
+
 /* NULL, or what is wrong, in the arena. */
 const char *hf_classes_read(Arena *arena, const json_t *json, const HfFamily *family,
                             const HfType *type, HfClasses *out);

@@ -3,6 +3,7 @@
 #include "frontend/hf/hf_config_rows.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
+#include "frontend/hf/hf_sizes.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 
@@ -460,6 +461,7 @@ static bool read_key(Reader *reader, const HfKey *key) {
     case HF_SOME: return read_some(reader, key, value);
     case HF_LAYERS:
     case HF_PLACES:
+    case HF_EACH:
     case HF_FROM:
     case HF_EVERY: return read_pattern(reader, key, value);
     case HF_WHETHER: return read_whether(reader, key, value);
@@ -510,6 +512,11 @@ static bool normalise_rope(Reader *reader) {
     HfConfig *config = reader->config;
     const char *why =
         hf_rope_normalise(reader->arena, config->json, knows(config, "rope_local_base_freq"));
+    return !why || fail(reader, "%s", why);
+}
+
+static bool normalise_sizes(Reader *reader) {
+    const char *why = hf_sizes_normalise(reader->arena, reader->config->json);
     return !why || fail(reader, "%s", why);
 }
 
@@ -564,7 +571,8 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
     fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) &&
-           normalise_rope(&reader) && read_keys(&reader) && read_classes(&reader);
+           normalise_rope(&reader) && normalise_sizes(&reader) && read_keys(&reader) &&
+           read_classes(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

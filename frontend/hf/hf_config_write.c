@@ -174,7 +174,7 @@ static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
 /* `setting` x `of`, and / `with` where there is one. */
 static bool write_product(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
     Arena *arena = model->graph->arena;
-    const int64_t each = key->with ? integer_setting(model, key->with) : 1;
+    const int64_t each = key->with && key->with[0] ? integer_setting(model, key->with) : 1;
     int64_t all = integer_setting(model, key->setting);
     for (const char *at = key->of; *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
@@ -220,6 +220,10 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Di
         pattern = last->ours;
     }
     json_t *list = hf_pattern_write(key, pattern, integer_setting(model, "layers"), &missing);
+    if (json_is_null(list)) {
+        json_object_del(json, key->key);
+        return true;
+    }
     if (list) {
         put_key(json, key->key, list);
         return true;
@@ -290,6 +294,7 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     case HF_SOME: return write_some(json, key, model, diag);
     case HF_LAYERS:
     case HF_FROM:
+    case HF_EACH:
     case HF_PLACES: return write_pattern(json, key, model, diag);
     case HF_WHETHER:
         put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));

@@ -31,7 +31,8 @@ typedef enum HfKind {
     HF_SHARE,    /* so many of the setting `of`, as a share; the key `with` may say the same */
     HF_LAST,     /* never written: the last layer's number, or -1, which means it; a check */
     HF_PRODUCT,  /* `setting` x `of`, which an earlier row gives */
-    HF_RATIO,    /* `setting` x `of`, several, / `with`; gives none of them, but has to be that */
+    HF_RATIO,    /* `setting` x `of`, several, / `with`, "": nothing; gives none of them, but
+                  * has to be that */
     HF_SOME,     /* 0: the settings of `of`, "a=b c=d"; or more: those of `with`, too */
     /* One of `words` for each layer; the setting is their letters, over and over. Where the setting
      * `of` is 0, all layers are of the last word. */
@@ -39,6 +40,8 @@ typedef enum HfKind {
     HF_PLACES,  /* layers that have the letter of `words`' first; all others the second's */
     HF_EVERY,   /* each n-th layer has the first's, or a text of words over and over; never written,
                  * as HF_LAYERS says so */
+    HF_EACH,    /* layers 0, n, 2 n and so on have the first's, which is written where they do;
+                 * HF_LAYERS says more */
     HF_FROM,    /* layers from the n-th on have the first's; HF_LAYERS says more */
     HF_WHETHER, /* a flag: the setting is not 0; false is 0, true what an earlier row gives */
     HF_WORD,    /* one of `words` */

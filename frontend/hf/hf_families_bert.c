@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- BERT and RoBERTa for masked language models and for classes of texts --- */
+/* --- BERT, RoBERTa and DistilBERT for masked language models and for classes of texts --- */
 
 #define PAIR(theirs, weight, bias, dims, bias_dims)                                                \
     {theirs ".weight", {weight}, dims}, {theirs ".bias", {bias}, bias_dims}
@@ -49,9 +49,35 @@ static const HfTensor ROBERTA_TENSORS[] = {
     PAIR("classifier.out_proj", "score", "score.b", "class, pooled", "class"),
     {NULL, {NULL}, NULL}};
 
+#define DISTIL(theirs, weight, bias, dims, bias_dims)                                              \
+    PAIR("distilbert.transformer.layer.#." theirs, "blocks.#." weight, "blocks.#." bias, dims,     \
+         bias_dims)
+
+/* No types; its layers have other names. */
+static const HfTensor DISTILBERT_TENSORS[] = {
+    {"distilbert.embeddings.word_embeddings.weight", {"wte"}, "vocab, model"},
+    {"distilbert.embeddings.position_embeddings.weight", {"wpe"}, "seq, model"},
+    PAIR("distilbert.embeddings.LayerNorm", "ln_e.gain", "ln_e.bias", "model", "model"),
+    DISTIL("attention.q_lin", "attn.wq", "attn.bq", "kv_heads group head, model",
+           "kv_heads group head"),
+    DISTIL("attention.k_lin", "attn.wk", "attn.bk", "kv_heads head, model", "kv_heads head"),
+    DISTIL("attention.v_lin", "attn.wv", "attn.bv", "kv_heads head, model", "kv_heads head"),
+    DISTIL("attention.out_lin", "attn.wo", "attn.bo", "model, kv_heads group head", "model"),
+    DISTIL("sa_layer_norm", "ln1.gain", "ln1.bias", "model", "model"),
+    DISTIL("ffn.lin1", "mlp.w1", "mlp.b1", "ffn, model", "ffn"),
+    DISTIL("ffn.lin2", "mlp.w2", "mlp.b2", "model, ffn", "model"),
+    DISTIL("output_layer_norm", "ln2.gain", "ln2.bias", "model", "model"),
+    PAIR("vocab_transform", "head.w", "head.b", "transformed, model", "transformed"),
+    PAIR("vocab_layer_norm", "ln_h.gain", "ln_h.bias", "model", "model"),
+    {"vocab_projector.bias", {"bias"}, "vocab"},
+    PAIR("pre_classifier", "pooler.w", "pooler.b", "pooled, model", "pooled"),
+    PAIR("classifier", "score", "score.b", "class, pooled", "class"),
+    {NULL, {NULL}, NULL}};
+
 static const HfTensor EACH_HAS_ITS_OWN[] = {{NULL, {NULL}, NULL}};
 
-#define OF_THEM "norm=layernorm pre_norm=false transform=true"
+#define OF_ALL "norm=layernorm pre_norm=false transform=true"
+#define OF_THEM OF_ALL " pooler_act=tanh"
 
 static const HfType BERT_TYPES[] = {
     {"bert", "BertForMaskedLM", "BertForSequenceClassification",
@@ -60,39 +86,57 @@ static const HfType BERT_TYPES[] = {
      OF_THEM, NULL, NULL, ROBERTA_TENSORS},
     {"xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification",
      OF_THEM, NULL, NULL, ROBERTA_TENSORS},
+    {"distilbert", "DistilBertForMaskedLM", "DistilBertForSequenceClassification",
+     OF_ALL " pooler_act=relu pad_token=-1 types=0 norm_eps=1e-12", NULL, NULL,
+     DISTILBERT_TENSORS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
+
+#define OF_BERTS .types = "bert roberta xlm-roberta"
+#define OF_DISTIL .types = "distilbert"
 
 static const HfKey BERT_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
     {.key = "pad_token_id", .setting = "pad_token", .kind = HF_COUNT, .absent = "1",
      .types = "roberta xlm-roberta"},
-    {.key = "pad_token_id", .setting = "padding", .kind = HF_COUNT, .absent = "0", .types = "bert"},
-    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .types = "bert"},
+    {.key = "pad_token_id", .setting = "padding", .kind = HF_COUNT, .absent = "0",
+     .types = "bert distilbert"},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER,
+     .types = "bert distilbert"},
     {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .beyond = "pad_token",
      .types = "roberta xlm-roberta"},
-    {.key = "type_vocab_size", .setting = "types", .kind = HF_INTEGER, .absent = "2"},
-    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
-    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER},
-    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
-    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
+    {.key = "type_vocab_size", .setting = "types", .kind = HF_INTEGER, .absent = "2", OF_BERTS},
+    {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER, OF_BERTS},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, OF_BERTS},
+    {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER, OF_BERTS},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, OF_BERTS},
+    {.key = "dim", .setting = "model", .kind = HF_INTEGER, OF_DISTIL},
+    {.key = "hidden_dim", .setting = "ffn", .kind = HF_INTEGER, OF_DISTIL},
+    {.key = "n_layers", .setting = "layers", .kind = HF_INTEGER, OF_DISTIL},
+    {.key = "n_heads", .setting = "heads", .kind = HF_INTEGER, OF_DISTIL},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
      .with = "model"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "gelu_erf",
-     .words = HF_ACTIVATIONS},
-    {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-12"},
+     .words = HF_ACTIVATIONS, OF_BERTS},
+    {.key = "activation", .setting = "act", .kind = HF_WORD, .absent = "gelu_erf",
+     .words = HF_ACTIVATIONS, OF_DISTIL},
+    {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-12",
+     OF_BERTS},
     /* No key of theirs: [MASK] in all of the vocabularies that were published with BERT. */
     {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "103",
-     .types = "bert"},
+     .types = "bert distilbert"},
     {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "50264",
      .types = "roberta"},
     {.key = "mask_token_id", .setting = "mask_token", .kind = HF_COUNT, .absent = "250001",
      .types = "xlm-roberta"},
-    {.key = "position_embedding_type", .kind = HF_FIXED, .absent = "\"absolute\""},
+    {.key = "position_embedding_type", .kind = HF_FIXED, .absent = "\"absolute\"", OF_BERTS},
     {.key = "is_decoder", .kind = HF_FIXED, .absent = "false"},
     {.key = "add_cross_attention", .kind = HF_FIXED, .absent = "false"},
     {.key = "tie_word_embeddings", .kind = HF_FIXED, .absent = "true"},
-    {.key = "hidden_dropout_prob", .kind = HF_WRITTEN, .absent = "0.0"},
-    {.key = "attention_probs_dropout_prob", .kind = HF_WRITTEN, .absent = "0.0"},
+    {.key = "hidden_dropout_prob", .kind = HF_WRITTEN, .absent = "0.0", OF_BERTS},
+    {.key = "attention_probs_dropout_prob", .kind = HF_WRITTEN, .absent = "0.0", OF_BERTS},
+    {.key = "dropout", .kind = HF_WRITTEN, .absent = "0.0", OF_DISTIL},
+    {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0", OF_DISTIL},
+    {.key = "seq_classif_dropout", .kind = HF_WRITTEN, .absent = "0.0", OF_DISTIL},
     COMMON_KEYS,
     {.key = NULL}};
 
@@ -101,9 +145,10 @@ static const char *const BERT_IGNORED[] = {
     "bert.embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
     "cls.seq_relationship.weight", "cls.seq_relationship.bias", "cls.predictions.decoder.bias",
     "roberta.embeddings.position_ids", "roberta.pooler.dense.weight", "roberta.pooler.dense.bias",
-    "lm_head.decoder.bias", NULL};
+    "lm_head.decoder.bias", "distilbert.embeddings.position_ids", NULL};
 
 const HfFamily HF_BERT = {"bert", "bert.",
-                          "cls.predictions.decoder.weight lm_head.decoder.weight", BERT_TYPES,
+                          "cls.predictions.decoder.weight lm_head.decoder.weight "
+                          "vocab_projector.weight", BERT_TYPES,
                           BERT_KEYS, EACH_HAS_ITS_OWN, BERT_IGNORED, NULL, NULL, NULL};
 /* clang-format on */

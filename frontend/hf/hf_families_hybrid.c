@@ -3,9 +3,9 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4 and Qwen3-Next, as models/hybrid.lua has them. What a layer makes
- * of x is one tensor or two there: Mamba 2's parts lie one after the other, Qwen3-Next's by key
- * head --- */
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H, as models/hybrid.lua
+ * has them. What a layer makes of x is one tensor or two there: Mamba 2's parts lie one after the
+ * other, Qwen3-Next's by key head --- */
 
 #define STATE_SPACE(theirs)                                                                        \
     {theirs ".in_proj.weight",                                                                     \
@@ -68,6 +68,36 @@ static const HfTensor BAMBA_ROWS[] = {
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
+/* Attention beside a state space in each layer. */
+static const HfTensor FALCON_H1_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("model.layers.#.mamba"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    ATTENTION,
+    OF_LAYER("pre_ff_layernorm", "model", "blocks.#.norm2.gain"),
+    SWIGLU("feed_forward", "ffn", "mlp"),
+    {"model.final_layernorm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+/* A state space, attention or a feed-forward layer in each. */
+#define MIXER(theirs, dims, ours) OF_BACKBONE("mixer." theirs, dims, ours)
+#define OF_BACKBONE(theirs, dims, ours) {"backbone.layers.#." theirs ".weight", {ours}, dims}
+static const HfTensor NEMOTRON_H_ROWS[] = {
+    {"backbone.embeddings.weight", {"wte"}, "vocab, model"},
+    OF_BACKBONE("norm", "model", "blocks.#.norm1.gain"),
+    STATE_SPACE("backbone.layers.#.mixer"),
+    MIXER("q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    MIXER("k_proj", "kv_heads head, model", "blocks.#.attn.wk"),
+    MIXER("v_proj", "kv_heads head, model", "blocks.#.attn.wv"),
+    MIXER("o_proj", "model, kv_heads group head", "blocks.#.attn.wo"),
+    MIXER("up_proj", "ffn, model", "blocks.#.mlp.w1"),
+    MIXER("down_proj", "model, ffn", "blocks.#.mlp.w2"),
+    {"backbone.norm_f.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 /* What all tokens meet is called the shared one, whether there are experts beside it or not. */
 static const HfTensor GRANITE_ROWS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
@@ -119,22 +149,57 @@ static const HfTensor QWEN3_NEXT_FUSED[] = {
     {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
-#define SAME " state_norm=group act=silu"
-#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+static const HfTensor LFM2_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("operator_norm", "model", "blocks.#.norm1.gain"),
+    OF_LAYER("conv.in_proj", "+channels, model", "blocks.#.short.wb", "blocks.#.short.wc",
+             "blocks.#.short.wx"),
+    OF_LAYER("conv.conv", "channels, 1, taps", "blocks.#.short.conv"),
+    OF_LAYER("conv.out_proj", "model, channels", "blocks.#.short.wo"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    OF_LAYER("self_attn.k_proj", "kv_heads head, model", "blocks.#.attn.wk"),
+    OF_LAYER("self_attn.v_proj", "kv_heads head, model", "blocks.#.attn.wv"),
+    OF_LAYER("self_attn.out_proj", "model, kv_heads group head", "blocks.#.attn.wo"),
+    OF_LAYER("self_attn.q_layernorm", "head", "blocks.#.attn.qnorm.gain"),
+    OF_LAYER("self_attn.k_layernorm", "head", "blocks.#.attn.knorm.gain"),
+    OF_LAYER("ffn_norm", "model", "blocks.#.norm2.gain"),
+    OF_LAYER("feed_forward.w1", "ffn, model", "blocks.#.mlp.wgate"),
+    OF_LAYER("feed_forward.w3", "ffn, model", "blocks.#.mlp.wup"),
+    OF_LAYER("feed_forward.w2", "model, ffn", "blocks.#.mlp.wdown"),
+    {"model.embedding_norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
+#define SAME " state_norm=group act=silu state_floor=0"
+/* Without what Falcon-H1 has besides. */
+#define NORMED " state_normed=true state_gate_last=false"
+#define UNMULTIPLIED " logit_scale=1 key_scale=1 attention_in=1 attention_out=1 state_in=1 " \
+    "state_out=1 state_scales=1,1,1,1,1 feed_scales=1,1" NORMED
+#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1" \
+    UNMULTIPLIED
 #define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
 
 static const HfType HYBRID_TYPES[] = {
     {"mamba2", "Mamba2ForCausalLM", NULL,
      "pattern=M feed=none norm_plus_one=false" SAME UNSCALED, NULL, NULL, MAMBA2_ROWS},
+    {"falcon_h1", "FalconH1ForCausalLM", NULL,
+     "pattern=P feed=swiglu rotary=true rotary_share=1 attention_scale=0 residual_scale=1 "
+     "logit_divisor=1" PLAIN_ATTENTION SAME, NULL, NULL, FALCON_H1_ROWS},
+    {"nemotron_h", "NemotronHForCausalLM", NULL,
+     "feed=none rotary=false state_norm=group" PLAIN_ATTENTION UNSCALED, NULL, NULL,
+     NEMOTRON_H_ROWS},
     {"bamba", "BambaForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
      NULL, NULL, BAMBA_ROWS},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", NULL,
-     "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME,
+     "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME UNMULTIPLIED,
      NULL, NULL, GRANITE_ROWS},
     {"qwen3_next", "Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification",
      "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
      "attention_gate=true" SAME UNSCALED, QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
+    {"lfm2", "Lfm2ForCausalLM", NULL,
+     "feed=swiglu rotary=true rotary_share=1 norm_plus_one=false qk_norm=true attention_gate=false"
+     SAME UNSCALED, NULL, NULL, LFM2_ROWS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfWord GRANITE_LAYERS[] = {
@@ -142,6 +207,12 @@ static const HfWord GRANITE_LAYERS[] = {
     {NULL, NULL}};
 static const HfWord QWEN3_NEXT_LAYERS[] = {
     {"full_attention", "A"}, {"linear_attention", "D"}, {NULL, NULL}};
+static const HfWord LFM2_LAYERS[] = {{"full_attention", "A"}, {"conv", "C"}, {NULL, NULL}};
+/* Older names behind newer ones, and the letters of hybrid_override_pattern. */
+static const HfWord NEMOTRON_LAYERS[] = {
+    {"linear_attention", "M"}, {"full_attention", "A"}, {"mlp", "F"}, {"mamba", "M"},
+    {"attention", "A"}, {NULL, NULL}};
+static const HfWord NEMOTRON_LETTERS[] = {{"M", "M"}, {"*", "A"}, {"-", "F"}, {NULL, NULL}};
 static const HfWord BAMBA_LAYERS[] = {{"", "A"}, {"", "M"}, {NULL, NULL}};
 static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, NULL}};
 
@@ -149,9 +220,12 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_BAMBA .types = "bamba"
 #define OF_GRANITE .types = "granitemoehybrid"
 #define OF_QWEN .types = "qwen3_next"
-#define OF_MAMBAS .types = "bamba granitemoehybrid"
-#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next"
-#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid"
+#define OF_LFM2 .types = "lfm2"
+#define OF_FALCON .types = "falcon_h1"
+#define OF_NEMOTRON .types = "nemotron_h"
+#define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
+#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1"
+#define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1 nemotron_h"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
 
@@ -162,6 +236,8 @@ static const HfKey HYBRID_KEYS[] = {
      .most = 8192, OF_MAMBA2},
     {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .most = 8192,
      WITH_ATTENTION},
+    {.key = "max_position_embeddings", .setting = "seq", .kind = HF_INTEGER, .absent = "4096",
+     .most = 8192, OF_NEMOTRON},
     {.key = "hidden_size", .setting = "model", .kind = HF_INTEGER},
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "attn_layer_indices", .setting = "pattern", .kind = HF_PLACES, .absent = "M",
@@ -172,35 +248,69 @@ static const HfKey HYBRID_KEYS[] = {
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = QWEN3_NEXT_LAYERS, OF_QWEN},
-    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_BAMBA},
+    {.key = "hybrid_override_pattern", .setting = "pattern", .kind = HF_EVERY, .absent = "",
+     .words = NEMOTRON_LETTERS, OF_NEMOTRON},
+    {.key = "layers_block_type", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
+     .words = NEMOTRON_LAYERS, .alias = "layer_types", OF_NEMOTRON},
+    {.key = "full_attn_idxs", .setting = "pattern", .kind = HF_PLACES, .absent = "A",
+     .words = LFM2_LAYERS, OF_LFM2},
+    {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
+     .words = LFM2_LAYERS, OF_LFM2},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     .types = "bamba falcon_h1"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
      .types = "granitemoehybrid qwen3_next"},
+    {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     OF_MAMBA2},
-    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false"},
-    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
+     .types = "mamba2 nemotron_h"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
+     .types = "mamba2 bamba granitemoehybrid qwen3_next falcon_h1 nemotron_h"},
+    {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
+     .alias = "tie_embedding", OF_LFM2},
+    {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\"",
+     .types = "mamba2 bamba granitemoehybrid qwen3_next lfm2 falcon_h1"},
+    {.key = "mamba_hidden_act", .kind = HF_FIXED, .absent = "\"silu\"", OF_NEMOTRON},
 
     /* State spaces, and delta rules. */
     {.key = "n_groups", .setting = "state_groups", .kind = HF_INTEGER, OF_MAMBA2},
+    {.key = "n_groups", .setting = "state_groups", .kind = HF_INTEGER, .absent = "8",
+     OF_NEMOTRON},
+    {.key = "mamba_num_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
+     OF_NEMOTRON},
+    {.key = "mamba_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_NEMOTRON},
+    {.key = "ssm_state_size", .setting = "state_keys", .kind = HF_INTEGER, OF_NEMOTRON},
+    /* Nothing is more than time_step_max when weights are made; what is less than this is this. */
+    {.key = "time_step_min", .setting = "state_floor", .kind = HF_AMOUNT, .absent = "0.001",
+     OF_NEMOTRON},
     {.key = "num_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
      OF_MAMBA2},
     {.key = "head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBA2},
     {.key = "state_size", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBA2},
     {.key = "expand", WIDTH, OF_MAMBA2},
-    {.key = "conv_kernel", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBA2},
-    {.key = "use_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true", OF_MAMBA2},
-    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBA2},
+    {.key = "conv_kernel", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
+     .types = "mamba2 nemotron_h"},
+    {.key = "use_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
+     .types = "mamba2 nemotron_h"},
+    {.key = "use_bias", .kind = HF_FIXED, .absent = "false", .types = "mamba2 nemotron_h"},
     {.key = "mamba_n_groups", .setting = "state_groups", .kind = HF_INTEGER, .absent = "1",
      OF_MAMBAS},
     {.key = "mamba_n_heads", .setting = "state_heads", .kind = HF_PRODUCT, .of = "state_groups",
      OF_MAMBAS},
     {.key = "mamba_d_head", .setting = "state_values", .kind = HF_INTEGER, OF_MAMBAS},
     {.key = "mamba_d_state", .setting = "state_keys", .kind = HF_INTEGER, OF_MAMBAS},
-    {.key = "mamba_expand", WIDTH, OF_MAMBAS},
+    {.key = "mamba_expand", WIDTH, .types = "bamba granitemoehybrid"},
+    {.key = "mamba_d_ssm", .setting = "state_values", .kind = HF_RATIO,
+     .of = "state_groups state_heads", .with = "", OF_FALCON},
+    {.key = "mamba_rms_norm", .setting = "state_normed", .kind = HF_FLAG, .absent = "false",
+     OF_FALCON},
+    {.key = "mamba_norm_before_gate", .setting = "state_gate_last", .kind = HF_FLAG,
+     .absent = "true", OF_FALCON},
+    {.key = "projectors_bias", .kind = HF_FIXED, .absent = "false", OF_FALCON},
     {.key = "mamba_d_conv", .setting = "taps", .kind = HF_INTEGER, .absent = "4", OF_MAMBAS},
     {.key = "mamba_conv_bias", .setting = "conv_bias", .kind = HF_FLAG, .absent = "true",
      OF_MAMBAS},
-    {.key = "mamba_proj_bias", .kind = HF_FIXED, .absent = "false", OF_MAMBAS},
+    {.key = "mamba_proj_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "bamba granitemoehybrid falcon_h1 nemotron_h"},
     {.key = "time_step_limit", .kind = HF_FIXED, .absent = "[0.0, {\"__float__\": \"Infinity\"}]",
      WITH_STATE_SPACES},
     {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWEN},
@@ -210,39 +320,71 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWEN},
     {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
      OF_QWEN},
+    {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2},
+    {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2},
 
     /* Attention. */
-    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER, WITH_ATTENTION},
+    {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER,
+     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
-     .null = "=num_attention_heads", OF_BAMBA},
+     .null = "=num_attention_heads", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
-    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, OF_QWEN},
-    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "", OF_MAMBAS},
+    {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
+     .types = "qwen3_next lfm2"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
+     .types = "bamba granitemoehybrid lfm2 falcon_h1"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
-    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false", WITH_ATTENTION},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_NEMOTRON},
+    {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
+     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
+    {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_NEMOTRON},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
     {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
      .words = POSITIONS, OF_GRANITE},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
-    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0", OF_GRANITE},
+    {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
+     .types = "granitemoehybrid lfm2 falcon_h1"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", OF_QWEN},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     WITH_ATTENTION},
+     .types = "bamba granitemoehybrid qwen3_next falcon_h1"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
+     OF_LFM2},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
-     .absent = "1", OF_GRANITE},
+     .absent = "1", .types = "granitemoehybrid falcon_h1"},
     {.key = "attention_multiplier", .setting = "attention_scale", .kind = HF_NUMBER,
      .absent = "1", .zero = "1/sqrt head", OF_GRANITE},
     {.key = "residual_multiplier", .setting = "residual_scale", .kind = HF_NUMBER,
      .absent = "1", OF_GRANITE},
     {.key = "logits_scaling", .setting = "logit_divisor", .kind = HF_NUMBER, .absent = "1",
      OF_GRANITE},
+    {.key = "lm_head_multiplier", .setting = "logit_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "key_multiplier", .setting = "key_scale", .kind = HF_NUMBER, .absent = "1", OF_FALCON},
+    {.key = "attention_in_multiplier", .setting = "attention_in", .kind = HF_NUMBER,
+     .absent = "1", OF_FALCON},
+    {.key = "attention_out_multiplier", .setting = "attention_out", .kind = HF_NUMBER,
+     .absent = "1", OF_FALCON},
+    {.key = "ssm_in_multiplier", .setting = "state_in", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "ssm_out_multiplier", .setting = "state_out", .kind = HF_NUMBER, .absent = "1",
+     OF_FALCON},
+    {.key = "ssm_multipliers", .setting = "state_scales", .kind = HF_NUMBERS,
+     .absent = "1,1,1,1,1", OF_FALCON},
+    {.key = "mlp_multipliers", .setting = "feed_scales", .kind = HF_NUMBERS, .absent = "1,1",
+     OF_FALCON},
 
     /* What is behind each. */
-    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER, OF_BAMBA},
-    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", OF_BAMBA},
+    {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
+     .types = "bamba lfm2 falcon_h1 nemotron_h"},
+    {.key = "mlp_hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
+     .words = HF_ACTIVATIONS, OF_NEMOTRON},
+    {.key = "num_nextn_predict_layers", .kind = HF_FIXED, .absent = "0", OF_NEMOTRON},
+    {.key = "block_auto_adjust_ff_dim", .kind = HF_FIXED, .absent = "false", OF_LFM2},
+    {.key = "block_auto_adjust_ff_dim", .kind = HF_WRITTEN, .absent = "false", OF_LFM2},
+    {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_local_experts", .setting = "experts", .kind = HF_SOME, .absent = "8",
      .of = "feed=swiglu", .with = "feed=moe shared=true", OF_GRANITE},
     {.key = "shared_intermediate_size", .setting = "ffn", .kind = HF_INTEGER, .absent = "1024",

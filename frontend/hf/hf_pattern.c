@@ -97,7 +97,8 @@ static const char *read_every(Arena *arena, const HfKey *key, const json_t *valu
         return arena_printf(arena, "is %s; it must be a whole number from 1",
                             hf_config_shown(arena, value));
     }
-    for (int64_t i = 0; i < layers; i++) letters[i] = key->words[(i + 1) % each != 0].ours[0];
+    const int64_t first = key->kind == HF_EACH ? 0 : 1;
+    for (int64_t i = 0; i < layers; i++) letters[i] = key->words[(i + first) % each != 0].ours[0];
     return NULL;
 }
 
@@ -131,8 +132,18 @@ static json_t *first_of(const HfKey *key, const char *pattern, int64_t layers) {
     return json_integer(i);
 }
 
+/* Each how manieth layer has the first word's letter, from the first one on; null: it is not so. */
+static json_t *each_of(const HfKey *key, const char *pattern) {
+    const char others[2] = {key->words[1].ours[0], '\0'};
+    const size_t length = strlen(pattern);
+    const bool fits =
+        pattern[0] == key->words[0].ours[0] && strspn(pattern + 1, others) == length - 1;
+    return fits ? json_integer((json_int_t)length) : json_null();
+}
+
 json_t *hf_pattern_write(const HfKey *key, const char *pattern, int64_t layers, char *out_missing) {
     if (key->kind == HF_FROM) return first_of(key, pattern, layers);
+    if (key->kind == HF_EACH) return each_of(key, pattern);
     const size_t length = strlen(pattern);
     json_t *list = json_array();
     for (int64_t i = 0; i < layers; i++) {

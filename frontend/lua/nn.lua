@@ -403,19 +403,20 @@ function nn.mlp(m, x, options)
 end
 
 -- (act(x wgate) * (x wup)) wdown (Shazeer 2020, SwiGLU).
--- options: name, act, dropout (of what wdown reads), std, out_std (of wdown), decay, lr_scale,
--- muon, frozen, lora (its targets: gate, up, down)
+-- options: name, act, gate_scale (x wgate is times it; 1), dropout (of what wdown reads), std,
+-- out_std (of wdown), decay, lr_scale, muon, frozen, lora (its targets: gate, up, down)
 function nn.swiglu(m, x, options)
   check_arguments("swiglu", m, x)
   local o = read_options("swiglu", options,
-    { name = "mlp", act = "silu", dropout = 0.0, std = STD, out_std = NONE, decay = NONE,
-      lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+    { name = "mlp", act = "silu", gate_scale = 1.0, dropout = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
   local function linear(y, from, to, which, std)
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. which, std = std, decay = o.decay, lr_scale = o.lr_scale,
         muon = o.muon, frozen = o.frozen, lora = read_lora(o.lora, which) })
   end
   local gate = linear(x, "model", "ffn", "gate", o.std)
+  if o.gate_scale ~= 1 then gate = gate * o.gate_scale end
   local up = linear(x, "model", "ffn", "up", o.std)
   local h = nn.dropout(activate("swiglu", o.act, gate) * up, o.dropout)
   return linear(h, "ffn", "model", "down", residual_std(m, o))

@@ -25,15 +25,15 @@ local function count_of(list)
 end
 
 -- x [batch, seq, model] -> one number of x for each of `n`, [batch, seq, class]. pooled: behind
--- tanh(x W + b), as BERT has it
+-- tanh(x W + b), as BERT has it, or another activation of it
 local function head(m, x, n, o)
   local from = "model"
   m:axis("class", n)
   if o.pooled then
     m:axis("pooled", m.model)
     from = "pooled"
-    x = ops.tanh{ nn.linear(m, x, "model", from,
-      { weight = "pooler.w", bias = "pooler.b", std = o.std }) }
+    x = nn.linear(m, x, "model", from, { weight = "pooler.w", bias = "pooler.b", std = o.std })
+    x = o.pooler_act == "tanh" and ops.tanh{ x } or nn.activation(x, o.pooler_act)
   end
   if (rawget(m, "lora") or 0) > 0 then m:freeze("!score") end -- beside adapters it learns, too
   return nn.linear(m, nn.dropout(x, o.dropout), from, "class",
@@ -46,14 +46,15 @@ end
 -- pooler.b, and score [pooled, class].
 -- options: classes ("negative,positive", or "2"), first (is a text told of at its first token? else
 -- at its last), pad (the token behind each text, which no text has), between (how many tokens that
--- end texts are between the two of a pair), eos (which one does; any, if absent), pooled, bias,
--- dropout (of what the head reads), std, beside (losses [batch], whose mean is added)
+-- end texts are between the two of a pair), eos (which one does; any, if absent), pooled,
+-- pooler_act (tanh, or one of nn.activation's), bias, dropout (of what the head reads), std, beside
+-- (losses [batch], whose mean is added)
 -- Makes outputs: logits [batch, seq, class], and for the log accuracy, the share that is right.
 function nn.classify(m, x, labels, options)
   check_arguments("classify", m, x)
   local o = read_options("classify", options,
     { classes = NONE, first = false, pad = 0, between = 1, eos = NONE, pooled = false,
-      bias = false, dropout = 0.0, std = 0.02, beside = NONE })
+      pooler_act = "tanh", bias = false, dropout = 0.0, std = 0.02, beside = NONE })
   if labels.input ~= "labels" then
     fail("classify: classes are the labels of the data; these are others")
   end
@@ -74,6 +75,19 @@ function nn.classify(m, x, labels, options)
   m:output("accuracy", mean_of(ops.equal{ best, labels } * counts) / share())
   local loss = mean_of(ops.cross_entropy{ logits, labels, axis = "class" } * counts) / share()
   return o.beside and loss + mean_of(o.beside) or loss
+end
+
+-- The mean of x [batch, seq, model] over each position's own document -> like x. `starts`:
+-- nn.documents' first value. Memory is that of a square of the sequence.
+function nn.document_mean(m, x, starts)
+  check_arguments("document_mean", m, x)
+  if type(starts) ~= "userdata" then
+    fail("document_mean: the third argument must be nn.documents' first value")
+  end
+  m:axis("others", x:dim("seq"))
+  local same = ops.equal{ starts, ops.rename{ starts, axis = "seq", to = "others" } }
+  local sums = ops.matmul{ same, ops.rename{ x, axis = "seq", to = "others" }, over = "others" }
+  return sums / ops.reduce_sum{ same, over = "others" }
 end
 
 -- Mean over the pairs of the global batch of -log sigmoid(r(chosen) - r(rejected)), where r, the

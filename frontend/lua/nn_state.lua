@@ -49,6 +49,30 @@ function nn.convolve(m, x, options)
   return convolve("convolve", m, x, options)
 end
 
+-- A gated short convolution (as LFM2 has it: Liquid AI 2025): c and b are gates, y = c * convolve(b
+-- * v), the result y wo. x [batch, seq, model] -> like x. Parameters: wb, wc and wx [model,
+-- channels], conv [taps, channels], wo [channels, model]; channels are as many as model, and t
+-- divides them.
+-- options: name, taps, places (nn.documents' second value: nothing of another document is seen),
+-- std, out_std (of wo), decay, lr_scale, muon, frozen
+function nn.short_convolution(m, x, options)
+  check_arguments("short_convolution", m, x)
+  local o = read_options("short_convolution", options,
+    { name = "short", taps = 3, places = NONE, std = STD, out_std = NONE, decay = NONE,
+      lr_scale = NONE, muon = NONE, frozen = NONE })
+  m:axis("channels", x:dim("model"))
+  local function linear(letter, y, from, to, std)
+    return nn.linear(m, y, from, to, { weight = o.name .. ".w" .. letter, std = std,
+      decay = o.decay, lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+  end
+  local b = linear("b", x, "model", "channels", o.std)
+  local c = linear("c", x, "model", "channels", o.std)
+  local v = linear("x", x, "model", "channels", o.std)
+  local y = convolve("short_convolution", m, b * v, { weight = o.name .. ".conv", taps = o.taps,
+    places = o.places, lr_scale = o.lr_scale, frozen = o.frozen })
+  return linear("o", c * y, "channels", "model", residual_std(m, o))
+end
+
 local function check_axes(layer, m)
   for _, axis in ipairs{ "state_groups", "state_heads", "state_keys", "state_values" } do
     if math.type(rawget(m, axis)) ~= "integer" then
@@ -89,8 +113,13 @@ local function projections(layer, m, x, o)
     all.weight = o.name .. ".w" .. letter
     return nn.linear(m, y, from, to, all)
   end
+  -- What the layer's options multiply a product by, if anything.
+  function made.scaled(letter, y)
+    local by = o.scales and o.scales[letter] or 1
+    return by ~= 1 and y * by or y
+  end
   function made.convolved(letter, to)
-    return convolve(layer, m, made.linear(letter, x, "model", to),
+    return convolve(layer, m, made.scaled(letter, made.linear(letter, x, "model", to)),
       { weight = o.name .. ".conv." .. letter, taps = o.taps, act = "silu", places = o.places,
         lr_scale = o.lr_scale, frozen = o.frozen,
         bias = o.conv_bias and o.name .. ".conv.b" .. letter or nil })
@@ -99,7 +128,7 @@ local function projections(layer, m, x, o)
     local all = options()
     all.muon = 0
     local w = m:param(o.name .. ".w" .. letter, joined("model", HEADS), all)
-    return ops.matmul{ x, w, over = "model", dtype = "f32" }
+    return made.scaled(letter, ops.matmul{ x, w, over = "model", dtype = "f32" })
   end
   return made
 end
@@ -116,9 +145,25 @@ local function decays(m, of, o)
     { init = "uniform", low = 0.0, high = math.log(o.decay_most), decay = 0,
       lr_scale = o.lr_scale, frozen = o.frozen })
   local dt = ops.softplus{ of + bias }
+  if (o.dt_floor or 0) > 0 then dt = ops.maximum{ dt, ops.const{ value = o.dt_floor } } end
   local log_decay = -(dt * ops.exp{ rate })
   if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
   return dt, log_decay
+end
+
+local function check_scales(scales)
+  if scales ~= nil and type(scales) ~= "table" then
+    fail("state_space: 'scales' must be a table of numbers, { z = 1, x = 1, b = 1, c = 1, dt = 1 }")
+  end
+  for name, by in pairs(scales or {}) do
+    local known = name == "z" or name == "x" or name == "b" or name == "c" or name == "dt"
+    if not known then
+      fail("state_space: 'scales' has z, x, b, c and dt, not '%s'", tostring(name))
+    end
+    if type(by) ~= "number" or not (by > 0 and by <= 1e6) then
+      fail("state_space: scales.%s must be a number more than 0 and at most 1e6", name)
+    end
+  end
 end
 
 -- Mamba-2's layer, a selective state space as linear attention (Dao & Gu 2024, arXiv 2405.21060,
@@ -128,18 +173,26 @@ end
 -- state_groups, state_keys], wdt [model, state_groups, state_heads], convolutions of x, b and c,
 -- dt_bias, a_log and d [state_groups, state_heads], norm.gain [state_groups, state_heads,
 -- state_values], wo.
--- options: name, taps, conv_bias, norm_over (group: of each group's values, or all), norm_eps,
--- places (nn.documents' second value: nothing passes from a document to the next), dt_least,
--- dt_most, decay_most (what steps and rates are drawn between), std, out_std (of wo), decay and
--- muon (of products' weights), lr_scale, frozen (but for the norm's gain, as norms' are)
+-- options: name, taps, conv_bias, norm_over (group: of each group's values, or all, or none: y
+-- silu(z) as it is), gate_last (the gate is behind the norm: rmsnorm(y) silu(z)), norm_eps, scales
+-- (what products are times, { z =, x =, b =, c =, dt = }, as in Falcon-H1; 1 if absent), dt_floor
+-- (steps are no less, as in Nemotron-H), places (nn.documents' second value: nothing passes from a
+-- document to the next), dt_least, dt_most, decay_most (what steps and rates are drawn between),
+-- std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen (but for the norm's
+-- gain, as norms' are)
 function nn.state_space(m, x, options)
   local o = read_common("state_space", m, x, options,
-    { name = "ssm", conv_bias = true, norm_over = "group" })
-  if o.norm_over ~= "all" and o.norm_over ~= "group" then
-    fail("state_space: norm_over is '%s'; it can be all or group", o.norm_over)
+    { name = "ssm", conv_bias = true, norm_over = "group", gate_last = false, scales = NONE,
+      dt_floor = 0.0 })
+  if o.norm_over ~= "all" and o.norm_over ~= "group" and o.norm_over ~= "none" then
+    fail("state_space: norm_over is '%s'; it can be all, group or none", o.norm_over)
+  end
+  check_scales(o.scales)
+  if not (o.dt_floor >= 0 and o.dt_floor < 1) then
+    fail("state_space: 'dt_floor' must be a step at least 0 and less than 1")
   end
   local made = projections("state_space", m, x, o)
-  local z = made.linear("z", x, "model", VALUES)
+  local z = made.scaled("z", made.linear("z", x, "model", VALUES))
   local v = made.convolved("x", VALUES)
   local k, q = made.convolved("b", KEYS), made.convolved("c", KEYS)
   local dt, log_decay = decays(m, made.heads("dt"), o)
@@ -148,7 +201,11 @@ function nn.state_space(m, x, options)
   y = y + v * m:param(o.name .. ".d", HEADS,
     { init = "ones", decay = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   local over = o.norm_over == "group" and { "state_heads", "state_values" } or nil
-  y = rmsnorm_over(m, y * ops.silu{ z }, VALUES, over, o.name .. ".norm", o.norm_eps)
+  if not o.gate_last then y = y * ops.silu{ z } end
+  if o.norm_over ~= "none" then
+    y = rmsnorm_over(m, y, VALUES, over, o.name .. ".norm", o.norm_eps)
+  end
+  if o.gate_last then y = y * ops.silu{ z } end
   return made.linear("o", y, VALUES, "model", residual_std(m, o))
 end
 

@@ -565,6 +565,13 @@ function nn.cross_entropy(m, logits, labels, vocab, options) end
 ---@field output? string|false
 ---@field beside? perilune.Value
 
+---The mean of x over each position's own document. starts: nn.documents' first value.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param starts perilune.Value
+---@return perilune.Value
+function nn.document_mean(m, x, starts) end
+
 ---Mean over pairs of rows, a chosen answer and a rejected one, of a loss that prefers the chosen;
 ---or (kto, apo_zero_unpaired) over rows, each an answer that is desirable or not. Labels below 0
 ---are no answer's. Makes outputs "logits", "row_scores" [batch], reward_margin,
@@ -631,11 +638,32 @@ function nn.distill(m, loss, logits, labels, vocab, options) end
 ---@return perilune.Value
 function nn.convolve(m, x, options) end
 
+---@class perilune.ShortOptions
+---@field name? string
+---@field taps? integer
+---@field places? perilune.Value nn.documents' second value
+---@field std? number
+---@field out_std? number
+---@field decay? number
+---@field lr_scale? number
+---@field muon? 0|1
+---@field frozen? 0|1
+
+---A gated short convolution, as in LFM2. x [batch, seq, model] -> like x.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.ShortOptions
+---@return perilune.Value
+function nn.short_convolution(m, x, options) end
+
 ---@class perilune.StateOptions
 ---@field name? string
 ---@field taps? integer
 ---@field conv_bias? boolean
----@field norm_over? "group"|"all" of nn.state_space
+---@field norm_over? "group"|"all"|"none" of nn.state_space
+---@field dt_floor? number of nn.state_space: steps are no less
+---@field gate_last? boolean of nn.state_space: the gate is behind the norm
+---@field scales? table<string, number> of nn.state_space: what z, x, b, c and dt are times
 ---@field norm_eps? number
 ---@field places? perilune.Value nn.documents' second value: nothing passes between documents
 ---@field dt_least? number
@@ -670,6 +698,7 @@ function nn.delta_net(m, x, options) end
 ---@field between? integer how many ends are between the two texts of a pair
 ---@field eos? integer the token that ends texts
 ---@field pooled? boolean through a layer of its own and tanh, as in BERT
+---@field pooler_act? string the other activation of that layer
 ---@field bias? boolean
 ---@field dropout? number
 ---@field std? number

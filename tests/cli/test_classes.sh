@@ -188,6 +188,24 @@ fails 'another end than the plan has' 2 'plan with --set sep_token=3' train "${e
     --data "$folder/one.jsonl" --steps 1
 works 'packed' 'packed  240 documents' train "${encoder[@]}" --data "$train" --pack --steps 1
 
+# --- one that has rotary positions and windows, and tells by the mean of a text's tokens ---
+modern=(models/modernbert.lua --set layers=3 --set model=32 --set heads=2 --set ffn=48 --set seq=32 --set vocab=400
+    --set mask_token=2 --set padding=1 --set sep_token=3 --set pooling=mean --tokenizer "$t" --bos '[CLS]' --eot '[SEP]')
+works 'hidden tokens first' 'wrote' train "${modern[@]}" --data "$train" --steps 2 --save "$folder/m.st"
+modern+=(--set classes=bad,mixed,good --load "$folder/m.st" --micro-batch 8 --global-batch 24)
+works 'then classes' ' right there' train "${modern[@]}" --data "$train" --val "$test" --steps 40 --lr 5e-3 \
+    --save "$folder/mc.st"
+result 'are told' "$([[ $out == *'100.00 % right there'* ]] || echo "$out")"
+works 'by what was trained' 'classes 100.00 % right' evaluate models/modernbert.lua --set-from "$folder/mc.st" \
+    --load "$folder/mc.st" --tokenizer "$t" --bos '[CLS]' --eot '[SEP]' --data "$test"
+loss_of() { grep -o 'loss [0-9.]*' <<<"$out" | head -n 1; }
+whole=$(loss_of)
+works 'packed' 'classes 100.00 % right' evaluate models/modernbert.lua --set-from "$folder/mc.st" --load "$folder/mc.st" \
+    --tokenizer "$t" --bos '[CLS]' --eot '[SEP]' --data "$test" --pack
+result 'they are told alike' "$([ "$(loss_of)" = "$whole" ] || echo "$out")"
+fails 'another end than the published one' 2 'plan with --set sep_token=2' train "${modern[@]}" --data "$train" \
+    --eot '[CLS]' --steps 1
+
 # --- rewards ---
 for i in $(seq 40); do
     echo '{"prompt": "tide '"$i"'? ", "chosen": "low '"$i"'.", "rejected": "the moon"}'

@@ -35,7 +35,9 @@ import subprocess
 import sys
 import tempfile
 
+import hf_encoders
 import hf_experts
+import hf_hybrids
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
@@ -311,6 +313,8 @@ MODELS = {
                 torch.float32),
 }
 MODELS.update(hf_experts.models(config, LLAMA))
+MODELS.update(hf_encoders.models(config))
+MODELS.update(hf_hybrids.models(config))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
@@ -319,10 +323,12 @@ SEEDS = {"mt5": 100, "qwen3_next": 53,  # 1.9e-6, 1.8e-6
          # else a model's place above, which others that come in between would change
          "llama_yarn": 201, "qwen2_windows": 202, "qwen3_windows": 203, "olmo3": 204,
          "olmo3_older": 205, "glm4": 206, "seed_oss": 207, "ernie4_5": 208, "exaone4": 209,
-         "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS}
-HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next")  # types
+         "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS, **hf_encoders.SEEDS,
+         **hf_hybrids.SEEDS}
+HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next", *hf_hybrids.TYPES)  # types
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next", "cohere2",
-                  "glm4", *hf_experts.WITH_GRADIENTS)
+                  "glm4", *hf_experts.WITH_GRADIENTS, *hf_encoders.WITH_GRADIENTS,
+                  *hf_hybrids.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -346,7 +352,7 @@ def is_t5(name):
 
 
 def is_bert(name):
-    return name.startswith(("bert", "roberta", "xlm-roberta"))
+    return name.startswith(("bert", "roberta", "xlm-roberta", *hf_encoders.TYPES))
 
 
 def is_classifier(name):
@@ -391,6 +397,8 @@ def wholly_double(kind):
 def class_logits(model, tokens, at):
     """Of whole texts, in one batch or, where transformers would not know where a text ends, each
     by itself and without its padding."""
+    if getattr(model.config, "classifier_pooling", "cls") == "mean":
+        return model(tokens.long(), attention_mask=tokens != model.config.pad_token_id).logits
     behind = {int(token) for text, end in zip(tokens, at) for token in text[end + 1:]}
     if is_bert(model.config.model_type) or behind <= {model.config.pad_token_id}:
         return model(tokens.long()).logits
@@ -450,7 +458,8 @@ def add_gradients(name, folder, expect, generator):
     for weight in model.parameters():  # files have other names than memory
         weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
     model.float().save_pretrained(to)
-    os.remove(os.path.join(to, "generation_config.json"))
+    if not is_bert(name):
+        os.remove(os.path.join(to, "generation_config.json"))
     shutil.copy(os.path.join(folder, "config.json"), to)
 
 
@@ -483,6 +492,10 @@ def make_older(name, folder):
         edit_json(path, older_rope)
         edit_json(path, lambda data: data.update(rotary_pct=0.5, rotary_emb_base=100.0))
         edit_json(path, lambda data: [data.pop(key) for key in ("rope_theta", "rope_scaling")])
+    if name in hf_encoders.SEEDS:
+        edit_json(path, lambda data: hf_encoders.make_older(name, data))
+    if name in hf_hybrids.SEEDS:
+        edit_json(path, lambda data: hf_hybrids.make_older(name, data))
     if name in hf_experts.SEEDS:
         edit_json(path, lambda data: hf_experts.make_older(name, data))
     if name == "gpt2":  # no prefix, and masks
@@ -581,6 +594,8 @@ def add_texts(name, folder, expect):
     tokens, pad = expect["tokens"], MODELS[name][0].pad_token_id
     tokens[tokens == pad] = 7
     expect["at"] = torch.zeros(BATCH, dtype=torch.int32)
+    if name.endswith("_mean_classes"):  # of all tokens but padding
+        tokens[1, -6:] = pad
     if is_bert(name):
         return
     tokens[1, -6:] = pad

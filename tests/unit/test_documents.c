@@ -29,12 +29,18 @@ static const Variant VARIANTS[] = {
     {"hybrid", "models/hybrid.lua",
      {SIZES, LLAMA, {"pattern", "MDA"}, {"state_groups", "2"}, {"state_heads", "2"},
       {"state_keys", "8"}, {"state_values", "10"}}},
+    {"attention beside a state space", "models/hybrid.lua",
+     {SIZES, LLAMA, {"pattern", "P"}, {"state_groups", "2"}, {"state_heads", "2"},
+      {"state_keys", "8"}, {"state_values", "10"}, {"state_gate_last", "true"}}},
+    {"short convolutions", "models/hybrid.lua", {SIZES, LLAMA, {"pattern", "CA"}, {"taps", "3"}}},
 };
 /* Padding has a position of its own (RoBERTa's), or the first of a text. */
 static const Variant ENCODERS[] = {
     {"bert", "models/bert.lua", {SIZES, {"ffn", "64"}, {"mask_token", "7"}}},
     {"roberta", "models/bert.lua",
      {SIZES, {"ffn", "64"}, {"mask_token", "7"}, {"pad_token", "5"}, {"pre_norm", "true"}}},
+    {"modernbert", "models/modernbert.lua",
+     {SIZES, {"ffn", "64"}, {"mask_token", "7"}, {"window", "5"}, {"rotary_local_base", "50"}}},
 };
 /* clang-format on */
 enum { N_ENCODERS = sizeof(ENCODERS) / sizeof(ENCODERS[0]) };

@@ -163,6 +163,17 @@ static void test_published_counts(void) {
         /* With the output's bias and norm; its transform has the pooler's size. */
         {"models/bert.lua", "base", INT64_C(109482240) + 2 * 768 + 30522},
         {"models/bert.lua", "large", INT64_C(335141888) + 2 * 1024 + 30522},
+        {"models/bert.lua", "distilbert-base", INT64_C(66985530)},
+        {"models/hybrid.lua", "lfm2-350m", INT64_C(354483968)},
+        {"models/hybrid.lua", "lfm2-700m", INT64_C(742489344)},
+        {"models/hybrid.lua", "lfm2-1.2b", INT64_C(1170340608)},
+        {"models/hybrid.lua", "nemotron-h-8b", INT64_C(8100852736)},
+        /* Published as 521 M and 7.59 B. */
+        {"models/hybrid.lua", "falcon-h1-0.5b", INT64_C(521411104)},
+        {"models/hybrid.lua", "falcon-h1-7b", INT64_C(7585519712)},
+        /* Published as 149 M and 395 M. */
+        {"models/modernbert.lua", "base", INT64_C(149655232)},
+        {"models/modernbert.lua", "large", INT64_C(395881664)},
         {"models/gemma.lua", "9b", INT64_C(9241705984)},
         {"models/gemma.lua", "27b", INT64_C(27227128320)},
     };

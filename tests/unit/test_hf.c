@@ -48,7 +48,11 @@ static const Fixture FIXTURES[] = {
     {"qwen3_windows", DTYPE_BF16}, {"olmo3", DTYPE_F32},     {"olmo3_older", DTYPE_BF16},
     {"glm4", DTYPE_F32},         {"seed_oss", DTYPE_F32},    {"ernie4_5", DTYPE_F32},
     {"exaone4", DTYPE_F32},      {"exaone4_full", DTYPE_BF16},
-    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32}};
+    {"cohere", DTYPE_F32},       {"cohere2", DTYPE_F32},
+    {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
+    {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16},
+    {"falcon_h1", DTYPE_F32},    {"falcon_h1_normed", DTYPE_BF16}, {"falcon_h1_gated", DTYPE_F32},
+    {"nemotron_h", DTYPE_F32},   {"nemotron_h_older", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -177,8 +181,12 @@ static void compare_gradients(Run *run, const char *path) {
         if (!found) continue;
         double most = largest(theirs.data, n);
         for (int64_t k = 0; k < n; k++) ours[k] -= ((const float *)theirs.data)[k];
-        CHECK(largest(ours, n) < 2e-5 * most, "gradient of '%s' differs by %.2e of its largest",
-              run->names[i], largest(ours, n) / most);
+        /* A key's bias adds the same to all scores of a query: without positions that turn it, its
+         * gradient is 0, and rounding in f32 is all of it. */
+        const bool none = most < 1e-14 && strstr(run->names[i], ".attn.bk");
+        CHECK(largest(ours, n) < (none ? 1e-7 : 2e-5 * most),
+              "gradient of '%s' differs by %.2e of its largest", run->names[i],
+              largest(ours, n) / most);
     }
     safetensors_close(file);
 }
@@ -563,6 +571,18 @@ static void test_unsaid(void) {
     expect_said("bamba", (ModelSetting){"state_heads", "4"}, "mamba_n_heads", "8");
     expect_said("granite4", (ModelSetting){"rotary", "true"}, "position_embedding_type",
                 "\"rope\"");
+    expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "layer_types",
+                "[\"full_attention\",\"conv\",\"full_attention\",\"conv\"]");
+    expect_said("lfm2", (ModelSetting){"pattern", "AC"}, "full_attn_idxs", "[0,2]");
+    expect_said("lfm2", (ModelSetting){"ffn", "7"}, "intermediate_size", "7");
+    expect_said("nemotron_h", (ModelSetting){"pattern", "FMA"}, "layers_block_type",
+                "[\"mlp\",\"linear_attention\",\"full_attention\",\"mlp\",\"linear_att...");
+    expect_said("nemotron_h", (ModelSetting){"state_floor", "0"}, "time_step_min", "0.0");
+    expect_unsaid("nemotron_h", &(ModelSetting){"pattern", "MC"}, 1, "'pattern' has layers 'C'");
+    expect_said("falcon_h1", (ModelSetting){"state_values", "3"}, "mamba_d_ssm", "18");
+    expect_said("falcon_h1", (ModelSetting){"feed_scales", "2,3"}, "mlp_multipliers", "[2.0,3.0]");
+    expect_said("lfm2", (ModelSetting){"ffn", "7"}, "block_auto_adjust_ff_dim", "false");
+    expect_unsaid("lfm2", &(ModelSetting){"pattern", "MAC"}, 1, "'pattern' has layers 'M', which");
     expect_said("granite4_dense", (ModelSetting){"ffn", "7"}, "shared_intermediate_size", "7");
     expect_said("roberta", (ModelSetting){"pad_token", "-1"}, "model_type", "\"bert\"");
     expect_said("roberta", (ModelSetting){"seq", "9"}, "max_position_embeddings", "12");
@@ -601,7 +621,7 @@ static void test_bad_exports(void) {
                       "has no place in Hugging Face's qwen3_next");
     expect_bad_export("mamba2", &width, 1, NULL, DTYPE_F32, "does not have the model's shape");
     expect_bad_export("mamba2", &all, 1, NULL, DTYPE_F32,
-                      "mamba2 with state_norm=group; bamba with");
+                      "mamba2 with state_norm=group; falcon_h1 with");
     const ModelSetting sigmoid = {"scores", "sigmoid"}, shared = {"shared_ffn", "30"};
     const ModelSetting gate = {"shared_gate", "true"}, heads[] = {{"heads", "2"}, {"head", "4"}};
     expect_bad_export("granite4", &beside, 1, NULL, DTYPE_F32,
@@ -627,6 +647,11 @@ int main(void) {
     test_gradients("llama4_scout");
     test_gradients("glm4");
     test_gradients("cohere2");
+    test_gradients("modernbert");
+    test_gradients("distilbert");
+    test_gradients("lfm2");
+    test_gradients("falcon_h1");
+    test_gradients("nemotron_h");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -657,6 +682,14 @@ int main(void) {
     test_mutations("olmo3", "config.json", 4096);
     test_mutations("qwen2_windows", "config.json", 4096);
     test_mutations("exaone4", "config.json", 4096);
+    test_mutations("modernbert", "config.json", 4096);
+    test_mutations("distilbert", "config.json", 4096);
+    test_mutations("lfm2", "config.json", 4096);
+    test_mutations("falcon_h1", "config.json", 4096);
+    test_mutations("nemotron_h", "config.json", 4096);
+    test_mutations("nemotron_h_older", "config.json", 4096);
+    test_mutations("lfm2_older", "config.json", 4096);
+    test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
     test_mutations("llama31", "model.safetensors", 3000);
     remove_scratch();

@@ -23,7 +23,10 @@ static const Fixture FIXTURES[] = {
     {"gemma3_classes", DTYPE_F32, 3, {"classes", "3"}},
     {"mixtral_classes", DTYPE_F32, 3, {"classes", "not good,so-so,good"}},
     {"bert_classes", DTYPE_F32, 2, {"classes", "2"}},
-    {"roberta_classes", DTYPE_BF16, 3, {"classes", "not good,so-so,good"}}};
+    {"roberta_classes", DTYPE_BF16, 3, {"classes", "not good,so-so,good"}},
+    {"modernbert_classes", DTYPE_F32, 3, {"classes", "3"}},
+    {"modernbert_mean_classes", DTYPE_F32, 2, {"classes", "no,yes"}},
+    {"distilbert_classes", DTYPE_BF16, 3, {"classes", "bad,good,neither"}}};
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
 static const char *setting_of(const HfImport *import, const char *key) {
