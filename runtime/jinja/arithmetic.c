@@ -75,9 +75,11 @@ static JinjaValue reals(Jinja *jinja, JinjaOperator op, double a, double b) {
 static JinjaValue join(Jinja *jinja, JinjaValue a, JinjaValue b) {
     if (a.kind == JINJA_STRING) {
         JinjaBuilder out = {0};
-        jinja_put_string(jinja, &out, a.string);
-        jinja_put_string(jinja, &out, b.string);
-        return jinja_built(jinja, &out);
+        bool markup = a.string->markup || b.string->markup;
+        jinja_put_string(jinja, &out, markup ? jinja_escaped(jinja, a.string).string : a.string);
+        jinja_put_string(jinja, &out, markup ? jinja_escaped(jinja, b.string).string : b.string);
+        JinjaValue joined = jinja_built(jinja, &out);
+        return markup ? jinja_as_markup(jinja, joined.string) : joined;
     }
     JinjaValue out = jinja_list(jinja, a.list->flavor, a.list->count + b.list->count);
     for (size_t i = 0; i < a.list->count; i++) jinja_list_add(jinja, out.list, a.list->items[i]);
@@ -91,7 +93,7 @@ static JinjaValue repeat(Jinja *jinja, JinjaValue what, int64_t n) {
         for (int64_t i = 0; i < n && what.string->length && jinja_step(jinja, 1); i++) {
             jinja_put_string(jinja, &out, what.string);
         }
-        return jinja_built(jinja, &out);
+        return jinja_built_like(jinja, &out, what.string);
     }
     JinjaValue out = jinja_list(jinja, what.list->flavor, 0);
     for (int64_t i = 0; i < n && what.list->count && jinja_step(jinja, 1); i++) {
@@ -122,6 +124,9 @@ JinjaValue jinja_binary(Jinja *jinja, JinjaOperator op, JinjaValue a, JinjaValue
     }
     if (op == OP_MULTIPLY && jinja_is_integer(a) && is_sequence(b)) {
         return repeat(jinja, b, jinja_integer(a));
+    }
+    if (op == OP_MODULO && a.kind == JINJA_STRING && a.string->markup) {
+        return jinja_fail(jinja, "%% of a text behind |safe or |escape is not supported");
     }
     if (op == OP_MODULO && a.kind == JINJA_STRING) return jinja_format_percent(jinja, a.string, b);
     return refuse(jinja, op, a, b);

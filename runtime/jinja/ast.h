@@ -14,7 +14,7 @@ typedef enum JinjaNodeKind {
     NODE_ATTRIBUTE, /* left . name */
     NODE_ITEM,      /* left [right] */
     NODE_SLICE,     /* items[3]: NULL where nothing is said; only as an item's right */
-    NODE_CALL,      /* left (items, named) */
+    NODE_CALL,      /* left (items, named, *other, **condition); filters and tests likewise */
     NODE_FILTER,    /* left | builtin (items, named); left NULL: what a block says */
     NODE_TEST,      /* left is builtin (items, named) */
     NODE_NOT,

@@ -99,6 +99,11 @@ JinjaValue jinja_attribute(Jinja *jinja, JinjaValue object, const char *name) {
         return jinja_undefined(name);
     default: return jinja_undefined(name);
     }
+    if (method && object.kind == JINJA_STRING && object.string->markup &&
+        (strcmp(name, "format") == 0 || strcmp(name, "join") == 0 ||
+         strcmp(name, "replace") == 0)) {
+        return jinja_fail(jinja, "'%s' of a text behind |safe or |escape is not supported", name);
+    }
     if (method) return bind_method(jinja, object, method);
     if (object.kind != JINJA_NAMESPACE && is_refused(object.kind, name)) {
         return jinja_fail(jinja, "the method '%s' of a %s is not supported", name,
@@ -192,6 +197,27 @@ static JinjaValue eval_item(Jinja *jinja, const JinjaNode *node) {
 
 /* --- calls --- */
 
+/* What is in *list and **dictionary comes behind the other arguments. */
+static void spread(Jinja *jinja, const JinjaList *list, const JinjaDict *dict, JinjaCall *call) {
+    size_t n_args = (size_t)call->n_args + (list ? list->count : 0), n = 0;
+    size_t n_named = (size_t)call->n_named + (dict ? dict->count : 0);
+    JinjaValue *args = jinja_alloc(jinja, (n_args + n_named + 1) * sizeof(*args));
+    const char **names = jinja_alloc(jinja, (n_named + 1) * sizeof(*names));
+    for (int i = 0; i < call->n_args; i++) args[n++] = call->args[i];
+    for (size_t i = 0; list && i < list->count; i++) args[n++] = list->items[i];
+    for (int i = 0; i < call->n_named; i++) names[i] = call->names[i];
+    for (int i = 0; i < call->n_named; i++) args[n++] = call->named[i];
+    for (size_t i = 0; dict && i < dict->count; i++) {
+        const JinjaString *key = jinja_str(jinja, dict->entries[i].key);
+        char *name = jinja_alloc(jinja, key->length + 1);
+        memcpy(name, key->text, key->length);
+        name[key->length] = '\0';
+        names[(size_t)call->n_named + i] = name;
+        args[n++] = dict->entries[i].value;
+    }
+    *call = (JinjaCall){args, (int)n_args, names, args + n_args, (int)n_named};
+}
+
 bool jinja_eval_call(Jinja *jinja, const JinjaNode *node, JinjaCall *out) {
     *out = (JinjaCall){.n_args = node->n_items, .names = node->names, .n_named = node->n_named};
     size_t n = (size_t)(node->n_items + node->n_named);
@@ -199,6 +225,14 @@ bool jinja_eval_call(Jinja *jinja, const JinjaNode *node, JinjaCall *out) {
     if (n) out->named = out->args + node->n_items;
     for (int i = 0; i < node->n_items; i++) out->args[i] = jinja_eval(jinja, node->items[i]);
     for (int i = 0; i < node->n_named; i++) out->named[i] = jinja_eval(jinja, node->named[i]);
+    if (jinja->failed || (!node->other && !node->condition)) return !jinja->failed;
+    JinjaValue list = node->other ? jinja_eval(jinja, node->other) : jinja_none();
+    JinjaValue dict = node->condition ? jinja_eval(jinja, node->condition) : jinja_none();
+    if (!jinja->failed && node->condition && dict.kind != JINJA_DICT) {
+        jinja_fail(jinja, "** before a %s", jinja_type_name(dict));
+    }
+    JinjaList *items = !jinja->failed && node->other ? jinja_items(jinja, list) : NULL;
+    if (!jinja->failed) spread(jinja, items, node->condition ? dict.dict : NULL, out);
     return !jinja->failed;
 }
 
@@ -266,6 +300,9 @@ static JinjaValue eval_builtin(Jinja *jinja, const JinjaNode *node, const char *
     JinjaValue self = jinja_eval(jinja, node->left);
     if (jinja->failed || !jinja_eval_call(jinja, node, &call)) return self;
     jinja->line = node->line;
+    if (!node->builtin) {
+        return jinja_fail(jinja, "%s '%.40s' is not known, or not supported", what, node->name);
+    }
     return jinja_call_builtin(jinja, node->builtin, what, self, &call);
 }
 

@@ -68,7 +68,7 @@ static JinjaValue run_title(Jinja *jinja, JinjaValue self, Args args) {
         jinja_put_slice(jinja, &out, text, end, end + n);
         at = end + n;
     }
-    return jinja_built(jinja, &out);
+    return jinja_built_like(jinja, &out, text);
 }
 
 static JinjaValue run_string(Jinja *jinja, JinjaValue self, Args args) {
@@ -82,12 +82,11 @@ static JinjaValue run_replace(Jinja *jinja, JinjaValue self, Args args) {
                         jinja_str(jinja, args[1]), most);
 }
 
-static JinjaValue run_escape(Jinja *jinja, JinjaValue self, Args args) {
+JinjaValue jinja_escaped(Jinja *jinja, const JinjaString *text) {
     static const char SIGNS[] = "&<>'\"";
     static const char *const NAMES[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    const JinjaString *text = jinja_str(jinja, self);
     JinjaBuilder out = {0};
-    (void)args;
+    if (text->markup) return text_value(text);
     for (size_t i = 0; i < text->length && !jinja->failed; i++) {
         const char *sign = text->text[i] ? strchr(SIGNS, text->text[i]) : NULL;
         if (sign) {
@@ -97,7 +96,11 @@ static JinjaValue run_escape(Jinja *jinja, JinjaValue self, Args args) {
             jinja_put_slice(jinja, &out, text, i, i + 1);
         }
     }
-    return jinja_built(jinja, &out);
+    return jinja_as_markup(jinja, jinja_built(jinja, &out).string);
+}
+
+static JinjaValue run_escape(Jinja *jinja, JinjaValue self, Args args) {
+    return (void)args, jinja_escaped(jinja, jinja_str(jinja, self));
 }
 
 /* n spaces, or the text that is given. NULL, failed: neither. */
@@ -124,7 +127,8 @@ static JinjaValue run_indent(Jinja *jinja, JinjaValue self, Args args) {
         if (i ? blank || line->length > 0 : first) jinja_put_string(jinja, &out, by);
         jinja_put_string(jinja, &out, line);
     }
-    return jinja_built(jinja, &out);
+    return self.kind == JINJA_STRING ? jinja_built_like(jinja, &out, self.string)
+                                     : jinja_built(jinja, &out);
 }
 
 static JinjaValue run_center(Jinja *jinja, JinjaValue self, Args args) {
@@ -254,7 +258,7 @@ static JinjaValue run_default(Jinja *jinja, JinjaValue self, Args args) {
 }
 
 static JinjaValue run_safe(Jinja *jinja, JinjaValue self, Args args) {
-    return (void)args, text_value(jinja_str(jinja, self));
+    return (void)args, jinja_as_markup(jinja, jinja_str(jinja, self));
 }
 
 static JinjaValue run_length(Jinja *jinja, JinjaValue self, Args args) {

@@ -259,6 +259,7 @@ static JinjaValue choose(Jinja *jinja, JinjaValue self, const JinjaCall *call, b
     if (call->n_args < first) return jinja_fail(jinja, "selectattr: the attribute is missing");
     if (call->n_args > first && !(test = named_by(jinja, call, first, true))) return self;
     skips(call, first + (test != NULL), &rest);
+    if (!jinja_truth(self)) return out; /* None, too */
     JinjaList *list = jinja_items(jinja, self);
     for (size_t i = 0; i < list->count && !jinja->failed; i++) {
         JinjaValue value = list->items[i];
@@ -305,6 +306,7 @@ static JinjaValue run_map(Jinja *jinja, JinjaValue self, const JinjaCall *call) 
     }
     if (!by_attribute && !(filter = named_by(jinja, call, 0, false))) return self;
     if (!by_attribute) skips(call, 1, &rest);
+    if (!jinja_truth(self)) return jinja_list(jinja, FLAVOR_GENERATOR, 0);
     JinjaList *list = jinja_items(jinja, self);
     JinjaValue out = jinja_list(jinja, FLAVOR_GENERATOR, list->count);
     for (size_t i = 0; i < list->count && !jinja->failed; i++) {

@@ -130,6 +130,7 @@ static JinjaNode *parse_until(JinjaParser *p, const char *end) {
 static JinjaNode *parse_if(JinjaParser *p) {
     static const char *const ENDS[] = {"elif", "else", "endif"};
     JinjaNode *first = jinja_node(p, NODE_IF), *node = first;
+    p->n_choices++;
     for (;;) {
         node->left = jinja_parse_tuple(p, false);
         expect_end(p);
@@ -142,6 +143,7 @@ static JinjaNode *parse_if(JinjaParser *p) {
     } else if (!p->failed) {
         p->at++;
     }
+    p->n_choices--;
     return first;
 }
 

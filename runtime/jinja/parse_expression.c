@@ -28,11 +28,19 @@ static JinjaNode *constant(JinjaParser *p, JinjaValue value) {
 
 /* --- arguments --- */
 
+/* *list or **dictionary: what is in it are arguments. */
+static void parse_spread(JinjaParser *p, JinjaNode *call, bool named) {
+    JinjaNode **place = named ? &call->condition : &call->other;
+    p->at++;
+    if (*place) jinja_refuse(p, "a second one of * or ** is not supported");
+    *place = jinja_parse_expression(p);
+}
+
 static void parse_argument(JinjaParser *p, JinjaNode *call) {
     bool is_named =
         p->at->kind == TOKEN_NAME && p->at[1].kind == TOKEN_SIGN && strcmp(p->at[1].text, "=") == 0;
     if (jinja_at_sign(p, "*") || jinja_at_sign(p, "**")) {
-        jinja_refuse(p, "* and ** before arguments are not supported");
+        parse_spread(p, call, jinja_at_sign(p, "**"));
         return;
     }
     if (!is_named) {
@@ -200,7 +208,8 @@ static JinjaNode *parse_builtin(JinjaParser *p, JinjaNodeKind kind, JinjaNode *l
     if (p->at->kind != TOKEN_NAME) return jinja_refuse(p, "a name was expected");
     const char *name = p->at->text;
     node->builtin = kind == NODE_FILTER ? jinja_find_filter(name) : jinja_find_test(name);
-    if (!node->builtin) {
+    node->name = name;
+    if (!node->builtin && !p->n_choices) { /* else when it comes to it, as Jinja does */
         return jinja_refuse(p, "the %s '%.40s' is not known, or not supported",
                             kind == NODE_FILTER ? "filter" : "test", name);
     }
@@ -393,7 +402,9 @@ JinjaNode *jinja_parse_expression(JinjaParser *p) {
     JinjaNode *node = parse_or(p);
     while (!p->failed && jinja_skip_name(p, "if") && enter(p)) {
         node = pair(p, NODE_CHOICE, node, parse_or(p));
+        p->n_choices++;
         if (jinja_skip_name(p, "else")) node->other = jinja_parse_expression(p);
+        p->n_choices--;
     }
     p->depth = begin;
     return node;

@@ -10,7 +10,7 @@ typedef struct JinjaParser {
     Arena *arena;
     JinjaTemplate *template;
     const JinjaToken *at;
-    int depth, n_loops; /* that it is within */
+    int depth, n_loops, n_choices; /* that it is within */
     bool failed;
     Diag *diag;
 } JinjaParser;

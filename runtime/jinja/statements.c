@@ -66,6 +66,9 @@ static JinjaValue filtered(Jinja *jinja, const JinjaNode *filter, JinjaValue val
     JinjaCall call;
     if (filter->left) value = filtered(jinja, filter->left, value);
     if (jinja->failed || !jinja_eval_call(jinja, filter, &call)) return value;
+    if (!filter->builtin) {
+        return jinja_fail(jinja, "the filter '%.40s' is not known, or not supported", filter->name);
+    }
     return jinja_call_builtin(jinja, filter->builtin, "the filter", value, &call);
 }
 

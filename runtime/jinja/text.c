@@ -298,5 +298,5 @@ JinjaValue text_case(Jinja *jinja, const JinjaString *text, TextCase how) {
         }
         begins = how == CASE_TITLE && !cased;
     }
-    return jinja_built(jinja, &out);
+    return jinja_built_like(jinja, &out, text);
 }

@@ -77,7 +77,14 @@ JinjaValue jinja_slice(Jinja *jinja, const JinjaString *of, size_t begin, size_t
     return string(jinja, (JinjaString){.text = of->text + begin,
                                        .length = end - begin,
                                        .marks = of->marks ? of->marks + begin : NULL,
-                                       .mark = of->mark});
+                                       .mark = of->mark,
+                                       .markup = of->markup});
+}
+
+JinjaValue jinja_as_markup(Jinja *jinja, const JinjaString *text) {
+    JinjaString out = *text;
+    out.markup = true;
+    return string(jinja, out);
 }
 
 /* Room for so many bytes more; false: there is none. */
@@ -128,6 +135,11 @@ JinjaValue jinja_built(Jinja *jinja, const JinjaBuilder *builder) {
     return string(jinja, (JinjaString){.text = builder->text ? builder->text : "",
                                        .length = builder->length,
                                        .marks = builder->length ? builder->marks : NULL});
+}
+
+JinjaValue jinja_built_like(Jinja *jinja, const JinjaBuilder *builder, const JinjaString *like) {
+    JinjaValue out = jinja_built(jinja, builder);
+    return like->markup ? jinja_as_markup(jinja, out.string) : out;
 }
 
 /* --- lists --- */

@@ -34,6 +34,7 @@ typedef struct JinjaString {
     size_t length;
     const unsigned char *marks; /* NULL: each is `mark` */
     unsigned char mark;
+    bool markup; /* of |safe or |escape: what is added to it is escaped, as markupsafe has it */
 } JinjaString;
 
 typedef struct JinjaValue {
@@ -159,6 +160,10 @@ void jinja_put_slice(Jinja *jinja, JinjaBuilder *out, const JinjaString *of, siz
                      size_t end);
 void jinja_put_string(Jinja *jinja, JinjaBuilder *out, const JinjaString *string);
 JinjaValue jinja_built(Jinja *jinja, const JinjaBuilder *builder);
+JinjaValue jinja_built_like(Jinja *jinja, const JinjaBuilder *builder, const JinjaString *like);
+JinjaValue jinja_as_markup(Jinja *jinja, const JinjaString *text);
+/* With names for what means something in HTML. */
+JinjaValue jinja_escaped(Jinja *jinja, const JinjaString *text);
 
 /* --- what Python says of values --- */
 
