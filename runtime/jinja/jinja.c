@@ -137,6 +137,7 @@ bool jinja_render(Jinja *jinja, JinjaText *out) {
     size_t used = block ? block->used : 0, n_bytes = jinja->n_bytes;
     JinjaBuilder text = {0};
     *out = (JinjaText){0};
+    jinja->failed = false;
     jinja->n_steps = 0;
     jinja->depth = 0;
     jinja->breaks = jinja->continues = false;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 Tokenizer *tokenizer_create(void) {
     Tokenizer *tokenizer = memory_zeroed(1, sizeof(*tokenizer));
@@ -52,7 +53,7 @@ static bool begins_with_brace(const char *path, bool *out, Diag *diag) {
     return true;
 }
 
-Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
+static Tokenizer *load_file(const char *path, const char *pattern, Diag *diag) {
     bool is_json;
     if (!begins_with_brace(path, &is_json, diag)) return NULL;
     if (is_json && pattern) {
@@ -60,12 +61,23 @@ Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
         return NULL;
     }
     Tokenizer *tokenizer = tokenizer_create();
+    tokenizer->path = arena_strdup(tokenizer->arena, path);
     if (is_json ? tokenizer_read_json(tokenizer, path, diag)
                 : tokenizer_read_tiktoken(tokenizer, path, pattern, diag)) {
         return tokenizer;
     }
     tokenizer_destroy(tokenizer);
     return NULL;
+}
+
+Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return load_file(path, pattern, diag);
+    Arena *arena = arena_create();
+    const char *file = arena_printf(arena, "%s/tokenizer.json", path);
+    Tokenizer *tokenizer = load_file(file, pattern, diag);
+    arena_destroy(arena);
+    return tokenizer;
 }
 
 /* --- characters for bytes --- */
