@@ -3,6 +3,7 @@
 #include "ir/base/memory.h"
 #include "runtime/jinja/run.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,32 @@ void jinja_set_text(Jinja *jinja, const char *name, const char *text) {
 
 void jinja_set_bool(Jinja *jinja, const char *name, bool value) {
     set_global(jinja, name, jinja_bool(value));
+}
+
+static bool is_word(const JinjaString *text) {
+    for (size_t i = 0; i < text->length; i++) {
+        unsigned char c = (unsigned char)text->text[i];
+        if (!isalnum(c) && c != '_' && c != '-') return false;
+    }
+    return true;
+}
+
+void jinja_set_unsaid(Jinja *jinja, const char *name, const char *key) {
+    const char *known = interned(jinja->template, name);
+    const JinjaVariable *variable = known ? find(&jinja->globals, known) : NULL;
+    if (!variable || variable->value.kind != JINJA_LIST) return;
+    for (size_t i = 0; i < variable->value.list->count; i++) {
+        JinjaValue item = variable->value.list->items[i];
+        JinjaDict *dict = item.kind == JINJA_DICT ? item.dict : NULL;
+        for (size_t k = 0; dict && k < dict->count; k++) {
+            JinjaValue *value = &dict->entries[k].value;
+            if (!jinja_is_text(dict->entries[k].key, key) || value->kind != JINJA_STRING ||
+                !is_word(value->string)) {
+                continue;
+            }
+            *value = jinja_bytes(jinja, value->string->text, value->string->length, 0);
+        }
+    }
 }
 
 void jinja_set_length(Jinja *jinja, const char *name, size_t n) {

@@ -39,6 +39,9 @@ void jinja_close(Jinja *jinja);
 void jinja_set_json(Jinja *jinja, const char *name, const json_t *value, bool said);
 void jinja_set_text(Jinja *jinja, const char *name, const char *text);
 void jinja_set_bool(Jinja *jinja, const char *name, bool value);
+/* Of a variable that is a list of objects: the words that they have by that key were not said, as
+ * long as they are words (letters, digits, _ and -). */
+void jinja_set_unsaid(Jinja *jinja, const char *name, const char *key);
 /* Of a variable that is a list: only its first n items are there. */
 void jinja_set_length(Jinja *jinja, const char *name, size_t n);
 

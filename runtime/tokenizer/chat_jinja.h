@@ -83,6 +83,8 @@ void chat_texts_release(ChatTexts *texts);
 /* What ends an answer: a special token; or NO_TOKEN, and in *out_text what else does, or NULL. */
 uint32_t chat_jinja_answer_end(const ChatReady *ready, Arena *arena, const char **out_text);
 
+/* Whether it ends with what counts and with no special token: nothing says that an answer ends. */
+bool chat_text_is_open(const ChatReady *ready, const JinjaText *text);
 /* A special token that the template made, not what somebody said, at a place of the text. */
 size_t chat_text_token(const ChatReady *ready, const JinjaText *text, size_t at,
                        uint32_t *out_token);

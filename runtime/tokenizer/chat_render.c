@@ -143,6 +143,7 @@ static void set_variables(Rendering *r) {
     if (r->values[TOOLS]) jinja_set_json(r->jinja, "tools", r->values[TOOLS], true);
     if (r->values[DOCUMENTS]) jinja_set_json(r->jinja, "documents", r->values[DOCUMENTS], true);
     jinja_set_json(r->jinja, "messages", r->messages, true);
+    jinja_set_unsaid(r->jinja, "messages", "role"); /* of which some templates make tokens */
 }
 
 static bool begin(Rendering *r) {
@@ -218,6 +219,16 @@ size_t chat_text_token(const ChatReady *ready, const JinjaText *text, size_t at,
     return spelled_tokens_at(&ready->spelled, text->text + at, most, out_token);
 }
 
+bool chat_text_is_open(const ChatReady *ready, const JinjaText *text) {
+    size_t n = text->length, at = n > ADDED_TOKEN_MOST_BYTES ? n - ADDED_TOKEN_MOST_BYTES : 0;
+    uint32_t token;
+    if (n == 0 || !(text->marks[n - 1] & JINJA_ANSWER)) return false;
+    for (; at < n; at++) {
+        if (at + chat_text_token(ready, text, at, &token) == n) return false;
+    }
+    return true;
+}
+
 /* Where an answer that begins there ends: behind its last special token, if only white space of the
  * template's follows that, else with the text. */
 static size_t answer_end(const ChatReady *ready, const JinjaText *text, size_t begin_at) {
@@ -282,15 +293,19 @@ static bool find_parting(Rendering *r, size_t i, const JinjaText *prompt, const 
 /* full: the first i + 1 messages, of which the last is an answer. */
 static bool find_begin(Rendering *r, size_t i, const JinjaText *full, size_t *out) {
     JinjaText prompt;
+    *out = first_said(full, 0);
     if (!try_render(r, i, true, &prompt)) {
-        *out = first_said(full, 0);
         if (i == 0) return true; /* of nothing, templates often make an error */
         diag_error(r->diag, r->loc, "messages[%zu]: before this answer: chat template %s", i,
                    jinja_error(r->jinja));
         return false;
     }
-    *out = prompt.length;
-    bool good = begins_with(full, &prompt) || find_parting(r, i, &prompt, full, out);
+    bool good = true;
+    if (begins_with(full, &prompt)) {
+        *out = prompt.length;
+    } else if (i > 0) {
+        good = find_parting(r, i, &prompt, full, out);
+    }
     jinja_text_release(&prompt);
     return good;
 }
@@ -305,7 +320,14 @@ static void take_marks(JinjaText *text, const JinjaText *from) {
  * its own. */
 static void advance(Rendering *r, JinjaText *text, JinjaText next) {
     if (text->text && begins_with(&next, text)) {
+        uint32_t token;
+        size_t at = text->length, n = 0;
         take_marks(&next, text);
+        /* What ends an answer that nothing ended is what the next turn begins with. */
+        if (chat_text_is_open(r->ready, text) && at < next.length) {
+            n = chat_text_token(r->ready, &next, at, &token);
+        }
+        memset(next.marks + at, JINJA_ANSWER, n);
         jinja_text_release(text);
     } else if (text->text) {
         push(r->out, *text);

@@ -111,13 +111,13 @@ static bool count_said(const Line *line, const json_t *messages) {
     return true;
 }
 
-/* What is after the last answer is not the model's to say. */
-static bool put_end(TokenRun *run, uint32_t end) {
+/* What is after the last answer is not the model's to say, but where nothing ends that. */
+static bool put_end(TokenRun *run, uint32_t end, bool counts) {
     const TokenList *tokens = run->tokens;
     if (end == NO_TOKEN) return true;
     if (!token_run_close(run)) return false;
     bool is_there = tokens->count > run->first && tokens->items[tokens->count - 1] == end;
-    return is_there || token_run_token(run, end, false);
+    return is_there || token_run_token(run, end, counts);
 }
 
 static bool counts_anything(const TokenMarks *marks, size_t from) {
@@ -134,6 +134,23 @@ static const char *refuse_chat(const CorpusOptions *options) {
     return options->first != NO_TOKEN ? "--bos: a chat begins as its template says" : NULL;
 }
 
+static bool run_one_text(const Line *line, const JinjaText *text) {
+    const Chat *chat = line->options->chat;
+    bool open = chat_text_is_open(&chat->jinja, text);
+    if (open && line->options->last == NO_TOKEN) {
+        diag_error(
+            line->diag, line->loc,
+            "with the chat template %s an answer has no end: --eot TOKEN (or auto) says with "
+            "which token it ends",
+            chat->how->name);
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    bool good = chat_encode_text(chat, text, &run, &line->job->n_bytes) &&
+                put_end(&run, line->options->last, open);
+    return token_run_end(&run, good);
+}
+
 /* By a template in Jinja, which may make several texts of it. */
 static bool run_rendered(const Line *line, const json_t *messages, size_t n_asked) {
     CorpusJob *job = line->job;
@@ -145,12 +162,7 @@ static bool run_rendered(const Line *line, const json_t *messages, size_t n_aske
     ChatTexts texts;
     bool good = chat_jinja_render(&chat->jinja, &talk, &texts, line->loc, line->diag);
     size_t first = job->marks.count;
-    for (int i = 0; good && i < texts.count; i++) {
-        TokenRun run = begin_run(line);
-        good = chat_encode_text(chat, &texts.items[i], &run, &job->n_bytes) &&
-               put_end(&run, line->options->last);
-        good = token_run_end(&run, good);
-    }
+    for (int i = 0; good && i < texts.count; i++) good = run_one_text(line, &texts.items[i]);
     job->n_documents += texts.count - (texts.count > 0);
     job->n_unanswered += !counts_anything(&job->marks, first);
     chat_texts_release(&texts);
@@ -176,7 +188,7 @@ static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
     int64_t n_bytes = 0;
     bool good = chat_encode(line->options->chat, messages, n_asked, &run, &n_bytes, line->loc,
                             line->diag) &&
-                put_end(&run, line->options->last);
+                put_end(&run, line->options->last, false);
     good = token_run_end(&run, good);
     job->n_bytes += n_bytes;
     job->n_unanswered += !counts_anything(&job->marks, run.first);
