@@ -164,9 +164,6 @@ bool jinja_render(Jinja *jinja, JinjaText *out) {
     size_t used = block ? block->used : 0, n_bytes = jinja->n_bytes;
     JinjaBuilder text = {0};
     *out = (JinjaText){0};
-    jinja->failed = false;
-    jinja->n_steps = 0;
-    jinja->depth = 0;
     jinja->breaks = jinja->continues = false;
     jinja->mark = 0;
     jinja->out = &text;
@@ -174,8 +171,12 @@ bool jinja_render(Jinja *jinja, JinjaText *out) {
     jinja_run(jinja, jinja->template->root);
     if (!jinja->failed) *out = copy_text(&text);
     free_blocks(jinja, block, used);
+    bool good = !jinja->failed;
     jinja->n_bytes = n_bytes;
-    return !jinja->failed;
+    jinja->failed = false;
+    jinja->n_steps = 0;
+    jinja->depth = 0;
+    return good;
 }
 
 void jinja_text_release(JinjaText *text) {

@@ -13,14 +13,14 @@ enum { BLOCK_BYTES = 0 }; /* running over an allocation's end shows */
 #else
 enum { BLOCK_BYTES = 64 * 1024 };
 #endif
-static const size_t MOST_BYTES = (size_t)512 << 20;
-static const int64_t MOST_STEPS = 200 * 1000 * 1000;
+static const size_t MOST_BYTES = (size_t)256 << 20;
+static const int64_t MOST_STEPS = 50 * 1000 * 1000;
 
 void *jinja_alloc(Jinja *jinja, size_t bytes) {
     JinjaBlock *block = jinja->blocks;
     bytes = (bytes + 15) & ~(size_t)15;
     jinja->n_bytes += bytes;
-    if (jinja->n_bytes > MOST_BYTES) jinja_fail(jinja, "it takes more than 512 MiB of memory");
+    if (jinja->n_bytes > MOST_BYTES) jinja_fail(jinja, "it takes more than 256 MiB of memory");
     if (!block || block->size - block->used < bytes) {
         size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
         JinjaBlock *fresh = memory_alloc(sizeof(*fresh) + size);
