@@ -136,22 +136,21 @@ static void test_limits(void) {
     fails_with("{{ '%99999999d' % 1 }}", "none of those supported");
     fails_with("{% set ns = namespace(x='ab') %}{% for i in range(90) %}"
                "{% set ns.x = ns.x + ns.x %}{% endfor %}",
-               "longer than 64 MiB");
+               "memory");
     fails_with("{% set ns = namespace(x=[1]) %}{% for i in range(99) %}"
                "{% set ns.x = ns.x + ns.x %}{% endfor %}",
                "memory");
     fails_with("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}"
                "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
                "nested too deeply");
-    fails_repeated("{{ (", 1, "", "expected");
+    fails_repeated("{{ (", 1, "", "a tag has no end");
     fails_repeated("{% if 1 %}", 1000, "", "nested too deeply");
-    fails_repeated("(", 10000, "", "");
     char *deep = repeated("(", 200, ""), *all = malloc(300);
     snprintf(all, 300, "{{ %s", deep);
     fails_with(all, "nested too deeply");
     free(deep);
     free(all);
-    fails_repeated("{{ -", 1, "", "expected");
+    fails_repeated("{{ -", 1, " }}", "a value was expected");
     fails_repeated("x", JINJA_MOST_SOURCE_BYTES + 1, "", "1 MiB at most");
 }
 
