@@ -145,10 +145,11 @@ static void test_limits(void) {
                "nested too deeply");
     fails_repeated("{{ (", 1, "", "a tag has no end");
     fails_repeated("{% if 1 %}", 1000, "", "nested too deeply");
-    char *deep = repeated("(", 200, ""), *all = malloc(300);
-    snprintf(all, 300, "{{ %s", deep);
+    char *open = repeated("(", 200, "1"), *closed = repeated(")", 200, ""), *all = malloc(500);
+    snprintf(all, 500, "{{ %s%s }}", open, closed);
     fails_with(all, "nested too deeply");
-    free(deep);
+    free(open);
+    free(closed);
     free(all);
     fails_repeated("{{ -", 1, " }}", "a value was expected");
     fails_repeated("x", JINJA_MOST_SOURCE_BYTES + 1, "", "1 MiB at most");
