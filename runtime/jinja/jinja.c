@@ -162,14 +162,14 @@ static JinjaText copy_text(const JinjaBuilder *from) {
 bool jinja_render(Jinja *jinja, JinjaText *out) {
     JinjaBlock *block = jinja->blocks;
     size_t used = block ? block->used : 0, n_bytes = jinja->n_bytes;
-    JinjaBuilder text = {0};
     *out = (JinjaText){0};
+    jinja->text = (JinjaBuilder){0};
     jinja->breaks = jinja->continues = false;
     jinja->mark = 0;
-    jinja->out = &text;
+    jinja->out = &jinja->text;
     jinja->scope = jinja_push(jinja, &jinja->globals);
     jinja_run(jinja, jinja->template->root);
-    if (!jinja->failed) *out = copy_text(&text);
+    if (!jinja->failed) *out = copy_text(&jinja->text);
     free_blocks(jinja, block, used);
     bool good = !jinja->failed;
     jinja->n_bytes = n_bytes;

@@ -275,10 +275,13 @@ static void spell(uint32_t character, char quote, char *out) {
     } else if (character == '\n' || character == '\r' || character == '\t') {
         snprintf(out, 16, "\\%c", character == '\n' ? 'n' : character == '\r' ? 'r' : 't');
     } else if (!is_printable(character)) {
-        const char *format = character < 0x100     ? "\\x%02" PRIx32
-                             : character < 0x10000 ? "\\u%04" PRIx32
-                                                   : "\\U%08" PRIx32;
-        snprintf(out, 16, format, character);
+        if (character < 0x100) {
+            snprintf(out, 16, "\\x%02" PRIx32, character);
+        } else if (character < 0x10000) {
+            snprintf(out, 16, "\\u%04" PRIx32, character);
+        } else {
+            snprintf(out, 16, "\\U%08" PRIx32, character);
+        }
     }
 }
 

@@ -28,8 +28,8 @@ struct Jinja {
     JinjaBlock *blocks;
     size_t n_bytes;
     JinjaScope globals, *scope;
-    JinjaBuilder *out;
-    unsigned char mark; /* of what is written: JINJA_ANSWER, or 0 */
+    JinjaBuilder text, *out; /* of all, and what is written to */
+    unsigned char mark;      /* of what is written: JINJA_ANSWER, or 0 */
     int64_t n_steps;
     int depth;
     int line;

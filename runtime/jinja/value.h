@@ -158,7 +158,7 @@ void jinja_put_bytes(Jinja *jinja, JinjaBuilder *out, const char *text, size_t l
 void jinja_put_text(Jinja *jinja, JinjaBuilder *out, const char *text);
 void jinja_put_slice(Jinja *jinja, JinjaBuilder *out, const JinjaString *of, size_t begin,
                      size_t end);
-void jinja_put_string(Jinja *jinja, JinjaBuilder *out, const JinjaString *string);
+void jinja_put_string(Jinja *jinja, JinjaBuilder *out, const JinjaString *of);
 JinjaValue jinja_built(Jinja *jinja, const JinjaBuilder *builder);
 JinjaValue jinja_built_like(Jinja *jinja, const JinjaBuilder *builder, const JinjaString *like);
 JinjaValue jinja_as_markup(Jinja *jinja, const JinjaString *text);

@@ -83,8 +83,8 @@ works 'a folder with a tokenizer and its template' "chats     as $folder/model/c
     tokenizer show "$folder/model"
 run tokenizer encode "$folder/model" "$chats" --eot auto -o "$folder/own.bin"
 result 'is taken' "$(cmp "$folder/chatml.bin" "$folder/own.bin" 2>&1)"
-echo '{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f"}]}' >"$folder/tools.jsonl"
-works 'questions with tools' '"prompt_tokens"' "${talks[@]}" --chat --prompts "$folder/tools.jsonl" \
+echo '{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f", "parameters": {}}]}' >"$folder/tools.jsonl"
+works 'questions with tools' '"tokens": 2, "ended": false}' "${talks[@]}" --chat --prompts "$folder/tools.jsonl" \
     --chat-template $jinja/thoughts.jinja --length 2
 echo '{% if %}' >"$folder/bad.jinja"
 fails 'a template with a mistake' 2 "bad.jinja:1: a value was expected" "${talks[@]}" --chat \
