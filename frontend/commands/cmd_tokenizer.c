@@ -69,7 +69,7 @@ static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     if (length && text[0] == ' ') text++, length--;
     if (end != NO_TOKEN) strbuf_printf(out, "--eot auto %.*s\n", (int)length, text);
     Diag *quiet = diag_create();
-    const ChatTemplate *chat = chat_template_detect(tokenizer, quiet);
+    const ChatTemplate *chat = chat_template_detect(tokenizer, tokenizer->arena, quiet);
     if (chat) strbuf_printf(out, "chats     as %s, if --chat-template does not say\n", chat->name);
     diag_destroy(quiet);
 }
@@ -261,6 +261,7 @@ static const struct {
             {OPT_SEPARATOR, VERB_TRAIN | VERB_ENCODE},
             {OPT_FIELD, VERB_TRAIN | VERB_ENCODE},
             {OPT_CHAT_TEMPLATE, VERB_ENCODE},
+            {OPT_CHAT_SET, VERB_ENCODE},
             {OPT_PACK_SEQ, VERB_ENCODE},
             {OPT_PACK_LONG, VERB_ENCODE},
             {OPT_SPECIAL, VERB_ENCODE | VERB_DECODE},

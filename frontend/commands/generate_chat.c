@@ -1,5 +1,6 @@
 #include "frontend/commands/generate_chat.h"
 
+#include "frontend/commands/tokenizer_args.h"
 #include "runtime/data/token_mask.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@ static void say(json_t *messages, const char *role, const char *text, size_t len
 }
 
 bool generate_chat_check(const CliArgs *args, Diag *diag) {
-    static const CliOption OF_CHATS[] = {OPT_SYSTEM, OPT_CHAT_TEMPLATE};
+    static const CliOption OF_CHATS[] = {OPT_SYSTEM, OPT_CHAT_TEMPLATE, OPT_CHAT_SET};
     bool chat = cli_given(args, OPT_CHAT);
     bool asked = cli_given(args, OPT_PROMPT) || cli_given(args, OPT_PROMPTS);
     for (size_t i = 0; i < sizeof(OF_CHATS) / sizeof(OF_CHATS[0]) && !chat; i++) {
@@ -38,7 +39,7 @@ bool generate_chat_check(const CliArgs *args, Diag *diag) {
 
 void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,
                            const char **out_stop) {
-    text->answer_end = chat_answer_end(chat, out_stop);
+    text->answer_end = chat_answer_end(chat, arena, out_stop);
     if (!*out_stop) return;
     const char **stops = ARENA_ARRAY(arena, const char *, text->n_stops + 1);
     for (int i = 0; i < text->n_stops; i++) stops[i] = text->stops[i];
@@ -47,12 +48,9 @@ void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,
 }
 
 bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *out, Diag *diag) {
-    const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
     *out = (GenerateChat){0};
     if (!cli_given(args, OPT_CHAT)) return true;
-    const ChatTemplate *how = name ? chat_template_find(name, args->arena, diag)
-                                   : chat_template_detect(text->tokenizer, diag);
-    if (!how || !chat_prepare(how, text->tokenizer, text->end, &out->chat, diag)) return false;
+    if (!chat_from_args(args, text->tokenizer, text->end, &out->chat, diag)) return false;
     generate_chat_set_end(&out->chat, args->arena, text, &out->stop);
     out->messages = json_array();
     const char *system = cli_text(args, OPT_SYSTEM, NULL);
@@ -70,22 +68,22 @@ static size_t count_alike(const TokenList *a, const TokenList *b) {
     return n;
 }
 
-static bool encode(const Chat *chat, const json_t *messages, Encoder *encoder, SourceLoc loc,
-                   TokenList *out, Diag *diag) {
+static bool encode(const Chat *chat, const json_t *messages, const json_t *object, Encoder *encoder,
+                   SourceLoc loc, TokenList *out, Diag *diag) {
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = encoder, .tokens = out, .marks = &marks, .where = "--chat", .diag = diag};
     token_run_begin(&run);
-    bool good = chat_encode_question(chat, messages, &run, loc, diag);
+    bool good = chat_encode_question(chat, messages, object, &run, loc, diag);
     good = token_run_end(&run, good);
     token_marks_release(&marks);
     return good;
 }
 
-bool generate_chat_encode(const Chat *chat, const json_t *messages, const Tokenizer *tokenizer,
-                          SourceLoc loc, TokenList *out, Diag *diag) {
+bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
+                          const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag) {
     Encoder *encoder = encoder_create(tokenizer);
-    bool good = encode(chat, messages, encoder, loc, out, diag);
+    bool good = encode(chat, messages, object, encoder, loc, out, diag);
     encoder_destroy(encoder);
     return good;
 }
@@ -114,10 +112,10 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
     const size_t most = (size_t)(context - context / 8);
     Encoder *encoder = encoder_create(text->tokenizer);
     say(chat->messages, "user", said, strlen(said));
-    bool good = encode(&chat->chat, chat->messages, encoder, NO_LOC, &tokens, diag);
+    bool good = encode(&chat->chat, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
     while (good && tokens.count > most && forget_oldest(chat)) {
         tokens.count = 0;
-        good = encode(&chat->chat, chat->messages, encoder, NO_LOC, &tokens, diag);
+        good = encode(&chat->chat, chat->messages, NULL, encoder, NO_LOC, &tokens, diag);
     }
     encoder_destroy(encoder);
     if (good && tokens.count >= (size_t)context) {
@@ -143,14 +141,15 @@ static bool has_system(const json_t *messages) {
     return role && strcmp(role, "system") == 0;
 }
 
-bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
-                          size_t length, SourceLoc loc, GenerateText *text, Diag *diag) {
+bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const json_t *object,
+                          const char *said, size_t length, SourceLoc loc, GenerateText *text,
+                          Diag *diag) {
     TokenList tokens = {0};
     json_t *own = has_system(messages) ? json_array() : json_copy(chat->messages);
     if (messages && json_array_extend(own, (json_t *)(uintptr_t)messages) != 0)
         BUG("out of memory");
     if (!messages) say(own, "user", said, length);
-    bool good = generate_chat_encode(&chat->chat, own, text->tokenizer, loc, &tokens, diag);
+    bool good = generate_chat_encode(&chat->chat, own, object, text->tokenizer, loc, &tokens, diag);
     json_decref(own);
     generate_chat_begin_answer(text, tokens);
     return good;

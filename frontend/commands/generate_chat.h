@@ -27,13 +27,15 @@ void generate_chat_release(GenerateChat *chat);
 bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, GenerateText *text,
                        size_t *out_kept, Diag *diag);
 /* A conversation of its own: `messages`, or, where that is NULL, what the user says, after what the
- * system does, unless they begin with that. The text becomes the answer's beginning. False:
+ * system does, unless they begin with that. object: that they are of, where templates in Jinja find
+ * tools, or NULL. The text becomes the answer's beginning. False:
  * reported at `loc`. */
-bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const char *said,
-                          size_t length, SourceLoc loc, GenerateText *text, Diag *diag);
+bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const json_t *object,
+                          const char *said, size_t length, SourceLoc loc, GenerateText *text,
+                          Diag *diag);
 /* The same as tokens alone. */
-bool generate_chat_encode(const Chat *chat, const json_t *messages, const Tokenizer *tokenizer,
-                          SourceLoc loc, TokenList *out, Diag *diag);
+bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
+                          const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag);
 /* The text ends where answers in this chat do: at a token, or *out_stop, which then is one of its
  * stops. */
 void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,

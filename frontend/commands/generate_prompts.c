@@ -96,8 +96,8 @@ static bool encode_line(PromptLine *line, const GenerateEngine *engine, const Ge
     const char *text = json_string_value(prompt);
     const size_t length = json_string_length(prompt);
     if (chats) {
-        if (!generate_chat_prompt(chat, prompt ? NULL : messages, text, length, line->loc,
-                                  &line->begin, diag)) {
+        if (!generate_chat_prompt(chat, prompt ? NULL : messages, line->object, text, length,
+                                  line->loc, &line->begin, diag)) {
             return false;
         }
     } else if (!generate_text_prompt(&line->begin, text, length, where, diag) ||

@@ -1,10 +1,10 @@
 #include "frontend/commands/tokenizer_args.h"
 
 #include "ir/base/host.h"
-#include "runtime/tokenizer/chat.h"
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 int tokenizer_threads(const CliArgs *args) {
     int n_cores = host_count_cores();
@@ -23,27 +23,38 @@ static bool find_token(const CliArgs *args, const Tokenizer *tokenizer, CliOptio
     return *out != NO_TOKEN;
 }
 
+bool chat_from_args(const CliArgs *args, const Tokenizer *tokenizer, uint32_t end, Chat *out,
+                    Diag *diag) {
+    const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
+    const CliValue *set = &args->values[OPT_CHAT_SET];
+    const ChatSettings settings = {.arena = args->arena,
+                                   .set = (const char *const *)set->list,
+                                   .n_set = set->n_list,
+                                   .now = time(NULL)};
+    const ChatTemplate *how = name ? chat_template_find(name, args->arena, diag)
+                                   : chat_template_detect(tokenizer, args->arena, diag);
+    return how && chat_prepare(how, tokenizer, end, &settings, out, diag);
+}
+
 /* A chat template that is asked for must fit; one that is guessed is asked for when there is a
  * chat.
  */
 static bool find_chat(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
                       Diag *diag) {
-    const char *name = cli_text(args, OPT_CHAT_TEMPLATE, NULL);
+    bool asked = cli_given(args, OPT_CHAT_TEMPLATE) || cli_given(args, OPT_CHAT_SET);
     if (!tokenizer) return true;
-    Diag *why = name ? diag : diag_create();
+    Diag *why = asked ? diag : diag_create();
     Chat *chat = ARENA_NEW(args->arena, Chat);
     uint32_t end = out->last == NO_TOKEN ? tokenizer_end_of_text(tokenizer) : out->last;
-    const ChatTemplate *how =
-        name ? chat_template_find(name, args->arena, why) : chat_template_detect(tokenizer, why);
-    bool good = how && chat_prepare(how, tokenizer, end, chat, why);
+    bool good = chat_from_args(args, tokenizer, end, chat, why);
     if (good) {
         out->chat = chat;
-    } else if (!name) {
+    } else if (!asked) {
         const char *text = diag_text(why);
         out->no_chat = arena_strndup(args->arena, text, strcspn(text, "\n"));
     }
-    if (!name) diag_destroy(why);
-    return good || !name;
+    if (!asked) diag_destroy(why);
+    return good || !asked;
 }
 
 bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
@@ -62,8 +73,9 @@ bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, C
 }
 
 bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag) {
-    static const CliOption NEED_ONE[] = {OPT_PATTERN, OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,
-                                         OPT_FIELD,   OPT_SPECIAL, OPT_PACK, OPT_CHAT_TEMPLATE};
+    static const CliOption NEED_ONE[] = {OPT_PATTERN,   OPT_EOT,           OPT_BOS,
+                                         OPT_SEPARATOR, OPT_FIELD,         OPT_SPECIAL,
+                                         OPT_PACK,      OPT_CHAT_TEMPLATE, OPT_CHAT_SET};
     const char *path = cli_text(args, OPT_TOKENIZER, NULL);
     *out = NULL;
     for (size_t i = 0; !path && i < sizeof(NEED_ONE) / sizeof(NEED_ONE[0]); i++) {

@@ -3,6 +3,7 @@
 #define FRONTEND_COMMANDS_TOKENIZER_ARGS_H
 
 #include "frontend/commands/cli.h"
+#include "runtime/tokenizer/chat.h"
 #include "runtime/tokenizer/corpus.h"
 
 /* --threads, at most as many as there are cores; or all of them. */
@@ -12,6 +13,11 @@ int tokenizer_threads(const CliArgs *args);
  * and progress are left to the caller. False: reported. */
 bool corpus_options_from_args(const CliArgs *args, const Tokenizer *tokenizer, CorpusOptions *out,
                               Diag *diag);
+
+/* --chat-template's, or the one that the tokenizer says; end: as chat_prepare has it. False:
+ * reported. */
+bool chat_from_args(const CliArgs *args, const Tokenizer *tokenizer, uint32_t end, Chat *out,
+                    Diag *diag);
 
 /* --tokenizer's; *out NULL where there is none. Options that only make sense with one are refused
  * then, and a model's vocabulary that is too small for it. False: reported. */

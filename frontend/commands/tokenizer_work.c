@@ -347,8 +347,8 @@ int tokenizer_encode(CliArgs *args, Diag *diag) {
                                          : "tokenizer encode: --text: prints; -o is for files");
     }
     static const CliOption OF_FILES[] = {OPT_PACK_SEQ, OPT_PACK_LONG, OPT_CHAT_TEMPLATE,
-                                         OPT_PREFERENCES};
-    for (int i = 0; has_text && i < 4; i++) {
+                                         OPT_CHAT_SET, OPT_PREFERENCES};
+    for (int i = 0; has_text && i < 5; i++) {
         if (!cli_given(args, OF_FILES[i])) continue;
         return cli_usage_error("tokenizer encode: --text: has no use for --%s",
                                CLI_OPTIONS[OF_FILES[i]].name);

@@ -63,8 +63,8 @@ static bool encode_messages(const Reading *r, const json_t *messages, TrainPromp
         return false;
     }
     prompt->begin = generate_text_fork(&r->prompts->chat);
-    bool good = generate_chat_encode(r->how.chat, messages, r->prompts->text.tokenizer, prompt->loc,
-                                     &tokens, r->diag);
+    bool good = generate_chat_encode(r->how.chat, messages, prompt->record,
+                                     r->prompts->text.tokenizer, prompt->loc, &tokens, r->diag);
     generate_chat_begin_answer(&prompt->begin, tokens);
     return good;
 }

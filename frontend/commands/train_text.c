@@ -158,8 +158,9 @@ static bool is_lines(const char *path) {
 
 bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path,
                           Diag *diag) {
-    static const CliOption OF_TEXT[] = {OPT_EOT,     OPT_BOS,  OPT_SEPARATOR,     OPT_FIELD,
-                                        OPT_SPECIAL, OPT_PACK, OPT_CHAT_TEMPLATE, OPT_PACK_LONG};
+    static const CliOption OF_TEXT[] = {OPT_EOT,           OPT_BOS,      OPT_SEPARATOR,
+                                        OPT_FIELD,         OPT_SPECIAL,  OPT_PACK,
+                                        OPT_CHAT_TEMPLATE, OPT_CHAT_SET, OPT_PACK_LONG};
     if (!text->tokenizer || text->n_texts > 0) return true;
     for (size_t i = 0; i < sizeof(OF_TEXT) / sizeof(OF_TEXT[0]); i++) {
         if (!cli_given(args, OF_TEXT[i])) continue;

@@ -17,10 +17,15 @@ static bool uses_end(const ChatTemplate *how) {
     return false;
 }
 
-bool chat_prepare(const ChatTemplate *how, const Tokenizer *tokenizer, uint32_t end, Chat *out,
-                  Diag *diag) {
+bool chat_prepare(const ChatTemplate *how, const Tokenizer *tokenizer, uint32_t end,
+                  const ChatSettings *settings, Chat *out, Diag *diag) {
     int n = 0;
     *out = (Chat){.how = how};
+    if (how->jinja) return chat_jinja_prepare(how->jinja, tokenizer, settings, &out->jinja, diag);
+    if (settings && settings->n_set) {
+        diag_error(diag, NO_LOC, "--chat-set: %s is a table, not a template in Jinja", how->name);
+        return false;
+    }
     for (; n < CHAT_MOST_TOKENS && how->tokens[n]; n++) {
         const AddedToken *token = added_tokens_by_text(&tokenizer->added, how->tokens[n]);
         if (!token) {
@@ -302,8 +307,53 @@ bool chat_encode(const Chat *chat, const json_t *messages, size_t n_asked, Token
     return false;
 }
 
-bool chat_encode_question(const Chat *chat, const json_t *messages, TokenRun *run, SourceLoc loc,
-                          Diag *diag) {
+/* --- texts of templates in Jinja --- */
+
+/* Of a part without special tokens. */
+static bool put_part(const JinjaText *text, size_t begin, size_t end, TokenRun *run) {
+    while (begin < end) {
+        bool counts = text->marks[begin] & JINJA_ANSWER;
+        size_t at = begin;
+        while (at < end && counts == ((text->marks[at] & JINJA_ANSWER) != 0)) at++;
+        if (!token_run_text(run, text->text + begin, at - begin, counts)) return false;
+        begin = at;
+    }
+    return true;
+}
+
+bool chat_encode_text(const Chat *chat, const JinjaText *text, TokenRun *run, int64_t *out_bytes) {
+    size_t begin = 0, n;
+    uint32_t token;
+    for (size_t at = 0; at < text->length; at += n) {
+        *out_bytes += text->marks[at] & JINJA_SAID;
+        n = chat_text_token(&chat->jinja, text, at, &token);
+        if (n == 0) {
+            n = 1;
+            continue;
+        }
+        bool counts = text->marks[at] & JINJA_ANSWER;
+        if (!put_part(text, begin, at, run) || !token_run_token(run, token, counts)) return false;
+        begin = at + n;
+    }
+    return put_part(text, begin, text->length, run);
+}
+
+/* --- questions --- */
+
+static bool encode_asked(const Chat *chat, const json_t *messages, const json_t *object,
+                         TokenRun *run, SourceLoc loc, Diag *diag) {
+    const ChatTalk talk = {.messages = messages, .object = object};
+    ChatTexts texts;
+    int64_t n_bytes = 0;
+    bool good = chat_jinja_ask(&chat->jinja, &talk, &texts, loc, diag) &&
+                chat_encode_text(chat, &texts.items[0], run, &n_bytes);
+    chat_texts_release(&texts);
+    return good;
+}
+
+bool chat_encode_question(const Chat *chat, const json_t *messages, const json_t *object,
+                          TokenRun *run, SourceLoc loc, Diag *diag) {
+    if (chat_is_jinja(chat)) return encode_asked(chat, messages, object, run, loc, diag);
     size_t n = json_array_size(messages);
     int64_t n_bytes;
     Role role = ROLE_ANSWER;
@@ -316,7 +366,8 @@ bool chat_encode_question(const Chat *chat, const json_t *messages, TokenRun *ru
            put_template(chat, run, chat->how->answer_before, false);
 }
 
-uint32_t chat_answer_end(const Chat *chat, const char **out_text) {
+uint32_t chat_answer_end(const Chat *chat, Arena *arena, const char **out_text) {
+    if (chat_is_jinja(chat)) return chat_jinja_answer_end(&chat->jinja, arena, out_text);
     const char *after = chat->how->answer_after;
     *out_text = NULL;
     for (const char *at = after; at && *at; at++) {

@@ -2,6 +2,7 @@
 
 #include "ir/base/json.h"
 #include "ir/base/strbuf.h"
+#include "runtime/tokenizer/chat_jinja.h"
 #include "runtime/tokenizer/json_steps.h"
 
 #include <string.h>
@@ -203,7 +204,15 @@ static bool read_template(const TemplateReader *reader, const json_t *root, Chat
     return false;
 }
 
+static const ChatTemplate *read_jinja(const char *path, Arena *arena, Diag *diag) {
+    ChatTemplate *out = ARENA_NEW(arena, ChatTemplate);
+    out->jinja = chat_jinja_read(path, arena, diag);
+    if (out->jinja) out->name = out->jinja->path;
+    return out->jinja ? out : NULL;
+}
+
 static const ChatTemplate *read_file(const char *path, Arena *arena, Diag *diag) {
+    if (chat_jinja_is(path)) return read_jinja(path, arena, diag);
     TemplateReader reader = {arena, {path, 0}, diag};
     ChatTemplate *out = ARENA_NEW(arena, ChatTemplate);
     out->name = arena_strdup(arena, path);
@@ -217,7 +226,8 @@ static const ChatTemplate *read_file(const char *path, Arena *arena, Diag *diag)
 
 bool chat_template_is_path(const char *name) {
     size_t n = strlen(name);
-    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0) ||
+           (n > 6 && strcmp(name + n - 6, ".jinja") == 0);
 }
 
 static void put_names(StrBuf *out) {
@@ -231,10 +241,13 @@ const ChatTemplate *chat_template_find(const char *name, Arena *arena, Diag *dia
     for (int i = 0; i < N_SHIPPED; i++) {
         if (strcmp(SHIPPED[i].name, name) == 0) return &SHIPPED[i];
     }
+    if (chat_jinja_is(name)) return read_jinja(name, arena, diag);
     StrBuf names = strbuf_create();
     put_names(&names);
-    diag_error(diag, NO_LOC, "--chat-template: '%.60s' is none of %s, and no file NAME.json", name,
-               names.text);
+    diag_error(diag, NO_LOC,
+               "--chat-template: '%.60s' is none of %s, and no file NAME.json or "
+               "NAME.jinja",
+               name, names.text);
     strbuf_destroy(&names);
     return NULL;
 }
@@ -243,13 +256,23 @@ static bool has_token(const Tokenizer *tokenizer, const char *text) {
     return added_tokens_by_text(&tokenizer->added, text) != NULL;
 }
 
-const ChatTemplate *chat_template_detect(const Tokenizer *tokenizer, Diag *diag) {
+static const ChatTemplate *detect_beside(const Tokenizer *tokenizer, Arena *arena, Diag *diag) {
+    const char *folder = chat_jinja_folder(tokenizer->path, arena);
+    return read_jinja(folder, arena, diag);
+}
+
+static bool has_beside(const Tokenizer *tokenizer, Arena *arena) {
+    return tokenizer->path && chat_jinja_in_folder(chat_jinja_folder(tokenizer->path, arena));
+}
+
+const ChatTemplate *chat_template_detect(const Tokenizer *tokenizer, Arena *arena, Diag *diag) {
     /* Tokens that no other kind of template has; of one kind the first is taken. */
     static const char *const MARKS[][2] = {{"<|im_start|>", "chatml"},
                                            {"<|start_header_id|>", "llama3"},
                                            {"<start_of_turn>", "gemma"}};
     const char *found = NULL;
     int n_found = 0;
+    if (has_beside(tokenizer, arena)) return detect_beside(tokenizer, arena, diag);
     for (size_t i = 0; i < sizeof(MARKS) / sizeof(MARKS[0]); i++) {
         if (!has_token(tokenizer, MARKS[i][0])) continue;
         found = MARKS[i][1];

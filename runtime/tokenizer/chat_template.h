@@ -13,6 +13,8 @@
  * "trim": true, no white space around what is said; "alternate": true, user and assistant take
  * turns; of the assistant "lead", before the answer and counted with it. {end} stands for the token
  * that ends a text.
+ *
+ * Or it is a template in Jinja, as models have them (chat_jinja.h).
  */
 #ifndef RUNTIME_TOKENIZER_CHAT_TEMPLATE_H
 #define RUNTIME_TOKENIZER_CHAT_TEMPLATE_H
@@ -26,6 +28,7 @@ enum { CHAT_MOST_TOKENS = 8 };
 
 typedef struct ChatTemplate {
     const char *name;
+    const struct ChatJinja *jinja;        /* then this alone; else NULL */
     const char *tokens[CHAT_MOST_TOKENS]; /* NULL past the last */
     const char *begin;
     const char *system_before, *system_after; /* NULL: no one is the system */
@@ -36,13 +39,13 @@ typedef struct ChatTemplate {
     bool trims_together; /* the system's part and what the user says after it, as one */
 } ChatTemplate;
 
-/* By a name, or read from a file: a path with a slash, or one that ends in .json. Reports and
- * returns NULL. Kept in `arena`, or static. */
+/* By a name, or read from a file: a path with a slash, or one that ends in .json or .jinja, or a
+ * folder. Reports and returns NULL. Kept in `arena`, or static. */
 const ChatTemplate *chat_template_find(const char *name, Arena *arena, Diag *diag);
 bool chat_template_is_path(const char *name);
 
-/* The one whose special tokens the tokenizer has, if that says it all; else reports those that
- * there are, and returns NULL. */
-const ChatTemplate *chat_template_detect(const Tokenizer *tokenizer, Diag *diag);
+/* The one that lies beside the tokenizer's file; else the one whose special tokens the tokenizer
+ * has, if that says it all; else reports those that there are, and returns NULL. */
+const ChatTemplate *chat_template_detect(const Tokenizer *tokenizer, Arena *arena, Diag *diag);
 
 #endif

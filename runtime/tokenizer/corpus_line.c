@@ -83,22 +83,41 @@ static bool run_pair(const Line *line, const json_t *prompt, const json_t *compl
 
 /* --- conversations --- */
 
-static bool count_said(const Line *line, const json_t *messages) {
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        size_t length;
-        const char *text = chat_content(messages, i, &length, line->loc, line->diag);
-        if (!text || !count_words(line, text, length)) return false;
+/* A text, or the texts of a list of parts; what has none, as calls of tools, has no words. */
+static bool count_content(const Line *line, const json_t *content) {
+    const json_t *part;
+    size_t i;
+    if (json_is_string(content)) {
+        return count_words(line, json_string_value(content), json_string_length(content));
+    }
+    json_array_foreach(content, i, part) {
+        const json_t *text = json_object_get(part, "text");
+        if (json_is_string(text) && !count_content(line, text)) return false;
     }
     return true;
 }
 
-/* What is after the last answer is not the model's to say. */
-static bool put_end(TokenRun *run, uint32_t end) {
+static bool count_said(const Line *line, const json_t *messages) {
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *message = json_array_get(messages, i);
+        const json_t *content = json_object_get(message, "content");
+        if (!content) content = json_object_get(message, "value");
+        if (!json_is_object(message)) {
+            diag_error(line->diag, line->loc, "messages[%zu]: no object", i);
+            return false;
+        }
+        if (!count_content(line, content)) return false;
+    }
+    return true;
+}
+
+/* What is after the last answer is not the model's to say, but where nothing ends that. */
+static bool put_end(TokenRun *run, uint32_t end, bool counts) {
     const TokenList *tokens = run->tokens;
     if (end == NO_TOKEN) return true;
     if (!token_run_close(run)) return false;
     bool is_there = tokens->count > run->first && tokens->items[tokens->count - 1] == end;
-    return is_there || token_run_token(run, end, false);
+    return is_there || token_run_token(run, end, counts);
 }
 
 static bool counts_anything(const TokenMarks *marks, size_t from) {
@@ -115,6 +134,41 @@ static const char *refuse_chat(const CorpusOptions *options) {
     return options->first != NO_TOKEN ? "--bos: a chat begins as its template says" : NULL;
 }
 
+static bool run_one_text(const Line *line, const JinjaText *text) {
+    const Chat *chat = line->options->chat;
+    bool open = chat_text_is_open(&chat->jinja, text);
+    if (open && line->options->last == NO_TOKEN) {
+        diag_error(
+            line->diag, line->loc,
+            "with the chat template %s an answer has no end: --eot TOKEN (or auto) says with "
+            "which token it ends",
+            chat->how->name);
+        return false;
+    }
+    TokenRun run = begin_run(line);
+    bool good = chat_encode_text(chat, text, &run, &line->job->n_bytes) &&
+                put_end(&run, line->options->last, open);
+    return token_run_end(&run, good);
+}
+
+/* By a template in Jinja, which may make several texts of it. */
+static bool run_rendered(const Line *line, const json_t *messages, size_t n_asked) {
+    CorpusJob *job = line->job;
+    const Chat *chat = line->options->chat;
+    const ChatTalk talk = {.messages = messages,
+                           .object = line->object,
+                           .n_asked = n_asked,
+                           .one = line->options->preferences};
+    ChatTexts texts;
+    bool good = chat_jinja_render(&chat->jinja, &talk, &texts, line->loc, line->diag);
+    size_t first = job->marks.count;
+    for (int i = 0; good && i < texts.count; i++) good = run_one_text(line, &texts.items[i]);
+    job->n_documents += texts.count - (texts.count > 0);
+    job->n_unanswered += !counts_anything(&job->marks, first);
+    chat_texts_release(&texts);
+    return good;
+}
+
 /* n_asked: messages of which nothing counts. */
 static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
     CorpusJob *job = line->job;
@@ -129,11 +183,12 @@ static bool run_chat(const Line *line, const json_t *messages, size_t n_asked) {
         diag_error(line->diag, line->loc, "%s", why);
         return false;
     }
+    if (chat_is_jinja(line->options->chat)) return run_rendered(line, messages, n_asked);
     TokenRun run = begin_run(line);
     int64_t n_bytes = 0;
     bool good = chat_encode(line->options->chat, messages, n_asked, &run, &n_bytes, line->loc,
                             line->diag) &&
-                put_end(&run, line->options->last);
+                put_end(&run, line->options->last, false);
     good = token_run_end(&run, good);
     job->n_bytes += n_bytes;
     job->n_unanswered += !counts_anything(&job->marks, run.first);
@@ -157,9 +212,14 @@ static bool run_chat_pair(const Line *line, const json_t *prompt, const json_t *
 static bool run_answer(const Line *line, const json_t *prompt, const json_t *answer,
                        const char *name) {
     size_t said = 0;
+    bool jinja = line->options->chat && chat_is_jinja(line->options->chat);
     if (json_is_array(answer)) {
         size_t n = json_array_size(answer);
-        if (n > 0 && !chat_content(answer, n - 1, &said, line->loc, line->diag)) return false;
+        if (jinja || line->counts) { /* which may be a call of a tool */
+            said = n;
+        } else if (n > 0 && !chat_content(answer, n - 1, &said, line->loc, line->diag)) {
+            return false;
+        }
     } else {
         said = json_string_length(answer);
     }
@@ -505,6 +565,15 @@ static bool find_text(CorpusJob *job, const CorpusOptions *options, const unsign
     return line_text_find(line, length, field, OTHERS, n_others, &job->room, out_text, out_length);
 }
 
+/* Templates in Jinja write numbers as they are; others look at none that has many digits. */
+static json_t *parse_line(const unsigned char *text, size_t length, const CorpusOptions *options,
+                          json_error_t *out_error) {
+    size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    bool exact = options->chat && chat_is_jinja(options->chat);
+    if (!exact) flags |= JSON_DECODE_INT_AS_REAL;
+    return json_loadb((const char *)text, length, flags, out_error);
+}
+
 bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts,
                      const unsigned char *text, size_t length, int64_t number) {
     json_error_t error;
@@ -516,9 +585,7 @@ bool corpus_line_run(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
         snprintf(where, sizeof(where), "%s:%" PRId64, job->path, number);
         return corpus_job_run_document(job, encoder, options, counts, found, n_found, where);
     }
-    json_t *object =
-        json_loadb((const char *)text, length,
-                   JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+    json_t *object = parse_line(text, length, options, &error);
     if (!object) {
         /* An object of an array may have several lines. */
         SourceLoc loc = {job->path, (int)number + error.line - 1};

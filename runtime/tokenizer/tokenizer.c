@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 Tokenizer *tokenizer_create(void) {
     Tokenizer *tokenizer = memory_zeroed(1, sizeof(*tokenizer));
@@ -57,7 +58,7 @@ static bool find_kind(const char *path, FileKind *out, Diag *diag) {
     return true;
 }
 
-Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
+static Tokenizer *load_file(const char *path, const char *pattern, Diag *diag) {
     FileKind kind;
     if (!find_kind(path, &kind, diag)) return NULL;
     if (kind != FILE_TIKTOKEN && pattern) {
@@ -65,6 +66,7 @@ Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
         return NULL;
     }
     Tokenizer *tokenizer = tokenizer_create();
+    tokenizer->path = arena_strdup(tokenizer->arena, path);
     if (kind == FILE_JSON            ? tokenizer_read_json(tokenizer, path, diag)
         : kind == FILE_SENTENCEPIECE ? tokenizer_read_sentencepiece(tokenizer, path, diag)
                                      : tokenizer_read_tiktoken(tokenizer, path, pattern, diag)) {
@@ -73,6 +75,18 @@ Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
     }
     tokenizer_destroy(tokenizer);
     return NULL;
+}
+
+Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) return load_file(path, pattern, diag);
+    Arena *arena = arena_create();
+    const char *file = arena_printf(arena, "%s/tokenizer.json", path);
+    const char *model = arena_printf(arena, "%s/tokenizer.model", path);
+    if (stat(file, &st) != 0 && stat(model, &st) == 0) file = model;
+    Tokenizer *tokenizer = load_file(file, pattern, diag);
+    arena_destroy(arena);
+    return tokenizer;
 }
 
 /* --- characters for bytes --- */

@@ -21,6 +21,7 @@ typedef enum TokenizerKind { TOKENIZER_BPE, TOKENIZER_UNIGRAM, TOKENIZER_WORDPIE
 
 typedef struct Tokenizer {
     TokenizerKind kind;
+    const char *path;      /* of its file */
     const char *format;    /* "tokenizer.json", "SentencePiece" or "tiktoken" */
     char *pattern;         /* of the first division; NULL: none */
     Vocabulary vocabulary; /* in byte-level ones the tokens' bytes, else their spelling */
@@ -45,8 +46,8 @@ typedef struct Tokenizer {
 } Tokenizer;
 
 enum { TOKENIZER_MOST_FILE_BYTES = 256 << 20 };
-/* pattern: of a tiktoken file, a name (pattern_by_name) or a regular expression, else NULL. Reports
- * and returns NULL. */
+/* path: a file, or a folder with a tokenizer.json. pattern: of a tiktoken file, a name
+ * (pattern_by_name) or a regular expression, else NULL. Reports and returns NULL. */
 Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag);
 void tokenizer_destroy(Tokenizer *tokenizer);
 

@@ -45,6 +45,11 @@ works 'answers as JSON' "{\"samples\": [{\"text\": \"${said[2]}\"" "${talks[@]}"
 result 'with the question' "$([ $? -eq 0 ] || echo "$out")"
 works 'a system that was never heard' '' "${talks[@]}" --chat --prompt 'sea?' --system 'Be brief.' --length 4
 works 'another template' '' "${talks[@]}" --chat --prompt 'sea?' --chat-template alpaca --length 4
+jinja=tests/data/chat_templates
+works 'a template in Jinja, which is the same' "${said[2]}" "${talks[@]}" --chat --prompt 'orbit?' \
+    --chat-template $jinja/marked.jinja
+works 'the same in a conversation' '' "${talks[@]}" --chat --prompt 'orbit?' --chat-template $jinja/thoughts.jinja \
+    --chat-set enable_thinking=false --length 4
 printf '%s' '{"user": {"before": "Q: "}, "assistant": {"before": " A: ", "after": "."}}' >"$folder/mine.json"
 works 'a template whose answers end with a text' '' "${talks[@]}" --chat --prompt 'sea?' --length 40 \
     --chat-template "$folder/mine.json"
@@ -66,6 +71,31 @@ fails 'the only question, longer than the context' 2 'tokens, with the system'"'
 run "${talks[@]:0:${#talks[@]}-1}" --prompt "$(printf 'orbit? %.0s' $(seq 60))" --length 2
 [[ $status -eq 0 && $err == *'tokens, more than the context'"'"'s 96: only the last ones are read'* ]]
 result 'a longer prompt is cut, and that is said' "$([ $? -eq 0 ] || echo "status $status: $err")"
+for how in chatml $jinja/marked.jinja; do
+    run tokenizer encode $t "$chats" --eot auto --chat-template "$how" -o "$folder/${how##*/}.bin"
+done
+result 'a template in Jinja: tokens' "$(cmp "$folder/chatml.bin" "$folder/marked.jinja.bin" 2>&1)"
+result 'and masks' "$(cmp "$folder/chatml.bin.mask.npy" "$folder/marked.jinja.bin.mask.npy" 2>&1)"
+mkdir "$folder/model"
+cp $t "$folder/model/tokenizer.json"
+cp $jinja/marked.jinja "$folder/model/chat_template.jinja"
+works 'a folder with a tokenizer and its template' "chats     as $folder/model/chat_template.jinja" \
+    tokenizer show "$folder/model"
+run tokenizer encode "$folder/model" "$chats" --eot auto -o "$folder/own.bin"
+result 'is taken' "$(cmp "$folder/chatml.bin" "$folder/own.bin" 2>&1)"
+echo '{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "f", "parameters": {}}]}' >"$folder/tools.jsonl"
+works 'questions with tools' '"tokens": 2, "ended": false}' "${talks[@]}" --chat --prompts "$folder/tools.jsonl" \
+    --chat-template $jinja/thoughts.jinja --length 2
+echo '{% if %}' >"$folder/bad.jinja"
+fails 'a template with a mistake' 2 "bad.jinja:1: a value was expected" "${talks[@]}" --chat \
+    --chat-template "$folder/bad.jinja"
+fails 'what a table cannot have' 2 '--chat-set: chatml is a table, not a template in Jinja' "${talks[@]}" --chat \
+    --chat-template chatml --chat-set a=1
+fails 'a setting of no chat' 2 '--chat-set: is for --chat only' "${talks[@]}" --chat-set a=1
+echo '{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}' >"$folder/bad.jsonl"
+fails 'a role that the template refuses' 2 'the template refuses it: user and assistant take turns' \
+    "${talks[@]}" --chat --chat-template $jinja/turns.jinja --chat-set bos_token=x --chat-set eos_token=y \
+    --prompts "$folder/bad.jsonl"
 fails 'a conversation as JSON' 2 '--json: is for one question, --prompt TEXT' "${talks[@]}" --chat --json
 fails 'a conversation twice' 2 '--samples: is for one question' "${talks[@]}" --chat --samples 2
 fails 'a conversation in a file' 2 '--output: is for one question' "${talks[@]}" --chat -o "$folder/x"

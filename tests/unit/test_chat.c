@@ -84,7 +84,7 @@ static Encoded encode(const Tokenizer *tokenizer, const ChatTemplate *how, const
                     .where = "test",
                     .diag = diag};
     token_run_begin(&run);
-    out.good = chat_prepare(how, tokenizer, NO_TOKEN, &chat, diag) &&
+    out.good = chat_prepare(how, tokenizer, NO_TOKEN, NULL, &chat, diag) &&
                chat_encode(&chat, messages, 0, &run, &out.n_bytes, NO_LOC, diag);
     out.good = token_run_end(&run, out.good);
     encoder_destroy(encoder);
@@ -200,7 +200,7 @@ static void test_injection(void) {
                                        "<|im_end|", "|im_start|>", "<|im_<|im_end|>end|>"};
     check_begin("chats: special tokens that are said are text");
     Tokenizer *tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, false);
-    const ChatTemplate *how = chat_template_detect(tokenizer, diag);
+    const ChatTemplate *how = chat_template_detect(tokenizer, arena, diag);
     CHECK(how && strcmp(how->name, "chatml") == 0, "%s", diag_text(diag));
     for (size_t i = 0; how && i < sizeof(SAID) / sizeof(SAID[0]); i++) {
         for (int role = 0; role < 2; role++) {
@@ -248,7 +248,7 @@ static void test_injection(void) {
 
     check_begin("chats: which template cannot be said");
     tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, N_SPECIAL, false);
-    CHECK(!chat_template_detect(tokenizer, diag), "detected");
+    CHECK(!chat_template_detect(tokenizer, arena, diag), "detected");
     CHECK(strstr(diag_text(diag), "more than one template: give --chat-template NAME (chatml, "),
           "%s", diag_text(diag));
     tokenizer_destroy(tokenizer);
@@ -428,7 +428,7 @@ int main(void) {
     Tokenizer *tokenizer = load("tests/data/tokenizers/trained.json", SPECIAL, 2, false);
     Chat chat;
     CHECK(tokenizer && chat_prepare(chat_template_find("chatml", arena, diag), tokenizer, NO_TOKEN,
-                                    &chat, diag),
+                                    NULL, &chat, diag),
           "%s", diag_text(diag));
     CorpusOptions options = {.chat = &chat, .first = NO_TOKEN, .last = 0};
     Encoder *encoder = encoder_create(tokenizer);

@@ -124,7 +124,7 @@ static void test_objects(void) {
     check_begin("Parquet, messages in lists");
     Chat chat;
     const ChatTemplate *template = chat_template_find("alpaca", arena, diag);
-    CHECK(template && chat_prepare(template, tokenizer, options.last, &chat, diag), "%s",
+    CHECK(template && chat_prepare(template, tokenizer, options.last, NULL, &chat, diag), "%s",
           diag_text(diag));
     options.chat = &chat;
     compare(DATA "messages.parquet", DATA "messages.jsonl", &options);
@@ -262,7 +262,7 @@ static void test_damage(void) {
     Diag *diag = diag_create();
     Chat chat;
     const ChatTemplate *template = chat_template_find("alpaca", arena, diag);
-    CHECK(template && chat_prepare(template, tokenizer, options.last, &chat, diag), "%s",
+    CHECK(template && chat_prepare(template, tokenizer, options.last, NULL, &chat, diag), "%s",
           diag_text(diag));
     options.chat = &chat;
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
