@@ -30,6 +30,33 @@ typedef struct ShardedCase {
     "%" #id " = param() {name=\"" values "\", init=\"zeros\", decay=1} : f32[" type "\n"
 #define TOKENS(id, values, type) "%" #id " = input() {name=\"" values "\"} : i32[" type "\n"
 
+/* Of %0 and %1; %4 and %6 are the whole log-sum-exps of their rows. */
+#define DIVERGENCE(beta)                                                                           \
+    {                                                                                              \
+        "divergence over a divided vocabulary, beta " beta, "t=3, d=2, p=1", false,                \
+            PARAM(0, "", "batch=4/d, seq=3, vocab=11/t]")                                          \
+                PARAM(1, "", "batch=4/d, seq=3, vocab=11/t]")                                      \
+                    PARAM(2, "", "batch=4/d, seq=3]") "%3 = logsumexp(%0) {axis=vocab} : "         \
+                                                      "f32[batch=4/d, seq=3]~lse(t)\n"             \
+                                                      "%4 = all_reduce(%3) {mesh=\"t\"} : "        \
+                                                      "f32[batch=4/d, seq=3]\n"                    \
+                                                      "%5 = logsumexp(%1) {axis=vocab} : "         \
+                                                      "f32[batch=4/d, seq=3]~lse(t)\n"             \
+                                                      "%6 = all_reduce(%5) {mesh=\"t\"} : "        \
+                                                      "f32[batch=4/d, seq=3]\n"                    \
+                                                      "%7:2 = divergence_rows(%0, %1, %4, %6) "    \
+                                                      "{axis=vocab, beta=" beta "} : "             \
+                                                      "f32[batch=4/d, seq=3]~sum(t), "             \
+                                                      "f32[batch=4/d, seq=3]~sum(t)\n"             \
+                                                      "%8 = all_reduce(%7) {mesh=\"t\"} : "        \
+                                                      "f32[batch=4/d, seq=3]\n"                    \
+                                                      "%9 = all_reduce(%7.1) {mesh=\"t\"} : "      \
+                                                      "f32[batch=4/d, seq=3]\n"                    \
+                                                      "%10 = divergence_grad(%0, %1, %4, %6, %9, " \
+                                                      "%2) {axis=vocab, beta=" beta "} : "         \
+                                                      "f32[batch=4/d, seq=3, vocab=11/t]\n"        \
+    }
+
 static const ShardedCase CASES[] = {
     {"embedding, rows of the table divided", "t=2, d=1, p=1", false,
      TOKENS(0, "#7", "batch=2, seq=5]")
@@ -63,6 +90,9 @@ static const ShardedCase CASES[] = {
                               "%7 = cross_entropy_grad(%0, %1, %4, %2) {axis=vocab} : "
                               "f32[batch=4/d, seq=3, "
                               "vocab=11/t]\n"},
+    DIVERGENCE("0"),
+    DIVERGENCE("0.3"),
+    DIVERGENCE("1"),
     {"rotary, positions divided", "t=1, d=3, p=1", false,
      PARAM(0, "",
            "batch=2, seq=7/d, heads=2, head=6]") "%1 = rotary(%0) {seq=seq, head=head, base=100, "
