@@ -15,12 +15,27 @@ enum { CONFIG_LIMIT_BYTES = 1 << 20, MAX_RANK_OF_ADAPTERS = 1 << 16 };
 /* As nn.lua has it. */
 static const double MAX_ALPHA = 1e6;
 
-/* Their modules and what nn.lua calls the products, by the ends of the weights' names. */
+/* Their modules and what nn.lua calls the products, by the ends of the weights' names; those of
+ * experts come before those that their names end with, too. */
 static const struct {
     const char *ours, *target;
-} TARGETS[] = {{".wq", "q"},       {".wk", "k"},       {".wv", "v"},
-               {".wo", "o"},       {".wgate", "gate"}, {".wup", "up"},
-               {".wdown", "down"}, {".w1", "up"},      {".w2", "down"}};
+} TARGETS[] = {{".moe.wgate", "experts.gate"},
+               {".moe.wup", "experts.up"},
+               {".moe.wdown", "experts.down"},
+               {".shared.wgate", "shared.gate"},
+               {".shared.wup", "shared.up"},
+               {".shared.wdown", "shared.down"},
+               {".wq", "q"},
+               {".wk", "k"},
+               {".wv", "v"},
+               {".wo", "o"},
+               {".wq_a", "q"},
+               {".wkv_a", "k"},
+               {".wgate", "gate"},
+               {".wup", "up"},
+               {".wdown", "down"},
+               {".w1", "up"},
+               {".w2", "down"}};
 enum { N_TARGETS = sizeof(TARGETS) / sizeof(TARGETS[0]) };
 
 typedef struct Importer {
@@ -120,27 +135,51 @@ static const char *their_name(const Importer *m, const HfItem *item, char half) 
 }
 
 static const char *target_of(const char *ours) {
-    const char *dot = strrchr(ours, '.');
-    for (int i = 0; dot && i < N_TARGETS; i++) {
-        if (strcmp(dot, TARGETS[i].ours) == 0) return TARGETS[i].target;
+    const size_t length = strlen(ours);
+    for (int i = 0; i < N_TARGETS; i++) {
+        const size_t end = strlen(TARGETS[i].ours);
+        if (length > end && strcmp(ours + length - end, TARGETS[i].ours) == 0)
+            return TARGETS[i].target;
     }
     return NULL;
 }
 
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Reports the file's first tensor that is none of those used, of which there are fewer. */
+static void fail_unused(const Importer *m, const char **used, size_t n_used) {
+    if (n_used) qsort(used, n_used, sizeof(*used), compare_names);
+    for (int i = 0; i < safetensors_count(m->file); i++) {
+        const char *name = safetensors_at(m->file, i)->name;
+        if (n_used && bsearch(&name, used, n_used, sizeof(*used), compare_names)) continue;
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "tensor %s is no half of an adapter of the base model's weights",
+                   hf_quoted(m->arena, name));
+        return;
+    }
+    diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
+}
+
 /* "q,v": the products that have an adapter in the file. NULL: reported. */
 static const char *find_targets(const Importer *m) {
-    const char *targets = "";
+    const char *targets = "",
+               **used = ARENA_ARRAY(m->arena, const char *, 3 * m->layout.n_items + 1);
     size_t n_used = 0;
     for (int i = 0; i < m->layout.n_items; i++) {
         const HfItem *item = &m->layout.items[i];
-        n_used += their_head(m, item) != NULL;
-        if (!their_name(m, item, 'A') || !their_name(m, item, 'B')) continue;
+        const char *head = their_head(m, item);
+        const char *a = their_name(m, item, 'A'), *b = their_name(m, item, 'B');
+        if (head) used[n_used++] = head;
+        if (!a || !b) continue;
         const char *target = item->n_parts == 1 ? target_of(item->parts[0].ours) : NULL;
         if (!target) {
             fail(m, "adapters of '%s' have no place in the model", item->theirs);
             return NULL;
         }
-        n_used += 2;
+        used[n_used++] = a;
+        used[n_used++] = b;
         if (strstr(arena_printf(m->arena, ",%s,", targets),
                    arena_printf(m->arena, ",%s,", target))) {
             continue;
@@ -148,23 +187,7 @@ static const char *find_targets(const Importer *m) {
         targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
     }
     if (n_used == (size_t)safetensors_count(m->file) && targets[0]) return targets;
-    for (int i = 0; i < safetensors_count(m->file); i++) {
-        const char *name = safetensors_at(m->file, i)->name;
-        bool known = false;
-        for (int k = 0; k < m->layout.n_items && !known; k++) {
-            const char *a = their_name(m, &m->layout.items[k], 'A');
-            const char *b = their_name(m, &m->layout.items[k], 'B');
-            const char *head = their_head(m, &m->layout.items[k]);
-            known = a && b && (strcmp(a, name) == 0 || strcmp(b, name) == 0);
-            known |= head && strcmp(head, name) == 0;
-        }
-        if (known) continue;
-        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
-                   "tensor %s is no half of an adapter of the base model's weights",
-                   hf_quoted(m->arena, name));
-        return NULL;
-    }
-    diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
+    fail_unused(m, used, n_used);
     return NULL;
 }
 
@@ -278,13 +301,21 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
     return load(m, name, script, all, n);
 }
 
-/* One half of an adapter, or a head: the parameter, and their tensor, its transpose. */
+/* A tensor of theirs, the transpose of an expert's matrix or of all. */
+typedef struct Theirs {
+    SafetensorsInfo info;
+    const HfPart *part; /* of the weight; NULL: of a head */
+} Theirs;
+
+/* One half of an adapter, or a head: the parameter, and their tensors, one for each expert. */
 typedef struct Half {
     const char *name;
     const Type *type;
-    SafetensorsInfo theirs;
-    int64_t rows, columns; /* of ours as a matrix */
-    const HfPart *b;       /* of a second half: the weight */
+    int n_theirs, capacity;
+    Theirs *theirs;        /* in the order of our numbers */
+    int64_t rows, columns; /* of ours as a matrix, each expert's */
+    int n_axes;            /* of a second half: of its outputs; else 0 */
+    int n_in_axes;         /* of the first half of its adapter */
 } Half;
 
 static DType dtype_of(SafetensorsDtype dtype) {
@@ -294,16 +325,19 @@ static DType dtype_of(SafetensorsDtype dtype) {
                                       : DTYPE_I32;
 }
 
-static bool check_shape(const Importer *m, const char *theirs, Half *out) {
-    safetensors_find(m->file, theirs, &out->theirs);
-    bool fits = dtype_is_float(dtype_of(out->theirs.dtype)) && out->theirs.n_dims == 2 &&
-                out->theirs.shape[0] == out->columns && out->theirs.shape[1] == out->rows;
+static bool add_theirs(const Importer *m, const char *theirs, const HfPart *part, Half *out) {
+    Theirs add = {.part = part};
+    safetensors_find(m->file, theirs, &add.info);
+    bool fits = dtype_is_float(dtype_of(add.info.dtype)) && add.info.n_dims == 2 &&
+                add.info.shape[0] == out->columns && add.info.shape[1] == out->rows;
     if (!fits) {
         diag_error(m->diag, (SourceLoc){m->weights_path, 0},
                    "tensor %s does not have the base model's shape and the rank, or another dtype",
                    hf_quoted(m->arena, theirs));
+        return false;
     }
-    return fits;
+    ARENA_PUSH(m->arena, out->theirs, out->n_theirs, out->capacity, add);
+    return true;
 }
 
 static bool find_head(const Importer *m, const Node *param, Half *out) {
@@ -318,52 +352,75 @@ static bool find_head(const Importer *m, const Node *param, Half *out) {
     out->type = &param->types[0];
     out->rows = out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
-    return check_shape(m, theirs, out);
+    return add_theirs(m, theirs, NULL, out);
 }
 
-static bool find_half(const Importer *m, const Node *param, Half *out) {
+/* As a matrix, of each expert where it has them. */
+static void measure_half(const Model *model, char half, Half *out) {
+    const Type *type = out->type;
+    const int n_each = hf_adapter_of_experts(model, type), last = type->rank - 1;
+    const int64_t experts = n_each ? type->dims[0] : 1,
+                  rank = type->dims[half == 'A' ? last : n_each];
+    const int64_t others = type_elements(type) / rank / experts;
+    out->rows = half == 'A' ? others : rank;
+    out->columns = half == 'A' ? rank : others;
+    out->n_axes = half == 'A' ? 0 : last - n_each;
+}
+
+static bool find_half(const Importer *m, const Model *model, const Node *param, Half *out) {
     const char *dot = strrchr(out->name, '.');
     char half = (char)(dot[strlen(".lora_")] - 'a' + 'A');
     const char *weight = arena_strndup(m->arena, out->name, (size_t)(dot - out->name));
-    const HfItem *item = NULL;
-    for (int i = 0; i < m->layout.n_items && !item; i++) {
-        if (strcmp(m->layout.items[i].parts[0].ours, weight) == 0) item = &m->layout.items[i];
-    }
-    const char *theirs = item ? their_name(m, item, half) : NULL;
-    if (!theirs) {
-        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
-                   "has no adapter of '%s', as others of its kind have", weight);
-        return false;
-    }
     out->type = &param->types[0];
-    int last = out->type->rank - 1;
-    out->rows = half == 'A' ? type_elements(out->type) / out->type->dims[last] : out->type->dims[0];
-    out->columns = type_elements(out->type) / out->rows;
-    out->b = half == 'B' ? &item->parts[0] : NULL;
-    return check_shape(m, theirs, out);
+    measure_half(model, half, out);
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const HfItem *item = &m->layout.items[i];
+        if (strcmp(item->parts[0].ours, weight) != 0) continue;
+        const char *theirs = their_name(m, item, half);
+        const HfPart *part = &item->parts[0];
+        if (!theirs) {
+            diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                       "has no adapter of '%s', as others of its kind have", item->theirs);
+            return false;
+        }
+        const bool each = part->type.axes[0] != part->whole.axes[0];
+        out->n_in_axes = part->whole.rank - each - out->n_axes;
+        if (!add_theirs(m, theirs, part, out)) return false;
+    }
+    if (out->n_theirs * out->rows * out->columns == type_elements(out->type)) return true;
+    diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+               "has no adapter of '%s', as others of its kind have", weight);
+    return false;
 }
 
-static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
-    size_t bytes = (size_t)(half->rows * half->columns) * sizeof(float);
-    float *room = malloc(bytes);
-    if (!room) BUG("out of memory");
+static bool copy_theirs(const Half *half, int at, float *room) {
+    const Theirs *theirs = &half->theirs[at];
     TensorCopy copy = {.rank = 2,
                        .size = {half->rows, half->columns},
                        .from_stride = {1, half->rows},
                        .to_stride = {half->columns, 1},
-                       .from_dtype = dtype_of(half->theirs.dtype),
+                       .from_dtype = dtype_of(theirs->info.dtype),
                        .to_dtype = DTYPE_F32,
-                       .from = half->theirs.data,
-                       .to = room};
-    if (half->b) {
+                       .from = theirs->info.data,
+                       .to = room + at * half->rows * half->columns};
+    if (half->n_axes > 0) {
         HfAdapterB b;
-        hf_adapter_b_strides(half->b, half->rows, half->type->rank - 1, &b);
+        hf_adapter_b_strides(theirs->part, half->rows, half->n_in_axes, half->n_axes, &b);
         copy.rank = b.rank;
         memcpy(copy.size, b.size, sizeof(copy.size));
         memcpy(copy.from_stride, b.theirs, sizeof(copy.from_stride));
         memcpy(copy.to_stride, b.ours, sizeof(copy.to_stride));
     }
-    bool fine = tensor_copy(&copy) && safetensors_writer_put(writer, half->name, room, bytes, diag);
+    return tensor_copy(&copy);
+}
+
+static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
+    size_t bytes = (size_t)type_elements(half->type) * sizeof(float);
+    float *room = malloc(bytes);
+    if (!room) BUG("out of memory");
+    bool fine = true;
+    for (int i = 0; fine && i < half->n_theirs; i++) fine = copy_theirs(half, i, room);
+    fine = fine && safetensors_writer_put(writer, half->name, room, bytes, diag);
     free(room);
     return fine;
 }
@@ -396,7 +453,7 @@ static Half *list_halves(const Importer *m, const Model *model, int *out_count) 
         Half half = {.name = node_logical_name(node, 0, m->arena)};
         const bool head = hf_adapter_is_head(model, half.name);
         if (!head && !hf_adapter_is_name(half.name)) continue;
-        if (!(head ? find_head(m, node, &half) : find_half(m, node, &half))) return NULL;
+        if (!(head ? find_head(m, node, &half) : find_half(m, model, node, &half))) return NULL;
         ARENA_PUSH(m->arena, halves, n, capacity, half);
     }
     *out_count = n;
