@@ -15,7 +15,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 10 };
+enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 16 };
 static const double RATE = 5e-3;
 
 typedef struct Tried {
@@ -28,6 +28,11 @@ typedef struct Tried {
         "ffn", "64"                                                                                \
     }
 
+#define MIXTURE                                                                                    \
+    {"experts", "4"}, {"expert_ffn", "16"}, {                                                      \
+        "shared_ffn", "16"                                                                         \
+    }
+
 static const Tried TRIED[] = {
     {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}, {"lora_dropout", "0.1"}}},
     {"two blocks' layers",
@@ -37,21 +42,42 @@ static const Tried TRIED[] = {
     {"adapters in a mixture",
      "models/moe.lua",
      {SMALL, {"lora", "2"}, {"lora_targets", "q,o"}, {"lora_rslora", "true"}, {"balance", "0"}}},
+    {"adapters of experts",
+     "models/moe.lua",
+     {SMALL,
+      MIXTURE,
+      {"shared", "true"},
+      {"lora", "2"},
+      {"lora_alpha", "6"},
+      {"lora_dropout", "0.1"},
+      {"lora_targets", "all"}}},
+    {"adapters of latents and experts",
+     "models/deepseek.lua",
+     {SMALL,
+      MIXTURE,
+      {"kv_rank", "8"},
+      {"q_rank", "12"},
+      {"routing", "greedy"},
+      {"top_k", "2"},
+      {"lora", "2"},
+      {"lora_targets", "q,k,v,o,experts.up,shared.down"}}},
 };
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
 
 static const struct {
     Layout layout; /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
-    int c, zero;
+    int c, e, zero;
     Recompute recompute;
 } LAYOUTS[] = {
-    {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 0, RECOMPUTE_NONE},
-    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 2, 3, RECOMPUTE_FULL},
-    {{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 1, 0, RECOMPUTE_SELECTIVE},
-    {{1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1, 0, RECOMPUTE_NONE},
-    {{2, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 1, 1, RECOMPUTE_NONE},
-    {{1, 2, 4, 2, 1, "gpipe", false, NULL, 0}, 1, 2, RECOMPUTE_NONE},
+    {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 1, 0, RECOMPUTE_NONE},
+    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 2, 1, 3, RECOMPUTE_FULL},
+    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 2, 3, RECOMPUTE_FULL},
+    {{2, 1, 2, 1, 1, "1f1b", true, NULL, 0}, 1, 2, 1, RECOMPUTE_NONE},
+    {{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 1, 1, 0, RECOMPUTE_SELECTIVE},
+    {{1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1, 1, 0, RECOMPUTE_NONE},
+    {{2, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 1, 1, 1, RECOMPUTE_NONE},
+    {{1, 2, 4, 2, 1, "gpipe", false, NULL, 0}, 1, 1, 2, RECOMPUTE_NONE},
 };
 enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
 #ifdef __SANITIZE_ADDRESS__
@@ -99,11 +125,13 @@ static void check_layout(const Tried *of, int l, Run *one, Run *made) {
     Run run;
     run_zero = LAYOUTS[l].zero;
     run_context = LAYOUTS[l].c;
+    run_experts = LAYOUTS[l].e;
     run_recompute = LAYOUTS[l].recompute;
     check_begin(layout_name(of->name, &LAYOUTS[l].layout, name, sizeof(name)));
     bool done = start(&run, of, &LAYOUTS[l].layout) && run_steps_keeping(&run, STEPS, RATE);
     run_zero = 0;
     run_context = 1;
+    run_experts = 1;
     run_recompute = RECOMPUTE_NONE;
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
@@ -122,7 +150,10 @@ static void check_layouts(const Tried *of) {
     CHECK(done, "%s%s", diag_text(one.diag), diag_text(made.diag));
     if (done) check_frozen(&one, &made);
     check_end();
-    for (int l = 0; done && l < N_LAYOUTS; l += EACH) check_layout(of, l, &one, &made);
+    for (int l = 0; done && l < N_LAYOUTS; l += EACH) {
+        bool experts = axis_find(&one.model->graph->axes, "experts", 7) >= 0;
+        if (LAYOUTS[l].e == 1 || experts) check_layout(of, l, &one, &made);
+    }
     run_close(&one);
     run_close(&made);
 }
