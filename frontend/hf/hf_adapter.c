@@ -191,7 +191,14 @@ typedef struct Module {
     const HfPart *parts[HF_MAX_PARTS];
     Adapter of[HF_MAX_PARTS];
     int64_t n_in, n_out, rank; /* of the whole */
+    int64_t experts;           /* that it has, as one tensor; else 1 */
 } Module;
+
+/* Axes of what is here of the weight before those of inputs. */
+static int leading_axes(const HfPart *part, int n_in_axes, int n_out_axes) {
+    const bool taken = part->type.axes[0] != part->whole.axes[0]; /* one expert's */
+    return part->whole.rank - n_in_axes - n_out_axes - taken;
+}
 
 static bool find_module(const HfExport *export, const HfItem *item, Module *out) {
     *out = (Module){.item = item};
@@ -206,14 +213,10 @@ static bool find_module(const HfExport *export, const HfItem *item, Module *out)
     if (out->n == 0) return false;
     int64_t elements = 1;
     for (int i = 0; i < item->n_dims; i++) elements *= item->shape[i];
-    out->n_out = elements / out->n_in / out->of[0].n_experts;
+    const bool all = leading_axes(out->parts[0], out->of[0].n_in_axes, out->of[0].n_out_axes) > 0;
+    out->experts = all ? out->of[0].n_experts : 1;
+    out->n_out = elements / out->n_in / out->experts;
     return true;
-}
-
-/* Axes of what is here of the weight before those of inputs. */
-static int leading_axes(const HfPart *part, int n_in_axes, int n_out_axes) {
-    const bool taken = part->type.axes[0] != part->whole.axes[0]; /* one expert's */
-    return part->whole.rank - n_in_axes - n_out_axes - taken;
 }
 
 /* Do axes of inputs follow each other in their order as they do in ours? */
@@ -230,10 +233,11 @@ static bool is_run(const HfPart *part, const Adapter *of) {
 static bool check_module(const HfExport *export, const Module *module, Diag *diag) {
     for (int p = 0; p < module->n; p++) {
         const HfPart *part = module->parts[p];
-        if (leading_axes(part, module->of[p].n_in_axes, module->of[p].n_out_axes) > 0) {
+        if (leading_axes(part, module->of[p].n_in_axes, module->of[p].n_out_axes) > 0 &&
+            !hf_adapter_parameter(module->item->theirs)) {
             diag_error(diag, (SourceLoc){export->path, 0},
-                       "'%s' is there one tensor of all experts, '%s', whose adapters are not "
-                       "supported: export the merged weights instead",
+                       "'%s' is there one tensor of all experts, '%s', and adapters of those are "
+                       "not supported: export the merged weights instead",
                        part->ours, module->item->theirs);
             return false;
         }
@@ -291,58 +295,85 @@ static bool copy_numbers(const HfExport *export, const char *name, TensorCopy co
     return false;
 }
 
-/* [n_in, rank] as rows of [all ranks, n_in], from row `first` on. */
-static bool copy_a(const HfExport *export, const Adapter *of, int64_t first, char *room,
-                   Diag *diag) {
-    const size_t before = (size_t)(of->first * of->n_in * of->rank) * sizeof(float);
+/* One expert's [n_in, rank] as rows of [experts, all ranks, n_in], from rank `first` on. */
+static bool copy_a(const HfExport *export, const Module *module, int p, int64_t e, int64_t first,
+                   char *room, Diag *diag) {
+    const Adapter *of = &module->of[p];
+    const size_t before = (size_t)((of->first + e) * of->n_in * of->rank) * sizeof(float);
+    const int64_t row = e * module->rank + first;
     return copy_numbers(export, of->a.name,
                         (TensorCopy){.rank = 2,
                                      .size = {of->rank, of->n_in},
                                      .from_stride = {1, of->rank},
                                      .to_stride = {of->n_in, 1},
                                      .from = (const char *)of->a.data + before,
-                                     .to = room + first * of->n_in * dtype_bytes(export->dtype)},
+                                     .to = room + row * of->n_in * dtype_bytes(export->dtype)},
                         diag);
 }
 
-/* [rank, n_out] as [n_out, all ranks], from column `first` on; numbers of n_out in their order. */
-static bool copy_b(const HfExport *export, const Module *module, int p, int64_t first, char *room,
-                   Diag *diag) {
+/* One expert's [rank, n_out] as columns of [n_out, all ranks, experts]; numbers of n_out in their
+ * order. */
+static bool copy_b(const HfExport *export, const Module *module, int p, int64_t e, int64_t first,
+                   char *room, Diag *diag) {
     const Adapter *of = &module->of[p];
-    const size_t before = (size_t)(of->first * of->n_out * of->rank) * sizeof(float);
+    const size_t before = (size_t)((of->first + e) * of->n_out * of->rank) * sizeof(float);
+    const int64_t row = module->rank * module->experts;
     HfAdapterB b;
-    hf_adapter_b_strides(module->parts[p], module->rank, of->n_in_axes, of->n_out_axes, &b);
-    first += b.first * module->rank;
+    hf_adapter_b_strides(module->parts[p], row, of->n_in_axes, of->n_out_axes, &b);
+    const int64_t at = b.first * row + first * module->experts + e;
     TensorCopy copy = {.rank = b.rank,
                        .from = (const char *)of->b.data + before,
-                       .to = room + first * dtype_bytes(export->dtype)};
+                       .to = room + at * dtype_bytes(export->dtype)};
     memcpy(copy.size, b.size, sizeof(copy.size));
     memcpy(copy.from_stride, b.ours, sizeof(copy.from_stride));
     memcpy(copy.to_stride, b.theirs, sizeof(copy.to_stride));
     copy.size[0] = of->rank;
+    copy.to_stride[0] = module->experts;
     return copy_numbers(export, of->b.name, copy, diag);
 }
 
 static bool put_half(const HfExport *export, SafetensorsWriter *writer, const char *name,
                      const Module *module, char half, Diag *diag) {
-    const int64_t other = half == 'A' ? module->n_in : module->n_out;
-    const size_t bytes = (size_t)(module->rank * other) * (size_t)dtype_bytes(export->dtype);
+    const int64_t rows = module->experts * module->rank;
+    const int64_t n = rows * (half == 'A' ? module->n_in : module->n_out);
+    const size_t bytes = (size_t)n * (size_t)dtype_bytes(export->dtype);
     char *room = calloc(1, bytes);
     if (!room) BUG("out of memory");
     bool fine = true;
     int64_t first = 0;
     for (int p = 0; fine && p < module->n; first += module->of[p++].rank) {
-        fine = half == 'A' ? copy_a(export, &module->of[p], first, room, diag)
-                           : copy_b(export, module, p, first, room, diag);
+        for (int64_t e = 0; fine && e < module->experts; e++) {
+            fine = half == 'A' ? copy_a(export, module, p, e, first, room, diag)
+                               : copy_b(export, module, p, e, first, room, diag);
+        }
     }
     fine = fine && safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
 }
 
-const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
-    return arena_printf(arena, "base_model.model.%s.lora_%c.weight",
-                        hf_adapter_module(arena, theirs), half);
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length >= n && strcmp(name + length - n, end) == 0;
+}
+
+static const char GATE_UP[] = ".mlp.experts.gate_up_proj", DOWN[] = ".mlp.experts.down_proj";
+
+const char *hf_adapter_parameter(const char *theirs) {
+    const bool is = ends_with(theirs, GATE_UP) || ends_with(theirs, DOWN);
+    return is ? theirs + strlen(theirs) - strlen(ends_with(theirs, DOWN) ? DOWN : GATE_UP) + 1
+              : NULL;
+}
+
+const char *hf_adapter_name(Arena *arena, const char *theirs, bool both, char half) {
+    const char *module = hf_adapter_module(arena, theirs);
+    if (hf_adapter_parameter(theirs)) {
+        const bool inner = both && ends_with(theirs, GATE_UP);
+        const char *name = strrchr(theirs, '.');
+        module =
+            arena_printf(arena, "%.*s%s", (int)(name - theirs), theirs, inner ? ".base_layer" : "");
+    }
+    return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module, half);
 }
 
 const char *hf_adapter_head_name(Arena *arena, const char *theirs) {
@@ -392,19 +423,39 @@ static bool has_text(const json_t *list, const char *text) {
 
 /* What the configuration says of the modules. */
 typedef struct Named {
-    json_t *modules, *ranks, *alphas; /* ranks and alphas: of modules of several adapters */
+    json_t *modules, *parameters;
+    json_t *ranks, *alphas; /* of those that several adapters of ours are one of */
+    bool experts;           /* are there any? */
 } Named;
 
 static void name_module(const HfExport *export, const Module *module, Named *named) {
+    const char *parameter = hf_adapter_parameter(module->item->theirs);
     const char *name = strrchr(hf_adapter_module(export->arena, module->item->theirs), '.') + 1;
-    if (has_text(named->modules, name)) return;
-    json_array_append_new(named->modules, json_string(name));
+    json_t *list = parameter ? named->parameters : named->modules;
+    named->experts |= strstr(module->item->theirs, ".experts.") != NULL;
+    if (has_text(list, parameter ? parameter : name)) return;
+    json_array_append_new(list, json_string(parameter ? parameter : name));
     if (module->n == 1) return;
     /* The scale is as it was: PEFT's is alpha / rank, or alpha / sqrt(rank). */
     double rank = (double)module->rank, rslora = number_of(export->model, "lora_rslora");
     double alpha = export->adapter_scale * (rslora > 0 ? sqrt(rank) : rank);
     json_object_set_new(named->ranks, name, json_integer((json_int_t)module->rank));
     json_object_set_new(named->alphas, name, json_real(alpha));
+}
+
+/* Have both of a layer's tensors of all experts adapters? */
+static bool has_both(const HfExport *export, const HfItem *item) {
+    if (!hf_adapter_parameter(item->theirs)) return false;
+    int n = 0;
+    const int length = (int)(strrchr(item->theirs, '.') - item->theirs);
+    for (int i = 0; i < export->layout.n_items; i++) {
+        Module of;
+        const HfItem *other = &export->layout.items[i];
+        n += hf_adapter_parameter(other->theirs) &&
+             strncmp(other->theirs, item->theirs, (size_t)length + 1) == 0 &&
+             find_module(export, other, &of);
+    }
+    return n == 2;
 }
 
 /* declare: the tensors; else their numbers. */
@@ -419,8 +470,9 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
             return false;
         }
         if (!find_module(export, item, &of)) continue;
-        const char *a = hf_adapter_name(arena, item->theirs, 'A'),
-                   *b = hf_adapter_name(arena, item->theirs, 'B');
+        const bool both = has_both(export, item);
+        const char *a = hf_adapter_name(arena, item->theirs, both, 'A');
+        const char *b = hf_adapter_name(arena, item->theirs, both, 'B');
         if (!declare) {
             if (!put_half(export, writer, a, &of, 'A', diag) ||
                 !put_half(export, writer, b, &of, 'B', diag)) {
@@ -428,11 +480,12 @@ static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool dec
             }
             continue;
         }
-        SafetensorsDtype dtype = tensor_file_dtype(export->dtype);
-        safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){of.rank, of.n_in}, 2);
-        safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
+        const SafetensorsDtype dtype = tensor_file_dtype(export->dtype);
+        const int64_t rank = of.rank * of.experts;
+        safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){rank, of.n_in}, 2);
+        safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, rank}, 2);
         export->n_bytes +=
-            (size_t)(of.rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
+            (size_t)(rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
         name_module(export, &of, named);
     }
     return true;
@@ -450,6 +503,7 @@ static bool write_weights(HfExport *export, const char *dir, Named *named, Diag 
     return false;
 }
 
+/* PEFT has no dropout of experts' adapters, which are parameters to it, and refuses one. */
 static json_t *make_config(const HfExport *export, const Named *named) {
     const Model *model = export->model;
     double rank = number_of(model, "lora"), alpha = number_of(model, "lora_alpha");
@@ -457,13 +511,14 @@ static json_t *make_config(const HfExport *export, const Named *named) {
     bool classes = hf_classes_count(model) > 0;
     json_t *head = classes ? json_pack("[s]", HEAD) : json_null();
     json_t *config = json_pack(
-        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}", "peft_type",
-        "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha",
-        alpha > 0 ? alpha : rank, "lora_dropout", number_of(model, "lora_dropout"), "use_rslora",
-        number_of(model, "lora_rslora") > 0, "target_modules", named->modules, "rank_pattern",
-        named->ranks, "alpha_pattern", named->alphas, "bias", "none", "fan_in_fan_out", columns,
-        "inference_mode", 1, "modules_to_save", head, "base_model_name_or_path",
-        "init_lora_weights", 1);
+        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}",
+        "peft_type", "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank,
+        "lora_alpha", alpha > 0 ? alpha : rank, "lora_dropout",
+        named->experts ? 0.0 : number_of(model, "lora_dropout"), "use_rslora",
+        number_of(model, "lora_rslora") > 0, "target_modules", named->modules, "target_parameters",
+        named->parameters, "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias",
+        "none", "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
+        "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {
         json_object_set_new(config, "base_model_name_or_path", json_string(export->like));
@@ -472,12 +527,13 @@ static json_t *make_config(const HfExport *export, const Named *named) {
 }
 
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag) {
-    Named named = {json_array(), json_object(), json_object()};
+    Named named = {json_array(), json_array(), json_object(), json_object(), false};
     bool fine = write_weights(export, dir, &named, diag);
     json_t *config = fine ? make_config(export, &named) : NULL;
     fine = fine && hf_write_json(export->arena, dir, "adapter_config.json", config, diag);
     json_decref(config);
     json_decref(named.modules);
+    json_decref(named.parameters);
     json_decref(named.ranks);
     json_decref(named.alphas);
     return fine;

@@ -16,8 +16,12 @@ bool hf_adapter_of_experts(const Model *model, const Type *half);
 
 /* The module of a weight there: its name without ".weight". */
 const char *hf_adapter_module(Arena *arena, const char *theirs);
-/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
-const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
+/* Is a weight there all experts' as one parameter, without a module of its own? What it is called
+ * in every layer (mlp.experts.down_proj), or NULL. */
+const char *hf_adapter_parameter(const char *theirs);
+/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. both: it is one of two
+ * such parameters of its layer that have adapters, which are wrapped one into the other. */
+const char *hf_adapter_name(Arena *arena, const char *theirs, bool both, char half);
 
 /* A second half, [rank, outputs] here and [outputs, rank] there, as axes and strides of both. */
 typedef struct HfAdapterB {

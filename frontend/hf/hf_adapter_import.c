@@ -30,6 +30,11 @@ static const struct {
                {".wv", "v"},
                {".wo", "o"},
                {".wq_a", "q"},
+               {".wq_nope", "q"},
+               {".wq_rope", "q"},
+               {".wq_b_nope", "q"},
+               {".wq_b_rope", "q"},
+               {".wk_rope", "k"},
                {".wkv_a", "k"},
                {".wgate", "gate"},
                {".wup", "up"},
@@ -68,6 +73,16 @@ static bool says_nothing(const json_t *value) {
     return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
 }
 
+/* A list of names, or a text, a pattern in Python's language, which is taken on trust. */
+static bool check_names(const Importer *m, const char *key) {
+    const json_t *names = json_object_get(m->config, key);
+    bool fine = !names || json_is_null(names) || json_is_string(names) || json_is_array(names);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        fine &= json_is_string(json_array_get(names, i));
+    }
+    return fine || fail(m, "%s must be a list of names, or a text", key);
+}
+
 /* What would make another model of the same tensors. */
 static bool check_config(Importer *m) {
     static const char *const OTHERWISE[] = {"alora_invocation_tokens",
@@ -79,7 +94,6 @@ static bool check_config(Importer *m) {
                                             "lora_bias",
                                             "monteclora_config",
                                             "rank_pattern",
-                                            "target_parameters",
                                             "trainable_token_indices",
                                             "use_dora",
                                             "use_qalora"};
@@ -93,6 +107,10 @@ static bool check_config(Importer *m) {
     const char *init = json_string_value(json_object_get(m->config, "init_lora_weights"));
     if (init && strcmp(init, "gaussian") != 0 && strcmp(init, "orthogonal") != 0) {
         return fail(m, "init_lora_weights of %s is not supported", hf_quoted(m->arena, init));
+    }
+    if (!check_names(m, "target_modules") || !check_names(m, "target_parameters")) return false;
+    if (json_is_string(json_object_get(m->config, "target_parameters"))) {
+        return fail(m, "%s must be a list of names", "target_parameters");
     }
     const json_t *rank = json_object_get(m->config, "r");
     m->rank = json_is_integer(rank) ? (int64_t)json_integer_value(rank) : 0;
@@ -128,8 +146,34 @@ static const char *their_head(const Importer *m, const HfItem *item) {
     return is && safetensors_find(m->file, name, &info) ? name : NULL;
 }
 
+/* As PEFT does: the module's name, or what it ends with. */
+static bool is_named(const char *module, const char *name) {
+    size_t length = strlen(module), end = strlen(name);
+    if (end > length || strcmp(module + length - end, name) != 0) return false;
+    return end == length || module[length - end - 1] == '.';
+}
+
+static bool names_module(const json_t *list, const char *module) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (is_named(module, json_string_value(json_array_get(list, i)))) return true;
+    }
+    return false;
+}
+
+/* Have both tensors of all experts of the item's layer adapters? */
+static bool has_both(const Importer *m, const HfItem *item) {
+    const char *end = strrchr(item->theirs, '.');
+    const char *module = arena_strndup(m->arena, item->theirs, (size_t)(end - item->theirs));
+    const json_t *list = json_object_get(m->config, "target_parameters");
+    return names_module(list, arena_printf(m->arena, "%s.gate_up_proj", module)) &&
+           names_module(list, arena_printf(m->arena, "%s.down_proj", module));
+}
+
 static const char *their_name(const Importer *m, const HfItem *item, char half) {
-    const char *name = hf_adapter_name(m->arena, item->theirs, half);
+    const json_t *parameters = json_object_get(m->config, "target_parameters");
+    const bool is = hf_adapter_parameter(item->theirs) != NULL;
+    if (is && !names_module(parameters, item->theirs)) return NULL;
+    const char *name = hf_adapter_name(m->arena, item->theirs, is && has_both(m, item), half);
     SafetensorsInfo info;
     return safetensors_find(m->file, name, &info) ? name : NULL;
 }
@@ -162,7 +206,25 @@ static void fail_unused(const Importer *m, const char **used, size_t n_used) {
     diag_error(m->diag, (SourceLoc){m->weights_path, 0}, "has no adapters");
 }
 
-/* "q,v": the products that have an adapter in the file. NULL: reported. */
+/* "q,v": the products so far, and those of an item. An adapter of several weights is one of each,
+ * with the same A. NULL: reported. */
+static const char *with_targets(const Importer *m, const char *targets, const HfItem *item) {
+    for (int p = 0; p < item->n_parts; p++) {
+        const char *target = target_of(item->parts[p].ours);
+        if (!target) {
+            fail(m, "adapters of '%s' have no place in the model", item->theirs);
+            return NULL;
+        }
+        if (strstr(arena_printf(m->arena, ",%s,", targets),
+                   arena_printf(m->arena, ",%s,", target))) {
+            continue;
+        }
+        targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
+    }
+    return targets;
+}
+
+/* The products that have an adapter in the file. NULL: reported. */
 static const char *find_targets(const Importer *m) {
     const char *targets = "",
                **used = ARENA_ARRAY(m->arena, const char *, 3 * m->layout.n_items + 1);
@@ -173,18 +235,10 @@ static const char *find_targets(const Importer *m) {
         const char *a = their_name(m, item, 'A'), *b = their_name(m, item, 'B');
         if (head) used[n_used++] = head;
         if (!a || !b) continue;
-        const char *target = item->n_parts == 1 ? target_of(item->parts[0].ours) : NULL;
-        if (!target) {
-            fail(m, "adapters of '%s' have no place in the model", item->theirs);
-            return NULL;
-        }
         used[n_used++] = a;
         used[n_used++] = b;
-        if (strstr(arena_printf(m->arena, ",%s,", targets),
-                   arena_printf(m->arena, ",%s,", target))) {
-            continue;
-        }
-        targets = arena_printf(m->arena, "%s%s%s", targets, targets[0] ? "," : "", target);
+        targets = with_targets(m, targets, item);
+        if (!targets) return NULL;
     }
     if (n_used == (size_t)safetensors_count(m->file) && targets[0]) return targets;
     fail_unused(m, used, n_used);
@@ -209,30 +263,6 @@ static bool check_layers(const Importer *m, const Model *base) {
     return true;
 }
 
-/* As PEFT does: the module's name, or what it ends with. */
-static bool is_named(const char *module, const char *name) {
-    size_t length = strlen(module), end = strlen(name);
-    if (end > length || strcmp(module + length - end, name) != 0) return false;
-    return end == length || module[length - end - 1] == '.';
-}
-
-static bool names_module(const json_t *list, const char *module) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        if (is_named(module, json_string_value(json_array_get(list, i)))) return true;
-    }
-    return false;
-}
-
-/* A list of names, or a text, a pattern in Python's language, which is taken on trust. */
-static bool check_names(const Importer *m, const char *key) {
-    const json_t *names = json_object_get(m->config, key);
-    bool fine = !names || json_is_null(names) || json_is_string(names) || json_is_array(names);
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        fine &= json_is_string(json_array_get(names, i));
-    }
-    return fine || fail(m, "%s must be a list of names, or a text", key);
-}
-
 /* Names that modules of the base have, and none that has an adapter? */
 static bool check_used(const Importer *m, const json_t *targets, const bool *adapted) {
     for (size_t k = 0; k < json_array_size(targets); k++) {
@@ -253,7 +283,7 @@ static bool check_used(const Importer *m, const json_t *targets, const bool *ada
 
 /* PEFT reads adapters of those modules alone that its configuration names. */
 static bool check_modules(const Importer *m) {
-    if (!check_names(m, "target_modules") || !check_names(m, "exclude_modules")) return false;
+    if (!check_names(m, "exclude_modules")) return false;
     const json_t *targets = json_object_get(m->config, "target_modules");
     const json_t *excluded = json_object_get(m->config, "exclude_modules");
     bool *adapted = ARENA_ARRAY(m->arena, bool, m->layout.n_items + 1);
@@ -261,7 +291,7 @@ static bool check_modules(const Importer *m) {
         const char *theirs = m->layout.items[i].theirs;
         const char *module = hf_adapter_module(m->arena, theirs);
         adapted[i] = their_name(m, &m->layout.items[i], 'A') != NULL;
-        if (!adapted[i]) continue;
+        if (!adapted[i] || hf_adapter_parameter(theirs)) continue;
         if (json_is_array(targets) && !names_module(targets, module)) {
             return fail(m, "target_modules lacks '%s', of which there is an adapter", module);
         }
@@ -301,10 +331,11 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
     return load(m, name, script, all, n);
 }
 
-/* A tensor of theirs, the transpose of an expert's matrix or of all. */
+/* A matrix of theirs, the transpose of ours: a tensor, or an expert's part of one. */
 typedef struct Theirs {
     SafetensorsInfo info;
-    const HfPart *part; /* of the weight; NULL: of a head */
+    const HfPart *part;        /* of the weight; NULL: of a head */
+    int64_t expert, n_experts; /* of those in the tensor; or 0 and 1 */
 } Theirs;
 
 /* One half of an adapter, or a head: the parameter, and their tensors, one for each expert. */
@@ -325,18 +356,24 @@ static DType dtype_of(SafetensorsDtype dtype) {
                                       : DTYPE_I32;
 }
 
-static bool add_theirs(const Importer *m, const char *theirs, const HfPart *part, Half *out) {
-    Theirs add = {.part = part};
+/* rows: of their tensor for each expert, or all it has; columns: of ours, or of the tensor. */
+static bool add_theirs(const Importer *m, const char *theirs, Theirs add, int64_t rows,
+                       int64_t columns, Half *out) {
     safetensors_find(m->file, theirs, &add.info);
+    const bool b = out->n_axes > 0; /* experts' ranks lie along its second axis */
+    const int64_t n = add.n_experts;
     bool fits = dtype_is_float(dtype_of(add.info.dtype)) && add.info.n_dims == 2 &&
-                add.info.shape[0] == out->columns && add.info.shape[1] == out->rows;
+                add.info.shape[0] == rows * (b ? 1 : n) &&
+                add.info.shape[1] == columns * (b ? n : 1);
     if (!fits) {
         diag_error(m->diag, (SourceLoc){m->weights_path, 0},
                    "tensor %s does not have the base model's shape and the rank, or another dtype",
                    hf_quoted(m->arena, theirs));
         return false;
     }
-    ARENA_PUSH(m->arena, out->theirs, out->n_theirs, out->capacity, add);
+    for (add.expert = 0; add.expert < n; add.expert++) {
+        ARENA_PUSH(m->arena, out->theirs, out->n_theirs, out->capacity, add);
+    }
     return true;
 }
 
@@ -352,7 +389,7 @@ static bool find_head(const Importer *m, const Node *param, Half *out) {
     out->type = &param->types[0];
     out->rows = out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
-    return add_theirs(m, theirs, NULL, out);
+    return add_theirs(m, theirs, (Theirs){.n_experts = 1}, out->columns, out->rows, out);
 }
 
 /* As a matrix, of each expert where it has them. */
@@ -367,6 +404,28 @@ static void measure_half(const Model *model, char half, Half *out) {
     out->n_axes = half == 'A' ? 0 : last - n_each;
 }
 
+/* What one of their tensors has of a half. */
+static bool add_item(const Importer *m, const HfItem *item, const HfPart *part, char half,
+                     Half *out) {
+    const char *theirs = their_name(m, item, half);
+    if (!theirs) {
+        diag_error(m->diag, (SourceLoc){m->weights_path, 0},
+                   "has no adapter of '%s', as others of its kind have", item->theirs);
+        return false;
+    }
+    const bool all = hf_adapter_parameter(item->theirs) != NULL; /* experts */
+    const bool each = all || part->type.axes[0] != part->whole.axes[0];
+    Theirs add = {.part = part, .n_experts = all ? part->whole.dims[0] : 1};
+    int64_t elements = 1, n_in = 1;
+    for (int i = 0; i < item->n_dims; i++) elements *= item->shape[i];
+    out->n_in_axes =
+        half == 'A' ? out->type->rank - 1 - each : part->whole.rank - each - out->n_axes;
+    for (int i = each; i < each + out->n_in_axes; i++) n_in *= part->whole.dims[i];
+    const int64_t n_out = elements / n_in / add.n_experts;
+    return add_theirs(m, theirs, add, half == 'A' ? m->rank : n_out, half == 'A' ? n_in : m->rank,
+                      out);
+}
+
 static bool find_half(const Importer *m, const Model *model, const Node *param, Half *out) {
     const char *dot = strrchr(out->name, '.');
     char half = (char)(dot[strlen(".lora_")] - 'a' + 'A');
@@ -375,17 +434,10 @@ static bool find_half(const Importer *m, const Model *model, const Node *param, 
     measure_half(model, half, out);
     for (int i = 0; i < m->layout.n_items; i++) {
         const HfItem *item = &m->layout.items[i];
-        if (strcmp(item->parts[0].ours, weight) != 0) continue;
-        const char *theirs = their_name(m, item, half);
-        const HfPart *part = &item->parts[0];
-        if (!theirs) {
-            diag_error(m->diag, (SourceLoc){m->weights_path, 0},
-                       "has no adapter of '%s', as others of its kind have", item->theirs);
-            return false;
+        for (int p = 0; p < item->n_parts; p++) {
+            if (strcmp(item->parts[p].ours, weight) != 0) continue;
+            if (!add_item(m, item, &item->parts[p], half, out)) return false;
         }
-        const bool each = part->type.axes[0] != part->whole.axes[0];
-        out->n_in_axes = part->whole.rank - each - out->n_axes;
-        if (!add_theirs(m, theirs, part, out)) return false;
     }
     if (out->n_theirs * out->rows * out->columns == type_elements(out->type)) return true;
     diag_error(m->diag, (SourceLoc){m->weights_path, 0},
@@ -395,21 +447,27 @@ static bool find_half(const Importer *m, const Model *model, const Node *param, 
 
 static bool copy_theirs(const Half *half, int at, float *room) {
     const Theirs *theirs = &half->theirs[at];
+    const int64_t bytes = dtype_bytes(dtype_of(theirs->info.dtype));
+    const char *from = theirs->info.data;
     TensorCopy copy = {.rank = 2,
                        .size = {half->rows, half->columns},
                        .from_stride = {1, half->rows},
                        .to_stride = {half->columns, 1},
                        .from_dtype = dtype_of(theirs->info.dtype),
                        .to_dtype = DTYPE_F32,
-                       .from = theirs->info.data,
+                       .from = from + theirs->expert * half->rows * half->columns * bytes,
                        .to = room + at * half->rows * half->columns};
-    if (half->n_axes > 0) {
+    if (half->n_axes > 0) { /* [outputs, rank, experts] */
+        const int64_t row = half->rows * theirs->n_experts;
         HfAdapterB b;
-        hf_adapter_b_strides(theirs->part, half->rows, half->n_in_axes, half->n_axes, &b);
+        hf_adapter_b_strides(theirs->part, row, half->n_in_axes, half->n_axes, &b);
         copy.rank = b.rank;
         memcpy(copy.size, b.size, sizeof(copy.size));
         memcpy(copy.from_stride, b.theirs, sizeof(copy.from_stride));
         memcpy(copy.to_stride, b.ours, sizeof(copy.to_stride));
+        copy.size[0] = half->rows;
+        copy.from_stride[0] = theirs->n_experts;
+        copy.from = from + (b.first * row + theirs->expert) * bytes;
     }
     return tensor_copy(&copy);
 }
@@ -472,7 +530,10 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     m->family = hf_family_of(m->arena, base->name, m->diag);
     if (!m->family) return NULL;
     m->type = hf_config_type(base, m->family, NULL, m->diag);
-    if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, false, &m->layout, m->diag))
+    /* As transformers 5 has experts, where an adapter is of them as parameters. */
+    const bool fused =
+        m->type && m->type->fused && !says_nothing(json_object_get(m->config, "target_parameters"));
+    if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, fused, &m->layout, m->diag))
         return NULL;
     const char *targets = find_targets(m);
     if (!targets || !check_layers(m, base) || !check_modules(m)) return NULL;

@@ -30,7 +30,10 @@ BATCH, SEQ, VOCAB = 2, 20, 37
 
 
 def base(folder, dtype):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    if hasattr(model.config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # others know no float64
+    return model
 
 
 def adapted_logits(folder, adapter, tokens):
@@ -130,6 +133,43 @@ def check_classes(perilune):
             raise SystemExit("adapter and head: logits differ")
 
 
+# Models whose adapters the program trains: what it is to adapt.
+TRAINED = {"mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"), "olmoe": ("moe", "k,v,experts"),
+           "glm4_moe": ("moe", "o,experts"),
+           "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
+           "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
+           "gpt_oss": ("gptoss", "q,experts")}
+
+
+def check_trained(name, perilune):
+    """Adapters that the program trains for a model: merged ones and PEFT's own are the same."""
+    of, (script, targets) = os.path.join(HERE, "hf", name), TRAINED[name]
+    tokens = torch.arange(1, 2 * SEQ + 1).reshape(2, SEQ) % VOCAB
+    with tempfile.TemporaryDirectory() as scratch:
+        path = {n: os.path.join(scratch, n) for n in ("t.txt", "base", "base_dir", "adapter",
+                                                      "merged", "peft")}
+        with open(path["t.txt"], "wb") as file:
+            file.write(bytes(i * i % VOCAB for i in range(3000)))
+        run(perilune, "import", of, "-o", path["base"])
+        run(perilune, "train", f"models/{script}.lua", "--set-from", path["base"], "--set", "lora=2",
+            "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--load", path["base"],
+            "--data", path["t.txt"], "--val-fraction", "0", "--steps", "20", "--lr", "3e-2",
+            "--micro-batch", "2", "--global-batch", "2", "--save-trained", path["adapter"])
+        run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
+        run(perilune, "export", path["base"], "--load-trained", path["adapter"], "--dtype", "f32",
+            "-o", path["merged"])
+        run(perilune, "export", path["adapter"], "--adapter", "-o", path["peft"])
+        with torch.no_grad():
+            before = base(path["base_dir"], torch.float64)(tokens).logits
+            ours = base(path["merged"], torch.float64)(tokens).logits
+        theirs = adapted_logits(path["base_dir"], path["peft"], tokens)
+        most, moved = ours.abs().max().item(), (ours - before).abs().max().item()
+        error = (theirs - ours).abs().max().item() / most
+        print(f"{name}, trained: logits within {error:.1e} of the largest, moved {moved / most:.1e}")
+        if error > 1e-6 or moved < 0.05 * most:
+            raise SystemExit(f"{name}: logits differ, or did not move")
+
+
 def main():
     parser = argparse.ArgumentParser(description="see the head of this file")
     parser.add_argument("--check", metavar="PERILUNE")
@@ -141,6 +181,8 @@ def main():
             make(name)
     if args.check:
         check_classes(args.check)
+        for name in TRAINED:
+            check_trained(name, args.check)
     return 0
 
 
