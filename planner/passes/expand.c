@@ -47,7 +47,20 @@ static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Va
     return made ? node_value(made, 0) : NO_VALUE;
 }
 
-static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+/* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all; apart: a - b. */
+static Value add_logarithm(PassContext *ctx, Graph *out, const Node *node, Value a, Value b,
+                           Value apart) {
+    Value size = apply(ctx, out, node, OP_ABS, apart, NO_VALUE);
+    Value share = apply(ctx, out, node, OP_SIGMOID, size, NO_VALUE);
+    Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
+    Value most = apply(ctx, out, node, OP_MAXIMUM, a, b);
+    return less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
+}
+
+/* with_log: does anything read the logarithm of a row's denominator? Not where no gradient is made,
+ * below what trains. */
+static bool expand_sinks(const Node *node, bool with_log, ValueMap *map, Graph *out,
+                         PassContext *ctx) {
     Value inputs[6];
     const int at = attention_sinks(node);
     for (int i = 0; i < node->n_inputs; i++) inputs[i] = *value_map_at(map, node->inputs[i]);
@@ -62,28 +75,28 @@ static bool expand_sinks(const Node *node, ValueMap *map, Graph *out, PassContex
     if (dtype != DTYPE_F32) result = apply(ctx, out, node, OP_TO_F32, result, NO_VALUE);
     result = kept.node ? apply(ctx, out, node, OP_MUL, result, kept) : NO_VALUE;
     if (dtype != DTYPE_F32) result = apply(ctx, out, node, op_cast_to(dtype), result, NO_VALUE);
-    /* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all */
-    Value apart = apply(ctx, out, node, OP_ABS, above, NO_VALUE);
-    Value share = apply(ctx, out, node, OP_SIGMOID, apart, NO_VALUE);
-    Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
-    Value most = apply(ctx, out, node, OP_MAXIMUM, lse, sinks);
-    Value both = less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
     *value_map_at(map, node_value((Node *)node, 0)) = result;
+    if (!with_log || !result.node) return result.node != NULL;
+    Value both = add_logarithm(ctx, out, node, lse, sinks, above);
     *value_map_at(map, node_value((Node *)node, 1)) = both;
-    return result.node && both.node;
+    return both.node != NULL;
 }
 
-static bool expand_node(const Node *node, ValueMap *map, Graph *out, PassContext *ctx) {
+static bool expand_node(const Node *node, const int *uses, ValueMap *map, Graph *out,
+                        PassContext *ctx) {
     if (node->op == OP_CROSS_ENTROPY) return expand_cross_entropy(node, map, out, ctx);
-    if (attention_sinks(node) >= 0) return expand_sinks(node, map, out, ctx);
+    if (attention_sinks(node) >= 0) {
+        return expand_sinks(node, uses[node->id * MAX_OUTPUTS + 1] > 0, map, out, ctx);
+    }
     return value_map_copy(map, node, out, ctx->diag) != NULL;
 }
 
 Graph *pass_expand(const Graph *in, PassContext *ctx) {
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
+    const int *uses = graph_count_uses(in, ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
-        if (!expand_node(in->nodes[n], &map, out, ctx)) return NULL;
+        if (!expand_node(in->nodes[n], uses, &map, out, ctx)) return NULL;
     }
     return out;
 }
