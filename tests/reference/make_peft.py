@@ -206,7 +206,8 @@ TRAINED = {"mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"), "
            "glm4_moe": ("moe", "o,experts"),
            "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
            "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
-           "gpt_oss": ("gptoss", "q,experts")}
+           "gpt_oss": ("gptoss", "q,experts"), "phi3": ("llama", "all"), "glm4": ("llama", "all"),
+           "gpt_neox": ("neox", "all")}
 
 
 def check_trained(name, perilune):
