@@ -426,19 +426,36 @@ typedef struct Named {
     json_t *modules, *parameters;
     json_t *ranks, *alphas; /* of those that several adapters of ours are one of */
     bool experts;           /* are there any? */
+    bool roots;             /* is the scale alpha / sqrt(rank)? */
 } Named;
+
+/* That makes the scale what it is. */
+static double alpha_of(const HfExport *export, const Named *named, double rank) {
+    const double own = number_of(export->model, "lora_alpha"); /* to the bit where it is this */
+    const bool same = rank == number_of(export->model, "lora");
+    if (same && named->roots == (number_of(export->model, "lora_rslora") > 0)) {
+        return own > 0 ? own : rank;
+    }
+    return export->adapter_scale * (named->roots ? sqrt(rank) : rank);
+}
+
+static bool has_experts(const HfExport *export) {
+    for (int i = 0; i < export->layout.n_items; i++) {
+        Module of;
+        const HfItem *item = &export->layout.items[i];
+        if (strstr(item->theirs, ".experts.") && find_module(export, item, &of)) return true;
+    }
+    return false;
+}
 
 static void name_module(const HfExport *export, const Module *module, Named *named) {
     const char *parameter = hf_adapter_parameter(module->item->theirs);
     const char *name = strrchr(hf_adapter_module(export->arena, module->item->theirs), '.') + 1;
     json_t *list = parameter ? named->parameters : named->modules;
-    named->experts |= strstr(module->item->theirs, ".experts.") != NULL;
     if (has_text(list, parameter ? parameter : name)) return;
     json_array_append_new(list, json_string(parameter ? parameter : name));
     if (module->n == 1) return;
-    /* The scale is as it was: PEFT's is alpha / rank, or alpha / sqrt(rank). */
-    double rank = (double)module->rank, rslora = number_of(export->model, "lora_rslora");
-    double alpha = export->adapter_scale * (rslora > 0 ? sqrt(rank) : rank);
+    const double alpha = alpha_of(export, named, (double)module->rank);
     json_object_set_new(named->ranks, name, json_integer((json_int_t)module->rank));
     json_object_set_new(named->alphas, name, json_real(alpha));
 }
@@ -503,21 +520,22 @@ static bool write_weights(HfExport *export, const char *dir, Named *named, Diag 
     return false;
 }
 
-/* PEFT has no dropout of experts' adapters, which are parameters to it, and refuses one. */
+/* PEFT has no dropout of experts' adapters, which are parameters to it, and refuses one; of gates
+ * and ups it makes one of twice the rank and alpha, which is right without roots alone. */
 static json_t *make_config(const HfExport *export, const Named *named) {
     const Model *model = export->model;
-    double rank = number_of(model, "lora"), alpha = number_of(model, "lora_alpha");
+    const double rank = number_of(model, "lora");
+    const double dropout = named->experts ? 0.0 : number_of(model, "lora_dropout");
     bool columns = strcmp(export->type->name, "gpt2") == 0; /* its Conv1D has [in, out] */
     bool classes = hf_classes_count(model) > 0;
     json_t *head = classes ? json_pack("[s]", HEAD) : json_null();
     json_t *config = json_pack(
         "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}",
         "peft_type", "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank,
-        "lora_alpha", alpha > 0 ? alpha : rank, "lora_dropout",
-        named->experts ? 0.0 : number_of(model, "lora_dropout"), "use_rslora",
-        number_of(model, "lora_rslora") > 0, "target_modules", named->modules, "target_parameters",
-        named->parameters, "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias",
-        "none", "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
+        "lora_alpha", alpha_of(export, named, rank), "lora_dropout", dropout, "use_rslora",
+        named->roots, "target_modules", named->modules, "target_parameters", named->parameters,
+        "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias", "none",
+        "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
         "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
     if (export->like) {
@@ -527,7 +545,9 @@ static json_t *make_config(const HfExport *export, const Named *named) {
 }
 
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag) {
-    Named named = {json_array(), json_array(), json_object(), json_object(), false};
+    Named named = {json_array(),  json_array(),        json_object(),
+                   json_object(), has_experts(export), false};
+    named.roots = !named.experts && number_of(export->model, "lora_rslora") > 0;
     bool fine = write_weights(export, dir, &named, diag);
     json_t *config = fine ? make_config(export, &named) : NULL;
     fine = fine && hf_write_json(export->arena, dir, "adapter_config.json", config, diag);

@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/engine.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,7 +53,8 @@ typedef struct Importer {
     const HfFamily *family;
     const HfType *type;
     HfLayout layout; /* of the base */
-    int64_t rank;
+    int64_t rank;    /* of all adapters here: the greatest of theirs */
+    double scale;    /* of products of theirs */
     Diag *diag;
 } Importer;
 
@@ -73,6 +75,20 @@ static bool says_nothing(const json_t *value) {
     return json_is_string(value) && strcmp(json_string_value(value), "none") == 0;
 }
 
+/* As PEFT does: the module's name, or what it ends with. */
+static bool is_named(const char *module, const char *name) {
+    size_t length = strlen(module), end = strlen(name);
+    if (end > length || strcmp(module + length - end, name) != 0) return false;
+    return end == length || module[length - end - 1] == '.';
+}
+
+static bool names_module(const json_t *list, const char *module) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (is_named(module, json_string_value(json_array_get(list, i)))) return true;
+    }
+    return false;
+}
+
 /* A list of names, or a text, a pattern in Python's language, which is taken on trust. */
 static bool check_names(const Importer *m, const char *key) {
     const json_t *names = json_object_get(m->config, key);
@@ -83,17 +99,21 @@ static bool check_names(const Importer *m, const char *key) {
     return fine || fail(m, "%s must be a list of names, or a text", key);
 }
 
+/* What PEFT multiplies products of adapters by. */
+static double scale_of(const Importer *m, double alpha, int64_t rank) {
+    const bool rslora = json_is_true(json_object_get(m->config, "use_rslora"));
+    return alpha / (rslora ? sqrt((double)rank) : (double)rank);
+}
+
 /* What would make another model of the same tensors. */
 static bool check_config(Importer *m) {
     static const char *const OTHERWISE[] = {"alora_invocation_tokens",
-                                            "alpha_pattern",
                                             "arrow_config",
                                             "bias",
                                             "kasa_config",
                                             "layer_replication",
                                             "lora_bias",
                                             "monteclora_config",
-                                            "rank_pattern",
                                             "trainable_token_indices",
                                             "use_dora",
                                             "use_qalora"};
@@ -120,6 +140,7 @@ static bool check_config(Importer *m) {
     if (!json_is_number(alpha) || !(value > 0 && value <= MAX_ALPHA)) {
         return fail(m, "%s must be a number more than 0 and at most 1e6", "lora_alpha");
     }
+    m->scale = scale_of(m, value, m->rank);
     return true;
 }
 
@@ -144,20 +165,6 @@ static const char *their_head(const Importer *m, const HfItem *item) {
     SafetensorsInfo info;
     bool is = item->n_parts == 1 && hf_adapter_is_head(m->base, item->parts[0].ours);
     return is && safetensors_find(m->file, name, &info) ? name : NULL;
-}
-
-/* As PEFT does: the module's name, or what it ends with. */
-static bool is_named(const char *module, const char *name) {
-    size_t length = strlen(module), end = strlen(name);
-    if (end > length || strcmp(module + length - end, name) != 0) return false;
-    return end == length || module[length - end - 1] == '.';
-}
-
-static bool names_module(const json_t *list, const char *module) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        if (is_named(module, json_string_value(json_array_get(list, i)))) return true;
-    }
-    return false;
 }
 
 /* Have both tensors of all experts of the item's layer adapters? */
@@ -245,6 +252,73 @@ static const char *find_targets(const Importer *m) {
     return NULL;
 }
 
+/* Of a pattern's key, the name that modules end with: PEFT itself writes ".*\\.name". NULL: it is a
+ * pattern of another kind. */
+static const char *pattern_name(const char *key) {
+    static const char ANY[] = ".*\\.";
+    if (strncmp(key, ANY, strlen(ANY)) == 0) key += strlen(ANY);
+    for (const char *at = key; *at; at++) {
+        const bool letter = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z');
+        if (!letter && !(*at >= '0' && *at <= '9') && *at != '_' && *at != '.') return NULL;
+    }
+    return *key ? key : NULL;
+}
+
+/* What rank_pattern or alpha_pattern says of an item, or NULL. */
+static const json_t *find_in_pattern(const Importer *m, const char *pattern, const HfItem *item) {
+    const char *module = hf_adapter_module(m->arena, item->theirs), *key;
+    json_t *value;
+    json_object_foreach(json_object_get(m->config, pattern), key, value) {
+        if (is_named(module, pattern_name(key))) return value;
+    }
+    return NULL;
+}
+
+static bool check_pattern(const Importer *m, const char *pattern) {
+    json_t *object = json_object_get(m->config, pattern), *value;
+    const char *key;
+    if (says_nothing(object)) return true;
+    if (!json_is_object(object)) return fail(m, "%s must be a table of numbers", pattern);
+    json_object_foreach(object, key, value) {
+        if (!pattern_name(key)) {
+            diag_error(m->diag, (SourceLoc){m->config_path, 0},
+                       "%s has %s; only names of modules are supported there", pattern,
+                       hf_quoted(m->arena, key));
+            return false;
+        }
+        const double number = json_number_value(value);
+        const double most = strcmp(pattern, "rank_pattern") == 0 ? MAX_RANK_OF_ADAPTERS : MAX_ALPHA;
+        bool fine = json_is_number(value) && number > 0 && number <= most;
+        if (most < MAX_ALPHA) fine = fine && json_is_integer(value);
+        if (!fine) return fail(m, "%s has a value that is none", pattern);
+    }
+    return true;
+}
+
+static int64_t rank_of(const Importer *m, const HfItem *item) {
+    const json_t *own = find_in_pattern(m, "rank_pattern", item);
+    return (int64_t)json_integer_value(own ? own : json_object_get(m->config, "r"));
+}
+
+/* Of all adapters here, which zeros fill up. */
+static bool find_rank(Importer *m) {
+    if (!check_pattern(m, "rank_pattern") || !check_pattern(m, "alpha_pattern")) return false;
+    m->rank = 1;
+    for (int i = 0; i < m->layout.n_items; i++) {
+        const int64_t rank = rank_of(m, &m->layout.items[i]);
+        if (rank > m->rank && their_name(m, &m->layout.items[i], 'A')) m->rank = rank;
+    }
+    return true;
+}
+
+/* How much more an item's adapter counts than others: its second half is times it here. */
+static double factor_of(const Importer *m, const HfItem *item) {
+    const json_t *own = find_in_pattern(m, "alpha_pattern", item);
+    const json_t *alpha = own ? own : json_object_get(m->config, "lora_alpha");
+    const double factor = scale_of(m, json_number_value(alpha), rank_of(m, item)) / m->scale;
+    return fabs(factor - 1) < 1e-12 ? 1 : factor;
+}
+
 /* An adapter in each layer, or the one that is named? */
 static bool check_layers(const Importer *m, const Model *base) {
     const json_t *layers = json_object_get(m->config, "layers_to_transform");
@@ -312,7 +386,9 @@ static Model *load_with_adapters(const Importer *m, const char *name, const char
                                  const ModelSetting *settings, int n, const char *targets) {
     const json_t *dropout = json_object_get(m->config, "lora_dropout");
     double p = json_is_number(dropout) ? json_number_value(dropout) : 0;
-    double alpha = json_number_value(json_object_get(m->config, "lora_alpha"));
+    const bool same = m->rank == json_integer_value(json_object_get(m->config, "r"));
+    const double theirs = json_number_value(json_object_get(m->config, "lora_alpha"));
+    const double alpha = same ? theirs : m->scale / scale_of(m, 1, m->rank);
     const json_t *use = json_object_get(m->config, "use_rslora");
     bool rslora = json_is_true(use);
     if ((use && !json_is_boolean(use) && !json_is_null(use)) ||
@@ -336,6 +412,8 @@ typedef struct Theirs {
     SafetensorsInfo info;
     const HfPart *part;        /* of the weight; NULL: of a head */
     int64_t expert, n_experts; /* of those in the tensor; or 0 and 1 */
+    int64_t rank;              /* of a head: its second axis here */
+    double factor;             /* that ours is multiplied by */
 } Theirs;
 
 /* One half of an adapter, or a head: the parameter, and their tensors, one for each expert. */
@@ -389,7 +467,8 @@ static bool find_head(const Importer *m, const Node *param, Half *out) {
     out->type = &param->types[0];
     out->rows = out->type->dims[0];
     out->columns = type_elements(out->type) / out->rows;
-    return add_theirs(m, theirs, (Theirs){.n_experts = 1}, out->columns, out->rows, out);
+    return add_theirs(m, theirs, (Theirs){.n_experts = 1, .rank = out->columns, .factor = 1},
+                      out->columns, out->rows, out);
 }
 
 /* As a matrix, of each expert where it has them. */
@@ -415,15 +494,18 @@ static bool add_item(const Importer *m, const HfItem *item, const HfPart *part, 
     }
     const bool all = hf_adapter_parameter(item->theirs) != NULL; /* experts */
     const bool each = all || part->type.axes[0] != part->whole.axes[0];
-    Theirs add = {.part = part, .n_experts = all ? part->whole.dims[0] : 1};
+    const int64_t rank = rank_of(m, item);
+    Theirs add = {.part = part,
+                  .n_experts = all ? part->whole.dims[0] : 1,
+                  .rank = rank,
+                  .factor = half == 'A' ? 1 : factor_of(m, item)};
     int64_t elements = 1, n_in = 1;
     for (int i = 0; i < item->n_dims; i++) elements *= item->shape[i];
     out->n_in_axes =
         half == 'A' ? out->type->rank - 1 - each : part->whole.rank - each - out->n_axes;
     for (int i = each; i < each + out->n_in_axes; i++) n_in *= part->whole.dims[i];
     const int64_t n_out = elements / n_in / add.n_experts;
-    return add_theirs(m, theirs, add, half == 'A' ? m->rank : n_out, half == 'A' ? n_in : m->rank,
-                      out);
+    return add_theirs(m, theirs, add, half == 'A' ? rank : n_out, half == 'A' ? n_in : rank, out);
 }
 
 static bool find_half(const Importer *m, const Model *model, const Node *param, Half *out) {
@@ -450,31 +532,36 @@ static bool copy_theirs(const Half *half, int at, float *room) {
     const int64_t bytes = dtype_bytes(dtype_of(theirs->info.dtype));
     const char *from = theirs->info.data;
     TensorCopy copy = {.rank = 2,
-                       .size = {half->rows, half->columns},
+                       .size = {half->rows, theirs->rank},
                        .from_stride = {1, half->rows},
                        .to_stride = {half->columns, 1},
                        .from_dtype = dtype_of(theirs->info.dtype),
                        .to_dtype = DTYPE_F32,
-                       .from = from + theirs->expert * half->rows * half->columns * bytes,
+                       .from = from + theirs->expert * half->rows * theirs->rank * bytes,
                        .to = room + at * half->rows * half->columns};
     if (half->n_axes > 0) { /* [outputs, rank, experts] */
-        const int64_t row = half->rows * theirs->n_experts;
+        const int64_t row = theirs->rank * theirs->n_experts;
         HfAdapterB b;
         hf_adapter_b_strides(theirs->part, row, half->n_in_axes, half->n_axes, &b);
         copy.rank = b.rank;
         memcpy(copy.size, b.size, sizeof(copy.size));
         memcpy(copy.from_stride, b.theirs, sizeof(copy.from_stride));
         memcpy(copy.to_stride, b.ours, sizeof(copy.to_stride));
-        copy.size[0] = half->rows;
+        copy.size[0] = theirs->rank;
         copy.from_stride[0] = theirs->n_experts;
         copy.from = from + (b.first * row + theirs->expert) * bytes;
     }
-    return tensor_copy(&copy);
+    if (!tensor_copy(&copy)) return false;
+    float *ours = room + at * half->rows * half->columns;
+    for (int64_t i = 0; theirs->factor != 1 && i < half->rows * half->columns; i++) {
+        ours[i] = (float)(ours[i] * theirs->factor);
+    }
+    return true;
 }
 
 static bool put(const Half *half, SafetensorsWriter *writer, Diag *diag) {
     size_t bytes = (size_t)type_elements(half->type) * sizeof(float);
-    float *room = malloc(bytes);
+    float *room = calloc(1, bytes);
     if (!room) BUG("out of memory");
     bool fine = true;
     for (int i = 0; fine && i < half->n_theirs; i++) fine = copy_theirs(half, i, room);
@@ -536,7 +623,7 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     if (!m->type || !hf_layout_make(m->arena, base, m->family, m->type, fused, &m->layout, m->diag))
         return NULL;
     const char *targets = find_targets(m);
-    if (!targets || !check_layers(m, base) || !check_modules(m)) return NULL;
+    if (!targets || !check_layers(m, base) || !check_modules(m) || !find_rank(m)) return NULL;
     return load_with_adapters(m, name, script, settings, n_settings, targets);
 }
 

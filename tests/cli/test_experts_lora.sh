@@ -48,8 +48,22 @@ works 'are one of twice the rank' '' export "$folder/both" --adapter -o "$folder
 config=$folder/both.peft/adapter_config.json
 result 'which is said' "$(grep -q '"gate_up_proj": 4' "$config" || cat "$config")"
 result 'without a dropout, which PEFT has not' "$(grep -q '"lora_dropout": 0.0' "$config" || cat "$config")"
-fails 'and is not taken back' 2 'alpha_pattern is not supported' import "$folder/both.peft" --set-from "$folder/gpt_oss.st" \
-    -o "$folder/x"
+works 'and comes back with as much' 'gptoss with adapters: 12 tensors' import "$folder/both.peft" \
+    --set-from "$folder/gpt_oss.st" -o "$folder/both.back"
+for of in both both.back; do
+    run export "$folder/gpt_oss.st" --load-trained "$folder/$of" -o "$folder/$of.merged"
+done
+result 'doing as it did' "$(cmp "$folder/both.merged/model.safetensors" "$folder/both.back.merged/model.safetensors" 2>&1)"
+config=$folder/both.peft/adapter_config.json
+cp "$config" "$folder/right.json"
+ranks() { # NAME JSON TEXT: what is said where these are the ranks
+    tr -d '\n' <"$folder/right.json" | sed -E "s/\"rank_pattern\": \{[^}]*\}/\"rank_pattern\": $2/" >"$config"
+    fails "$1" 2 "$3" import "$folder/both.peft" --set-from "$folder/gpt_oss.st" -o "$folder/x"
+}
+ranks 'a pattern that is no name' '{"gate_.*": 4}' 'rank_pattern has "gate_.*"; only names of modules are supported there'
+ranks 'a rank that is none' '{"gate_up_proj": 4.5}' 'rank_pattern has a value that is none'
+ranks 'ranks that are no table' '[4]' 'rank_pattern must be a table of numbers'
+ranks 'a rank that the numbers have not' '{"gate_up_proj": 6}' 'does not have the base model'
 over deepseek_v3 deepseek q,k,v,o,experts
 works 'latents alone' 'adapters alone' export "$folder/deepseek_v3.lora" --adapter -o "$folder/latents"
 over granitemoe moe experts

@@ -221,7 +221,7 @@ def check_trained(name, perilune):
             file.write(bytes(i * i % VOCAB for i in range(3000)))
         run(perilune, "import", of, "-o", path["base"])
         run(perilune, "train", f"models/{script}.lua", "--set-from", path["base"], "--set", "lora=2",
-            "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--load", path["base"],
+            "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set", "lora_rslora=true", "--load", path["base"],
             "--data", path["t.txt"], "--val-fraction", "0", "--steps", "20", "--lr", "3e-2",
             "--micro-batch", "2", "--global-batch", "2", "--save-trained", path["adapter"])
         run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
