@@ -48,6 +48,11 @@ return model {
   desirable_weight = 1.0, undesirable_weight = 1.0, -- of dpo, kto, ... or reward (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
   clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
+  lora = 0,           -- rank of adapters beside frozen weights (nn.lora); 0: none, all train
+  lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
+  lora_rslora = false, -- alpha / sqrt(rank) times
+  lora_dropout = 0.0, -- of what adapters read
+  lora_targets = "q,k,v,o", -- and gate, up, down of dense layers; experts, shared; all (nn.lora)
   size = "tiny",
   sizes = {
     tiny = {},
@@ -77,20 +82,22 @@ return model {
     if m.routing ~= "grouped" and m.routing ~= "greedy" then
       error("routing is '" .. m.routing .. "'; it can be grouped or greedy")
     end
+    local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local rotary, stretch = nn.yarn(m)
     return nn.expert_decoder(m, tokens, labels, {
       attention = function(x)
         return nn.mla(m, x,
           { q_rank = m.q_rank, rotary = rotary, scale = stretch / math.sqrt(m.head),
-            norm_eps = m.norm_eps, documents = documents })
+            norm_eps = m.norm_eps, documents = documents, lora = lora })
       end,
+      lora = lora,
       mtp = m.mtp == 1 and m.mtp_weight or nil,
       moe = { top_k = m.top_k, groups = m.routing == "grouped" and m.groups or 1,
               kept_groups = m.kept_groups, group_best = m.group_best, capacity = m.capacity,
               scores = m.scores, normalize = m.normalize, scale = m.gate_scale, act = m.act,
               shared = m.shared, bias_rate = m.bias and m.bias_rate or nil,
-              balance = m.balance, z = m.router_z },
+              balance = m.balance, z = m.router_z, lora = lora },
     })
   end,
 }

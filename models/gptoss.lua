@@ -36,7 +36,7 @@ return model {
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
   lora_dropout = 0.0, -- of what adapters read
-  lora_targets = "q,k,v,o",
+  lora_targets = "q,k,v,o", -- of attention; of experts experts.gate, ..., or experts; all
   size = "tiny",
   sizes = {
     tiny = {},
@@ -65,7 +65,8 @@ return model {
       end,
       lora = lora,
       moe = { top_k = m.top_k, capacity = m.capacity, act = "clamped", limit = m.swiglu_limit,
-              alpha = m.swiglu_alpha, biases = true, balance = m.balance, z = m.router_z },
+              alpha = m.swiglu_alpha, biases = true, balance = m.balance, z = m.router_z,
+              lora = lora },
     })
   end,
 }

@@ -41,7 +41,7 @@ return model {
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
   lora_dropout = 0.0, -- of what adapters read
-  lora_targets = "q,k,v,o", -- of attention, and with dense layers gate, up, down
+  lora_targets = "q,k,v,o", -- and gate, up, down of dense layers; experts, shared; all (nn.lora)
   size = "tiny",
   sizes = {
     tiny = {},
@@ -94,7 +94,8 @@ return model {
         return m.pattern:sub(at, at) == "D"
       end,
       moe = { top_k = 1, capacity = m.capacity, scores = "sigmoid", normalize = false,
-              gate_input = true, act = m.act, shared = true, balance = m.balance, z = m.router_z },
+              gate_input = true, act = m.act, shared = true, balance = m.balance, z = m.router_z,
+              lora = lora },
     })
   end,
 }

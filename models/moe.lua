@@ -52,7 +52,7 @@ return model {
   lora_alpha = 0.0,   -- they count alpha / rank times; 0: once
   lora_rslora = false, -- alpha / sqrt(rank) times
   lora_dropout = 0.0, -- of what adapters read
-  lora_targets = "q,k,v,o", -- of attention, and with dense layers gate, up, down
+  lora_targets = "q,k,v,o", -- and gate, up, down of dense layers; experts, shared; all (nn.lora)
   size = "tiny",
   sizes = {
     tiny = {},
@@ -131,7 +131,8 @@ return model {
       moe = { top_k = m.top_k, groups = m.groups, kept_groups = m.kept_groups, group_best = 2,
               capacity = m.capacity, scores = m.scores, normalize = m.normalize,
               scale = m.gate_scale, act = m.act, shared = m.shared, shared_gate = m.shared_gate,
-              bias_rate = m.bias and m.bias_rate or nil, balance = m.balance, z = m.router_z },
+              bias_rate = m.bias and m.bias_rate or nil, balance = m.balance, z = m.router_z,
+              lora = lora },
     })
   end,
 }

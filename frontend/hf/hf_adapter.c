@@ -9,15 +9,22 @@
 
 static const char HEAD[] = "score";
 
-/* The two halves of a weight's adapter; as matrices [n_in, rank] and [rank, n_out]. */
+/* The two halves of a weight's adapter; as matrices [n_in, rank] and [rank, n_out] of each expert
+ * that has one, or of the weight. */
 typedef struct Adapter {
     SafetensorsInfo a, b;
     int64_t n_in, n_out, rank;
+    int64_t first, n_experts; /* of the part; 0 and 1 where there are none */
+    int n_in_axes, n_out_axes;
 } Adapter;
 
 bool hf_adapter_is_name(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot && (strcmp(dot, ".lora_a") == 0 || strcmp(dot, ".lora_b") == 0);
+}
+
+bool hf_adapter_of_experts(const Model *model, const Type *half) {
+    return half->axes[0] == axis_find(&model->graph->axes, "experts", 7);
 }
 
 bool hf_adapter_is_head(const Model *model, const char *name) {
@@ -104,9 +111,15 @@ static bool find_adapter(const HfExport *export, const HfPart *part, Adapter *ou
         !hf_export_find(export, b->name, &out->b, &path)) {
         BUG("'%s' is gone", a->name);
     }
+    const int n_each = hf_adapter_of_experts(export->model, a->type);
+    const int64_t experts = n_each ? a->type->dims[0] : 1;
     out->rank = a->type->dims[a->type->rank - 1];
-    out->n_in = type_elements(a->type) / out->rank;
-    out->n_out = type_elements(&part->whole) / out->n_in;
+    out->n_in = type_elements(a->type) / out->rank / experts;
+    out->n_out = type_elements(&part->whole) / out->n_in / experts;
+    out->first = part->ours_first / (out->n_in * out->n_out);
+    out->n_experts = type_elements(&part->type) / (out->n_in * out->n_out);
+    out->n_in_axes = a->type->rank - 1 - n_each;
+    out->n_out_axes = b->type->rank - 1 - n_each;
     return true;
 }
 
@@ -127,26 +140,35 @@ static void load_row(const SafetensorsInfo *weight, int64_t first, int64_t n, do
     }
 }
 
-float *hf_adapter_merge(const HfExport *export, const HfPart *part) {
-    Adapter adapter;
-    SafetensorsInfo weight;
-    const char *path;
-    if (!find_adapter(export, part, &adapter)) return NULL;
-    if (!hf_export_find(export, part->ours, &weight, &path)) BUG("'%s' is gone", part->ours);
-    const int64_t n_out = adapter.n_out;
-    float *merged = malloc((size_t)(adapter.n_in * n_out) * sizeof(*merged));
-    double *row = malloc((size_t)n_out * sizeof(*row));
-    if (!merged || !row) BUG("out of memory");
-    for (int64_t i = 0; i < adapter.n_in; i++) {
-        load_row(&weight, i * n_out, n_out, row);
-        for (int64_t r = 0; r < adapter.rank; r++) {
-            double factor =
-                export->adapter_scale * (double)float_at(adapter.a.data, i * adapter.rank + r);
+/* Adds the product of an expert's halves to rows of its weight, [n_in, n_out]. */
+static void merge_matrix(const Adapter *of, int64_t expert, double scale,
+                         const SafetensorsInfo *weight, double *row, float *out) {
+    const int64_t n_out = of->n_out, a = expert * of->n_in * of->rank,
+                  b = expert * of->rank * n_out;
+    for (int64_t i = 0; i < of->n_in; i++) {
+        load_row(weight, (expert * of->n_in + i) * n_out, n_out, row);
+        for (int64_t r = 0; r < of->rank; r++) {
+            double factor = scale * (double)float_at(of->a.data, a + i * of->rank + r);
             for (int64_t k = 0; k < n_out; k++) {
-                row[k] += factor * (double)float_at(adapter.b.data, r * n_out + k);
+                row[k] += factor * (double)float_at(of->b.data, b + r * n_out + k);
             }
         }
-        for (int64_t k = 0; k < n_out; k++) merged[i * n_out + k] = (float)row[k];
+        for (int64_t k = 0; k < n_out; k++) out[i * n_out + k] = (float)row[k];
+    }
+}
+
+float *hf_adapter_merge(const HfExport *export, const HfPart *part) {
+    Adapter of;
+    SafetensorsInfo weight;
+    const char *path;
+    if (!find_adapter(export, part, &of)) return NULL;
+    if (!hf_export_find(export, part->ours, &weight, &path)) BUG("'%s' is gone", part->ours);
+    const int64_t n = of.n_in * of.n_out;
+    float *merged = malloc((size_t)(of.n_experts * n) * sizeof(*merged));
+    double *row = malloc((size_t)of.n_out * sizeof(*row));
+    if (!merged || !row) BUG("out of memory");
+    for (int64_t e = 0; e < of.n_experts; e++) {
+        merge_matrix(&of, of.first + e, export->adapter_scale, &weight, row, merged + e * n);
     }
     free(row);
     return merged;
@@ -160,27 +182,67 @@ const char *hf_adapter_module(Arena *arena, const char *theirs) {
     return ends ? arena_strndup(arena, theirs, length - ending) : theirs;
 }
 
-/* Do axes [first, end) of the parameter follow each other in their order as they do in ours? */
-static bool is_run(const HfPart *part, int first, int end) {
-    for (int i = first; i + 1 < end; i++) {
-        if (part->theirs_stride[i] != part->theirs_stride[i + 1] * part->whole.dims[i + 1]) {
+/* What one module has there: of each part of its tensor that has an adapter, the adapter. Those of
+ * several are one of their ranks' sum: its A has theirs one after the other, its B is zero where
+ * rows of one part meet numbers of another. */
+typedef struct Module {
+    const HfItem *item;
+    int n; /* parts with adapters */
+    const HfPart *parts[HF_MAX_PARTS];
+    Adapter of[HF_MAX_PARTS];
+    int64_t n_in, n_out, rank; /* of the whole */
+    int64_t experts;           /* that it has, as one tensor; else 1 */
+} Module;
+
+/* Axes of what is here of the weight before those of inputs. */
+static int leading_axes(const HfPart *part, int n_in_axes, int n_out_axes) {
+    const bool taken = part->type.axes[0] != part->whole.axes[0]; /* one expert's */
+    return part->whole.rank - n_in_axes - n_out_axes - taken;
+}
+
+static bool find_module(const HfExport *export, const HfItem *item, Module *out) {
+    *out = (Module){.item = item};
+    for (int p = 0; p < item->n_parts; p++) {
+        const HfPart *part = &item->parts[p];
+        Adapter *of = &out->of[out->n];
+        if (!find_adapter(export, part, of)) continue;
+        out->parts[out->n++] = part;
+        out->rank += of->rank;
+        out->n_in = of->n_in;
+    }
+    if (out->n == 0) return false;
+    int64_t elements = 1;
+    for (int i = 0; i < item->n_dims; i++) elements *= item->shape[i];
+    const bool all = leading_axes(out->parts[0], out->of[0].n_in_axes, out->of[0].n_out_axes) > 0;
+    out->experts = all ? out->of[0].n_experts : 1;
+    out->n_out = elements / out->n_in / out->experts;
+    return true;
+}
+
+/* Do axes of inputs follow each other in their order as they do in ours? */
+static bool is_run(const HfPart *part, const Adapter *of) {
+    const int first = leading_axes(part, of->n_in_axes, of->n_out_axes);
+    for (int i = first; i + 1 < first + of->n_in_axes; i++) {
+        if (part->theirs_stride[i] != part->theirs_stride[i + 1] * part->type.dims[i + 1]) {
             return false;
         }
     }
     return true;
 }
 
-static bool check_item(const HfExport *export, const HfItem *item, const HfPart *part,
-                       const Adapter *adapter, Diag *diag) {
-    int n_from = adapter->a.n_dims - 1;
-    if (item->n_parts > 1) {
-        diag_error(diag, (SourceLoc){export->path, 0},
-                   "'%s' is one module there, '%s', with others that have adapters of their own: "
-                   "export the merged weights instead",
-                   part->ours, item->theirs);
-        return false;
+static bool check_module(const HfExport *export, const Module *module, Diag *diag) {
+    for (int p = 0; p < module->n; p++) {
+        const HfPart *part = module->parts[p];
+        if (leading_axes(part, module->of[p].n_in_axes, module->of[p].n_out_axes) > 0 &&
+            !hf_adapter_parameter(module->item->theirs)) {
+            diag_error(diag, (SourceLoc){export->path, 0},
+                       "'%s' is there one tensor of all experts, '%s', and adapters of those are "
+                       "not supported: export the merged weights instead",
+                       part->ours, module->item->theirs);
+            return false;
+        }
+        if (!is_run(part, &module->of[p])) BUG("'%s' has its axes in another order", part->ours);
     }
-    if (!is_run(part, 0, n_from)) BUG("'%s' has its axes in another order there", part->ours);
     return true;
 }
 
@@ -190,28 +252,32 @@ bool hf_adapter_check_alone(const HfExport *export, Diag *diag) {
         return false;
     }
     for (int i = 0; i < export->layout.n_items; i++) {
-        Adapter of;
-        const HfItem *item = &export->layout.items[i];
-        for (int p = 0; p < item->n_parts; p++) {
-            if (!find_adapter(export, &item->parts[p], &of)) continue;
-            if (!check_item(export, item, &item->parts[p], &of, diag)) return false;
-        }
+        Module module;
+        if (!find_module(export, &export->layout.items[i], &module)) continue;
+        if (!check_module(export, &module, diag)) return false;
     }
     return true;
 }
 
-void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out) {
-    const int n_from = part->whole.rank - n_out_axes;
-    int64_t next = INT64_MAX, ours = 1; /* next: from one output to the next, in the weight */
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_in_axes, int n_out_axes,
+                          HfAdapterB *out) {
+    const int n_from = leading_axes(part, n_in_axes, n_out_axes) + n_in_axes;
+    int64_t ours = 1, n_in = 1, in = INT64_MAX, next = INT64_MAX;
+    for (int i = n_from - n_in_axes; i < n_from; i++) {
+        n_in *= part->type.dims[i];
+        if (part->theirs_stride[i] < in) in = part->theirs_stride[i];
+    }
     for (int i = n_from; i < part->type.rank; i++) {
         if (part->theirs_stride[i] < next) next = part->theirs_stride[i];
     }
+    const int64_t row = in < next ? n_in : 1; /* from one output to the next, in the weight */
     *out = (HfAdapterB){.rank = 1 + part->type.rank - n_from, .size = {rank}};
+    out->first = part->theirs_first / row;
     for (int i = part->type.rank - 1; i >= n_from; i--) {
         const int at = 1 + i - n_from;
         out->size[at] = part->type.dims[i];
         out->ours[at] = ours;
-        out->theirs[at] = part->theirs_stride[i] / next * rank;
+        out->theirs[at] = part->theirs_stride[i] / row * rank;
         ours *= part->type.dims[i];
     }
     out->ours[0] = ours;
@@ -219,54 +285,117 @@ void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAd
 }
 
 /* Numbers in f32, in their order and the export's dtype; where to: `copy`. */
-static bool put_copied(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                       const SafetensorsInfo *info, TensorCopy copy, Diag *diag) {
-    size_t bytes = (size_t)dtype_bytes(export->dtype);
-    for (int i = 0; i < copy.rank; i++) bytes *= (size_t)copy.size[i];
-    void *room = malloc(bytes);
-    if (!room) BUG("out of memory");
+static bool copy_numbers(const HfExport *export, const char *name, TensorCopy copy, Diag *diag) {
     copy.from_dtype = DTYPE_F32;
     copy.to_dtype = export->dtype;
-    copy.from = info->data;
-    copy.to = room;
-    bool fine = tensor_copy(&copy);
-    if (!fine) {
-        diag_error(diag, (SourceLoc){export->path, 0},
-                   "tensor '%s' has numbers too large for %s; export another --dtype", info->name,
-                   dtype_name(export->dtype));
+    if (tensor_copy(&copy)) return true;
+    diag_error(diag, (SourceLoc){export->path, 0},
+               "tensor '%s' has numbers too large for %s; export another --dtype", name,
+               dtype_name(export->dtype));
+    return false;
+}
+
+/* One expert's [n_in, rank] as rows of [experts, all ranks, n_in], from rank `first` on. */
+static bool copy_a(const HfExport *export, const Module *module, int p, int64_t e, int64_t first,
+                   char *room, Diag *diag) {
+    const Adapter *of = &module->of[p];
+    const size_t before = (size_t)((of->first + e) * of->n_in * of->rank) * sizeof(float);
+    const int64_t row = e * module->rank + first;
+    return copy_numbers(export, of->a.name,
+                        (TensorCopy){.rank = 2,
+                                     .size = {of->rank, of->n_in},
+                                     .from_stride = {1, of->rank},
+                                     .to_stride = {of->n_in, 1},
+                                     .from = (const char *)of->a.data + before,
+                                     .to = room + row * of->n_in * dtype_bytes(export->dtype)},
+                        diag);
+}
+
+/* One expert's [rank, n_out] as columns of [n_out, all ranks, experts]; numbers of n_out in their
+ * order. */
+static bool copy_b(const HfExport *export, const Module *module, int p, int64_t e, int64_t first,
+                   char *room, Diag *diag) {
+    const Adapter *of = &module->of[p];
+    const size_t before = (size_t)((of->first + e) * of->n_out * of->rank) * sizeof(float);
+    const int64_t row = module->rank * module->experts;
+    HfAdapterB b;
+    hf_adapter_b_strides(module->parts[p], row, of->n_in_axes, of->n_out_axes, &b);
+    const int64_t at = b.first * row + first * module->experts + e;
+    TensorCopy copy = {.rank = b.rank,
+                       .from = (const char *)of->b.data + before,
+                       .to = room + at * dtype_bytes(export->dtype)};
+    memcpy(copy.size, b.size, sizeof(copy.size));
+    memcpy(copy.from_stride, b.ours, sizeof(copy.from_stride));
+    memcpy(copy.to_stride, b.theirs, sizeof(copy.to_stride));
+    copy.size[0] = of->rank;
+    copy.to_stride[0] = module->experts;
+    return copy_numbers(export, of->b.name, copy, diag);
+}
+
+static bool put_half(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                     const Module *module, char half, Diag *diag) {
+    const int64_t rows = module->experts * module->rank;
+    const int64_t n = rows * (half == 'A' ? module->n_in : module->n_out);
+    const size_t bytes = (size_t)n * (size_t)dtype_bytes(export->dtype);
+    char *room = calloc(1, bytes);
+    if (!room) BUG("out of memory");
+    bool fine = true;
+    int64_t first = 0;
+    for (int p = 0; fine && p < module->n; first += module->of[p++].rank) {
+        for (int64_t e = 0; fine && e < module->experts; e++) {
+            fine = half == 'A' ? copy_a(export, module, p, e, first, room, diag)
+                               : copy_b(export, module, p, e, first, room, diag);
+        }
     }
     fine = fine && safetensors_writer_put(writer, name, room, bytes, diag);
     free(room);
     return fine;
 }
 
-/* A matrix [rows, columns] as its transpose. */
-static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
-    const TensorCopy copy = {
-        .rank = 2, .size = {columns, rows}, .from_stride = {1, columns}, .to_stride = {rows, 1}};
-    return put_copied(export, writer, name, info, copy, diag);
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), n = strlen(end);
+    return length >= n && strcmp(name + length - n, end) == 0;
 }
 
-/* [rank, n_out] as [n_out, rank], numbers of n_out in their order. */
-static bool put_b(const HfExport *export, SafetensorsWriter *writer, const char *name,
-                  const HfPart *part, const Adapter *adapter, Diag *diag) {
-    HfAdapterB b;
-    hf_adapter_b_strides(part, adapter->rank, adapter->b.n_dims - 1, &b);
-    TensorCopy copy = {.rank = b.rank};
-    memcpy(copy.size, b.size, sizeof(copy.size));
-    memcpy(copy.from_stride, b.ours, sizeof(copy.from_stride));
-    memcpy(copy.to_stride, b.theirs, sizeof(copy.to_stride));
-    return put_copied(export, writer, name, &adapter->b, copy, diag);
+static const char GATE_UP[] = ".mlp.experts.gate_up_proj", DOWN[] = ".mlp.experts.down_proj";
+
+const char *hf_adapter_parameter(const char *theirs) {
+    const bool is = ends_with(theirs, GATE_UP) || ends_with(theirs, DOWN);
+    return is ? theirs + strlen(theirs) - strlen(ends_with(theirs, DOWN) ? DOWN : GATE_UP) + 1
+              : NULL;
 }
 
-const char *hf_adapter_name(Arena *arena, const char *theirs, char half) {
-    return arena_printf(arena, "base_model.model.%s.lora_%c.weight",
-                        hf_adapter_module(arena, theirs), half);
+const char *hf_adapter_name(Arena *arena, const char *theirs, bool both, char half) {
+    const char *module = hf_adapter_module(arena, theirs);
+    if (hf_adapter_parameter(theirs)) {
+        const bool inner = both && ends_with(theirs, GATE_UP);
+        const char *name = strrchr(theirs, '.');
+        module =
+            arena_printf(arena, "%.*s%s", (int)(name - theirs), theirs, inner ? ".base_layer" : "");
+    }
+    return arena_printf(arena, "base_model.model.%s.lora_%c.weight", module, half);
 }
 
 const char *hf_adapter_head_name(Arena *arena, const char *theirs) {
     return arena_printf(arena, "base_model.model.%s", theirs);
+}
+
+/* A matrix [rows, columns] as its transpose. */
+static bool put_transposed(const HfExport *export, SafetensorsWriter *writer, const char *name,
+                           const SafetensorsInfo *info, int64_t rows, int64_t columns, Diag *diag) {
+    const size_t bytes = (size_t)(rows * columns) * (size_t)dtype_bytes(export->dtype);
+    void *room = malloc(bytes);
+    if (!room) BUG("out of memory");
+    const TensorCopy copy = {.rank = 2,
+                             .size = {columns, rows},
+                             .from_stride = {1, columns},
+                             .to_stride = {rows, 1},
+                             .from = info->data,
+                             .to = room};
+    bool fine = copy_numbers(export, info->name, copy, diag) &&
+                safetensors_writer_put(writer, name, room, bytes, diag);
+    free(room);
+    return fine;
 }
 
 /* What trained whole: its tensor, or its numbers. */
@@ -285,65 +414,127 @@ static bool visit_head(HfExport *export, SafetensorsWriter *writer, bool declare
     return true;
 }
 
+static bool has_text(const json_t *list, const char *text) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (strcmp(json_string_value(json_array_get(list, i)), text) == 0) return true;
+    }
+    return false;
+}
+
+/* What the configuration says of the modules. */
+typedef struct Named {
+    json_t *modules, *parameters;
+    json_t *ranks, *alphas; /* of those that several adapters of ours are one of */
+    bool experts;           /* are there any? */
+    bool roots;             /* is the scale alpha / sqrt(rank)? */
+} Named;
+
+/* That makes the scale what it is. */
+static double alpha_of(const HfExport *export, const Named *named, double rank) {
+    const double own = number_of(export->model, "lora_alpha"); /* to the bit where it is this */
+    const bool same = rank == number_of(export->model, "lora");
+    if (same && named->roots == (number_of(export->model, "lora_rslora") > 0)) {
+        return own > 0 ? own : rank;
+    }
+    return export->adapter_scale * (named->roots ? sqrt(rank) : rank);
+}
+
+static bool has_experts(const HfExport *export) {
+    for (int i = 0; i < export->layout.n_items; i++) {
+        Module of;
+        const HfItem *item = &export->layout.items[i];
+        if (strstr(item->theirs, ".experts.") && find_module(export, item, &of)) return true;
+    }
+    return false;
+}
+
+static void name_module(const HfExport *export, const Module *module, Named *named) {
+    const char *parameter = hf_adapter_parameter(module->item->theirs);
+    const char *name = strrchr(hf_adapter_module(export->arena, module->item->theirs), '.') + 1;
+    json_t *list = parameter ? named->parameters : named->modules;
+    if (has_text(list, parameter ? parameter : name)) return;
+    json_array_append_new(list, json_string(parameter ? parameter : name));
+    if (module->n == 1) return;
+    const double alpha = alpha_of(export, named, (double)module->rank);
+    json_object_set_new(named->ranks, name, json_integer((json_int_t)module->rank));
+    json_object_set_new(named->alphas, name, json_real(alpha));
+}
+
+/* Have both of a layer's tensors of all experts adapters? */
+static bool has_both(const HfExport *export, const HfItem *item) {
+    if (!hf_adapter_parameter(item->theirs)) return false;
+    int n = 0;
+    const int length = (int)(strrchr(item->theirs, '.') - item->theirs);
+    for (int i = 0; i < export->layout.n_items; i++) {
+        Module of;
+        const HfItem *other = &export->layout.items[i];
+        n += hf_adapter_parameter(other->theirs) &&
+             strncmp(other->theirs, item->theirs, (size_t)length + 1) == 0 &&
+             find_module(export, other, &of);
+    }
+    return n == 2;
+}
+
 /* declare: the tensors; else their numbers. */
-static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool declare,
-                           json_t *modules, Diag *diag) {
+static bool visit_adapters(HfExport *export, SafetensorsWriter *writer, bool declare, Named *named,
+                           Diag *diag) {
     Arena *arena = export->arena;
     for (int i = 0; i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
-        Adapter of;
+        Module of;
         if (hf_adapter_is_head(export->model, item->parts[0].ours) &&
             !visit_head(export, writer, declare, item, diag)) {
             return false;
         }
-        if (!find_adapter(export, &item->parts[0], &of)) continue;
-        const char *a = hf_adapter_name(arena, item->theirs, 'A'),
-                   *b = hf_adapter_name(arena, item->theirs, 'B');
+        if (!find_module(export, item, &of)) continue;
+        const bool both = has_both(export, item);
+        const char *a = hf_adapter_name(arena, item->theirs, both, 'A');
+        const char *b = hf_adapter_name(arena, item->theirs, both, 'B');
         if (!declare) {
-            if (!put_transposed(export, writer, a, &of.a, of.n_in, of.rank, diag) ||
-                !put_b(export, writer, b, &item->parts[0], &of, diag)) {
+            if (!put_half(export, writer, a, &of, 'A', diag) ||
+                !put_half(export, writer, b, &of, 'B', diag)) {
                 return false;
             }
             continue;
         }
-        SafetensorsDtype dtype = tensor_file_dtype(export->dtype);
-        safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){of.rank, of.n_in}, 2);
-        safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, of.rank}, 2);
+        const SafetensorsDtype dtype = tensor_file_dtype(export->dtype);
+        const int64_t rank = of.rank * of.experts;
+        safetensors_writer_add_tensor(writer, a, dtype, (int64_t[]){rank, of.n_in}, 2);
+        safetensors_writer_add_tensor(writer, b, dtype, (int64_t[]){of.n_out, rank}, 2);
         export->n_bytes +=
-            (size_t)(of.rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
-        const char *module = strrchr(hf_adapter_module(arena, item->theirs), '.') + 1;
-        bool known = false;
-        for (size_t k = 0; k < json_array_size(modules); k++) {
-            known |= strcmp(json_string_value(json_array_get(modules, k)), module) == 0;
-        }
-        if (!known) json_array_append_new(modules, json_string(module));
+            (size_t)(rank * (of.n_in + of.n_out)) * (size_t)dtype_bytes(export->dtype);
+        name_module(export, &of, named);
     }
     return true;
 }
 
-static bool write_weights(HfExport *export, const char *dir, json_t *modules, Diag *diag) {
+static bool write_weights(HfExport *export, const char *dir, Named *named, Diag *diag) {
     SafetensorsWriter *writer = safetensors_writer_create();
     const char *path = arena_printf(export->arena, "%s/adapter_model.safetensors", dir);
     safetensors_writer_add_metadata(writer, "format", "pt");
-    bool fine = visit_adapters(export, writer, true, modules, diag) &&
+    bool fine = visit_adapters(export, writer, true, named, diag) &&
                 safetensors_writer_open(writer, path, diag) &&
-                visit_adapters(export, writer, false, modules, diag);
+                visit_adapters(export, writer, false, named, diag);
     if (fine) return safetensors_writer_commit(writer, diag);
     safetensors_writer_abandon(writer);
     return false;
 }
 
-static json_t *make_config(const HfExport *export, json_t *modules) {
+/* PEFT has no dropout of experts' adapters, which are parameters to it, and refuses one; of gates
+ * and ups it makes one of twice the rank and alpha, which is right without roots alone. */
+static json_t *make_config(const HfExport *export, const Named *named) {
     const Model *model = export->model;
-    double rank = number_of(model, "lora"), alpha = number_of(model, "lora_alpha");
+    const double rank = number_of(model, "lora");
+    const double dropout = named->experts ? 0.0 : number_of(model, "lora_dropout");
     bool columns = strcmp(export->type->name, "gpt2") == 0; /* its Conv1D has [in, out] */
     bool classes = hf_classes_count(model) > 0;
     json_t *head = classes ? json_pack("[s]", HEAD) : json_null();
     json_t *config = json_pack(
-        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:s, s:b, s:b, s:o, s:n, s:b}", "peft_type", "LORA",
-        "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank, "lora_alpha",
-        alpha > 0 ? alpha : rank, "lora_dropout", number_of(model, "lora_dropout"), "use_rslora",
-        number_of(model, "lora_rslora") > 0, "target_modules", modules, "bias", "none",
+        "{s:s, s:s, s:I, s:f, s:f, s:b, s:O, s:O, s:O, s:O, s:s, s:b, s:b, s:o, s:n, s:b}",
+        "peft_type", "LORA", "task_type", classes ? "SEQ_CLS" : "CAUSAL_LM", "r", (json_int_t)rank,
+        "lora_alpha", alpha_of(export, named, rank), "lora_dropout", dropout, "use_rslora",
+        named->roots, "target_modules", named->modules, "target_parameters", named->parameters,
+        "rank_pattern", named->ranks, "alpha_pattern", named->alphas, "bias", "none",
         "fan_in_fan_out", columns, "inference_mode", 1, "modules_to_save", head,
         "base_model_name_or_path", "init_lora_weights", 1);
     if (!config) BUG("out of memory");
@@ -354,11 +545,16 @@ static json_t *make_config(const HfExport *export, json_t *modules) {
 }
 
 bool hf_adapter_write(HfExport *export, const char *dir, Diag *diag) {
-    json_t *modules = json_array();
-    bool fine = write_weights(export, dir, modules, diag);
-    json_t *config = fine ? make_config(export, modules) : NULL;
+    Named named = {json_array(),  json_array(),        json_object(),
+                   json_object(), has_experts(export), false};
+    named.roots = !named.experts && number_of(export->model, "lora_rslora") > 0;
+    bool fine = write_weights(export, dir, &named, diag);
+    json_t *config = fine ? make_config(export, &named) : NULL;
     fine = fine && hf_write_json(export->arena, dir, "adapter_config.json", config, diag);
     json_decref(config);
-    json_decref(modules);
+    json_decref(named.modules);
+    json_decref(named.parameters);
+    json_decref(named.ranks);
+    json_decref(named.alphas);
     return fine;
 }

@@ -1,6 +1,7 @@
 /* Adapters of low rank (nn.lora) beside a model's weights: merged into them, or as PEFT has them.
  *
- * A weight W [from, to] with an adapter does as W + scale A B does, A [from, lora], B [lora, to].
+ * A weight W [from, to] with an adapter does as W + scale A B does, A [from, lora], B [lora, to];
+ * experts, [experts, from, to], have one each.
  */
 #ifndef FRONTEND_HF_HF_ADAPTER_H
 #define FRONTEND_HF_HF_ADAPTER_H
@@ -10,20 +11,29 @@
 /* Is it the name of an adapter, NAME.lora_a or NAME.lora_b? */
 bool hf_adapter_is_name(const char *name);
 
+/* Is a half of an adapter one for each expert, which its first axis is? */
+bool hf_adapter_of_experts(const Model *model, const Type *half);
+
 /* The module of a weight there: its name without ".weight". */
 const char *hf_adapter_module(Arena *arena, const char *theirs);
-/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. */
-const char *hf_adapter_name(Arena *arena, const char *theirs, char half);
+/* Is a weight there all experts' as one parameter, without a module of its own? What it is called
+ * in every layer (mlp.experts.down_proj), or NULL. */
+const char *hf_adapter_parameter(const char *theirs);
+/* PEFT's name of an adapter's half, 'A' or 'B', by that of the weight there. both: it is one of two
+ * such parameters of its layer that have adapters, which are wrapped one into the other. */
+const char *hf_adapter_name(Arena *arena, const char *theirs, bool both, char half);
 
 /* A second half, [rank, outputs] here and [outputs, rank] there, as axes and strides of both. */
 typedef struct HfAdapterB {
     int rank;
     int64_t size[MAX_RANK], ours[MAX_RANK], theirs[MAX_RANK];
+    int64_t first; /* of outputs there: the part's first row */
 } HfAdapterB;
 
-/* Of a weight that is one part of its tensor and has so many axes of outputs, whose numbers may
- * have another order there (rotary pairs). */
-void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_out_axes, HfAdapterB *out);
+/* Of a weight, or an expert's part of one, with so many axes of inputs and outputs; outputs may
+ * have another order there (rotary pairs), or lie among others'. */
+void hf_adapter_b_strides(const HfPart *part, int64_t rank, int n_in_axes, int n_out_axes,
+                          HfAdapterB *out);
 
 /* Lists the model's, and what their products are multiplied by, from its settings. False, reported:
  * there are adapters, and no settings that say it. */
@@ -40,7 +50,8 @@ bool hf_adapter_is_of(const HfExport *export, const char *weight);
 /* Are both halves of the weight's adapter there, with the shapes of the model? False: reported. A
  * weight that has none is fine. */
 bool hf_adapter_check(const HfExport *export, const HfPart *part, Diag *diag);
-/* W + scale A B in f32, added up in f64; NULL where the weight has no adapter. The caller frees. */
+/* W + scale A B in f32, added up in f64, of the part, from its first element on; NULL where the
+ * weight has no adapter. The caller frees. */
 float *hf_adapter_merge(const HfExport *export, const HfPart *part);
 
 /* Can the adapters, and a head, of an export whose tensors are all there stand alone? False:

@@ -287,13 +287,14 @@ static bool fill_item(const HfExport *export, const HfItem *item, void *out, Dia
         const char *path;
         if (!hf_export_find(export, part->ours, &info, &path)) BUG("'%s' is gone", part->ours);
         float *merged = hf_adapter_merge(export, part);
+        const int64_t first = merged ? 0 : part->ours_first;
         const void *from = merged ? (const void *)merged : info.data;
         DType dtype = DTYPE_F32;
         if (!merged && !tensor_dtype(&info, &dtype)) BUG("'%s' was checked", part->ours);
         TensorCopy copy = {.rank = part->type.rank,
                            .from_dtype = dtype,
                            .to_dtype = export->dtype,
-                           .from = (const char *)from + part->ours_first * dtype_bytes(dtype),
+                           .from = (const char *)from + first * dtype_bytes(dtype),
                            .to = (char *)out + part->theirs_first * dtype_bytes(export->dtype)};
         for (int i = 0; i < copy.rank; i++) {
             copy.size[i] = part->type.dims[i];

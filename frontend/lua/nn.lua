@@ -107,23 +107,30 @@ local function shared_weight(layer, m, name, axes, options)
 end
 
 -- What products of attention and feed-forward layers are called in `targets`; `up` and `down` are
--- also the two of nn.mlp.
-local TARGETS = { "q", "k", "v", "o", "gate", "up", "down" }
+-- also the two of nn.mlp. Those of nn.moe have names of their own, and there are names of several.
+local TARGETS = { "q", "k", "v", "o", "gate", "up", "down", "experts.gate", "experts.up",
+                  "experts.down", "shared.gate", "shared.up", "shared.down" }
+local TARGETS_TOLD = "q, k, v, o, gate, up, down, experts, shared (or experts.gate, .up, .down, "
+  .. "and shared.gate, ...), all"
 
 -- A list of names, or a text of them with commas, as a set.
 local function read_targets(targets)
-  local known, set = {}, {}
-  for _, name in ipairs(TARGETS) do known[name] = true end
+  local known, set = { all = TARGETS, experts = {}, shared = {} }, {}
+  for _, name in ipairs(TARGETS) do
+    known[name] = { name }
+    local several = known[name:match("^(%a+)%.")]
+    if several then several[#several + 1] = name end
+  end
   if type(targets) ~= "string" and type(targets) ~= "table" then
-    fail("lora: 'targets' must be a text or a list of names: %s", table.concat(TARGETS, ", "))
+    fail("lora: 'targets' must be a text or a list of names: %s", TARGETS_TOLD)
   end
   local text = type(targets) == "table" and table.concat(targets, ",") or targets
   for name in text:gmatch("[^,]*") do
     name = name:match("^%s*(.-)%s*$")
     if not known[name] then
-      fail("lora: targets has '%s'; known: %s", name, table.concat(TARGETS, ", "))
+      fail("lora: targets has '%s'; known: %s", name, TARGETS_TOLD)
     end
-    set[name] = true
+    for _, target in ipairs(known[name]) do set[target] = true end
   end
   return set
 end
@@ -147,8 +154,9 @@ local function read_lora(given, target)
 end
 
 -- (alpha / rank) (dropout(x) A) B, beside the product of a weight called `name`. What x leaves
--- partial over t is summed where it has `rank` numbers a token.
-local function adapter(m, x, from, to, name, o)
+-- partial over t is summed where it has `rank` numbers a token. each: an axis of x along which
+-- everything has an adapter of its own (experts), the first of A and B; or nil.
+local function adapter(m, x, from, to, name, o, each)
   local n_in = 1
   for _, axis in ipairs(as_list(from)) do n_in = n_in * x:dim(axis) end
   if o.rank > n_in then
@@ -157,9 +165,10 @@ local function adapter(m, x, from, to, name, o)
   end
   option_axis(m, "lora", o.rank, "lora", "rank", o.rank)
   -- The variance of the uniform distribution that PEFT draws from.
-  local a = m:param(name .. ".lora_a", joined(from, "lora"),
+  local a = m:param(name .. ".lora_a", joined(each or {}, joined(from, "lora")),
     { init = "normal", std = 1 / math.sqrt(3 * n_in) })
-  local b = m:param(name .. ".lora_b", joined("lora", to), { init = "zeros", decay = 1 })
+  local b = m:param(name .. ".lora_b", joined(each or {}, joined("lora", to)),
+    { init = "zeros", decay = 1 })
   local h = ops.matmul{ nn.dropout(x, o.dropout), a, over = from }
   local scale = o.alpha / (o.rslora and math.sqrt(o.rank) or o.rank)
   if scale ~= 1 then h = h * scale end
@@ -199,10 +208,12 @@ end
 
 -- Low-rank adaptation (Hu et al. 2021, arXiv 2106.09685), as a model's settings say: `lora`, the
 -- rank (0: none), `lora_alpha` (0: the rank), `lora_dropout` (of what adapters read),
--- `lora_targets`, and `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732).
+-- `lora_targets` (names of TARGETS, or experts, shared and all, which are several), and
+-- `lora_rslora` (alpha / sqrt(rank): Kalajdzievski 2023, arXiv 2312.03732).
 -- Gives layers' option `lora`, { rank, alpha, dropout, targets, rslora }, or nil. Freezes every
--- parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to]; b begins with zeros,
--- so that the model does as it did. Later patterns, of m:freeze or --set freeze=, let others train.
+-- parameter but adapters, NAME.lora_a [from, lora] and NAME.lora_b [lora, to], both with an axis
+-- `experts` before where each expert has its own; b begins with zeros, so that the model does as it
+-- did. Later patterns, of m:freeze or --set freeze=, let others train.
 function nn.lora(m)
   check_model("lora", m)
   local rank = rawget(m, "lora")
@@ -592,7 +603,7 @@ require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = 
   rmsnorm_over = rmsnorm_over })
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
-  option_axis = option_axis, activate = activate })
+  option_axis = option_axis, activate = activate, read_lora = read_lora, adapter = adapter })
 local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
   check_arguments = check_arguments, mean_of = mean_of }
 require "nn_preference".add(nn, of_texts)

@@ -302,13 +302,14 @@ end
 -- Latents are whole on every rank of t, which divides heads.
 -- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
 -- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of
--- wo), decay, lr_scale, muon, frozen
+-- wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what is made of it; k, wkv_a,
+-- wk and wk_rope; v, wv; o)
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,
     { name = "attn", q_rank = 0, rotary = NONE, scale = NONE, norm_eps = EPS, causal = true,
       documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
-      frozen = NONE })
+      frozen = NONE, lora = NONE })
   check_mla(m, o)
   if o.documents and not o.causal then
     fail("mla: 'documents' is for causal attention; that of nn.attention may be any")
@@ -316,7 +317,8 @@ function nn.mla(m, x, options)
   local function linear(y, from, to, weight, std)
     return nn.linear(m, y, from, to,
       { weight = o.name .. "." .. weight, std = std or o.std, decay = o.decay,
-        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen })
+        lr_scale = o.lr_scale, muon = o.muon, frozen = o.frozen,
+        lora = read_lora(o.lora, weight:sub(2, 2)) }) -- q of wq_a, k of wkv_a, ...
   end
   local function latent(to, weight, norm)
     return nn.rmsnorm(m, linear(x, "model", to, weight), to,

@@ -8,6 +8,7 @@ local ops = ops
 local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
 local check_arguments, residual_std = tools.check_arguments, tools.residual_std
 local option_axis, activate = tools.option_axis, tools.activate
+local read_lora, adapter = tools.read_lora, tools.adapter
 local NONE, STD = tools.NONE, tools.STD
 
 -- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
@@ -104,7 +105,8 @@ end
 -- of x, as in Qwen 2's?), balance (weight of each sequence's load-balancing loss: DeepSeek V3's,
 -- section 2.1.2; 1 where all are equal), z (weight of the mean square of the router's log-sum-exp:
 -- Zoph et al. 2022), std, out_std (of wdown), decay, lr_scale, frozen, muon (of experts; AdamW
--- updates them if absent, and always the router)
+-- updates them if absent, and always the router), lora (its targets: experts.gate, .up, .down, and
+-- shared.gate, .up, .down; an adapter of experts is [experts, ..., lora] and [experts, lora, ...])
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
@@ -112,7 +114,7 @@ function nn.moe(m, x, options)
       act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
       group_best = 1, bias_rate = NONE, gate_input = false, shared = false, shared_gate = false,
       balance = 0.0, z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
-      frozen = NONE, muon = 0 })
+      frozen = NONE, muon = 0, lora = NONE })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -125,30 +127,39 @@ function nn.moe(m, x, options)
   option_axis(m, "choice", o.top_k, "moe", "top_k", o.top_k)
   local slots = expert_slots(seq, o.top_k, experts, o.capacity)
   option_axis(m, "slot", slots, "moe", "capacity", o.capacity)
-  local function weight(name, axes, std, muon)
+  local function weight(name, axes, std, muon, frozen)
     return m:param(o.name .. "." .. name, axes,
-      { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = o.frozen, muon = muon })
+      { std = std, decay = o.decay, lr_scale = o.lr_scale, frozen = frozen or o.frozen,
+        muon = muon })
   end
   local function bias(y, name, axes)
     if not o.biases then return y end
     return y + m:param(o.name .. "." .. name, axes,
       { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   end
-  local function gated(rows, prefix, from, ffn, muon, scale)
-    local list = { joined(from, "model"), joined(from, ffn) }
-    local gate = weight(prefix .. "wgate", joined(list[1], ffn), o.std, muon)
-    local up = weight(prefix .. "wup", joined(list[1], ffn), o.std, muon)
-    local down = weight(prefix .. "wdown", joined(list[2], "model"), residual_std(m, o), muon)
-    local routed = prefix == ""
-    gate, up = ops.matmul{ rows, gate, over = "model" }, ops.matmul{ rows, up, over = "model" }
-    if routed then
-      gate = bias(gate, "bgate", { "experts", ffn })
-      up = bias(up, "bup", { "experts", ffn })
+  -- The product of a new weight, [each, from, to] or [from, to]. each: experts, or nil.
+  local function linear(name, each, from, to, std, muon)
+    local target = (each and each .. "." or "") .. name:gsub("w(%a+)$", "%1")
+    local lora = read_lora(o.lora, target)
+    local w = weight(name, joined(each or {}, { from, to }), std, muon, lora and 1)
+    return function(y)
+      local z = ops.matmul{ y, w, over = from }
+      return lora and z + adapter(m, y, from, to, o.name .. "." .. name, lora, each) or z
+    end
+  end
+  local function gated(rows, prefix, each, ffn, muon, scale)
+    local gate_of = linear(prefix .. "wgate", each, "model", ffn, o.std, muon)
+    local up_of = linear(prefix .. "wup", each, "model", ffn, o.std, muon)
+    local down_of = linear(prefix .. "wdown", each, ffn, "model", residual_std(m, o), muon)
+    local gate, up = gate_of(rows), up_of(rows)
+    if each then
+      gate = bias(gate, "bgate", { each, ffn })
+      up = bias(up, "bup", { each, ffn })
     end
     local h = o.act == "clamped" and clamped(gate, up, o) or activate("moe", o.act, gate) * up
     if scale then h = h * scale end
-    h = ops.matmul{ h, down, over = ffn }
-    return routed and bias(h, "bdown", { "experts", "model" }) or h
+    h = down_of(h)
+    return each and bias(h, "bdown", { each, "model" }) or h
   end
 
   -- The router is in f32 from its product's sums on.
@@ -186,7 +197,7 @@ function nn.moe(m, x, options)
       local w = weight("shared.gate", { "model" }, o.std, 0)
       gate = ops.sigmoid{ ops.matmul{ x, w, over = "model" } }
     end
-    y = y + gated(x, "shared.", {}, "shared_ffn", nil, gate)
+    y = y + gated(x, "shared.", nil, "shared_ffn", nil, gate)
   end
 
   local loss

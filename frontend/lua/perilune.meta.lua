@@ -190,7 +190,8 @@ function model(description) end
 ---@field rank? integer 8 if absent
 ---@field alpha? number rank if absent
 ---@field dropout? number of x
----@field targets? string|string[] of q, k, v, o, gate, up, down; all if absent
+---@field targets? string|string[] of q, k, v, o, gate, up, down, experts.gate, experts.up,
+---experts.down, shared.gate, shared.up, shared.down, experts, shared, all; all if absent
 ---@field rslora? boolean alpha / sqrt(rank) instead
 
 ---@class perilune.LinearOptions
@@ -474,7 +475,7 @@ function nn.moe(m, x, options) end
 ---@field attention fun(x: perilune.Value, layer: integer): perilune.Value
 ---@field moe perilune.MoeOptions
 ---@field dense? fun(layer: integer): boolean has it a SwiGLU, as the first dense_layers have?
----@field lora? table of the dense layers
+---@field lora? perilune.LoraOptions of the dense layers; experts' is in `moe`
 ---@field mtp? number weight of the loss of the second next token; none if absent
 ---@field embedding_scale? number embeddings are times it; 1
 ---@field residual_scale? number what branches add is times it; 1

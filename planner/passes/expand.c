@@ -80,8 +80,19 @@ static Value apply(PassContext *ctx, Graph *out, const Node *node, OpKind op, Va
     return made ? node_value(made, 0) : NO_VALUE;
 }
 
-/* reads_lse: is its second result read? Where nothing below learns, no gradient does. */
-static bool expand_sinks(const Node *node, bool reads_lse, ValueMap *map, Graph *out,
+/* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all; apart: a - b. */
+static Value add_logarithm(PassContext *ctx, Graph *out, const Node *node, Value a, Value b,
+                           Value apart) {
+    Value size = apply(ctx, out, node, OP_ABS, apart, NO_VALUE);
+    Value share = apply(ctx, out, node, OP_SIGMOID, size, NO_VALUE);
+    Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
+    Value most = apply(ctx, out, node, OP_MAXIMUM, a, b);
+    return less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
+}
+
+/* with_log: does anything read the logarithm of a row's denominator? Not where no gradient is made,
+ * below what trains. */
+static bool expand_sinks(const Node *node, bool with_log, ValueMap *map, Graph *out,
                          PassContext *ctx) {
     Value inputs[6];
     const int at = attention_sinks(node);
@@ -98,23 +109,19 @@ static bool expand_sinks(const Node *node, bool reads_lse, ValueMap *map, Graph 
     result = kept.node ? apply(ctx, out, node, OP_MUL, result, kept) : NO_VALUE;
     if (dtype != DTYPE_F32) result = apply(ctx, out, node, op_cast_to(dtype), result, NO_VALUE);
     *value_map_at(map, node_value((Node *)node, 0)) = result;
-    if (!reads_lse) return result.node != NULL;
-    /* log(e^a + e^b) = max(a, b) - log(sigmoid(|a - b|)), finite for all */
-    Value apart = apply(ctx, out, node, OP_ABS, above, NO_VALUE);
-    Value share = apply(ctx, out, node, OP_SIGMOID, apart, NO_VALUE);
-    Value less = apply(ctx, out, node, OP_LOG, share, NO_VALUE);
-    Value most = apply(ctx, out, node, OP_MAXIMUM, lse, sinks);
-    Value both = less.node ? apply(ctx, out, node, OP_SUB, most, less) : NO_VALUE;
+    if (!with_log || !result.node) return result.node != NULL;
+    Value both = add_logarithm(ctx, out, node, lse, sinks, above);
     *value_map_at(map, node_value((Node *)node, 1)) = both;
-    return result.node && both.node;
+    return both.node != NULL;
 }
 
 static bool expand_node(const Node *node, const int *uses, ValueMap *map, Graph *out,
                         PassContext *ctx) {
     if (node->op == OP_CROSS_ENTROPY) return expand_cross_entropy(node, map, out, ctx);
     if (node->op == OP_DIVERGENCE) return expand_divergence(node, map, out, ctx);
-    if (attention_sinks(node) >= 0)
+    if (attention_sinks(node) >= 0) {
         return expand_sinks(node, uses[node->id * MAX_OUTPUTS + 1] > 0, map, out, ctx);
+    }
     return value_map_copy(map, node, out, ctx->diag) != NULL;
 }
 

@@ -333,8 +333,9 @@ fails 'an adapter over nothing' 2 'train: --load-trained: over which weights? gi
 fails 'adapters in a model without' 2 "which the plan's model has not" train models/llama.lua \
     --set-from "$weights" --load "$folder/all.safetensors" --data "$text" --val-fraction 0
 fails 'adapters of none' 2 'its model has no adapters (lora=0)' export "$weights" --adapter -o "$folder/y"
-fails 'modules that are one there' 2 'export the merged weights instead' export "$folder/gpt_lora.safetensors" \
-    --adapter -o "$folder/y"
+works 'modules that are one there' 'adapters alone' export "$folder/gpt_lora.safetensors" --adapter -o "$folder/one"
+result 'have one adapter of their ranks' "$(grep -q '"c_attn": 6' "$folder/one/adapter_config.json" ||
+    cat "$folder/one/adapter_config.json")"
 fails 'a pattern that fits nothing' 2 "--set freeze=blocks.9.*: no parameter fits 'blocks.9.*'" plan \
     models/llama.lua --set 'freeze=blocks.9.*'
 fails 'no such target' 2 "lora: targets has 'qkv'; known: q, k, v, o, gate, up, down" plan models/llama.lua \

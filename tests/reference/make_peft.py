@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Makes hf_peft and hf_peft_pairs: adapters that PEFT saved for hf/llama31 and hf/glm4, whose rotary
-pairs lie side by side there, and what they compute.
+"""Makes adapters that PEFT saved, and what they compute: hf_peft for hf/llama31, hf_peft_pairs for
+hf/glm4, whose rotary pairs lie side by side there, hf_peft_parameters for hf/gpt_oss, of all experts
+as one parameter, and hf_peft_experts for hf/mixtral, by expert, as PEFT saved them before
+transformers had them in one tensor, with its gradients in hf_peft_experts_gradients.
 
     venv/bin/pip install torch transformers peft safetensors
     venv/bin/python tests/reference/make_peft.py                        # rewrites the folders
@@ -25,12 +27,17 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDERS = {"hf_peft": ("llama31", ["q_proj", "v_proj", "down_proj"]),
-           "hf_peft_pairs": ("glm4", ["q_proj", "k_proj", "o_proj"])}
+           "hf_peft_pairs": ("glm4", ["q_proj", "k_proj", "o_proj"]),
+           "hf_peft_parameters": ("gpt_oss", ["v_proj"]), "hf_peft_experts": ("mixtral", None)}
+PARAMETERS = {"hf_peft_parameters": ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}
 BATCH, SEQ, VOCAB = 2, 20, 37
 
 
 def base(folder, dtype):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    if hasattr(model.config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # others know no float64
+    return model
 
 
 def adapted_logits(folder, adapter, tokens):
@@ -47,7 +54,7 @@ def make(name):
     of, folder = paths(name)
     generator = torch.Generator().manual_seed(1)
     config = LoraConfig(r=3, lora_alpha=5, use_rslora=True, task_type="CAUSAL_LM",
-                        target_modules=FOLDERS[name][1])
+                        target_modules=FOLDERS[name][1], target_parameters=PARAMETERS.get(name))
     model = get_peft_model(base(of, torch.float32), config)
     for parameter, x in model.named_parameters():
         if "lora_" in parameter:
@@ -62,6 +69,70 @@ def make(name):
     save_file({"tokens": tokens, "logits": adapted_logits(of, folder, tokens).float()},
               os.path.join(folder, "expect.safetensors"))
     print(name, sorted(os.listdir(folder)))
+
+
+def by_expert(theirs, rank):
+    """An adapter's tensors as PEFT has them of all experts, by expert: of w1 and w3, one of twice the
+    rank, and of w2."""
+    tensors, both = {}, {"w1": 0, "w3": 1}
+    for name, x in theirs.items():
+        head, _, half = name.partition(".mlp.experts.")
+        if not half:
+            tensors[name] = x
+            continue
+        names, r = (both, 2 * rank) if half.startswith("base_layer.") else ({"w2": 0}, rank)
+        is_a = "lora_A" in half
+        experts = x.shape[0 if is_a else 1] // r
+        for e in range(experts):
+            own = x.view(experts, r, -1)[e] if is_a else x.view(-1, r, experts)[:, :, e]
+            for w, at in names.items():
+                rows = slice(at * rank, (at + 1) * rank)
+                n_out = own.shape[0] // len(names)
+                part = own[rows] if is_a else own[at * n_out:(at + 1) * n_out, rows]
+                key = f"{head}.block_sparse_moe.experts.{e}.{w}.lora_{'A' if is_a else 'B'}.weight"
+                tensors[key] = part.contiguous()
+    return tensors
+
+
+def make_experts(name):
+    of, folder = paths(name)
+    generator = torch.Generator().manual_seed(2)
+    rank, tensors = 3, {}
+    model = base(of, torch.float32)
+    sizes = model.config
+    for layer in range(sizes.num_hidden_layers):
+        for e in range(sizes.num_local_experts):
+            for w in ("w1", "w2", "w3"):
+                n_in, n_out = sizes.hidden_size, sizes.intermediate_size
+                if w == "w2":
+                    n_in, n_out = n_out, n_in
+                key = f"base_model.model.model.layers.{layer}.block_sparse_moe.experts.{e}.{w}"
+                for half, shape in (("A", (rank, n_in)), ("B", (n_out, rank))):
+                    x = torch.randn(shape, generator=generator) * 0.3
+                    tensors[f"{key}.lora_{half}.weight"] = x
+    config = LoraConfig(r=rank, lora_alpha=5, task_type="CAUSAL_LM", inference_mode=True,
+                        target_modules=["w1", "w2", "w3"],
+                        base_model_name_or_path=FOLDERS[name][0])
+    gradients = folder + "_gradients"
+    for to in (folder, gradients):
+        shutil.rmtree(to, ignore_errors=True)
+        os.mkdir(to)
+        config.save_pretrained(to)
+    save_file(tensors, os.path.join(folder, "adapter_model.safetensors"), {"format": "pt"})
+    tokens = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    labels = torch.randint(VOCAB, (BATCH, SEQ), generator=generator, dtype=torch.int32)
+    model = PeftModel.from_pretrained(base(of, torch.float64), folder, is_trainable=True).double()
+    logits = model(tokens.long()).logits
+    # Of the first sequence, which the test reads.
+    loss = torch.nn.functional.cross_entropy(logits[0], labels[0].long())
+    loss.backward()
+    grads = {n.replace(".default", ""): p.grad.float() for n, p in model.named_parameters()
+             if p.grad is not None}
+    save_file(by_expert(grads, rank), os.path.join(gradients, "adapter_model.safetensors"),
+              {"format": "pt"})
+    save_file({"tokens": tokens, "labels": labels, "logits": logits.detach().float(),
+               "loss": loss.detach()}, os.path.join(folder, "expect.safetensors"))
+    print(name, sorted(os.listdir(folder)), len(grads), "gradients")
 
 
 def run(*command):
@@ -130,6 +201,44 @@ def check_classes(perilune):
             raise SystemExit("adapter and head: logits differ")
 
 
+# Models whose adapters the program trains: what it is to adapt.
+TRAINED = {"mixtral": ("moe", "all"), "qwen3_moe": ("moe", "q,k,v,o,experts"), "olmoe": ("moe", "k,v,experts"),
+           "glm4_moe": ("moe", "o,experts"),
+           "minimax_m2": ("moe", "experts"), "ernie4_5_moe": ("moe", "q,k"),
+           "deepseek_v3": ("deepseek", "q,k,v,o,experts"), "gpt2": ("gpt", "q,k,v,o,up,down"),
+           "gpt_oss": ("gptoss", "q,experts"), "phi3": ("llama", "all"), "glm4": ("llama", "all"),
+           "gpt_neox": ("neox", "all")}
+
+
+def check_trained(name, perilune):
+    """Adapters that the program trains for a model: merged ones and PEFT's own are the same."""
+    of, (script, targets) = os.path.join(HERE, "hf", name), TRAINED[name]
+    tokens = torch.arange(1, 2 * SEQ + 1).reshape(2, SEQ) % VOCAB
+    with tempfile.TemporaryDirectory() as scratch:
+        path = {n: os.path.join(scratch, n) for n in ("t.txt", "base", "base_dir", "adapter",
+                                                      "merged", "peft")}
+        with open(path["t.txt"], "wb") as file:
+            file.write(bytes(i * i % VOCAB for i in range(3000)))
+        run(perilune, "import", of, "-o", path["base"])
+        run(perilune, "train", f"models/{script}.lua", "--set-from", path["base"], "--set", "lora=2",
+            "--set", "lora_alpha=5", "--set", f"lora_targets={targets}", "--set", "lora_rslora=true", "--load", path["base"],
+            "--data", path["t.txt"], "--val-fraction", "0", "--steps", "20", "--lr", "3e-2",
+            "--micro-batch", "2", "--global-batch", "2", "--save-trained", path["adapter"])
+        run(perilune, "export", path["base"], "--dtype", "f32", "-o", path["base_dir"])
+        run(perilune, "export", path["base"], "--load-trained", path["adapter"], "--dtype", "f32",
+            "-o", path["merged"])
+        run(perilune, "export", path["adapter"], "--adapter", "-o", path["peft"])
+        with torch.no_grad():
+            before = base(path["base_dir"], torch.float64)(tokens).logits
+            ours = base(path["merged"], torch.float64)(tokens).logits
+        theirs = adapted_logits(path["base_dir"], path["peft"], tokens)
+        most, moved = ours.abs().max().item(), (ours - before).abs().max().item()
+        error = (theirs - ours).abs().max().item() / most
+        print(f"{name}, trained: logits within {error:.1e} of the largest, moved {moved / most:.1e}")
+        if error > 1e-6 or moved < 0.05 * most:
+            raise SystemExit(f"{name}: logits differ, or did not move")
+
+
 def main():
     parser = argparse.ArgumentParser(description="see the head of this file")
     parser.add_argument("--check", metavar="PERILUNE")
@@ -137,10 +246,14 @@ def main():
     for name in FOLDERS:
         if args.check:
             check(name, args.check)
-        else:
+        elif FOLDERS[name][1]:
             make(name)
+        else:
+            make_experts(name)
     if args.check:
         check_classes(args.check)
+        for name in TRAINED:
+            check_trained(name, args.check)
     return 0
 
 

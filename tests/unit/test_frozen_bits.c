@@ -100,7 +100,11 @@ static const Tried BASE = {"base", "models/llama.lua", {SMALL}};
 static const Tried TUNED = {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}}};
 static const Tried EXPERTS = {"adapters in a mixture",
                               "models/moe.lua",
-                              {SMALL, {"lora", "2"}, {"balance", "0"}, {"optimizer.eps", "1e-6"}}};
+                              {SMALL,
+                               {"lora", "2"},
+                               {"lora_targets", "q,k,v,o,experts"},
+                               {"balance", "0"},
+                               {"optimizer.eps", "1e-6"}}};
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
 

@@ -267,7 +267,7 @@ static void test_paired_adapters(const char *name) {
         if (!strstr(item->theirs, "q_proj.weight") && !strstr(item->theirs, "k_proj.weight"))
             continue;
         HfAdapterB as;
-        hf_adapter_b_strides(part, RANK, part->whole.rank - 1, &as);
+        hf_adapter_b_strides(part, RANK, 1, part->whole.rank - 1, &as);
         int64_t n_out = 1;
         for (int d = 1; d < as.rank; d++) n_out *= as.size[d];
         n_paired++;

@@ -15,7 +15,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 10 };
+enum { BATCH = 8, STEPS = 3, MAX_SETTINGS = 16 };
 static const double RATE = 5e-3;
 
 typedef struct Tried {
@@ -28,6 +28,11 @@ typedef struct Tried {
         "ffn", "64"                                                                                \
     }
 
+#define MIXTURE                                                                                    \
+    {"experts", "4"}, {"expert_ffn", "16"}, {                                                      \
+        "shared_ffn", "16"                                                                         \
+    }
+
 static const Tried TRIED[] = {
     {"adapters", "models/llama.lua", {SMALL, {"lora", "3"}, {"lora_dropout", "0.1"}}},
     {"two blocks' layers",
@@ -37,21 +42,42 @@ static const Tried TRIED[] = {
     {"adapters in a mixture",
      "models/moe.lua",
      {SMALL, {"lora", "2"}, {"lora_targets", "q,o"}, {"lora_rslora", "true"}, {"balance", "0"}}},
+    {"adapters of experts",
+     "models/moe.lua",
+     {SMALL,
+      MIXTURE,
+      {"shared", "true"},
+      {"lora", "2"},
+      {"lora_alpha", "6"},
+      {"lora_dropout", "0.1"},
+      {"lora_targets", "all"}}},
+    {"adapters of latents and experts",
+     "models/deepseek.lua",
+     {SMALL,
+      MIXTURE,
+      {"kv_rank", "8"},
+      {"q_rank", "12"},
+      {"routing", "greedy"},
+      {"top_k", "2"},
+      {"lora", "2"},
+      {"lora_targets", "q,k,v,o,experts.up,shared.down"}}},
 };
 
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
 
 static const struct {
     Layout layout; /* t, d, p, micro-batch, chunks, schedule, sequence parallel, split */
-    int c, zero;
+    int c, e, zero;
     Recompute recompute;
 } LAYOUTS[] = {
-    {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 0, RECOMPUTE_NONE},
-    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 2, 3, RECOMPUTE_FULL},
-    {{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 1, 0, RECOMPUTE_SELECTIVE},
-    {{1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1, 0, RECOMPUTE_NONE},
-    {{2, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 1, 1, RECOMPUTE_NONE},
-    {{1, 2, 4, 2, 1, "gpipe", false, NULL, 0}, 1, 2, RECOMPUTE_NONE},
+    {{2, 1, 1, 4, 1, "1f1b", true, NULL, 0}, 1, 1, 0, RECOMPUTE_NONE},
+    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 2, 1, 3, RECOMPUTE_FULL},
+    {{1, 2, 1, 2, 1, "1f1b", false, NULL, 0}, 1, 2, 3, RECOMPUTE_FULL},
+    {{2, 1, 2, 1, 1, "1f1b", true, NULL, 0}, 1, 2, 1, RECOMPUTE_NONE},
+    {{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, 1, 1, 0, RECOMPUTE_SELECTIVE},
+    {{1, 1, 2, 2, 2, "zb-v", false, NULL, 0}, 1, 1, 0, RECOMPUTE_NONE},
+    {{2, 2, 2, 1, 1, "1f1b", false, NULL, 0}, 1, 1, 1, RECOMPUTE_NONE},
+    {{1, 2, 4, 2, 1, "gpipe", false, NULL, 0}, 1, 1, 2, RECOMPUTE_NONE},
 };
 enum { N_LAYOUTS = sizeof(LAYOUTS) / sizeof(LAYOUTS[0]) };
 #ifdef __SANITIZE_ADDRESS__
@@ -99,11 +125,13 @@ static void check_layout(const Tried *of, int l, Run *one, Run *made) {
     Run run;
     run_zero = LAYOUTS[l].zero;
     run_context = LAYOUTS[l].c;
+    run_experts = LAYOUTS[l].e;
     run_recompute = LAYOUTS[l].recompute;
     check_begin(layout_name(of->name, &LAYOUTS[l].layout, name, sizeof(name)));
     bool done = start(&run, of, &LAYOUTS[l].layout) && run_steps_keeping(&run, STEPS, RATE);
     run_zero = 0;
     run_context = 1;
+    run_experts = 1;
     run_recompute = RECOMPUTE_NONE;
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
@@ -122,7 +150,10 @@ static void check_layouts(const Tried *of) {
     CHECK(done, "%s%s", diag_text(one.diag), diag_text(made.diag));
     if (done) check_frozen(&one, &made);
     check_end();
-    for (int l = 0; done && l < N_LAYOUTS; l += EACH) check_layout(of, l, &one, &made);
+    for (int l = 0; done && l < N_LAYOUTS; l += EACH) {
+        bool experts = axis_find(&one.model->graph->axes, "experts", 7) >= 0;
+        if (LAYOUTS[l].e == 1 || experts) check_layout(of, l, &one, &made);
+    }
     run_close(&one);
     run_close(&made);
 }
@@ -319,53 +350,125 @@ static void check_export(Run *base, Run *tuned) {
 }
 
 /* What PEFT made (tests/reference/make_peft.py), over the base that it made it for. */
-static void check_peft(const char *folder, const char *base_folder) {
-    Run run = {.arena = arena_create(), .diag = diag_create()};
-    const char *whole = in_scratch(&run, "base"), *adapter = in_scratch(&run, "adapter");
-    HfImport base;
-    HfAdapterImport import;
+typedef struct Peft {
+    const char *folder, *base, *model;
+    int n_adapters;
+    const char *gradients; /* of the first sequence's loss, in the form of an adapter; or NULL */
+} Peft;
+
+static const Peft PEFT[] = {
+    {"tests/reference/hf_peft", "tests/reference/hf/llama31", "llama", 2 * 3 * 2, NULL},
+    {"tests/reference/hf_peft_pairs", "tests/reference/hf/glm4", "llama", 2 * 3 * 2, NULL},
+    {"tests/reference/hf_peft_parameters", "tests/reference/hf/gpt_oss", "gptoss", 2 * 4 * 2, NULL},
+    {"tests/reference/hf_peft_experts", "tests/reference/hf/mixtral", "moe", 2 * 3 * 2,
+     "tests/reference/hf_peft_experts_gradients"},
+};
+
+static bool import_adapter(Run *run, const Peft *of, const char *folder, const HfImport *base,
+                           const char *path, HfAdapterImport *out) {
     bool wrong;
-    check_begin(
-        arena_printf(run.arena, "%s, an adapter of PEFT's, imported: logits are PEFT's", folder));
-    bool fine = hf_import_open(run.arena, base_folder, NULL, NULL, 0, &base, run.diag) &&
-                hf_import_write(&base, whole, run.diag) &&
-                hf_adapter_import(run.arena, folder, "llama", NULL, base.config.settings,
-                                  base.config.n_settings, adapter, &import, &wrong, run.diag);
-    CHECK(fine && import.n_adapters == 2 * 3 * 2, "%s", diag_text(run.diag));
-    run.model = fine ? (Model *)import.model : NULL;
-    PlanRequest request = {.recipe = {.learning_rate = 1e-3},
+    return hf_adapter_import(run->arena, folder, of->model, NULL, base->config.settings,
+                             base->config.n_settings, path, out, &wrong, run->diag);
+}
+
+/* The first sequence's. */
+static void compare_expected(Run *run, const SafetensorsInfo *tokens,
+                             const SafetensorsInfo *logits) {
+    int64_t n = run->plan->seq * run->plan->vocab;
+    int32_t *given = ARENA_ARRAY(run->arena, int32_t, run->plan->seq);
+    float *ours = ARENA_ARRAY(run->arena, float, n), *theirs = ARENA_ARRAY(run->arena, float, n);
+    memcpy(given, tokens->data, (size_t)run->plan->seq * sizeof(int32_t));
+    memcpy(theirs, logits->data, (size_t)n * sizeof(float));
+    CHECK(engine_logits(run->engine, given, ours, run->diag), "%s", diag_text(run->diag));
+    double most = largest(theirs, n);
+    for (int64_t i = 0; i < n; i++) ours[i] -= theirs[i];
+    CHECK(largest(ours, n) < 1e-5 * most, "logits differ by %.2g of the largest",
+          largest(ours, n) / most);
+}
+
+/* Of a step without a rate, each tensor of the file, and none else. */
+static void compare_gradients_of(Run *run, Safetensors *expect, const char *path) {
+    SafetensorsInfo tokens, labels, loss;
+    StepResult result = {0};
+    const size_t bytes = (size_t)run->plan->seq * sizeof(int32_t);
+    int32_t *given = ARENA_ARRAY(run->arena, int32_t, run->plan->seq);
+    int32_t *said = ARENA_ARRAY(run->arena, int32_t, run->plan->seq);
+    Safetensors *file = safetensors_open(path, run->diag);
+    bool found = file && safetensors_find(expect, "tokens", &tokens) &&
+                 safetensors_find(expect, "labels", &labels) &&
+                 safetensors_find(expect, "loss", &loss);
+    if (found) {
+        double theirs;
+        memcpy(given, tokens.data, bytes);
+        memcpy(said, labels.data, bytes);
+        memcpy(&theirs, loss.data, sizeof(theirs));
+        found = engine_step(run->engine, 1, given, said, 0, &result, run->diag);
+        CHECK(fabs(result.loss - theirs) < 2e-6 * theirs, "loss %.8f, not %.8f", result.loss,
+              theirs);
+    }
+    CHECK(found, "%s", diag_text(run->diag));
+    for (int i = 0; found && i < safetensors_count(file); i++) {
+        const SafetensorsInfo *theirs = safetensors_at(file, i);
+        const int64_t n = (int64_t)(theirs->n_bytes / sizeof(float));
+        float *ours = ARENA_ARRAY(run->arena, float, n),
+              *wanted = ARENA_ARRAY(run->arena, float, n);
+        memcpy(wanted, theirs->data, theirs->n_bytes);
+        if (!engine_read_gradient(run->engine, theirs->name, ours)) {
+            CHECK(false, "no gradient of '%s'", theirs->name);
+            continue;
+        }
+        double most = largest(wanted, n);
+        for (int64_t k = 0; k < n; k++) ours[k] -= wanted[k];
+        CHECK(most > 0 && largest(ours, n) < 2e-5 * most,
+              "gradient of '%s' differs by %.2e of its largest", theirs->name,
+              largest(ours, n) / most);
+    }
+    safetensors_close(file);
+}
+
+static bool plan_imported(Run *run, const Model *model) {
+    run->model = (Model *)model;
+    PlanRequest request = {.model = model->name,
+                           .forward = model->graph,
+                           .n_blocks = model->n_blocks,
+                           .seq = model->seq,
+                           .vocab = model->vocab,
+                           .recipe = {.learning_rate = 1e-3},
                            .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
                                        .micro_batch = 1,
                                        .global_batch = 1,
                                        .n_chunks = 1,
                                        .schedule = "1f1b"}};
-    if (fine) {
-        request.model = run.model->name;
-        request.forward = run.model->graph;
-        request.n_blocks = run.model->n_blocks;
-        request.seq = run.model->seq;
-        request.vocab = run.model->vocab;
-        run.plan = plan_make(run.arena, &request, run.diag);
-    }
-    fine = run.plan && run_start(&run) && load(&run, whole, adapter, NULL);
+    run->plan = plan_make(run->arena, &request, run->diag);
+    return run->plan && run_start(run);
+}
+
+static void check_peft(const Peft *of) {
+    Run run = {.arena = arena_create(), .diag = diag_create()};
+    const char *whole = in_scratch(&run, "base"), *adapter = in_scratch(&run, "adapter");
+    HfImport base;
+    HfAdapterImport import = {0};
+    check_begin(arena_printf(run.arena, "%s, an adapter of PEFT's, imported: it does as PEFT's",
+                             of->folder));
+    bool fine = hf_import_open(run.arena, of->base, NULL, NULL, 0, &base, run.diag) &&
+                hf_import_write(&base, whole, run.diag) &&
+                import_adapter(&run, of, of->folder, &base, adapter, &import);
+    CHECK(fine && import.n_adapters == of->n_adapters, "%d adapters: %s", import.n_adapters,
+          diag_text(run.diag));
+    fine = fine && plan_imported(&run, import.model) && load(&run, whole, adapter, NULL);
     CHECK(fine, "%s", diag_text(run.diag));
     Safetensors *expect =
-        safetensors_open(arena_printf(run.arena, "%s/expect.safetensors", folder), run.diag);
+        safetensors_open(arena_printf(run.arena, "%s/expect.safetensors", of->folder), run.diag);
     SafetensorsInfo tokens, logits;
-    if (fine && expect && safetensors_find(expect, "tokens", &tokens) &&
-        safetensors_find(expect, "logits", &logits)) {
-        int64_t n = run.plan->seq * run.plan->vocab; /* the first sequence's */
-        int32_t *given = ARENA_ARRAY(run.arena, int32_t, run.plan->seq);
-        float *ours = ARENA_ARRAY(run.arena, float, n), *theirs = ARENA_ARRAY(run.arena, float, n);
-        memcpy(given, tokens.data, (size_t)run.plan->seq * sizeof(int32_t));
-        memcpy(theirs, logits.data, (size_t)n * sizeof(float));
-        CHECK(engine_logits(run.engine, given, ours, run.diag), "%s", diag_text(run.diag));
-        double most = largest(theirs, n);
-        for (int64_t i = 0; i < n; i++) ours[i] -= theirs[i];
-        CHECK(largest(ours, n) < 1e-5 * most, "logits differ by %.2g of the largest",
-              largest(ours, n) / most);
-    } else {
-        CHECK(false, "nothing was compared");
+    fine = fine && expect && safetensors_find(expect, "tokens", &tokens) &&
+           safetensors_find(expect, "logits", &logits);
+    CHECK(fine, "nothing was compared");
+    if (fine) compare_expected(&run, &tokens, &logits);
+    if (fine && of->gradients) {
+        const char *path = in_scratch(&run, "gradients");
+        fine = import_adapter(&run, of, of->gradients, &base, path, &import);
+        CHECK(fine, "%s", diag_text(run.diag));
+        if (fine) compare_gradients_of(&run, expect, path);
     }
     safetensors_close(expect);
     hf_import_close(&base);
@@ -386,8 +489,7 @@ static void check_weights(void) {
         check_files(&base, &tuned, &again);
         check_export(&base, &tuned);
     }
-    check_peft("tests/reference/hf_peft", "tests/reference/hf/llama31");
-    check_peft("tests/reference/hf_peft_pairs", "tests/reference/hf/glm4");
+    for (size_t i = 0; i < sizeof(PEFT) / sizeof(PEFT[0]); i++) check_peft(&PEFT[i]);
     run_close(&base);
     run_close(&tuned);
     run_close(&again);
