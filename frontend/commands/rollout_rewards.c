@@ -283,11 +283,6 @@ static int values_before(Rollout *r, const RolloutValidation *val, StepValue *ou
     return at;
 }
 
-static int no_values(Rollout *r, const RolloutValidation *val, StepValue *out) {
-    (void)r, (void)val, (void)out;
-    return 0;
-}
-
 static void put_reward(const Rollout *r, int64_t row, StrBuf *out) {
     strbuf_printf(out, "\"reward\": %.7g, ", (double)r->answers[row]->reward);
 }
@@ -314,7 +309,6 @@ const RolloutKind ROLLOUT_REWARDS = {.open = open_rewards,
                                      .give = give_numbers,
                                      .validate = validate_rewards,
                                      .values_before = values_before,
-                                     .values_after = no_values,
                                      .put_line = put_reward,
                                      .bytes = judge_bytes,
                                      .print = print_judge,

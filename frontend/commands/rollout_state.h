@@ -8,7 +8,8 @@
 
 enum { ROLLOUT_MOST_VALIDATED = 256, ROLLOUT_MOST_VALUES = OUTPUT_MOST_REPORTED + 8 };
 
-/* What is learned from. False: reported. */
+/* What is learned from. False: reported. But for open, make and validate each may be NULL: there is
+ * nothing to do, or to say. */
 typedef struct RolloutKind {
     bool (*open)(Rollout *rollout, CliArgs *args, Diag *diag);
     void (*close)(Rollout *rollout);
@@ -20,7 +21,7 @@ typedef struct RolloutKind {
     /* The step's values before and after those of its answers, which `out` gets; how many. */
     int (*values_before)(Rollout *rollout, const RolloutValidation *val, StepValue *out);
     int (*values_after)(Rollout *rollout, const RolloutValidation *val, StepValue *out);
-    /* What a row's line of --answers-log begins with; NULL: nothing. */
+    /* What a row's line of --answers-log begins with. */
     void (*put_line)(const Rollout *rollout, int64_t row, StrBuf *out);
     int64_t (*bytes)(const Rollout *rollout);
     void (*print)(const Rollout *rollout);

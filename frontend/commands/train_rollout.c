@@ -17,20 +17,45 @@ static bool fail(Diag *diag, const char *text) {
     return false;
 }
 
-bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
-    static const CliOption OURS[] = {OPT_ANSWERS,      OPT_REWARD,        OPT_REWARD_COMMAND,
-                                     OPT_REWARD_MODEL, OPT_REWARD_LOAD,   OPT_ROLLOUT_STEPS,
-                                     OPT_RESAMPLE,     OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
-                                     OPT_STOP,         OPT_ANSWERS_LOG};
-    const bool reads = train_prompts_read_by(plan);
-    for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]) && !reads; i++) {
-        if (!cli_given(args, OURS[i])) continue;
-        diag_error(diag, NO_LOC,
-                   "train: --%s: is for plans that learn by rewards of what they write: --set "
-                   "policy=grpo",
-                   CLI_OPTIONS[OURS[i]].name);
+static bool refuse(const CliArgs *args, const CliOption *options, size_t n, const char *why,
+                   Diag *diag) {
+    for (size_t i = 0; i < n; i++) {
+        if (!cli_given(args, options[i])) continue;
+        diag_error(diag, NO_LOC, "train: --%s: %s", CLI_OPTIONS[options[i]].name, why);
         return false;
     }
+    return true;
+}
+
+static bool check_student(const Plan *plan, Diag *diag) {
+    if (train_prompts_read_by(plan)) {
+        return fail(diag, "train: --on-policy: is for students of a --teacher, not for plans that "
+                          "learn by rewards");
+    }
+    return plan_count_teacher(plan) > 0 ||
+           fail(diag, "train: --on-policy: a model writes, and from whom does it learn? give "
+                      "--teacher MODEL.lua");
+}
+
+bool rollout_check_options(const CliArgs *args, const Plan *plan, Diag *diag) {
+    static const CliOption OF_REWARDS[] = {OPT_REWARD,      OPT_REWARD_COMMAND, OPT_REWARD_MODEL,
+                                           OPT_REWARD_LOAD, OPT_ANSWERS,        OPT_RESAMPLE};
+    static const CliOption OF_BOTH[] = {OPT_ROLLOUT_STEPS, OPT_ANSWER_LENGTH, OPT_SIDE_BY_SIDE,
+                                        OPT_STOP, OPT_ANSWERS_LOG};
+    const bool reads = train_prompts_read_by(plan), asked = train_prompts_asked(args, plan);
+    if (!reads && !refuse(args, OF_REWARDS, sizeof(OF_REWARDS) / sizeof(OF_REWARDS[0]),
+                          "is for plans that learn by rewards of what they write: --set "
+                          "policy=grpo",
+                          diag)) {
+        return false;
+    }
+    if (!asked && !refuse(args, OF_BOTH, sizeof(OF_BOTH) / sizeof(OF_BOTH[0]),
+                          "is for plans that learn by rewards of what they write, --set "
+                          "policy=grpo, or from a teacher, --on-policy",
+                          diag)) {
+        return false;
+    }
+    if (cli_given(args, OPT_ON_POLICY)) return check_student(plan, diag);
     if (!reads) return true;
     if (!judge_check_args(args, diag)) return false;
     if (!judge_is_given(args)) {
@@ -55,7 +80,7 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
     Rollout *r = *out = ARENA_NEW(arena, Rollout);
     const int64_t steps = cli_int(args, OPT_ROLLOUT_STEPS, 1);
     const int64_t n_rows = steps * plan->global_batch, n = n_rows * plan->seq;
-    *r = (Rollout){.kind = &ROLLOUT_REWARDS,
+    *r = (Rollout){.kind = prompts->on_policy ? &ROLLOUT_STUDENT : &ROLLOUT_REWARDS,
                    .arena = arena,
                    .writer = {.args = args,
                               .plan = plan,
@@ -77,7 +102,7 @@ bool rollout_open(CliArgs *args, const Plan *plan, const TrainPrompts *prompts,
 
 void rollout_close(Rollout *r) {
     if (!r) return;
-    r->kind->close(r);
+    if (r->kind->close) r->kind->close(r);
     rollout_answers_release(r->written, r->n_most);
     rollout_answers_release(r->validated, r->n_validated);
     rollout_writer_close(&r->writer);
@@ -119,7 +144,7 @@ bool rollout_batch(Rollout *r, int64_t sample, int32_t *tokens, int32_t *labels,
     const int64_t at = r->first_of_step * seq;
     memcpy(tokens, r->tokens + at, (size_t)n * sizeof(*tokens));
     memcpy(labels, r->labels + at, (size_t)n * sizeof(*labels));
-    r->kind->give(r, r->first_of_step);
+    if (r->kind->give) r->kind->give(r, r->first_of_step);
     return true;
 }
 
@@ -196,10 +221,11 @@ static int put_lengths(const Rollout *r, StepValue *out) {
 
 const StepValue *rollout_values(Rollout *r, const StepValue *values, int n_values,
                                 const RolloutValidation *val, int *out_n) {
-    int at = r->kind->values_before(r, val, r->values);
+    const RolloutKind *kind = r->kind;
+    int at = kind->values_before ? kind->values_before(r, val, r->values) : 0;
     at += put_lengths(r, r->values + at);
     for (int i = 0; i < n_values; i++) r->values[at++] = values[i];
-    at += r->kind->values_after(r, val, r->values + at);
+    if (kind->values_after) at += kind->values_after(r, val, r->values + at);
     *out_n = at;
     return r->values;
 }
@@ -210,11 +236,13 @@ void rollout_print(const Rollout *r) {
     units_format_bytes(bytes, sizeof(bytes), engine_arena_bytes(r->writer.texts.engine.engine));
     printf("answers %s of memory more, to write %d side by side; of %" PRId64 " tokens at most\n",
            bytes, r->writer.texts.n_texts, r->writer.prompts->length);
-    r->kind->print(r);
+    if (r->kind->print) r->kind->print(r);
 }
 
 int64_t rollout_bytes(const Rollout *r) {
-    return r ? engine_arena_bytes(r->writer.texts.engine.engine) + r->kind->bytes(r) : 0;
+    if (!r) return 0;
+    return engine_arena_bytes(r->writer.texts.engine.engine) +
+           (r->kind->bytes ? r->kind->bytes(r) : 0);
 }
 
 void rollout_print_validation(const RolloutValidation *val) {
@@ -229,6 +257,6 @@ void rollout_print_end(const Rollout *r) {
     if (!r || r->writer.n_written == 0) return;
     printf("answers %" PRId64 ", %" PRId64 " tokens: written in %.1f s", r->writer.n_written,
            r->writer.n_tokens, r->writer.seconds);
-    r->kind->print_end(r);
+    if (r->kind->print_end) r->kind->print_end(r);
     printf(r->writer.options->control ? ", of this process\n" : "\n");
 }
