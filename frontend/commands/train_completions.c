@@ -66,15 +66,26 @@ static void set_row(TrainPrompt *prompt, const CorpusJob *job, int64_t seq, bool
     }
 }
 
+/* The line as fine-tuning's data have it: what else it says is whoever's. */
+static json_t *copy_record(const json_t *record) {
+    json_t *own = json_copy((json_t *)(uintptr_t)record);
+    if (!own) BUG("out of memory");
+    json_object_del(own, "text");
+    json_object_del(own, "conversations");
+    return own;
+}
+
 bool train_completion_encode(const CorpusOptions *how, const Tokenizer *tokenizer, int64_t seq,
                              TrainPrompt *prompt, bool *out_cut, Diag *diag) {
     CorpusJob job = {.kind = JOB_OBJECTS, .path = prompt->loc.file};
     Encoder *encoder = encoder_create(tokenizer);
-    bool good = corpus_object_run(&job, encoder, how, false, prompt->record, prompt->loc.line) &&
-                !job.failed;
+    json_t *record = copy_record(prompt->record);
+    bool good =
+        corpus_object_run(&job, encoder, how, false, record, prompt->loc.line) && !job.failed;
     if (good) set_row(prompt, &job, seq, out_cut);
     if (job.diag) diag_append(diag, job.diag);
     corpus_job_release(&job);
+    json_decref(record);
     encoder_destroy(encoder);
     if (!good) return false;
     if (memchr(prompt->is_label, 1, (size_t)prompt->n_row)) return true;

@@ -146,7 +146,8 @@ bad 'no prompt' "no object with 'prompt'" '{"text": "tide?"}'
 bad 'a long prompt' 'takes 30 tokens; a row has 24, the answer among them' '{"prompt": "tide tide tide tide tide tide?", "completion": "."}'
 bad 'a completion of a number' "'completion' is no string" '{"prompt": "tide?", "completion": 3}'
 bad 'a text and a chat' "'completion' is no string" '{"prompt": "tide?", "completion": [{"role": "assistant", "content": "low"}]}'
-line '{"prompt": "tide?", "completion": " low low low low low low low low"}'
+bad 'an empty completion' 'nothing of its completion counts' '{"prompt": [{"role": "user", "content": "t"}], "completion": []}'
+line '{"prompt": "tide?", "text": "of the log", "completion": " low low low low low low low low"}'
 works 'a long completion is cut' '1 completions are longer than a row: cut' "${learn[@]}" --on-policy 0.5 --data "$folder/one.jsonl" --steps 1
 run train models/bert.lua --data README.md --steps 1 --val-fraction 0 --save "$folder/bert.safetensors" --quiet
 fails 'a model that hides tokens' 2 "the plan's loss is over tokens that it hides" train models/bert.lua --data "$prompts" \
