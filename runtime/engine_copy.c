@@ -97,6 +97,7 @@ bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
     for (int i = 0; i < list.count && good; i++) {
         const Logical *item = &list.items[i];
         if (node_is_frozen(item->node) && !frozen) continue;
+        if (engine_is_teachers(item->node) && plan_count_teacher(to->plan) == 0) continue;
         if (copy_within(from, to, item->name, arena)) continue;
         const size_t bytes = (size_t)type_elements(&item->node->types[0]) * sizeof(float);
         float *whole = malloc(bytes ? bytes : 1);

@@ -53,13 +53,13 @@ typedef struct Run {
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
     double loss, training_seconds, n_tokens;
-    ValidationResult validation; /* the last one */
-    double val_reward;           /* likewise, of answers; NAN: none */
-    double loss_scale;           /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped;           /* steps whose gradients were not finite */
-    int64_t n_empty;             /* steps of which no label counted */
-    bool stopped;                /* by a signal */
-    bool is_first;               /* of several processes: the one that talks and writes */
+    ValidationResult validation;  /* the last one */
+    RolloutValidation of_answers; /* likewise */
+    double loss_scale;            /* of the next step's gradients; 0: the plan has none */
+    int64_t n_skipped;            /* steps whose gradients were not finite */
+    int64_t n_empty;              /* steps of which no label counted */
+    bool stopped;                 /* by a signal */
+    bool is_first;                /* of several processes: the one that talks and writes */
     bool quiet, is_validated;
     bool is_resumed;
     WeightsBegun begun; /* what --load did not have */
@@ -371,11 +371,13 @@ static bool is_to_validate(const Run *run, int64_t step, bool is_last) {
 
 /* Of a step that learned from answers. */
 static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
-    double val_reward = NAN;
+    RolloutValidation *val = NULL;
     if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
-        if (!rollout_validate(run->rollout, &val_reward, run->diag)) return false;
-        run->val_reward = val_reward;
+        val = &run->of_answers;
+        if (!rollout_validate(run->rollout, val, run->diag)) return false;
         metrics->stays = true;
+        metrics->has_val_loss = !isnan(val->loss);
+        metrics->val_loss = val->loss;
     }
     if (run->log.answers) {
         StrBuf lines = strbuf_create();
@@ -383,8 +385,8 @@ static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
         train_log_write_answers(&run->log, metrics->step, &lines, &run->progress);
         strbuf_destroy(&lines);
     }
-    metrics->values = rollout_values(run->rollout, metrics->values, metrics->n_values, val_reward,
-                                     &metrics->n_values);
+    metrics->values =
+        rollout_values(run->rollout, metrics->values, metrics->n_values, val, &metrics->n_values);
     return true;
 }
 
@@ -512,7 +514,7 @@ static void print_end(const Run *run) {
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->is_validated) train_validate_print(&run->validation);
-    if (!isnan(run->val_reward)) printf(", reward %.4f in validation", run->val_reward);
+    rollout_print_validation(&run->of_answers);
     train_data_print_entropy(&run->data);
     rollout_print_end(run->rollout);
     if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
@@ -629,7 +631,10 @@ static bool save_weights(Run *run) {
 }
 
 int cmd_train(CliArgs *args) {
-    Run run = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE, .val_reward = NAN};
+    Run run = {.args = args,
+               .diag = diag_create(),
+               .failure = EXIT_USAGE,
+               .of_answers = ROLLOUT_NOT_VALIDATED};
     int status = EXIT_DONE;
     bool good = prepare(&run);
     if (!good) {

@@ -16,6 +16,12 @@ void rollout_answers_release(RolloutAnswer *answers, int64_t count) {
     for (int64_t i = 0; i < count; i++) strbuf_destroy(&answers[i].text);
 }
 
+RolloutOwn rollout_own(Control *control, int rank, int64_t count) {
+    RolloutOwn own = {.rank = control ? rank : 0, .world = control ? control_world(control) : 1};
+    own.count = (count - own.rank + own.world - 1) / own.world;
+    return own;
+}
+
 /* What travels of an answer: its tokens follow. */
 typedef struct AnswerHead {
     int32_t n_tokens, ended;

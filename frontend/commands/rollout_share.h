@@ -19,6 +19,17 @@ typedef struct RolloutAnswer {
 RolloutAnswer *rollout_answers_create(int64_t count, int64_t seq, Arena *arena);
 void rollout_answers_release(RolloutAnswer *answers, int64_t count);
 
+/* Which of `count` answers a process writes: every world-th from its rank on. */
+typedef struct RolloutOwn {
+    int64_t count, rank, world;
+} RolloutOwn;
+
+/* control NULL: there is one process. */
+RolloutOwn rollout_own(Control *control, int rank, int64_t count);
+static inline int64_t rollout_own_at(RolloutOwn own, int64_t i) {
+    return own.rank + i * own.world;
+}
+
 /* Answer i is there on rank i % world; afterwards all are on all, but for their texts. control
  * NULL: there is one process, and nothing to be done. False: the job has failed; reported. */
 bool rollout_share(Control *control, int rank, RolloutAnswer *answers, int64_t count, int64_t seq,

@@ -337,9 +337,29 @@ static bool open_data(TrainData *out, Diag *diag) {
     return true;
 }
 
+/* Rows of prompts and answers have labels that do not count, and padding. */
+static bool open_prompts(TrainData *data, Diag *diag) {
+    const Plan *plan = data->plan;
+    const Node *share = find_label_share(plan);
+    const bool hides = share && node_attr(share, ATTR_rate);
+    if (!train_prompts_read_by(plan)) {
+        data->masked = share && node_float(share, ATTR_value, 0) == DATASET_NO_LABEL;
+        if (!data->masked || hides || plan_source(plan)) {
+            diag_error(diag, NO_LOC,
+                       plan_source(plan) ? "train: --on-policy: the model has an encoder"
+                       : hides ? "train: --on-policy: the plan's loss is over tokens that it hides"
+                               : "train: --on-policy: the plan's loss counts prompts, too: plan "
+                                 "with --set masked=true (a model of your own: ignore = -1 for "
+                                 "nn.cross_entropy)");
+            return false;
+        }
+    }
+    return train_prompts_open(data->args, plan, &data->prompts, diag);
+}
+
 bool train_data_open(const CliArgs *args, const Plan *plan, TrainData *out, Diag *diag) {
     *out = (TrainData){.args = args, .plan = plan, .full_batch = plan->global_batch};
-    if (train_prompts_read_by(plan)) return train_prompts_open(args, plan, &out->prompts, diag);
+    if (train_prompts_asked(args, plan)) return open_prompts(out, diag);
     return open_data(out, diag);
 }
 

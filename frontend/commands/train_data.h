@@ -30,7 +30,7 @@ typedef struct TrainData {
     TrainPairs pairs;
     TrainAnswers answers; /* of the batch that was read, where the pairs are none */
     TrainClasses classes;
-    TrainPrompts prompts;     /* where the plan learns by rewards; then there are no other data */
+    TrainPrompts prompts;     /* where training writes answers; then there are no other data */
     float *reference;         /* [global_batch]: of the batch that was read; NULL: not asked for */
     TrainDocuments documents; /* of all sources together */
     Dataset

@@ -3,6 +3,7 @@
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/pack_args.h"
 #include "frontend/commands/tokenizer_args.h"
+#include "frontend/commands/train_completions.h"
 #include "frontend/json_lines.h"
 #include "runtime/data/mix.h"
 #include "runtime/data/shuffle.h"
@@ -16,6 +17,10 @@ enum { DEFAULT_ANSWERS = 8 };
 bool train_prompts_read_by(const Plan *plan) {
     return plan_reads_numbers(plan, TOKEN_ADVANTAGES) ||
            plan_reads_numbers(plan, TOKEN_CENTERED_REWARDS);
+}
+
+bool train_prompts_asked(const CliArgs *args, const Plan *plan) {
+    return train_prompts_read_by(plan) || cli_given(args, OPT_ON_POLICY);
 }
 
 /* What is being read. */
@@ -40,7 +45,10 @@ static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *o
                    CLI_OPTIONS[OTHERS[i]].name);
         return false;
     }
-    out->n_answers = (int)cli_int(args, OPT_ANSWERS, DEFAULT_ANSWERS);
+    out->length = cli_int(args, OPT_ANSWER_LENGTH, plan->seq);
+    out->on_policy = cli_given(args, OPT_ON_POLICY);
+    out->share = cli_real(args, OPT_ON_POLICY, 1);
+    out->n_answers = out->on_policy ? 1 : (int)cli_int(args, OPT_ANSWERS, DEFAULT_ANSWERS);
     if (plan->global_batch % out->n_answers != 0) {
         diag_error(diag, NO_LOC,
                    "train: --answers: %d to each prompt do not divide the global batch of %d: give "
@@ -48,7 +56,6 @@ static bool check_options(const CliArgs *args, const Plan *plan, TrainPrompts *o
                    out->n_answers, plan->global_batch);
         return false;
     }
-    out->length = cli_int(args, OPT_ANSWER_LENGTH, plan->seq);
     return true;
 }
 
@@ -69,6 +76,14 @@ static bool encode_messages(const Reading *r, const json_t *messages, TrainPromp
     return good;
 }
 
+/* For a teacher the last one may be the answer to the others. */
+static bool encode_asked(const Reading *r, const json_t *messages, TrainPrompt *prompt) {
+    json_t *asked = r->prompts->on_policy ? train_completion_asked(messages) : NULL;
+    bool good = encode_messages(r, asked ? asked : messages, prompt);
+    json_decref(asked);
+    return good;
+}
+
 static bool encode_text(const Reading *r, const json_t *text, TrainPrompt *prompt) {
     char where[512];
     snprintf(where, sizeof(where), "%s:%d", prompt->loc.file, prompt->loc.line);
@@ -86,7 +101,7 @@ static bool encode(const Reading *r, TrainPrompt *prompt) {
         return false;
     }
     if (json_is_array(text)) messages = text;
-    if (json_is_array(messages)) return encode_messages(r, messages, prompt);
+    if (json_is_array(messages)) return encode_asked(r, messages, prompt);
     if (json_is_string(text)) return encode_text(r, text, prompt);
     diag_error(r->diag, prompt->loc,
                "no object with 'prompt', a text or a list of messages, or with 'messages'");
@@ -142,6 +157,46 @@ static bool read_files(Reading *r, CliOption option) {
     return true;
 }
 
+/* --- what the data answer --- */
+
+static bool encode_completion(Reading *r, TrainPrompt *prompt) {
+    bool is_cut = false;
+    if (!r->prompts->text.tokenizer) {
+        diag_error(r->diag, prompt->loc, "has a completion, which --tokenizer FILE takes apart");
+        return false;
+    }
+    if (!train_completion_encode(&r->how, r->prompts->text.tokenizer, r->plan->seq, prompt, &is_cut,
+                                 r->diag)) {
+        return false;
+    }
+    r->prompts->n_cut += is_cut;
+    return true;
+}
+
+/* Of lines to learn from, where some rows are the data's; of those to validate on, where all have
+ * one. */
+static bool encode_completions(Reading *r) {
+    TrainPrompts *prompts = r->prompts;
+    prompts->validates_rows = prompts->n_val > 0 && prompts->text.tokenizer;
+    for (int i = 0; i < prompts->n_val && prompts->validates_rows; i++) {
+        const TrainPrompt *prompt = &prompts->items[prompts->n_train + i];
+        prompts->validates_rows = train_completion_is_there(prompt->record);
+    }
+    for (int i = 0; i < prompts->count; i++) {
+        TrainPrompt *prompt = &prompts->items[i];
+        if (i < prompts->n_train ? prompts->share == 1 : !prompts->validates_rows) continue;
+        if (!train_completion_is_there(prompt->record)) {
+            diag_error(
+                r->diag, prompt->loc,
+                "has no completion: --on-policy %g learns from some, --on-policy 1 from none",
+                prompts->share);
+            return false;
+        }
+        if (!encode_completion(r, prompt)) return false;
+    }
+    return true;
+}
+
 /* --- all --- */
 
 static bool begin_texts(Reading *r) {
@@ -175,6 +230,7 @@ bool train_prompts_open(const CliArgs *args, const Plan *plan, TrainPrompts *out
         out->n_val = (int)(out->count * cli_real(args, OPT_VAL_FRACTION, 0.1));
         out->n_train -= out->n_val;
     }
+    if (out->on_policy && !encode_completions(&r)) return false;
     for (int i = 0; i < out->count; i++) {
         out->n_tokens += (double)out->items[i].begin.n_prompt_tokens / out->count;
     }
@@ -186,6 +242,8 @@ void train_prompts_close(TrainPrompts *prompts) {
     for (int i = 0; i < prompts->count; i++) {
         if (prompts->items[i].begin.borrows) generate_text_release(&prompts->items[i].begin);
         json_decref(prompts->items[i].record);
+        free(prompts->items[i].row);
+        free(prompts->items[i].is_label);
     }
     free(prompts->items);
     if (prompts->chat.borrows) generate_text_release(&prompts->chat);
@@ -204,7 +262,14 @@ int64_t train_prompts_room(const TrainPrompts *prompts, const Plan *plan, int pr
 
 void train_prompts_print(const TrainPrompts *prompts) {
     if (!prompts->reads) return;
-    printf("prompts %d to learn from, %d to validate; of %.1f tokens in the mean; %d answers to "
-           "each\n",
-           prompts->n_train, prompts->n_val, prompts->n_tokens, prompts->n_answers);
+    printf("prompts %d to learn from, %d to validate; of %.1f tokens in the mean; ",
+           prompts->n_train, prompts->n_val, prompts->n_tokens);
+    if (!prompts->on_policy) {
+        printf("%d answers to each\n", prompts->n_answers);
+        return;
+    }
+    printf("%.4g %% of the rows are the model's own answers\n", 100 * prompts->share);
+    if (prompts->n_cut > 0) {
+        printf("        %d completions are longer than a row: cut\n", prompts->n_cut);
+    }
 }

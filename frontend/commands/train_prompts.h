@@ -1,6 +1,8 @@
 /* Prompts that training writes answers to, where the plan learns by what these are worth
- * (nn.policy): lines of JSON with a "prompt", a text or a list of messages, or with "messages",
- * whose last one is the user's, and whatever else whoever judges wants to know.
+ * (nn.policy), or by what a teacher says of them (--on-policy): lines of JSON with a "prompt", a
+ * text or a list of messages, or with "messages", whose last one is the user's, and whatever else
+ * whoever judges wants to know. For a teacher also with what the data answer
+ * (train_completions.h).
  */
 #ifndef FRONTEND_COMMANDS_TRAIN_PROMPTS_H
 #define FRONTEND_COMMANDS_TRAIN_PROMPTS_H
@@ -15,10 +17,19 @@ typedef struct TrainPrompt {
     json_t *record; /* the line */
     SourceLoc loc;
     GenerateText begin; /* what an answer to it begins as */
+    /* With what the data answer, where that is learned from or validated on; else NULL: tokens
+     * [n_row], and which of them are labels. */
+    uint32_t *row;
+    unsigned char *is_label;
+    int64_t n_row;
 } TrainPrompt;
 
 typedef struct TrainPrompts {
-    bool reads; /* does the plan learn so? else all of this is empty */
+    bool reads;          /* does training learn so? else all of this is empty */
+    bool on_policy;      /* from a teacher, and not by rewards */
+    double share;        /* of rows that are written then; the others are the data's */
+    bool validates_rows; /* all lines of validation have a completion */
+    int n_cut;           /* completions longer than a row */
     TrainPrompt *items;
     int count, capacity;
     int n_train, n_val;      /* the first and the last ones */
@@ -30,8 +41,10 @@ typedef struct TrainPrompts {
     GenerateText text, chat; /* what those of texts and those of messages begin as */
 } TrainPrompts;
 
-/* Does training write answers under this plan? */
+/* Does the plan learn by rewards of answers? */
 bool train_prompts_read_by(const Plan *plan);
+/* Does training write answers at all? */
+bool train_prompts_asked(const CliArgs *args, const Plan *plan);
 /* Reads those of --data and --val. False: reported. Released by train_prompts_close either way. */
 bool train_prompts_open(const CliArgs *args, const Plan *plan, TrainPrompts *out, Diag *diag);
 void train_prompts_close(TrainPrompts *prompts);

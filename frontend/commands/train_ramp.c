@@ -39,7 +39,7 @@ static bool check_run(const CliArgs *args, const Plan *full, Diag *diag) {
     if (cli_given(args, OPT_CLUSTER)) {
         return fail(diag, "the search is for one batch: give the layout by --mesh");
     }
-    if (train_pairs_of(full, args->arena).reads || train_prompts_read_by(full)) {
+    if (train_pairs_of(full, args->arena).reads || train_prompts_asked(args, full)) {
         return fail(diag, "is not for answers, neither in pairs nor to prompts");
     }
     return true;

@@ -10,10 +10,12 @@
 #ifndef FRONTEND_COMMANDS_TRAIN_ROLLOUT_H
 #define FRONTEND_COMMANDS_TRAIN_ROLLOUT_H
 
-#include "frontend/commands/generate_writer.h"
+#include "frontend/commands/engine_args.h"
 #include "frontend/commands/train_prompts.h"
 #include "ir/op.h"
 #include "runtime/metrics/step_metrics.h"
+
+#include <math.h>
 
 typedef struct Rollout Rollout;
 
@@ -31,14 +33,23 @@ void rollout_close(Rollout *rollout); /* NULL is fine */
  * reported. */
 bool rollout_batch(Rollout *rollout, int64_t sample, int32_t *tokens, int32_t *labels, Diag *diag);
 
-/* The likeliest answer to each prompt of validation, or to some spread evenly over them: the mean
- * of their rewards. All processes call it. False: reported. */
-bool rollout_validate(Rollout *rollout, double *out_reward, Diag *diag);
+/* What validation says; NAN: nothing of that. */
+typedef struct RolloutValidation {
+    double reward;   /* of the likeliest answers */
+    double loss, kl; /* of a student: its own on completions, and how far it is from its teacher */
+} RolloutValidation;
+#define ROLLOUT_NOT_VALIDATED ((RolloutValidation){NAN, NAN, NAN})
 
-/* The step's values, and then what there is to say of its answers. `val_reward`: NAN, or what
- * rollout_validate gave. Until the next call. */
+/* Of all prompts of validation, or of some spread evenly over them. All processes call it. False:
+ * reported. */
+bool rollout_validate(Rollout *rollout, RolloutValidation *out, Diag *diag);
+/* ", reward 0.5 in validation": of the line that ends a run. */
+void rollout_print_validation(const RolloutValidation *val);
+
+/* The step's values, and what there is to say of its answers. `val`: of this step; NULL: there was
+ * none. Until the next call. */
 const StepValue *rollout_values(Rollout *rollout, const StepValue *values, int n_values,
-                                double val_reward, int *out_n);
+                                const RolloutValidation *val, int *out_n);
 
 /* The answers that the last batch was made of, a line of JSON each, for --answers-log. */
 void rollout_put_answers(const Rollout *rollout, int64_t step, StrBuf *out);

@@ -1,6 +1,6 @@
-/* Learning by rewards on the fake of CUDA's libraries: the program itself, its main included, in
- * forked processes, beside the same run on the CPU. Training's engine and the one that writes
- * answers share the device.
+/* Learning by rewards, and from a teacher, of answers on the fake of CUDA's libraries: the program
+ * itself, its main included, in forked processes, beside the same run on the CPU. Training's engine
+ * and the one that writes answers share the device.
  *
  * Catches: numbers of labels that are staged in another's place, weights that the writer does not
  * get, or gets a step late, a reference that is scored by the weights as they are, and weights that
@@ -50,12 +50,12 @@ static int run_program(bool cuda, int argc, const char **argv) {
     return cuda && fake_cuda_n_defects() ? DEFECTIVE : status;
 }
 
-static void run(bool cuda, const char *options) {
+static void run_words(bool cuda, const char *words) {
     static char said[1 << 14];
     char copy[2048];
     const char *argv[MOST_ARGS] = {"perilune"};
     int argc = 1, how;
-    snprintf(copy, sizeof(copy), "%s --device %s", options, cuda ? "cuda" : "cpu");
+    snprintf(copy, sizeof(copy), "%s", words);
     for (char *word = strtok(copy, " "); word && argc < MOST_ARGS; word = strtok(NULL, " ")) {
         argv[argc++] = word;
     }
@@ -68,6 +68,12 @@ static void run(bool cuda, const char *options) {
     said[length] = '\0';
     if (file) fclose(file);
     CHECK(WIFEXITED(how) && WEXITSTATUS(how) == EXIT_DONE, "%s: %s", copy, said);
+}
+
+static void run(bool cuda, const char *options) {
+    char words[2048];
+    snprintf(words, sizeof(words), "%s --device %s", options, cuda ? "cuda" : "cpu");
+    run_words(cuda, words);
 }
 
 /* Each step's number of this name; how many steps there are. */
@@ -97,7 +103,7 @@ static void compare(const char *key, double most) {
 
 #define TINY                                                                                       \
     "models/llama.lua --set layers=1 --set seq=16 --set model=16 --set heads=2 --set kv_heads=1 "  \
-    "--set ffn=16 --set vocab=256 --micro-batch 4 --precision f32 "
+    "--set ffn=16 --set vocab=257 --micro-batch 4 --precision f32 "
 
 static void check_run(const char *name, const char *options) {
     char text[1024];
@@ -116,6 +122,53 @@ static void check_run(const char *name, const char *options) {
     compare("grad_norm", 1e-3);
     compare("entropy", 1e-4);
     compare("val_reward", 1e-6);
+    check_end();
+}
+
+/* Prompts with completions: every other row is written, and a teacher in the plan. */
+static void check_student(const char *name) {
+    char text[1024];
+    check_begin(name);
+    for (int cuda = 0; cuda < 2; cuda++) {
+        snprintf(text, sizeof(text),
+                 "train " TINY "--set masked=true --load %s --data %s --tokenizer %s --eot auto "
+                 "--teacher models/llama.lua --teacher-load %s --distill jsd --on-policy 0.5 "
+                 "--global-batch 8 --length 5 --steps 3 --lr 1e-2 --warmup 0 --val-fraction 0.5 "
+                 "--log %s",
+                 file_in("student"), file_in("given.jsonl"), file_in("tok.json"),
+                 file_in("teacher"), file_in(cuda ? "cuda.jsonl" : "cpu.jsonl"));
+        run(cuda, text);
+    }
+    compare("answer_tokens", 1e-6);
+    compare("loss", 1e-4);
+    compare("grad_norm", 1e-3);
+    compare("kl", 1e-4);
+    compare("val_kl", 1e-4);
+    check_end();
+}
+
+static void make_student(void) {
+    char text[1024], given[1024] = "";
+    for (int i = 0; i < 8; i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "{\"prompt\": \"%c%d=\", \"completion\": \"%d\"}\n", 'a' + i,
+                 i, i);
+        strcat(given, line);
+    }
+    check_begin("a student and its teacher");
+    write_file("given.jsonl", given);
+    snprintf(text, sizeof(text),
+             "tokenizer train %s --vocab 257 -o %s --special-token <|endoftext|>",
+             file_in("given.jsonl"), file_in("tok.json"));
+    run_words(false, text);
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text),
+                 "train " TINY "--set masked=true --data %s --tokenizer %s --eot auto --pack "
+                 "--steps %d --global-batch 4 --val-fraction 0 --save %s --quiet",
+                 file_in("given.jsonl"), file_in("tok.json"), 4 + 8 * i,
+                 file_in(i ? "teacher" : "student"));
+        run(false, text);
+    }
     check_end();
 }
 
@@ -140,6 +193,8 @@ int main(void) {
     check_run("rewards on CUDA: the answers and losses of the CPU", "--set policy=grpo");
     check_run("with a reference and two steps a rollout",
               "--set policy=dapo --set kl=0.5 --rollout-steps 2");
+    make_student();
+    check_student("a student that writes on CUDA: the answers and losses of the CPU");
     int status = check_report();
     snprintf(text, sizeof(text), "rm -rf %s", folder);
     return system(text) == 0 ? status : 1;
