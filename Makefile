@@ -70,8 +70,9 @@ TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lu
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
 # Sanitizers leave out the slowest tests of what others run, too.
-SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training cuda_graph_llama cuda_ranks equivalence fp8_training lanes \
-                         loss_parts loss_scaling low_gradients search search_models step_memory vocab_multiple)
+SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_graph_llama cuda_ranks equivalence fp8_training \
+                         lanes loss_parts loss_scaling low_gradients muon search search_models step_memory \
+                         vocab_multiple)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 ifdef SANITIZE
 TESTS   := $(filter-out $(SANITIZED_ELSEWHERE:%=$B/tests/%),$(TESTS))

@@ -25,8 +25,10 @@ static bool check_kind(const Distillation *how, bool gives_beta, Diag *diag) {
 bool teacher_args_check(const CliArgs *args, Distillation *out, Diag *diag) {
     static const CliOption HOW[] = {OPT_DISTILL,      OPT_DISTILL_ALPHA, OPT_DISTILL_TEMPERATURE,
                                     OPT_DISTILL_BETA, OPT_TEACHER_SET,   OPT_TEACHER_SET_FROM};
+    /* Its own loss on what it wrote itself would make that likelier, whatever it is. */
+    const double alpha = cli_given(args, OPT_ON_POLICY) ? 1 : 0.5;
     *out = (Distillation){.kind = cli_text(args, OPT_DISTILL, "forward"),
-                          .alpha = cli_real(args, OPT_DISTILL_ALPHA, 0.5),
+                          .alpha = cli_real(args, OPT_DISTILL_ALPHA, alpha),
                           .temperature = cli_real(args, OPT_DISTILL_TEMPERATURE, 1),
                           .beta = cli_real(args, OPT_DISTILL_BETA, 0.5)};
     for (size_t i = 0; i < sizeof(HOW) / sizeof(HOW[0]); i++) {

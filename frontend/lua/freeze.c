@@ -48,6 +48,13 @@ static bool is_pattern(const char *text) {
 
 static bool report_stranger(const Graph *graph, const FreezeRule *rule, const char *pattern,
                             Diag *diag) {
+    if (strcmp(pattern, "*.lora_a") == 0) { /* nn.lora's: its targets are all strangers */
+        diag_error(diag, rule->loc,
+                   "%s: no adapter ('%s') was made: the model has none of the weights that "
+                   "'lora_targets' names",
+                   rule->what, pattern);
+        return false;
+    }
     const char **names = ARENA_ARRAY(graph->arena, const char *, graph->n_nodes + 1);
     int n_names = 0;
     for (int n = 0; n < graph->n_nodes; n++) {

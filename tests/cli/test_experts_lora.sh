@@ -99,7 +99,7 @@ cp "$folder/right.json" "$config"
 works 'as it was' 'gptoss with adapters' import "$folder/wrong" --set-from "$folder/gpt_oss.st" -o "$folder/ok"
 fails 'targets that there are not' 2 "targets has 'experts.uup'; known: q, k, v, o, gate, up, down, experts, shared" \
     plan models/moe.lua --set lora=2 --set lora_targets=experts.uup
-fails 'none of what is adapted' 2 "no parameter fits '*.lora_a'" plan models/moe.lua --set lora=2 --set lora_targets=shared
+fails 'none of what is adapted' 2 "the model has none of the weights that 'lora_targets' names" plan models/moe.lua --set lora=2 --set lora_targets=shared
 fails 'more directions than there are' 2 "it reads 32 numbers" plan models/deepseek.lua --set lora=33 \
     --set lora_targets=k
 

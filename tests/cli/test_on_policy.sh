@@ -30,7 +30,7 @@ learn_text "${large[@]}" --steps 200 --save "$teacher"
 
 taught=("$model" "${tiny[@]}" "${texts[@]}" --teacher "$model" --teacher-load "$teacher" --distill reverse
     --micro-batch 4 --global-batch 16)
-learn=(train "${taught[@]}" --load "$base" "${steady[@]}" --lr 3e-3 --distill-alpha 1)
+learn=(train "${taught[@]}" --load "$base" "${steady[@]}" --lr 3e-3)
 own=("${learn[@]}" --data "$prompts" --on-policy 1)
 mixed=("${learn[@]}" --data "$given" --on-policy 0.5)
 numbers() { grep -o '"loss":[^,]*\|"values":.*' "$1"; }
@@ -54,6 +54,10 @@ result 'validation is on its own answers' "$(tail -n 1 "$folder/run.jsonl" | gre
 result 'of which its loss says nothing' "$(! tail -n 1 "$folder/run.jsonl" | grep '"val_loss"')"
 result 'the log has what distillation has' "$(grep -c '"labels":[0-9]*,"values":{"answer_tokens":[0-9.]*,"ended":[0-9.]*,"ce":[0-9.]*,"kl":' \
     "$folder/run.jsonl" | grep -qx 60 || head -n 1 "$folder/run.jsonl")"
+result 'all of the loss is what lies between the two' "$(awk '{
+    match($0, /"loss":[^,]*/); loss = substr($0, RSTART + 7, RLENGTH - 7); sub(/.*"kl":/, ""); sub(/[,}].*/, "")
+    if ((loss - $0) ^ 2 > 1e-10 * loss ^ 2) print loss, $0
+}' "$folder/run.jsonl" | head -n 1)"
 run show "$folder/student.safetensors"
 result 'its file has no teacher' "$([[ $out == *blocks.0..1.attn.wq* && $out != *teacher* ]] || echo "$out")"
 head -n 6 "$folder/run.jsonl" >"$folder/first.jsonl"

@@ -2,6 +2,9 @@
  * itself, its main included, in forked processes, beside the same run on the CPU. Training's engine
  * and the one that writes answers share the device.
  *
+ * Steps are SGD's: AdamW makes of a gradient that is almost nothing, and another one on each
+ * device, a step of full length, after which answers would be other ones.
+ *
  * Catches: numbers of labels that are staged in another's place, weights that the writer does not
  * get, or gets a step late, a reference that is scored by the weights as they are, and weights that
  * are not what they were after it. */
@@ -111,7 +114,8 @@ static void check_run(const char *name, const char *options) {
     for (int cuda = 0; cuda < 2; cuda++) {
         snprintf(text, sizeof(text),
                  "train " TINY "--load %s --data %s --reward %s --stop ! --global-batch 8 "
-                 "--answers 4 --length 5 --steps 3 --lr 1e-2 --warmup 0 --val-fraction 0.5 "
+                 "--answers 4 --length 5 --steps 3 --set optimizer=sgd --lr 0.3 --warmup 0 "
+                 "--val-fraction 0.5 "
                  "--log %s %s",
                  file_in("base"), file_in("prompts.jsonl"), file_in("judge.lua"),
                  file_in(cuda ? "cuda.jsonl" : "cpu.jsonl"), options);
@@ -133,7 +137,8 @@ static void check_student(const char *name) {
         snprintf(text, sizeof(text),
                  "train " TINY "--set masked=true --load %s --data %s --tokenizer %s --eot auto "
                  "--teacher models/llama.lua --teacher-load %s --distill jsd --on-policy 0.5 "
-                 "--global-batch 8 --length 5 --steps 3 --lr 1e-2 --warmup 0 --val-fraction 0.5 "
+                 "--global-batch 8 --length 5 --steps 3 --set optimizer=sgd --lr 0.3 --warmup 0 "
+                 "--val-fraction 0.5 "
                  "--log %s",
                  file_in("student"), file_in("given.jsonl"), file_in("tok.json"),
                  file_in("teacher"), file_in(cuda ? "cuda.jsonl" : "cpu.jsonl"));
@@ -173,21 +178,24 @@ static void make_student(void) {
 }
 
 int main(void) {
-    char text[512], prompts[1024] = "";
+    char text[512], prompts[1024] = "", base[2048];
     if (!mkdtemp(folder)) BUG("no folder");
     for (int i = 0; i < 8; i++) {
         char line[64];
         snprintf(line, sizeof(line), "{\"prompt\": \"%c%d=\", \"n\": %d}\n", 'a' + i, i, i);
         strcat(prompts, line);
     }
+    for (size_t i = 0; i < sizeof(base); i++) base[i] = "tide low 0123=ab"[i * i % 23 % 16];
+    base[sizeof(base) - 1] = '\0';
+    write_file("base.txt", base);
     write_file("prompts.jsonl", prompts);
     write_file("judge.lua", "return function(line)\n"
                             "  return line.n * 0.01 + (line.text:byte(1) or 0) % 7\n"
                             "end\n");
     check_begin("a base");
     snprintf(text, sizeof(text),
-             "train " TINY "--data README.md --steps 2 --global-batch 4 --save %s --quiet",
-             file_in("base"));
+             "train " TINY "--data %s --steps 2 --global-batch 4 --save %s --quiet",
+             file_in("base.txt"), file_in("base"));
     run(false, text);
     check_end();
     check_run("rewards on CUDA: the answers and losses of the CPU", "--set policy=grpo");
