@@ -1,22 +1,17 @@
 #include "frontend/progress_line.h"
 
+#include "ir/base/clock.h"
+
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 ProgressLine progress_line_start(const char *done) {
-    return (ProgressLine){.done = done, .start = now(), .terminal = isatty(STDERR_FILENO)};
+    return (ProgressLine){.done = done, .start = clock_now(), .terminal = isatty(STDERR_FILENO)};
 }
 
 void progress_line_show(void *user, int n_done, int n_all, const char *what) {
     ProgressLine *line = user;
-    double time = now(), elapsed = time - line->start;
+    double time = clock_now(), elapsed = time - line->start;
     if (elapsed < 2 || n_done == 0 || time - line->shown < (line->terminal ? 0.1 : 5)) return;
     double rate = n_done / elapsed;
     char all[16] = "", left[32] = "";
@@ -33,5 +28,5 @@ void progress_line_show(void *user, int n_done, int n_all, const char *what) {
 
 double progress_line_end(const ProgressLine *line) {
     if (line->written && line->terminal) fprintf(stderr, "\r\033[K");
-    return now() - line->start;
+    return clock_now() - line->start;
 }

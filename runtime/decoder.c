@@ -1,5 +1,6 @@
 #include "runtime/decoder.h"
 
+#include "ir/base/clock.h"
 #include "runtime/engine_internal.h"
 
 enum {
@@ -46,7 +47,7 @@ static bool run(Decoder *d, int chunk, float *out_logits, Diag *diag) {
 bool decoder_read(Decoder *d, int64_t sequence, const int32_t *tokens, int64_t count,
                   float *out_logits, Diag *diag) {
     if (count < 1 || count > d->context - d->lengths[sequence]) BUG("%d tokens", (int)count);
-    double start = engine_now();
+    double start = clock_now();
     d->inputs[DECODE_ROWS][0] = (int32_t)sequence;
     for (int64_t at = 0, n; at < count; at += n) {
         bool few = count - at <= MOST_FEW * DECODE_FEW;
@@ -58,12 +59,12 @@ bool decoder_read(Decoder *d, int64_t sequence, const int32_t *tokens, int64_t c
         if (!run(d, few ? DECODE_READ_FEW : DECODE_READ, out_logits, diag)) return false;
     }
     d->n_read += count;
-    d->read_seconds += engine_now() - start;
+    d->read_seconds += clock_now() - start;
     return true;
 }
 
 bool decoder_write(Decoder *d, const int32_t *tokens, float *out_logits, Diag *diag) {
-    double start = engine_now();
+    double start = clock_now();
     for (int64_t s = 0; s < d->sequences; s++) {
         d->inputs[DECODE_ROWS][s] = (int32_t)s;
         d->inputs[DECODE_LAST][s] = 0;
@@ -76,7 +77,7 @@ bool decoder_write(Decoder *d, const int32_t *tokens, float *out_logits, Diag *d
         }
     }
     bool fine = run(d, DECODE_WRITE, out_logits, diag);
-    d->write_seconds += engine_now() - start;
+    d->write_seconds += clock_now() - start;
     return fine;
 }
 

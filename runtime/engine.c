@@ -1,5 +1,6 @@
 #include "runtime/engine.h"
 
+#include "ir/base/clock.h"
 #include "runtime/engine_internal.h"
 
 #include "ir/base/host.h"
@@ -10,14 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-double engine_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* A parameter in halves: its last result, the upper one, is as finite as it is. */
 static bool is_in_halves(const CallInfo *info, int output) {

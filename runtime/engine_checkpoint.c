@@ -292,26 +292,12 @@ static bool check_adapters(const Engine *engine, const Sources *from, Arena *are
 
 /* How weights are trained and on what, or what no file loads with where it differs. */
 static bool may_differ(const char *key, size_t length) {
-    static const char *const OWN[] = {"dropout",
-                                      "label_smoothing",
-                                      "masked",
-                                      "preference",
-                                      "beta",
-                                      "gamma",
-                                      "seq",
-                                      "documents",
-                                      "padding",
-                                      "policy",
-                                      "clip",
-                                      "clip_high",
-                                      "kl",
-                                      "rpo_alpha",
-                                      "desirable_weight",
-                                      "undesirable_weight"};
+    static const char *const OWN[] = {"masked", "seq", "documents", "padding"};
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
         if (length == strlen(OWN[i]) && strncmp(key, OWN[i], length) == 0) return true;
     }
-    return length >= 4 && strncmp(key, "lora", 4) == 0;
+    return plan_setting_is_of_training(key, length) ||
+           (length >= 4 && strncmp(key, "lora", 4) == 0);
 }
 
 const char *engine_unlike_settings(const Engine *engine, const char *path, Arena *arena) {

@@ -206,18 +206,13 @@ bool engine_restore_weights(EngineWeights *weights, Diag *diag) {
 
 /* --- all that training goes on from, for another batch --- */
 
-/* What outlasts a step. */
-static bool is_lasting(const Node *node) {
-    return node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_VARIABLE;
-}
-
 /* One of those, as the next engine has it. */
 static void carry(const KeptValue *kept, int r, const char *name, Engine *to, Arena *arena) {
     const RankContext *rank = &to->ranks[r];
     const Graph *graph = rank->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         Node *node = graph->nodes[n];
-        if (!is_lasting(node) || strcmp(engine_logical_name(rank, node, arena), name) != 0) {
+        if (!engine_is_lasting(node) || strcmp(engine_logical_name(rank, node, arena), name) != 0) {
             continue;
         }
         const int64_t bytes =
@@ -231,7 +226,7 @@ static void carry(const KeptValue *kept, int r, const char *name, Engine *to, Ar
 
 Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *options, Diag *diag) {
     Arena *arena = arena_create();
-    KeptValues kept = keep_all(engine, is_lasting);
+    KeptValues kept = keep_all(engine, engine_is_lasting);
     const char **names = ARENA_ARRAY(arena, const char *, kept.count + 1);
     int *ranks = ARENA_ARRAY(arena, int, kept.count + 1);
     for (int i = 0; i < kept.count; i++) {

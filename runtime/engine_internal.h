@@ -107,7 +107,6 @@ bool engine_check_outputs(Engine *engine, int rank, const CallInfo *info);
  * their arenas, which are elsewhere. */
 bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_host, bool offloaded,
                               Diag *diag);
-double engine_now(void);
 
 /* Does this process hold the rank's memory? */
 static inline bool engine_is_local(const RankContext *rank) {
@@ -173,6 +172,10 @@ typedef struct WholeTensor {
  * without it, to what its initialisation says. */
 void engine_set_leaf(Engine *engine, const RankContext *rank, Node *leaf, const WholeTensor *whole,
                      Arena *arena);
+/* What outlasts a step. */
+bool engine_is_lasting(const Node *node);
+/* Bit a: the mesh's axis a divides it. Ranks that differ on others alone hold the same part. */
+unsigned engine_divided_axes(const Mesh *mesh, Value value);
 /* Of the ranks that hold the same part of a stage's value: is this the first? */
 bool engine_owns(const RankContext *rank, int stage, Value value);
 

@@ -226,12 +226,20 @@ LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *are
     return list;
 }
 
-bool engine_owns(const RankContext *rank, int stage, Value value) {
-    const Mesh *mesh = &rank->plan->mesh;
+bool engine_is_lasting(const Node *node) {
+    return node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_VARIABLE;
+}
+
+unsigned engine_divided_axes(const Mesh *mesh, Value value) {
     unsigned divided = 0;
     for (int i = 0; i < value_type(value)->rank; i++) {
         divided |= mesh_axes(mesh, value_sharding(value)->mesh[i]);
     }
+    return divided;
+}
+
+bool engine_owns(const RankContext *rank, int stage, Value value) {
+    const unsigned divided = engine_divided_axes(&rank->plan->mesh, value);
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         int wanted = axis == MESH_P ? stage : 0;
         if (rank->coord.at[axis] != wanted && !(divided >> axis & 1)) return false;

@@ -1,4 +1,5 @@
 /* Steps, evaluation, logits, and what to say when a value is not finite. */
+#include "ir/base/clock.h"
 #include "runtime/engine_internal.h"
 
 #include "runtime/cpu/reduce.h"
@@ -136,7 +137,7 @@ static StepInput batch_input(const Engine *engine, const int32_t *tokens, const 
 
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag) {
-    double start = engine_now();
+    double start = clock_now();
     engine->input = batch_input(engine, tokens, labels);
     engine->input.step = step;
     engine->input.train = true;
@@ -151,7 +152,7 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     }
     out->n_values = engine->n_values;
     out->values = engine->values;
-    out->seconds = engine_now() - start;
+    out->seconds = clock_now() - start;
     if (engine_job_failed(engine, diag)) return false; /* a rank was lost after its last message */
     out->skipped = engine->scales_loss && isfinite(out->loss) && isfinite(out->loss_scale) &&
                    !isfinite(out->grad_norm);

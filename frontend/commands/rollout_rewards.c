@@ -3,6 +3,7 @@
 #include "frontend/commands/judge_args.h"
 #include "frontend/commands/rollout_state.h"
 #include "frontend/units.h"
+#include "ir/base/clock.h"
 #include "runtime/data/mix.h"
 
 #include <inttypes.h>
@@ -52,7 +53,7 @@ static void close_rewards(Rollout *r) {
 static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own, Diag *diag) {
     Rollout *r = user;
     const int64_t n = own.count;
-    const double start = rollout_clock();
+    const double start = clock_now();
     JudgedAnswer *judged = calloc((size_t)n + 1, sizeof(*judged));
     float *rewards = calloc((size_t)n + 1, sizeof(*rewards));
     if (!judged || !rewards) BUG("out of memory");
@@ -75,7 +76,7 @@ static bool judge_own(void *user, const RolloutRequest *request, RolloutOwn own,
     }
     free(judged);
     free(rewards);
-    r->rewards->judge_seconds += rollout_clock() - start;
+    r->rewards->judge_seconds += clock_now() - start;
     return good;
 }
 
@@ -136,13 +137,13 @@ static void put_advantages(Rollout *r) {
 /* What the weights, as they are, say of all rows. */
 static bool score_rows(Rollout *r, float *out, Diag *diag) {
     const int64_t at_once = engine_forward_batch(r->writer.engine), seq = r->writer.plan->seq;
-    const double start = rollout_clock();
+    const double start = clock_now();
     bool good = true;
     for (int64_t row = 0; good && row < r->n_rows; row += at_once) {
         good = engine_token_scores(r->writer.engine, r->tokens + row * seq, r->labels + row * seq,
                                    out + row * seq, diag);
     }
-    r->rewards->score_seconds += rollout_clock() - start;
+    r->rewards->score_seconds += clock_now() - start;
     return good;
 }
 

@@ -1,16 +1,9 @@
 #include "frontend/commands/rollout_write.h"
 
 #include "frontend/progress_line.h"
-
-#include <time.h>
+#include "ir/base/clock.h"
 
 enum { DEFAULT_SIDE_BY_SIDE = 8 }; /* rows that a product takes with the same bits as alone */
-
-double rollout_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 bool rollout_writer_open(RolloutWriter *writer, CliArgs *args, int64_t n_answers, Diag *diag) {
     GenerateWriter *texts = &writer->texts;
@@ -32,11 +25,11 @@ void rollout_writer_close(RolloutWriter *writer) {
 }
 
 bool rollout_writer_renew(RolloutWriter *writer, Diag *diag) {
-    const double start = rollout_clock();
+    const double start = clock_now();
     bool good = engine_copy_weights(writer->engine, writer->texts.engine.engine,
                                     !writer->has_weights, diag);
     writer->has_weights = writer->has_weights || good;
-    writer->seconds += rollout_clock() - start;
+    writer->seconds += clock_now() - start;
     return good;
 }
 
@@ -89,7 +82,7 @@ bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, 
                  .own = rollout_own(control, writer->options->rank, request->count),
                  .line = progress_line_start("answers"),
                  .quiet = cli_given(writer->args, OPT_QUIET) || writer->options->rank > 0};
-    const double start = rollout_clock();
+    const double start = clock_now();
     for (int64_t i = 0; i < request->count; i++) request->answers[i].text.length = 0;
     writer->texts.sampler.options = (SamplerOptions){.temperature = !request->greedy,
                                                      .top_k = writer->prompts->text.n_choices,
@@ -97,7 +90,7 @@ bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, 
                                                      .repetition = 1};
     const WriterTasks tasks = {w.own.count, &w, begin_text, most_tokens, end_text};
     bool good = generate_writer_tasks(&writer->texts, &tasks, diag);
-    writer->seconds += rollout_clock() - start;
+    writer->seconds += clock_now() - start;
     if (request->judge) good = good && request->judge(request->user, request, w.own, diag);
     progress_line_end(&w.line);
     return good && rollout_share(control, writer->options->rank, request->answers, request->count,

@@ -44,7 +44,4 @@ typedef struct RolloutRequest {
 /* By all processes together. False: reported. */
 bool rollout_writer_write(RolloutWriter *writer, const RolloutRequest *request, Diag *diag);
 
-/* Seconds, from some moment on. */
-double rollout_clock(void);
-
 #endif

@@ -1,9 +1,9 @@
 #include "frontend/commands/train_answers.h"
 
+#include "ir/base/clock.h"
 #include "runtime/data/preferences.h"
 
 #include <string.h>
-#include <time.h>
 
 TrainAnswers train_answers_of(const Plan *plan, Arena *arena) {
     TrainAnswers answers = {.reads = plan_reads_numbers(plan, TOKEN_DESIRABLE),
@@ -48,12 +48,6 @@ static void put_kinds(TrainAnswers *answers) {
     }
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool find_divergence(TrainAnswers *answers, Engine *engine, Diag *diag) {
     const int64_t at_once = engine_forward_batch(engine), seq = answers->seq;
     double sum = 0;
@@ -72,12 +66,12 @@ static bool find_divergence(TrainAnswers *answers, Engine *engine, Diag *diag) {
 }
 
 bool train_answers_give(TrainAnswers *answers, Engine *engine, Diag *diag) {
-    const double start = now();
+    const double start = clock_now();
     if (!answers->reads) return true;
     put_kinds(answers);
     if (answers->diverges && !find_divergence(answers, engine, diag)) return false;
     engine_set_numbers(engine, TOKEN_DESIRABLE, answers->kinds);
     engine_set_numbers(engine, TOKEN_DIVERGENCE, answers->divergence);
-    answers->seconds = now() - start;
+    answers->seconds = clock_now() - start;
     return true;
 }

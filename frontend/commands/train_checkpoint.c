@@ -2,11 +2,11 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/units.h"
+#include "ir/base/clock.h"
 #include "ir/base/file.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *diag) {
@@ -108,12 +108,6 @@ bool train_checkpoint_prepare(TrainCheckpoint *checkpoint, Engine *engine, Diag 
     return checkpoint->snapshot;
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* What became of one; `diag` says why it failed, on rank 0 also the others' reasons. */
 static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Progress *progress,
                  bool failed, int64_t step, const Diag *diag) {
@@ -132,7 +126,7 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
     if (failed || checkpoint->quiet) return;
     units_format_bytes(size, sizeof(size), stat(checkpoint->to, &st) == 0 ? st.st_size : 0);
     fprintf(stderr, "checkpoint %s: step %" PRId64 ", %s, %.2f s", checkpoint->to, step, size,
-            now() - checkpoint->begun);
+            clock_now() - checkpoint->begun);
     if (checkpoint->async) fprintf(stderr, "; training waited %.2f s", checkpoint->waited);
     fprintf(stderr, "\n");
 }
@@ -141,9 +135,9 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
 static void look(TrainCheckpoint *checkpoint, const EngineOptions *options, Progress *progress,
                  bool wait) {
     Diag *diag = diag_create();
-    double before = now();
+    double before = clock_now();
     SnapshotState state = engine_snapshot_poll(checkpoint->snapshot, wait, diag);
-    checkpoint->waited += now() - before;
+    checkpoint->waited += clock_now() - before;
     if (state == SNAPSHOT_WRITTEN || state == SNAPSHOT_FAILED) {
         tell(checkpoint, options, progress, state == SNAPSHOT_FAILED, checkpoint->writing_step,
              diag);
@@ -159,7 +153,7 @@ void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
     if (checkpoint->async) look(checkpoint, options, progress, true); /* one at a time */
     if (options->rank == 0) note_replaced(checkpoint);
     train_keep_begin(&checkpoint->keep, &checkpoint->place);
-    checkpoint->begun = now();
+    checkpoint->begun = clock_now();
     if (checkpoint->async && !is_last) {
         state =
             engine_snapshot_begin(checkpoint->snapshot, checkpoint->to, &checkpoint->place, diag);
@@ -168,7 +162,7 @@ void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
         bool fine = engine_save_state(engine, checkpoint->to, &checkpoint->place, diag);
         state = fine ? SNAPSHOT_WRITTEN : SNAPSHOT_FAILED;
     }
-    checkpoint->waited = now() - checkpoint->begun;
+    checkpoint->waited = clock_now() - checkpoint->begun;
     if (state != SNAPSHOT_WRITING) {
         tell(checkpoint, options, progress, state == SNAPSHOT_FAILED, step, diag);
     }

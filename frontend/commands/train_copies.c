@@ -1,24 +1,19 @@
 #include "frontend/commands/train_copies.h"
 
+#include "ir/base/clock.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 TrainCopies train_copies_from_args(const CliArgs *args) {
     return (TrainCopies){.every = cli_int(args, OPT_CHECK_COPIES, 0)};
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 bool train_copies_check(TrainCopies *copies, Engine *engine, int64_t step, bool due, Diag *diag) {
     if (!copies->every || (!due && step % copies->every != 0)) return true;
-    const double begun = now();
+    const double begun = clock_now();
     const bool alike = engine_check_copies(engine, step, diag);
-    copies->seconds += now() - begun;
+    copies->seconds += clock_now() - begun;
     copies->n_checks++;
     return alike;
 }

@@ -47,26 +47,10 @@ static bool hash_file(const char *path, uint64_t *hash, Diag *diag) {
     return true;
 }
 
-/* What changes nothing of what a model without dropout says. */
-static bool is_of_training(const char *setting, size_t length, bool has_adapters) {
-    static const char *const OURS[] = {"preference",
-                                       "beta",
-                                       "label_smoothing",
-                                       "gamma",
-                                       "dropout",
-                                       "policy",
-                                       "clip",
-                                       "clip_high",
-                                       "kl",
-                                       "rpo_alpha",
-                                       "desirable_weight",
-                                       "undesirable_weight"};
+/* Of a line key=value. */
+static bool is_of_training(const char *setting, bool has_adapters) {
     if (!has_adapters && strncmp(setting, "lora", 4) == 0) return true; /* they begin with 0 */
-    for (size_t i = 0; i < sizeof(OURS) / sizeof(OURS[0]); i++) {
-        size_t own = strlen(OURS[i]);
-        if (length > own && strncmp(setting, OURS[i], own) == 0 && setting[own] == '=') return true;
-    }
-    return false;
+    return plan_setting_is_of_training(setting, strcspn(setting, "=\n"));
 }
 
 static uint64_t hash_model(const Plan *plan, bool has_adapters) {
@@ -74,7 +58,8 @@ static uint64_t hash_model(const Plan *plan, bool has_adapters) {
     for (const char *c = plan->model; *c; c++) hash = mix_bits(hash ^ (unsigned char)*c);
     for (const char *at = plan->settings ? plan->settings : ""; *at;) {
         size_t length = strcspn(at, "\n");
-        for (size_t i = 0; i < length && !is_of_training(at, length, has_adapters); i++) {
+        const bool counts = !is_of_training(at, has_adapters);
+        for (size_t i = 0; i < length && counts; i++) {
             hash = mix_bits(hash ^ (unsigned char)at[i]);
         }
         at += length + (at[length] != '\0');

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* pipe2, environ */
 #include "frontend/judge/judge_command.h"
 
+#include "ir/base/clock.h"
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 
@@ -43,12 +44,6 @@ typedef struct Asking {
     Diag *diag;
 } Asking;
 
-static double now_s(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* Its beginning in quotes, fit for a terminal. Freed by free(). */
 static char *quote(const char *text, size_t length) {
     StrBuf out = strbuf_create();
@@ -63,12 +58,12 @@ static char *quote(const char *text, size_t length) {
  * own. What somebody else has waited for has no si_code. */
 static bool has_ended(const CommandJudge *judge, double seconds, siginfo_t *out_how) {
     static const struct timespec PAUSE = {.tv_nsec = 2000000};
-    for (double end_s = now_s() + seconds;; nanosleep(&PAUSE, NULL)) {
+    for (double end_s = clock_now() + seconds;; nanosleep(&PAUSE, NULL)) {
         memset(out_how, 0, sizeof(*out_how));
         int got = waitid(P_PID, (id_t)judge->pid, out_how, WEXITED | WNOHANG | WNOWAIT);
         if (got == 0 && out_how->si_pid != 0) return true;
         if (got != 0 && errno != EINTR) return true;
-        if (now_s() >= end_s) return false;
+        if (clock_now() >= end_s) return false;
     }
 }
 
@@ -247,7 +242,7 @@ static bool take_lines(Asking *asking) {
                                "each line must be a finite number, the reward of an answer");
         }
         asking->n_read++;
-        asking->deadline_s = now_s() + judge->timeout_s;
+        asking->deadline_s = clock_now() + judge->timeout_s;
         at += length + 1;
     }
     judge->n_line -= at;
@@ -295,7 +290,7 @@ static bool exchange(Asking *asking) {
     bool writes = asking->n_written < asking->lines.length;
     struct pollfd ends[] = {{.fd = judge->from, .events = POLLIN},
                             {.fd = writes ? judge->to : -1, .events = POLLOUT}};
-    double left_s = asking->deadline_s - now_s();
+    double left_s = asking->deadline_s - clock_now();
     if (left_s <= 0) return report_late(asking);
     int n_ready = poll(ends, 2, (int)fmin(ceil(1e3 * left_s), INT_MAX));
     if (n_ready < 0) return errno == EINTR || report_errno(asking, "pipes cannot be watched");
@@ -309,7 +304,7 @@ bool command_judge_answers(CommandJudge *judge, const JudgedAnswer *answers, int
                      .lines = strbuf_create(),
                      .n = n,
                      .rewards = out_rewards,
-                     .deadline_s = now_s() + judge->timeout_s,
+                     .deadline_s = clock_now() + judge->timeout_s,
                      .diag = diag};
     bool good = read_some(&asking) && (judge->to >= 0 || report_end(&asking));
     asking.asked = true;

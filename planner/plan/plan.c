@@ -438,3 +438,13 @@ bool plan_write(const Plan *plan, const char *path, Diag *diag) {
     strbuf_destroy(&text);
     return written;
 }
+
+bool plan_setting_is_of_training(const char *key, size_t length) {
+    static const char *const KEYS[] = {"beta",    "clip",       "clip_high", "desirable_weight",
+                                       "dropout", "gamma",      "kl",        "label_smoothing",
+                                       "policy",  "preference", "rpo_alpha", "undesirable_weight"};
+    for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        if (length == strlen(KEYS[i]) && strncmp(key, KEYS[i], length) == 0) return true;
+    }
+    return false;
+}

@@ -202,6 +202,10 @@ int plan_count_attentions(const PlanDevice *device, AttentionKernels kernels);
 /* The section's choice for such an attention; NULL: there is none. */
 const PlanAttention *plan_find_attention(const PlanDevice *device, const PlanAttention *kind);
 
+/* Is it a setting of how weights learn, which changes nothing of what a model without dropout says?
+ * key: of a line of Plan.settings. */
+bool plan_setting_is_of_training(const char *key, size_t length);
+
 typedef struct Plan {
     Arena *arena;         /* not owned */
     const char *model;    /* name */

@@ -1,8 +1,8 @@
+#include "ir/base/clock.h"
 #include "planner/search/search_records.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     DEFAULT_TOP = 10,
@@ -43,12 +43,6 @@ typedef struct Search {
     int n_threads;
     Simulators simulators;
 } Search;
-
-static double now_seconds(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* A total order: of equals, what came first along the axes. */
 static int by_time(const void *left, const void *right) {
@@ -329,7 +323,7 @@ static void report_missing(Search *search, ModelCosts *costs, double limit_bytes
 
 SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchRequest *request,
                              Diag *diag) {
-    double begin = now_seconds(), limit_bytes = search_limit_bytes(costs, request);
+    double begin = clock_now(), limit_bytes = search_limit_bytes(costs, request);
     SearchSpace space = {.costs = costs,
                          .request = request,
                          .n_ranks = request->n_ranks,
@@ -359,7 +353,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         } else {
             report_missing(&search, costs, limit_bytes, result);
         }
-        result->seconds = now_seconds() - begin;
+        result->seconds = clock_now() - begin;
     }
     for (int i = 0; i < search.n_threads; i++) {
         diag_destroy(search.simulators.diags[i]);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "runtime/comm/comm_wait.h"
 
+#include "ir/base/clock.h"
 #include "ir/base/host.h"
 
 #include <errno.h>
@@ -65,12 +66,6 @@ void wait_add_seconds(double seconds) {
     waited_seconds += seconds;
 }
 
-double wait_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Sleeps while the count is `seen`, until the deadline (absolute, CLOCK_MONOTONIC; NULL: none).
  * False when it has passed. Other early returns are harmless: the caller tests again. */
 static bool event_sleep(WaitEvent *event, uint32_t seen, const struct timespec *deadline) {
@@ -108,9 +103,9 @@ WaitResult wait_until(const WaitPolicy *policy, WaitEvent *event, bool (*ready)(
     if (ready(state) && !atomic_load_explicit(policy->aborted, memory_order_acquire)) {
         return WAIT_READY; /* without looking at a clock */
     }
-    double start = wait_now();
+    double start = clock_now();
     WaitResult result = wait_for(policy, event, ready, state);
-    waited_seconds += wait_now() - start;
+    waited_seconds += clock_now() - start;
     return result;
 }
 

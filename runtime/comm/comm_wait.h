@@ -46,7 +46,5 @@ void wait_signal(WaitEvent *event);
 double wait_thread_seconds(void);
 /* Waits of other kinds count, too. */
 void wait_add_seconds(double seconds);
-/* Seconds of a clock that never goes back. */
-double wait_now(void);
 
 #endif

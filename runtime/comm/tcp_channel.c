@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/comm/tcp_internal.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static void note_lost(TcpWorld *world, int rank, const TcpLink *link) {
                   "rank %d wrote what cannot be into the memory that it shares with rank %d", rank,
                   world->job.rank);
     } else if (atomic_load(&world->lost) < 0) {
-        atomic_store(&world->lost_at, wait_now());
+        atomic_store(&world->lost_at, clock_now());
         atomic_compare_exchange_strong(&world->lost, &nobody, rank);
     }
 }
@@ -40,7 +41,7 @@ bool tcp_lose(TcpWorld *world, int rank, const TcpLink *link) {
     note_lost(world, rank, link);
     tcp_wake(world);
     struct pollfd ended = {.fd = world->ended_fd, .events = POLLIN};
-    double since = wait_now();
+    double since = clock_now();
     bool late = false;
     while (tcp_wait(world, &ended, 1, since, &late)) {
     }
@@ -48,11 +49,11 @@ bool tcp_lose(TcpWorld *world, int rank, const TcpLink *link) {
 }
 
 bool tcp_wait(TcpWorld *world, struct pollfd *polls, int n, double since, bool *out_late) {
-    const double limit = world->base.policy.timeout_s, before = wait_now();
+    const double limit = world->base.policy.timeout_s, before = clock_now();
     double left = limit > 0 ? since + limit - before : 1;
     polls[n - 1] = (struct pollfd){.fd = world->ended_fd, .events = POLLIN};
     int rc = poll(polls, (nfds_t)n, (int)ceil(fmin(fmax(left, 0), 1) * 1e3));
-    wait_add_seconds(wait_now() - before);
+    wait_add_seconds(clock_now() - before);
     if (comm_world_is_aborted(&world->base)) return false;
     *out_late = rc == 0 && left <= 0;
     return !*out_late;
@@ -164,7 +165,7 @@ bool tcp_channel_receive(CommChannel *base, void *destination, size_t bytes) {
             wait_pause();
             continue;
         }
-        if (since == 0) since = wait_now();
+        if (since == 0) since = clock_now();
         struct pollfd polls[2];
         if (!tcp_link_sleeps(&channel->link, false, true, &polls[0])) continue;
         if (tcp_wait(world, polls, 2, since, &late)) {
@@ -215,7 +216,7 @@ static void watch(TcpWorld *world) {
     const int lost = atomic_load(&world->lost);
     if (why) {
         comm_world_abort(&world->base, why);
-    } else if (lost >= 0 && wait_now() - atomic_load(&world->lost_at) > world->job.patience_s) {
+    } else if (lost >= 0 && clock_now() - atomic_load(&world->lost_at) > world->job.patience_s) {
         comm_fail(&world->base, "rank %d has closed its connection to rank %d", lost,
                   world->job.rank);
     }
@@ -228,8 +229,8 @@ void *tcp_serve(void *argument) {
         bool at_once;
         int n = collect_polls(world, &at_once);
         bool stopping = atomic_load(&world->stopping);
-        if (stopping && stop_at == 0) stop_at = wait_now() + farewell_s;
-        if (stopping && (n == 1 || comm_world_is_aborted(&world->base) || wait_now() > stop_at)) {
+        if (stopping && stop_at == 0) stop_at = clock_now() + farewell_s;
+        if (stopping && (n == 1 || comm_world_is_aborted(&world->base) || clock_now() > stop_at)) {
             return NULL;
         }
         const bool aborted = comm_world_is_aborted(&world->base),

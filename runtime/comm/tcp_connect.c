@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/comm/tcp_internal.h"
 
 #include "runtime/launch/local_socket.h"
@@ -209,7 +210,7 @@ static bool make_room(Connecting *c) {
     const int oldest = find_oldest(c, &n);
     if (c->n_guests == MOST_STRANGERS + c->n_wanted) return false;
     if (n < MOST_STRANGERS) return true;
-    if (socket_now() - c->guests[oldest].opened < 1e-3 * STRANGER_MS) return false;
+    if (clock_now() - c->guests[oldest].opened < 1e-3 * STRANGER_MS) return false;
     remove_guest(c, oldest);
     return true;
 }
@@ -220,7 +221,7 @@ static void let_in(Connecting *c, int listener) {
         int fd = socket_accept(listener, &exhausted);
         if (fd < 0) return;
         c->guests[c->n_guests++] = (Guest){
-            .link = {.fd = fd}, .is_local = listener == c->local_listener, .opened = socket_now()};
+            .link = {.fd = fd}, .is_local = listener == c->local_listener, .opened = clock_now()};
     }
 }
 
@@ -241,7 +242,7 @@ static void *accept_all(void *argument) {
             const Guest *guest = &c->guests[i];
             if (polls[i + 2].revents)
                 hear_guest(c, i);
-            else if (!guest->was_welcome && socket_now() - guest->opened > GUEST_SECONDS)
+            else if (!guest->was_welcome && clock_now() - guest->opened > GUEST_SECONDS)
                 remove_guest(c, i);
         }
         if (polls[0].revents) let_in(c, c->listener);
@@ -284,7 +285,7 @@ static bool prove(const Connecting *c, int fd, const Wanted *wanted, bool is_loc
     }
     while (done < sizeof welcome) {
         int memory = -1;
-        if (!socket_wait(fd, false, until - socket_now())) {
+        if (!socket_wait(fd, false, until - clock_now())) {
             snprintf(why, SOCKET_WHY_BYTES, "connected, but nothing answers");
             return false;
         }
@@ -303,10 +304,10 @@ static bool prove(const Connecting *c, int fd, const Wanted *wanted, bool is_loc
 }
 
 static bool try_address(const Connecting *c, const char *address, const Wanted *wanted, char *why) {
-    const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
+    const double until = fmin(c->deadline, clock_now() + GUEST_SECONDS);
     int memory;
     int fd =
-        socket_connect(address, (int)c->endpoints[wanted->peer].port, until - socket_now(), why);
+        socket_connect(address, (int)c->endpoints[wanted->peer].port, until - clock_now(), why);
     if (fd >= 0 && !prove(c, fd, wanted, false, until, &memory, why)) {
         close(fd);
         fd = -1;
@@ -336,7 +337,7 @@ static bool confirm(TcpLink *link, int memory, char *why) {
 static bool try_sharing(Connecting *c, const Wanted *wanted) {
     const int own = c->world->job.rank;
     const HostFacts *mine = &c->facts[own], *theirs = &c->facts[wanted->peer];
-    const double until = fmin(c->deadline, socket_now() + GUEST_SECONDS);
+    const double until = fmin(c->deadline, clock_now() + GUEST_SECONDS);
     char why[SOCKET_WHY_BYTES] = "";
     int memory = -1;
     if (!mine->shares || !theirs->shares || mine->host != theirs->host) {
@@ -377,9 +378,9 @@ static bool reach(Connecting *c, const Wanted *wanted) {
             if (!job_goes_on(c)) return false;
             address = i < n_near ? LOOPBACK[i] : there->addresses[i - n_near];
             if (try_address(c, address, wanted, why)) return true;
-            if (socket_now() >= c->deadline) break;
+            if (clock_now() >= c->deadline) break;
         }
-        if (n == 0 || socket_now() >= c->deadline) break;
+        if (n == 0 || clock_now() >= c->deadline) break;
         pause_for(pause);
     }
     diag_error(c->diag, NO_LOC,
@@ -396,7 +397,7 @@ static bool connect_all(Connecting *c) {
     }
     while (atomic_load(&c->n_missing) > 0) {
         if (!job_goes_on(c)) return false;
-        if (socket_now() >= c->deadline) {
+        if (clock_now() >= c->deadline) {
             diag_error(c->diag, NO_LOC,
                        "rank %d waited %.3g s for %d connections of other ranks for their messages",
                        c->world->job.rank, c->world->job.connect_s, atomic_load(&c->n_missing));
@@ -521,7 +522,7 @@ static bool connect_among(Connecting *c, CommHost *out_host) {
         return false;
     }
     choose_rings(c);
-    c->deadline = socket_now() + c->world->job.connect_s;
+    c->deadline = clock_now() + c->world->job.connect_s;
     int error = pthread_create(&thread, NULL, accept_all, c);
     if (error) {
         diag_error(c->diag, NO_LOC, "cannot start a thread to connect: %s", strerror(error));

@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/comm/tcp_internal.h"
 
 #include "runtime/comm/comm_reduce.h"
@@ -291,7 +292,7 @@ bool tcp_exchange(TcpExchange *exchange) {
             if (group->is_near) wait_pause();
             continue;
         }
-        if (since == 0) since = wait_now();
+        if (since == 0) since = clock_now();
         if (!wait_for_others(exchange, since)) return false;
     }
     group->n_calls++;

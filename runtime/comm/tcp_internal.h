@@ -141,7 +141,7 @@ void tcp_wake(TcpWorld *world);
 /* A rank's connection has closed: the world's end, soon. Always false. */
 bool tcp_lose(TcpWorld *world, int rank, const TcpLink *link);
 /* Waits until `polls` [n], of which the last is to be ended_fd's, have something: at most from
- * `since` until the time-out, by wait_now. False: aborted, or it took too long: *out_late. */
+ * `since` until the time-out, by clock_now. False: aborted, or it took too long: *out_late. */
 bool tcp_wait(TcpWorld *world, struct pollfd *polls, int n, double since, bool *out_late);
 bool tcp_channel_send(CommChannel *base, void *slot_base, size_t slot_bytes, const void *source,
                       size_t bytes);

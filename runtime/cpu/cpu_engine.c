@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/cpu/cpu_comm.h"
 
 #include "runtime/launch/control.h"
@@ -37,11 +38,11 @@ typedef struct CpuEngine {
 /* Adds each call's time to its op's; what copies inputs counts as `input`. */
 static void profile_list(const CallList *list, double *out_op_seconds) {
     memset(out_op_seconds, 0, N_OPS * sizeof(*out_op_seconds));
-    double last = engine_now();
+    double last = clock_now();
     for (int i = 0; i < list->count; i++) {
         const Node *node = list->info[i].node;
         if (!list->calls[i].run(list->calls[i].args)) return;
-        double now = engine_now();
+        double now = clock_now();
         out_op_seconds[node ? node->op : OP_INPUT] += now - last;
         last = now;
     }
@@ -85,14 +86,14 @@ static const char *stream_name(TaskKind task) {
 }
 
 static void trace_list(RankThread *thread, const CallList *list) {
-    double start = thread->threads->trace_start, last = engine_now();
+    double start = thread->threads->trace_start, last = clock_now();
     thread->n_spans = 0;
     for (int i = 0; i < list->count; i++) {
         const CallInfo *info = &list->info[i];
         double waited = comm_waited_seconds();
         tell_progress(thread, list, i);
         if (!list->calls[i].run(list->calls[i].args)) return;
-        double now = engine_now();
+        double now = clock_now();
         thread->spans[thread->n_spans++] =
             (EngineSpan){.rank = thread->rank.context->rank,
                          .stream = stream_name(info->kind),
@@ -206,7 +207,7 @@ static bool cpu_trace(Engine *engine, Arena *arena, EngineSpan **out_spans, int 
         threads->ranks[r].spans = spans + first;
         first += threads->ranks[r].rank.train.count;
     }
-    threads->trace_start = engine_now();
+    threads->trace_start = clock_now();
     *out_spans = spans;
     *out_count = count;
     return cpu_run(engine, JOB_TRACE, diag);
@@ -285,7 +286,7 @@ static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
         if (!allocate_rank(engine, &engine->ranks[threads->first_local + r], diag)) return false;
         find_scalars(&threads->ranks[r]);
     }
-    double allocated = engine_now();
+    double allocated = clock_now();
     bool emitted = true;
     int own_threads = omp_get_max_threads();
     omp_set_num_threads(threads->n_threads); /* products are prepared for so many */
@@ -294,7 +295,7 @@ static bool set_up_ranks(CpuEngine *threads, Diag *diag) {
     }
     omp_set_num_threads(own_threads);
     if (!emitted) return false;
-    engine->emit_seconds = engine_now() - allocated;
+    engine->emit_seconds = clock_now() - allocated;
     return true;
 }
 
@@ -390,13 +391,13 @@ static double cpu_replay_seconds(Engine *engine) {
     for (int i = 0; i < list->count; i++) {
         empty.calls[i] = (CpuCall){do_nothing, list->calls[i].args};
     }
-    double start = engine_now();
+    double start = clock_now();
     for (int n = 0; n < REPEATS; n++) {
         for (int i = 0; i < empty.count; i++) {
             if (!empty.calls[i].run(empty.calls[i].args)) break;
         }
     }
-    double seconds = (engine_now() - start) / REPEATS;
+    double seconds = (clock_now() - start) / REPEATS;
     arena_destroy(arena);
     return seconds;
 }

@@ -337,8 +337,9 @@ bool preference_check(const Dataset *dataset, const char *path, int64_t seq, int
     uint64_t hash = mix_bits((uint64_t)seq);
     if (!dataset_is_masked(dataset)) {
         diag_error(diag, loc,
-                   "has no mask that says which tokens are answers, and the plan learns from pairs "
-                   "of answers: give lines of .jsonl and --tokenizer FILE, or what `tokenizer "
+                   "has no mask that says which tokens are answers, and the plan learns from "
+                   "answers that are preferred: give lines of .jsonl and --tokenizer FILE, or what "
+                   "`tokenizer "
                    "encode --preferences %" PRId64 "` writes",
                    seq);
         return false;

@@ -57,15 +57,21 @@ static void parse_argument(JinjaParser *p, JinjaNode *call) {
 }
 
 /* At its bracket. */
+/* Before each thing in brackets: is there another one? Takes the comma behind the one before, which
+ * the last one may have, too, and the end. */
+static bool has_another(JinjaParser *p, bool *first, const char *end) {
+    if (p->failed || jinja_skip_sign(p, end)) return false;
+    if (*first) {
+        *first = false;
+        return true;
+    }
+    return jinja_expect_sign(p, ",") && !jinja_skip_sign(p, end);
+}
+
 static void parse_arguments(JinjaParser *p, JinjaNode *call) {
     bool first = true;
     jinja_expect_sign(p, "(");
-    while (!p->failed && !jinja_skip_sign(p, ")")) {
-        if (!first && !jinja_expect_sign(p, ",")) return;
-        if (!first && jinja_skip_sign(p, ")")) return;
-        first = false;
-        parse_argument(p, call);
-    }
+    while (has_another(p, &first, ")")) parse_argument(p, call);
 }
 
 JinjaNode *jinja_parse_call(JinjaParser *p, JinjaNode *called) {
@@ -79,21 +85,17 @@ JinjaNode *jinja_parse_call(JinjaParser *p, JinjaNode *called) {
 
 static JinjaNode *parse_list(JinjaParser *p) {
     JinjaNode *node = jinja_node(p, NODE_LIST);
+    bool first = true;
     jinja_expect_sign(p, "[");
-    while (!p->failed && !jinja_skip_sign(p, "]")) {
-        if (node->n_items && !jinja_expect_sign(p, ",")) break;
-        if (jinja_skip_sign(p, "]")) break;
-        jinja_node_add(p, node, jinja_parse_expression(p));
-    }
+    while (has_another(p, &first, "]")) jinja_node_add(p, node, jinja_parse_expression(p));
     return node;
 }
 
 static JinjaNode *parse_dict(JinjaParser *p) {
     JinjaNode *node = jinja_node(p, NODE_DICT);
+    bool first = true;
     jinja_expect_sign(p, "{");
-    while (!p->failed && !jinja_skip_sign(p, "}")) {
-        if (node->n_items && !jinja_expect_sign(p, ",")) break;
-        if (jinja_skip_sign(p, "}")) break;
+    while (has_another(p, &first, "}")) {
         jinja_node_add(p, node, jinja_parse_expression(p));
         jinja_expect_sign(p, ":");
         jinja_node_add(p, node, jinja_parse_expression(p));

@@ -1,5 +1,6 @@
 #include "runtime/launch/control.h"
 
+#include "ir/base/clock.h"
 #include "ir/base/version.h"
 #include "runtime/launch/control_internal.h"
 #include "runtime/launch/socket.h"
@@ -99,7 +100,7 @@ bool control_failed(const Control *control, const char **out_reason) {
     return failed;
 }
 
-/* Waits for `changed` until a time of socket_now's clock; false: it has passed. */
+/* Waits for `changed` until a time of clock_now's clock; false: it has passed. */
 static bool wait_changed(Control *control, double until) {
     struct timespec t = {.tv_sec = (time_t)until};
     t.tv_nsec = (long)((until - (double)t.tv_sec) * 1e9);
@@ -133,7 +134,7 @@ static Control *create(const ControlOptions *options) {
     if (!control->members) BUG("out of memory");
     for (int i = 0; i < control->n_members; i++) control->members[i].progress.step = -1;
     control->told.step = -1;
-    mailbox_init(&control->mailbox, socket_now());
+    mailbox_init(&control->mailbox, clock_now());
     atomic_init(&control->failed, false);
     return control;
 }
@@ -156,7 +157,7 @@ typedef struct WaitLines {
 } WaitLines;
 
 static bool line_is_due(WaitLines *lines, const Control *control) {
-    double now = socket_now();
+    double now = clock_now();
     if (!control->options.stream || now < lines->next) return false;
     lines->next = now + next_line_s;
     return true;
@@ -191,10 +192,10 @@ static bool open_hub(Control *control, Diag *diag) {
                      "rank 0 needs %d open files for %d ranks, the system allows %zu (ulimit -Hn)",
                      options->world + OTHER_DESCRIPTORS, options->world, limit);
     }
-    double deadline = socket_now() + fmin(listen_s, options->connect_s);
+    double deadline = clock_now() + fmin(listen_s, options->connect_s);
     for (;;) {
         control->listener = socket_listen(control->master_host, options->port, why);
-        if (control->listener >= 0 || socket_now() > deadline) break;
+        if (control->listener >= 0 || clock_now() > deadline) break;
         pause_for(listen_pause_s);
     }
     if (control->listener < 0) {
@@ -211,7 +212,7 @@ static bool open_hub(Control *control, Diag *diag) {
 static bool await_start(Control *control, double deadline, WaitLines *lines, Diag *diag) {
     pthread_mutex_lock(&control->lock);
     while (!control->started && !atomic_load(&control->failed)) {
-        double now = socket_now();
+        double now = clock_now();
         bool hub = control_is_hub(control);
         if (hub && line_is_due(lines, control)) {
             StrBuf text = strbuf_create();
@@ -242,14 +243,14 @@ static bool await_start(Control *control, double deadline, WaitLines *lines, Dia
 
 /* Rank 0's, after a failure: the others come, are told and go, as long as that may take. */
 static void await_late(Control *control, double deadline) {
-    WaitLines lines = {socket_now() + first_line_s};
+    WaitLines lines = {clock_now() + first_line_s};
     pthread_mutex_lock(&control->lock);
-    while (control->n_came < control->options.world && socket_now() < deadline) {
-        wait_changed(control, fmin(deadline, socket_now() + 0.25));
+    while (control->n_came < control->options.world && clock_now() < deadline) {
+        wait_changed(control, fmin(deadline, clock_now() + 0.25));
         if (control->n_came == control->options.world || !line_is_due(&lines, control)) continue;
         fprintf(control->options.stream,
                 "perilune: rank 0 stays up to %.3g s, for %d other ranks to hear why it ends\n",
-                deadline - socket_now(), control->options.world - control->n_came);
+                deadline - clock_now(), control->options.world - control->n_came);
     }
     pthread_mutex_unlock(&control->lock);
 }
@@ -301,7 +302,7 @@ static Answer say_hello(Control *control, Link *link, const char *declines, doub
         size_t n = 0;
         Message message;
         bool sends = link->sent < link->out.length;
-        if (!socket_wait(link->fd, sends, deadline - socket_now())) {
+        if (!socket_wait(link->fd, sends, deadline - clock_now())) {
             snprintf(why, SOCKET_WHY_BYTES, "connected, but nothing answers");
             return ANSWER_NONE;
         }
@@ -329,13 +330,13 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
     size_t max_bytes = CONTROL_MAX_RESULT_BYTES + 8 * (size_t)options->world;
     char why[WHY_BYTES] = "";
     for (double pause = 0.05;; pause = fmin(pause * 1.5, 1)) {
-        double left = deadline - socket_now();
+        double left = deadline - clock_now();
         int fd = socket_connect(control->master_host, options->port, fmin(fmax(left, 0), 5), why);
         if (fd >= 0) {
             Link *link = link_create(fd, 0, max_bytes);
             Answer answer = say_hello(control, link, NULL, deadline, why);
             link->sent = link->out.length = 0;
-            link->heard = socket_now();
+            link->heard = clock_now();
             if (answer == ANSWER_WELCOME) {
                 control->members[0].link = link;
                 control->members[0].joined = true;
@@ -357,7 +358,7 @@ static bool join_hub(Control *control, double deadline, WaitLines *lines, Diag *
             fprintf(options->stream, "perilune: rank %d waits for rank 0 at %s:%d: %s\n",
                     options->rank, launch_show_host(control->master_host).text, options->port, why);
         }
-        left = deadline - socket_now();
+        left = deadline - clock_now();
         if (left <= 0) {
             diag_error(diag, NO_LOC, "rank %d found no rank 0 at %s:%d within %.3g s: %s",
                        options->rank, launch_show_host(control->master_host).text, options->port,
@@ -372,8 +373,8 @@ Control *control_connect(const ControlOptions *options, Diag *diag) {
     if (options->world < 1 || options->rank < 0 || options->rank >= options->world) {
         BUG("rank %d of %d", options->rank, options->world);
     }
-    double deadline = socket_now() + options->connect_s;
-    WaitLines lines = {socket_now() + first_line_s};
+    double deadline = clock_now() + options->connect_s;
+    WaitLines lines = {clock_now() + first_line_s};
     Control *control = create(options);
     control->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     bool ok = control->wake_fd >= 0;
@@ -383,7 +384,7 @@ Control *control_connect(const ControlOptions *options, Diag *diag) {
     ok = ok && start_thread(control, diag) && await_start(control, deadline, &lines, diag);
     if (ok) return control;
     if (control_is_hub(control) && control->has_thread) {
-        await_late(control, fmin(socket_now() + late_s, deadline));
+        await_late(control, fmin(clock_now() + late_s, deadline));
     }
     control_destroy(control);
     return NULL;
@@ -393,9 +394,9 @@ Control *control_connect(const ControlOptions *options, Diag *diag) {
 static void tell_hub(Control *control, const char *text, double deadline) {
     char why[WHY_BYTES];
     Answer answer = ANSWER_NONE;
-    WaitLines lines = {socket_now() + first_line_s};
+    WaitLines lines = {clock_now() + first_line_s};
     for (double pause = 0.05;; pause = fmin(pause * 1.5, 1)) {
-        double left = deadline - socket_now();
+        double left = deadline - clock_now();
         int fd = socket_connect(control->master_host, control->options.port, fmin(fmax(left, 0), 5),
                                 why);
         if (fd >= 0) {
@@ -403,7 +404,7 @@ static void tell_hub(Control *control, const char *text, double deadline) {
             answer = say_hello(control, link, text, deadline, why);
             link_destroy(link);
         }
-        left = deadline - socket_now();
+        left = deadline - clock_now();
         if (answer != ANSWER_NONE || left <= 0) return;
         if (line_is_due(&lines, control)) {
             fprintf(control->options.stream,
@@ -420,7 +421,7 @@ void control_decline(const ControlOptions *options, const char *text) {
     Control *control = create(options);
     Diag *unseen = diag_create(); /* the caller has said what counts */
     char line[CONTROL_TEXT_BYTES];
-    const double deadline = socket_now() + fmin(late_s, options->connect_s);
+    const double deadline = clock_now() + fmin(late_s, options->connect_s);
     snprintf(line, sizeof line, "%.*s", (int)strcspn(text, "\n"), text);
     control->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (control->wake_fd >= 0 && !control_is_hub(control)) tell_hub(control, line, deadline);
@@ -440,7 +441,7 @@ void control_destroy(Control *control) {
         pthread_mutex_lock(&control->lock);
         bool says_farewell = control->closed || atomic_load(&control->failed);
         control->stopping = true;
-        control->stop_at = socket_now() + (says_farewell ? farewell_s : 0);
+        control->stop_at = clock_now() + (says_farewell ? farewell_s : 0);
         pthread_mutex_unlock(&control->lock);
         control_wake(control);
         pthread_join(control->thread, NULL);
@@ -488,11 +489,11 @@ static bool operate(Control *control, Request *request) {
     }
     request_destroy(request);
     /* Rank 0 minds the time of operations; should it not, this rank does, later. */
-    double deadline = socket_now() + control->options.operation_s + control->options.lost_s;
+    double deadline = clock_now() + control->options.operation_s + control->options.lost_s;
     while (!control->has_result && !atomic_load(&control->failed)) {
         if (control->closed) BUG("an operation after control_close");
         if (wait_changed(control, deadline)) continue;
-        deadline = socket_now() + control->options.lost_s;
+        deadline = clock_now() + control->options.lost_s;
         if (is_limited) {
             control_fail(control, "rank %d (%s) had no answer from rank 0 within %.3g s",
                          control->options.rank, control->host, control->options.operation_s);
@@ -638,7 +639,7 @@ void control_update_progress(Control *control, int64_t step, int task, int call,
                              .task = (uint32_t)task,
                              .call = (uint32_t)call,
                              .waits = waits,
-                             .since = socket_now()};
+                             .since = clock_now()};
     size_t length = strnlen(text, sizeof record.text - 1);
     memcpy(record.text, text, length);
     ProgressRecord *told = &control->told;
@@ -658,7 +659,7 @@ static void send_report(Control *control, bool is_abort, const char *text) {
     } else if (control->members[0].link) {
         StrBuf *out = &control->members[0].link->out;
         size_t start = message_begin(out, MESSAGE_HEARTBEAT);
-        control_put_progress(out, mailbox_read(&control->mailbox), socket_now());
+        control_put_progress(out, mailbox_read(&control->mailbox), clock_now());
         message_end(out, start);
         start = message_begin(out, MESSAGE_REPORT);
         message_put_u32(out, is_abort);
@@ -671,7 +672,7 @@ static void send_report(Control *control, bool is_abort, const char *text) {
 void control_report(Control *control, const char *text) {
     pthread_mutex_lock(&control->lock);
     if (!atomic_load(&control->failed) && !control->closed) {
-        double deadline = socket_now() + report_s;
+        double deadline = clock_now() + report_s;
         send_report(control, false, text);
         while (!atomic_load(&control->failed) && wait_changed(control, deadline)) {
         }

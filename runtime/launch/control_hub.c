@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/launch/control_internal.h"
 #include "runtime/launch/socket.h"
 
@@ -64,7 +65,7 @@ void control_fail_lost(Control *control, int rank, const char *cause) {
     const ProgressRecord *progress = &control->members[rank].progress;
     bool is_known = control_is_hub(control) || progress->step >= 0 || progress->text[0];
     if (is_known) put_place(progress, "was", &text);
-    double age_s = socket_now() - control->members[rank].told;
+    double age_s = clock_now() - control->members[rank].told;
     if (is_known && control_is_hub(control) && progress->text[0] && age_s >= LATE_S)
         strbuf_printf(&text, " %.0f s before", age_s);
     control_fail(control, "%s (%s)", text.text, cause);
@@ -192,7 +193,7 @@ static void welcome(Control *control, Link *link, const Hello *hello) {
     member->joined = true;
     note_coming(control, hello);
     member->link = link;
-    member->told = socket_now();
+    member->told = clock_now();
     member->progress = (ProgressRecord){.step = -1, .since = member->told};
     snprintf(member->host, sizeof member->host, "%s", hello->host);
     link->rank = (int)hello->rank;
@@ -362,7 +363,7 @@ static void complete(Control *control, Request *request) {
 void hub_submit(Control *control, int rank, Request *request) {
     Request *own = &control->members[rank].request;
     request->pending = true;
-    request->since = socket_now();
+    request->since = clock_now();
     *own = *request;
     *request = (Request){0};
     bool all = true;
@@ -424,7 +425,7 @@ void hub_receive(Control *control, Link *link, const Message *message) {
     Request request = {0};
     bool understood = false;
     if (message->kind == MESSAGE_HEARTBEAT) {
-        member->told = socket_now();
+        member->told = clock_now();
         understood = control_get_progress(&cursor, &member->progress, member->told);
     } else if (message->kind == MESSAGE_REQUEST) {
         understood = parse_request(control, link->rank, message, &request);

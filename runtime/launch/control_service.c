@@ -1,3 +1,4 @@
+#include "ir/base/clock.h"
 #include "runtime/launch/control_internal.h"
 #include "runtime/launch/socket.h"
 
@@ -24,7 +25,7 @@ Link *link_create(int fd, int rank, size_t max_bytes) {
     link->rank = rank;
     link->reader = message_reader_create(max_bytes);
     link->out = strbuf_create();
-    link->opened = link->heard = socket_now();
+    link->opened = link->heard = clock_now();
     return link;
 }
 
@@ -116,7 +117,7 @@ static void member_receive(Control *control, const Message *message) {
     Cursor cursor = cursor_create(message);
     char text[CONTROL_REASON_BYTES];
     if (message->kind == MESSAGE_HEARTBEAT &&
-        control_get_progress(&cursor, &control->members[0].progress, socket_now())) {
+        control_get_progress(&cursor, &control->members[0].progress, clock_now())) {
         return;
     }
     if (message->kind == MESSAGE_START && !control->started) {
@@ -154,7 +155,7 @@ static void link_dispatch(Control *control, Link *link) {
         MessageStatus status = message_reader_next(&link->reader, &message);
         if (status == MESSAGE_BAD) link_lose(control, link, "it sent what is no message");
         if (status != MESSAGE_COMPLETE) break;
-        link->heard = socket_now();
+        link->heard = clock_now();
         receive(control, link, &message);
     }
 }
@@ -209,7 +210,7 @@ static void add_link(Polled *polled, Link *link) {
 static void collect(Control *control, Polled *polled) {
     polled->n = 0;
     add_polled(polled, control->wake_fd, POLLIN, NULL);
-    if (control->listener >= 0 && socket_now() >= control->no_accept_until) {
+    if (control->listener >= 0 && clock_now() >= control->no_accept_until) {
         add_polled(polled, control->listener, POLLIN, NULL);
     }
     for (int i = 0; i < control->n_members; i++) add_link(polled, control->members[i].link);
@@ -315,10 +316,10 @@ void *control_serve(void *argument) {
         collect(control, &polled);
         double seconds = control->stopping ? fmin(tick, 0.02) : tick;
         pthread_mutex_unlock(&control->lock);
-        double before = socket_now();
+        double before = clock_now();
         int rc = poll(polled.fds, (nfds_t)polled.n, (int)ceil(seconds * 1e3));
         pthread_mutex_lock(&control->lock);
-        double now = socket_now();
+        double now = clock_now();
         if (rc > 0) handle(control, &polled, now);
         flush_and_sweep(control); /* what was just submitted is no reason to skip a heartbeat */
         send_heartbeats(control, now);

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* accept4 */
 #include "runtime/launch/socket.h"
 
+#include "ir/base/clock.h"
+
 #include <errno.h>
 #include <math.h>
 #include <netdb.h>
@@ -13,16 +15,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SOCKET_FLAGS = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, BACKLOG = 4096 };
-
-double socket_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void explain(char *why, const char *what, int error) {
     char text[96] = "";
@@ -119,7 +114,7 @@ static int connect_to(const struct addrinfo *address, double deadline, char *why
     if (connect(fd, address->ai_addr, address->ai_addrlen) == 0) return fd;
     if (errno != EINPROGRESS && errno != EINTR) {
         error = errno;
-    } else if (!socket_wait(fd, true, deadline - socket_now())) {
+    } else if (!socket_wait(fd, true, deadline - clock_now())) {
         error = ETIMEDOUT;
     } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
         error = errno;
@@ -132,11 +127,11 @@ static int connect_to(const struct addrinfo *address, double deadline, char *why
 
 int socket_connect_any(const struct addrinfo *addresses, double seconds,
                        char why[SOCKET_WHY_BYTES]) {
-    double deadline = socket_now() + seconds;
+    double deadline = clock_now() + seconds;
     int fd = -1, n_left = 0;
     for (const struct addrinfo *a = addresses; a; a = a->ai_next) n_left++;
     for (const struct addrinfo *a = addresses; a && fd < 0; a = a->ai_next) {
-        double now = socket_now();
+        double now = clock_now();
         fd = connect_to(a, now + (deadline - now) / n_left--, why);
     }
     return fd;
@@ -193,14 +188,14 @@ void socket_own_address(int fd, char *out, size_t size) {
 }
 
 bool socket_wait(int fd, bool writable, double seconds) {
-    double deadline = socket_now() + seconds;
+    double deadline = clock_now() + seconds;
     struct pollfd poll_fd = {.fd = fd, .events = writable ? POLLOUT : POLLIN};
     for (;;) {
-        double left = deadline - socket_now();
+        double left = deadline - clock_now();
         int rc = poll(&poll_fd, 1, left > 0 ? (int)ceil(fmin(left, 1e6) * 1000) : 0);
         if (rc > 0) return true;
         if (rc < 0 && errno != EINTR) return false;
-        if (rc == 0 && deadline <= socket_now()) return false;
+        if (rc == 0 && deadline <= clock_now()) return false;
     }
 }
 

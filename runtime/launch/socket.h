@@ -10,9 +10,6 @@
 
 enum { SOCKET_WHY_BYTES = 160 };
 
-/* CLOCK_MONOTONIC in seconds. */
-double socket_now(void);
-
 /* Listens on `port`: on all addresses of this machine, or on the loopback one only when `host` is
  * written as one (a machine's own name may lead to 127.0.1.1 on itself, and elsewhere on others).
  * Returns the socket, -1 on failure. */

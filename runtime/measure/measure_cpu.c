@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* sched_setaffinity */
 /* Measuring the CPU with the kernels that training runs. */
+#include "ir/base/clock.h"
 #include "runtime/measure/measure.h"
 
 #include "ir/op.h"
@@ -17,7 +18,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct CpuMeasure {
     const MeasureOptions *options;
@@ -30,16 +30,10 @@ typedef struct CpuMeasure {
     double budget_us; /* of one row */
 } CpuMeasure;
 
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 /* Microseconds of one run; -1: it failed. */
 static double time_once(bool (*run)(const void *), const void *args) {
-    double start = now_us();
-    return run(args) ? now_us() - start : -1;
+    double start = clock_now_us();
+    return run(args) ? clock_now_us() - start : -1;
 }
 
 /* In a step a call finds its operands where other calls, on other memory, have left them: between
@@ -58,11 +52,11 @@ static void cool_down(const CpuMeasure *measure) {
  * take long. */
 static double time_cold(const CpuMeasure *measure, bool (*run)(const void *), const void *args) {
     const double long_us = 200e3;
-    double samples[MEASURE_MOST_SAMPLES], start = now_us();
+    double samples[MEASURE_MOST_SAMPLES], start = clock_now_us();
     int n_samples = 0;
     if (!run(args)) return -1;
     for (; n_samples < MEASURE_MOST_SAMPLES; n_samples++) {
-        double used_us = now_us() - start;
+        double used_us = clock_now_us() - start;
         if (n_samples >= 1 && used_us > long_us) break;
         if (n_samples >= 5 && used_us > measure->budget_us) break;
         cool_down(measure);
@@ -92,9 +86,9 @@ static double time_runs(const CpuMeasure *measure, bool (*run)(const void *), co
     if (n_samples < 3) n_samples = 3;
     if (n_samples > MEASURE_MOST_SAMPLES) n_samples = MEASURE_MOST_SAMPLES;
     for (int s = 0; s < n_samples; s++) {
-        double start = now_us();
+        double start = clock_now_us();
         for (int i = 0; i < repeats; i++) run(args);
-        samples[s] = (now_us() - start) / repeats;
+        samples[s] = (clock_now_us() - start) / repeats;
     }
     return measure_quartile(samples, n_samples);
 }

@@ -2,13 +2,13 @@
  * comm_tcp. */
 #include "runtime/measure/measure_threads.h"
 
+#include "ir/base/clock.h"
 #include "runtime/comm/comm_tcp.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* One experiment, shared by its threads. */
 typedef struct Experiment {
@@ -28,12 +28,6 @@ typedef struct Member {
     float *in, *out;
     pthread_t thread;
 } Member;
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 static bool run_collective(const Member *member) {
     const Experiment *e = member->experiment;
@@ -71,12 +65,12 @@ static void *member_main(void *user) {
     bool fine = true;
     for (int s = -1; fine && s < e->n_samples; s++) { /* the first one warms up */
         fine = comm_barrier(e->group, member->number);
-        double start = now_us();
+        double start = clock_now_us();
         for (int i = 0; fine && i < e->n_repeats; i++) {
             fine = member->is_message ? run_message(member) : run_collective(member);
         }
         if (s >= 0 && member->number == 0) {
-            e->samples[s] = (now_us() - start) / e->n_repeats / (member->is_message ? 2 : 1);
+            e->samples[s] = (clock_now_us() - start) / e->n_repeats / (member->is_message ? 2 : 1);
         }
     }
     /* What was sent may be freed once it has come. */

@@ -1,20 +1,15 @@
 #include "runtime/metrics/progress.h"
 
+#include "ir/base/clock.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LINE_BYTES = 2048, WIDEST_TERMINAL = 256 };
 
 static const double terminal_interval_s = 0.1, lines_interval_s = 2;
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Text of a known size that stops growing when full. */
 typedef struct Line {
@@ -126,7 +121,7 @@ static void show(Progress *progress, double now) {
 
 void progress_update(Progress *progress, const StepMetrics *metrics) {
     if (progress->mode == PROGRESS_QUIET) return;
-    double now = now_s();
+    double now = clock_now();
     double interval = progress->mode == PROGRESS_TERMINAL ? terminal_interval_s : lines_interval_s;
     bool first = progress->first_step < 0;
     progress->last = *metrics;
@@ -144,7 +139,7 @@ void progress_update(Progress *progress, const StepMetrics *metrics) {
 
 void progress_finish(Progress *progress) {
     if (progress->mode == PROGRESS_QUIET || progress->first_step < 0) return;
-    if (progress->shown_step != progress->last.step) show(progress, now_s());
+    if (progress->shown_step != progress->last.step) show(progress, clock_now());
     if (progress->shown_width > 0) fputc('\n', progress->stream);
     fflush(progress->stream);
     progress->shown_width = 0;

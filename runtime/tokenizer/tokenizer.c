@@ -83,8 +83,14 @@ Tokenizer *tokenizer_load(const char *path, const char *pattern, Diag *diag) {
     Arena *arena = arena_create();
     const char *file = arena_printf(arena, "%s/tokenizer.json", path);
     const char *model = arena_printf(arena, "%s/tokenizer.model", path);
-    if (stat(file, &st) != 0 && stat(model, &st) == 0) file = model;
-    Tokenizer *tokenizer = load_file(file, pattern, diag);
+    const bool has_json = stat(file, &st) == 0, has_model = stat(model, &st) == 0;
+    Tokenizer *tokenizer = NULL;
+    if (has_json || has_model) {
+        tokenizer = load_file(has_json ? file : model, pattern, diag);
+    } else {
+        diag_error(diag, (SourceLoc){path, 0},
+                   "is a folder with neither a tokenizer.json nor a tokenizer.model");
+    }
     arena_destroy(arena);
     return tokenizer;
 }

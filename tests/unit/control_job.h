@@ -3,6 +3,7 @@
 #ifndef TESTS_UNIT_CONTROL_JOB_H
 #define TESTS_UNIT_CONTROL_JOB_H
 
+#include "ir/base/clock.h"
 #include "runtime/launch/control.h"
 #include "runtime/launch/socket.h"
 #include "tests/unit/check.h"
@@ -71,7 +72,7 @@ struct Job {
     int pipes[MAX_WORLD];
     bool went_well[MAX_WORLD], was_killed[MAX_WORLD];
     char said[MAX_WORLD][SAID_BYTES];
-    double ended[MAX_WORLD]; /* by socket_now's clock */
+    double ended[MAX_WORLD]; /* by clock_now's clock */
 };
 
 static inline Job job_create(int world, RankMain *run) {
@@ -145,7 +146,7 @@ static inline void job_finish_rank(Job *job, int rank) {
     }
     close(job->pipes[rank]);
     waitpid(job->pids[rank], &status, 0);
-    job->ended[rank] = socket_now();
+    job->ended[rank] = clock_now();
     job->was_killed[rank] = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     job->went_well[rank] = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -1,5 +1,6 @@
 /* The control plane with real processes: results of operations, who is waited for, who is let in,
  * who cannot take part. */
+#include "ir/base/clock.h"
 #include "tests/unit/control_job.h"
 #include "tests/unit/message_noise.h"
 
@@ -101,9 +102,9 @@ static bool barrier_rank(Job *job, int rank, char *said) {
     if (!control) return false;
     double times[MAX_WORLD], now;
     if (rank == 1) sleep_s(0.15);
-    double mine = socket_now(); /* one clock for all processes of a machine */
+    double mine = clock_now(); /* one clock for all processes of a machine */
     EXPECT(control_barrier(control));
-    now = socket_now();
+    now = clock_now();
     EXPECT(control_all_gather(control, &mine, sizeof mine, sizeof mine, times, NULL));
     for (int i = 0; i < job->world; i++) EXPECT(times[i] <= now);
     EXPECT(control_close(control));
@@ -117,9 +118,9 @@ static bool await_rank(Job *job, int rank, char *said) {
     if (!control) return false;
     double times[MAX_WORLD];
     if (rank == 2) sleep_s(2.5);
-    double mine = socket_now();
+    double mine = clock_now();
     EXPECT(control_await(control));
-    double now = socket_now();
+    double now = clock_now();
     EXPECT(control_all_gather(control, &mine, sizeof mine, sizeof mine, times, NULL));
     for (int i = 0; i < job->world; i++) EXPECT(times[i] <= now);
     EXPECT(control_close(control));
@@ -218,7 +219,7 @@ static bool short_rank(Job *job, int rank, char *said) {
 static void test_few_descriptors(void) {
     check_begin("control: rank 0 may not open enough files, which all are told");
     Job job = job_create(3, short_rank);
-    double begin = socket_now();
+    double begin = clock_now();
     job_start(&job);
     job_finish(&job);
     check_all_well(&job);
@@ -231,7 +232,7 @@ static void test_refusals(void) {
     check_begin("control: a rank with another plan is told both fingerprints");
     Job job = job_create(3, join_rank);
     job.fingerprints[2] = 0xbad;
-    double begin = socket_now();
+    double begin = clock_now();
     job_start(&job);
     job_finish(&job);
     check_said(&job, 2,
@@ -244,7 +245,7 @@ static void test_refusals(void) {
         job = job_create(3, misfit_rank);
         job.options.version = other ? "1.0" : "0.9";
         job.late_s[1] = 0.15; /* is told, too, though it comes when all is over */
-        begin = socket_now();
+        begin = clock_now();
         job_start(&job);
         job_finish(&job);
         const char *why = other
@@ -275,7 +276,7 @@ static void test_declining(void) {
         Job job = job_create(3, declining_rank);
         job.fingerprints[cases[c].who] = job.fingerprints[cases[c].also] = 7;
         job.late_s[cases[c].late] = 0.15;
-        double begin = socket_now();
+        double begin = clock_now();
         job_start(&job);
         job_finish(&job);
         check_all_well(&job);
@@ -293,9 +294,9 @@ static void test_declining(void) {
     for (int i = 0; i < 2; i++) {
         job.fingerprints[i] = 7;
         job_start_rank(&job, i);
-        double begin = socket_now();
+        double begin = clock_now();
         job_finish_rank(&job, i);
-        CHECK(job.went_well[i] && socket_now() - begin < 2, "%g s", socket_now() - begin);
+        CHECK(job.went_well[i] && clock_now() - begin < 2, "%g s", clock_now() - begin);
     }
 }
 
@@ -309,8 +310,8 @@ static bool stranger_rank(Job *job, int rank, char *said) {
         snprintf(said, SAID_BYTES, "%s", diag_text(diag));
         diag_destroy(diag);
         if (!control) return false;
-        for (double begin = socket_now(); socket_now() < begin + 0.8;) {
-            int enough = rank == 0 && socket_now() > begin + 0.7;
+        for (double begin = clock_now(); clock_now() < begin + 0.8;) {
+            int enough = rank == 0 && clock_now() > begin + 0.7;
             EXPECT(control_barrier(control));
             EXPECT(control_broadcast(control, 0, &enough, sizeof enough));
             if (enough) break;
@@ -382,9 +383,9 @@ static void test_deaf_address(void) {
          .ai_addrlen = sizeof first,
          .ai_next = &addresses[1]},
         {.ai_family = AF_INET, .ai_addr = (struct sockaddr *)&second, .ai_addrlen = sizeof second}};
-    double begin = socket_now();
+    double begin = clock_now();
     int fd = socket_connect_any(addresses, 2, why);
-    double seconds = socket_now() - begin;
+    double seconds = clock_now() - begin;
     CHECK(fd >= 0, "%s", why);
     CHECK(seconds > 0.9 && seconds < 1.9, "%g s", seconds);
     int fds[] = {deaf, fillers[0], fillers[1], listener, fd};

@@ -1,5 +1,6 @@
 /* The control plane when ranks are lost, stuck, fail or disagree: all others end, in time, and know
  * why. */
+#include "ir/base/clock.h"
 #include "tests/unit/control_job.h"
 
 #include <signal.h>
@@ -119,7 +120,7 @@ static void check_fate(const FateCase *item, Job *job, double begin) {
 static void test_fates(void) {
     for (int first = 0; first < N_FATES; first += N_AT_ONCE) {
         Job jobs[N_AT_ONCE];
-        double begin = socket_now();
+        double begin = clock_now();
         for (int i = 0; i < N_AT_ONCE; i++) jobs[i] = start_fate(&fate_cases[first + i]);
         for (int i = 0; i < N_AT_ONCE; i++) {
             const FateCase *item = &fate_cases[first + i];
@@ -179,11 +180,11 @@ static bool busy_rank(Job *job, int rank, char *said) {
     Control *control = join(job, rank, said);
     if (!control) return false;
     int goes_on = 1;
-    double begin = socket_now();
+    double begin = clock_now();
     for (int step = 0; goes_on; step++) {
         control_update_progress(control, step, 0, 0, is_still && rank != victim, "computing");
         if (is_still && rank == victim && step == 3) sleep_s(2);
-        goes_on = rank != 0 || socket_now() < begin + 1.2;
+        goes_on = rank != 0 || clock_now() < begin + 1.2;
         EXPECT(control_broadcast(control, 0, &goes_on, sizeof goes_on));
     }
     EXPECT(control_close(control));

@@ -95,10 +95,6 @@ static bool start(Run *run, const Case *c) {
            run_start(run) && run_steps(run, STEPS, 1e-2);
 }
 
-static bool is_lasting(const Node *node) {
-    return node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_VARIABLE;
-}
-
 static bool is_same_part(const Shard *a, const Shard *b) {
     bool same = a->local.rank == b->local.rank;
     for (int i = 0; same && i < a->local.rank; i++) {
@@ -119,7 +115,8 @@ static int count_holders(const Engine *engine, const RankContext *rank, const No
         const Graph *graph = other->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *node = graph->nodes[n];
-            if (!is_lasting(node) || strcmp(engine_logical_name(other, node, arena), name) != 0) {
+            if (!engine_is_lasting(node) ||
+                strcmp(engine_logical_name(other, node, arena), name) != 0) {
                 continue;
             }
             const Shard shard = engine_leaf_shard(other, node);
@@ -169,7 +166,7 @@ static void test_case(const Case *c) {
         const RankContext *rank = &run.engine->ranks[r];
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes; n++) {
-            if (is_lasting(graph->nodes[n])) damage(&run, rank, graph->nodes[n]);
+            if (engine_is_lasting(graph->nodes[n])) damage(&run, rank, graph->nodes[n]);
         }
     }
     CHECK(engine_check_copies(run.engine, STEPS, run.diag), "%s", diag_text(run.diag));

@@ -124,28 +124,19 @@ static const char LOSS_GRAD[] =
                                     "A[rows=$, vocab=&]\n";
 
 /* Of two softmaxes: rows as they are summed, and gradients. */
-#define DIVERGENCE(beta)                                                                           \
-    INPUT(0, "", "A[rows=$, vocab=&]")                                                             \
-    INPUT(1, "", "A[rows=$, vocab=&]")                                                             \
-    INPUT(2, "+", "f32[rows=$]")                                                                   \
-    INPUT(3, "+", "f32[rows=$]")                                                                   \
-    INPUT(4, "", "f32[rows=$]")                                                                    \
-    INPUT(5, "", "f32[rows=$]")                                                                    \
-    "%6:2 = divergence_rows(%0, %1, %2, %3) {axis=vocab, beta=" beta "} : f32[rows=$], "           \
-    "f32[rows=$]\n"                                                                                \
-    "%7 = divergence_grad(%0, %1, %2, %3, %4, %5) {axis=vocab, beta=" beta "} : "                  \
-    "A[rows=$, vocab=&]\n"
-#define DIVERGENCE_PADDED(beta)                                                                    \
-    PARAM(0, "", "A[rows=5, vocab=&/t]")                                                           \
-    PARAM(1, "", "A[rows=5, vocab=&/t]")                                                           \
-    PARAM(2, "+", "f32[rows=5]")                                                                   \
-    PARAM(3, "+", "f32[rows=5]")                                                                   \
-    PARAM(4, "", "f32[rows=5]")                                                                    \
-    PARAM(5, "", "f32[rows=5]")                                                                    \
-    "%6:2 = divergence_rows(%0, %1, %2, %3) {axis=vocab, beta=" beta "} : f32[rows=5]~sum(t), "    \
-    "f32[rows=5]~sum(t)\n"                                                                         \
-    "%7 = divergence_grad(%0, %1, %2, %3, %4, %5) {axis=vocab, beta=" beta "} : "                  \
-    "A[rows=5, vocab=&/t]\n"
+#define DIVERGENCE_OF(leaf, rows, vocab, partial, beta)                                            \
+    leaf(0, "", "A[rows=" rows ", vocab=" vocab "]")                                               \
+        leaf(1, "", "A[rows=" rows ", vocab=" vocab "]") leaf(2, "+", "f32[rows=" rows "]")        \
+            leaf(3, "+", "f32[rows=" rows "]") leaf(4, "", "f32[rows=" rows "]")                   \
+                leaf(5, "",                                                                        \
+                     "f32[rows=" rows                                                              \
+                     "]") "%6:2 = divergence_rows(%0, %1, %2, %3) {axis=vocab, beta=" beta         \
+                          "} : f32[rows=" rows "]" partial ", f32[rows=" rows "]" partial "\n"     \
+                          "%7 = divergence_grad(%0, %1, %2, %3, %4, %5) {axis=vocab, beta=" beta   \
+                          "} : "                                                                   \
+                          "A[rows=" rows ", vocab=" vocab "]\n"
+#define DIVERGENCE(beta)        DIVERGENCE_OF(INPUT, "$", "&", "", beta)
+#define DIVERGENCE_PADDED(beta) DIVERGENCE_OF(PARAM, "5", "&/t", "~sum(t)", beta)
 static const char *const DIVERGENCES[] = {DIVERGENCE("0"), DIVERGENCE("1"), DIVERGENCE("0.3")};
 static const char *const DIVERGENCES_PADDED[] = {DIVERGENCE_PADDED("0"), DIVERGENCE_PADDED("1"),
                                                  DIVERGENCE_PADDED("0.3")};

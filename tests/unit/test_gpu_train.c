@@ -6,6 +6,7 @@
  * to 11 bits, and within 1 %. fp8: as bf16, which its activations are.
  * The captured graph, its pieces and single commands: the same bits.
  */
+#include "ir/base/clock.h"
 #include "tests/support/gpu_run.h"
 #include "tests/unit/train_compare.h"
 
@@ -241,8 +242,8 @@ static void check_curve(DType precision, int each, double tolerance) {
 #ifdef HAVE_CUDA
 /* As the engine makes and ends communicators: every call is polled to its end. */
 static bool settle(const CuApi *api, ncclComm_t comm, ncclResult_t status) {
-    double start = engine_now();
-    while (status == ncclInProgress && engine_now() - start < 60) {
+    double start = clock_now();
+    while (status == ncclInProgress && clock_now() - start < 60) {
         ncclResult_t seen = api->ncclCommGetAsyncError(comm, &status);
         if (seen != ncclSuccess) status = seen;
     }

@@ -438,13 +438,30 @@ static void test_unpaired(void) {
 
 /* --- layouts --- */
 
+typedef struct LayoutCase {
+    Layout layout;
+    int c, e, zero;
+    DType precision;
+    const char *model;
+} LayoutCase;
+
+/* For plans from now on. */
+static void choose(const LayoutCase *c) {
+    run_context = c->c;
+    run_experts = c->e;
+    run_zero = c->zero;
+    run_precision = c->precision;
+}
+
+static void check_alike(size_t l, const StepResult *result, double loss, double norm, double most) {
+    CHECK(fabs(result->loss - loss) <= most * loss, "layout %zu: %.8g, not %.8g", l, result->loss,
+          loss);
+    CHECK(fabs(result->grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g", l,
+          result->grad_norm, norm);
+}
+
 static void test_layouts(void) {
-    static const struct {
-        Layout layout;
-        int c, e, zero;
-        DType precision;
-        const char *model;
-    } CASES[] = {
+    static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
         {{2, 2, 2, 2, 1, "1f1b", true, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
         {{1, 2, 1, 2, 1, "gpipe", false, NULL, 0}, 2, 1, 2, DTYPE_F32, "llama"},
@@ -462,10 +479,7 @@ static void test_layouts(void) {
         float scores[BATCH];
         StepResult result;
         fill(tokens, labels);
-        run_context = CASES[l].c;
-        run_experts = CASES[l].e;
-        run_zero = CASES[l].zero;
-        run_precision = CASES[l].precision;
+        choose(&CASES[l]);
         if (start(&run, CASES[l].model, &LOSSES[1], &CASES[l].layout)) {
             double most = run_precision == DTYPE_F32 ? 2e-5 : 0.05;
             CHECK(engine_row_scores(run.engine, tokens, labels, scores, run.diag) &&
@@ -476,10 +490,7 @@ static void test_layouts(void) {
                 norm = result.grad_norm;
                 memcpy(first, scores, sizeof(scores));
             }
-            CHECK(fabs(result.loss - loss) <= most * loss, "layout %zu: %.8g, not %.8g", l,
-                  result.loss, loss);
-            CHECK(fabs(result.grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g",
-                  l, result.grad_norm, norm);
+            check_alike(l, &result, loss, norm, most);
             for (int i = 0; i < engine_forward_batch(run.engine); i++) {
                 double off = fabs((double)scores[i] - (double)first[i]);
                 CHECK(off <= most * fabs((double)first[i]), "layout %zu: row %d: %g, not %g", l, i,
@@ -488,19 +499,12 @@ static void test_layouts(void) {
         }
         run_close(&run);
     }
-    run_context = run_experts = 1;
-    run_zero = 0;
-    run_precision = DTYPE_F32;
+    choose(&(LayoutCase){.c = 1, .e = 1, .precision = DTYPE_F32});
 }
 
 /* One row at a time, too: answers by themselves are no pairs. */
 static void test_unpaired_layouts(void) {
-    static const struct {
-        Layout layout;
-        int c, e, zero;
-        DType precision;
-        const char *model;
-    } CASES[] = {
+    static const LayoutCase CASES[] = {
         {{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
         {{2, 2, 2, 1, 1, "1f1b", true, NULL, 0}, 1, 1, 0, DTYPE_F32, "llama"},
         {{1, 2, 1, 1, 1, "gpipe", false, NULL, 0}, 2, 1, 2, DTYPE_F32, "llama"},
@@ -517,10 +521,7 @@ static void test_unpaired_layouts(void) {
         int32_t tokens[BATCH * SEQ], labels[BATCH * SEQ];
         float reference[BATCH];
         StepResult result;
-        run_context = CASES[l].c;
-        run_experts = CASES[l].e;
-        run_zero = CASES[l].zero;
-        run_precision = CASES[l].precision;
+        choose(&CASES[l]);
         if (start_unpaired(&run, CASES[l].model, &UNPAIRED[1], &CASES[l].layout)) {
             const double most = run_precision == DTYPE_F32 ? 2e-5 : 0.05;
             const bool first = engine_forward_batch(run.engine) == BATCH && CASES[l].e == 1;
@@ -534,16 +535,11 @@ static void test_unpaired_layouts(void) {
                 loss = result.loss;
                 norm = result.grad_norm;
             }
-            CHECK(fabs(result.loss - loss) <= most * loss, "layout %zu: %.8g, not %.8g", l,
-                  result.loss, loss);
-            CHECK(fabs(result.grad_norm - norm) <= most * norm, "layout %zu: norm %.8g, not %.8g",
-                  l, result.grad_norm, norm);
+            check_alike(l, &result, loss, norm, most);
         }
         run_close(&run);
     }
-    run_context = run_experts = 1;
-    run_zero = 0;
-    run_precision = DTYPE_F32;
+    choose(&(LayoutCase){.c = 1, .e = 1, .precision = DTYPE_F32});
 }
 
 static void test_halves(void) {

@@ -1,5 +1,6 @@
 #include "runtime/cuda/driver/compile.h"
 
+#include "ir/base/clock.h"
 #include "ir/base/file.h"
 #include "ir/base/host.h"
 
@@ -46,12 +47,6 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t length) {
     const unsigned char *bytes = data;
     for (size_t i = 0; i < length; i++) hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
     return hash;
-}
-
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* --- the cache --- */
@@ -225,15 +220,15 @@ static void *run_worker(void *user) {
 /* Until all that were begun are done. */
 static void watch(Work *work) {
     const CompileRequest *request = work->request;
-    double told = now_seconds();
+    double told = clock_now();
     pthread_mutex_lock(&work->lock);
     while (work->n_done < work->next || (work->next < work->n_kernels && !work->failed)) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += PROGRESS_SECONDS;
         pthread_cond_timedwait(&work->advanced, &work->lock, &until);
-        if (!request->progress || now_seconds() - told < PROGRESS_SECONDS) continue;
-        told = now_seconds();
+        if (!request->progress || clock_now() - told < PROGRESS_SECONDS) continue;
+        told = clock_now();
         request->progress(request->progress_user, work->n_done, work->n_kernels);
     }
     pthread_mutex_unlock(&work->lock);
@@ -280,7 +275,7 @@ bool compile_kernels(const CompileRequest *request, const GeneratedKernel *const
                      Diag *diag) {
     const CuApi *api = request->api;
     CompileStats stats = {0};
-    double begin = now_seconds();
+    double begin = clock_now();
     Work work = {.request = request,
                  .kernels = kernels,
                  .n_kernels = n_kernels,
@@ -297,7 +292,7 @@ bool compile_kernels(const CompileRequest *request, const GeneratedKernel *const
     if (request->folder) file_make_folders(request->folder, 0700); /* else writing fails, quietly */
     run_all(&work);
     bool good = collect(&work, arena, out_cubins, &stats, diag);
-    stats.seconds = now_seconds() - begin;
+    stats.seconds = clock_now() - begin;
     if (out_stats) *out_stats = stats;
     return good;
 }

@@ -1,4 +1,5 @@
 /* The CUDA backend: a rank's step, or all ranks' on one device, as one captured graph. */
+#include "ir/base/clock.h"
 #include "runtime/cuda/codegen.h"
 #include "runtime/cuda/driver/attention_choice.h"
 #include "runtime/cuda/driver/modules.h"
@@ -285,7 +286,7 @@ static bool open_libraries(CudaEngine *cuda, const EngineOptions *options, Diag 
 
 static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *diag) {
     Engine *engine = cuda->engine;
-    double start = engine_now();
+    double start = clock_now();
     cuda->generated = kernel_cache_create(engine->arena);
     for (int job = cuda->first_job; job < cuda->end_job; job++) {
         bool fine = cuda->n_local == 1
@@ -295,7 +296,7 @@ static bool emit_jobs(CudaEngine *cuda, CommandList lists[N_EMIT_JOBS], Diag *di
                                        cuda->generated, engine->arena, &lists[job], diag);
         if (!fine) return false;
     }
-    engine->emit_seconds = engine_now() - start;
+    engine->emit_seconds = clock_now() - start;
     return true;
 }
 
@@ -700,7 +701,7 @@ static bool check_command(void *user, const Command *command) {
 
 static bool time_command(void *user, const Command *command) {
     CudaEngine *cuda = user;
-    double now = engine_now();
+    double now = clock_now();
     const Node *node = command_main_node(command);
     if (command->info.rank == 0) {
         cuda->engine->op_seconds[node ? node->op : OP_INPUT] += now - cuda->last_time;
@@ -711,7 +712,7 @@ static bool time_command(void *user, const Command *command) {
 
 static bool run_visited(CudaEngine *cuda, EngineJob job, Diag *diag) {
     memset(cuda->engine->op_seconds, 0, sizeof(cuda->engine->op_seconds));
-    cuda->last_time = engine_now();
+    cuda->last_time = clock_now();
     return replay_issue(cuda->running, NULL, job == JOB_CHECK ? check_command : time_command, cuda,
                         diag);
 }
@@ -739,11 +740,11 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
         control_update_progress(engine->control, engine->input.step, 0, 0, false, "computing");
     }
     stage(cuda);
-    double start = engine_now();
+    double start = clock_now();
     bool visited = job == JOB_CHECK || job == JOB_PROFILE;
     cuda->running = &cuda->replays[EMITTED[job] + (job == JOB_DECODE ? engine->input.chunk : 0)];
     bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
-    cuda->launch_seconds = engine_now() - start;
+    cuda->launch_seconds = clock_now() - start;
     fine = fine && replay_wait(cuda->running, diag);
     cuda->decoded = job == JOB_DECODE ? decoded_logits(engine) : NULL;
     if (!fine) fail_job(cuda, diag);

@@ -1,19 +1,13 @@
 #include "runtime/cuda/driver/measure.h"
 
+#include "ir/base/clock.h"
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/kernels/state.h"
 
 #include <string.h>
-#include <time.h>
 
 enum { CALLS = 1000 };
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 static cudaStream_t stream_of(const CudaMeasure *measure) {
     return measure->context.streams[0];
@@ -101,7 +95,7 @@ static bool measure_call(CudaMeasure *measure, ProfileCall *row) {
     const CuApi *api = measure->device.api;
     double start = 0;
     for (int round = 0; round < 2; round++) { /* the first one warms up */
-        start = now_us();
+        start = clock_now_us();
         for (int i = 0; i < CALLS; i++) {
             if (!issue_call(measure, measure->diag)) return false;
         }
@@ -110,7 +104,7 @@ static bool measure_call(CudaMeasure *measure, ProfileCall *row) {
             return false;
         }
     }
-    row->us = (now_us() - start) / CALLS;
+    row->us = (clock_now_us() - start) / CALLS;
     row->graph_us = time_repeats(measure, issue_call, measure, CALLS, 5, measure->diag);
     return row->graph_us >= 0;
 }

@@ -1,8 +1,8 @@
 /* Messages and collectives among the devices of one process, by NCCL. */
+#include "ir/base/clock.h"
 #include "runtime/cuda/driver/measure.h"
 
 #include <stdio.h>
-#include <time.h>
 
 typedef struct LinkDevice {
     cudaStream_t stream;
@@ -16,12 +16,6 @@ typedef struct Links {
     int n_devices;
     LinkDevice devices[MEASURE_MOST_DEVICES];
 } Links;
-
-static double now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
 
 static int count_devices(int n_devices) {
     return n_devices < MEASURE_MOST_DEVICES ? n_devices : MEASURE_MOST_DEVICES;
@@ -155,15 +149,15 @@ static double time_call(const Links *links, const LinkCall *call, bool quick) {
     double samples[MEASURE_MOST_SAMPLES];
     int n_samples = quick ? 3 : 5;
     if (!run_all(links, call, 3)) return -1; /* connects */
-    double start = now_us();
+    double start = clock_now_us();
     if (!run_all(links, call, 1)) return -1;
-    double once = now_us() - start;
+    double once = clock_now_us() - start;
     int repeats = once > 1000 ? 1 : (int)(10e3 / (once + 1)) + 1;
     if (repeats > MOST_REPEATS) repeats = MOST_REPEATS;
     for (int s = 0; s < n_samples; s++) {
-        start = now_us();
+        start = clock_now_us();
         if (!run_all(links, call, repeats)) return -1;
-        samples[s] = (now_us() - start) / repeats;
+        samples[s] = (clock_now_us() - start) / repeats;
     }
     return measure_median(samples, n_samples);
 }

@@ -1,5 +1,6 @@
 #include "runtime/cuda/driver/nccl.h"
 
+#include "ir/base/clock.h"
 #include "runtime/cuda/collective.h"
 #include "runtime/cuda/driver/abort_watch.h"
 #include "runtime/cuda/emit.h"
@@ -31,12 +32,6 @@ struct NcclWorld {
     int *channel_peer; /* the other rank within the channel's communicator */
 };
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static bool report(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
                    const char *what, Diag *diag) {
     const CuApi *api = world->device->api;
@@ -61,7 +56,7 @@ static bool may_wait(const NcclWorld *world, const NcclComm *comm, int looks, do
         diag_error(diag, NO_LOC, "%s", why);
         return false;
     }
-    if (now() > deadline) {
+    if (clock_now() > deadline) {
         diag_error(diag, NO_LOC,
                    "rank %d: NCCL: %s of communicator '%s' took more than %.0f s: another rank "
                    "is missing, or NCCL does not reach it (NCCL_SOCKET_IFNAME says by which "
@@ -77,7 +72,7 @@ static bool may_wait(const NcclWorld *world, const NcclComm *comm, int looks, do
 static bool settle(const NcclWorld *world, const NcclComm *comm, ncclResult_t status,
                    const char *what, Diag *diag) {
     const CuApi *api = world->device->api;
-    double deadline = now() + world->timeout_seconds;
+    double deadline = clock_now() + world->timeout_seconds;
     for (int looks = 0; status == ncclInProgress; looks++) {
         ncclResult_t seen = api->ncclCommGetAsyncError(comm->comm, &status);
         if (seen != ncclSuccess) status = seen;
@@ -197,7 +192,7 @@ static ncclResult_t call_all_to_all(const CuApi *api, const NcclCall *c, ncclCom
 /* Waits for what was given to the stream, as settle does for a call. */
 static bool drain(const NcclWorld *world, const NcclComm *comm, cudaStream_t stream, Diag *diag) {
     const CuApi *api = world->device->api;
-    double deadline = now() + world->timeout_seconds;
+    double deadline = clock_now() + world->timeout_seconds;
     cudaError_t status;
     for (int looks = 0; (status = api->cudaStreamQuery(stream)) == cudaErrorNotReady; looks++) {
         if (!may_wait(world, comm, looks, deadline, "the first message", diag)) return false;

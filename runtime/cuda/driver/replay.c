@@ -1,10 +1,10 @@
 #include "runtime/cuda/driver/replay.h"
 
+#include "ir/base/clock.h"
 #include "runtime/cuda/collective.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A captured run of commands [first, first + count) of the origin stream, or, with no graph, one
  * command to issue. */
@@ -13,12 +13,6 @@ typedef struct Segment {
     cudaGraphExec_t graph;
     bool is_shared; /* an earlier segment's graph */
 } Segment;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 void replay_context_destroy(ReplayContext *context) {
     if (!context->device || !context->device->api) return;
@@ -569,11 +563,11 @@ static bool capture_pieces(Replay *replay, Diag *diag) {
 }
 
 bool replay_capture(Replay *replay, ReplayMode mode, Diag *diag) {
-    double start = now();
+    double start = clock_now();
     bool fine = true;
     if (replay->list.count && mode == REPLAY_GRAPH) fine = capture_all(replay, diag);
     if (replay->list.count && mode == REPLAY_SEGMENTED) fine = capture_pieces(replay, diag);
-    replay->capture_seconds = now() - start;
+    replay->capture_seconds = clock_now() - start;
     return fine;
 }
 

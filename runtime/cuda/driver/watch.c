@@ -1,5 +1,6 @@
 #include "runtime/cuda/driver/watch.h"
 
+#include "ir/base/clock.h"
 #include "runtime/describe_call.h"
 #include "runtime/launch/control.h"
 
@@ -34,7 +35,7 @@ bool cuda_watch_stream(const StepWatch *watch, const Replay *replay, bool *out_l
     const struct timespec pause = {0, 20 * 1000};
     const double TELL_EVERY_SECONDS = 0.25;
     const CuApi *api = watch->device->api;
-    double told = engine_now();
+    double told = clock_now();
     *out_lost = false;
     for (;;) {
         const char *why = NULL;
@@ -50,9 +51,9 @@ bool cuda_watch_stream(const StepWatch *watch, const Replay *replay, bool *out_l
             return false;
         }
         *out_lost = false;
-        if (engine_now() - told > TELL_EVERY_SECONDS) {
+        if (clock_now() - told > TELL_EVERY_SECONDS) {
             tell_progress(watch, replay);
-            told = engine_now();
+            told = clock_now();
         }
         nanosleep(&pause, NULL);
     }

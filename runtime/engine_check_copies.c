@@ -29,10 +29,6 @@ typedef struct Share {
 
 /* --- one rank's --- */
 
-static bool is_lasting(const Node *node) {
-    return node->op == OP_PARAM || node->op == OP_STATE || node->op == OP_VARIABLE;
-}
-
 /* Is something of this name on another stage, too? Only what belongs to no block can be. */
 static bool is_tied(const RankContext *rank, const Node *node, const char *name, Arena *arena) {
     const Plan *plan = rank->plan;
@@ -41,7 +37,7 @@ static bool is_tied(const RankContext *rank, const Node *node, const char *name,
         const Graph *graph = plan->programs[plan->stages[s].program].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             const Node *other = graph->nodes[n];
-            if (is_lasting(other) && other->block == NO_BLOCK &&
+            if (engine_is_lasting(other) && other->block == NO_BLOCK &&
                 strcmp(node_logical_name(other, 0, arena), name) == 0) {
                 return true;
             }
@@ -58,11 +54,8 @@ static uint64_t leaf_key(const RankContext *rank, const Node *node, Arena *arena
     /* Which of what there is, and the rank's place on each axis that divides it. */
     uint64_t place[1 + N_MESH_AXES] = {tied ? hash_bytes(name, strlen(name), 1)
                                             : (uint64_t)rank->stage_number};
-    unsigned divided = 0;
+    const unsigned divided = engine_divided_axes(mesh, node_value((Node *)node, 0));
     bool shared = tied;
-    for (int i = 0; i < node->types[0].rank; i++) {
-        divided |= mesh_axes(mesh, node->shardings[0].mesh[i]);
-    }
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
         if (axis == MESH_P) continue;
         const bool own = divided >> axis & 1;
@@ -93,7 +86,7 @@ static int sum_up(Engine *engine, const RankContext *rank, Share out[MOST_SHARES
     int count = 0;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        const uint64_t key = is_lasting(node) ? leaf_key(rank, node, arena) : 0;
+        const uint64_t key = engine_is_lasting(node) ? leaf_key(rank, node, arena) : 0;
         if (!key) continue;
         int i = 0;
         while (i < count && out[i].key != key) i++;
@@ -118,7 +111,7 @@ static Leaves list_leaves(const RankContext *rank, uint64_t key, Arena *arena) {
     const Graph *graph = rank->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (!is_lasting(node) || leaf_key(rank, node, arena) != key) continue;
+        if (!engine_is_lasting(node) || leaf_key(rank, node, arena) != key) continue;
         ARENA_PUSH(arena, leaves.items, leaves.count, leaves.capacity, node);
     }
     return leaves;
