@@ -10,8 +10,16 @@
 enum { DEFAULT_TOP = 5, LEAST_FOUND = 16, LEAST_BATCH = 16 };
 
 bool plan_without_search(const CliArgs *args, Diag *diag) {
-    static const CliOption ONLY[] = {OPT_SOFTWARE, OPT_MEMORY_LIMIT, OPT_DAYS_FOR_TOKENS,
-                                     OPT_TOP,      OPT_EXPLAIN,      OPT_HTML_FILE};
+    static const CliOption ONLY[] = {OPT_SOFTWARE,
+                                     OPT_MEMORY_LIMIT,
+                                     OPT_DAYS_FOR_TOKENS,
+                                     OPT_MTBF,
+                                     OPT_CHECKPOINT_SECONDS,
+                                     OPT_RESTART_MINUTES,
+                                     OPT_CHECKPOINT_ASYNC,
+                                     OPT_TOP,
+                                     OPT_EXPLAIN,
+                                     OPT_HTML_FILE};
     for (size_t i = 0; i < sizeof(ONLY) / sizeof(*ONLY); i++) {
         if (!cli_given(args, ONLY[i])) continue;
         diag_error(diag, NO_LOC, "--%s: only with --cluster or --ranks, which search for a layout",
@@ -144,6 +152,7 @@ int plan_by_search(CliArgs *args) {
         report.result = result;
         report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
+        report.failures = &job->failures;
         if (result && result->n_found == 0) {
             result->remedy = search_remedy(args, job, &job->request);
             status = report_nothing(args, job, result, diag);

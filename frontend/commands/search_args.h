@@ -31,6 +31,7 @@ typedef struct SearchJob {
     PlanRequest plan;      /* of one sequence; options: precision, device and seed */
     SearchVariant variants[N_VARIANTS];
     double days_tokens;
+    FailureChoice failures; /* for them */
 } SearchJob;
 
 /* Was a search asked for? */

@@ -1,5 +1,6 @@
-/* The HTML page of a scaling report: five plots against the number of ranks, and the table. */
+/* The HTML page of a scaling report: plots against the number of ranks, and the table. */
 #include "planner/show/scale_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
@@ -53,6 +54,10 @@ static double price_of(const ScaleFacts *facts, const ScalePoint *point) {
     (void)facts;
     return point->tokens_price;
 }
+static double goodput_of_point(const ScaleFacts *facts, const ScalePoint *point) {
+    (void)facts;
+    return goodput_is_counted(&point->facts.goodput) ? point->facts.goodput.share : 0;
+}
 static const char *percent_text(double value, char *text) {
     snprintf(text, UNIT_TEXT, "%.0f %%", 100 * value);
     return text;
@@ -70,6 +75,8 @@ static const Curve CURVES[] = {
      memory_of, percent_text},
     {"price", "Price of a billion tokens", "At the cluster's price per device and hour", false, 0,
      false, price_of, unit_count},
+    {"goodput", "Goodput", "Share of the days that is training, when devices fail.", false, 1,
+     false, goodput_of_point, percent_text},
 };
 
 typedef struct Frame {
@@ -220,16 +227,25 @@ static void put_row(StrBuf *out, const ScaleFacts *facts, const ScalePoint *poin
                   point->row->request.global_batch);
     if (!point->found) {
         strbuf_printf(out, "<td class=\"l zero\" colspan=\"%d\">",
-                      facts->report->days_tokens > 0 ? 8 : 7);
+                      facts->counts_failures           ? 9
+                      : facts->report->days_tokens > 0 ? 8
+                                                       : 7);
         html_put(out, point->trouble);
         strbuf_put(out, "</td></tr>\n");
         return;
     }
     if (point->tokens_price > 0) unit_count(point->tokens_price, price);
-    char days[UNIT_TEXT + 16] = "";
+    char days[2 * UNIT_TEXT + 40] = "";
     if (facts->report->days_tokens > 0) {
-        char text_of[UNIT_TEXT];
-        snprintf(days, sizeof(days), "<td>%s</td>", days_text(point->facts.days, text_of));
+        const LayoutFacts *of = &point->facts;
+        char text_of[UNIT_TEXT], good[UNIT_TEXT];
+        int n = snprintf(days, sizeof(days), "<td>%s</td>",
+                         of->real_days > 0 ? days_text(of->real_days, text_of) : "never");
+        bool counted = goodput_is_counted(&of->goodput);
+        if (facts->counts_failures) {
+            snprintf(days + n, sizeof(days) - (size_t)n, "<td>%s%s</td>",
+                     counted ? goodput_percent(of->goodput.share, good) : "–", counted ? " %" : "");
+        }
     }
     strbuf_printf(out,
                   "<td class=\"l\">%s%s</td><td>%s</td><td>%s</td><td>%.1f %%</td><td>%s</td>"
@@ -251,6 +267,7 @@ static void put_table(StrBuf *out, const ScaleFacts *facts) {
     if (facts->report->days_tokens > 0) {
         char text[UNIT_TEXT];
         strbuf_printf(out, "<th>Days for %s</th>", unit_count(facts->report->days_tokens, text));
+        if (facts->counts_failures) strbuf_put(out, "<th>Goodput</th>");
     }
     strbuf_put(out, "</tr>\n");
     for (int i = 0; i < facts->n_points; i++) put_row(out, facts, &facts->points[i]);
