@@ -105,8 +105,9 @@ static void put_training(StrBuf *out, const SearchFacts *facts) {
     if (!goodput_is_counted(&best->goodput)) {
         strbuf_printf(&line, "%s days", days_text(best->days, a));
     } else if (best->real_days > 0) {
-        strbuf_printf(&line, "%s days (%s without failures)", days_text(best->real_days, a),
-                      days_text(best->days, b));
+        bool same = strcmp(days_text(best->real_days, a), days_text(best->days, b)) == 0;
+        strbuf_printf(&line, "%s days", a);
+        if (!same) strbuf_printf(&line, " (%s without failures)", b);
     } else {
         strbuf_printf(&line, "%s days without failures, and have no end with them",
                       days_text(best->days, a));
