@@ -65,8 +65,7 @@ void goodput_put(StrBuf *out, const RunGoodput *of, const Cluster *cluster, int 
     case GOODPUT_NO_COPY: strbuf_put(out, "not known: cluster "); break;
     }
     lines_put_name(out, cluster->name, 20);
-    strbuf_put(out, of->state == GOODPUT_NONE
-                        ? " states none (failures.device_mtbf_hours); --mtbf HOURS counts them"
+    strbuf_put(out, of->state == GOODPUT_NONE ? " states none; --mtbf HOURS counts them"
                     : of->state == GOODPUT_NO_STORAGE
                         ? " states no rate of its storage (storage.bytes_per_second); give "
                           "--checkpoint-seconds"
