@@ -36,8 +36,8 @@ static void put_known(StrBuf *out, const RunGoodput *of, int n_ranks) {
         strbuf_printf(out, ", a checkpoint every %s (--checkpoint-every %" PRId64 "%s, %s",
                       seconds(goodput->interval_seconds, a), goodput->every,
                       async ? " --checkpoint-async" : "", seconds(of->input.pause_seconds, b));
+        strbuf_put(out, " each");
     }
-    strbuf_put(out, " each");
     if (async) {
         strbuf_printf(out, " and %s until it is written", seconds(of->input.write_seconds, a));
     }
