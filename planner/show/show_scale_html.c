@@ -197,11 +197,12 @@ static void put_points(StrBuf *out, const Frame *frame) {
     strbuf_destroy(&dots);
 }
 
-/* After "... per device and hour" and "Price of 1 G": there is none without a price. */
+/* After "... per device and hour" and "Price of 1 G": nothing without a price. */
 static void put_currency(StrBuf *out, const ScaleFacts *facts) {
     if (facts->cluster->price_per_device_hour <= 0) return;
     strbuf_put(out, ", ");
     html_put(out, facts->cluster->currency);
+    if (facts->counts_failures) strbuf_put(out, ", without failures");
 }
 
 static void put_curve(StrBuf *out, const ScaleFacts *facts, const Curve *curve) {
