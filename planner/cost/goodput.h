@@ -42,10 +42,10 @@ typedef struct Goodput {
 
 /* With the best whole number of steps between checkpoints; where they are written behind training
  * with the largest that costs a thousandth of the time more, for the storage's sake. */
-Goodput goodput_of(const GoodputInput *input);
+Goodput goodput_of(const GoodputInput *of);
 
 /* The same with so many steps between them; at least as long as a checkpoint is written. */
-Goodput goodput_at(const GoodputInput *input, int64_t every);
+Goodput goodput_at(const GoodputInput *of, int64_t every);
 
 /* The best seconds of work between checkpoints of so long a pause. */
 double checkpoint_interval(double mtbf_seconds, double pause_seconds);

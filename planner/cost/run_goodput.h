@@ -41,14 +41,12 @@ typedef struct RunGoodput {
 /* A layout of a model whose step takes so long, on all the ranks it has, for so many steps (0: no
  * end). `divides_masters`: what computes is a copy in 16 bits, so that ZeRO divides the weights
  * that are saved, too. `choice` NULL: as the cluster says. */
-RunGoodput run_goodput(const ModelCosts *costs, const Candidate *candidate, bool divides_masters,
+RunGoodput run_goodput(const ModelCosts *costs, const Candidate *of, bool divides_masters,
                        double step_seconds, double n_steps, const FailureChoice *choice);
 
 /* Seconds until all nodes have written their parts to storage; 0: no rate is stated. */
-double checkpoint_write_seconds(const ModelCosts *costs, const Candidate *candidate,
-                                bool divides_masters);
+double checkpoint_write_seconds(const ModelCosts *costs, const Candidate *of, bool divides_masters);
 /* Seconds until the rank that has most has copied its part; 0: no rate is stated. */
-double checkpoint_copy_seconds(const ModelCosts *costs, const Candidate *candidate,
-                               bool divides_masters);
+double checkpoint_copy_seconds(const ModelCosts *costs, const Candidate *of, bool divides_masters);
 
 #endif
