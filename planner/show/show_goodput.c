@@ -85,7 +85,7 @@ void json_put_goodput(json_t *json, const LayoutFacts *of) {
     }
     json_t *out = json_put_new(json, "goodput", json_object());
     json_put_name(out, "state", STATES[run->state]);
-    json_put_real(out, "checkpoint_bytes", run->checkpoint_bytes);
+    json_put_int(out, "checkpoint_bytes", (int64_t)run->checkpoint_bytes);
     if (!goodput_is_counted(run)) {
         json_object_set_new(out, "share", json_null());
         return;
