@@ -1,0 +1,2 @@
+#include "frontend/commands/cli.h"
+int cmd_budget(CliArgs *args) { (void)args; return 1; }
