@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_RANKS = 1 << 22 };
+enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
 
 bool search_is_wanted(const CliArgs *args) {
     return cli_given(args, OPT_CLUSTER) || cli_given(args, OPT_RANKS);
@@ -158,4 +158,11 @@ int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag
         return 0;
     }
     return (int)n_ranks;
+}
+
+int search_assumed_batch(const SearchRequest *request) {
+    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
+    int data = search_fixed_data(request);
+    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
+    return (least + unit - 1) / unit * unit;
 }
