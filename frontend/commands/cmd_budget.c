@@ -6,6 +6,7 @@
 #include "planner/show/search_facts.h"
 #include "planner/show/show_budget.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MOST_SIZES = 64, LEAST_FOUND = 16 };
@@ -59,8 +60,15 @@ static bool find_law(Budget *budget) {
     const char *name = cli_text(budget->args, OPT_LAW, DEFAULT_LAW);
     const ScalingLaw *law =
         law_is_path(name) ? law_read(budget->args->arena, name, budget->diag) : law_find(name);
+    double loss = cli_real(budget->args, OPT_TARGET_LOSS, INFINITY);
     budget->report.law = law;
     budget->report.law_name = name;
+    if (law && loss <= law->terms.e) {
+        diag_error(budget->diag, NO_LOC,
+                   "--loss: %.6g is not above E, %.6g, below which no model comes by law %s", loss,
+                   law->terms.e, name);
+        return false;
+    }
     if (law || law_is_path(name)) return law;
     const char *names = "";
     for (int i = 0; law_shipped(i); i++) {
@@ -227,6 +235,7 @@ static bool set_counts(Budget *budget) {
     }
     request.n_top = cli_given(args, OPT_OUTPUT) ? LEAST_FOUND : 1;
     for (int i = 0; i < budget->n_sizes; i++) budget->rows[i].request = request;
+    report->n_rows = budget->n_sizes;
     report->n_ranks = request.n_ranks;
     report->global_batch = request.global_batch;
     report->cluster = cluster;
@@ -247,9 +256,11 @@ static bool set_counts(Budget *budget) {
     return true;
 }
 
-static void search_rows(Budget *budget) {
+/* False: the options allow no search of any size, and the first one's mistake is reported. */
+static bool search_rows(Budget *budget) {
     CliArgs *args = budget->args;
     ProgressLine line = progress_line_start("searched");
+    int n_searched = 0;
     for (int i = 0; i < budget->n_sizes; i++) {
         BudgetRow *row = &budget->rows[i];
         SearchJob *job = budget->jobs[i];
@@ -259,6 +270,7 @@ static void search_rows(Budget *budget) {
         set_size(args, row->size);
         SearchFind find = search_find(args, job, &row->request, true, diag);
         row->result = find.result;
+        n_searched += find.result != NULL;
         if (find.result) {
             row->costs = find.costs;
             row->options = find.plan.options;
@@ -271,6 +283,8 @@ static void search_rows(Budget *budget) {
         diag_destroy(diag);
     }
     budget->report.seconds = progress_line_end(&line);
+    if (n_searched == 0) diag_error(budget->diag, NO_LOC, "%s", budget->rows[0].refusal);
+    return n_searched > 0;
 }
 
 static void warn(Budget *budget) {
@@ -356,27 +370,28 @@ static bool write_all(Budget *budget, int best) {
     return good;
 }
 
+/* What was found, as told; the exit code. */
+static int report_all(Budget *budget) {
+    const BudgetReport *report = &budget->report;
+    warn(budget);
+    int best = show_budget_best(report);
+    if (!write_all(budget, best)) return EXIT_FAILED;
+    if (best >= 0) return EXIT_DONE;
+    diag_error(budget->diag, NO_LOC, "no size would do: none both fits %d rank%s of %s and %s",
+               report->n_ranks, report->n_ranks == 1 ? "" : "s", report->cluster->name,
+               report->days > 0 ? "takes a step within the budget" : "reaches the loss");
+    return EXIT_FAILED;
+}
+
 int cmd_budget(CliArgs *args) {
     Budget *budget = ARENA_NEW(args->arena, Budget);
     int status = EXIT_USAGE;
     budget->args = args;
     budget->diag = diag_create();
+    budget->report.rows = budget->rows;
     if (check_options(args, budget->diag) && find_law(budget) && find_sizes(budget) &&
-        make_jobs(budget) && set_counts(budget)) {
-        budget->report.rows = budget->rows;
-        budget->report.n_rows = budget->n_sizes;
-        search_rows(budget);
-        warn(budget);
-        int best = show_budget_best(&budget->report);
-        status = write_all(budget, best) ? EXIT_DONE : EXIT_FAILED;
-        if (status == EXIT_DONE && best < 0) {
-            diag_error(
-                budget->diag, NO_LOC, "no size would do: none both fits %d rank%s of %s and %s",
-                budget->report.n_ranks, budget->report.n_ranks == 1 ? "" : "s",
-                budget->report.cluster->name,
-                budget->report.days > 0 ? "takes a step within the budget" : "reaches the loss");
-            status = EXIT_FAILED;
-        }
+        make_jobs(budget) && set_counts(budget) && search_rows(budget)) {
+        status = report_all(budget);
     }
     cli_fail(budget->diag, status);
     diag_destroy(budget->diag);
