@@ -28,6 +28,21 @@ static bool write_all(const CliArgs *args, const FitReport *report, Diag *diag) 
     return good;
 }
 
+/* An E that resamples bring down to nothing is not known. */
+static void warn_of_e(CliArgs *args, FitReport *report) {
+    double least = report->runs[0].loss;
+    for (int i = 1; i < report->n_runs; i++) {
+        if (report->runs[i].loss < least) least = report->runs[i].loss;
+    }
+    if (!(fit_intervals(&report->fit->law).e.low < least / 20)) return;
+    const char **warnings = ARENA_ARRAY(args->arena, const char *, report->n_warnings + 1);
+    for (int i = 0; i < report->n_warnings; i++) warnings[i] = report->warnings[i];
+    warnings[report->n_warnings++] =
+        "these runs do not tell E, below which no loss comes: what the law says of much larger "
+        "budgets is too low. Longer runs of larger models would tell";
+    report->warnings = warnings;
+}
+
 int cmd_fit(CliArgs *args) {
     Diag *diag = diag_create();
     FitReport report = {0};
@@ -41,6 +56,7 @@ int cmd_fit(CliArgs *args) {
         fit->law.source = arena_printf(args->arena, "perilune fit on %d runs; losses: %s",
                                        report.n_runs, report.losses);
         report.fit = fit;
+        warn_of_e(args, &report);
         status = write_all(args, &report, diag) ? EXIT_DONE : EXIT_FAILED;
     }
     cli_fail(diag, status);

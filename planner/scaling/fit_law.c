@@ -161,8 +161,11 @@ static double fit_points(Points *points, const double *from, double out[N_PARAMS
     return best;
 }
 
+/* An E that has gone to nothing on its way down is none. */
 static LawTerms terms_of(const Points *points, const double *at) {
-    return (LawTerms){.e = exp(at[P_E]),
+    const double least_e = 1e-6;
+    double e = exp(at[P_E]);
+    return (LawTerms){.e = e > least_e ? e : 0,
                       .a = exp(at[P_A] + at[P_ALPHA] * points->mean_x),
                       .alpha = at[P_ALPHA],
                       .b = exp(at[P_B] + at[P_BETA] * points->mean_y),

@@ -47,6 +47,9 @@ near 'its alpha' "$(value alpha)" 0.3
 near 'its beta' "$(value beta)" 0.35
 result 'the page has its parts' "$(grep -q '<section id="runs">' "$folder/law.html" && grep -q 'run 3 3' "$folder/law.html" || echo missing)"
 works 'as text' 'law        L(N, D) = 1.5 + 200 / N^0.3 + 900 / D^0.35, nats a token' fit "$folder/runs.csv"
+awk 'BEGIN { print "parameters,tokens,loss"; for (i = 0; i < 9; i++) { n = 1e5 * 2 ^ (i % 3); d = 1e6 * 3 ^ int(i / 3)
+    print n "," d "," 90 * n ^ -0.3 + 90 * d ^ -0.3 } }' >"$folder/low.csv"
+works 'runs that do not tell E' 'warning    these runs do not tell E, below which no loss comes' fit "$folder/low.csv"
 works 'the law alone' '"format": 1' fit "$folder/runs.csv" -o -
 cp "$folder/runs.csv" "$folder/same.csv"
 fails 'a law is not written over its runs' 2 'same.csv: would replace what fit reads' fit "$folder/same.csv" -o "$folder/same.csv"
