@@ -170,7 +170,7 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
                      "\"seconds\":%s%s%s%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], samples, labels, scale, named, val_loss, bits, sources, head);
+                     numbers[4], samples, head, labels, scale, named, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 
