@@ -170,46 +170,56 @@ static bool check_trains(const Budget *budget, const ModelCosts *costs) {
     return false;
 }
 
-/* The jobs of all sizes, from the smallest to the largest; those that cannot be made come last,
- * each with its reason. False: there is none, and the first one's mistake is reported. */
-static bool make_jobs(Budget *budget) {
-    Diag *first = NULL;
-    int n_made = 0;
-    for (int i = 0; i < budget->n_sizes; i++) {
-        Diag *diag = diag_create();
-        BudgetRow row = {.size = budget->sizes[i]};
-        set_size(budget->args, row.size);
-        SearchJob *job = search_job_from_args(budget->args, diag);
-        if (!job) row.refusal = first_line(budget->args->arena, diag);
-        const char *alike = job ? find_alike(budget, i, job) : NULL;
-        if (alike) {
-            row.refusal = arena_printf(budget->args->arena, "the same as %s", alike);
-            job = NULL;
-        }
-        int at = job ? n_made++ : i;
-        for (int k = i; k > at; k--) {
-            budget->rows[k] = budget->rows[k - 1];
-            budget->jobs[k] = budget->jobs[k - 1];
-        }
-        double active = job ? job->costs->n_active_parameters : 0;
-        for (; job && at > 0 && budget->jobs[at - 1]->costs->n_active_parameters > active; at--) {
+/* Of row `i`. NULL: row->refusal says why; what was reported is added to `diag`. */
+static SearchJob *make_job(Budget *budget, int i, Diag *diag) {
+    Arena *arena = budget->args->arena;
+    BudgetRow *row = &budget->rows[i];
+    *row = (BudgetRow){.size = budget->sizes[i]};
+    set_size(budget->args, row->size);
+    SearchJob *job = search_job_from_args(budget->args, diag);
+    const char *alike = job ? find_alike(budget, i, job) : NULL;
+    if (!job) row->refusal = first_line(arena, diag);
+    if (alike) row->refusal = arena_printf(arena, "the same as %s", alike);
+    if (row->refusal) return NULL;
+    row->costs = job->costs;
+    row->options = job->plan.options;
+    return job;
+}
+
+/* From the smallest model to the largest; those that could not be made come last. */
+static void sort_rows(Budget *budget) {
+    for (int i = 1; i < budget->n_sizes; i++) {
+        BudgetRow row = budget->rows[i];
+        SearchJob *job = budget->jobs[i];
+        int at = i;
+        for (; job && at > 0; at--) {
+            const ModelCosts *before = budget->rows[at - 1].costs;
+            if (before && before->n_active_parameters <= row.costs->n_active_parameters) break;
             budget->rows[at] = budget->rows[at - 1];
             budget->jobs[at] = budget->jobs[at - 1];
         }
         budget->rows[at] = row;
         budget->jobs[at] = job;
-        if (job) {
-            budget->rows[at].costs = job->costs;
-            budget->rows[at].options = job->plan.options;
-        }
-        if (first || job) {
-            diag_destroy(diag);
-        } else {
+    }
+}
+
+/* False: there is no job for any size, and the first one's mistake is reported. */
+static bool make_jobs(Budget *budget) {
+    Diag *first = NULL;
+    int n_made = 0;
+    for (int i = 0; i < budget->n_sizes; i++) {
+        Diag *diag = diag_create();
+        budget->jobs[i] = make_job(budget, i, diag);
+        n_made += budget->jobs[i] != NULL;
+        if (i == 0) {
             first = diag;
+        } else {
+            diag_destroy(diag);
         }
     }
     if (n_made == 0) diag_append(budget->diag, first);
-    if (first) diag_destroy(first);
+    diag_destroy(first);
+    sort_rows(budget);
     return n_made > 0 && check_trains(budget, budget->jobs[0]->costs);
 }
 
