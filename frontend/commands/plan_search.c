@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_TOP = 5, LEAST_FOUND = 16, LEAST_BATCH = 16 };
+enum { DEFAULT_TOP = 5, LEAST_FOUND = 16 };
 
 bool plan_without_search(const CliArgs *args, Diag *diag) {
     static const CliOption ONLY[] = {OPT_SOFTWARE,
@@ -40,10 +40,7 @@ static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag
     request->explain =
         report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
     if (request->global_batch > 0) return true;
-    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
-    int data = search_fixed_data(request);
-    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
-    request->global_batch = (least + unit - 1) / unit * unit;
+    request->global_batch = search_assumed_batch(request);
     const char **warnings = ARENA_ARRAY(args->arena, const char *, 1);
     warnings[0] = arena_printf(args->arena, "no --global-batch was given: %d sequences are assumed",
                                request->global_batch);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MOST_RANKS = 1 << 22 };
+enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
 static const double LEAST_MTBF_HOURS = 0.001, MOST_MTBF_HOURS = 1e9;
 
 bool search_is_wanted(const CliArgs *args) {
@@ -201,4 +201,11 @@ int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag
         return 0;
     }
     return (int)n_ranks;
+}
+
+int search_assumed_batch(const SearchRequest *request) {
+    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
+    int data = search_fixed_data(request);
+    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
+    return (least + unit - 1) / unit * unit;
 }

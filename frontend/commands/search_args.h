@@ -43,4 +43,8 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag);
 /* --ranks as one number, or the product of a mesh that is given whole. 0: reported. */
 int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag);
 
+/* Where no --global-batch was given: about a sequence a rank, 16 at least, that what is fixed
+ * divides. */
+int search_assumed_batch(const SearchRequest *request);
+
 #endif

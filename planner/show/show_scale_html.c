@@ -1,25 +1,11 @@
 /* The HTML page of a scaling report: plots against the number of ranks, and the table. */
 #include "planner/show/scale_facts.h"
 #include "planner/show/show_goodput.h"
+#include "planner/show/show_points.h"
 #include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-static const char STYLE[] =
-    ".grids{display:grid;gap:18px;grid-template-columns:repeat(2,minmax(0,1fr));margin-top:18px}"
-    ".grids section{margin-top:0}"
-    ".curve{position:relative;margin:4px 10px 26px 74px}"
-    ".curve svg{width:100%;height:210px;background:var(--idle);border-radius:6px;overflow:visible}"
-    ".curve .grid{stroke:var(--line)}.curve .ideal{stroke:var(--faint);stroke-dasharray:4 4}"
-    ".curve .line{stroke:var(--accent);stroke-width:2}"
-    ".curve .dot{fill:var(--accent);stroke:var(--card);stroke-width:1.5}"
-    ".curve .dot.far{fill:var(--card);stroke:var(--accent)}"
-    ".curve .x,.curve .y{position:absolute;font-size:12px;color:var(--faint);white-space:nowrap;"
-    "font-variant-numeric:tabular-nums}.curve .x{top:214px;transform:translateX(-50%)}"
-    ".curve .y{right:calc(100% + 8px);transform:translateY(-50%)}"
-    "@media(max-width:1000px){.grids{grid-template-columns:minmax(0,1fr)}}"
-    "@media(max-width:600px){.curve .x:nth-of-type(even){display:none}}";
 
 typedef struct Curve {
     const char *id, *title, *lead;
@@ -287,7 +273,7 @@ void show_scale_html(StrBuf *out, const ScaleReport *report) {
     const ScaleFacts *facts = scale_facts_create(arena, report);
     const SearchRequest *first = &report->rows[0].request;
     char text[UNIT_TEXT];
-    html_open_page(out, report->costs->model, "scaling", 1, STYLE);
+    html_open_page(out, report->costs->model, "scaling", 1, POINTS_STYLE);
     strbuf_put(out, "<header><h1>");
     html_put(out, report->costs->model);
     strbuf_put(out, " on ");
