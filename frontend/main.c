@@ -118,9 +118,10 @@ const CliCommand CLI_COMMANDS[] = {
      cmd_evaluate},
     {"tokenizer",
      "train|encode|decode|show [FILE]...",
-     "learns a BPE tokenizer; turns text into tokens and back; says what is in one",
+     "learns a tokenizer; turns text into tokens and back; says what is in one",
      {{"options", IN_TOKENIZER}},
-     "train TEXT...             learns a byte-level BPE, and writes a tokenizer.json with -o\n"
+     "train TEXT...             learns a byte-level BPE, or a Unigram, and writes a\n"
+     "                          tokenizer.json with -o\n"
      "encode TOKENIZER TEXT...  writes token files: llm.c's, or NumPy's where -o ends in .npy\n"
      "decode TOKENIZER TOKENS   writes their text\n"
      "show TOKENIZER            its kind, size, pattern and special tokens\n\n"
@@ -136,6 +137,7 @@ const CliCommand CLI_COMMANDS[] = {
      "completions, or chats: what answers are is then in a mask, -o's name and .mask.npy, which\n"
      "training reads. With --preferences they are pairs of answers: prompt, chosen, rejected.\n\n"
      "  perilune tokenizer train text.txt --vocab 8192 -o tokenizer.json\n"
+     "  perilune tokenizer train texts/ --type unigram --vocab 32000 -o tokenizer.json\n"
      "  perilune tokenizer encode tokenizer.json texts/ --eot auto -o tokens.bin\n"
      "  perilune tokenizer encode tokenizer.json fineweb/*.parquet --eot auto -o tokens.bin\n"
      "  curl -s URL | perilune tokenizer encode tokenizer.json - --eot auto -o tokens.bin\n"

@@ -23,6 +23,11 @@ bool chat_from_args(const CliArgs *args, const Tokenizer *tokenizer, uint32_t en
  * then, and a model's vocabulary that is too small for it. False: reported. */
 bool tokenizer_from_args(const CliArgs *args, int64_t vocab, Tokenizer **out, Diag *diag);
 
+/* Learns a Unigram from counts of words, of text that `pattern` divided, and writes it to -o. The
+ * exit code. */
+int tokenizer_learn_unigram(CliArgs *args, const WordCounts *counts, const char *pattern,
+                            const char *const *special, int n_special, Diag *diag);
+
 /* The verbs that read text; they print what they did. The exit code. */
 int tokenizer_train(CliArgs *args, Diag *diag);
 int tokenizer_encode(CliArgs *args, Diag *diag);

@@ -13,7 +13,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MOST_COUNT_BYTES ((size_t)1 << 30) /* of distinct words */
+/* Of distinct words. Learning a Unigram takes some 20 times as much. */
+#define MOST_COUNT_BYTES   ((size_t)1 << 30)
+#define MOST_UNIGRAM_BYTES ((size_t)1 << 28)
 
 /* --- progress --- */
 
@@ -64,8 +66,8 @@ static bool check_spellings(const TrainedBpe *trained, const char *const *specia
     return true;
 }
 
-static int learn(CliArgs *args, const WordCounts *counts, const char *pattern,
-                 const char *const *special, int n_special, Diag *diag) {
+static int learn_bpe(CliArgs *args, const WordCounts *counts, const char *pattern,
+                     const char *const *special, int n_special, Diag *diag) {
     const char *path = cli_text(args, OPT_OUTPUT, NULL);
     int64_t vocab = cli_int(args, OPT_VOCAB, 0);
     TrainedBpe trained;
@@ -101,7 +103,7 @@ static int learn(CliArgs *args, const WordCounts *counts, const char *pattern,
     return status;
 }
 
-static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) {
+static int count_and_learn(CliArgs *args, const Tokenizer *divider, bool is_unigram, Diag *diag) {
     static const char *const DEFAULT_SPECIAL[] = {"<|endoftext|>"};
     const CliValue *given = &args->values[OPT_SPECIAL_TOKEN];
     const char *const *special = given->given ? given->list : DEFAULT_SPECIAL;
@@ -115,7 +117,7 @@ static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) 
         !check_special(special, n_special, diag)) {
         return EXIT_USAGE;
     }
-    if (cli_int(args, OPT_VOCAB, 0) < 256 + n_special) {
+    if (!is_unigram && cli_int(args, OPT_VOCAB, 0) < 256 + n_special) {
         diag_error(diag, NO_LOC, "--vocab: 256 bytes and %d special token%s need %d", n_special,
                    n_special == 1 ? "" : "s", 256 + n_special);
         return EXIT_USAGE;
@@ -124,7 +126,8 @@ static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) 
     options.n_paths = args->n_operands - 1;
     options.reads_input = true;
     start_progress(args, &line, "MiB read", &options);
-    bool good = corpus_count(divider, &options, MOST_COUNT_BYTES, &counts, &pruned, &totals, diag);
+    bool good = corpus_count(divider, &options, is_unigram ? MOST_UNIGRAM_BYTES : MOST_COUNT_BYTES,
+                             &counts, &pruned, &totals, diag);
     double seconds = progress_line_end(&line);
     int status = EXIT_USAGE;
     if (good && counts.n_items == 0) {
@@ -141,14 +144,37 @@ static int count_and_learn(CliArgs *args, const Tokenizer *divider, Diag *diag) 
             }
             fflush(stdout);
         }
-        status = learn(args, &counts, divider->pattern, special, n_special, diag);
+        status = (is_unigram ? tokenizer_learn_unigram : learn_bpe)(args, &counts, divider->pattern,
+                                                                    special, n_special, diag);
     }
     word_counts_release(&counts);
     return status;
 }
 
+/* -1, or the exit code: an unknown --type, or an option of the other. */
+static int check_type(const CliArgs *args, bool *out_is_unigram) {
+    static const CliOption OF_UNIGRAM[] = {OPT_COVERAGE, OPT_MAX_PIECE};
+    const char *type = cli_text(args, OPT_TOKENIZER_TYPE, "bpe");
+    *out_is_unigram = strcmp(type, "unigram") == 0;
+    if (!*out_is_unigram && strcmp(type, "bpe") != 0) {
+        return cli_usage_error("tokenizer train: --type: '%s' is neither bpe nor unigram", type);
+    }
+    if (*out_is_unigram && cli_given(args, OPT_MIN_COUNT)) {
+        return cli_usage_error("tokenizer train: --min-count: is for --type bpe, which merges");
+    }
+    for (int i = 0; !*out_is_unigram && i < 2; i++) {
+        if (!cli_given(args, OF_UNIGRAM[i])) continue;
+        return cli_usage_error("tokenizer train: --%s: is for --type unigram only",
+                               CLI_OPTIONS[OF_UNIGRAM[i]].name);
+    }
+    return -1;
+}
+
 int tokenizer_train(CliArgs *args, Diag *diag) {
     const char *name = cli_text(args, OPT_PATTERN, "gpt2"), *known = pattern_by_name(name);
+    bool is_unigram;
+    int wrong = check_type(args, &is_unigram);
+    if (wrong >= 0) return wrong;
     if (args->n_operands < 2) {
         return cli_usage_error("tokenizer train: which TEXT? see perilune help tokenizer");
     }
@@ -158,12 +184,13 @@ int tokenizer_train(CliArgs *args, Diag *diag) {
     Tokenizer *divider = tokenizer_create(); /* of text into words; it has no tokens */
     int status = EXIT_USAGE;
     divider->pattern = arena_strdup(divider->arena, known ? known : name);
-    divider->byte_level = true;
+    divider->byte_level = !is_unigram;
     divider->steps.items[0].pattern =
         pattern_compile(divider->pattern, PATTERN_ONIGURUMA, (SourceLoc){"--pattern", 0}, diag);
     if (divider->steps.items[0].pattern) {
-        divider->steps.count = 1;
-        status = count_and_learn(args, divider, diag);
+        divider->steps.items[1] = (WordStep){.mark = SPACE_MARK};
+        divider->steps.count = is_unigram ? 2 : 1;
+        status = count_and_learn(args, divider, is_unigram, diag);
     }
     tokenizer_destroy(divider);
     return status;

@@ -51,9 +51,7 @@ static void put_pre_tokenizer(StrBuf *out, const char *pattern) {
                   BYTE_LEVEL);
 }
 
-void write_tokenizer_json(StrBuf *out, const TrainedBpe *trained, const char *pattern,
-                          const char *const *special, int n_special) {
-    const Vocabulary *vocabulary = &trained->vocabulary;
+static void put_special(StrBuf *out, const char *const *special, int n_special) {
     strbuf_put(out, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
                     "  \"added_tokens\": [");
     for (int i = 0; i < n_special; i++) {
@@ -63,6 +61,12 @@ void write_tokenizer_json(StrBuf *out, const TrainedBpe *trained, const char *pa
                         "\"normalized\": false, \"special\": true}");
     }
     strbuf_put(out, "],\n  \"normalizer\": null,\n");
+}
+
+void write_tokenizer_json(StrBuf *out, const TrainedBpe *trained, const char *pattern,
+                          const char *const *special, int n_special) {
+    const Vocabulary *vocabulary = &trained->vocabulary;
+    put_special(out, special, n_special);
     put_pre_tokenizer(out, pattern);
     strbuf_put(out, "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
                     "\"trim_offsets\": false, \"use_regex\": true},\n"
@@ -92,4 +96,47 @@ void write_tokenizer_json(StrBuf *out, const TrainedBpe *trained, const char *pa
         strbuf_put(out, "]");
     }
     strbuf_put(out, "]\n  }\n}\n");
+}
+
+/* --- Unigram --- */
+
+/* A piece's text, valid UTF-8 without a NUL. */
+static void put_piece(StrBuf *out, const Vocabulary *pieces, uint32_t id) {
+    size_t length;
+    const unsigned char *bytes = vocabulary_bytes(pieces, id, &length);
+    char text[4 * UNIGRAM_MOST_CHARACTERS + 1];
+    memcpy(text, bytes, length);
+    text[length] = '\0';
+    put_string(out, text);
+}
+
+void write_unigram_json(StrBuf *out, const TrainedUnigram *trained, const char *pattern,
+                        const char *const *special, int n_special, int unknown) {
+    const Vocabulary *pieces = &trained->pieces;
+    put_special(out, special, n_special);
+    strbuf_put(out, "  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [\n"
+                    "    {\"type\": \"Split\", \"pattern\": {\"Regex\": ");
+    put_string(out, pattern);
+    strbuf_put(out, "},\n     \"behavior\": \"Isolated\", \"invert\": false},\n"
+                    "    {\"type\": \"Metaspace\", \"replacement\": \"" SPACE_MARK "\", "
+                    "\"prepend_scheme\": \"never\", \"split\": false}]},\n"
+                    "  \"post_processor\": null,\n"
+                    "  \"decoder\": {\"type\": \"Sequence\", \"decoders\": [\n"
+                    "    {\"type\": \"Replace\", \"pattern\": {\"String\": \"" SPACE_MARK "\"}, "
+                    "\"content\": \" \"},\n"
+                    "    {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]},\n"
+                    "  \"model\": {\n    \"type\": \"Unigram\",\n");
+    strbuf_printf(out, "    \"unk_id\": %d,\n    \"vocab\": [", unknown);
+    for (int i = 0; i < n_special; i++) {
+        strbuf_put(out, i ? ",\n      [" : "\n      [");
+        put_string(out, special[i]);
+        strbuf_put(out, ", 0.0]");
+    }
+    for (int b = 0; b < 256; b++) strbuf_printf(out, ",\n      [\"<0x%02X>\", 0.0]", b);
+    for (uint32_t id = 0; id < pieces->n_ids; id++) {
+        strbuf_put(out, ",\n      [");
+        put_piece(out, pieces, id);
+        strbuf_printf(out, ", %.12g]", trained->scores[id]);
+    }
+    strbuf_put(out, "],\n    \"byte_fallback\": true\n  }\n}\n");
 }
