@@ -44,6 +44,17 @@ for i in 1 2 3; do
 done >"$folder/docs.jsonl"
 works 'train on lines of JSON' '3 documents' tokenizer train "$folder/docs.jsonl" --vocab 300 -o "$t"
 works 'train on a folder' '' tokenizer train "$data" --vocab 600 -o "$t"
+u=$folder/u.json
+works 'train a Unigram' '500 tokens: 2 special, 256 bytes, 68 characters, 174 longer pieces' tokenizer train \
+    $data/train.txt --type unigram --vocab 500 -o "$u"
+works 'with one thread' '' tokenizer train $data/train.txt --type unigram --vocab 500 --threads 1 -q -o "$folder/u1.json"
+same 'the same Unigram' "$u" "$folder/u1.json"
+works 'show it' 'kind      Unigram, from a tokenizer.json' tokenizer show "$u"
+works 'encode by it' 'bytes of text each' tokenizer encode "$u" $data/train.txt --eot auto -o "$folder/u.bin"
+works 'decode by it' '' tokenizer decode "$u" "$folder/u.bin" -o "$folder/u.txt"
+same 'its text comes back' "$folder/u.txt" $data/train.txt
+works 'a Unigram of too little' 'fewer than 400: no other pieces are there twice' tokenizer train \
+    "$folder/small.txt" --type unigram --vocab 400 --max-piece 4 --special-token '<unk>' -o "$folder/small.json"
 
 # --- encode, decode ---
 t=$data/trained.json
@@ -126,6 +137,16 @@ fails 'special token twice' 2 'given twice' tokenizer train $data/train.txt --vo
     --special-token x --special-token x -o "$folder/n"
 fails 'special token of one byte' 2 "'a' is a token of the text, too" tokenizer train \
     $data/train.txt --vocab 300 --special-token a -o "$folder/n"
+fails 'no such type' 2 "--type: 'wordpiece' is neither bpe nor unigram" tokenizer train $data/train.txt \
+    --vocab 300 --type wordpiece -o "$folder/n"
+fails 'too small for the characters' 2 'the 68 characters that --coverage asks for need 326; give as many' \
+    tokenizer train $data/train.txt --type unigram --vocab 325 -o "$folder/n"
+fails 'special token that is a character' 2 "'a' is a token of the text, too" tokenizer train \
+    $data/train.txt --type unigram --vocab 400 --special-token a -o "$folder/n"
+fails 'option of Unigrams' 2 '--coverage: is for --type unigram only' tokenizer train $data/train.txt \
+    --vocab 300 --coverage 0.9 -o "$folder/n"
+fails 'option of BPE' 2 '--min-count: is for --type bpe, which merges' tokenizer train $data/train.txt \
+    --vocab 300 --type unigram --min-count 3 -o "$folder/n"
 fails 'bad pattern' 2 '--pattern: pattern: missing closing parenthesis' tokenizer train \
     $data/train.txt --vocab 300 --pattern '(' -o "$folder/n"
 fails 'option of another verb' 2 'tokenizer show: has no use for --vocab' tokenizer show $t --vocab 300
