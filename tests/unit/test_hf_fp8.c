@@ -211,7 +211,8 @@ static void test_refused(void) {
         {NULL, FP8("\"12\"", ""), "'quantization_config.weight_block_size' is no pair of sizes"},
         {NULL, FP8("[12, 20]", ", \"fmt\": \"e5m2\""),
          "'quantization_config.fmt' is not supported"},
-        {NULL, "{\"quant_method\": \"gptq\"}", "'quantization_config' is "},
+        {NULL, "{\"quant_method\": \"hqq\"}",
+         "'quantization_config.quant_method' is \"hqq\", which is not supported; supported: awq, "},
         {NULL, "{\"quant_method\": 8}", "'quantization_config' is "},
         {NULL, "null", "is F8_E4M3; only F32, BF16 and F16 are supported"},
     };
