@@ -16,8 +16,9 @@ and for each weight sum/NAME I64 [1]: the sum of its f32 words, as unsigned numb
 AWQ, by bitsandbytes' and by compressed-tensors' own (of nvfp4, mxfp4 its unpacking, and ModelOpt's
 rule is written out here); codes and scales are random, so that all of their bits count.
 
---check imports each, has transformers load the folders that it can widen on a CPU, and compares its
-logits with those of the import's export.
+--check imports each, and folders that transformers quantizes by bitsandbytes; has transformers load
+those that it can compute on a CPU, and compares its logits with those of the import's export.
+(bnb_int8 rounds activations there, too: 2e-2 apart.)
 """
 
 import argparse
@@ -322,19 +323,34 @@ def make(name, method, seed):
               os.path.join(folder, "expect.safetensors"))
 
 
-def check(program, name):
-    """Of what transformers widens on a CPU; its own numbers are rounded to 16 bits on the way."""
-    folder, room = os.path.join(HERE, name), tempfile.mkdtemp()
+def save_by_transformers(room, kind, nested):
+    """A folder that transformers itself quantizes; rows are whole blocks, as its kernel needs."""
+    plain, folder = os.path.join(room, "plain"), os.path.join(room, "quantized")
+    torch.manual_seed(5)
+    wide = LLAMA | dict(hidden_size=64, intermediate_size=128, num_attention_heads=4)
+    hf.LlamaForCausalLM(hf.LlamaConfig(**wide)).save_pretrained(plain)
+    how = hf.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=kind,
+                                bnb_4bit_use_double_quant=nested)
+    made = hf.AutoModelForCausalLM.from_pretrained(plain, quantization_config=how, device_map="cpu",
+                                                   dtype=torch.float32)
+    made.save_pretrained(folder)
+    return folder
+
+
+def check(program, name, folder):
+    room = tempfile.mkdtemp()
     ours, out = os.path.join(room, "w.safetensors"), os.path.join(room, "out")
     subprocess.run([program, "import", folder, "-o", ours], check=True, capture_output=True)
     subprocess.run([program, "export", ours, "--like", folder, "--dtype", "f32", "-o", out],
                    check=True, capture_output=True)
     config = json.load(open(os.path.join(out, "config.json")))
     assert "quantization_config" not in config, name
-    tokens = load_file(os.path.join(folder, "expect.safetensors"))["tokens"].long()
+    tokens = load_file(os.path.join(HERE, "gptq", "expect.safetensors"))["tokens"].long()
     mine = hf.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
     try:
         theirs = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        if "of transformers" in name:
+            theirs = theirs.dequantize(torch.float32)  # else products are rounded to bf16 on a CPU
         with torch.no_grad():
             a, b = mine(tokens).logits, theirs(tokens).logits.float()
         print(f"{name}: transformers' own within {(a - b).abs().max() / b.abs().max():.2e}")
@@ -350,9 +366,12 @@ def main():
     args = parser.parse_args()
     for seed, (name, method) in enumerate(methods(args.gptqmodel).items()):
         if args.check:
-            check(args.check, name)
+            check(args.check, name, os.path.join(HERE, name))
         else:
             make(name, method, 500 + seed)
+    for kind, nested in [("nf4", True), ("nf4", False), ("fp4", True)] if args.check else []:
+        with tempfile.TemporaryDirectory() as room:
+            check(args.check, f"{kind} of transformers", save_by_transformers(room, kind, nested))
 
 
 if __name__ == "__main__":

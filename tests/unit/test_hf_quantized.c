@@ -276,7 +276,7 @@ static void test_damaged(const char *name) {
             CHECK(put_damaged(arena, name, file, i, &piece), "no such folder");
             const bool allowed = is_allowed(info, name, (Damage)how);
             try_import(arena, arena_printf(arena, "%s %s", info->name, DAMAGES[how]),
-                       how == RANDOM || (how == ONES && !allowed), allowed);
+                       how >= ONES && !allowed, allowed);
         }
     }
     safetensors_close(file);
@@ -285,10 +285,205 @@ static void test_damaged(const char *name) {
     check_end();
 }
 
+/* --- what is refused, and how it is said --- */
+
+static void expect_import(Arena *arena, const char *dir, const char *expected) {
+    Diag *diag = diag_create();
+    HfImport out;
+    bool opened = hf_import_open(arena, dir, NULL, NULL, 0, &out, diag);
+    CHECK(expected
+              ? !opened && diag_error_count(diag) == 1 && strstr(diag_text(diag), expected) != NULL
+              : opened,
+          "not said: %s; but: %s", expected ? expected : "(taken)", diag_text(diag));
+    if (opened) hf_import_close(&out);
+    diag_destroy(diag);
+}
+
+static const struct {
+    const char *folder, *how, *expected; /* NULL: it is taken */
+} CONFIGS[] = {
+    {"gptq", "null", "has no tensor 'model.layers.0.self_attn.q_proj.weight'"},
+    {"gptq", "{\"quant_method\": \"hqq\"}", "'quantization_config.quant_method' is \"hqq\""},
+    {"gptq", "{\"quant_method\": \"gptq\"}", "'quantization_config.bits' is missing; it must be"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": \"4\"}",
+     "is \"4\"; it must be a whole number"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 5, \"group_size\": 8}",
+     "'quantization_config.bits' is 5, which is not supported; supported: 2, 3, 4, 8"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}",
+     "'quantization_config.group_size' is 0, which is not supported; supported: -1 or more"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": 8}",
+     "qweight' must be I32 [8, 32] by the configuration; it is I32 [4, 32]"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 16}",
+     "qzeros' must be I32 [2, 4] by the configuration; it is I32 [4, 4]"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
+     "'quantization_config.checkpoint_format' is \"marlin\""},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"pack_dtype\": \"int16\"}", "int16"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"is_marlin_format\": true}", "is_marlin"},
+    {"gptq", "{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"+:.*\": {\"bits\": 8}}}",
+     "'quantization_config.dynamic' is "},
+    {"gptq",
+     "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 8, \"dynamic\": {\"-:.*x\": {}}}",
+     NULL},
+    {"awq", "{\"quant_method\": \"awq\", \"version\": \"gemv\"}", "version' is \"gemv\", which is"},
+    {"awq", "{\"quant_method\": \"awq\", \"bits\": 8}", "'quantization_config.bits' is 8"},
+    {"awq", "{\"quant_method\": \"awq\", \"zero_point\": false}", "zero_point' is false"},
+    {"awq", "{\"quant_method\": \"awq\", \"bits\": 4, \"group_size\": 128}", "qzeros' must be"},
+    {"bnb_nf4", "{\"quant_method\": \"bitsandbytes\"}", "one of 'load_in_4bit' and 'load_in_8bit'"},
+    {"bnb_nf4", "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}",
+     "is U8; only F32, BF16 and F16 are supported"},
+    {"bnb_nf4",
+     "{\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, \"bnb_4bit_quant_storage\": "
+     "\"bfloat16\"}",
+     "bnb_4bit_quant_storage' is \"bfloat16\""},
+    {"modelopt", "{\"quant_method\": \"modelopt\", \"quant_algo\": \"W4A8_AWQ\"}",
+     "'quantization_config.quant_algo' is \"W4A8_AWQ\", which is not supported; supported: FP8"},
+    {"modelopt", "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", \"group_size\": 32}",
+     "'quantization_config.group_size' is 32; it must be"},
+    {"../hf/gpt2", "{\"quant_method\": \"gptq\", \"bits\": 4}", "which a gpt2 is not read in"},
+#define COMPRESSED(format, group, more)                                                            \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"" format                             \
+    "\", \"config_groups\": {\"a\": {\"weights\": " group "}}" more "}"
+#define INT4 "{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 8}"
+    {"compressed", COMPRESSED("pack-quantized", INT4, ""), NULL},
+    {"compressed", COMPRESSED("pack-quantized", INT4, ", \"sparsity_config\": {\"format\": \"x\"}"),
+     "'quantization_config.sparsity_config' is "},
+    {"compressed",
+     COMPRESSED("pack-quantized", INT4, ", \"transform_config\": {\"config_groups\": {\"R\": 1}}"),
+     "'quantization_config.transform_config' is "},
+    {"compressed", "{\"quant_method\": \"compressed-tensors\"}",
+     "config_groups' must be an object"},
+    {"compressed", COMPRESSED("marlin-24", INT4, ""), "in format \"marlin-24\", which is not"},
+    {"compressed", COMPRESSED("pack-quantized", "{\"num_bits\": 9, \"type\": \"int\"}", ""),
+     "weights.num_bits' must be from 1 to 8 for pack-quantized"},
+    {"compressed", COMPRESSED("float-quantized", "{\"num_bits\": 4, \"type\": \"float\"}", ""),
+     "weights.num_bits' must be from 8 to 8 for float-quantized"},
+    {"compressed",
+     COMPRESSED("pack-quantized", "{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"x\"}", ""),
+     "weights.strategy' is \"x\", which is not supported; supported: tensor, channel"},
+    {"compressed",
+     COMPRESSED("pack-quantized", "{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\"}",
+                ""),
+     "weights.group_size' is missing, which pack-quantized does not allow"},
+    {"compressed",
+     COMPRESSED("pack-quantized",
+                "{\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"block\", "
+                "\"block_structure\": [0, 8]}",
+                ""),
+     "weights.block_structure' is no pair of sizes"},
+    {"compressed",
+     COMPRESSED("nvfp4-pack-quantized",
+                "{\"num_bits\": 4, \"type\": \"float\", \"group_size\": 32}", ""),
+     "weights.group_size' is 32, which nvfp4-pack-quantized does not allow"},
+    {"compressed",
+     COMPRESSED("pack-quantized", "{\"num_bits\": 4, \"type\": \"int\", \"group_size\": 5}", ""),
+     "32 columns are no whole groups of 5"},
+    {"compressed",
+     COMPRESSED("pack-quantized",
+                "{\"num_bits\": 4, \"type\": \"int\", \"group_size\": 8, \"symmetric\": false}",
+                ""),
+     "weight_packed' in I32, but no '"},
+    {"compressed", COMPRESSED("float-quantized", "{\"num_bits\": 8, \"type\": \"float\"}", ""),
+     "is of no format that 'quantization_config' has"},
+    {"compressed", COMPRESSED("pack-quantized", "null", ""), "is of no format that"}};
+
+static void test_configs(void) {
+    for (size_t k = 0; k < sizeof(CONFIGS) / sizeof(CONFIGS[0]); k++) {
+        Arena *arena = arena_create();
+        const char *name = arena_printf(arena, "../hf_quantized/%s", CONFIGS[k].folder);
+        check_begin(arena_printf(arena, "%s as %s", CONFIGS[k].folder, CONFIGS[k].how));
+        expect_import(arena, changed_fixture(arena, name, "quantization_config", CONFIGS[k].how),
+                      CONFIGS[k].expected);
+        arena_destroy(arena);
+        check_end();
+    }
+}
+
+/* What stands in place of one tensor of a folder: a text, or numbers. */
+static const struct {
+    const char *folder, *end, *name, *text;
+    SafetensorsDtype dtype;
+    const char *expected;
+} TENSORS[] = {
+#define STATE "k_proj.weight.quant_state.bitsandbytes__nf4"
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32]", SAFETENSORS_U8, "bitsandbytes__nf4"},
+    {"bnb_nf4", STATE, NULL, "[]", SAFETENSORS_U8, "'shape' is missing; it must be [32, 32] by"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [64, 16]}", SAFETENSORS_U8, "'shape' is [64,16]; it"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32], \"blocksize\": 0}", SAFETENSORS_U8,
+     "'blocksize' is 0; it must be a whole number from 1 to"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32], \"blocksize\": -64}", SAFETENSORS_U8, "-64"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32], \"blocksize\": 64}", SAFETENSORS_U8,
+     "'nested_offset' is missing; it must be a number"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32], \"blocksize\": 64, \"nested_offset\": 1e300}",
+     SAFETENSORS_U8, "'nested_offset' is 1"},
+    {"bnb_nf4", STATE, NULL, "{\"shape\": [32, 32], \"blocksize\": 64, \"nested_offset\": 1}",
+     SAFETENSORS_U8, "'nested_blocksize' is missing"},
+    {"bnb_nf4", STATE, NULL,
+     "{\"shape\": [32, 32], \"blocksize\": 64, \"nested_offset\": 1, \"nested_blocksize\": 4}",
+     SAFETENSORS_U8, "nested_absmax' must be F32 [4] by the configuration; it is F32 [2]"},
+    {"bnb_nf4", STATE, NULL,
+     "{\"shape\": [32, 32], \"blocksize\": 8, \"nested_offset\": 1, \"nested_blocksize\": 8}",
+     SAFETENSORS_U8, "absmax' must be U8 [128] by the configuration; it is U8 [16]"},
+    {"gptq", "k_proj.g_idx", NULL, "\0\0\0\0\4\0\0\0" /* and 30 times 0 */, SAFETENSORS_I32,
+     "g_idx' has group 4 at 1; there are 4"},
+    {"gptq", "k_proj.g_idx", "model.layers.0.self_attn.k_proj.bias", NULL, SAFETENSORS_I32, NULL},
+    {"gptq", "k_proj.g_idx", "model.layers.0.self_attn.k_proj.bias", "\0\0\0\0\0\0\0\1",
+     SAFETENSORS_I32, "is none that a llama of this configuration has"},
+    {"bnb_int8", "k_proj.weight_format", NULL, "\1", SAFETENSORS_U8, "only codes that lie row by"}};
+
+static void test_tensors(void) {
+    enum { N = 32, MOST = 128 };
+    for (size_t k = 0; k < sizeof(TENSORS) / sizeof(TENSORS[0]); k++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        const bool text = TENSORS[k].dtype == SAFETENSORS_U8;
+        char bytes[MOST] = {0};
+        check_begin(arena_printf(arena, "%s: another %s", TENSORS[k].folder, TENSORS[k].end));
+        Safetensors *file = safetensors_open(
+            arena_printf(arena, "%s/model.safetensors", folder_of(arena, TENSORS[k].folder)), diag);
+        for (int i = 0; file && i < safetensors_count(file); i++) {
+            Piece piece = {*safetensors_at(file, i), bytes};
+            if (!ends_with(piece.info.name, TENSORS[k].end)) continue;
+            if (TENSORS[k].text) memcpy(bytes, TENSORS[k].text, text ? strlen(TENSORS[k].text) : 8);
+            if (TENSORS[k].name) piece.info.name = TENSORS[k].name;
+            piece.info.dtype = TENSORS[k].dtype;
+            piece.info.n_dims = 1;
+            piece.info.n_bytes = text ? strlen(bytes) : N * sizeof(int32_t);
+            piece.info.shape[0] = text ? (int64_t)piece.info.n_bytes : N;
+            CHECK(put_damaged(arena, TENSORS[k].folder, file, i, &piece), "no such folder");
+            expect_import(arena, in_scratch(arena, "changed"), TENSORS[k].expected);
+        }
+        safetensors_close(file);
+        diag_destroy(diag);
+        arena_destroy(arena);
+        check_end();
+    }
+}
+
+static void test_beside(void) {
+    Arena *arena = arena_create();
+    check_begin("ModelOpt's own file is damaged");
+    const char *dir = changed_fixture(arena, "../hf_quantized/modelopt", NULL, NULL);
+    const char *path = arena_printf(arena, "%s/hf_quant_config.json", dir);
+    static const char *const TEXTS[][2] = {{"{}", "has no object 'quantization'"},
+                                           {"{", "hf_quant_config.json"},
+                                           {"{\"quantization\": {}}", "quant_algo' is missing"}};
+    for (size_t k = 0; k < sizeof(TEXTS) / sizeof(TEXTS[0]); k++) {
+        unlink(path);
+        FILE *file = fopen(path, "w");
+        if (file) fputs(TEXTS[k][0], file), fclose(file);
+        expect_import(arena, dir, TEXTS[k][1]);
+    }
+    arena_destroy(arena);
+    check_end();
+}
+
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder");
     for (int i = 0; i < N_NAMES; i++) test_numbers(NAMES[i]);
     for (int i = 0; i < N_NAMES; i++) test_damaged(NAMES[i]);
+    test_configs();
+    test_tensors();
+    test_beside();
     remove_scratch();
     return check_report();
 }
