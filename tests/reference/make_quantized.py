@@ -273,7 +273,7 @@ def methods(source):
             (attention[3:], "float-quantized", w(8, "float", "block", block_structure=[12, 20])),
             (mlp[:1], "nvfp4-pack-quantized", w(4, "float", "tensor_group", group_size=16)),
             (mlp[1:2], "mxfp4-pack-quantized", w(4, "float", "group", group_size=32)),
-            (mlp[2:], "pack-quantized", w(8, "int", "channel", False))),
+            (mlp[2:], "pack-quantized", w(3, "int", "channel", False))),
         "compressed_int8": Compressed(
             (attention, "int-quantized", w(8, "int", "channel", False)),
             (mlp, "int-quantized", w(8, "int", "tensor"))),

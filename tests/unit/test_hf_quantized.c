@@ -179,10 +179,9 @@ static Piece damaged(Arena *arena, const SafetensorsInfo *info, Damage how) {
     return piece;
 }
 
-/* A copy of the folder with tensor `which` as `piece`, or without it where that has no bytes. The
- * program's own writer would wait for the disk each time. */
-static bool put_damaged(Arena *arena, const char *name, const Safetensors *file, int which,
-                        const Piece *piece) {
+/* Puts weights with tensor `which` as `piece`, or without it where that has no bytes, into the copy
+ * that changed_fixture made. The program's own writer would wait for the disk each time. */
+static bool put_damaged(Arena *arena, const Safetensors *file, int which, const Piece *piece) {
     const char *to = in_scratch(arena, "changed");
     const char *path = arena_printf(arena, "%s/model.safetensors", to), *comma = "";
     StrBuf header = strbuf_create();
@@ -201,7 +200,6 @@ static bool put_damaged(Arena *arena, const char *name, const Safetensors *file,
         comma = ", ";
     }
     strbuf_put(&header, "}");
-    changed_fixture(arena, arena_printf(arena, "../hf_quantized/%s", name), NULL, NULL);
     unlink(path);
     FILE *out = fopen(path, "wb");
     const uint64_t length = header.length;
@@ -267,13 +265,14 @@ static void test_damaged(const char *name) {
     Safetensors *file =
         safetensors_open(arena_printf(arena, "%s/model.safetensors", folder_of(arena, name)), diag);
     const bool all = strcmp(name, "compressed_mixed") == 0;
+    changed_fixture(arena, arena_printf(arena, "../hf_quantized/%s", name), NULL, NULL);
     for (int i = 0; file && i < safetensors_count(file); i++) {
         const SafetensorsInfo *info = safetensors_at(file, i);
         if (!strstr(info->name, all ? "_proj." : "k_proj.")) continue;
         for (int how = 0; how < N_DAMAGES; how++) {
             const Piece piece =
                 how == MISSING ? (Piece){*info, NULL} : damaged(arena, info, (Damage)how);
-            CHECK(put_damaged(arena, name, file, i, &piece), "no such folder");
+            CHECK(put_damaged(arena, file, i, &piece), "no such folder");
             const bool allowed = is_allowed(info, name, (Damage)how);
             try_import(arena, arena_printf(arena, "%s %s", info->name, DAMAGES[how]),
                        how >= ONES && !allowed, allowed);
@@ -440,6 +439,8 @@ static void test_tensors(void) {
         check_begin(arena_printf(arena, "%s: another %s", TENSORS[k].folder, TENSORS[k].end));
         Safetensors *file = safetensors_open(
             arena_printf(arena, "%s/model.safetensors", folder_of(arena, TENSORS[k].folder)), diag);
+        changed_fixture(arena, arena_printf(arena, "../hf_quantized/%s", TENSORS[k].folder), NULL,
+                        NULL);
         for (int i = 0; file && i < safetensors_count(file); i++) {
             Piece piece = {*safetensors_at(file, i), bytes};
             if (!ends_with(piece.info.name, TENSORS[k].end)) continue;
@@ -449,7 +450,7 @@ static void test_tensors(void) {
             piece.info.n_dims = 1;
             piece.info.n_bytes = text ? strlen(bytes) : N * sizeof(int32_t);
             piece.info.shape[0] = text ? (int64_t)piece.info.n_bytes : N;
-            CHECK(put_damaged(arena, TENSORS[k].folder, file, i, &piece), "no such folder");
+            CHECK(put_damaged(arena, file, i, &piece), "no such folder");
             expect_import(arena, in_scratch(arena, "changed"), TENSORS[k].expected);
         }
         safetensors_close(file);
