@@ -26,7 +26,8 @@ enum {
 };
 
 typedef struct Format {
-    const char *name, *type;
+    const char *name;
+    bool is_float;
     int least_bits, most_bits;
     const char *ending;
     HfCode code;
@@ -36,14 +37,14 @@ typedef struct Format {
 } Format;
 
 static const Format FORMATS[] = {
-    {"pack-quantized", "int", 1, 8, "weight_packed", HF_WORDS_ALONG, WORDS, HF_ANY_SCALE, 0, false},
-    {"int-quantized", "int", 1, 8, "weight", HF_CODE_INT8, SIGNED, HF_ANY_SCALE, 0, false},
-    {"float-quantized", "float", 8, 8, "weight", HF_CODE_FP8, FP8, HF_ANY_SCALE, 0, false},
-    {"naive-quantized", "int", 1, 8, "weight", HF_CODE_INT8, SIGNED, HF_ANY_SCALE, 0, false},
-    {"naive-quantized", "float", 8, 8, "weight", HF_CODE_FP8, FP8, HF_ANY_SCALE, 0, false},
-    {"nvfp4-pack-quantized", "float", 4, 4, "weight_packed", HF_CODE_E2M1, BYTES, FP8, 16, true},
-    {"mxfp4-pack-quantized", "float", 4, 4, "weight_packed", HF_CODE_E2M1, BYTES, BYTES, 32, false},
-    {NULL, NULL, 0, 0, NULL, HF_CODE_NONE, 0, 0, 0, false}};
+    {"pack-quantized", false, 1, 8, "weight_packed", HF_WORDS_ALONG, WORDS, HF_ANY_SCALE, 0, false},
+    {"int-quantized", false, 1, 8, "weight", HF_CODE_INT8, SIGNED, HF_ANY_SCALE, 0, false},
+    {"float-quantized", true, 8, 8, "weight", HF_CODE_FP8, FP8, HF_ANY_SCALE, 0, false},
+    {"naive-quantized", false, 1, 8, "weight", HF_CODE_INT8, SIGNED, HF_ANY_SCALE, 0, false},
+    {"naive-quantized", true, 8, 8, "weight", HF_CODE_FP8, FP8, HF_ANY_SCALE, 0, false},
+    {"nvfp4-pack-quantized", true, 4, 4, "weight_packed", HF_CODE_E2M1, BYTES, FP8, 16, true},
+    {"mxfp4-pack-quantized", true, 4, 4, "weight_packed", HF_CODE_E2M1, BYTES, BYTES, 32, false},
+    {NULL, false, 0, 0, NULL, HF_CODE_NONE, 0, 0, 0, false}};
 
 /* --- what the configuration says --- */
 
@@ -56,25 +57,37 @@ static const char *formats_shown(Arena *arena) {
     return names;
 }
 
-static const Format *find_format(const char *name, const char *type) {
+/* NULL: there is none. */
+static const Format *find_format(const char *name, bool is_float) {
     const Format *f = FORMATS;
-    while (f->name && (strcmp(f->name, name) != 0 || strcmp(f->type, type) != 0)) f++;
+    while (f->name && (strcmp(f->name, name) != 0 || f->is_float != is_float)) f++;
     return f->name ? f : NULL;
 }
 
-/* "group", or what the size of groups says where that is missing. */
-static int strategy_of(const json_t *weights, int64_t group) {
-    static const char *const NAMES[][2] = {
-        {"tensor", "0"}, {"channel", "1"}, {"group", "2"}, {"tensor_group", "2"}, {"block", "3"}};
+static const Format *format_of(const HfScheme *scheme) {
+    return find_format(scheme->format, scheme->is_float);
+}
+
+/* Where none is named, the size of groups says it. False: it is not known. */
+static bool read_strategy(const json_t *weights, int64_t group, HfStrategy *out) {
+    static const struct {
+        const char *name;
+        HfStrategy strategy;
+    } NAMES[] = {{"tensor", HF_PER_TENSOR},
+                 {"channel", HF_PER_ROW},
+                 {"group", HF_PER_GROUP},
+                 {"tensor_group", HF_PER_GROUP},
+                 {"block", HF_PER_BLOCK}};
     const json_t *value = json_object_get(weights, "strategy");
     const char *name = json_string_value(value);
-    if (!value || json_is_null(value)) {
-        return group > 0 ? HF_PER_GROUP : group < 0 ? HF_PER_ROW : HF_PER_TENSOR;
-    }
+    *out = group > 0 ? HF_PER_GROUP : group < 0 ? HF_PER_ROW : HF_PER_TENSOR;
+    if (!value || json_is_null(value)) return true;
     for (size_t i = 0; name && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        if (strcmp(NAMES[i][0], name) == 0) return NAMES[i][1][0] - '0';
+        if (strcmp(NAMES[i].name, name) != 0) continue;
+        *out = NAMES[i].strategy;
+        return true;
     }
-    return -1;
+    return false;
 }
 
 static bool read_block(const json_t *weights, HfScheme *out) {
@@ -96,14 +109,12 @@ static const char *read_sizes(Arena *arena, const char *where, const json_t *wei
                             format->least_bits, format->most_bits, format->name);
     }
     out->bits = (int)bits;
-    const int strategy = strategy_of(weights, out->group);
-    if (strategy < 0) {
+    if (!read_strategy(weights, out->group, &out->strategy)) {
         return arena_printf(arena,
                             "%s.strategy' is %s, which is not supported; supported: tensor, "
                             "channel, group, tensor_group, block",
                             where, hf_config_shown(arena, json_object_get(weights, "strategy")));
     }
-    out->strategy = (HfStrategy)strategy;
     if (out->strategy == HF_PER_BLOCK && !read_block(weights, out)) {
         return arena_printf(arena, "%s.block_structure' is no pair of sizes from 1 to %d", where,
                             HF_MOST_BLOCK);
@@ -125,13 +136,15 @@ static const char *read_group(Arena *arena, const char *name, const json_t *grou
     const char *where =
         arena_printf(arena, "'quantization_config.config_groups.%s", hf_quoted(arena, name));
     if (!weights || json_is_null(weights)) return NULL; /* of activations alone */
-    const char *type = json_string_value(json_object_get(weights, "type"));
-    const Format *found = find_format(format, type ? type : "int");
-    if (!found) {
+    const json_t *type = json_object_get(weights, "type");
+    const char *word = json_is_string(type) ? json_string_value(type) : "int";
+    const bool is_float = strcmp(word, "float") == 0;
+    const Format *found = find_format(format, is_float);
+    if (!found || (!is_float && strcmp(word, "int") != 0)) {
         return arena_printf(arena,
                             "%s' has weights of type %s in format %s, which is not "
                             "supported; supported: %s",
-                            where, hf_config_shown(arena, json_object_get(weights, "type")),
+                            where, type ? hf_config_shown(arena, type) : "int",
                             hf_quoted(arena, format), formats_shown(arena));
     }
     if (out->n_schemes == HF_MOST_SCHEMES) {
@@ -140,6 +153,7 @@ static const char *read_group(Arena *arena, const char *name, const json_t *grou
     }
     HfScheme *scheme = &out->schemes[out->n_schemes++];
     scheme->format = found->name;
+    scheme->is_float = is_float;
     scheme->asymmetric = json_is_false(json_object_get(weights, "symmetric"));
     if (scheme->asymmetric && found->code != HF_WORDS_ALONG && found->code != HF_CODE_INT8) {
         return arena_printf(arena, "%s.weights.symmetric' is false, which %s does not allow", where,
@@ -148,20 +162,18 @@ static const char *read_group(Arena *arena, const char *name, const json_t *grou
     return read_sizes(arena, arena_printf(arena, "%s.weights", where), weights, found, scheme);
 }
 
-/* Zeros among weights that are left out, and matrices that turn them: neither is known here. */
+/* Numbers that are left out for being 0, and matrices that turn others: neither is known here. */
 static const char *check_rest(Arena *arena, const json_t *how) {
     const json_t *sparse = json_object_get(how, "sparsity_config");
-    const char *format = json_string_value(json_object_get(sparse, "format"));
     const json_t *turned = json_object_get(how, "transform_config");
-    if (json_object_size(sparse) > 0 && (!format || strcmp(format, "dense") != 0)) {
+    const json_t *turns = json_object_get(turned, "config_groups");
+    const char *format = json_string_value(json_object_get(sparse, "format"));
+    const bool empty = json_is_object(sparse) && json_object_size(sparse) == 0;
+    if (sparse && !json_is_null(sparse) && !empty && (!format || strcmp(format, "dense") != 0)) {
         return hf_quantized_unknown(arena, how, "sparsity_config", "format dense");
     }
-    if (turned && !json_is_null(turned) && json_object_size(turned) == 0 &&
-        !json_is_object(turned)) {
-        return hf_quantized_unknown(arena, how, "transform_config", "{}");
-    }
-    const json_t *groups = json_object_get(turned, "config_groups");
-    if (json_object_size(turned) > 0 && (!groups || json_object_size(groups) > 0)) {
+    const json_t *least = turns ? turns : turned;
+    if (least && !json_is_null(least) && (!json_is_object(least) || json_object_size(least) > 0)) {
         return hf_quantized_unknown(arena, how, "transform_config", "{}");
     }
     return NULL;
@@ -206,30 +218,18 @@ static void codes_shape(const HfPackedAt *at, const HfScheme *scheme, const Form
                                               : at->shape[1];
 }
 
-static const Format *format_of(const HfPackedAt *at, const HfScheme *scheme) {
-    const HfCode is_float =
-        at->first->info->dtype == SAFETENSORS_F8_E4M3 ? HF_CODE_FP8 : HF_CODE_INT8;
-    const Format *f = FORMATS;
-    while (f->name &&
-           (strcmp(f->name, scheme->format) != 0 ||
-            ((f->code == HF_CODE_INT8 || f->code == HF_CODE_FP8) && f->code != is_float))) {
-        f++;
-    }
-    return f->name ? f : NULL;
-}
-
 static bool has_ending(const HfPackedAt *at, const char *ending) {
     return strcmp(at->first->info->name + strlen(at->stem), ending) == 0;
 }
 
 static bool fits(const HfPackedAt *at, const HfScheme *scheme) {
-    const Format *format = format_of(at, scheme);
+    const Format *format = format_of(scheme);
     const HfFound *scales =
         hf_files_find(at->files, arena_printf(at->arena, "%sweight_scale", at->stem));
     const HfFound *zeros =
         hf_files_find(at->files, arena_printf(at->arena, "%sweight_zero_point", at->stem));
     int64_t codes[2], shape[2];
-    if (!format || !has_ending(at, format->ending) || !scales) return false;
+    if (!has_ending(at, format->ending) || !scales) return false;
     codes_shape(at, scheme, format, codes);
     const int n_dims = scales_shape(at, scheme, shape);
     return hf_packed_has_shape(at->first, format->dtypes, 2, codes) &&
@@ -244,8 +244,8 @@ static const HfScheme *choose(const HfPackedAt *at, const HfQuantized *quantized
         if (fits(at, &quantized->schemes[i])) return &quantized->schemes[i];
     }
     for (int i = 0; i < quantized->n_schemes; i++) { /* whose parts are then named */
-        const Format *format = format_of(at, &quantized->schemes[i]);
-        if (format && has_ending(at, format->ending)) return &quantized->schemes[i];
+        const Format *format = format_of(&quantized->schemes[i]);
+        if (has_ending(at, format->ending)) return &quantized->schemes[i];
     }
     diag_error(at->diag, (SourceLoc){at->first->path, 0},
                "tensor '%s' is of no format that 'quantization_config' has", at->first->info->name);
@@ -355,7 +355,7 @@ static bool find(const HfPackedAt *at, const HfQuantized *quantized, HfPacked *o
     if (!codes) return true;
     if (!hf_packed_is_matrix(at)) return false;
     const HfScheme *scheme = choose(at, quantized);
-    if (!scheme || !find_parts(at, scheme, format_of(at, scheme), &packed)) return false;
+    if (!scheme || !find_parts(at, scheme, format_of(scheme), &packed)) return false;
     *out = packed;
     out->first = at->first;
     return true;

@@ -19,6 +19,7 @@ typedef enum HfStrategy { HF_PER_TENSOR, HF_PER_ROW, HF_PER_GROUP, HF_PER_BLOCK 
 /* How the numbers of a matrix are kept; what of it counts, the method says. */
 typedef struct HfScheme {
     const char *format;
+    bool is_float; /* codes are */
     int bits;
     HfStrategy strategy;
     int64_t group;                     /* numbers of a row that have one scale; -1: a whole row */
