@@ -78,3 +78,18 @@ bool cuda_trace_replay(Replay *replay, Arena *arena, EngineSpan **out_spans, int
     for (int i = 0; i < events.count; i++) api->cudaEventDestroy(events.items[i]);
     return fine;
 }
+
+bool cuda_measure_replay(Replay *replay, RankWork *work, Diag *diag) {
+    Arena *arena = arena_create();
+    EngineSpan *spans;
+    int count;
+    const bool fine = cuda_trace_replay(replay, arena, &spans, &count, diag);
+    for (int i = 0; i < count && fine; i++) {
+        const EngineSpan *span = &spans[i];
+        RankWork *own = &work[span->rank];
+        if (i == 0 || spans[i - 1].rank != span->rank) own->n_steps++;
+        rank_work_add(own, span->node, span->task, 1e-6 * (span->end_us - span->begin_us), 0);
+    }
+    arena_destroy(arena);
+    return fine;
+}

@@ -1,0 +1,389 @@
+#include "frontend/commands/find_stragglers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Finder {
+    const StragglerLayout *layout;
+    const RankWork *work;
+    Arena *arena;
+    StragglerReport report;
+    int capacity;                   /* of report.stragglers */
+    double *own[N_MESSAGE_CLASSES]; /* [n_ranks] by the first rank of a group; NAN: no group's */
+} Finder;
+
+StragglerLayout straggler_layout(const Plan *plan, double threshold) {
+    return (StragglerLayout){plan->mesh, plan->n_micro, plan->n_chunks, plan->path == PATH_V,
+                             threshold};
+}
+
+const char *straggler_message_name(int message) {
+    switch (message) {
+    case MESSAGE_TIED: return "stages that share weights";
+    case MESSAGE_SEND_FORWARD: return "the pipeline, forward";
+    case MESSAGE_SEND_BACKWARD: return "the pipeline, backward";
+    default: return mesh_axis_name(message);
+    }
+}
+
+/* --- medians of the others --- */
+
+static int by_size(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Of what is sorted, without the element `skipped`. */
+static double median_without(const double *sorted, int n, int skipped) {
+    const int low = (n - 2) / 2, high = (n - 1) / 2;
+    return (sorted[low + (low >= skipped)] + sorted[high + (high >= skipped)]) / 2;
+}
+
+/* Each of values[n] -> the median of the others; NAN: there is none. */
+static void median_of_others(const double *values, int n, double *out, Arena *arena) {
+    double *sorted = ARENA_ARRAY(arena, double, n + 1);
+    memcpy(sorted, values, (size_t)n * sizeof(*values));
+    qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
+    for (int i = 0; i < n; i++) {
+        const double *at = bsearch(&values[i], sorted, (size_t)n, sizeof(*sorted), by_size);
+        out[i] = n > 1 ? median_without(sorted, n, (int)(at - sorted)) : NAN;
+    }
+}
+
+/* --- ranks' own work --- */
+
+static int stage_of(const Finder *finder, int rank) {
+    return mesh_coord(&finder->layout->mesh, rank).at[MESH_P];
+}
+
+static double sum_of_work(const RankWork *work) {
+    double seconds = 0;
+    for (int class = 0; class < N_WORK_CLASSES; class ++) seconds += work->work_seconds[class];
+    return seconds;
+}
+
+static void add(Finder *finder, Straggler straggler) {
+    StragglerReport *report = &finder->report;
+    ARENA_PUSH(finder->arena, report->stragglers, report->n_stragglers, finder->capacity,
+               straggler);
+}
+
+static bool counts(const Finder *finder, double seconds, double median, double threshold) {
+    return seconds > threshold * median &&
+           seconds - median >= STRAGGLER_LEAST_SHARE * finder->report.step_seconds;
+}
+
+/* ranks[n]: a stage's. What of a rank's work takes longer than the others'. */
+static void name_rank(Finder *finder, const int *ranks, int n, int i, double median) {
+    Straggler straggler = {.rank = ranks[i],
+                           .message = -1,
+                           .n_alike = n - 1,
+                           .seconds = finder->report.own_seconds[ranks[i]],
+                           .median_seconds = median};
+    double most = -INFINITY;
+    double *values = ARENA_ARRAY(finder->arena, double, n);
+    double *medians = ARENA_ARRAY(finder->arena, double, n);
+    for (int class = 0; class < N_WORK_CLASSES; class ++) {
+        for (int k = 0; k < n; k++) values[k] = finder->work[ranks[k]].work_seconds[class];
+        median_of_others(values, n, medians, finder->arena);
+        if (values[i] - medians[i] <= most) continue;
+        most = values[i] - medians[i];
+        straggler.class = (WorkClass) class;
+        straggler.class_seconds = values[i];
+        straggler.class_median_seconds = medians[i];
+    }
+    add(finder, straggler);
+}
+
+static void compare_stage(Finder *finder, const int *ranks, int n) {
+    StragglerReport *report = &finder->report;
+    double *values = ARENA_ARRAY(finder->arena, double, n);
+    double *medians = ARENA_ARRAY(finder->arena, double, n);
+    for (int i = 0; i < n; i++) values[i] = report->own_seconds[ranks[i]];
+    median_of_others(values, n, medians, finder->arena);
+    for (int i = 0; i < n; i++) {
+        const int rank = ranks[i];
+        report->ratio[rank] = medians[i] > 0 ? values[i] / medians[i] : NAN;
+        if (isnan(report->ratio[rank])) continue;
+        if (report->slowest < 0 || report->ratio[rank] > report->ratio[report->slowest]) {
+            report->slowest = rank;
+        }
+        if (counts(finder, values[i], medians[i], finder->layout->threshold)) {
+            name_rank(finder, ranks, n, i, medians[i]);
+        }
+    }
+}
+
+static void compare_ranks(Finder *finder) {
+    const int n_ranks = finder->report.n_ranks;
+    int *ranks = ARENA_ARRAY(finder->arena, int, n_ranks);
+    for (int stage = 0; stage < finder->layout->mesh.size[MESH_P]; stage++) {
+        int n = 0;
+        for (int rank = 0; rank < n_ranks; rank++) {
+            if (stage_of(finder, rank) == stage) ranks[n++] = rank;
+        }
+        compare_stage(finder, ranks, n);
+    }
+}
+
+/* --- messages --- */
+
+static bool is_link(int message) {
+    return message >= MESSAGE_SEND_FORWARD;
+}
+
+/* Bit a: members of a group differ on axis a. */
+static unsigned axes_of(const StragglerLayout *layout, int message) {
+    return message == MESSAGE_TIED ? 1u << MESH_P : mesh_axes(&layout->mesh, message);
+}
+
+/* Without waiting, as far as that is known. */
+static double busy_seconds(const Finder *finder, int rank, int message) {
+    const RankWork *work = &finder->work[rank];
+    return fmax(0, work->message_seconds[message] - work->waited_seconds[message]);
+}
+
+static int first_of_group(const StragglerLayout *layout, int message, int rank) {
+    MeshCoord coord = mesh_coord(&layout->mesh, rank);
+    const unsigned axes = axes_of(layout, message);
+    for (int axis = 0; axis < N_MESH_AXES; axis++) {
+        if (axes >> axis & 1) coord.at[axis] = 0;
+    }
+    return mesh_rank(&layout->mesh, coord);
+}
+
+/* Who receives what the rank sends. */
+static int receiver_of(const StragglerLayout *layout, int message, int rank) {
+    MeshCoord coord = mesh_coord(&layout->mesh, rank);
+    const int p = layout->mesh.size[MESH_P], by = message == MESSAGE_SEND_FORWARD ? 1 : p - 1;
+    coord.at[MESH_P] = (coord.at[MESH_P] + by) % p;
+    return mesh_rank(&layout->mesh, coord);
+}
+
+/* Of those that share weights, some stages alone. A rank whose messages others issue for it, as one
+ * of several on a GPU, has none, and its group no figure. */
+static void find_groups(Finder *finder, int message) {
+    const int n_ranks = finder->report.n_ranks;
+    double *own = finder->own[message];
+    for (int rank = 0; rank < n_ranks; rank++) own[rank] = NAN;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        const double seconds = busy_seconds(finder, rank, message);
+        const int first = first_of_group(finder->layout, message, rank);
+        if (seconds == 0 && message == MESSAGE_TIED) continue;
+        if (isnan(own[first]) || seconds < own[first]) own[first] = seconds;
+    }
+    for (int rank = 0; rank < n_ranks; rank++) {
+        if (own[rank] <= 0) own[rank] = NAN;
+    }
+}
+
+static void find_links(Finder *finder, int message) {
+    const int received =
+        message == MESSAGE_SEND_FORWARD ? MESSAGE_RECV_FORWARD : MESSAGE_RECV_BACKWARD;
+    for (int rank = 0; rank < finder->report.n_ranks; rank++) {
+        const int peer = receiver_of(finder->layout, message, rank);
+        const double own =
+            fmin(busy_seconds(finder, rank, message), busy_seconds(finder, peer, received));
+        finder->own[message][rank] = own > 0 ? own : NAN;
+    }
+}
+
+/* firsts[n]: groups or links that do the same. */
+static void compare_messages(Finder *finder, int message, const int *firsts, int n) {
+    MessageFigures *figures = &finder->report.messages[message];
+    double *values = ARENA_ARRAY(finder->arena, double, n + 1);
+    double *medians = ARENA_ARRAY(finder->arena, double, n + 1);
+    for (int i = 0; i < n; i++) values[i] = finder->own[message][firsts[i]];
+    median_of_others(values, n, medians, finder->arena);
+    for (int i = 0; i < n; i++) {
+        if (!figures->n_groups++ || values[i] > figures->slowest_seconds) {
+            figures->slowest = firsts[i];
+            figures->slowest_seconds = values[i];
+            figures->median_seconds = n > 1 ? medians[i] : values[i];
+        }
+        if (n > 1 && counts(finder, values[i], medians[i], STRAGGLER_MESSAGE_THRESHOLD)) {
+            add(finder, (Straggler){.rank = firsts[i],
+                                    .message = message,
+                                    .n_alike = n - 1,
+                                    .seconds = values[i],
+                                    .median_seconds = medians[i]});
+        }
+    }
+}
+
+static void compare_class(Finder *finder, int message) {
+    const int n_stages = finder->layout->mesh.size[MESH_P], n_ranks = finder->report.n_ranks;
+    const bool crosses = !is_link(message) && axes_of(finder->layout, message) >> MESH_P & 1;
+    int *firsts = ARENA_ARRAY(finder->arena, int, n_ranks);
+    for (int stage = 0; stage < (crosses ? 1 : n_stages); stage++) {
+        int n = 0;
+        for (int rank = 0; rank < n_ranks; rank++) {
+            if (isnan(finder->own[message][rank])) continue;
+            if (crosses || stage_of(finder, rank) == stage) firsts[n++] = rank;
+        }
+        compare_messages(finder, message, firsts, n);
+    }
+}
+
+/* What messages of a class take a rank themselves: never more than it spends in them. */
+static double own_share(const Finder *finder, int rank, int message) {
+    const double busy = busy_seconds(finder, rank, message);
+    int first = rank, class = message;
+    if (message == MESSAGE_RECV_FORWARD || message == MESSAGE_RECV_BACKWARD) {
+        if (finder->layout->goes_back) return 0; /* mostly waiting */
+        const bool forward = message == MESSAGE_RECV_FORWARD;
+        class = forward ? MESSAGE_SEND_FORWARD : MESSAGE_SEND_BACKWARD;
+        /* Its sender: who gets what it sends the other way. */
+        const int other_way = forward ? MESSAGE_SEND_BACKWARD : MESSAGE_SEND_FORWARD;
+        first = receiver_of(finder->layout, other_way, rank);
+    } else if (!is_link(message)) {
+        first = first_of_group(finder->layout, message, rank);
+    }
+    const double own = finder->own[class][first];
+    return isnan(own) || own > busy ? busy : own;
+}
+
+static void compare_all_messages(Finder *finder) {
+    StragglerReport *report = &finder->report;
+    for (int message = 0; message < N_MESSAGE_CLASSES; message++) {
+        double *own = ARENA_ARRAY(finder->arena, double, report->n_ranks);
+        finder->own[message] = own;
+        const bool of_link = is_link(message);
+        const bool sends = message == MESSAGE_SEND_FORWARD || message == MESSAGE_SEND_BACKWARD;
+        if (!of_link && (message >= N_MESH_AXES || finder->layout->mesh.size[message] > 1)) {
+            find_groups(finder, message);
+        } else if (sends && !finder->layout->goes_back) {
+            find_links(finder, message);
+        } else {
+            for (int rank = 0; rank < report->n_ranks; rank++) own[rank] = NAN;
+        }
+        compare_class(finder, message);
+    }
+    for (int rank = 0; rank < report->n_ranks; rank++) {
+        for (int message = 0; message < N_MESSAGE_CLASSES; message++) {
+            const double own = own_share(finder, rank, message);
+            if (!is_link(message)) report->message_seconds[rank] += own;
+            report->waiting_seconds[rank] += finder->work[rank].message_seconds[message] - own;
+        }
+    }
+}
+
+/* --- what they cost --- */
+
+/* Of work[n_ranks]: all that a step has to wait for, but messages. A pipeline of m micro-batches
+ * and v chunks a stage is as fast as its slowest stage, and fills and empties with 1 / (m v) of
+ * each other stage's (Narayanan et al. 2021, section 2.2). */
+static double critical_seconds(const Finder *finder, const RankWork *work) {
+    const StragglerLayout *layout = finder->layout;
+    const int n_stages = layout->mesh.size[MESH_P];
+    double data = 0, update = 0, slowest = 0, all = 0;
+    double *of = ARENA_ARRAY(finder->arena, double, n_stages);
+    for (int rank = 0; rank < finder->report.n_ranks; rank++) {
+        const double *seconds = work[rank].work_seconds;
+        const int stage = stage_of(finder, rank);
+        data = fmax(data, seconds[WORK_DATA]);
+        update = fmax(update, seconds[WORK_UPDATE]);
+        of[stage] = fmax(of[stage], seconds[WORK_PRODUCTS] + seconds[WORK_ATTENTION] +
+                                        seconds[WORK_ELEMENTWISE]);
+    }
+    for (int stage = 0; stage < n_stages; stage++) {
+        slowest = fmax(slowest, of[stage]);
+        all += of[stage];
+    }
+    return data + update + slowest +
+           (all - slowest) / (fmax(1, layout->n_micro) * fmax(1, layout->n_chunks));
+}
+
+/* A rank's work, each class as the median of the others of its stage. */
+static RankWork like_others(const Finder *finder, int rank) {
+    const int n_ranks = finder->report.n_ranks;
+    RankWork work = finder->work[rank];
+    double *others = ARENA_ARRAY(finder->arena, double, n_ranks + 1);
+    for (int class = 0; class < N_WORK_CLASSES; class ++) {
+        int n = 0;
+        for (int other = 0; other < n_ranks; other++) {
+            if (other == rank || stage_of(finder, other) != stage_of(finder, rank)) continue;
+            others[n++] = finder->work[other].work_seconds[class];
+        }
+        qsort(others, (size_t)n, sizeof(*others), by_size);
+        work.work_seconds[class] = (others[(n - 1) / 2] + others[n / 2]) / 2;
+    }
+    return work;
+}
+
+/* Groups work side by side: the slowest of all counts. */
+static double slowest_message(const Finder *finder, int message, bool like) {
+    double slowest = 0;
+    for (int rank = 0; rank < finder->report.n_ranks; rank++) {
+        double own = finder->own[message][rank];
+        for (int i = 0; i < finder->report.n_stragglers && like; i++) {
+            const Straggler *straggler = &finder->report.stragglers[i];
+            if (straggler->message == message && straggler->rank == rank) {
+                own = straggler->median_seconds;
+            }
+        }
+        if (own > slowest) slowest = own;
+    }
+    return slowest;
+}
+
+static void find_costs(Finder *finder) {
+    StragglerReport *report = &finder->report;
+    const size_t bytes = (size_t)report->n_ranks * sizeof(RankWork);
+    RankWork *like = ARENA_ARRAY(finder->arena, RankWork, report->n_ranks);
+    double saved = 0;
+    memcpy(like, finder->work, bytes);
+    for (int i = 0; i < report->n_stragglers; i++) {
+        const Straggler *straggler = &report->stragglers[i];
+        if (straggler->message < 0) like[straggler->rank] = like_others(finder, straggler->rank);
+    }
+    saved += critical_seconds(finder, finder->work) - critical_seconds(finder, like);
+    for (int message = 0; message < N_MESSAGE_CLASSES; message++) {
+        saved += slowest_message(finder, message, false) - slowest_message(finder, message, true);
+    }
+    report->without_seconds = fmax(0, report->step_seconds - fmax(0, saved));
+}
+
+static int by_cost(const void *a, const void *b) {
+    const Straggler *x = a, *y = b;
+    const double x_cost = x->seconds - x->median_seconds, y_cost = y->seconds - y->median_seconds;
+    if (x_cost != y_cost) return x_cost > y_cost ? -1 : 1;
+    return x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank) : x->message - y->message;
+}
+
+StragglerReport find_stragglers(const StragglerLayout *layout, const RankWork *work, Arena *arena) {
+    const int n_ranks = mesh_rank_count(&layout->mesh);
+    Finder finder = {.layout = layout,
+                     .work = work,
+                     .arena = arena,
+                     .report = {.n_ranks = n_ranks,
+                                .own_seconds = ARENA_ARRAY(arena, double, n_ranks),
+                                .ratio = ARENA_ARRAY(arena, double, n_ranks),
+                                .message_seconds = ARENA_ARRAY(arena, double, n_ranks),
+                                .waiting_seconds = ARENA_ARRAY(arena, double, n_ranks),
+                                .slowest = -1}};
+    StragglerReport *report = &finder.report;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        report->own_seconds[rank] = sum_of_work(&work[rank]);
+        report->step_seconds = fmax(report->step_seconds,
+                                    work[rank].step_seconds + work[rank].work_seconds[WORK_DATA]);
+    }
+    compare_ranks(&finder);
+    compare_all_messages(&finder);
+    if (report->n_stragglers) {
+        qsort(report->stragglers, (size_t)report->n_stragglers, sizeof(Straggler), by_cost);
+    }
+    find_costs(&finder);
+    return *report;
+}
+
+void straggler_put_ranks(const StragglerLayout *layout, int message, int first, bool *flags) {
+    const int n_ranks = mesh_rank_count(&layout->mesh);
+    for (int rank = 0; rank < n_ranks; rank++) {
+        flags[rank] = rank == first;
+        if (message < 0 || flags[rank]) continue;
+        flags[rank] = is_link(message) ? rank == receiver_of(layout, message, first)
+                                       : first_of_group(layout, message, rank) == first;
+    }
+}
