@@ -86,7 +86,7 @@ struct Engine {
     int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
     bool measures;            /* engine_set_measuring */
-    RankWork *work;           /* [n_ranks]: sums over JOB_MEASURE; NULL: not asked for yet */
+    WorkSums *work;           /* [n_ranks]: of JOB_MEASURE; NULL: not asked for yet */
     double emit_seconds;
     int64_t arena_bytes, host_bytes;
     int64_t message_bytes;   /* engine_message_bytes */

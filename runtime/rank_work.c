@@ -1,5 +1,6 @@
 #include "runtime/rank_work.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *work_class_name(WorkClass class) {
@@ -47,4 +48,46 @@ void rank_work_add(RankWork *work, const Node *node, TaskKind task, double secon
     } else {
         work->work_seconds[node ? work_class(node, task) : WORK_DATA] += seconds;
     }
+}
+
+double rank_work_seconds(const RankWork *work) {
+    double seconds = 0;
+    for (int i = 0; i < N_WORK_CLASSES; i++) seconds += work->work_seconds[i];
+    return seconds;
+}
+
+double rank_message_seconds(const RankWork *work, int message) {
+    return fmax(0, work->message_seconds[message] - work->waited_seconds[message]);
+}
+
+void work_sums_end_step(WorkSums *sums) {
+    const double work = rank_work_seconds(&sums->sum) - rank_work_seconds(&sums->before);
+    sums->work_squares += work * work;
+    for (int i = 0; i < N_MESSAGE_CLASSES; i++) {
+        const double message =
+            rank_message_seconds(&sums->sum, i) - rank_message_seconds(&sums->before, i);
+        sums->message_squares[i] += message * message;
+    }
+    sums->sum.n_steps++;
+    sums->before = sums->sum;
+}
+
+static double standard_error(double squares, double sum, double n) {
+    return n > 1 ? sqrt(fmax(0, squares / n - sum / n * (sum / n)) / (n - 1)) : 0;
+}
+
+RankWork work_sums_take(WorkSums *sums) {
+    const RankWork *sum = &sums->sum;
+    const double n = sum->n_steps ? (double)sum->n_steps : 1;
+    RankWork mean = {.n_steps = sum->n_steps,
+                     .work_error = standard_error(sums->work_squares, rank_work_seconds(sum), n)};
+    for (int i = 0; i < N_WORK_CLASSES; i++) mean.work_seconds[i] = sum->work_seconds[i] / n;
+    for (int i = 0; i < N_MESSAGE_CLASSES; i++) {
+        mean.message_seconds[i] = sum->message_seconds[i] / n;
+        mean.waited_seconds[i] = sum->waited_seconds[i] / n;
+        mean.message_errors[i] =
+            standard_error(sums->message_squares[i], rank_message_seconds(sum, i), n);
+    }
+    *sums = (WorkSums){0};
+    return mean;
 }

@@ -38,7 +38,26 @@ typedef struct RankWork {
     double work_seconds[N_WORK_CLASSES];
     double message_seconds[N_MESSAGE_CLASSES]; /* with waiting */
     double waited_seconds[N_MESSAGE_CLASSES];  /* of them, what is known to be; 0: is not known */
+    /* Standard errors of the sum over work_seconds, and of message_seconds without what is known to
+     * be waiting, as means over steps; 0: not known, of one step. */
+    double work_error, message_errors[N_MESSAGE_CLASSES];
 } RankWork;
+
+/* Sums over steps, of which the means are made. */
+typedef struct WorkSums {
+    RankWork sum, before; /* with the last step, and without */
+    double work_squares, message_squares[N_MESSAGE_CLASSES];
+} WorkSums;
+
+/* A step has ended whose calls have been added to sums->sum. */
+void work_sums_end_step(WorkSums *sums);
+/* Of the steps since the last call; all is zero where there were none. */
+RankWork work_sums_take(WorkSums *sums);
+
+/* Of all classes of work. */
+double rank_work_seconds(const RankWork *work);
+/* Of messages, without what is known to be waiting. */
+double rank_message_seconds(const RankWork *work, int message);
 
 /* Adds a call's or command's time, and what of it is known to be waiting for other ranks. `node` as
  * EngineSpan has it: NULL is inputs. */

@@ -9,8 +9,9 @@ typedef struct Finder {
     const RankWork *work;
     Arena *arena;
     StragglerReport report;
-    int capacity;                   /* of report.stragglers */
-    double *own[N_MESSAGE_CLASSES]; /* [n_ranks] by the first rank of a group; NAN: no group's */
+    int capacity;                      /* of report.stragglers */
+    double *own[N_MESSAGE_CLASSES];    /* [n_ranks] by the first rank of a group; NAN: no group's */
+    double *errors[N_MESSAGE_CLASSES]; /* [n_ranks] of own */
 } Finder;
 
 StragglerLayout straggler_layout(const Plan *plan, double threshold) {
@@ -57,21 +58,19 @@ static int stage_of(const Finder *finder, int rank) {
     return mesh_coord(&finder->layout->mesh, rank).at[MESH_P];
 }
 
-static double sum_of_work(const RankWork *work) {
-    double seconds = 0;
-    for (int class = 0; class < N_WORK_CLASSES; class ++) seconds += work->work_seconds[class];
-    return seconds;
-}
-
 static void add(Finder *finder, Straggler straggler) {
     StragglerReport *report = &finder->report;
     ARENA_PUSH(finder->arena, report->stragglers, report->n_stragglers, finder->capacity,
                straggler);
 }
 
-static bool counts(const Finder *finder, double seconds, double median, double threshold) {
+/* error, others_error: standard ones of both. */
+static bool counts(const Finder *finder, double seconds, double median, double threshold,
+                   double error, double others_error) {
+    const double excess = seconds - median;
     return seconds > threshold * median &&
-           seconds - median >= STRAGGLER_LEAST_SHARE * finder->report.step_seconds;
+           excess >= STRAGGLER_LEAST_SHARE * finder->report.step_seconds &&
+           excess >= STRAGGLER_ERRORS * hypot(error, others_error);
 }
 
 /* ranks[n]: a stage's. What of a rank's work takes longer than the others'. */
@@ -100,8 +99,14 @@ static void compare_stage(Finder *finder, const int *ranks, int n) {
     StragglerReport *report = &finder->report;
     double *values = ARENA_ARRAY(finder->arena, double, n);
     double *medians = ARENA_ARRAY(finder->arena, double, n);
-    for (int i = 0; i < n; i++) values[i] = report->own_seconds[ranks[i]];
+    double *errors = ARENA_ARRAY(finder->arena, double, n);
+    double *others_errors = ARENA_ARRAY(finder->arena, double, n);
+    for (int i = 0; i < n; i++) {
+        values[i] = report->own_seconds[ranks[i]];
+        errors[i] = finder->work[ranks[i]].work_error;
+    }
     median_of_others(values, n, medians, finder->arena);
+    median_of_others(errors, n, others_errors, finder->arena);
     for (int i = 0; i < n; i++) {
         const int rank = ranks[i];
         report->ratio[rank] = medians[i] > 0 ? values[i] / medians[i] : NAN;
@@ -109,7 +114,8 @@ static void compare_stage(Finder *finder, const int *ranks, int n) {
         if (report->slowest < 0 || report->ratio[rank] > report->ratio[report->slowest]) {
             report->slowest = rank;
         }
-        if (counts(finder, values[i], medians[i], finder->layout->threshold)) {
+        if (counts(finder, values[i], medians[i], finder->layout->threshold, errors[i],
+                   others_errors[i])) {
             name_rank(finder, ranks, n, i, medians[i]);
         }
     }
@@ -138,12 +144,6 @@ static unsigned axes_of(const StragglerLayout *layout, int message) {
     return message == MESSAGE_TIED ? 1u << MESH_P : mesh_axes(&layout->mesh, message);
 }
 
-/* Without waiting, as far as that is known. */
-static double busy_seconds(const Finder *finder, int rank, int message) {
-    const RankWork *work = &finder->work[rank];
-    return fmax(0, work->message_seconds[message] - work->waited_seconds[message]);
-}
-
 static int first_of_group(const StragglerLayout *layout, int message, int rank) {
     MeshCoord coord = mesh_coord(&layout->mesh, rank);
     const unsigned axes = axes_of(layout, message);
@@ -168,10 +168,12 @@ static void find_groups(Finder *finder, int message) {
     double *own = finder->own[message];
     for (int rank = 0; rank < n_ranks; rank++) own[rank] = NAN;
     for (int rank = 0; rank < n_ranks; rank++) {
-        const double seconds = busy_seconds(finder, rank, message);
+        const double seconds = rank_message_seconds(&finder->work[rank], message);
         const int first = first_of_group(finder->layout, message, rank);
         if (seconds == 0 && message == MESSAGE_TIED) continue;
-        if (isnan(own[first]) || seconds < own[first]) own[first] = seconds;
+        if (!isnan(own[first]) && seconds >= own[first]) continue;
+        own[first] = seconds;
+        finder->errors[message][first] = finder->work[rank].message_errors[message];
     }
     for (int rank = 0; rank < n_ranks; rank++) {
         if (own[rank] <= 0) own[rank] = NAN;
@@ -183,9 +185,11 @@ static void find_links(Finder *finder, int message) {
         message == MESSAGE_SEND_FORWARD ? MESSAGE_RECV_FORWARD : MESSAGE_RECV_BACKWARD;
     for (int rank = 0; rank < finder->report.n_ranks; rank++) {
         const int peer = receiver_of(finder->layout, message, rank);
-        const double own =
-            fmin(busy_seconds(finder, rank, message), busy_seconds(finder, peer, received));
+        const double own = fmin(rank_message_seconds(&finder->work[rank], message),
+                                rank_message_seconds(&finder->work[peer], received));
         finder->own[message][rank] = own > 0 ? own : NAN;
+        finder->errors[message][rank] = fmax(finder->work[rank].message_errors[message],
+                                             finder->work[peer].message_errors[received]);
     }
 }
 
@@ -194,15 +198,22 @@ static void compare_messages(Finder *finder, int message, const int *firsts, int
     MessageFigures *figures = &finder->report.messages[message];
     double *values = ARENA_ARRAY(finder->arena, double, n + 1);
     double *medians = ARENA_ARRAY(finder->arena, double, n + 1);
-    for (int i = 0; i < n; i++) values[i] = finder->own[message][firsts[i]];
+    double *errors = ARENA_ARRAY(finder->arena, double, n + 1);
+    double *others_errors = ARENA_ARRAY(finder->arena, double, n + 1);
+    for (int i = 0; i < n; i++) {
+        values[i] = finder->own[message][firsts[i]];
+        errors[i] = finder->errors[message][firsts[i]];
+    }
     median_of_others(values, n, medians, finder->arena);
+    median_of_others(errors, n, others_errors, finder->arena);
     for (int i = 0; i < n; i++) {
         if (!figures->n_groups++ || values[i] > figures->slowest_seconds) {
             figures->slowest = firsts[i];
             figures->slowest_seconds = values[i];
             figures->median_seconds = n > 1 ? medians[i] : values[i];
         }
-        if (n > 1 && counts(finder, values[i], medians[i], STRAGGLER_MESSAGE_THRESHOLD)) {
+        if (n > 1 && counts(finder, values[i], medians[i], STRAGGLER_MESSAGE_THRESHOLD, errors[i],
+                            others_errors[i])) {
             add(finder, (Straggler){.rank = firsts[i],
                                     .message = message,
                                     .n_alike = n - 1,
@@ -228,7 +239,7 @@ static void compare_class(Finder *finder, int message) {
 
 /* What messages of a class take a rank themselves: never more than it spends in them. */
 static double own_share(const Finder *finder, int rank, int message) {
-    const double busy = busy_seconds(finder, rank, message);
+    const double busy = rank_message_seconds(&finder->work[rank], message);
     int first = rank, class = message;
     if (message == MESSAGE_RECV_FORWARD || message == MESSAGE_RECV_BACKWARD) {
         if (finder->layout->goes_back) return 0; /* mostly waiting */
@@ -249,6 +260,7 @@ static void compare_all_messages(Finder *finder) {
     for (int message = 0; message < N_MESSAGE_CLASSES; message++) {
         double *own = ARENA_ARRAY(finder->arena, double, report->n_ranks);
         finder->own[message] = own;
+        finder->errors[message] = ARENA_ARRAY(finder->arena, double, report->n_ranks);
         const bool of_link = is_link(message);
         const bool sends = message == MESSAGE_SEND_FORWARD || message == MESSAGE_SEND_BACKWARD;
         if (!of_link && (message >= N_MESH_AXES || finder->layout->mesh.size[message] > 1)) {
@@ -365,7 +377,7 @@ StragglerReport find_stragglers(const StragglerLayout *layout, const RankWork *w
                                 .slowest = -1}};
     StragglerReport *report = &finder.report;
     for (int rank = 0; rank < n_ranks; rank++) {
-        report->own_seconds[rank] = sum_of_work(&work[rank]);
+        report->own_seconds[rank] = rank_work_seconds(&work[rank]);
         report->step_seconds = fmax(report->step_seconds,
                                     work[rank].step_seconds + work[rank].work_seconds[WORK_DATA]);
     }

@@ -12,7 +12,8 @@
  * are compared with each other: what one of them takes beyond STRAGGLER_MESSAGE_THRESHOLD times the
  * median of the others names it.
  *
- * What is less than STRAGGLER_LEAST_SHARE of a step is nobody's fault.
+ * What is less than STRAGGLER_LEAST_SHARE of a step, or than STRAGGLER_ERRORS standard errors of
+ * both sides' means over the window, is nobody's fault.
  */
 #ifndef FRONTEND_COMMANDS_FIND_STRAGGLERS_H
 #define FRONTEND_COMMANDS_FIND_STRAGGLERS_H
@@ -23,6 +24,7 @@
 /* More: members of a group come late by turns, and each waits then. */
 #define STRAGGLER_MESSAGE_THRESHOLD 1.5
 #define STRAGGLER_LEAST_SHARE       0.01
+#define STRAGGLER_ERRORS            3
 
 /* What of a plan counts. */
 typedef struct StragglerLayout {

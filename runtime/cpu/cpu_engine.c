@@ -117,18 +117,19 @@ static void trace_list(RankThread *thread, const CallList *list) {
 /* JOB_MEASURE. Threads of one process wait for each other alone; processes for what is under way
  * between them, too. */
 static void measure_list(RankThread *thread, const CallList *list) {
-    RankWork *work = &thread->rank.engine->work[thread->rank.context->rank];
+    WorkSums *work = &thread->rank.engine->work[thread->rank.context->rank];
     const double known = thread->rank.engine->control ? 0 : 1;
     double last = clock_now(), waited = comm_waited_seconds();
     for (int i = 0; i < list->count; i++) {
         const CallInfo *info = &list->info[i];
         if (!run_call(thread, list, i)) return;
         const double now = clock_now(), waited_now = comm_waited_seconds();
-        rank_work_add(work, info->node, info->kind, now - last, known * (waited_now - waited));
+        rank_work_add(&work->sum, info->node, info->kind, now - last,
+                      known * (waited_now - waited));
         last = now;
         waited = waited_now;
     }
-    work->n_steps++;
+    work_sums_end_step(work);
 }
 
 static void run_job(RankThread *thread, EngineJob job) {
