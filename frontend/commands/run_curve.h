@@ -2,6 +2,7 @@
 #ifndef FRONTEND_COMMANDS_RUN_CURVE_H
 #define FRONTEND_COMMANDS_RUN_CURVE_H
 
+#include "frontend/commands/run_heat.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 
@@ -33,6 +34,7 @@ typedef struct RunCurve {
     Series series[N_SERIES];
     NamedSeries sources; /* "val_losses": one for each source of validation data */
     NamedSeries values;  /* "values": what the model tells beside its loss */
+    RunHeat heat;        /* "stragglers" */
 } RunCurve;
 
 /* By its name: *.jsonl. */
