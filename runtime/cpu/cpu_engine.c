@@ -396,6 +396,11 @@ static void cpu_copy(Engine *engine, void *to, const void *from, size_t bytes) {
     memcpy(to, from, bytes);
 }
 
+CpuRank *cpu_engine_rank(const Engine *engine, int rank) {
+    const CpuEngine *threads = engine->backend_state;
+    return &threads->ranks[rank - threads->first_local].rank;
+}
+
 static int64_t cpu_call_count(const Engine *engine) {
     const CpuEngine *threads = engine->backend_state;
     return threads->ranks[0].rank.train.count;
