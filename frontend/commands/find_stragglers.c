@@ -4,11 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By class of work, the medians of a stage's other ranks. */
+typedef struct Others {
+    double seconds[N_WORK_CLASSES];
+} Others;
+
 typedef struct Finder {
     const StragglerLayout *layout;
     const RankWork *work;
     Arena *arena;
     StragglerReport report;
+    Others *others;                    /* [n_ranks] */
     int capacity;                      /* of report.stragglers */
     double *own[N_MESSAGE_CLASSES];    /* [n_ranks] by the first rank of a group; NAN: no group's */
     double *errors[N_MESSAGE_CLASSES]; /* [n_ranks] of own */
@@ -73,26 +79,35 @@ static bool counts(const Finder *finder, double seconds, double median, double t
            excess >= STRAGGLER_ERRORS * hypot(error, others_error);
 }
 
-/* ranks[n]: a stage's. What of a rank's work takes longer than the others'. */
-static void name_rank(Finder *finder, const int *ranks, int n, int i, double median) {
-    Straggler straggler = {.rank = ranks[i],
+/* By the class that makes up most of the difference. */
+static void name_rank(Finder *finder, int rank, int n_alike, double median) {
+    Straggler straggler = {.rank = rank,
                            .message = -1,
-                           .n_alike = n - 1,
-                           .seconds = finder->report.own_seconds[ranks[i]],
+                           .n_alike = n_alike,
+                           .seconds = finder->report.own_seconds[rank],
                            .median_seconds = median};
     double most = -INFINITY;
-    double *values = ARENA_ARRAY(finder->arena, double, n);
-    double *medians = ARENA_ARRAY(finder->arena, double, n);
-    for (int class = 0; class < N_WORK_CLASSES; class ++) {
-        for (int k = 0; k < n; k++) values[k] = finder->work[ranks[k]].work_seconds[class];
-        median_of_others(values, n, medians, finder->arena);
-        if (values[i] - medians[i] <= most) continue;
-        most = values[i] - medians[i];
-        straggler.class = (WorkClass) class;
-        straggler.class_seconds = values[i];
-        straggler.class_median_seconds = medians[i];
+    for (int kind = 0; kind < N_WORK_CLASSES; kind++) {
+        const double seconds = finder->work[rank].work_seconds[kind];
+        const double of_others = finder->others[rank].seconds[kind];
+        if (seconds - of_others <= most) continue;
+        most = seconds - of_others;
+        straggler.class = (WorkClass)kind;
+        straggler.class_seconds = seconds;
+        straggler.class_median_seconds = of_others;
     }
     add(finder, straggler);
+}
+
+/* ranks[n]: a stage's. */
+static void find_others(Finder *finder, const int *ranks, int n) {
+    double *values = ARENA_ARRAY(finder->arena, double, n);
+    double *medians = ARENA_ARRAY(finder->arena, double, n);
+    for (int kind = 0; kind < N_WORK_CLASSES; kind++) {
+        for (int i = 0; i < n; i++) values[i] = finder->work[ranks[i]].work_seconds[kind];
+        median_of_others(values, n, medians, finder->arena);
+        for (int i = 0; i < n; i++) finder->others[ranks[i]].seconds[kind] = medians[i];
+    }
 }
 
 static void compare_stage(Finder *finder, const int *ranks, int n) {
@@ -107,6 +122,7 @@ static void compare_stage(Finder *finder, const int *ranks, int n) {
     }
     median_of_others(values, n, medians, finder->arena);
     median_of_others(errors, n, others_errors, finder->arena);
+    find_others(finder, ranks, n);
     for (int i = 0; i < n; i++) {
         const int rank = ranks[i];
         report->ratio[rank] = medians[i] > 0 ? values[i] / medians[i] : NAN;
@@ -116,7 +132,7 @@ static void compare_stage(Finder *finder, const int *ranks, int n) {
         }
         if (counts(finder, values[i], medians[i], finder->layout->threshold, errors[i],
                    others_errors[i])) {
-            name_rank(finder, ranks, n, i, medians[i]);
+            name_rank(finder, rank, n - 1, medians[i]);
         }
     }
 }
@@ -240,18 +256,18 @@ static void compare_class(Finder *finder, int message) {
 /* What messages of a class take a rank themselves: never more than it spends in them. */
 static double own_share(const Finder *finder, int rank, int message) {
     const double busy = rank_message_seconds(&finder->work[rank], message);
-    int first = rank, class = message;
+    int first = rank, of = message;
     if (message == MESSAGE_RECV_FORWARD || message == MESSAGE_RECV_BACKWARD) {
         if (finder->layout->goes_back) return 0; /* mostly waiting */
         const bool forward = message == MESSAGE_RECV_FORWARD;
-        class = forward ? MESSAGE_SEND_FORWARD : MESSAGE_SEND_BACKWARD;
+        of = forward ? MESSAGE_SEND_FORWARD : MESSAGE_SEND_BACKWARD;
         /* Its sender: who gets what it sends the other way. */
         const int other_way = forward ? MESSAGE_SEND_BACKWARD : MESSAGE_SEND_FORWARD;
         first = receiver_of(finder->layout, other_way, rank);
     } else if (!is_link(message)) {
         first = first_of_group(finder->layout, message, rank);
     }
-    const double own = finder->own[class][first];
+    const double own = finder->own[of][first];
     return isnan(own) || own > busy ? busy : own;
 }
 
@@ -307,35 +323,27 @@ static double critical_seconds(const Finder *finder, const RankWork *work) {
            (all - slowest) / (fmax(1, layout->n_micro) * fmax(1, layout->n_chunks));
 }
 
-/* A rank's work, each class as the median of the others of its stage. */
-static RankWork like_others(const Finder *finder, int rank) {
-    const int n_ranks = finder->report.n_ranks;
-    RankWork work = finder->work[rank];
-    double *others = ARENA_ARRAY(finder->arena, double, n_ranks + 1);
-    for (int class = 0; class < N_WORK_CLASSES; class ++) {
-        int n = 0;
-        for (int other = 0; other < n_ranks; other++) {
-            if (other == rank || stage_of(finder, other) != stage_of(finder, rank)) continue;
-            others[n++] = finder->work[other].work_seconds[class];
-        }
-        qsort(others, (size_t)n, sizeof(*others), by_size);
-        work.work_seconds[class] = (others[(n - 1) / 2] + others[n / 2]) / 2;
-    }
-    return work;
-}
-
 /* Groups work side by side: the slowest of all counts. */
-static double slowest_message(const Finder *finder, int message, bool like) {
+static double slowest_message(const Finder *finder, int message) {
     double slowest = 0;
     for (int rank = 0; rank < finder->report.n_ranks; rank++) {
-        double own = finder->own[message][rank];
-        for (int i = 0; i < finder->report.n_stragglers && like; i++) {
-            const Straggler *straggler = &finder->report.stragglers[i];
-            if (straggler->message == message && straggler->rank == rank) {
-                own = straggler->median_seconds;
-            }
-        }
-        if (own > slowest) slowest = own;
+        slowest = fmax(slowest, finder->own[message][rank]); /* of a NAN, the other */
+    }
+    return slowest;
+}
+
+/* With those that are named like others. */
+static double slowest_message_without(const Finder *finder, int message) {
+    double *own = finder->own[message];
+    double slowest;
+    for (int i = 0; i < finder->report.n_stragglers; i++) {
+        const Straggler *straggler = &finder->report.stragglers[i];
+        if (straggler->message == message) own[straggler->rank] = straggler->median_seconds;
+    }
+    slowest = slowest_message(finder, message);
+    for (int i = 0; i < finder->report.n_stragglers; i++) {
+        const Straggler *straggler = &finder->report.stragglers[i];
+        if (straggler->message == message) own[straggler->rank] = straggler->seconds;
     }
     return slowest;
 }
@@ -348,11 +356,13 @@ static void find_costs(Finder *finder) {
     memcpy(like, finder->work, bytes);
     for (int i = 0; i < report->n_stragglers; i++) {
         const Straggler *straggler = &report->stragglers[i];
-        if (straggler->message < 0) like[straggler->rank] = like_others(finder, straggler->rank);
+        if (straggler->message >= 0) continue;
+        memcpy(like[straggler->rank].work_seconds, finder->others[straggler->rank].seconds,
+               sizeof(like->work_seconds));
     }
     saved += critical_seconds(finder, finder->work) - critical_seconds(finder, like);
     for (int message = 0; message < N_MESSAGE_CLASSES; message++) {
-        saved += slowest_message(finder, message, false) - slowest_message(finder, message, true);
+        saved += slowest_message(finder, message) - slowest_message_without(finder, message);
     }
     report->without_seconds = fmax(0, report->step_seconds - fmax(0, saved));
 }
@@ -369,6 +379,7 @@ StragglerReport find_stragglers(const StragglerLayout *layout, const RankWork *w
     Finder finder = {.layout = layout,
                      .work = work,
                      .arena = arena,
+                     .others = ARENA_ARRAY(arena, Others, n_ranks),
                      .report = {.n_ranks = n_ranks,
                                 .own_seconds = ARENA_ARRAY(arena, double, n_ranks),
                                 .ratio = ARENA_ARRAY(arena, double, n_ranks),

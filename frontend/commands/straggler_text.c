@@ -96,9 +96,12 @@ static void put_message(StrBuf *out, const StragglerContext *context, const Stra
     strbuf_printf(out, "messages over %s of ranks %s: %.3g ms a step without waiting, ",
                   straggler_message_name(straggler->message), show_ranks(context, straggler, arena),
                   1e3 * straggler->seconds);
-    strbuf_printf(out, "%.2f times the median of %d other%s",
-                  straggler->seconds / straggler->median_seconds, straggler->n_alike,
-                  straggler->n_alike > 1 ? "s" : "");
+    strbuf_printf(out, "%.2f times ", straggler->seconds / straggler->median_seconds);
+    if (straggler->n_alike > 1) {
+        strbuf_printf(out, "the median of %d others", straggler->n_alike);
+    } else {
+        strbuf_put(out, "those alike");
+    }
     if (own > 0) strbuf_printf(out, "; %.3g GB/s instead of %.3g", own, others);
 }
 

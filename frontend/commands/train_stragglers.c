@@ -185,7 +185,7 @@ static void print_named(const TrainStragglers *stragglers) {
                straggler_show_rank(&context, most).text, left[most], left[most] == 1 ? "" : "s");
         left[most] = 0;
     }
-    if (n_named > n_told) printf(", %d more ranks", n_named - n_told);
+    if (n_named > n_told) printf(", %d more", n_named - n_told);
     if (stragglers->message_times) {
         printf("%smessages named %" PRId64 " time%s", n_told ? ", " : "", stragglers->message_times,
                stragglers->message_times == 1 ? "" : "s");

@@ -117,9 +117,9 @@ static void check_measured(const Layout *layout) {
         CHECK(work[r].n_steps == 1 && work[r].device == 3 && work[r].step_seconds == 1,
               "rank %d: %lld steps, device %lld", r, (long long)work[r].n_steps,
               (long long)work[r].device);
-        for (int class = 0; class < WORK_DATA; class ++) {
-            CHECK(work[r].work_seconds[class] > 0, "rank %d: no time in %s", r,
-                  work_class_name((WorkClass) class));
+        for (int kind = 0; kind < WORK_DATA; kind++) {
+            CHECK(work[r].work_seconds[kind] > 0, "rank %d: no time in %s", r,
+                  work_class_name((WorkClass)kind));
         }
     }
     double losses[3];
