@@ -288,14 +288,26 @@ static bool run_slowly(const void *args) {
     return slow->call.run(slow->call.args);
 }
 
-static void slow_down(Run *run, int rank, OpKind op, double seconds) {
+/* By a tenth of a second a step, on a busy machine more than noise: by calls of an op, over a mesh
+ * axis if one is given. */
+static void slow_down(Run *run, int rank, OpKind op, const char *axis) {
     CallList *list = &cpu_engine_rank(run->engine, rank)->train;
-    for (int i = 0; i < list->count; i++) {
-        if (!list->info[i].node || list->info[i].node->op != op) continue;
-        SlowCall *slow = ARENA_NEW(run->arena, SlowCall);
-        *slow = (SlowCall){list->calls[i], seconds};
-        list->calls[i] = (CpuCall){run_slowly, slow};
+    int count = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < list->count; i++) {
+            const Node *node = list->info[i].node;
+            if (!node || node->op != op) continue;
+            if (axis && strcmp(node_string(node, ATTR_mesh), axis) != 0) continue;
+            if (pass == 0) {
+                count++;
+                continue;
+            }
+            SlowCall *slow = ARENA_NEW(run->arena, SlowCall);
+            *slow = (SlowCall){list->calls[i], 0.1 / count};
+            list->calls[i] = (CpuCall){run_slowly, slow};
+        }
     }
+    CHECK(count > 0, "rank %d has no such calls", rank);
 }
 
 static const HostWork HOST = {.step_seconds = 0.1, .device = -1};
@@ -332,7 +344,7 @@ static void check_slow_rank(const Layout *layout, int rank, OpKind op, WorkClass
     Run slow, plain;
     RankWork work[WORLD];
     bool ready = start(&slow, layout);
-    if (ready) slow_down(&slow, rank, op, 2e-3);
+    if (ready) slow_down(&slow, rank, op, NULL);
     ready = ready && measure(&slow, work);
     const bool also = start(&plain, layout) && run_steps(&plain, STEPS, 1e-3);
     CHECK(ready && also, "%s%s", diag_text(slow.diag), diag_text(plain.diag));
@@ -359,19 +371,8 @@ static void check_slow_messages(void) {
     Run run;
     RankWork work[WORLD];
     bool ready = start(&run, &FLAT);
-    if (ready) { /* d: ranks 0 2 and 1 3; nothing else uses all_reduce over d alone */
-        const CallList *list = &cpu_engine_rank(run.engine, 1)->train;
-        for (int i = 0; i < list->count; i++) {
-            const Node *node = list->info[i].node;
-            if (!node || node->op != OP_ALL_REDUCE) continue;
-            if (strcmp(node_string(node, ATTR_mesh), "d") != 0) continue;
-            for (int rank = 1; rank < WORLD; rank += 2) {
-                CpuCall *call = &cpu_engine_rank(run.engine, rank)->train.calls[i];
-                SlowCall *slow = ARENA_NEW(run.arena, SlowCall);
-                *slow = (SlowCall){*call, 1e-3};
-                *call = (CpuCall){run_slowly, slow};
-            }
-        }
+    for (int rank = 1; rank < WORLD && ready; rank += 2) { /* groups of d: 0 2 and 1 3 */
+        slow_down(&run, rank, OP_ALL_REDUCE, "d");
     }
     ready = ready && measure(&run, work);
     CHECK(ready, "%s", diag_text(run.diag));
@@ -392,7 +393,7 @@ static bool gather_processes(Job *job, int rank, char said[SAID_BYTES]) {
     RankWork work[WORLD] = {0};
     unsigned char *memory[WORLD];
     bool good = start(&run, &FLAT);
-    if (good) slow_down(&run, 2, OP_ATTENTION, 20e-3);
+    if (good) slow_down(&run, 2, OP_ATTENTION, NULL);
     good = good && take_steps(&run);
     Control *control = join(job, rank, said);
     if (!good || !control) return false;
