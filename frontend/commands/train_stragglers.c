@@ -73,23 +73,22 @@ static void count_step(TrainStragglers *stragglers, const Engine *engine,
     stragglers->n_steps++;
     stragglers->n_measured += stragglers->measures;
     if (!typical && (stragglers->n_timed || !stragglers->measures)) return;
-    if (typical || stragglers->measures) {
-        stragglers->n_timed++;
-        stragglers->step_seconds += metrics->seconds;
-        stragglers->data_seconds += data_seconds;
-    }
+    stragglers->n_timed++;
+    stragglers->step_seconds += metrics->seconds;
+    stragglers->data_seconds += data_seconds;
 }
 
+/* In whatever order; 0: nobody. */
 static uint64_t hash_named(const StragglerReport *report) {
     uint64_t hash = 0;
     for (int i = 0; i < report->n_stragglers; i++) {
         const int who[] = {report->stragglers[i].rank, report->stragglers[i].message};
-        hash = hash_bytes(who, sizeof(who), hash) | 1;
+        hash += hash_bytes(who, sizeof(who), 1);
     }
-    return hash;
+    return report->n_stragglers ? hash | 1 : 0;
 }
 
-/* Whom the last window did not name. */
+/* Where others are named than by the last window. */
 static void tell(TrainStragglers *stragglers, const StragglerContext *context,
                  const StragglerReport *report, int64_t step, Progress *progress, Arena *arena) {
     const uint64_t named = hash_named(report);
