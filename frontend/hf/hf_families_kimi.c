@@ -121,6 +121,7 @@ static const HfKey KIMI_KEYS[] = {
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\""},
     {.key = "tie_word_embeddings", .kind = HF_FIXED, .absent = "false"},
+    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null"}, /* else one of its vocabulary */
     {.key = "num_nextn_predict_layers", .kind = HF_FIXED, .absent = "0"},
     KEYS_OF_ALL,
     {.key = NULL}};
