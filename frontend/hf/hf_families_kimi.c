@@ -18,7 +18,8 @@
 #define LOW_RANK(letter, axes)                                                                     \
     OF_LAYER("self_attn." letter "_a_proj.weight", "state_rank, model",                            \
              "blocks.#.kda.w" letter "_a"),                                                        \
-    OF_LAYER("self_attn." letter "_b_proj.weight", axes ", state_rank", "blocks.#.kda.w" letter "_b")
+    OF_LAYER("self_attn." letter "_b_proj.weight", axes ", state_rank",                            \
+             "blocks.#.kda.w" letter "_b")
 #define KEYS   "state_groups state_heads state_keys"
 #define VALUES "state_groups state_heads state_values"
 

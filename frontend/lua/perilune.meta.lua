@@ -359,7 +359,7 @@ function nn.scaled_rotary(m) end
 
 ---@class perilune.MlaOptions: perilune.BranchOptions
 ---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x
----@field rotary? number|false|perilune.RotaryOptions of rotary positions; 10000 if absent, false: none
+---@field rotary? number|false|perilune.RotaryOptions of positions; 10000 if absent, false: none
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field norm_eps? number
 ---@field causal? boolean

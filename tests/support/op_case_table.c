@@ -393,22 +393,21 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=5; "
          ":-200 batch=1 seq=4 kv=2; batch=1 seq=4 kv=2",
          "seq=seq head=head scale=1"),
-    /* A decay for each key; with the delta rule, and to nothing. */
-    CASE(
-        LINEAR_ATTENTION,
-        "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
-        "batch=2 seq=7 kv=2 group=3 head=5",
-        "seq=seq head=head scale=0.5"),
+    /* A decay for each key; with the delta rule, of more heads than runs, and to nothing. */
     CASE(LINEAR_ATTENTION,
-         "batch=1 seq=4 kv=3 head=19; batch=1 seq=4 kv=3 head=19; batch=1 seq=4 kv=3 value=37; "
-         "batch=1 seq=4 kv=3 head=19; + batch=1 seq=4 kv=3",
+         "batch=2 seq=3 kv=2 head=4; batch=2 seq=3 kv=2 head=4; batch=2 seq=3 kv=2 group=3 "
+         "value=5; batch=2 seq=3 kv=2 group=3 head=4",
+         "seq=seq head=head scale=0.5"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=3 kv=2 head=5; batch=1 seq=3 kv=2 head=5; batch=1 seq=3 kv=2 value=37; "
+         "batch=1 seq=3 kv=2 head=5; + batch=1 seq=3 kv=2",
          "seq=seq head=head scale=0.25"),
     CASE(LINEAR_ATTENTION,
-         "batch=2 seq=5 head=3; batch=2 seq=5 head=3; batch=2 seq=5 heads=11 value=2; "
-         "batch=2 seq=5 heads=11 head=3; batch=2 seq=5 heads=11",
+         "batch=1 seq=4 head=3; batch=1 seq=4 head=3; batch=1 seq=4 heads=9 value=2; "
+         "batch=1 seq=4 heads=9 head=3; batch=1 seq=4 heads=9",
          "seq=seq head=head scale=1"),
     CASE(LINEAR_ATTENTION,
-         "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=70; "
+         "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=7; "
          ":-200 batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2",
          "seq=seq head=head scale=1"),
     CASE(CONVOLVE, "batch=2 seq=7 kv=2 head=5; taps=4 kv=2 head=5", "seq=seq axis=taps"),
