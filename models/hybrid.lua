@@ -1,8 +1,9 @@
 -- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
--- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
--- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
--- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
--- Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
+-- delta rules (D, Gated DeltaNet's), states that decay by keys (G, gated linear attention; K, with
+-- the delta rule, Kimi Delta Attention), gated short convolutions (C, LFM2's), attention (A),
+-- attention beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F,
+-- Nemotron-H's), with or without a feed-forward layer behind each. With other settings it is
+-- Mamba-2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -27,12 +28,12 @@ return model {
            state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
            experts = 8, expert_ffn = 64, shared_ffn = 64 },
   layers = 4,
-  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C, A, P or F
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, G, K, C, A, P or F
   feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
   norm_eps = 1e-5,
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
   act = "silu",       -- of feed-forward layers; F have no gate
-  taps = 4,           -- positions that the convolutions of M, D and C see
+  taps = 4,           -- positions that the convolutions of M, D, K and C see
   conv_bias = true,   -- M's convolutions have biases
   state_norm = "group", -- M's norm is over each group's values, or over all
   state_normed = true, -- there is one; not in most of Falcon-H1
@@ -114,6 +115,10 @@ return model {
                           kv_heads = 8, head = 128, ffn = 21504, state_groups = 8,
                           state_heads = 16, state_keys = 128, state_values = 64,
                           state_floor = 0.001, rotary = false, seq = 8192, vocab = 131072 },
+    -- Gated linear attention (Yang et al. 2024, arXiv 2312.06635), the smaller one of its paper
+    ["gla-340m"] = { pattern = "G", layers = 24, model = 1024, ffn = 2816, state_groups = 4,
+                     state_heads = 1, state_keys = 128, state_values = 256, tied = true, seq = 2048,
+                     vocab = 32000 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -121,9 +126,9 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    if not m.pattern:match("^[MDCAPF]+$") then
+    if not m.pattern:match("^[MDGKCAPF]+$") then
       error("pattern is '" .. m.pattern:sub(1, 40)
-        .. "'; it is letters for layers: M, D, C, A, P or F", 0)
+        .. "'; it is letters for layers: M, D, G, K, C, A, P or F", 0)
     end
     if m.feed ~= "none" and m.pattern:find("F") then
       error("pattern has layers F, which are feed-forward layers: feed must be none", 0)
@@ -166,6 +171,12 @@ return model {
       P = function(x) return mix.M(x) + mix.A(x) end,
       D = function(x)
         return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+      end,
+      G = function(x)
+        return nn.gated_linear_attention(m, x, { norm_eps = m.norm_eps, places = places })
+      end,
+      K = function(x)
+        return nn.kimi_delta(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
       end,
       F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
       C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,

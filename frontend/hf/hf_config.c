@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 #include "frontend/hf/hf_sizes.h"
@@ -526,6 +527,7 @@ static bool normalise_rope(Reader *reader) {
 
 static bool normalise_sizes(Reader *reader) {
     const char *why = hf_sizes_normalise(reader->arena, reader->config->json);
+    if (!why) why = hf_kimi_normalise(reader->arena, reader->config->json);
     return !why || fail(reader, "%s", why);
 }
 

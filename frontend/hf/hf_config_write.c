@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 
@@ -358,5 +359,6 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     }
     hf_classes_write(model, like, json);
     hf_rope_finish(json);
+    hf_kimi_finish(json);
     return json;
 }

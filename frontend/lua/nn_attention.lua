@@ -259,6 +259,9 @@ end
 
 -- The two parts of a head's queries or keys, the second after rotary positions, side by side.
 local function with_positions(nope, rope, o)
+  if o.rotary == false then
+    return ops.concat{ nope, rope, over = { "nope", "rope" }, to = "head" }
+  end
   local rotary = o.rotary or {}
   if type(rotary) == "number" then rotary = { base = rotary } end
   if type(rotary) ~= "table" then
@@ -300,10 +303,10 @@ end
 -- heads, value], wo [heads, value, model].
 -- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
 -- Latents are whole on every rank of t, which divides heads.
--- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
--- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of
--- wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what is made of it; k, wkv_a,
--- wk and wk_rope; v, wv; o)
+-- options: name, q_rank, rotary (base, or options of nn.rotary; false: no positions), scale (of
+-- scores; 1 / sqrt(head) if absent), norm_eps, causal, documents (nn.documents' first value;
+-- causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what
+-- is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,

@@ -359,7 +359,7 @@ function nn.scaled_rotary(m) end
 
 ---@class perilune.MlaOptions: perilune.BranchOptions
 ---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x
----@field rotary? number|perilune.RotaryOptions of rotary positions; 10000 if absent
+---@field rotary? number|false|perilune.RotaryOptions of positions; 10000 if absent, false: none
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field norm_eps? number
 ---@field causal? boolean
@@ -665,6 +665,7 @@ function nn.short_convolution(m, x, options) end
 ---@field dt_floor? number of nn.state_space: steps are no less
 ---@field gate_last? boolean of nn.state_space: the gate is behind the norm
 ---@field scales? table<string, number> of nn.state_space: what z, x, b, c and dt are times
+---@field rank? integer of nn.kimi_delta: numbers that decays, and gates, are made of
 ---@field norm_eps? number
 ---@field places? perilune.Value nn.documents' second value: nothing passes between documents
 ---@field dt_least? number
@@ -691,6 +692,34 @@ function nn.state_space(m, x, options) end
 ---@param options? perilune.StateOptions
 ---@return perilune.Value
 function nn.delta_net(m, x, options) end
+
+---Kimi Delta Attention (Kimi Team 2025): the same, with a decay for each key of a state.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.StateOptions
+---@return perilune.Value
+function nn.kimi_delta(m, x, options) end
+
+---@class perilune.GatedLinearOptions
+---@field name? string
+---@field rank? integer numbers that decays are made of
+---@field temper? number decays are to the power of 1 / temper
+---@field norm_eps? number
+---@field places? perilune.Value nn.documents' second value: nothing passes between documents
+---@field std? number
+---@field out_std? number
+---@field decay? number
+---@field muon? integer
+---@field lr_scale? number
+---@field frozen? integer
+
+---Gated linear attention (Yang et al. 2024), with a decay for each key of a state: x [batch, seq,
+---model] -> like x, of the same axes.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.GatedLinearOptions
+---@return perilune.Value
+function nn.gated_linear_attention(m, x, options) end
 
 ---@class perilune.ClassifyOptions
 ---@field classes string their names with commas between them, or how many there are

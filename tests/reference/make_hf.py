@@ -511,6 +511,9 @@ def make_older(name, folder):
         tensors["bert.pooler.dense.weight"] = torch.ones(16, 16, dtype=torch.float16)
         tensors["cls.seq_relationship.bias"] = torch.ones(2, dtype=torch.float16)
         save_file(tensors, weights, {"format": "pt"})
+    if name == "kimi_linear":  # names as published
+        weights = os.path.join(folder, "model.safetensors")
+        save_file(all_tensors(folder), weights, {"format": "pt"})
     if name in ("t5_v1_1", "mt5"):  # as published
         edit_json(path, lambda data: data.pop("scale_decoder_outputs", None))
         edit_json(path, lambda data: data.update(tie_word_embeddings=False))
@@ -652,6 +655,9 @@ def all_tensors(folder):
                and "seq_relationship" not in k}
     tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
                if not k.startswith(("vision_tower.", "vision_model.", "multi_modal_projector."))}
+    for part in ("gate_proj", "up_proj", "down_proj"):  # kimi_linear, as published and as saved
+        tensors = {k.replace(f".block_sparse_moe.{part}.", f".mlp.{part}."): v
+                   for k, v in tensors.items()}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

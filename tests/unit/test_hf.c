@@ -52,7 +52,8 @@ static const Fixture FIXTURES[] = {
     {"modernbert", DTYPE_F32},   {"modernbert_older", DTYPE_BF16},
     {"distilbert", DTYPE_F32},   {"lfm2", DTYPE_F32},        {"lfm2_older", DTYPE_BF16},
     {"falcon_h1", DTYPE_F32},    {"falcon_h1_normed", DTYPE_BF16}, {"falcon_h1_gated", DTYPE_F32},
-    {"nemotron_h", DTYPE_F32},   {"nemotron_h_older", DTYPE_BF16}};
+    {"nemotron_h", DTYPE_F32},   {"nemotron_h_older", DTYPE_BF16},
+    {"kimi_linear", DTYPE_F32},  {"kimi_linear_older", DTYPE_BF16}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -652,6 +653,7 @@ int main(void) {
     test_gradients("lfm2");
     test_gradients("falcon_h1");
     test_gradients("nemotron_h");
+    test_gradients("kimi_linear");
     test_round_trips();
     test_fused();
     test_paired_adapters("ernie4_5_moe");
@@ -688,6 +690,8 @@ int main(void) {
     test_mutations("falcon_h1", "config.json", 4096);
     test_mutations("nemotron_h", "config.json", 4096);
     test_mutations("nemotron_h_older", "config.json", 4096);
+    test_mutations("kimi_linear", "config.json", 4096);
+    test_mutations("kimi_linear_older", "config.json", 4096);
     test_mutations("lfm2_older", "config.json", 4096);
     test_mutations("modernbert_older", "config.json", 4096);
     test_mutations("llama", "model.safetensors.index.json", 4096);
