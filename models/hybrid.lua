@@ -2,7 +2,7 @@
 -- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
 -- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
 -- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
--- Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
+-- Granite 4, Qwen3-Next, Qwen 3.5, LFM2, Falcon-H1 and Nemotron-H.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -38,6 +38,8 @@ return model {
   state_normed = true, -- there is one; not in most of Falcon-H1
   state_gate_last = false, -- M's gate is behind the norm
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
+  delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in those
+                      -- of Qwen 3.5: only an import and an export need to know
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
@@ -136,6 +138,9 @@ return model {
       if not (m[name] > 0) then error(name .. " must be more than 0", 0) end
     end
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0", 0) end
+    if m.delta_tensors ~= "joined" and m.delta_tensors ~= "apart" then
+      error("delta_tensors is '" .. m.delta_tensors .. "'; it can be joined or apart", 0)
+    end
     local documents, places = nn.documents(m, tokens, m.documents)
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model",

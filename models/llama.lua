@@ -51,6 +51,8 @@ return model {
   rotary_scaling = "none",
   rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
   rotary_short = "", rotary_long = "", rotary_mscale = 0.0,
+  temperature_scale = 0.0, -- queries are times 1 + so many times log(1 + p // rotary_context), p
+                      -- their place, as in Ministral 3 (0.1)
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
@@ -172,8 +174,10 @@ return model {
     end
     local function scaled(x, by) return by ~= 1 and x * by or x end
     local lora, mup = nn.lora(m), nn.mup(m)
-    local documents = nn.documents(m, tokens, m.documents)
+    local documents, places = nn.documents(m, tokens, m.documents)
     local rotary = nn.scaled_rotary(m)
+    local temperature = m.temperature_scale ~= 0 and nn.temperature(m, tokens,
+      { every = m.rotary_context, scale = m.temperature_scale, first = 0, places = places }) or nil
     local unscaled = { base = m.rotary_base, share = m.rotary_share }
     local function has_window(i)
       local at = (i - 1) % #m.window_layers + 1
@@ -189,7 +193,8 @@ return model {
         { bias = m.qkv_bias, out_bias = m.out_bias, rotary = positions(i),
           qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
           scale = m.attention_scale > 0 and m.attention_scale or nil,
-          window = has_window(i) and m.window or nil, documents = documents, lora = lora,
+          window = has_window(i) and m.window or nil, temperature = temperature,
+          documents = documents, lora = lora,
           std = mup.hidden.std, decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
     local function swiglu(x)

@@ -35,8 +35,10 @@ const char *hf_type_names(Arena *arena) {
             names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", type->name);
         }
     }
-    for (const HfTextPart *part = HF_TEXT_PARTS; part->type; part++)
+    for (const HfTextPart *part = HF_TEXT_PARTS; part->type; part++) {
+        if (part > HF_TEXT_PARTS && strcmp(part[-1].type, part->type) == 0) continue;
         names = arena_printf(arena, "%s, %s", names, part->type);
+    }
     return names;
 }
 

@@ -5,6 +5,7 @@
 /* clang-format off */
 static const HfWord SCALINGS[] = {
     {"linear", "linear"}, {"llama3", "llama3"}, {"yarn", "yarn"}, {NULL, NULL}};
+static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
 static const HfWord WINDOWS[] = {
     {"sliding_attention", "W"}, {"full_attention", "F"}, {NULL, NULL}};
 /* Of sliding_window_pattern: global, and local. */
@@ -75,8 +76,9 @@ static const HfTensor PHI3_JOINED[] = {
 #define UNMULTIPLIED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
 #define UNSCALED UNMULTIPLIED " logit_scale=1"
 #define NO_LONGROPE " rotary_short= rotary_long="
-#define HALVES " rotary_pairs=halves"
-#define ADJACENT " rotary_pairs=adjacent"
+#define ONE_TEMPERATURE " temperature_scale=0"
+#define HALVES " rotary_pairs=halves" ONE_TEMPERATURE
+#define ADJACENT " rotary_pairs=adjacent" ONE_TEMPERATURE
 #define WHOLE_HEADS " rotary_share=1 rotary_skip=0" NO_LONGROPE
 #define EVERY_ROTARY WHOLE_HEADS HALVES
 #define NORMS_BEFORE " norm=rmsnorm norms=before"
@@ -128,6 +130,11 @@ static const HfType LLAMA_TYPES[] = {
     {"cohere2", "Cohere2ForCausalLM", NULL,
      NO_BIASES " qk_norm=false window_rotary=only norm=layernorm norm_bias=false norms=shared"
      WHOLE_HEADS ADJACENT UNMULTIPLIED, NULL, NULL, PAIRED_EACH},
+    {"ministral", "MinistralForCausalLM", "MinistralForSequenceClassification",
+     NO_BIASES " qk_norm=false window_rotary=same" LLAMA_LIKE, SEPARATE},
+    {"ministral3", "Ministral3ForCausalLM", "Ministral3ForSequenceClassification",
+     NO_BIASES " qk_norm=false rotary_pairs=halves" ALL_WINDOWS NORMS_BEFORE WHOLE_HEADS UNSCALED,
+     SEPARATE},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"
@@ -136,8 +143,10 @@ static const HfType LLAMA_TYPES[] = {
 /* Of the windows of some layers: what comes before says how wide they are, or 0. */
 #define OF_LAYERS .setting = "window_layers", .of = "window"
 #define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
-    "seed_oss exaone4 cohere cohere2"
-#define ALL_BUT_PHI3 NO_CODE_BESIDE " ernie4_5"
+    "seed_oss exaone4 cohere cohere2 ministral ministral3"
+#define ANY_SCALING "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 seed_oss " \
+    "ernie4_5 exaone4 cohere cohere2 ministral"
+#define OF_MINISTRAL3 .types = "ministral3"
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -155,28 +164,29 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "2",
      .null = "=num_attention_heads", .types = "glm4 ernie4_5"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
-     .null = "=num_attention_heads", .types = "seed_oss"},
+     .null = "=num_attention_heads", .types = "seed_oss ministral ministral3"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "32",
      .types = "exaone4"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "llama mistral qwen2 phi3 olmo2 olmo3 smollm3 granite exaone4 cohere"},
+     .types = "llama mistral qwen2 phi3 olmo2 olmo3 smollm3 granite exaone4 cohere ministral"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .types = "qwen3"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", .null = "",
-     .types = "glm4 seed_oss ernie4_5"},
+     .types = "glm4 seed_oss ernie4_5 ministral3"},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
      .with = "model", .types = "stablelm cohere2"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
      .words = HF_ACTIVATIONS},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "llama mistral qwen2 qwen3 smollm3 granite seed_oss"},
+     .types = "llama mistral qwen2 qwen3 smollm3 granite seed_oss ministral"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "phi3 olmo2 olmo3 ernie4_5 exaone4"},
+     .types = "phi3 olmo2 olmo3 ernie4_5 exaone4 ministral3"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1.5625e-07",
      .types = "glm4"},
     {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "stablelm cohere cohere2"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 granite stablelm glm4 seed_oss exaone4"},
+     .types = "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 granite stablelm glm4 seed_oss exaone4 "
+              "ministral ministral3"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .types = "smollm3 ernie4_5 cohere cohere2"},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
@@ -190,11 +200,11 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "logit_scale", .setting = "logit_scale", .kind = HF_NUMBER, .absent = "0.0625",
      OF_COHERE},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
-     .null = "0", .types = "mistral qwen2 qwen3 olmo3 exaone4"},
+     .null = "0", .types = "mistral qwen2 qwen3 olmo3 exaone4 ministral"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
      .types = "cohere2"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
-     .types = "phi3"},
+     .types = "phi3 ministral3"},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", .types = "smollm3"},
     {.key = "use_sliding_window", .setting = "window", .kind = HF_WHETHER, .types = "qwen2 qwen3"},
     {.key = "max_window_layers", .kind = HF_FROM, .absent = "28", .words = WINDOWS, OF_LAYERS,
@@ -202,7 +212,7 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "sliding_window_pattern", .kind = HF_EVERY, .absent = "WWWF", .words = FULL_EVERY,
      OF_LAYERS, .types = "exaone4 cohere2"},
     {.key = "layer_types", .kind = HF_LAYERS, .absent = "", .words = WINDOWS, OF_LAYERS,
-     .types = "qwen2 qwen3 exaone4 cohere2"},
+     .types = "qwen2 qwen3 exaone4 cohere2 ministral"},
     {.key = "layer_types", .kind = HF_LAYERS, .absent = "WWWF", .words = WINDOWS, OF_LAYERS,
      .types = "olmo3"},
     {.key = "layer_types", .kind = HF_CYCLE, .types = "llama smollm3", .words = HF_ALL_FULL},
@@ -224,7 +234,7 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "use_parallel_residual", .kind = HF_FIXED, .absent = "false", .types = "stablelm"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
      .types = "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite seed_oss ernie4_5 exaone4 "
-              "cohere cohere2"},
+              "cohere cohere2 ministral ministral3"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", .types = "glm4"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER, .absent = "1",
      .types = "phi3"},
@@ -232,11 +242,13 @@ static const HfKey LLAMA_KEYS[] = {
      .absent = "0.25", .types = "stablelm"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
      .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm glm4 seed_oss exaone4 "
-              "cohere2"},
+              "cohere2 ministral"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "2e6",
      .types = "smollm3"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
      .types = "ernie4_5 cohere"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6",
+     OF_MINISTRAL3},
     /* Of both kinds of layers. */
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
      .alias = "rope_local_base_freq", .types = "olmo3"},
@@ -250,7 +262,12 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "rope_scaling.attention_factor", .setting = "rotary_mscale", .kind = HF_NUMBER,
      OF_LONGROPE},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
-     .absent = "none", .words = SCALINGS, .types = ALL_BUT_PHI3},
+     .absent = "none", .words = SCALINGS, .types = ANY_SCALING},
+    /* Without scaling transformers' Ministral 3 fails. */
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .words = YARN, OF_MINISTRAL3},
+    {.key = "rope_scaling.llama_4_scaling_beta", .setting = "temperature_scale", .kind = HF_AMOUNT,
+     OF_MINISTRAL3},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
      .when = "rotary_scaling=linear|llama3|yarn"},
     {.key = "rope_scaling.low_freq_factor", .setting = "rotary_few", .kind = HF_NUMBER,
@@ -278,7 +295,7 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
     /* Else transformers takes one that a small vocabulary lacks. */
     {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null",
-     .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2"},
+     .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2 ministral3"},
     /* Phi 3 and ERNIE 4.5 were published beside their code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = NO_CODE_BESIDE},
     KEYS_OF_ALL,

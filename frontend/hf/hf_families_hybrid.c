@@ -3,9 +3,9 @@
 #include <stddef.h>
 
 /* clang-format off */
-/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H, as models/hybrid.lua
- * has them. What a layer makes of x is one tensor or two there: Mamba 2's parts lie one after the
- * other, Qwen3-Next's by key head --- */
+/* --- Mamba 2, Bamba, Granite 4, Qwen3-Next and 3.5, LFM2, Falcon-H1 and Nemotron-H, as
+ * models/hybrid.lua has them. What a layer makes of x is one tensor or two there: Mamba 2's parts
+ * lie one after the other, Qwen3-Next's by key head --- */
 
 #define STATE_SPACE(theirs)                                                                        \
     {theirs ".in_proj.weight",                                                                     \
@@ -24,11 +24,6 @@
     {theirs ".out_proj.weight", {"blocks.#.ssm.wo"}, "model, state_groups state_heads state_values"}
 
 #define DELTA_NET(theirs)                                                                          \
-    {theirs ".in_proj_qkvz.weight",                                                                \
-     {"blocks.#.delta.wq", "blocks.#.delta.wk", "blocks.#.delta.wv", "blocks.#.delta.wz"},         \
-     "state_groups *+state_keys state_heads state_values, model"},                                 \
-    {theirs ".in_proj_ba.weight", {"blocks.#.delta.wbeta", "blocks.#.delta.wa"},                   \
-     "state_groups *+state_heads, model"},                                                         \
     {theirs ".conv1d.weight",                                                                      \
      {"blocks.#.delta.conv.q", "blocks.#.delta.conv.k", "blocks.#.delta.conv.v"},                  \
      "+state_groups state_keys state_heads state_values, 1, taps"},                                \
@@ -37,6 +32,22 @@
     {theirs ".norm.weight", {"blocks.#.delta.norm.gain"}, "state_values"},                         \
     {theirs ".out_proj.weight", {"blocks.#.delta.wo"},                                             \
      "model, state_groups state_heads state_values"}
+
+/* Products that are one: of each key head its q, k, v and z, its beta and a. */
+#define DELTA_JOINED(theirs)                                                                       \
+    {theirs ".in_proj_qkvz.weight",                                                                \
+     {"blocks.#.delta.wq", "blocks.#.delta.wk", "blocks.#.delta.wv", "blocks.#.delta.wz"},         \
+     "state_groups *+state_keys state_heads state_values, model"},                                 \
+    {theirs ".in_proj_ba.weight", {"blocks.#.delta.wbeta", "blocks.#.delta.wa"},                   \
+     "state_groups *+state_heads, model"}
+/* All heads' q, then k and v, in one; the others by themselves. */
+#define DELTA_APART(theirs)                                                                        \
+    {theirs ".in_proj_qkv.weight", {"blocks.#.delta.wq", "blocks.#.delta.wk", "blocks.#.delta.wv"},\
+     "+state_groups state_keys state_heads state_values, model"},                                  \
+    {theirs ".in_proj_z.weight", {"blocks.#.delta.wz"},                                            \
+     "state_groups state_heads state_values, model"},                                              \
+    {theirs ".in_proj_b.weight", {"blocks.#.delta.wbeta"}, "state_groups state_heads, model"},     \
+    {theirs ".in_proj_a.weight", {"blocks.#.delta.wa"}, "state_groups state_heads, model"}
 
 #define OF_LAYER(theirs, dims, ...) {"model.layers.#." theirs ".weight", {__VA_ARGS__}, dims}
 #define ATTENTION                                                                                  \
@@ -119,23 +130,31 @@ static const HfTensor GRANITE_ROWS[] = {
     {"lm_head.weight", {"head"}, "vocab, model"},
     {NULL, {NULL}, NULL}};
 
+/* A head's queries come before what its results are times a sigmoid of. */
+#define QWEN_ROWS(delta)                                                                           \
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},                                        \
+    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),                                   \
+    delta("model.layers.#.linear_attn"),                                                           \
+    DELTA_NET("model.layers.#.linear_attn"),                                                       \
+    OF_LAYER("self_attn.q_proj", "kv_heads group *+head, model", "blocks.#.attn.wq",               \
+             "blocks.#.attn.wgate"),                                                               \
+    ATTENTION,                                                                                     \
+    OF_LAYER("self_attn.q_norm", "head", "blocks.#.attn.qnorm.gain"),                              \
+    OF_LAYER("self_attn.k_norm", "head", "blocks.#.attn.knorm.gain"),                              \
+    OF_LAYER("post_attention_layernorm", "model", "blocks.#.norm2.gain"),                          \
+    {"model.norm.weight", {"norm_f.gain"}, "model"},                                               \
+    {"lm_head.weight", {"head"}, "vocab, model"},                                                  \
+    SCORE
+#define SHARED_EXPERT                                                                              \
+    SWIGLU("mlp.shared_expert", "shared_ffn", "moe.shared"),                                       \
+    OF_LAYER("mlp.shared_expert_gate", "1, model", "blocks.#.moe.shared.gate")
+
 static const HfTensor QWEN3_NEXT_ROWS[] = {
-    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
-    OF_LAYER("input_layernorm", "model", "blocks.#.norm1.gain"),
-    DELTA_NET("model.layers.#.linear_attn"),
-    /* A head's queries, then what its results are times a sigmoid of. */
-    OF_LAYER("self_attn.q_proj", "kv_heads group *+head, model", "blocks.#.attn.wq",
-             "blocks.#.attn.wgate"),
-    ATTENTION,
-    OF_LAYER("self_attn.q_norm", "head", "blocks.#.attn.qnorm.gain"),
-    OF_LAYER("self_attn.k_norm", "head", "blocks.#.attn.knorm.gain"),
-    OF_LAYER("post_attention_layernorm", "model", "blocks.#.norm2.gain"),
-    SWIGLU("mlp.shared_expert", "shared_ffn", "moe.shared"),
-    OF_LAYER("mlp.shared_expert_gate", "1, model", "blocks.#.moe.shared.gate"),
-    {"model.norm.weight", {"norm_f.gain"}, "model"},
-    {"lm_head.weight", {"head"}, "vocab, model"},
-    SCORE,
-    {NULL, {NULL}, NULL}};
+    QWEN_ROWS(DELTA_JOINED), SHARED_EXPERT, {NULL, {NULL}, NULL}};
+static const HfTensor QWEN3_5_ROWS[] = {
+    QWEN_ROWS(DELTA_APART), SWIGLU("mlp", "ffn", "mlp"), {NULL, {NULL}, NULL}};
+static const HfTensor QWEN3_5_MOE_ROWS[] = {
+    QWEN_ROWS(DELTA_APART), SHARED_EXPERT, {NULL, {NULL}, NULL}};
 
 static const HfTensor QWEN3_NEXT_EACH[] = {
     OF_LAYER("mlp.gate", "routes, model", "blocks.#.moe.router"),
@@ -177,6 +196,8 @@ static const HfTensor LFM2_ROWS[] = {
     "state_out=1 state_scales=1,1,1,1,1 feed_scales=1,1" NORMED
 #define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1" \
     UNMULTIPLIED
+#define QWEN " rotary=true norm_plus_one=true qk_norm=true attention_gate=true" SAME UNSCALED
+#define QWEN_MOE "feed=moe shared=true shared_gate=true" QWEN
 #define PLAIN_ATTENTION " norm_plus_one=false qk_norm=false attention_gate=false"
 
 static const HfType HYBRID_TYPES[] = {
@@ -195,8 +216,12 @@ static const HfType HYBRID_TYPES[] = {
      "rotary_share=1 normalize=true shared_gate=false" PLAIN_ATTENTION SAME UNMULTIPLIED,
      NULL, NULL, GRANITE_ROWS},
     {"qwen3_next", "Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification",
-     "feed=moe shared=true shared_gate=true rotary=true norm_plus_one=true qk_norm=true "
-     "attention_gate=true" SAME UNSCALED, QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
+     QWEN_MOE " delta_tensors=joined", QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED, QWEN3_NEXT_ROWS},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM", "Qwen3_5TextForSequenceClassification",
+     "feed=swiglu" QWEN " delta_tensors=apart", NULL, NULL, QWEN3_5_ROWS},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", NULL,
+     QWEN_MOE " normalize=true delta_tensors=apart", QWEN3_NEXT_EACH, QWEN3_NEXT_FUSED,
+     QWEN3_5_MOE_ROWS},
     {"lfm2", "Lfm2ForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=1 norm_plus_one=false qk_norm=true attention_gate=false"
      SAME UNSCALED, NULL, NULL, LFM2_ROWS},
@@ -219,12 +244,16 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_MAMBA2 .types = "mamba2"
 #define OF_BAMBA .types = "bamba"
 #define OF_GRANITE .types = "granitemoehybrid"
-#define OF_QWEN .types = "qwen3_next"
+#define OF_QWENS .types = "qwen3_next qwen3_5_text qwen3_5_moe_text"
+#define OF_QWEN_MOES .types = "qwen3_next qwen3_5_moe_text"
+#define OF_NEXT .types = "qwen3_next"
+#define OF_3_5 .types = "qwen3_5_text qwen3_5_moe_text"
 #define OF_LFM2 .types = "lfm2"
 #define OF_FALCON .types = "falcon_h1"
 #define OF_NEMOTRON .types = "nemotron_h"
 #define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
-#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1"
+#define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text " \
+    "lfm2 falcon_h1"
 #define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1 nemotron_h"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
@@ -245,9 +274,9 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "M",
      .words = GRANITE_LAYERS, .alias = "layers_block_type", OF_GRANITE},
     {.key = "full_attention_interval", .setting = "pattern", .kind = HF_EVERY, .absent = "DDDA",
-     .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+     .words = QWEN3_NEXT_LAYERS, OF_QWENS},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
-     .words = QWEN3_NEXT_LAYERS, OF_QWEN},
+     .words = QWEN3_NEXT_LAYERS, OF_QWENS},
     {.key = "hybrid_override_pattern", .setting = "pattern", .kind = HF_EVERY, .absent = "",
      .words = NEMOTRON_LETTERS, OF_NEMOTRON},
     {.key = "layers_block_type", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
@@ -259,16 +288,18 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "bamba falcon_h1"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "granitemoehybrid qwen3_next"},
+     .types = "granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text"},
     {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "mamba2 nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "mamba2 bamba granitemoehybrid qwen3_next falcon_h1 nemotron_h"},
+     .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1 "
+              "nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .alias = "tie_embedding", OF_LFM2},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\"",
-     .types = "mamba2 bamba granitemoehybrid qwen3_next lfm2 falcon_h1"},
+     .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 "
+              "falcon_h1"},
     {.key = "mamba_hidden_act", .kind = HF_FIXED, .absent = "\"silu\"", OF_NEMOTRON},
 
     /* State spaces, and delta rules. */
@@ -313,42 +344,45 @@ static const HfKey HYBRID_KEYS[] = {
      .types = "bamba granitemoehybrid falcon_h1 nemotron_h"},
     {.key = "time_step_limit", .kind = HF_FIXED, .absent = "[0.0, {\"__float__\": \"Infinity\"}]",
      WITH_STATE_SPACES},
-    {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWEN},
+    {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWENS},
     {.key = "linear_num_value_heads", .setting = "state_heads", .kind = HF_PRODUCT,
-     .of = "state_groups", OF_QWEN},
-    {.key = "linear_key_head_dim", .setting = "state_keys", .kind = HF_INTEGER, OF_QWEN},
-    {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWEN},
+     .of = "state_groups", OF_QWENS},
+    {.key = "linear_key_head_dim", .setting = "state_keys", .kind = HF_INTEGER, OF_QWENS},
+    {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWENS},
     {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
-     OF_QWEN},
+     OF_QWENS},
     {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2},
     {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2},
 
     /* Attention. */
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER,
-     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 falcon_h1 "
+              "nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
      .null = "=num_attention_heads", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .types = "qwen3_next lfm2"},
+     .types = "qwen3_next qwen3_5_text qwen3_5_moe_text lfm2"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
      .types = "bamba granitemoehybrid lfm2 falcon_h1"},
-    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWEN},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWENS},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_NEMOTRON},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "bamba granitemoehybrid qwen3_next lfm2 falcon_h1 nemotron_h"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 falcon_h1 "
+              "nemotron_h"},
     {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_NEMOTRON},
-    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_QWEN},
+    {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_NEXT},
+    {.key = "attn_output_gate", .kind = HF_FIXED, .absent = "true", OF_3_5},
     {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
      .words = POSITIONS, OF_GRANITE},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
      .types = "granitemoehybrid lfm2 falcon_h1"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
-     .absent = "0.25", OF_QWEN},
+     .absent = "0.25", OF_QWENS},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     .types = "bamba granitemoehybrid qwen3_next falcon_h1"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
      OF_LFM2},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
@@ -378,7 +412,7 @@ static const HfKey HYBRID_KEYS[] = {
 
     /* What is behind each. */
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "bamba lfm2 falcon_h1 nemotron_h"},
+     .types = "qwen3_5_text bamba lfm2 falcon_h1 nemotron_h"},
     {.key = "mlp_hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
      .words = HF_ACTIVATIONS, OF_NEMOTRON},
     {.key = "num_nextn_predict_layers", .kind = HF_FIXED, .absent = "0", OF_NEMOTRON},
@@ -394,17 +428,17 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_GRANITE,
      .when = "feed=moe"},
     {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
-     OF_QWEN},
-    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_QWEN},
+     OF_QWEN_MOES},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_QWEN_MOES},
     {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
-     OF_QWEN},
+     OF_QWEN_MOES},
     {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
-     .types = "granitemoehybrid qwen3_next", .when = "feed=moe"},
-    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_QWEN},
+     .types = "granitemoehybrid qwen3_next qwen3_5_moe_text", .when = "feed=moe"},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_NEXT},
     {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
-     .types = "granitemoehybrid qwen3_next", .when = "feed=moe"},
-    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1", OF_QWEN},
-    {.key = "mlp_only_layers", .kind = HF_FIXED, .absent = "[]", OF_QWEN},
+     .types = "granitemoehybrid qwen3_next qwen3_5_moe_text", .when = "feed=moe"},
+    {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1", OF_NEXT},
+    {.key = "mlp_only_layers", .kind = HF_FIXED, .absent = "[]", OF_NEXT},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0", WITH_ATTENTION},
     COMMON_KEYS,
     {.key = NULL}};
@@ -412,7 +446,7 @@ static const HfKey HYBRID_KEYS[] = {
 /* Each type has rows of its own. */
 static const HfTensor HYBRID_TENSORS[] = {{NULL, {NULL}, NULL}};
 
-/* Frequencies, and Qwen3-Next's layer that predicts a token more, which transformers leaves out. */
+/* Frequencies, and Qwens' layer that predicts a token more, which transformers leaves out. */
 static const char *const HYBRID_IGNORED[] = {"model.layers.#.self_attn.rotary_emb.inv_freq",
                                              "mtp.*", NULL};
 

@@ -20,6 +20,11 @@ static bool is_default(const json_t *kind) {
     return json_is_string(kind) && strcmp(json_string_value(kind), "default") == 0;
 }
 
+static bool is_type(const json_t *json, const char *name) {
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    return type && strcmp(type, name) == 0;
+}
+
 /* Takes what `other` says under `key` to `as`, unless that says something else already. */
 static const char *move(Arena *arena, json_t *json, const char *as, const json_t *other,
                         const char *key) {
@@ -92,6 +97,27 @@ static double attention_factor(double growth, double from) {
     return growth > 1 ? sqrt(1 + log(growth) / log(from)) : 1;
 }
 
+/* YaRN's factor of sines and cosines as Ministral 3 says it, by two numbers that mostly are equal
+ * (as modeling_rope_utils.py of transformers, from DeepSeek's code). */
+static const char *add_mscale_factor(Arena *arena, json_t *scaling) {
+    const json_t *given = json_object_get(scaling, "attention_factor");
+    const double one = json_number_value(json_object_get(scaling, "mscale"));
+    const double all = json_number_value(json_object_get(scaling, "mscale_all_dim"));
+    const double factor = json_number_value(json_object_get(scaling, "factor"));
+    if ((given && !json_is_null(given)) || one == 0 || all == 0) return NULL;
+    if (!(factor >= 1 && one > 0 && all > 0)) {
+        return arena_printf(arena,
+                            "says 'rope_scaling.factor' %g, 'mscale' %g and 'mscale_all_dim' %g; "
+                            "the first must be at least 1, the others more than 0",
+                            factor, one, all);
+    }
+    put(scaling, "attention_factor",
+        json_real((0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1)));
+    json_object_del(scaling, "mscale");
+    json_object_del(scaling, "mscale_all_dim");
+    return NULL;
+}
+
 static double original_context(const json_t *json, const json_t *scaling) {
     static const char NAME[] = "original_max_position_embeddings";
     const json_t *value = json_object_get(json, NAME);
@@ -152,9 +178,8 @@ static void add_kinds(json_t *json) {
 }
 
 void hf_rope_finish(json_t *json) {
-    const char *type = json_string_value(json_object_get(json, "model_type"));
     finish_longrope(json);
-    if (strcmp(type, "olmo3") == 0) add_kinds(json);
+    if (is_type(json, "olmo3")) add_kinds(json);
 }
 
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
@@ -190,6 +215,7 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
     }
     put(json, "rope_scaling", scaling);
     if (!why && is_longrope(kind)) why = add_attention_factor(arena, json, scaling);
+    if (!why && is_type(json, "ministral3")) why = add_mscale_factor(arena, scaling);
     json_object_del(json, "rope_parameters");
     return why;
 }

@@ -94,13 +94,15 @@ function nn.yarn(m, options)
   return rotary, stretch * stretch
 end
 
--- What queries of layers without positions are multiplied by, for sequences beyond those that were
--- learned first (Nakanishi 2025, arXiv 2501.19399; as Llama 4 has it): 1 + scale x log(1 + (p + 1)
--- // every), p a token's place. tokens i32[batch, seq] -> [batch, seq]; nil where all are 1.
--- options: every, scale, places (nn.documents' second value: tokens are counted in each document)
+-- What queries are multiplied by, for sequences beyond those that were learned first (Nakanishi
+-- 2025, arXiv 2501.19399; as Llama 4 has it in layers without positions): 1 + scale x log(1 + (p +
+-- first) // every), p a token's place. tokens i32[batch, seq] -> [batch, seq]; nil where all are 1.
+-- options: every, scale, first (what the first token counts as: 1, or 0, as in Ministral 3), places
+-- (nn.documents' second value: tokens are counted in each document)
 function nn.temperature(m, tokens, options)
   check_arguments("temperature", m, tokens)
-  local o = read_options("temperature", options, { every = NONE, scale = NONE, places = NONE })
+  local o = read_options("temperature", options,
+    { every = NONE, scale = NONE, first = 1, places = NONE })
   if math.type(o.every) ~= "integer" or o.every < 1 then
     fail("temperature: 'every' must be a whole number of tokens, 1 or more, not %s",
       tostring(o.every))
@@ -108,7 +110,9 @@ function nn.temperature(m, tokens, options)
   if type(o.scale) ~= "number" or not (o.scale >= 0) then
     fail("temperature: 'scale' must be a number, 0 or more")
   end
-  local steps, seq = tokens:dim("seq") // o.every, tokens:dim("seq")
+  if o.first ~= 0 and o.first ~= 1 then fail("temperature: 'first' must be 0 or 1") end
+  local seq = tokens:dim("seq")
+  local steps = (seq - 1 + o.first) // o.every
   if steps > 1024 then
     fail("temperature: %d tokens are more than 1024 times every %d", seq, o.every)
   end
@@ -118,7 +122,7 @@ function nn.temperature(m, tokens, options)
     or ops.documents{ tokens, axis = "seq", separator = 2 ^ 31 - 1 | 0 }:result(2)
   local sum = 1 + o.scale * math.log(steps + 1)
   for k = 1, steps do -- less at every step that is still to come
-    sum = ops.less{ places, k * o.every - 1 } * (-o.scale * math.log((k + 1) / k)) + sum
+    sum = ops.less{ places, k * o.every - o.first } * (-o.scale * math.log((k + 1) / k)) + sum
   end
   return sum
 end

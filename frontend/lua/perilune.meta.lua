@@ -383,9 +383,10 @@ function nn.attention(m, x, options) end
 ---@class perilune.TemperatureOptions
 ---@field every integer so many tokens before add a step
 ---@field scale number of the logarithm of how many steps there are
+---@field first? 0|1 what the first token counts as; 1
 ---@field places? perilune.Value nn.documents' second value: tokens are counted in each document
 
----What queries are times in layers without positions, [batch, seq]; nil where all are 1.
+---What queries are times, [batch, seq]; nil where all are 1.
 ---@param m perilune.Model
 ---@param tokens perilune.Value
 ---@param options perilune.TemperatureOptions

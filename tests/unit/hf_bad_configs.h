@@ -4,14 +4,12 @@
 #ifndef TESTS_UNIT_HF_BAD_CONFIGS_H
 #define TESTS_UNIT_HF_BAD_CONFIGS_H
 
+#include "tests/unit/hf_checks.h"
+
 /* Of eight numbers of a head that turn. */
 #define BAD_LONGROPE(short_factor)                                                                 \
     "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor \
     "}"
-
-typedef struct BadConfig {
-    const char *name, *key, *value, *message; /* value: JSON; NULL: without the key */
-} BadConfig;
 
 static const BadConfig BAD[] = {
     {"llama", "model_type", "\"falcon\"",
