@@ -2,7 +2,7 @@
 -- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
 -- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
 -- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
--- Granite 4, Qwen3-Next, Qwen 3.5, LFM2, Falcon-H1 and Nemotron-H.
+-- Granite 4, Qwen3-Next, Qwen 3.5, LFM2 and its mixtures, Falcon-H1 and Nemotron-H.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -52,9 +52,10 @@ return model {
   -- state space makes of that, z, x, b, c and dt; a feed-forward layer's gate, and what it adds.
   logit_scale = 1.0, key_scale = 1.0, attention_in = 1.0, attention_out = 1.0, state_in = 1.0,
   state_out = 1.0, state_scales = "1,1,1,1,1", feed_scales = "1,1",
-  -- Of nn.moe
+  -- Of nn.moe; the first layers, dense_layers, have a SwiGLU instead.
   top_k = 2, capacity = 1.25, normalize = true, shared = false, shared_gate = false,
-  balance = 0.01, router_z = 0.0,
+  balance = 0.01, router_z = 0.0, scores = "softmax", gate_scale = 1.0, sum_plus = 0.0,
+  bias = false, bias_rate = 1e-3, dense_layers = 0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch
   documents = -1,     -- the token that ends one: nothing passes on to the next; -1: none
@@ -183,13 +184,18 @@ return model {
         return scaled(y, m.attention_out)
       end,
     }
-    local function feed(x)
-      if m.feed == "swiglu" then
+    if m.dense_layers < 0 or m.dense_layers > m.layers then
+      error("dense_layers must be from 0 to the " .. m.layers .. " layers", 0)
+    end
+    local function feed(x, i)
+      if m.feed == "swiglu" or i <= m.dense_layers then
         return scaled(nn.swiglu(m, x, { act = m.act, gate_scale = fed[1] }), fed[2])
       end
       return nn.moe(m, x,
-        { top_k = m.top_k, capacity = m.capacity, normalize = m.normalize, act = m.act,
-          shared = m.shared, shared_gate = m.shared_gate, balance = m.balance, z = m.router_z })
+        { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
+          sum_plus = m.sum_plus, scale = m.gate_scale, act = m.act, shared = m.shared,
+          shared_gate = m.shared_gate, bias_rate = m.bias and m.bias_rate or nil,
+          balance = m.balance, z = m.router_z })
     end
     local x = scaled(nn.embedding(m, "wte", tokens, "vocab", "model"), m.embedding_scale)
     x = nn.dropout(x, m.dropout)
@@ -203,7 +209,7 @@ return model {
         local y = mix[kind](norm(x, "norm1"))
         local h = nn.residual(x, scaled(y, m.residual_scale), m.dropout)
         if m.feed == "none" then return h, beside end
-        local z, loss = feed(norm(h, "norm2"))
+        local z, loss = feed(norm(h, "norm2"), i)
         return nn.residual(h, scaled(z, m.residual_scale), m.dropout),
           loss and beside + loss or beside
       end)

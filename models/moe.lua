@@ -32,6 +32,9 @@ return model {
   qk_norm = false,    -- rmsnorm of q and k
   qk_norm_over = "head", -- of each head, as in Qwen 3; all: of all together, as in OLMoE
   window = 0,         -- positions that each one attends to; 0: all
+  window_layers = "W", -- over and over, W for a layer that has the window, F for one that sees all
+  window_rotary = "same", -- or only: where there is a window, the others have no positions; both as
+                      -- in EXAONE (WWWF)
   rotary_base = 10000.0,
   rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in GLM 4.5
   rotary_scaling = "none", -- of frequencies, for longer contexts: yarn (models/gptoss.lua)
@@ -110,18 +113,30 @@ return model {
     if m.rotary_scaling ~= "none" and m.rotary_share ~= 1 then
       error("rotary_scaling is for heads that turn wholly, rotary_share = 1")
     end
+    if not m.window_layers:match("^[WF]+$") then
+      error("window_layers is '" .. m.window_layers:sub(1, 40) .. "'; it is letters for layers: W "
+        .. "for one with the window, F for one that sees all")
+    end
+    if m.window_rotary ~= "same" and m.window_rotary ~= "only" then
+      error("window_rotary is '" .. m.window_rotary .. "'; it can be same or only")
+    end
+    local function has_window(i)
+      local at = (i - 1) % #m.window_layers + 1
+      return m.window ~= 0 and m.window_layers:sub(at, at) == "W"
+    end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
     local rotary, stretch = nn.yarn(m, { axis = "head" })
     rotary.share = m.rotary_share
     local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
     return nn.expert_decoder(m, tokens, labels, {
-      attention = function(x)
+      attention = function(x, i)
+        local turns = m.window == 0 or m.window_rotary == "same" or has_window(i)
         return nn.attention(m, x,
           { bias = m.qkv_bias, out_bias = false, qk_norm = m.qk_norm,
             qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            rotary = rotary, scale = scale * stretch,
-            window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
+            rotary = turns and rotary or nil, scale = scale * stretch,
+            window = has_window(i) and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,
       dense = function(i) return i % m.experts_every ~= 0 end,

@@ -208,6 +208,10 @@ static const char *word_text(Reader *reader, const HfKey *key, const json_t *val
     return NULL;
 }
 
+static bool is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
+}
+
 /* How many a list 0, 1, 2... has. */
 static const char *first_text(Reader *reader, const HfKey *key, const json_t *value) {
     size_t i, n = json_array_size(value);
@@ -219,6 +223,24 @@ static const char *first_text(Reader *reader, const HfKey *key, const json_t *va
     if (in_order) return arena_printf(reader->arena, "%zu", n);
     fail(reader, "'%s' is %s, which is not supported; only the first layers, [0, 1, ...], are",
          key->key, hf_config_shown(reader->arena, value));
+    return NULL;
+}
+
+/* How many layers from the first on have the first word, where all others have the second. */
+static const char *leading_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const HfWord *words = key->words;
+    const int64_t layers = strtoll(setting_given(reader->config, "layers"), NULL, 10);
+    const size_t n = json_array_size(value);
+    size_t first = 0, i;
+    const json_t *item;
+    while (first < n && is_word(json_array_get(value, first), words[0].theirs)) first++;
+    bool fine = json_is_array(value) && (int64_t)n == layers;
+    json_array_foreach(value, i, item) fine = fine && (i < first || is_word(item, words[1].theirs));
+    if (fine) return arena_printf(reader->arena, "%zu", first);
+    fail(reader,
+         "'%s' is %s, which is not supported; it must be a list of %" PRId64
+         ", \"%s\" for the first layers, if any, then \"%s\"",
+         key->key, hf_config_shown(reader->arena, value), layers, words[0].theirs, words[1].theirs);
     return NULL;
 }
 
@@ -362,6 +384,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_AMOUNT: return number_text(reader, key, value);
     case HF_NUMBERS: return numbers_text(reader, key, value);
     case HF_FIRST: return first_text(reader, key, value);
+    case HF_LEADING: return leading_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
     case HF_PRODUCT: return product_text(reader, key, value);
     case HF_SHARE: return share_text(reader, key, value);

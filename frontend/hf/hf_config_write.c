@@ -58,11 +58,25 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     return NULL;
 }
 
+static int64_t integer_setting(const Model *model, const char *name) {
+    const Setting *setting = settings_find(&model->settings, name);
+    return setting && setting->has_value ? setting->integer : 0;
+}
+
 /* Of a model's first n blocks. */
 static json_t *first_blocks(const Model *model, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; i < n && i < model->n_blocks; i++)
         json_array_append_new(list, json_integer(i));
+    return list;
+}
+
+/* A word for each of the first n, another for the others. */
+static json_t *leading_words(const Model *model, const HfWord *words, int64_t n) {
+    json_t *list = json_array();
+    const int64_t layers = integer_setting(model, "layers");
+    for (int64_t i = 0; i < layers; i++)
+        json_array_append_new(list, json_string(words[i >= n].theirs));
     return list;
 }
 
@@ -76,11 +90,6 @@ static double number_meant(const HfKey *key, const Setting *setting, const Model
                    : of->type == SETTING_INTEGER ? (double)of->integer
                                                  : of->number;
     return root && value > 0 ? 1 / sqrt(value) : value;
-}
-
-static int64_t integer_setting(const Model *model, const char *name) {
-    const Setting *setting = settings_find(&model->settings, name);
-    return setting && setting->has_value ? setting->integer : 0;
 }
 
 /* Of "1,1.05"; NULL: the text is no such list. The graph reads one of two lists only, so the other
@@ -244,8 +253,9 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
         return true;
     }
     json_t *before = hf_config_find(json, key->key);
-    json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
-                                          : value_json(key, setting, model);
+    json_t *value = key->kind == HF_FIRST     ? first_blocks(model, setting->integer)
+                    : key->kind == HF_LEADING ? leading_words(model, key->words, setting->integer)
+                                              : value_json(key, setting, model);
     if (!value && key->kind == HF_NUMBERS) {
         diag_error(diag, NO_LOC, "'%s' is '%.40s', which is no list of numbers above 0, \"1,1.05\"",
                    key->setting, text);

@@ -23,7 +23,8 @@ typedef enum HfKind {
     HF_AMOUNT,  /* 0 or more */
     HF_NUMBERS, /* a list of numbers more than 0; the setting is a text with commas between */
     HF_FLAG,
-    HF_FIRST, /* a list 0, 1, ... that the setting is the length of */
+    HF_FIRST,   /* a list 0, 1, ... that the setting is the length of */
+    HF_LEADING, /* `words`' first for so many layers, the second for the rest */
     /* So many times the setting `of`; where it is missing, or 0, the flag `with` is false, which is
      * written as null, or as 0 where `zero` says so. */
     HF_TIMES,

@@ -168,28 +168,47 @@ static const HfTensor QWEN3_NEXT_FUSED[] = {
     {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
-static const HfTensor LFM2_ROWS[] = {
-    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
-    OF_LAYER("operator_norm", "model", "blocks.#.norm1.gain"),
-    OF_LAYER("conv.in_proj", "+channels, model", "blocks.#.short.wb", "blocks.#.short.wc",
-             "blocks.#.short.wx"),
-    OF_LAYER("conv.conv", "channels, 1, taps", "blocks.#.short.conv"),
-    OF_LAYER("conv.out_proj", "model, channels", "blocks.#.short.wo"),
-    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
-    OF_LAYER("self_attn.k_proj", "kv_heads head, model", "blocks.#.attn.wk"),
-    OF_LAYER("self_attn.v_proj", "kv_heads head, model", "blocks.#.attn.wv"),
-    OF_LAYER("self_attn.out_proj", "model, kv_heads group head", "blocks.#.attn.wo"),
-    OF_LAYER("self_attn.q_layernorm", "head", "blocks.#.attn.qnorm.gain"),
-    OF_LAYER("self_attn.k_layernorm", "head", "blocks.#.attn.knorm.gain"),
-    OF_LAYER("ffn_norm", "model", "blocks.#.norm2.gain"),
-    OF_LAYER("feed_forward.w1", "ffn, model", "blocks.#.mlp.wgate"),
-    OF_LAYER("feed_forward.w3", "ffn, model", "blocks.#.mlp.wup"),
-    OF_LAYER("feed_forward.w2", "model, ffn", "blocks.#.mlp.wdown"),
-    {"model.embedding_norm.weight", {"norm_f.gain"}, "model"},
-    {"lm_head.weight", {"head"}, "vocab, model"},
+#define LFM2                                                                                       \
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},                                        \
+    OF_LAYER("operator_norm", "model", "blocks.#.norm1.gain"),                                     \
+    OF_LAYER("conv.in_proj", "+channels, model", "blocks.#.short.wb", "blocks.#.short.wc",         \
+             "blocks.#.short.wx"),                                                                 \
+    OF_LAYER("conv.conv", "channels, 1, taps", "blocks.#.short.conv"),                             \
+    OF_LAYER("conv.out_proj", "model, channels", "blocks.#.short.wo"),                             \
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),                \
+    OF_LAYER("self_attn.k_proj", "kv_heads head, model", "blocks.#.attn.wk"),                      \
+    OF_LAYER("self_attn.v_proj", "kv_heads head, model", "blocks.#.attn.wv"),                      \
+    OF_LAYER("self_attn.out_proj", "model, kv_heads group head", "blocks.#.attn.wo"),              \
+    OF_LAYER("self_attn.q_layernorm", "head", "blocks.#.attn.qnorm.gain"),                         \
+    OF_LAYER("self_attn.k_layernorm", "head", "blocks.#.attn.knorm.gain"),                         \
+    OF_LAYER("ffn_norm", "model", "blocks.#.norm2.gain"),                                          \
+    OF_LAYER("feed_forward.w1", "ffn, model", "blocks.#.mlp.wgate"),                               \
+    OF_LAYER("feed_forward.w3", "ffn, model", "blocks.#.mlp.wup"),                                 \
+    OF_LAYER("feed_forward.w2", "model, ffn", "blocks.#.mlp.wdown"),                               \
+    {"model.embedding_norm.weight", {"norm_f.gain"}, "model"},                                     \
+    {"lm_head.weight", {"head"}, "vocab, model"}
+
+static const HfTensor LFM2_ROWS[] = {LFM2, {NULL, {NULL}, NULL}};
+static const HfTensor LFM2_MOE_ROWS[] = {
+    LFM2, {"model.layers.#.feed_forward.expert_bias", {"blocks.#.moe.bias"}, "routes"},
+    {NULL, {NULL}, NULL}};
+static const HfTensor LFM2_MOE_EACH[] = {
+    OF_LAYER("feed_forward.gate", "routes, model", "blocks.#.moe.router"),
+    OF_LAYER("feed_forward.experts.@.w1", "expert_ffn, model", "blocks.#.moe.wgate"),
+    OF_LAYER("feed_forward.experts.@.w3", "expert_ffn, model", "blocks.#.moe.wup"),
+    OF_LAYER("feed_forward.experts.@.w2", "model, expert_ffn", "blocks.#.moe.wdown"),
+    {NULL, {NULL}, NULL}};
+static const HfTensor LFM2_MOE_FUSED[] = {
+    OF_LAYER("feed_forward.gate", "routes, model", "blocks.#.moe.router"),
+    {"model.layers.#.feed_forward.experts.gate_up_proj",
+     {"blocks.#.moe.wgate", "blocks.#.moe.wup"}, "experts, +expert_ffn, model"},
+    {"model.layers.#.feed_forward.experts.down_proj", {"blocks.#.moe.wdown"},
+     "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
-#define SAME " state_norm=group act=silu state_floor=0"
+#define PLAIN " state_norm=group act=silu state_floor=0"
+#define ALL_SOFTMAX " scores=softmax gate_scale=1 sum_plus=0 bias=false dense_layers=0"
+#define SAME PLAIN ALL_SOFTMAX
 /* Without what Falcon-H1 has besides. */
 #define NORMED " state_normed=true state_gate_last=false"
 #define UNMULTIPLIED " logit_scale=1 key_scale=1 attention_in=1 attention_out=1 state_in=1 " \
@@ -225,6 +244,10 @@ static const HfType HYBRID_TYPES[] = {
     {"lfm2", "Lfm2ForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=1 norm_plus_one=false qk_norm=true attention_gate=false"
      SAME UNSCALED, NULL, NULL, LFM2_ROWS},
+    {"lfm2_moe", "Lfm2MoeForCausalLM", NULL,
+     "feed=moe scores=sigmoid sum_plus=1e-06 shared=false rotary=true rotary_share=1 "
+     "norm_plus_one=false qk_norm=true attention_gate=false" PLAIN UNSCALED,
+     LFM2_MOE_EACH, LFM2_MOE_FUSED, LFM2_MOE_ROWS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfWord GRANITE_LAYERS[] = {
@@ -249,11 +272,13 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_NEXT .types = "qwen3_next"
 #define OF_3_5 .types = "qwen3_5_text qwen3_5_moe_text"
 #define OF_LFM2 .types = "lfm2"
+#define OF_LFM2_MOE .types = "lfm2_moe"
+#define OF_LFM2S .types = "lfm2 lfm2_moe"
 #define OF_FALCON .types = "falcon_h1"
 #define OF_NEMOTRON .types = "nemotron_h"
 #define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
 #define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text " \
-    "lfm2 falcon_h1"
+    "lfm2 lfm2_moe falcon_h1"
 #define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1 nemotron_h"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
@@ -282,21 +307,21 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "layers_block_type", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = NEMOTRON_LAYERS, .alias = "layer_types", OF_NEMOTRON},
     {.key = "full_attn_idxs", .setting = "pattern", .kind = HF_PLACES, .absent = "A",
-     .words = LFM2_LAYERS, OF_LFM2},
+     .words = LFM2_LAYERS, OF_LFM2S},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
-     .words = LFM2_LAYERS, OF_LFM2},
+     .words = LFM2_LAYERS, OF_LFM2S},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "bamba falcon_h1"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
      .types = "granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text"},
-    {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2},
+    {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2S},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "mamba2 nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
      .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1 "
               "nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
-     .alias = "tie_embedding", OF_LFM2},
+     .alias = "tie_embedding", OF_LFM2S},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\"",
      .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 "
               "falcon_h1"},
@@ -351,26 +376,26 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWENS},
     {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
      OF_QWENS},
-    {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2},
-    {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2},
+    {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2S},
+    {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2S},
 
     /* Attention. */
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER,
-     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 falcon_h1 "
-              "nemotron_h"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe "
+              "falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
      .null = "=num_attention_heads", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads", OF_GRANITE},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .types = "qwen3_next qwen3_5_text qwen3_5_moe_text lfm2"},
+     .types = "qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "bamba granitemoehybrid lfm2 falcon_h1"},
+     .types = "bamba granitemoehybrid lfm2 lfm2_moe falcon_h1"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWENS},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_NEMOTRON},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 falcon_h1 "
-              "nemotron_h"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe "
+              "falcon_h1 nemotron_h"},
     {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_NEMOTRON},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_NEXT},
     {.key = "attn_output_gate", .kind = HF_FIXED, .absent = "true", OF_3_5},
@@ -378,13 +403,13 @@ static const HfKey HYBRID_KEYS[] = {
      .words = POSITIONS, OF_GRANITE},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
-     .types = "granitemoehybrid lfm2 falcon_h1"},
+     .types = "granitemoehybrid lfm2 lfm2_moe falcon_h1"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", OF_QWENS},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
      .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
-     OF_LFM2},
+     OF_LFM2S},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
      .absent = "1", .types = "granitemoehybrid falcon_h1"},
@@ -412,7 +437,9 @@ static const HfKey HYBRID_KEYS[] = {
 
     /* What is behind each. */
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "qwen3_5_text bamba lfm2 falcon_h1 nemotron_h"},
+     .types = "qwen3_5_text bamba lfm2 lfm2_moe falcon_h1 nemotron_h"},
+    {.key = "num_dense_layers", .setting = "dense_layers", .kind = HF_COUNT, .absent = "2",
+     OF_LFM2_MOE},
     {.key = "mlp_hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
      .words = HF_ACTIVATIONS, OF_NEMOTRON},
     {.key = "num_nextn_predict_layers", .kind = HF_FIXED, .absent = "0", OF_NEMOTRON},
@@ -428,13 +455,21 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_GRANITE,
      .when = "feed=moe"},
     {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
-     OF_QWEN_MOES},
-    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER, OF_QWEN_MOES},
+     .types = "qwen3_next qwen3_5_moe_text lfm2_moe"},
+    {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
+     .types = "qwen3_next qwen3_5_moe_text lfm2_moe"},
+    {.key = "use_expert_bias", .setting = "bias", .kind = HF_FLAG, .absent = "true", OF_LFM2_MOE},
+    {.key = "routed_scaling_factor", .setting = "gate_scale", .kind = HF_NUMBER, .absent = "1",
+     OF_LFM2_MOE},
+    /* No key of theirs: as DeepSeek V3. */
+    {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.0001",
+     OF_LFM2_MOE},
     {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
      OF_QWEN_MOES},
     {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
-     .types = "granitemoehybrid qwen3_next qwen3_5_moe_text", .when = "feed=moe"},
-    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true", OF_NEXT},
+     .types = "granitemoehybrid qwen3_next qwen3_5_moe_text lfm2_moe", .when = "feed=moe"},
+    {.key = "norm_topk_prob", .setting = "normalize", .kind = HF_FLAG, .absent = "true",
+     .types = "qwen3_next lfm2_moe"},
     {.key = "router_aux_loss_coef", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.001",
      .types = "granitemoehybrid qwen3_next qwen3_5_moe_text", .when = "feed=moe"},
     {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1", OF_NEXT},

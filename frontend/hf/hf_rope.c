@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+static const char ROPE_THETA[] = "rope_theta";
+
 static void put(json_t *json, const char *key, json_t *value) {
     if (json_object_set_new(json, key, value) != 0) BUG("out of memory");
 }
@@ -16,8 +18,12 @@ static const json_t *kind_of(const json_t *rope) {
     return kind ? kind : json_object_get(rope, "type");
 }
 
+static bool is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
+}
+
 static bool is_default(const json_t *kind) {
-    return json_is_string(kind) && strcmp(json_string_value(kind), "default") == 0;
+    return is_word(kind, "default");
 }
 
 static bool is_type(const json_t *json, const char *name) {
@@ -118,6 +124,28 @@ static const char *add_mscale_factor(Arena *arena, json_t *scaling) {
     return NULL;
 }
 
+/* Hunyuan's "dynamic" with a number alpha: another base, whatever the length (as
+ * modeling_hunyuan_v1_dense.py of transformers). */
+static const char *take_alpha(Arena *arena, json_t *json, const json_t *rope) {
+    const double alpha = json_number_value(json_object_get(rope, "alpha"));
+    const json_t *size = json_object_get(json, "head_dim"),
+                 *theta = json_object_get(json, ROPE_THETA);
+    double head = json_number_value(size), base = theta ? json_number_value(theta) : 10000;
+    if (!size || json_is_null(size)) {
+        head = json_number_value(json_object_get(json, "hidden_size")) /
+               json_number_value(json_object_get(json, "num_attention_heads"));
+    }
+    base *= pow(alpha, head / (head - 2));
+    if (!(alpha > 0 && head > 2 && isfinite(base) && base > 0)) {
+        return arena_printf(arena,
+                            "says 'rope_scaling.alpha' %g for heads of %g; it must be a number "
+                            "more than 0, and heads more than 2",
+                            alpha, head);
+    }
+    put(json, ROPE_THETA, json_real(base));
+    return NULL;
+}
+
 static double original_context(const json_t *json, const json_t *scaling) {
     static const char NAME[] = "original_max_position_embeddings";
     const json_t *value = json_object_get(json, NAME);
@@ -206,9 +234,13 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
         return arena_printf(arena, "'%s.%.60s' is an object, which is not supported", name, field);
     }
     const json_t *kind = kind_of(rope);
-    const bool plain = is_default(kind) || (newer && (!kind || json_is_null(kind)));
+    bool plain = is_default(kind) || (newer && (!kind || json_is_null(kind)));
     static const char *const MOVED[] = {"rope_theta", "partial_rotary_factor"};
     for (int i = 0; i < 2 && !why; i++) why = move(arena, json, MOVED[i], rope, MOVED[i]);
+    const bool has_alpha = is_type(json, "hunyuan_v1_dense") && is_word(kind, "dynamic") &&
+                           json_object_get(rope, "alpha");
+    if (!why && has_alpha) why = take_alpha(arena, json, rope);
+    plain |= has_alpha;
     json_t *scaling = plain ? json_null() : json_copy(rope);
     if (!plain) {
         put(scaling, "rope_type", kind ? json_incref((json_t *)kind) : json_string(""));

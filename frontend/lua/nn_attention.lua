@@ -187,7 +187,8 @@ end
 -- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
--- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), norm_eps (of it),
+-- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), qk_norm_last (of head: it
+-- is behind positions, as in Hunyuan), norm_eps (of it),
 -- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
 -- times a sigmoid of x wgate, as in Qwen3-Next), documents (nn.documents' first value: a position
 -- sees its own only), document_ends (its third: needed with documents where not causal), std,
@@ -197,12 +198,15 @@ function nn.attention(m, x, options)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, qk_norm_gains = true, norm_eps = EPS, temperature = NONE,
-      documents = NONE, document_ends = NONE,
+      qk_norm_plus_one = false, qk_norm_gains = true, qk_norm_last = false, norm_eps = EPS,
+      temperature = NONE, documents = NONE, document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
+  end
+  if o.qk_norm_last and o.qk_norm_over ~= "head" then
+    fail("attention: 'qk_norm_last' is of each head's q and k, qk_norm_over = head")
   end
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
@@ -221,14 +225,14 @@ function nn.attention(m, x, options)
   if o.qk_norm and o.qk_norm_over == "all" then
     q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, nil, o.name .. ".qnorm", o.norm_eps)
     k = rmsnorm_over(m, k, { "kv_heads", "head" }, nil, o.name .. ".knorm", o.norm_eps)
-  elseif o.qk_norm then
-    local function norm(y, name)
-      if not o.qk_norm_gains then return rmsnorm_over(m, y, { "head" }, nil, nil, o.norm_eps) end
-      return nn.rmsnorm(m, y, "head",
-        { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
-    end
-    q, k = norm(q, "qnorm"), norm(k, "knorm")
   end
+  local function norm(y, name)
+    if not o.qk_norm_gains then return rmsnorm_over(m, y, { "head" }, nil, nil, o.norm_eps) end
+    return nn.rmsnorm(m, y, "head",
+      { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
+  end
+  local by_head = o.qk_norm and o.qk_norm_over == "head"
+  if by_head and not o.qk_norm_last then q, k = norm(q, "qnorm"), norm(k, "knorm") end
   if o.temperature and type(o.temperature) ~= "userdata" then
     fail("attention: 'temperature' must be a value [batch, seq], nn.temperature's")
   end
@@ -240,6 +244,7 @@ function nn.attention(m, x, options)
     end
     q, k = nn.rotary(q, rotary), nn.rotary(k, rotary)
   end
+  if by_head and o.qk_norm_last then q, k = norm(q, "qnorm"), norm(k, "knorm") end
   if o.window and type(o.window) ~= "number" then
     fail("attention: 'window' must be a number of positions")
   end

@@ -98,7 +98,8 @@ end
 -- added to scores where experts are chosen, not to gates; a step adds this to the biases of those
 -- chosen less often than the mean, in the whole global batch, and takes it from the others: Wang
 -- et al. 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to
--- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
+-- 1, over those chosen), sum_plus (to less: they are divided by their sum and this, as in LFM2),
+-- scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
 -- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
 -- gate_input (of one expert a token: gates are times what it reads, not what it makes, as in Llama
 -- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid
@@ -110,8 +111,8 @@ end
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
-    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
+    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true,
+      sum_plus = 0.0, scale = 1.0, act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
       group_best = 1, bias_rate = NONE, gate_input = false, shared = false, shared_gate = false,
       balance = 0.0, z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
       frozen = NONE, muon = 0, lora = NONE })
@@ -175,6 +176,7 @@ function nn.moe(m, x, options)
     local sum = ops.reduce_sum{ gates, over = "choice" }
     -- With biases, those chosen may all be of no probability (ERNIE 4.5's least sum).
     if balanced and o.scores == "softmax" then sum = ops.maximum{ sum, 1e-12 } end
+    if o.sum_plus > 0 then sum = sum + o.sum_plus end
     gates = gates / sum
   end
   if o.scale ~= 1 then gates = gates * o.scale end

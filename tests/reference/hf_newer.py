@@ -25,9 +25,12 @@ MINISTRAL3 = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=2.0,
                   original_max_position_embeddings=6, max_position_embeddings=SEQ, mscale=1.0,
                   mscale_all_dim=1.0, llama_4_scaling_beta=0.4)
 SEEDS = {"qwen3_5": 401, "qwen3_5_moe": 402, "qwen3_5_pictures": 403, "ministral": 404,
-         "ministral3": 405, "mistral3": 406, "mistral3_pictures": 407}
+         "ministral3": 405, "mistral3": 406, "mistral3_pictures": 407, "glm4_moe_lite": 408,
+         "lfm2_moe": 409, "lfm2_moe_plain": 410, "solar_open": 411, "exaone_moe": 412, "cwm": 413,
+         "helium": 414, "gemma": 415, "arcee": 416, "nemotron": 417, "hunyuan_v1_dense": 418,
+         "olmo_hybrid": 419, "olmo_hybrid_turned": 420, "apertus": 421}
 WITH_GRADIENTS = ()
-TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe_text")
+TYPES = ("lfm2_moe", "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe_text")
 
 
 def rope(theta=100.0, **more):  # a new one each time: a configuration changes what it is given
@@ -40,6 +43,9 @@ def models(config):
                   layer_types=["linear_attention", "full_attention", "linear_attention"])
     small = config(hf.Qwen3_5TextConfig, BASE, **DELTA, rope_parameters=MROPE,
                    layer_types=["linear_attention", "full_attention"])
+    experts = dict(num_experts_per_tok=2, moe_intermediate_size=8)
+    lfm2 = dict(**experts, num_experts=4, num_dense_layers=1, num_hidden_layers=3,
+                layer_types=["conv", "full_attention", "conv"], head_dim="absent", norm_eps=1e-4)
     return {
         "qwen3_5": (qwen, torch.float32),
         "qwen3_5_moe": (config(hf.Qwen3_5MoeTextConfig, BASE, **DELTA, **QWEN_MOE,
@@ -66,6 +72,51 @@ def models(config):
                                rope_parameters=rope()).to_dict(),
             vision_config=PIXTRAL, image_token_index=36, tie_word_embeddings=False),
             torch.bfloat16),
+        "glm4_moe_lite": (config(hf.Glm4MoeLiteConfig, BASE, **experts, n_routed_experts=4,
+                                 head_dim="absent", num_key_value_heads=4, q_lora_rank=12,
+                                 kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                                 v_head_dim=5, n_shared_experts=2, num_hidden_layers=3,
+                                 mlp_layer_types=["dense", "dense", "sparse"],
+                                 rope_parameters=rope()), torch.float32),
+        "lfm2_moe": (config(hf.Lfm2MoeConfig, BASE, **lfm2, routed_scaling_factor=1.7,
+                            rope_parameters=rope()), torch.float32),
+        "lfm2_moe_plain": (config(hf.Lfm2MoeConfig, BASE, **lfm2, use_expert_bias=False,
+                                  norm_topk_prob=False, tie_word_embeddings=False,
+                                  rope_parameters=rope()), torch.bfloat16),
+        "solar_open": (config(hf.SolarOpenConfig, BASE, **experts, n_routed_experts=4,
+                              intermediate_size="absent", routed_scaling_factor=1.5,
+                              rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=2.0,
+                                                   beta_fast=2.0, beta_slow=0.25,
+                                                   original_max_position_embeddings=10)),
+                       torch.float32),
+        "exaone_moe": (config(hf.ExaoneMoeConfig, BASE, **experts, num_experts=4,
+                              num_shared_experts=1, num_hidden_layers=3, intermediate_size=12, sliding_window=5,
+                              sliding_window_pattern=2, first_k_dense_replace=1, n_group=2,
+                              topk_group=1, rope_parameters=rope()), torch.float32),
+        "cwm": (config(hf.CwmConfig, BASE, num_hidden_layers=5, intermediate_size=8,
+                       sliding_window=5, bos_token_id=1,
+                       rope_parameters=LLAMA3), torch.float32),
+        "helium": (config(hf.HeliumConfig, BASE, head_dim=4, rope_parameters=rope()),
+                   torch.float32),
+        "gemma": (config(hf.GemmaConfig, BASE, hidden_act="gelu", rope_parameters=rope()),
+                  torch.float32),
+        "arcee": (config(hf.ArceeConfig, BASE, rope_parameters=rope()), torch.float32),
+        "nemotron": (config(hf.NemotronConfig, BASE, rope_parameters=rope(
+            partial_rotary_factor=0.5)), torch.float32),
+        "hunyuan_v1_dense": (config(hf.HunYuanDenseV1Config, BASE, rope_parameters=dict(
+            rope_type="dynamic", rope_theta=100.0, factor=1.0, alpha=50.0, beta_fast=32,
+            beta_slow=1, mscale=1.0, mscale_all_dim=0.0)), torch.float32),
+        # As published, without positions.
+        "olmo_hybrid": (config(hf.OlmoHybridConfig, BASE, **DELTA, head_dim="absent",
+                               num_hidden_layers=3,
+                               layer_types=["linear_attention", "full_attention",
+                                            "linear_attention"]), torch.float32),
+        "olmo_hybrid_turned": (config(hf.OlmoHybridConfig, BASE, **DELTA, head_dim="absent",
+                                      linear_allow_neg_eigval=False, tie_word_embeddings=True,
+                                      layer_types=["full_attention", "linear_attention"],
+                                      rope_parameters=rope()), torch.bfloat16),
+        "apertus": (config(hf.ApertusConfig, BASE, head_dim="absent", rope_parameters=LLAMA3),
+                    torch.float32),
     }
 
 

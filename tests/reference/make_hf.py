@@ -341,7 +341,7 @@ def fill(model, generator):
             if name.endswith(("A_log", "dt_bias")):  # states change, and last a few positions
                 weight.copy_(noise * 0.5)
         for name, bias in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 bias.copy_(torch.randn(bias.shape, generator=generator) * 0.3)
 
 

@@ -19,7 +19,13 @@ static const Fixture FIXTURES[] = {
     {"qwen3_5", DTYPE_F32, NULL},    {"qwen3_5_moe", DTYPE_BF16, NULL},
     {"qwen3_5_pictures", DTYPE_BF16, NULL},
     {"ministral", DTYPE_F32, NULL},  {"ministral3", DTYPE_F32, NULL},
-    {"mistral3", DTYPE_BF16, NULL},  {"mistral3_pictures", DTYPE_BF16, "llama"}};
+    {"mistral3", DTYPE_BF16, NULL},  {"mistral3_pictures", DTYPE_BF16, "llama"},
+    {"glm4_moe_lite", DTYPE_F32, "deepseek_v3"},
+    {"lfm2_moe", DTYPE_F32, NULL},   {"lfm2_moe_plain", DTYPE_BF16, NULL},
+    {"solar_open", DTYPE_F32, NULL}, {"exaone_moe", DTYPE_F32, NULL},
+    {"cwm", DTYPE_F32, "ministral"}, {"helium", DTYPE_F32, "ernie4_5"},
+    {"gemma", DTYPE_F32, NULL},      {"arcee", DTYPE_F32, NULL},
+    {"nemotron", DTYPE_F32, NULL},   {"hunyuan_v1_dense", DTYPE_F32, NULL}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -39,12 +45,47 @@ static const BadConfig BAD[] = {
      "{\"rope_type\": \"yarn\", \"factor\": 0.5, \"mscale\": 1, \"mscale_all_dim\": 1}",
      "says 'rope_scaling.factor' 0.5, 'mscale' 1 and 'mscale_all_dim' 1; the first must be"},
     {"ministral3", "rope_parameters", "{\"rope_type\": \"yarn\", \"factor\": 2}",
-     "has no 'rope_scaling.llama_4_scaling_beta', which a ministral3 has"}};
+     "has no 'rope_scaling.llama_4_scaling_beta', which a ministral3 has"},
+    {"glm4_moe_lite", "mlp_layer_types", "[\"dense\", \"sparse\", \"dense\"]",
+     "which is not supported; it must be a list of 3, \"dense\" for the first layers, if any, "
+     "then"},
+    {"glm4_moe_lite", "mlp_layer_types", "7", "'mlp_layer_types' is 7, which is not supported"},
+    {"glm4_moe_lite", "mlp_layer_types", "[\"dense\"]", "it must be a list of 3"},
+    {"exaone_moe", "mlp_layer_types", "[\"sparse\", \"sparse\", \"sparse\"]",
+     "has no tensor 'model.layers.0.mlp.gate.weight'"},
+    {"exaone_moe", "sliding_window", "0", "'sliding_window' is 0; it must be a whole number"},
+    {"exaone_moe", "layer_types", "[\"full_attention\", \"chunked\", \"full_attention\"]",
+     "'layer_types' has \"chunked\" at layer 1, which is not supported"},
+    {"solar_open", "use_qk_norm", "true", "'use_qk_norm' is true, which is not supported"},
+    {"lfm2_moe", "num_dense_layers", "4", "dense_layers must be from 0 to the 3 layers"},
+    {"lfm2_moe", "conv_bias", "true", "'conv_bias' is true, which is not supported"},
+    {"cwm", "rope_parameters", "null", "has no 'rope_scaling.rope_type', which a cwm has"},
+    {"helium", "head_dim", "8", "is [16, 16]; by the configuration it is [32, 16]"},
+    {"gemma", "hidden_act", "\"relu\"", "'hidden_act' is \"relu\", which is not supported"},
+    {"arcee", "mlp_bias", "true", "'mlp_bias' is true, which is not supported; only false is"},
+    {"nemotron", "partial_rotary_factor", "2", "has 'partial_rotary_factor' twice"},
+    {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"alpha\": -2}",
+     "says 'rope_scaling.alpha' -2 for heads of 8; it must be a number more than 0, and heads"},
+    {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"factor\": 2}",
+     "'rope_scaling.rope_type' is \"dynamic\", which is not supported"},
+    {"hunyuan_v1_dense", "use_qk_norm", "false", "'use_qk_norm' is false, which is not"}};
 
 static void test_said(void) {
     expect_said("qwen3_5_moe", (ModelSetting){"delta_tensors", "joined"}, "model_type",
                 "\"qwen3_next\"");
     expect_said("ministral", (ModelSetting){"window_layers", "W"}, "model_type", "\"mistral\"");
+    expect_said("glm4_moe_lite", (ModelSetting){"dense_layers", "1"}, "first_k_dense_replace", "1");
+    expect_said("exaone_moe", (ModelSetting){"dense_layers", "2"}, "mlp_layer_types",
+                "[\"dense\",\"dense\",\"sparse\"]");
+    expect_said("exaone_moe", (ModelSetting){"window_layers", "WF"}, "layer_types",
+                "[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]");
+    expect_said("lfm2_moe", (ModelSetting){"bias", "false"}, "use_expert_bias", "false");
+    expect_said("hunyuan_v1_dense", (ModelSetting){"qk_norm_last", "false"}, "model_type",
+                "\"qwen3\"");
+    expect_unsaid("lfm2_moe", &(ModelSetting){"sum_plus", "0"}, 1, "lfm2_moe with sum_plus=1e-06");
+    expect_unsaid("gemma", &(ModelSetting){"attention_scale", "9"}, 1,
+                  "gemma with attention_scale=@head");
+    expect_unsaid("arcee", &(ModelSetting){"norm", "layernorm"}, 1, "arcee with norm=rmsnorm");
     expect_unsaid("ministral3", &(ModelSetting){"window_layers", "WF"}, 1,
                   "ministral3 with window_layers=W");
 }
@@ -61,6 +102,8 @@ int main(void) {
     test_said();
     test_mutations("qwen3_5_pictures", "config.json", 4096);
     test_mutations("ministral3", "config.json", 4096);
+    test_mutations("exaone_moe", "config.json", 4096);
+    test_mutations("hunyuan_v1_dense", "config.json", 4096);
     remove_scratch();
     return check_report();
 }
