@@ -2,7 +2,7 @@
 -- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
 -- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
 -- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
--- Granite 4, Qwen3-Next, Qwen 3.5, LFM2 and its mixtures, Falcon-H1 and Nemotron-H.
+-- Granite 4, Qwen3-Next, Qwen 3.5, LFM2 and its mixtures, Falcon-H1, Nemotron-H and OLMo's hybrids.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -40,7 +40,12 @@ return model {
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
   delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in those
                       -- of Qwen 3.5: only an import and an export need to know
+  delta_negative = false, -- D's shares are up to 2, as in OLMo's hybrids
+  delta_eps = 0.0,    -- of D's norm; 0: norm_eps
+  attention_norms = "before", -- of what A and the feed-forward layer behind it read; or after: of
+                      -- what they add, as in OLMo's hybrids
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
+  qk_norm_over = "head", -- or all: of all heads together, as in OLMo's hybrids
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
   rotary_base = 10000.0,
@@ -142,6 +147,10 @@ return model {
     if m.delta_tensors ~= "joined" and m.delta_tensors ~= "apart" then
       error("delta_tensors is '" .. m.delta_tensors .. "'; it can be joined or apart", 0)
     end
+    if m.attention_norms ~= "before" and m.attention_norms ~= "after" then
+      error("attention_norms is '" .. m.attention_norms .. "'; it can be before or after", 0)
+    end
+    if not (m.delta_eps >= 0) then error("delta_eps must be at least 0", 0) end
     local documents, places = nn.documents(m, tokens, m.documents)
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model",
@@ -171,7 +180,9 @@ return model {
       end,
       P = function(x) return mix.M(x) + mix.A(x) end,
       D = function(x)
-        return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+        return nn.delta_net(m, x,
+          { taps = m.taps, norm_eps = m.delta_eps > 0 and m.delta_eps or m.norm_eps,
+            negative = m.delta_negative, places = places })
       end,
       F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
       C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
@@ -179,8 +190,8 @@ return model {
         local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
         local y = nn.attention(m, scaled(x, m.attention_in),
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
-            scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_plus_one = m.norm_plus_one,
-            norm_eps = m.norm_eps, gate = m.attention_gate, documents = documents })
+            scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over,
+            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate, documents = documents })
         return scaled(y, m.attention_out)
       end,
     }
@@ -206,10 +217,13 @@ return model {
       local at = (i - 1) % #m.pattern + 1
       local kind = m.pattern:sub(at, at)
       x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        local y = mix[kind](norm(x, "norm1"))
+        local after = kind == "A" and m.attention_norms == "after"
+        local y = mix[kind](after and x or norm(x, "norm1"))
+        if after then y = norm(y, "attn.after") end
         local h = nn.residual(x, scaled(y, m.residual_scale), m.dropout)
         if m.feed == "none" then return h, beside end
-        local z, loss = feed(norm(h, "norm2"), i)
+        local z, loss = feed(after and h or norm(h, "norm2"), i)
+        if after then z = norm(z, "mlp.after") end
         return nn.residual(h, scaled(z, m.residual_scale), m.dropout),
           loss and beside + loss or beside
       end)

@@ -200,6 +200,9 @@ const char *hf_config_known_words(Arena *arena, const HfWord *words) {
 
 static const char *word_text(Reader *reader, const HfKey *key, const json_t *value) {
     const char *text = json_string_value(value);
+    if (json_is_integer(value)) {
+        text = arena_printf(reader->arena, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    }
     for (const HfWord *word = key->words; text && word->theirs; word++) {
         if (strcmp(word->theirs, text) == 0) return word->ours;
     }

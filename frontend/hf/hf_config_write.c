@@ -121,7 +121,10 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     }
     const char *text = setting_text(setting, model->graph->arena); /* of a flag, too */
     for (const HfWord *word = key->words; word->theirs; word++) {
-        if (strcmp(word->ours, text) == 0) return json_string(word->theirs);
+        if (strcmp(word->ours, text) != 0) continue;
+        const bool is_number = word->theirs[strspn(word->theirs, "0123456789")] == '\0';
+        return is_number ? json_integer(strtoll(word->theirs, NULL, 10))
+                         : json_string(word->theirs);
     }
     return NULL;
 }

@@ -156,6 +156,39 @@ static const HfTensor QWEN3_5_ROWS[] = {
 static const HfTensor QWEN3_5_MOE_ROWS[] = {
     QWEN_ROWS(DELTA_APART), SHARED_EXPERT, {NULL, {NULL}, NULL}};
 
+/* Norms of what attention adds, and of what a delta rule reads, with a feed-forward layer behind;
+ * all products, and convolutions, a tensor each. */
+#define OLMO_DELTA(theirs, dims, ours)                                                             \
+    OF_LAYER("linear_attn." theirs, dims, "blocks.#.delta." ours)
+#define HEAD_VALUES "state_groups state_heads state_values"
+static const HfTensor OLMO_ROWS[] = {
+    {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
+    OF_LAYER("attention_layer_norm", "model", "blocks.#.norm1.gain"),
+    OLMO_DELTA("q_proj", "state_groups state_keys, model", "wq"),
+    OLMO_DELTA("k_proj", "state_groups state_keys, model", "wk"),
+    OLMO_DELTA("v_proj", HEAD_VALUES ", model", "wv"),
+    OLMO_DELTA("g_proj", HEAD_VALUES ", model", "wz"),
+    OLMO_DELTA("b_proj", "state_groups state_heads, model", "wbeta"),
+    OLMO_DELTA("a_proj", "state_groups state_heads, model", "wa"),
+    OLMO_DELTA("q_conv1d", "state_groups state_keys, 1, taps", "conv.q"),
+    OLMO_DELTA("k_conv1d", "state_groups state_keys, 1, taps", "conv.k"),
+    OLMO_DELTA("v_conv1d", HEAD_VALUES ", 1, taps", "conv.v"),
+    {"model.layers.#.linear_attn.A_log", {"blocks.#.delta.a_log"}, "state_groups state_heads"},
+    {"model.layers.#.linear_attn.dt_bias", {"blocks.#.delta.dt_bias"}, "state_groups state_heads"},
+    OLMO_DELTA("o_norm", "state_values", "norm.gain"),
+    OLMO_DELTA("o_proj", "model, " HEAD_VALUES, "wo"),
+    OF_LAYER("feedforward_layer_norm", "model", "blocks.#.norm2.gain"),
+    OF_LAYER("self_attn.q_proj", "kv_heads group head, model", "blocks.#.attn.wq"),
+    ATTENTION,
+    OF_LAYER("self_attn.q_norm", "kv_heads group head", "blocks.#.attn.qnorm.gain"),
+    OF_LAYER("self_attn.k_norm", "kv_heads head", "blocks.#.attn.knorm.gain"),
+    OF_LAYER("post_attention_layernorm", "model", "blocks.#.attn.after.gain"),
+    SWIGLU("mlp", "ffn", "mlp"),
+    OF_LAYER("post_feedforward_layernorm", "model", "blocks.#.mlp.after.gain"),
+    {"model.norm.weight", {"norm_f.gain"}, "model"},
+    {"lm_head.weight", {"head"}, "vocab, model"},
+    {NULL, {NULL}, NULL}};
+
 static const HfTensor QWEN3_NEXT_EACH[] = {
     OF_LAYER("mlp.gate", "routes, model", "blocks.#.moe.router"),
     SWIGLU("mlp.experts.@", "expert_ffn", "moe"),
@@ -206,7 +239,8 @@ static const HfTensor LFM2_MOE_FUSED[] = {
      "experts, model, expert_ffn"},
     {NULL, {NULL}, NULL}};
 
-#define PLAIN " state_norm=group act=silu state_floor=0"
+#define BEFORE " attention_norms=before qk_norm_over=head"
+#define PLAIN " state_norm=group act=silu state_floor=0 delta_negative=false delta_eps=0" BEFORE
 #define ALL_SOFTMAX " scores=softmax gate_scale=1 sum_plus=0 bias=false dense_layers=0"
 #define SAME PLAIN ALL_SOFTMAX
 /* Without what Falcon-H1 has besides. */
@@ -226,7 +260,7 @@ static const HfType HYBRID_TYPES[] = {
      "pattern=P feed=swiglu rotary=true rotary_share=1 attention_scale=0 residual_scale=1 "
      "logit_divisor=1" PLAIN_ATTENTION SAME, NULL, NULL, FALCON_H1_ROWS},
     {"nemotron_h", "NemotronHForCausalLM", NULL,
-     "feed=none rotary=false state_norm=group" PLAIN_ATTENTION UNSCALED, NULL, NULL,
+     "feed=none rotary=false state_norm=group" BEFORE PLAIN_ATTENTION UNSCALED, NULL, NULL,
      NEMOTRON_H_ROWS},
     {"bamba", "BambaForCausalLM", NULL,
      "feed=swiglu rotary=true rotary_share=0.5" PLAIN_ATTENTION SAME UNSCALED,
@@ -248,6 +282,10 @@ static const HfType HYBRID_TYPES[] = {
      "feed=moe scores=sigmoid sum_plus=1e-06 shared=false rotary=true rotary_share=1 "
      "norm_plus_one=false qk_norm=true attention_gate=false" PLAIN UNSCALED,
      LFM2_MOE_EACH, LFM2_MOE_FUSED, LFM2_MOE_ROWS},
+    {"olmo_hybrid", "OlmoHybridForCausalLM", NULL,
+     "feed=swiglu norm_plus_one=false qk_norm=true qk_norm_over=all attention_gate=false "
+     "attention_norms=after delta_eps=1e-05 rotary_share=1 act=silu" UNSCALED, NULL, NULL,
+     OLMO_ROWS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfWord GRANITE_LAYERS[] = {
@@ -271,6 +309,8 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_QWEN_MOES .types = "qwen3_next qwen3_5_moe_text"
 #define OF_NEXT .types = "qwen3_next"
 #define OF_3_5 .types = "qwen3_5_text qwen3_5_moe_text"
+#define OF_OLMO .types = "olmo_hybrid"
+#define OF_DELTAS .types = "qwen3_next qwen3_5_text qwen3_5_moe_text olmo_hybrid"
 #define OF_LFM2 .types = "lfm2"
 #define OF_LFM2_MOE .types = "lfm2_moe"
 #define OF_LFM2S .types = "lfm2 lfm2_moe"
@@ -278,7 +318,7 @@ static const HfWord POSITIONS[] = {{"nope", "false"}, {"rope", "true"}, {NULL, N
 #define OF_NEMOTRON .types = "nemotron_h"
 #define OF_MAMBAS .types = "bamba granitemoehybrid falcon_h1"
 #define WITH_ATTENTION .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text " \
-    "lfm2 lfm2_moe falcon_h1"
+    "lfm2 lfm2_moe falcon_h1 olmo_hybrid"
 #define WITH_STATE_SPACES .types = "mamba2 bamba granitemoehybrid falcon_h1 nemotron_h"
 #define WIDTH .setting = "state_values", .kind = HF_RATIO, .of = "state_groups state_heads",       \
               .with = "model"
@@ -302,6 +342,8 @@ static const HfKey HYBRID_KEYS[] = {
      .words = QWEN3_NEXT_LAYERS, OF_QWENS},
     {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
      .words = QWEN3_NEXT_LAYERS, OF_QWENS},
+    {.key = "layer_types", .setting = "pattern", .kind = HF_LAYERS, .absent = "DDDA",
+     .words = QWEN3_NEXT_LAYERS, OF_OLMO},
     {.key = "hybrid_override_pattern", .setting = "pattern", .kind = HF_EVERY, .absent = "",
      .words = NEMOTRON_LETTERS, OF_NEMOTRON},
     {.key = "layers_block_type", .setting = "pattern", .kind = HF_LAYERS, .absent = "",
@@ -313,18 +355,18 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "bamba falcon_h1"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text"},
+     .types = "granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text olmo_hybrid"},
     {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5", OF_LFM2S},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "mamba2 nemotron_h"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
      .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1 "
-              "nemotron_h"},
+              "nemotron_h olmo_hybrid"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .alias = "tie_embedding", OF_LFM2S},
     {.key = "hidden_act", .kind = HF_FIXED, .absent = "\"silu\"",
      .types = "mamba2 bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 "
-              "falcon_h1"},
+              "falcon_h1 olmo_hybrid"},
     {.key = "mamba_hidden_act", .kind = HF_FIXED, .absent = "\"silu\"", OF_NEMOTRON},
 
     /* State spaces, and delta rules. */
@@ -369,45 +411,51 @@ static const HfKey HYBRID_KEYS[] = {
      .types = "bamba granitemoehybrid falcon_h1 nemotron_h"},
     {.key = "time_step_limit", .kind = HF_FIXED, .absent = "[0.0, {\"__float__\": \"Infinity\"}]",
      WITH_STATE_SPACES},
-    {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_QWENS},
+    {.key = "linear_num_key_heads", .setting = "state_groups", .kind = HF_INTEGER, OF_DELTAS},
     {.key = "linear_num_value_heads", .setting = "state_heads", .kind = HF_PRODUCT,
-     .of = "state_groups", OF_QWENS},
-    {.key = "linear_key_head_dim", .setting = "state_keys", .kind = HF_INTEGER, OF_QWENS},
-    {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_QWENS},
+     .of = "state_groups", OF_DELTAS},
+    {.key = "linear_key_head_dim", .setting = "state_keys", .kind = HF_INTEGER, OF_DELTAS},
+    {.key = "linear_value_head_dim", .setting = "state_values", .kind = HF_INTEGER, OF_DELTAS},
     {.key = "linear_conv_kernel_dim", .setting = "taps", .kind = HF_INTEGER, .absent = "4",
-     OF_QWENS},
+     OF_DELTAS},
+    {.key = "linear_allow_neg_eigval", .setting = "delta_negative", .kind = HF_FLAG,
+     .absent = "true", OF_OLMO},
     {.key = "conv_L_cache", .setting = "taps", .kind = HF_INTEGER, .absent = "3", OF_LFM2S},
     {.key = "conv_bias", .kind = HF_FIXED, .absent = "false", OF_LFM2S},
 
     /* Attention. */
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER,
      .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe "
-              "falcon_h1 nemotron_h"},
+              "falcon_h1 nemotron_h olmo_hybrid"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
      .null = "=num_attention_heads", .types = "bamba falcon_h1 nemotron_h"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .absent = "=num_attention_heads", OF_GRANITE},
+     .absent = "=num_attention_heads", .types = "granitemoehybrid olmo_hybrid"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .types = "qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "bamba granitemoehybrid lfm2 lfm2_moe falcon_h1"},
+     .types = "bamba granitemoehybrid lfm2 lfm2_moe falcon_h1 olmo_hybrid"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256", OF_QWENS},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", OF_NEMOTRON},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
      .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text lfm2 lfm2_moe "
-              "falcon_h1 nemotron_h"},
+              "falcon_h1 nemotron_h olmo_hybrid"},
     {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_NEMOTRON},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", OF_NEXT},
     {.key = "attn_output_gate", .kind = HF_FIXED, .absent = "true", OF_3_5},
     {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "false",
      .words = POSITIONS, OF_GRANITE},
+    /* Theirs is rope_theta, which may be null (hf_rope.c). */
+    {.key = "position_embedding_type", .setting = "rotary", .kind = HF_WORD, .absent = "true",
+     .words = POSITIONS, OF_OLMO},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", OF_BAMBA},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
-     .types = "granitemoehybrid lfm2 lfm2_moe falcon_h1"},
+     .types = "granitemoehybrid lfm2 lfm2_moe falcon_h1 olmo_hybrid"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", OF_QWENS},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1"},
+     .types = "bamba granitemoehybrid qwen3_next qwen3_5_text qwen3_5_moe_text falcon_h1 "
+              "olmo_hybrid"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1000000",
      OF_LFM2S},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", WITH_ATTENTION},
@@ -437,7 +485,7 @@ static const HfKey HYBRID_KEYS[] = {
 
     /* What is behind each. */
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "qwen3_5_text bamba lfm2 lfm2_moe falcon_h1 nemotron_h"},
+     .types = "qwen3_5_text bamba lfm2 lfm2_moe falcon_h1 nemotron_h olmo_hybrid"},
     {.key = "num_dense_layers", .setting = "dense_layers", .kind = HF_COUNT, .absent = "2",
      OF_LFM2_MOE},
     {.key = "mlp_hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
@@ -475,6 +523,8 @@ static const HfKey HYBRID_KEYS[] = {
     {.key = "decoder_sparse_step", .kind = HF_FIXED, .absent = "1", OF_NEXT},
     {.key = "mlp_only_layers", .kind = HF_FIXED, .absent = "[]", OF_NEXT},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0", WITH_ATTENTION},
+    /* Else transformers takes one that a small vocabulary lacks. */
+    {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null", OF_OLMO},
     COMMON_KEYS,
     {.key = NULL}};
 

@@ -205,7 +205,24 @@ static void add_kinds(json_t *json) {
         json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", within));
 }
 
+/* An OLMo hybrid has no positions where its base is null, which is said in the newer form alone;
+ * among our keys that is a word of its own. */
+static bool says_none(const json_t *json, const json_t *rope) {
+    return is_type(json, "olmo_hybrid") && json_is_null(json_object_get(rope, ROPE_THETA));
+}
+
+static void finish_positions(json_t *json) {
+    static const char WORD[] = "position_embedding_type";
+    if (!is_type(json, "olmo_hybrid")) return;
+    const bool none = is_word(json_object_get(json, WORD), "nope");
+    json_object_del(json, WORD);
+    if (!none) return;
+    json_object_del(json, ROPE_THETA);
+    put(json, "rope_parameters", json_pack("{s:s, s:n}", "rope_type", "default", ROPE_THETA));
+}
+
 void hf_rope_finish(json_t *json) {
+    finish_positions(json);
     finish_longrope(json);
     if (is_type(json, "olmo3")) add_kinds(json);
 }
@@ -234,6 +251,7 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
         return arena_printf(arena, "'%s.%.60s' is an object, which is not supported", name, field);
     }
     const json_t *kind = kind_of(rope);
+    if (newer && says_none(json, rope)) put(json, "position_embedding_type", json_string("nope"));
     bool plain = is_default(kind) || (newer && (!kind || json_is_null(kind)));
     static const char *const MOVED[] = {"rope_theta", "partial_rotary_factor"};
     for (int i = 0; i < 2 && !why; i++) why = move(arena, json, MOVED[i], rope, MOVED[i]);

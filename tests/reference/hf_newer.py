@@ -24,11 +24,16 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=100.0, factor=8.0, low_freq_factor=
 MINISTRAL3 = dict(rope_type="yarn", rope_theta=100.0, factor=4.0, beta_fast=2.0, beta_slow=0.25,
                   original_max_position_embeddings=6, max_position_embeddings=SEQ, mscale=1.0,
                   mscale_all_dim=1.0, llama_4_scaling_beta=0.4)
+GPT = dict(vocab_size=37, n_positions=SEQ, n_embd=16, n_layer=2, n_head=4, bos_token_id=None,
+           eos_token_id=None)
+FALCON = dict(vocab_size=37, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
+              max_position_embeddings=SEQ, bos_token_id=None, eos_token_id=None)
 SEEDS = {"qwen3_5": 401, "qwen3_5_moe": 402, "qwen3_5_pictures": 403, "ministral": 404,
          "ministral3": 405, "mistral3": 406, "mistral3_pictures": 407, "glm4_moe_lite": 408,
          "lfm2_moe": 409, "lfm2_moe_plain": 410, "solar_open": 411, "exaone_moe": 412, "cwm": 413,
          "helium": 414, "gemma": 415, "arcee": 416, "nemotron": 417, "hunyuan_v1_dense": 418,
-         "olmo_hybrid": 419, "olmo_hybrid_turned": 420, "apertus": 421}
+         "olmo_hybrid": 432, "olmo_hybrid_turned": 420, "gpt_bigcode": 421, "gptj": 422,
+         "falcon": 423, "falcon_one_norm": 424, "falcon_7b": 425}
 WITH_GRADIENTS = ()
 TYPES = ("lfm2_moe", "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe_text")
 
@@ -108,17 +113,49 @@ def models(config):
             beta_slow=1, mscale=1.0, mscale_all_dim=0.0)), torch.float32),
         # As published, without positions.
         "olmo_hybrid": (config(hf.OlmoHybridConfig, BASE, **DELTA, head_dim="absent",
-                               num_hidden_layers=3,
+                               num_hidden_layers=3, rope_parameters=rope(None),
                                layer_types=["linear_attention", "full_attention",
                                             "linear_attention"]), torch.float32),
         "olmo_hybrid_turned": (config(hf.OlmoHybridConfig, BASE, **DELTA, head_dim="absent",
                                       linear_allow_neg_eigval=False, tie_word_embeddings=True,
                                       layer_types=["full_attention", "linear_attention"],
                                       rope_parameters=rope()), torch.bfloat16),
-        "apertus": (config(hf.ApertusConfig, BASE, head_dim="absent", rope_parameters=LLAMA3),
-                    torch.float32),
+        "gpt_bigcode": (config(hf.GPTBigCodeConfig, GPT), torch.float32),
+        "gptj": (config(hf.GPTJConfig, GPT, n_embd=32, n_head=2, n_inner=20, rotary_dim=4),
+                 torch.float32),
+        # As 40B, as 11B and, as published, as 7B.
+        "falcon": (config(hf.FalconConfig, FALCON, new_decoder_architecture=True, num_kv_heads=2,
+                          rope_parameters=rope()), torch.float32),
+        "falcon_one_norm": (config(hf.FalconConfig, FALCON, new_decoder_architecture=True,
+                                   num_kv_heads=1, num_ln_in_parallel_attn=1, ffn_hidden_size=20,
+                                   tie_word_embeddings=False, rope_parameters=rope()),
+                            torch.bfloat16),
+        "falcon_7b": (config(hf.FalconConfig, FALCON, rope_parameters=rope()), torch.float32),
     }
 
 
 def make_older(name, data):
     """config.json's keys as they were published."""
+    if name == "falcon_7b":
+        for key in ("num_kv_heads", "ffn_hidden_size", "num_ln_in_parallel_attn"):
+            data.pop(key)
+        data.update(rope_theta=data.pop("rope_parameters")["rope_theta"])
+
+
+def make_older_tensors(name, tensors):
+    """The same of weights; None: they are so."""
+    if not name.startswith("olmo_hybrid"):
+        return None
+    # transformers 5.24 divides an OLMo hybrid's convolutions into three of one size, though values
+    # are wider than queries and keys, and renames a norm of layers with attention, too.
+    joined = {}
+    for layer in {name.rsplit("_conv1d", 1)[0][:-2] for name in tensors if "_conv1d" in name}:
+        parts = [tensors.pop(f"{layer}.{x}_conv1d.weight") for x in "qkv"]
+        keys, values = (tensors[f"{layer}.{x}_proj.weight"].shape[0] for x in "kv")
+        for x, part in zip("qkv", torch.cat(parts).split([keys, keys, values])):
+            joined[f"{layer}.{x}_conv1d.weight"] = part.contiguous()
+    for key in list(tensors):
+        layer = key.rsplit(".feedforward_layer_norm", 1)[0]
+        if layer != key and f"{layer}.attention_layer_norm.weight" not in tensors:
+            joined[f"{layer}.post_attention_layernorm.weight"] = tensors.pop(key)
+    return {**tensors, **joined}

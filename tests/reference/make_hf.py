@@ -503,6 +503,10 @@ def make_older(name, folder):
         edit_json(path, lambda data: hf_experts.make_older(name, data))
     if name in hf_newer.SEEDS:
         edit_json(path, lambda data: hf_newer.make_older(name, data))
+        weights = os.path.join(folder, "model.safetensors")
+        older = hf_newer.make_older_tensors(name, load_file(weights))
+        if older:
+            save_file(older, weights, {"format": "pt"})
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}

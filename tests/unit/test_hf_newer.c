@@ -25,7 +25,11 @@ static const Fixture FIXTURES[] = {
     {"solar_open", DTYPE_F32, NULL}, {"exaone_moe", DTYPE_F32, NULL},
     {"cwm", DTYPE_F32, "ministral"}, {"helium", DTYPE_F32, "ernie4_5"},
     {"gemma", DTYPE_F32, NULL},      {"arcee", DTYPE_F32, NULL},
-    {"nemotron", DTYPE_F32, NULL},   {"hunyuan_v1_dense", DTYPE_F32, NULL}};
+    {"nemotron", DTYPE_F32, NULL},   {"hunyuan_v1_dense", DTYPE_F32, NULL},
+    {"olmo_hybrid", DTYPE_F32, NULL}, {"olmo_hybrid_turned", DTYPE_BF16, NULL},
+    {"gpt_bigcode", DTYPE_F32, NULL}, {"gptj", DTYPE_F32, NULL},
+    {"falcon", DTYPE_F32, NULL},     {"falcon_one_norm", DTYPE_BF16, NULL},
+    {"falcon_7b", DTYPE_F32, NULL}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -68,7 +72,24 @@ static const BadConfig BAD[] = {
      "says 'rope_scaling.alpha' -2 for heads of 8; it must be a number more than 0, and heads"},
     {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"factor\": 2}",
      "'rope_scaling.rope_type' is \"dynamic\", which is not supported"},
-    {"hunyuan_v1_dense", "use_qk_norm", "false", "'use_qk_norm' is false, which is not"}};
+    {"hunyuan_v1_dense", "use_qk_norm", "false", "'use_qk_norm' is false, which is not"},
+    {"olmo_hybrid", "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2}",
+     "has 'rope_parameters' and 'rope_scaling', and they differ"},
+    {"olmo_hybrid", "linear_num_value_heads", "3",
+     "'linear_num_value_heads' is 3; it must be a multiple of state_groups, 2"},
+    {"gpt_bigcode", "multi_query", "false", "'multi_query' is false, which is not supported"},
+    {"gptj", "rotary_dim", "6", "pairs side by side in a share of a head that is not 1 / n"},
+    {"gptj", "rotary_dim", "17", "'rotary_dim' is 17; it must be at most head, 16"},
+    {"gptj", "rotary_dim", "null", "has no 'rotary_dim', which a gptj has"},
+    {"gptj", "n_head", "3", "'n_embd' is 32; it must be a multiple of 'n_head', 3"},
+    {"falcon_7b", "alibi", "true", "'alibi' is true, which is not supported; only false is"},
+    {"falcon_7b", "bias", "true", "'bias' is true, which is not supported; only false is"},
+    {"falcon_7b", "parallel_attn", "false", "'parallel_attn' is false, which is not supported"},
+    {"falcon_7b", "multi_query", "1", "'multi_query' is 1; it must be true or false"},
+    {"falcon_7b", "hidden_size", "\"16\"", "'hidden_size' is \"16\"; it must be a whole number"},
+    {"falcon", "num_ln_in_parallel_attn", "3", "'num_ln_in_parallel_attn' is 3, which is not"},
+    {"falcon", "num_ln_in_parallel_attn", "1",
+     "has no tensor 'transformer.h.0.input_layernorm.weight'"}};
 
 static void test_said(void) {
     expect_said("qwen3_5_moe", (ModelSetting){"delta_tensors", "joined"}, "model_type",
@@ -82,6 +103,13 @@ static void test_said(void) {
     expect_said("lfm2_moe", (ModelSetting){"bias", "false"}, "use_expert_bias", "false");
     expect_said("hunyuan_v1_dense", (ModelSetting){"qk_norm_last", "false"}, "model_type",
                 "\"qwen3\"");
+    expect_said("olmo_hybrid", (ModelSetting){"rotary", "true"}, "rope_theta", "10000.0");
+    expect_said("olmo_hybrid_turned", (ModelSetting){"rotary", "false"}, "rope_parameters",
+                "{\"rope_type\":\"default\",\"rope_theta\":null}");
+    expect_said("falcon_7b", (ModelSetting){"shared_norm", "false"}, "num_ln_in_parallel_attn",
+                "2");
+    expect_said("gptj", (ModelSetting){"rotary_share", "0.5"}, "rotary_dim", "8");
+    expect_unsaid("gptj", &(ModelSetting){"rotary_base", "100"}, 1, "gptj with rotary_base=10000");
     expect_unsaid("lfm2_moe", &(ModelSetting){"sum_plus", "0"}, 1, "lfm2_moe with sum_plus=1e-06");
     expect_unsaid("gemma", &(ModelSetting){"attention_scale", "9"}, 1,
                   "gemma with attention_scale=@head");
@@ -104,6 +132,8 @@ int main(void) {
     test_mutations("ministral3", "config.json", 4096);
     test_mutations("exaone_moe", "config.json", 4096);
     test_mutations("hunyuan_v1_dense", "config.json", 4096);
+    test_mutations("falcon_7b", "config.json", 4096);
+    test_mutations("olmo_hybrid", "config.json", 4096);
     remove_scratch();
     return check_report();
 }
