@@ -88,7 +88,7 @@ works 'which of the two lists counts is said' \
 works 'a text for either' 'of short ones, as seq is no more than 16' \
     import $fixtures/phi3_long --set seq=16 -o "$folder/long.safetensors"
 works 'pictures are left out, and said' \
-    'note     the text part of a gemma3: 23 tensors of its vision part are left out' \
+    'note     the text part of a gemma3: 23 other tensors are left out' \
     import $fixtures/gemma3_pictures -o "$folder/text.safetensors"
 copy gemma3_pictures # names as transformers 5 has them in memory: as many letters
 sed -i -e 's/language_model\.model\./model.language_model./g' -e 's/"vision_tower\./"model.vision_/g' \
