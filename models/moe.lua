@@ -1,6 +1,6 @@
 -- Sparse mixture of experts: Llama's decoder with experts in place of its SwiGLU. With other
 -- settings it is Mixtral (Jiang et al. 2024), Qwen 2 MoE, Qwen 3 MoE, OLMoE, DeepSeekMoE, GLM 4.5,
--- dots.llm1, ERNIE 4.5, MiniMax-M2 or Granite 3's mixtures.
+-- dots.llm1, ERNIE 4.5, MiniMax-M2, Granite 3's mixtures, Solar Open, EXAONE MoE or AFMoE.
 --
 --   perilune plan models/moe.lua --set size=mixtral-8x7b ...
 local nn = require "nn"
@@ -28,6 +28,8 @@ return model {
   router_z = 0.0,     -- weight of the router's z-loss
   norm_eps = 1e-5,
   act = "silu",
+  norms = "before",   -- of what each branch reads; or both: of what it adds, too, as in AFMoE
+  attention_gate = false, -- attention's results are times a sigmoid, as in AFMoE
   qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
   qk_norm = false,    -- rmsnorm of q and k
   qk_norm_over = "head", -- of each head, as in Qwen 3; all: of all together, as in OLMoE
@@ -39,8 +41,8 @@ return model {
   rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in GLM 4.5
   rotary_scaling = "none", -- of frequencies, for longer contexts: yarn (models/gptoss.lua)
   rotary_factor = 4.0, rotary_few = 1.0, rotary_many = 32.0, rotary_context = 32768,
-  -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
-  -- logits are divided by.
+  -- What Granite multiplies: embeddings (0: by sqrt(model), as AFMoE), scores (0: by 1 /
+  -- sqrt(head)), what branches add; and what logits are divided by.
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
@@ -109,6 +111,9 @@ return model {
 
   loss = function(m, tokens, labels)
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0") end
+    if m.norms ~= "before" and m.norms ~= "both" then
+      error("norms is '" .. m.norms .. "'; it can be before or both")
+    end
     if m.experts_every < 1 then error("experts_every must be 1, all layers, or more") end
     if m.rotary_scaling ~= "none" and m.rotary_share ~= 1 then
       error("rotary_scaling is for heads that turn wholly, rotary_share = 1")
@@ -134,13 +139,14 @@ return model {
         local turns = m.window == 0 or m.window_rotary == "same" or has_window(i)
         return nn.attention(m, x,
           { bias = m.qkv_bias, out_bias = false, qk_norm = m.qk_norm,
-            qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
+            qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps, gate = m.attention_gate,
             rotary = turns and rotary or nil, scale = scale * stretch,
             window = has_window(i) and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,
       dense = function(i) return i % m.experts_every ~= 0 end,
-      embedding_scale = m.embedding_scale,
+      norms_after = m.norms == "both",
+      embedding_scale = m.embedding_scale == 0 and math.sqrt(m.model) or m.embedding_scale,
       residual_scale = m.residual_scale,
       logit_divisor = m.logit_divisor,
       moe = { top_k = m.top_k, groups = m.groups, kept_groups = m.kept_groups, group_best = 2,

@@ -203,6 +203,7 @@ static const char *word_text(Reader *reader, const HfKey *key, const json_t *val
     if (json_is_integer(value)) {
         text = arena_printf(reader->arena, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     }
+    if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
     for (const HfWord *word = key->words; text && word->theirs; word++) {
         if (strcmp(word->theirs, text) == 0) return word->ours;
     }

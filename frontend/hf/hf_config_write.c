@@ -122,6 +122,8 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     const char *text = setting_text(setting, model->graph->arena); /* of a flag, too */
     for (const HfWord *word = key->words; word->theirs; word++) {
         if (strcmp(word->ours, text) != 0) continue;
+        const bool is_true = strcmp(word->theirs, "true") == 0;
+        if (is_true || strcmp(word->theirs, "false") == 0) return json_boolean(is_true);
         const bool is_number = word->theirs[strspn(word->theirs, "0123456789")] == '\0';
         return is_number ? json_integer(strtoll(word->theirs, NULL, 10))
                          : json_string(word->theirs);

@@ -45,7 +45,7 @@ typedef enum HfKind {
                  * HF_LAYERS says more */
     HF_FROM,    /* layers from the n-th on have the first's; HF_LAYERS says more */
     HF_WHETHER, /* a flag: the setting is not 0; false is 0, true what an earlier row gives */
-    HF_WORD,    /* one of `words`, which may be whole numbers */
+    HF_WORD,    /* one of `words`, which may be whole numbers, or true and false */
     HF_FIXED,   /* `absent`, in JSON, is all that is supported; never written */
     HF_CYCLE,   /* a list, of `words` over and over; never written, as it follows from the rest */
     HF_WRITTEN  /* never read; `absent`, in JSON, is what an export says where `like` does not */

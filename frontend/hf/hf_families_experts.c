@@ -38,12 +38,12 @@ static const HfTensor EACH[] = {
     EXPERTS("mlp.experts.@.down_proj", "wdown", "model, expert_ffn"),
     {NULL, {NULL}, NULL}};
 
+#define FUSED_EXPERTS                                                                              \
+    {"model.layers.#.mlp.experts.gate_up_proj", {"blocks.#.moe.wgate", "blocks.#.moe.wup"},        \
+     "experts, +expert_ffn, model"},                                                               \
+    {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"}
 static const HfTensor FUSED[] = {
-    EXPERTS("mlp.gate", "router", "routes, model"),
-    {"model.layers.#.mlp.experts.gate_up_proj", {"blocks.#.moe.wgate", "blocks.#.moe.wup"},
-     "experts, +expert_ffn, model"},
-    {"model.layers.#.mlp.experts.down_proj", {"blocks.#.moe.wdown"}, "experts, model, expert_ffn"},
-    {NULL, {NULL}, NULL}};
+    EXPERTS("mlp.gate", "router", "routes, model"), FUSED_EXPERTS, {NULL, {NULL}, NULL}};
 
 static const HfTensor PLAIN_OTHERS[] = {QKVO("head"), {NULL, {NULL}, NULL}};
 
@@ -67,6 +67,28 @@ static const HfTensor GLM_OTHERS[] = {
 static const HfTensor EXAONE_OTHERS[] = {
     QKVO("head"),
     {"model.layers.#.mlp.e_score_correction_bias", {"blocks.#.moe.bias"}, "routes"},
+    SHARED_EXPERTS,
+    {NULL, {NULL}, NULL}};
+
+/* Norms of what branches add, too; a gate of attention. */
+static const HfTensor AFMOE_EACH[] = {
+    EXPERTS("mlp.router.gate", "router", "routes, model"),
+    EXPERTS("mlp.experts.@.gate_proj", "wgate", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.up_proj", "wup", "expert_ffn, model"),
+    EXPERTS("mlp.experts.@.down_proj", "wdown", "model, expert_ffn"),
+    {NULL, {NULL}, NULL}};
+static const HfTensor AFMOE_FUSED[] = {
+    EXPERTS("mlp.router.gate", "router", "routes, model"),
+    FUSED_EXPERTS,
+    {NULL, {NULL}, NULL}};
+static const HfTensor AFMOE_OTHERS[] = {
+    QKVO("head"),
+    {"model.layers.#.self_attn.gate_proj.weight", {"blocks.#.attn.wgate"},
+     "kv_heads group head, model"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.attn.after.gain"}, "model"},
+    {"model.layers.#.pre_mlp_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.post_mlp_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
+    {"model.layers.#.mlp.expert_bias", {"blocks.#.moe.bias"}, "routes"},
     SHARED_EXPERTS,
     {NULL, {NULL}, NULL}};
 
@@ -94,7 +116,9 @@ static const HfTensor GRANITE_OTHERS[] = {
      "model, shared_ffn"},
     {NULL, {NULL}, NULL}};
 
-#define UNSCALED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
+#define PLAIN_BLOCK " norms=before attention_gate=false"
+#define UNSCALED " embedding_scale=1" UNSCALED_BLOCK PLAIN_BLOCK
+#define UNSCALED_BLOCK " attention_scale=0 residual_scale=1 logit_divisor=1"
 #define EVERY_ROTARY " rotary_share=1"
 #define NO_YARN " rotary_scaling=none"
 #define ALL_LAYERS " dense_layers=0 experts_every=1"
@@ -135,6 +159,11 @@ static const HfType MOE_TYPES[] = {
      "experts_every=1 shared=true shared_gate=false qkv_bias=false qk_norm=true qk_norm_over=head "
      "window_rotary=only" SIGMOID EVERY_ROTARY NO_YARN,
      EACH, FUSED, EXAONE_OTHERS},
+    {"afmoe", "AfmoeForCausalLM", NULL,
+     "experts_every=1 shared_gate=false qkv_bias=false qk_norm=true qk_norm_over=head norms=both "
+     "attention_gate=true window_rotary=only scores=sigmoid bias=true normalize=true groups=1"
+     UNSCALED_BLOCK EVERY_ROTARY NO_YARN,
+     AFMOE_EACH, AFMOE_FUSED, AFMOE_OTHERS},
     {"glm4_moe", "Glm4MoeForCausalLM", NULL,
      "experts_every=1 shared=true shared_gate=false qk_norm_over=head window=0" SIGMOID NO_YARN,
      EACH, FUSED, GLM_OTHERS},
@@ -147,10 +176,12 @@ static const HfType MOE_TYPES[] = {
      ALL_LAYERS NO_SHARED SIGMOID NO_YARN,
      MIXTRAL_EACH, FUSED, MINIMAX_OTHERS},
     {"granitemoe", "GraniteMoeForCausalLM", NULL,
-     "normalize=true window=0" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
+     "normalize=true window=0" ALL_LAYERS NO_SHARED NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN
+     PLAIN_BLOCK,
      NULL, NULL, GRANITE_OTHERS},
     {"granitemoeshared", "GraniteMoeSharedForCausalLM", NULL,
-     "normalize=true shared_gate=false window=0" ALL_LAYERS NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN,
+     "normalize=true shared_gate=false window=0" ALL_LAYERS NO_QK_NORM SOFTMAX EVERY_ROTARY NO_YARN
+     PLAIN_BLOCK,
      NULL, NULL, GRANITE_OTHERS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
@@ -159,6 +190,8 @@ static const HfType MOE_TYPES[] = {
 #define MOE_YARN .when = "rotary_scaling=yarn", OF_YARN
 #define OF_EXAONE .types = "exaone_moe"
 #define OF_SOLAR .types = "solar_open"
+#define OF_AFMOE .types = "afmoe"
+#define WITH_WINDOWS .types = "exaone_moe afmoe"
 #define OF_GLM .types = "glm4_moe"
 #define OF_DOTS .types = "dots1"
 #define OF_ERNIE .types = "ernie4_5_moe"
@@ -167,6 +200,7 @@ static const HfType MOE_TYPES[] = {
 #define OF_GLM_LIKE .types = "glm4_moe dots1 solar_open exaone_moe"
 #define OF_GLM_ROUTED .types = "glm4_moe dots1 solar_open"
 
+static const HfWord ROOT_OF_MODEL[] = {{"true", "0"}, {"false", "1"}, {NULL, NULL}};
 static const HfWord DENSE_FIRST[] = {{"dense", ""}, {"sparse", ""}, {NULL, NULL}};
 static const HfWord WINDOWS[] = {
     {"sliding_attention", "W"}, {"full_attention", "F"}, {NULL, NULL}};
@@ -182,7 +216,7 @@ static const HfKey MOE_KEYS[] = {
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .absent = "=num_attention_heads",
-     .types = "olmoe deepseek dots1 granitemoe granitemoeshared"},
+     .types = "olmoe deepseek dots1 granitemoe granitemoeshared afmoe"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
      .types = "mixtral qwen2_moe qwen3_moe glm4_moe ernie4_5_moe minimax_m2 solar_open "
               "exaone_moe"},
@@ -190,21 +224,22 @@ static const HfKey MOE_KEYS[] = {
      .types = "mixtral qwen2_moe qwen3_moe glm4_moe dots1 ernie4_5_moe granitemoe "
               "granitemoeshared exaone_moe"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128",
-     .types = "minimax_m2 solar_open"},
+     .types = "minimax_m2 solar_open afmoe"},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
      .with = "model", .types = "olmoe deepseek"},
     {.key = "intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
      .types = "mixtral olmoe minimax_m2 granitemoe granitemoeshared"},
     {.key = "intermediate_size", .setting = "ffn", .kind = HF_INTEGER,
-     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe exaone_moe"},
+     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe exaone_moe afmoe"},
     {.key = "moe_intermediate_size", .setting = "expert_ffn", .kind = HF_INTEGER,
-     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe solar_open exaone_moe"},
+     .types = "qwen2_moe qwen3_moe deepseek glm4_moe dots1 ernie4_5_moe solar_open exaone_moe "
+              "afmoe"},
     {.key = "shared_expert_intermediate_size", .setting = "shared_ffn", .kind = HF_INTEGER,
      .types = "qwen2_moe"},
     {.key = "n_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
      .with = "shared", .types = "deepseek glm4_moe dots1 solar_open"},
     {.key = "num_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES, .of = "expert_ffn",
-     .with = "shared", OF_EXAONE},
+     .with = "shared", WITH_WINDOWS},
     {.key = "moe_num_shared_experts", .setting = "shared_ffn", .kind = HF_TIMES,
      .of = "expert_ffn", .with = "shared", .zero = "0", OF_ERNIE},
     {.key = "shared_intermediate_size", .setting = "shared_ffn", .kind = HF_SOME, .absent = "0",
@@ -215,7 +250,7 @@ static const HfKey MOE_KEYS[] = {
     {.key = "num_local_experts", .setting = "experts", .kind = HF_INTEGER, .absent = "8",
      OF_GRANITES},
     {.key = "num_experts", .setting = "experts", .kind = HF_INTEGER, .alias = "num_local_experts",
-     .types = "qwen2_moe qwen3_moe olmoe exaone_moe"},
+     .types = "qwen2_moe qwen3_moe olmoe exaone_moe afmoe"},
     {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER, .types = "deepseek"},
     {.key = "n_routed_experts", .setting = "experts", .kind = HF_INTEGER,
      .alias = "num_local_experts", OF_GLM_ROUTED},
@@ -223,7 +258,15 @@ static const HfKey MOE_KEYS[] = {
      OF_ERNIE},
     {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER,
      .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 minimax_m2 solar_open "
-              "exaone_moe"},
+              "exaone_moe afmoe"},
+    {.key = "route_scale", .setting = "gate_scale", .kind = HF_NUMBER, .absent = "1", OF_AFMOE},
+    {.key = "route_norm", .kind = HF_FIXED, .absent = "true", OF_AFMOE},
+    {.key = "score_func", .kind = HF_FIXED, .absent = "\"sigmoid\"", OF_AFMOE},
+    {.key = "n_group", .kind = HF_FIXED, .absent = "1", OF_AFMOE},
+    {.key = "mup_enabled", .setting = "embedding_scale", .kind = HF_WORD, .absent = "1",
+     .words = ROOT_OF_MODEL, OF_AFMOE},
+    {.key = "num_dense_layers", .setting = "dense_layers", .kind = HF_COUNT, .absent = "1",
+     OF_AFMOE},
     {.key = "num_experts_per_tok", .setting = "top_k", .kind = HF_INTEGER, .absent = "2",
      OF_GRANITES},
     {.key = "moe_k", .setting = "top_k", .kind = HF_INTEGER, .alias = "num_experts_per_tok",
@@ -272,19 +315,19 @@ static const HfKey MOE_KEYS[] = {
      .types = "deepseek"},
     /* No key of theirs: as DeepSeek V3, whose layer it is, was trained. */
     {.key = "aux_loss_alpha", .setting = "balance", .kind = HF_AMOUNT, .absent = "0.0001",
-     OF_GLM_LIKE},
+     .types = "glm4_moe dots1 solar_open exaone_moe afmoe"},
     {.key = "seq_aux", .kind = HF_WRITTEN, .absent = "true", .types = "deepseek"},
     {.key = "router_jitter_noise", .kind = HF_FIXED, .absent = "0.0",
      .types = "mixtral minimax_m2"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
      .words = HF_ACTIVATIONS},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "mixtral olmoe glm4_moe ernie4_5_moe solar_open exaone_moe"},
+     .types = "mixtral olmoe glm4_moe ernie4_5_moe solar_open exaone_moe afmoe"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
      .types = "qwen2_moe qwen3_moe deepseek dots1 minimax_m2 granitemoe granitemoeshared"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
      .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 minimax_m2 granitemoe "
-              "granitemoeshared solar_open exaone_moe"},
+              "granitemoeshared solar_open exaone_moe afmoe"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true", OF_ERNIE},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
      .absent = "1", OF_GRANITES},
@@ -302,17 +345,21 @@ static const HfKey MOE_KEYS[] = {
     {.key = "sliding_window", .kind = HF_FIXED, .absent = "null", OF_DOTS},
     {.key = "sliding_window", .kind = HF_WRITTEN, .absent = "null", OF_DOTS},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096", OF_EXAONE},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "1024", OF_AFMOE},
+    {.key = "global_attn_every_n_layers", .setting = "window_layers", .kind = HF_EVERY,
+     .absent = "WWWF", .words = FULL_EVERY, .of = "window", OF_AFMOE},
     {.key = "sliding_window_pattern", .setting = "window_layers", .kind = HF_EVERY,
      .absent = "WWWF", .words = FULL_EVERY, .of = "window", OF_EXAONE},
     {.key = "layer_types", .setting = "window_layers", .kind = HF_LAYERS, .absent = "",
-     .words = WINDOWS, .of = "window", OF_EXAONE},
+     .words = WINDOWS, .of = "window", WITH_WINDOWS},
     {.key = "layer_types", .kind = HF_CYCLE, .words = HF_ALL_FULL,
      .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 ernie4_5_moe minimax_m2 "
               "granitemoe granitemoeshared solar_open"},
     {.key = "attn_type_list", .kind = HF_CYCLE, .words = ALL_SOFTMAX, OF_MINIMAX},
     {.key = "qkv_bias", .kind = HF_FIXED, .absent = "true", .types = "qwen2_moe"},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "qwen3_moe olmoe deepseek dots1 minimax_m2 granitemoe granitemoeshared solar_open"},
+     .types = "qwen3_moe olmoe deepseek dots1 minimax_m2 granitemoe granitemoeshared solar_open "
+              "afmoe"},
     {.key = "attention_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "false", OF_GLM},
     {.key = "use_bias", .kind = HF_FIXED, .absent = "false", OF_ERNIE},
     {.key = "use_qk_norm", .setting = "qk_norm", .kind = HF_FLAG, .absent = "false", OF_GLM},
@@ -322,7 +369,7 @@ static const HfKey MOE_KEYS[] = {
     {.key = "clip_qkv", .kind = HF_FIXED, .absent = "null", .types = "olmoe"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
      .types = "mixtral qwen2_moe qwen3_moe olmoe deepseek dots1 ernie4_5_moe granitemoe "
-              "granitemoeshared solar_open exaone_moe"},
+              "granitemoeshared solar_open exaone_moe afmoe"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.5", OF_GLM},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER, .absent = "1",
@@ -333,14 +380,14 @@ static const HfKey MOE_KEYS[] = {
      .types = "mixtral solar_open"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
      .types = "qwen2_moe qwen3_moe olmoe deepseek glm4_moe dots1 granitemoe granitemoeshared "
-              "exaone_moe"},
+              "exaone_moe afmoe"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
      OF_ERNIE},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "5e6",
      OF_MINIMAX},
     {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null",
      .types = "mixtral olmoe deepseek glm4_moe dots1 ernie4_5_moe minimax_m2 granitemoe "
-              "granitemoeshared exaone_moe"},
+              "granitemoeshared exaone_moe afmoe"},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
      .absent = "none", .words = YARN, OF_YARN},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER, MOE_YARN},
@@ -372,7 +419,8 @@ static const HfTensor MOE_TENSORS[] = {
     /* Gains of each head, or of all: without the axes that the parameter lacks. */
     {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
     {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
-    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"}, "model"},
+    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.norm2.gain"},
+     "model?norms=before"},
     {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
     {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
     {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},

@@ -223,17 +223,18 @@ end
 
 -- One block of a decoder: o.attention(x), then nn.moe, or nn.swiglu where it is `dense`.
 local function expert_block(m, x, o, dense, i)
-  local function scaled(branch)
+  local function added(branch, name)
+    if o.norms_after then branch = norm(m, branch, name) end
     return o.residual_scale ~= 1 and branch * o.residual_scale or branch
   end
-  local h = nn.residual(x, scaled(o.attention(norm(m, x, "norm1"), i)), m.dropout)
+  local h = nn.residual(x, added(o.attention(norm(m, x, "norm1"), i), "attn.after"), m.dropout)
   local y, loss, dropped
   if dense then
     y = nn.swiglu(m, norm(m, h, "norm2"), { act = m.act, lora = o.lora })
   else
     y, loss, dropped = nn.moe(m, norm(m, h, "norm2"), o.moe)
   end
-  return nn.residual(h, scaled(y), m.dropout), loss, dropped
+  return nn.residual(h, added(y, "mlp.after"), m.dropout), loss, dropped
 end
 
 -- Multi-token prediction of depth 1 (DeepSeek-V3, arXiv 2412.19437, section 2.2): of what the last
@@ -279,14 +280,15 @@ end
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
 -- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers),
--- mtp (weight of the loss of the second next token; none if absent), embedding_scale,
+-- mtp (weight of the loss of the second next token; none if absent), norms_after (of what branches
+-- add, too, as in AFMoE: attn.after.gain and mlp.after.gain), embedding_scale,
 -- residual_scale, logit_divisor (what Granite multiplies embeddings and what branches add by, and
 -- divides logits by; more than 0)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,
-    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, embedding_scale = 1.0,
-      residual_scale = 1.0, logit_divisor = 1.0 })
+    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, norms_after = false,
+      embedding_scale = 1.0, residual_scale = 1.0, logit_divisor = 1.0 })
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
   end

@@ -487,6 +487,7 @@ function nn.moe(m, x, options) end
 ---@field dense? fun(layer: integer): boolean has it a SwiGLU, as the first dense_layers have?
 ---@field lora? perilune.LoraOptions of the dense layers; experts' is in `moe`
 ---@field mtp? number weight of the loss of the second next token; none if absent
+---@field norms_after? boolean of what branches add, too
 ---@field embedding_scale? number embeddings are times it; 1
 ---@field residual_scale? number what branches add is times it; 1
 ---@field logit_divisor? number logits are divided by it; 1

@@ -33,7 +33,8 @@ SEEDS = {"qwen3_5": 401, "qwen3_5_moe": 402, "qwen3_5_pictures": 403, "ministral
          "lfm2_moe": 409, "lfm2_moe_plain": 410, "solar_open": 411, "exaone_moe": 412, "cwm": 413,
          "helium": 414, "gemma": 415, "arcee": 416, "nemotron": 417, "hunyuan_v1_dense": 418,
          "olmo_hybrid": 432, "olmo_hybrid_turned": 420, "gpt_bigcode": 421, "gptj": 422,
-         "falcon": 423, "falcon_one_norm": 424, "falcon_7b": 425}
+         "falcon": 423, "falcon_one_norm": 424, "falcon_7b": 425, "afmoe": 426,
+         "afmoe_plain": 427}
 WITH_GRADIENTS = ()
 TYPES = ("lfm2_moe", "olmo_hybrid", "qwen3_5", "qwen3_5_text", "qwen3_5_moe_text")
 
@@ -131,6 +132,14 @@ def models(config):
                                    tie_word_embeddings=False, rope_parameters=rope()),
                             torch.bfloat16),
         "falcon_7b": (config(hf.FalconConfig, FALCON, rope_parameters=rope()), torch.float32),
+        "afmoe": (config(hf.AfmoeConfig, BASE, **experts, num_experts=4, num_shared_experts=1,
+                         num_hidden_layers=3, intermediate_size=12, sliding_window=5,
+                         global_attn_every_n_layers=2, route_scale=1.5, mup_enabled=True,
+                         rope_parameters=rope()), torch.float32),
+        "afmoe_plain": (config(hf.AfmoeConfig, BASE, **experts, num_experts=3, num_dense_layers=0,
+                               num_shared_experts=2, sliding_window=6, tie_word_embeddings=True,
+                               layer_types=["full_attention", "sliding_attention"],
+                               rope_parameters=rope()), torch.float32),
     }
 
 

@@ -29,7 +29,8 @@ static const Fixture FIXTURES[] = {
     {"olmo_hybrid", DTYPE_F32, NULL}, {"olmo_hybrid_turned", DTYPE_BF16, NULL},
     {"gpt_bigcode", DTYPE_F32, NULL}, {"gptj", DTYPE_F32, NULL},
     {"falcon", DTYPE_F32, NULL},     {"falcon_one_norm", DTYPE_BF16, NULL},
-    {"falcon_7b", DTYPE_F32, NULL}};
+    {"falcon_7b", DTYPE_F32, NULL},
+    {"afmoe", DTYPE_F32, NULL},      {"afmoe_plain", DTYPE_F32, NULL}};
 /* clang-format on */
 enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
 
@@ -87,6 +88,9 @@ static const BadConfig BAD[] = {
     {"falcon_7b", "parallel_attn", "false", "'parallel_attn' is false, which is not supported"},
     {"falcon_7b", "multi_query", "1", "'multi_query' is 1; it must be true or false"},
     {"falcon_7b", "hidden_size", "\"16\"", "'hidden_size' is \"16\"; it must be a whole number"},
+    {"afmoe", "mup_enabled", "7", "'mup_enabled' is 7, which is not supported; supported: true,"},
+    {"afmoe", "route_norm", "false", "'route_norm' is false, which is not supported"},
+    {"afmoe", "num_dense_layers", "-1", "'num_dense_layers' is -1; it must be a whole number"},
     {"falcon", "num_ln_in_parallel_attn", "3", "'num_ln_in_parallel_attn' is 3, which is not"},
     {"falcon", "num_ln_in_parallel_attn", "1",
      "has no tensor 'transformer.h.0.input_layernorm.weight'"}};
@@ -108,6 +112,11 @@ static void test_said(void) {
                 "{\"rope_type\":\"default\",\"rope_theta\":null}");
     expect_said("falcon_7b", (ModelSetting){"shared_norm", "false"}, "num_ln_in_parallel_attn",
                 "2");
+    expect_said("afmoe", (ModelSetting){"embedding_scale", "1"}, "mup_enabled", "false");
+    expect_unsaid(
+        "afmoe", &(ModelSetting){"embedding_scale", "2"}, 1,
+        "'embedding_scale' is '2', which transformers does not have; it has: true, false");
+    expect_unsaid("afmoe", &(ModelSetting){"norms", "before"}, 1, "afmoe with norms=both");
     expect_said("gptj", (ModelSetting){"rotary_share", "0.5"}, "rotary_dim", "8");
     expect_unsaid("gptj", &(ModelSetting){"rotary_base", "100"}, 1, "gptj with rotary_base=10000");
     expect_unsaid("lfm2_moe", &(ModelSetting){"sum_plus", "0"}, 1, "lfm2_moe with sum_plus=1e-06");
