@@ -58,7 +58,7 @@ fails 'a wrong setting' 2 "the model has no setting 'windo'" import $fixtures/ll
 fails 'another script' 2 "models/gpt.lua: --set qkv_bias=false: the model has no setting 'qkv_bias'" import $fixtures/llama \
     --model models/gpt.lua --set seq=8 -o "$folder/x"
 sed -i 's/"model_type": "gpt2"/"model_type": "bloom"/' "$copy/config.json"
-fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, llama, mistral, qwen2' \
+fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, gpt_bigcode, llama, mistral, qwen2' \
     import "$copy" -o "$folder/x"
 copy llama
 rm "$copy/model-00002-of-00002.safetensors"
@@ -364,9 +364,9 @@ fails 'settings that no type has' 2 'transformers has no model of these settings
 fails 'weights that say no model' 2 'does not say which model it is of; give --model' \
     export $fixtures/gpt2/expect.safetensors -o "$folder/y"
 run train tests/models/no_blocks.lua --data "$text" --steps 1 --val-fraction 0 --save "$folder/own.safetensors"
-fails 'weights of an own model' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+fails 'weights of an own model' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, gpt_bigcode, llama" \
     export "$folder/own.safetensors" -o "$folder/y"
-fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, gpt_bigcode, llama" \
     export "$folder/own.safetensors" --model tests/models/no_blocks.lua -o "$folder/y"
 fails 'other settings' 2 "does not have the model's shape" export "$weights" --set vocab=38 \
     -o "$folder/y"
