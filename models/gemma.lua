@@ -1,7 +1,7 @@
 -- Gemma 2 (Gemma Team 2024): Llama's block with a window in every other block, soft caps of scores
 -- and of logits, norms before and after each branch, embeddings times sqrt(model), one table.
--- With other settings it is Gemma 1 (2024), and Gemma 3 (2025): five blocks with a window, then one without, positions
--- of another base where there is a window, norms of q and k in place of soft caps.
+-- With other settings it is Gemma 1 (2024), and Gemma 3 (2025): five blocks with a window, then one
+-- without, positions of another base where there is a window, norms of q and k, no soft caps.
 --
 --   perilune plan models/gemma.lua --set size=2b ...
 local nn = require "nn"

@@ -38,8 +38,8 @@ return model {
   state_normed = true, -- there is one; not in most of Falcon-H1
   state_gate_last = false, -- M's gate is behind the norm
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
-  delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in those
-                      -- of Qwen 3.5: only an import and an export need to know
+  delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in
+                      -- those of Qwen 3.5: only an import and an export need to know
   delta_negative = false, -- D's shares are up to 2, as in OLMo's hybrids
   delta_eps = 0.0,    -- of D's norm; 0: norm_eps
   attention_norms = "before", -- of what A and the feed-forward layer behind it read; or after: of
@@ -191,7 +191,8 @@ return model {
         local y = nn.attention(m, scaled(x, m.attention_in),
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
             scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over,
-            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate, documents = documents })
+            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate,
+            documents = documents })
         return scaled(y, m.attention_out)
       end,
     }

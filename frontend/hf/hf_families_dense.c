@@ -177,9 +177,10 @@ static const HfType LLAMA_TYPES[] = {
 /* Of the windows of some layers: what comes before says how wide they are, or 0. */
 #define OF_LAYERS .setting = "window_layers", .of = "window"
 #define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
-    "seed_oss exaone4 cohere cohere2 ministral ministral3 cwm helium arcee nemotron hunyuan_v1_dense"
-#define ANY_SCALING "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 seed_oss " \
-    "ernie4_5 exaone4 cohere cohere2 ministral helium arcee nemotron hunyuan_v1_dense"
+    "seed_oss exaone4 cohere cohere2 ministral ministral3 cwm helium arcee nemotron " \
+    "hunyuan_v1_dense"
+#define ANY_SCALING "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
+    "seed_oss ernie4_5 exaone4 cohere cohere2 ministral helium arcee nemotron hunyuan_v1_dense"
 #define GATED_TYPES "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
     "seed_oss ernie4_5 exaone4 cohere cohere2 ministral ministral3 cwm helium hunyuan_v1_dense"
 #define OF_MINISTRAL3 .types = "ministral3"

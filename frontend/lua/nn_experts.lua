@@ -112,10 +112,10 @@ function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
     { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true,
-      sum_plus = 0.0, scale = 1.0, act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
-      group_best = 1, bias_rate = NONE, gate_input = false, shared = false, shared_gate = false,
-      balance = 0.0, z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
-      frozen = NONE, muon = 0, lora = NONE })
+      sum_plus = 0.0, scale = 1.0, act = "silu", limit = 7.0, alpha = 1.702, biases = false,
+      groups = 1, kept_groups = 1, group_best = 1, bias_rate = NONE, gate_input = false,
+      shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0, lora = NONE })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end

@@ -12,8 +12,7 @@
     "}"
 
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"bloom\"",
-     "model_type \"bloom\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"bloom\"", "model_type \"bloom\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
