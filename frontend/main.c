@@ -227,6 +227,31 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune scale models/gpt.lua --set size=175b --cluster selene --ranks 64..4096 \\\n"
      "      --global-batch 1536 --html scale.html\n",
      cmd_scale},
+    {"budget",
+     "MODEL.lua",
+     "says which size of a model a budget is best spent on",
+     {{"options", IN_BUDGET | IN_SEARCH}, {"planning: what is given stays fixed", IN_PLANNING}},
+     "Searches for the best layout of each size on --ranks, and predicts by a scaling law what\n"
+     "loss it has after the tokens that the budget's time suffices for. -o writes the best one's\n"
+     "plan. A law tells at best which of two sizes has the lower loss, unless perilune fit has\n"
+     "fitted it to runs on the same data.\n\n"
+     "  perilune budget models/gpt.lua --cluster h100-dgx --ranks 64 --days 14 \\\n"
+     "      --sizes 124m,350m,774m,1.5b --global-batch 512 -o best.plan\n"
+     "  perilune budget models/llama.lua --cluster h100-dgx --ranks 256 --money 500000 \\\n"
+     "      --sizes 1b,3b,8b --set seq=4096 --global-batch 1024 --tokens-limit 200e9\n"
+     "  perilune budget models/gpt.lua --cluster h100-dgx --ranks 64 --loss 2.4 --law law.json\n",
+     cmd_budget},
+    {"fit",
+     "RUNS [RUNS]...",
+     "fits a scaling law to finished runs",
+     {{"options", IN_FITTING}},
+     "RUNS are logs that train --log wrote (.jsonl), or tables with columns parameters, tokens,\n"
+     "loss and perhaps name (.csv): six runs or more, of three sizes and three numbers of tokens\n"
+     "at least, all of one kind and on one kind of data. Prints the law, how sure it is, and the\n"
+     "best use of some budgets of FLOPs. -o writes the law, for perilune budget --law.\n\n"
+     "  perilune fit runs/*.jsonl -o law.json --html law.html\n"
+     "  perilune fit runs.csv --json\n",
+     cmd_fit},
     {"compare",
      "A B [C]...",
      "says what two plans differ in and what it costs, or how runs went",

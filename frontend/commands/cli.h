@@ -48,6 +48,8 @@ enum CliGroup {
     IN_RUN_SEARCH = 1 << 20, /* what a search is told that a run begins with */
     IN_EVALUATION = 1 << 21,
     IN_TEACHING = 1 << 23, /* what a model learns from another */
+    IN_FITTING = 1 << 24,
+    IN_BUDGET = 1 << 25,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
@@ -173,6 +175,8 @@ int cmd_cluster(CliArgs *args);
 int cmd_validate(CliArgs *args);
 int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
+int cmd_budget(CliArgs *args);
+int cmd_fit(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
 int cmd_average(CliArgs *args);

@@ -67,6 +67,8 @@ static bool is_left_out(const Cluster *cluster, const ClusterField *field) {
     bool network = strncmp(field->path, "network.", 8) == 0;
     if (network && cluster->network.n_nics == 0) return true;
     if (strncmp(field->path, "price.", 6) == 0 && !cluster->currency) return true;
+    bool failures = strncmp(field->path, "failures.", 9) == 0;
+    if (failures && cluster->failures.device_mtbf_hours == 0) return true;
     bool host = strncmp(field->path, "node.host_", 10) == 0;
     if (host && cluster->node.host_bytes_per_second == 0) return true;
     if (field->kind == FIELD_TEXT) return !text_of(cluster, field);
@@ -187,6 +189,9 @@ void cluster_show_text(StrBuf *out, const Cluster *cluster) {
             format_value(value, cluster, field);
             put_row(out, dot + 1, value, field->meaning);
         }
+    }
+    if (cluster->failures.device_mtbf_hours == 0) {
+        strbuf_put(out, "\nfailures\n  none are stated, so none are assumed\n");
     }
     Derived derived[MAX_DERIVED];
     int n = derive(cluster, derived);

@@ -156,6 +156,7 @@ int cmd_scale(CliArgs *args) {
         report.costs = job->costs;
         report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
+        report.failures = &job->failures;
         const char *warning = "no --global-batch was given: one sequence a rank is assumed";
         report.warnings = &warning;
         report.n_warnings = job->request.global_batch == 0;

@@ -16,6 +16,7 @@
 #include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
 #include "planner/plan/plan_library.h"
+#include "planner/show/show_facts.h"
 #include "runtime/engine.h"
 #include "runtime/metrics/lr_schedule.h"
 #include "runtime/metrics/progress.h"
@@ -52,6 +53,7 @@ typedef struct Run {
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
     int32_t *tokens, *labels; /* [global_batch, seq] */
+    int64_t n_active;         /* parameters that a token meets */
     double loss, training_seconds, n_tokens;
     ValidationResult validation;  /* the last one */
     RolloutValidation of_answers; /* likewise */
@@ -244,6 +246,7 @@ static bool start_engine(Run *run) {
     }
     say_pinning(run);
     choose_plan(run);
+    run->n_active = llround(facts_count_active(run->plan));
     if (!try_largest(run)) {
         if (run->options.control) run->failure = EXIT_FAILED;
         return false;
@@ -430,7 +433,10 @@ static bool take_step(Run *run, int64_t step) {
                            .tokens_per_s = (double)(batch * row) / result.seconds,
                            .seconds = result.seconds,
                            .n_values = result.n_values,
-                           .values = result.values};
+                           .values = result.values,
+                           .n_parameters = run->plan->n_parameters,
+                           .n_active = run->n_active,
+                           .row_tokens = row};
     if (run->data.masked && !run->data.pairs.reads) {
         metrics.has_n_labels = true;
         metrics.n_labels = engine_count_labels(run->engine, run->labels);

@@ -7,11 +7,19 @@
 
 #include <string.h>
 
-enum { DEFAULT_TOP = 5, LEAST_FOUND = 16, LEAST_BATCH = 16 };
+enum { DEFAULT_TOP = 5, LEAST_FOUND = 16 };
 
 bool plan_without_search(const CliArgs *args, Diag *diag) {
-    static const CliOption ONLY[] = {OPT_SOFTWARE, OPT_MEMORY_LIMIT, OPT_DAYS_FOR_TOKENS,
-                                     OPT_TOP,      OPT_EXPLAIN,      OPT_HTML_FILE};
+    static const CliOption ONLY[] = {OPT_SOFTWARE,
+                                     OPT_MEMORY_LIMIT,
+                                     OPT_DAYS_FOR_TOKENS,
+                                     OPT_MTBF,
+                                     OPT_CHECKPOINT_SECONDS,
+                                     OPT_RESTART_MINUTES,
+                                     OPT_CHECKPOINT_ASYNC,
+                                     OPT_TOP,
+                                     OPT_EXPLAIN,
+                                     OPT_HTML_FILE};
     for (size_t i = 0; i < sizeof(ONLY) / sizeof(*ONLY); i++) {
         if (!cli_given(args, ONLY[i])) continue;
         diag_error(diag, NO_LOC, "--%s: only with --cluster or --ranks, which search for a layout",
@@ -32,10 +40,7 @@ static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag
     request->explain =
         report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
     if (request->global_batch > 0) return true;
-    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
-    int data = search_fixed_data(request);
-    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
-    request->global_batch = (least + unit - 1) / unit * unit;
+    request->global_batch = search_assumed_batch(request);
     const char **warnings = ARENA_ARRAY(args->arena, const char *, 1);
     warnings[0] = arena_printf(args->arena, "no --global-batch was given: %d sequences are assumed",
                                request->global_batch);
@@ -144,6 +149,7 @@ int plan_by_search(CliArgs *args) {
         report.result = result;
         report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
+        report.failures = &job->failures;
         if (result && result->n_found == 0) {
             result->remedy = search_remedy(args, job, &job->request);
             status = report_nothing(args, job, result, diag);

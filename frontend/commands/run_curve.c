@@ -57,6 +57,22 @@ static void read_named(RunCurve *curve, NamedSeries *named, json_t *object, int 
     }
 }
 
+/* What is no series: the last one that a line has counts. */
+static void read_counts(RunCurve *curve, json_t *object) {
+    const struct {
+        const char *key;
+        double *at;
+    } counts[] = {{"parameters", &curve->parameters},
+                  {"active_parameters", &curve->active_parameters},
+                  {"row_tokens", &curve->row_tokens},
+                  {"samples", &curve->samples}};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        json_t *number = json_object_get(object, counts[i].key);
+        double value = json_is_number(number) ? json_number_value(number) : 0;
+        if (value >= 1 && value <= LARGEST) *counts[i].at = value;
+    }
+}
+
 static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLoc loc, int capacity,
                       Diag *diag) {
     json_error_t error;
@@ -78,6 +94,7 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
         series->count++;
         series->last = value;
     }
+    read_counts(curve, object);
     read_named(curve, &curve->sources, json_object_get(object, "val_losses"), capacity);
     read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
@@ -131,7 +148,12 @@ bool is_run_log(const char *path) {
 
 RunCurve *run_curve_read(Arena *arena, const char *path, Diag *diag) {
     RunCurve *curve = ARENA_ARRAY(arena, RunCurve, 1);
-    *curve = (RunCurve){.arena = arena, .path = path};
+    *curve = (RunCurve){.arena = arena,
+                        .path = path,
+                        .parameters = NAN,
+                        .active_parameters = NAN,
+                        .row_tokens = NAN,
+                        .samples = NAN};
     series_init(curve);
     return read_log(curve, diag) ? curve : NULL;
 }

@@ -31,6 +31,8 @@ typedef struct RunCurve {
     int n_steps, n_skipped;
     int64_t n_values; /* that there is memory for */
     Series series[N_SERIES];
+    /* Of its first line and its last; NaN: the log has none. */
+    double parameters, active_parameters, row_tokens, samples;
     NamedSeries sources; /* "val_losses": one for each source of validation data */
     NamedSeries values;  /* "values": what the model tells beside its loss */
 } RunCurve;

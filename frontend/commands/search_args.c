@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-enum { MOST_RANKS = 1 << 22 };
+enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
+static const double LEAST_MTBF_HOURS = 0.001, MOST_MTBF_HOURS = 1e9;
 
 bool search_is_wanted(const CliArgs *args) {
     return cli_given(args, OPT_CLUSTER) || cli_given(args, OPT_RANKS);
@@ -95,9 +96,51 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
     return true;
 }
 
+/* What --days-for-tokens counts. */
+static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *diag) {
+    static const CliOption ONLY[] = {OPT_MTBF, OPT_CHECKPOINT_SECONDS, OPT_RESTART_MINUTES,
+                                     OPT_CHECKPOINT_ASYNC};
+    const char *mtbf = cli_text(args, OPT_MTBF, NULL);
+    bool none = mtbf && strcmp(mtbf, "none") == 0;
+    *out = (FailureChoice){.has_mtbf = mtbf != NULL,
+                           .has_write = cli_given(args, OPT_CHECKPOINT_SECONDS),
+                           .has_restart = cli_given(args, OPT_RESTART_MINUTES),
+                           .write_seconds = cli_real(args, OPT_CHECKPOINT_SECONDS, 0),
+                           .restart_minutes = cli_real(args, OPT_RESTART_MINUTES, 0),
+                           .async = cli_given(args, OPT_CHECKPOINT_ASYNC)};
+    if (args->command->run == cmd_train) return true; /* whose checkpoints are real */
+    for (size_t i = 0; i < sizeof(ONLY) / sizeof(*ONLY); i++) {
+        const char *name = CLI_OPTIONS[ONLY[i]].name;
+        bool given = cli_given(args, ONLY[i]);
+        if (given && !cli_given(args, OPT_DAYS_FOR_TOKENS)) {
+            diag_error(diag, NO_LOC, "--%s: only with --days-for-tokens, whose days it is for",
+                       name);
+            return false;
+        }
+        if (given && none && ONLY[i] != OPT_MTBF) {
+            diag_error(diag, NO_LOC, "--%s: nothing fails with --mtbf none; leave out one of them",
+                       name);
+            return false;
+        }
+    }
+    if (!mtbf || none) return true;
+    if (!cli_parse_real(mtbf, &out->device_mtbf_hours)) {
+        diag_error(diag, NO_LOC, "--mtbf: '%s' is not a number of hours, or none", mtbf);
+        return false;
+    }
+    double hours = out->device_mtbf_hours;
+    if (hours >= LEAST_MTBF_HOURS && hours <= MOST_MTBF_HOURS) return true;
+    diag_error(diag, NO_LOC, "--mtbf: %s is not from %g to %g hours, or none", mtbf,
+               LEAST_MTBF_HOURS, MOST_MTBF_HOURS);
+    return false;
+}
+
 SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     SearchJob *job = ARENA_NEW(args->arena, SearchJob);
-    if (!check_options(args, diag) || !fixed_from_args(args, &job->request, diag)) return NULL;
+    if (!check_options(args, diag) || !failures_from_args(args, &job->failures, diag) ||
+        !fixed_from_args(args, &job->request, diag)) {
+        return NULL;
+    }
     Cluster *cluster = read_cluster(args, diag);
     if (!cluster) return NULL;
     PlanOptions *options = &job->plan.options;
@@ -158,4 +201,11 @@ int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag
         return 0;
     }
     return (int)n_ranks;
+}
+
+int search_assumed_batch(const SearchRequest *request) {
+    int least = request->n_ranks > LEAST_BATCH ? request->n_ranks : LEAST_BATCH;
+    int data = search_fixed_data(request);
+    int unit = (data > 0 ? data : 1) * (request->micro_batch > 0 ? request->micro_batch : 1);
+    return (least + unit - 1) / unit * unit;
 }

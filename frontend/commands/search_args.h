@@ -31,6 +31,7 @@ typedef struct SearchJob {
     PlanRequest plan;      /* of one sequence; options: precision, device and seed */
     SearchVariant variants[N_VARIANTS];
     double days_tokens;
+    FailureChoice failures; /* for them */
 } SearchJob;
 
 /* Was a search asked for? */
@@ -41,5 +42,9 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag);
 
 /* --ranks as one number, or the product of a mesh that is given whole. 0: reported. */
 int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag);
+
+/* Where no --global-batch was given: about a sequence a rank, 16 at least, that what is fixed
+ * divides. */
+int search_assumed_batch(const SearchRequest *request);
 
 #endif

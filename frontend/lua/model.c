@@ -40,7 +40,7 @@ static const EmbeddedScript SHIPPED[] = {
 /* Key of the registry's table of tables that `model` was called with. */
 static char MODELS;
 
-/* One model_load: Sandbox.context points to `script`, its first member. */
+/* One model_load, or model_sizes: Sandbox.context points to `script`, its first member. */
 typedef struct Loading {
     ScriptGraph script;
     const char *path;
@@ -49,6 +49,7 @@ typedef struct Loading {
     int64_t batch;
     const Distillation *distillation; /* NULL: it has no teacher */
     ModelDescription description;
+    const char **sizes; /* of model_sizes */
 } Loading;
 
 /* model{...} -> the same table, marked. */
@@ -388,4 +389,26 @@ Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *se
         return load(arena, SHIPPED[i].path, &SHIPPED[i], settings, n_settings, batch, NULL, diag);
     }
     BUG("no model '%s' is part of the program", name);
+}
+
+static int sizes_body(lua_State *lua) {
+    Loading *loading = sandbox_of(lua)->context;
+    const char **names, **list;
+    run_script(lua, loading->path);
+    int n = model_read_sizes(lua, 1, &names);
+    list = ARENA_ARRAY(sandbox_of(lua)->arena, const char *, n + 1);
+    for (int i = 0; i < n; i++) list[i] = names[i];
+    loading->sizes = list;
+    return 0;
+}
+
+const char **model_sizes(Arena *arena, const char *path, Diag *diag) {
+    Sandbox *sandbox = sandbox_create(arena, path, diag);
+    if (!sandbox) return NULL;
+    Loading *loading = ARENA_NEW(arena, Loading);
+    *loading = (Loading){.script = {.block = NO_BLOCK}, .path = sandbox->path};
+    sandbox->context = loading;
+    bool good = sandbox_run(sandbox, sizes_body);
+    sandbox_destroy(sandbox);
+    return good ? loading->sizes : NULL;
 }

@@ -46,4 +46,7 @@ Model *model_load_student(Arena *arena, const char *path, const ModelSetting *se
 Model *model_load_shipped(Arena *arena, const char *name, const ModelSetting *settings,
                           int n_settings, int64_t batch, Diag *diag);
 
+/* The names of the sizes that the script has, sorted; ends with NULL. NULL: reported. */
+const char **model_sizes(Arena *arena, const char *path, Diag *diag);
+
 #endif

@@ -460,3 +460,12 @@ void model_read(lua_State *lua, int index, const ModelSetting *given, int n_give
     description->loc = model_loc;
     complete_recipe(&reader);
 }
+
+int model_read_sizes(lua_State *lua, int index, const char ***out_names) {
+    ModelDescription none = {.loc = {sandbox_of(lua)->path, 0}};
+    Reader reader = {lua, sandbox_of(lua), &none, lua_absindex(lua, index)};
+    if (!push_field(&reader, "sizes", LUA_TTABLE)) return 0;
+    int n = sorted_keys(&reader, lua_gettop(lua), "sizes", out_names);
+    lua_pop(lua, 1);
+    return n;
+}

@@ -22,4 +22,7 @@ typedef struct ModelDescription {
 void model_read(lua_State *lua, int index, const ModelSetting *given, int n_given,
                 ModelDescription *description);
 
+/* The names in `sizes` of the table at `index`, sorted, in the sandbox's arena; 0: it has none. */
+int model_read_sizes(lua_State *lua, int index, const char ***out_names);
+
 #endif

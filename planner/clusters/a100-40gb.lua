@@ -9,4 +9,5 @@ return cluster {
   device = devices.a100_40gb,
   node = nodes.dgx_a100,
   network = nodes.hdr8,
+  failures = nodes.failures_a100,
 }

@@ -10,5 +10,6 @@ return cluster {
   device = devices.a100_80gb,
   node = nodes.dgx_a100,
   network = like(nodes.hdr8, { n_nics = 4 }),
+  failures = nodes.failures_a100,
   price = { per_device_hour = 2.0, currency = "USD", source = "typical list price, early 2026" },
 }

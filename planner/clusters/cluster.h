@@ -67,6 +67,21 @@ typedef struct ClusterNetwork {
     double oversubscription;     /* 1: full bisection; 2: half of it, ... */
 } ClusterNetwork;
 
+/* Where checkpoints go: what all nodes share. */
+typedef struct ClusterStorage {
+    double node_bytes_per_second; /* that one node writes; 0: what its cards send */
+    double bytes_per_second;      /* that all write together; 0: as many times a node's */
+    int n_nodes;                  /* that have this together, others as much again; 0: any number */
+    const char *source;
+} ClusterStorage;
+
+/* What ends runs, whatever the cause, and what that takes. */
+typedef struct ClusterFailures {
+    double device_mtbf_hours; /* mean time between a device's; 0: not stated, none are assumed */
+    double restart_minutes;   /* from a failure to the next step */
+    const char *source;
+} ClusterFailures;
+
 /* How attention is computed. */
 typedef enum AttentionKind { ATTENTION_BLOCKWISE, ATTENTION_MATERIALISED } AttentionKind;
 
@@ -130,6 +145,8 @@ typedef struct Cluster {
     ClusterDevice device;
     ClusterNode node;
     ClusterNetwork network;
+    ClusterStorage storage;
+    ClusterFailures failures;
     ClusterSoftware software;
     double price_per_device_hour;        /* 0: not stated */
     const char *currency, *price_source; /* NULL: not stated */

@@ -102,9 +102,34 @@ static const char *check_network(Arena *arena, const Cluster *cluster, const cha
     return NULL;
 }
 
+static const char *check_storage(Arena *arena, const Cluster *cluster, const char **out_why) {
+    const ClusterStorage *storage = &cluster->storage;
+    double node = storage->node_bytes_per_second, all = storage->bytes_per_second;
+    if (all > 0 && node > all) {
+        *out_why = arena_printf(arena,
+                                "storage.node_bytes_per_second is %s: more than the %s of all "
+                                "nodes (storage.bytes_per_second)",
+                                cluster_number(arena, node), cluster_number(arena, all));
+        return "storage.node_bytes_per_second";
+    }
+    if (storage->n_nodes > 0 && all <= 0) {
+        *out_why = "storage.bytes_per_second is missing: storage.n_nodes is there";
+        return "storage.bytes_per_second";
+    }
+    if (node > cluster->node.n_devices * cluster->device.memory_bytes_per_second) {
+        *out_why = arena_printf(arena,
+                                "storage.node_bytes_per_second is %s: faster than the memory of "
+                                "the node's devices",
+                                cluster_number(arena, node));
+        return "storage.node_bytes_per_second";
+    }
+    return NULL;
+}
+
 const char *cluster_check(Arena *arena, const Cluster *cluster, const char **out_why) {
     const char *path = check_math(arena, &cluster->device, out_why);
     if (!path) path = check_node(arena, cluster, out_why);
     if (!path) path = check_network(arena, cluster, out_why);
+    if (!path) path = check_storage(arena, cluster, out_why);
     return path;
 }

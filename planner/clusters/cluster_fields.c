@@ -5,6 +5,9 @@ const char *const ATTENTION_NAMES[] = {"blockwise", "materialised", NULL};
 /* Ranges are wide: from a small processor to what may come in a decade. They catch wrong units. */
 #define ROW(path, kind, member, unit, least, most, need, absent, meaning)                          \
     { path, FIELD_##kind, offsetof(Cluster, member), unit, least, most, need, absent, meaning }
+/* MegaScale (arXiv 2402.15627): a failure is found and diagnosed in less than 10 minutes on
+ * average, and made good, lost steps included, within 15. */
+#define DEFAULT_RESTART_MINUTES 10
 #define FRACTION(path, member, need, absent, meaning)                                              \
     ROW(path, REAL, member, "of the peak", 0.01, 1, need, absent, meaning)
 #define FLAG(path, member, need, meaning) ROW(path, FLAG, member, "", 0, 1, need, 0, meaning)
@@ -93,6 +96,20 @@ const ClusterField CLUSTER_FIELDS[] = {
         "of a step at half the network's rate"),
     ROW("network.oversubscription", REAL, network.oversubscription, "times", 1, 1000, OPTIONAL, 1,
         "1: full bisection; 2: half of it"),
+
+    ROW("storage.node_bytes_per_second", REAL, storage.node_bytes_per_second, "bytes/s", 1e6, 1e14,
+        OPTIONAL, 0, "written by one node; 0: what its cards send"),
+    ROW("storage.bytes_per_second", REAL, storage.bytes_per_second, "bytes/s", 1e6, 1e15, OPTIONAL,
+        0, "by all nodes together; 0: as many times a node's"),
+    ROW("storage.n_nodes", COUNT, storage.n_nodes, "nodes", 0, 1e6, OPTIONAL, 0,
+        "that have this, others as much again; 0: any number"),
+    TEXT("storage.source", storage.source, OPTIONAL, "where the rates are from"),
+
+    ROW("failures.device_mtbf_hours", REAL, failures.device_mtbf_hours, "h", 1, 1e9, OPTIONAL, 0,
+        "of one device, between failures that end runs"),
+    ROW("failures.restart_minutes", REAL, failures.restart_minutes, "min", 0, 1e5, OPTIONAL,
+        DEFAULT_RESTART_MINUTES, "from a failure to the next step"),
+    TEXT("failures.source", failures.source, OPTIONAL, "who counted them, and on what"),
 
     ROW("price.per_device_hour", REAL, price_per_device_hour, "", 0, 1e6, NEEDED, 0,
         "to rent a device; 0: not stated"),

@@ -34,7 +34,8 @@ typedef struct ClusterField {
     const char *meaning;
 } ClusterField;
 
-/* Ends with path NULL. By table: cluster, device, node, network, price, software. */
+/* Ends with path NULL. By table: cluster, device, node, network, storage,
+ * failures, price, software. */
 extern const ClusterField CLUSTER_FIELDS[];
 
 extern const char *const ATTENTION_NAMES[]; /* by AttentionKind; ends with NULL */

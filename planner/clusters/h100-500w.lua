@@ -15,4 +15,5 @@ return cluster {
   }),
   node = nodes.dgx_h100,
   network = nodes.ndr8,
+  failures = nodes.failures_h100,
 }

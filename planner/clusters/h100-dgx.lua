@@ -9,6 +9,8 @@ return cluster {
   device = devices.h100,
   node = nodes.dgx_h100,
   network = nodes.ndr8,
+  storage = nodes.superpod_storage,
+  failures = nodes.failures_h100,
   -- One H100 on demand: USD 2.49 to 3.99 an hour were asked early in 2026.
   price = { per_device_hour = 3.0, currency = "USD", source = "typical list price, early 2026" },
 }

@@ -14,5 +14,8 @@ return cluster {
   -- Layouts and job placement kept traffic inside pods, so bisection counts as full here; a job
   -- that cannot should say `oversubscription = 7`.
   network = like(nodes.ndr8, { nic_fraction = 0.80 }),
+  -- Section 3.3.1 has 2 TB/s that storage keeps up, and 7 TB/s at most.
+  storage = { bytes_per_second = 2 * TB, source = "arXiv 2407.21783, section 3.3.1" },
+  failures = nodes.failures_h100,
   price = { per_device_hour = 3.0, currency = "USD", source = "typical list price, early 2026" },
 }

@@ -9,4 +9,6 @@ return cluster {
   device = devices.h200,
   node = nodes.dgx_h100,
   network = nodes.ndr8,
+  storage = nodes.superpod_storage,
+  failures = nodes.failures_h200,
 }

@@ -9,4 +9,5 @@ return cluster {
   device = like(devices.h100, { name = "H800-SXM5-80GB" }),
   node = like(nodes.dgx_h100, { link_bytes_per_second = 200 * GB }),
   network = nodes.ndr8,
+  failures = nodes.failures_h200,
 }

@@ -43,6 +43,31 @@ local hdr8 = {
 -- InfiniBand NDR, 400 Gbit/s, a card for each device.
 local ndr8 = like(hdr8, { nic_bytes_per_second = 400 * Gbit, ramp_bytes = 512 * KiB })
 
+-- What a scalable unit of a DGX SuperPOD, 32 nodes, writes to its storage ("better" of three
+-- levels), and four of them four times as fast; one node alone 4 GB/s.
+local superpod_storage = {
+  node_bytes_per_second = 4 * GB, bytes_per_second = 20 * GB, n_nodes = 32,
+  source = "NVIDIA RA-11333-001 V11 (DGX SuperPOD with H100), table 6",
+}
+
+-- Failures that end runs, as two machines counted them, by device and hour: 6.50 a thousand days of
+-- a node of eight A100s (RSC-1, 11 months, 16,000 devices; the younger RSC-2 had 2.34), and 419 in
+-- 54 days of Llama 3 405B on 16,384 H100s. Both are of all causes: devices, network, hosts,
+-- software. OPT-175B (arXiv 2205.01068, section 2.5) had at least 35 + 70 restarts in two months on
+-- 992 A100s, twice as many for each device as RSC-1.
+local failures_a100 = {
+  device_mtbf_hours = 8 * 24 * 1000 / 6.50,
+  source = "arXiv 2410.21680: 6.50 in a thousand node-days of RSC-1",
+}
+local failures_h100 = {
+  device_mtbf_hours = 54 * 24 * 16384 / 419,
+  source = "arXiv 2407.21783, table 5: 419 in 54 days on 16,384 H100s",
+}
+-- Of the same chip; nobody has counted them in public.
+local failures_h200 = like(failures_h100, { source = "assumed to be the H100's" })
+
 return {
   dgx_a100 = dgx_a100, dgx_h100 = dgx_h100, nvl72 = nvl72, hdr8 = hdr8, ndr8 = ndr8,
+  superpod_storage = superpod_storage,
+  failures_a100 = failures_a100, failures_h100 = failures_h100, failures_h200 = failures_h200,
 }

@@ -2,6 +2,7 @@
 
 #include "ir/ops/parts.h"
 #include "ir/ops/route.h"
+#include "ir/teacher.h"
 #include "planner/cost/count_calls.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/thin_model.h"
@@ -412,11 +413,30 @@ static void count_logical(ModelCosts *costs, const Graph *forward) {
             int64_t elements = type_elements(&node->types[0]);
             costs->n_parameters += elements;
             if (!node_is_frozen(node)) costs->n_trained += elements;
+            if (!teacher_own_name(node_string(node, ATTR_name)))
+                costs->saved_weight_bytes += elements * dtype_bytes(DTYPE_F32);
         }
         int at = type_find_axis(&node->types[0], axis_find(&forward->axes, "experts", 7));
         if (node->op == OP_PARAM && at >= 0) costs->n_experts = node->types[0].dims[at];
     }
     costs->n_active_parameters = route_count_active(forward);
+}
+
+/* What a checkpoint has of states and variables, by a program of one rank: of the thin model, whose
+ * blocks stand for all of their kind. */
+static void count_saved(ModelCosts *costs, const Lowered *whole) {
+    const Graph *graph = whole->plan->programs[0].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        bool state = node->op == OP_STATE && !node_is_copy(node);
+        if (!state && node->op != OP_VARIABLE) continue;
+        int64_t bytes = type_elements(&node->types[0]) * dtype_bytes(node->types[0].dtype);
+        int n_alike = node->block == NO_BLOCK;
+        for (int b = 0; b < costs->n_blocks && node->block != NO_BLOCK; b++) {
+            n_alike += costs->kind_of_block[b] == node->block;
+        }
+        costs->saved_state_bytes += n_alike * bytes;
+    }
 }
 
 static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_kinds) {
@@ -459,6 +479,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
         diag_error(diag, NO_LOC, "%s", reason);
         return NULL;
     }
+    count_saved(costs, lower(costs, (Lowered){.t = 1, .c = 1, .e = 1, .lanes = 1}));
     costs->model_flops = whole->before.model_flops + whole->after.model_flops;
     for (int b = 0; b < costs->n_blocks; b++) {
         costs->model_flops += whole->kinds[costs->kind_of_block[b]].model_flops;

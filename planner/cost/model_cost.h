@@ -149,6 +149,8 @@ typedef struct ModelCosts {
     int n_blocks, n_kinds;
     int *kind_of_block; /* [n_blocks] */
     int64_t seq, vocab, n_parameters, n_trained;
+    /* Of a checkpoint's tensors: weights in f32, and the optimizer's state. */
+    int64_t saved_weight_bytes, saved_state_bytes;
     int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
     int64_t n_experts; /* that e can divide; 0: none */
     bool has_pairs;    /* rows of the batch are pairs: micro-batches are even */

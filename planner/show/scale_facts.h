@@ -21,6 +21,7 @@ typedef struct ScaleFacts {
     const Cluster *cluster;
     double limit_bytes;
     int n_points, n_found;
+    bool counts_failures; /* of any point */
     ScalePoint *points;
 } ScaleFacts;
 

@@ -160,6 +160,13 @@ LayoutFacts layout_facts(const SearchReport *report, const Found *found) {
     if (report->days_tokens > 0) {
         of.days = report->days_tokens / of.tokens_per_second / 86400;
         of.price = of.days * 24 * request->n_ranks * cluster->price_per_device_hour;
+        of.goodput =
+            run_goodput(report->costs, &found->candidate, report->options.precision != DTYPE_F32,
+                        of.step_seconds, of.days * 86400 / of.step_seconds, report->failures);
+        if (of.goodput.share > 0) {
+            of.real_days = of.days / of.goodput.share;
+            of.real_price = of.price / of.goodput.share;
+        }
     }
     return of;
 }

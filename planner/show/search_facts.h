@@ -7,6 +7,7 @@
 #ifndef PLANNER_SHOW_SEARCH_FACTS_H
 #define PLANNER_SHOW_SEARCH_FACTS_H
 
+#include "planner/cost/run_goodput.h"
 #include "planner/show/show_search.h"
 
 /* What a step's time is made of, in StepCost's order. */
@@ -43,7 +44,9 @@ typedef struct LayoutFacts {
     double mfu, hfu;                      /* of the peak; 0: the device states none */
     double slowdown;                      /* step time / the best's - 1 */
     const char *why;                      /* "bubble +1.9 s, compute -0.3 s"; the best: "" */
-    double days, price;                   /* for the report's tokens; 0: not asked, not stated */
+    double days, price; /* for the report's tokens, without failures; 0: not asked, not stated */
+    RunGoodput goodput; /* where days are asked for */
+    double real_days, real_price; /* with failures, where they are counted; 0: no end */
 } LayoutFacts;
 
 typedef struct SearchFacts {

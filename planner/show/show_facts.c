@@ -128,14 +128,16 @@ static int64_t count_parameters(const Graph *graph) {
     return count;
 }
 
-/* What a token meets of the parameters; a tied one counts once. */
-static double count_active(const Plan *plan, const int64_t *parameters_of, Arena *arena) {
-    double *passive = ARENA_ARRAY(arena, double, plan->n_programs), sum = 0;
+double facts_count_active(const Plan *plan) {
+    double passive = 0;
     for (int i = 0; i < plan->n_programs; i++) {
-        passive[i] = (double)parameters_of[i] - route_count_active(plan->programs[i].graph);
+        const Graph *graph = plan->programs[i].graph;
+        int n_stages = 0;
+        for (int s = 0; s < plan->n_stages; s++) n_stages += plan->stages[s].program == i;
+        if (n_stages == 0) continue;
+        passive += n_stages * ((double)count_parameters(graph) - route_count_active(graph));
     }
-    for (int s = 0; s < plan->n_stages; s++) sum += passive[plan->stages[s].program];
-    return (double)plan->n_parameters - sum;
+    return (double)plan->n_parameters - passive;
 }
 
 /* Of the products and attention of one rank and step: what model FLOPs count, and besides what is
@@ -337,7 +339,7 @@ Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *
     }
     facts->stages = ARENA_ARRAY(arena, StageFacts, plan->n_stages);
     for (int stage = 0; stage < plan->n_stages; stage++) fill_stage(facts, stage, parameters_of);
-    facts->active_parameters = count_active(plan, parameters_of, arena);
+    facts->active_parameters = facts_count_active(plan);
     fill_traffic(facts);
     return facts;
 }

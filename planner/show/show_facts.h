@@ -63,6 +63,9 @@ typedef struct Facts {
 /* NULL: reported. All of it is owned by `arena`. */
 Facts *facts_create(Arena *arena, const Plan *plan, const Device *device, Diag *diag);
 
+/* What a token meets of the parameters; a tied one counts once. */
+double facts_count_active(const Plan *plan);
+
 /* Products with fp8 operands that a micro-batch runs, of all stages together: those that read fp8
  * and scales, and those that are widened before, because the plan says so, because they are one of
  * a batch (experts'), or because a rank's parts are not as cuBLASLt takes them (show_fp8.c). */

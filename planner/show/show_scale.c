@@ -8,15 +8,16 @@
  *               sequence_parallel, step_seconds, tokens_per_second, mfu (null),
  *               model_tflops_per_device, bubble_fraction, memory_bytes, efficiency (tokens per
  *               second and rank against the first that fits), price_per_gigatoken (null), days,
- *               price (null: not asked for), masters ("whole", "split"), offload (percent of
- *               states and masters in the nodes' memory), host_bytes there, loss_parts (of
- * positions, whose logits are computed in turn), expert_parts (with e: runs of experts' slots),
- *               candidates_total, candidates_fit, candidates_open (could be faster, not simulated),
- *               unusual (null, or what lies outside the range in which predictions were validated)
- *   search_seconds, warnings[]
+ *               price (null: not asked for), goodput (days with failures: see show_goodput.h),
+ * masters ("whole", "split"), offload (percent of states and masters in the nodes' memory),
+ * host_bytes there, loss_parts (of positions, whose logits are computed in turn), expert_parts
+ * (with e: runs of experts' slots), candidates_total, candidates_fit, candidates_open (could be
+ * faster, not simulated), unusual (null, or what lies outside the range in which predictions were
+ * validated) search_seconds, warnings[]
  */
 #include "planner/show/scale_facts.h"
 #include "planner/show/show_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_json_put.h"
 #include "planner/show/show_lines.h"
 
@@ -51,7 +52,8 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
                             .request = &row->request,
                             .result = row->result,
                             .options = report->options,
-                            .days_tokens = report->days_tokens};
+                            .days_tokens = report->days_tokens,
+                            .failures = report->failures};
         point->found = &row->result->found[0];
         point->facts = layout_facts(&one, point->found);
         point->cut_short = search_cut_short(arena, row->result);
@@ -60,6 +62,7 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
         point->efficiency = first_rate > 0 ? rate / first_rate : 0;
         if (rate > 0) point->tokens_price = 1e9 / rate / 3600 * cluster->price_per_device_hour;
         facts->n_found++;
+        facts->counts_failures |= goodput_is_counted(&point->facts.goodput);
     }
     return facts;
 }
@@ -74,15 +77,23 @@ static void put_point(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
     }
     strbuf_printf(out, "%s ", ranks);
     layout_put_columns(out, &point->found->candidate, unit_us(point->found->cost.step_us, a));
-    if (point->tokens_price > 0) {
-        unit_count(point->tokens_price, price);
-        if (facts->report->days_tokens > 0) unit_count(point->facts.price, price);
+    const LayoutFacts *of = &point->facts;
+    if (of->days <= 0 && point->tokens_price > 0) unit_count(point->tokens_price, price);
+    if (of->real_price > 0) unit_count(of->real_price, price);
+    const char *rate = "never"; /* there is room for one of the two */
+    if (of->days <= 0) rate = unit_count(of->tokens_per_second, b);
+    if (of->real_days > 0) rate = days_text(of->real_days, b);
+    const char *memory = unit_bytes((double)point->found->cost.memory_bytes, c);
+    const char *mark = point->found->unusual ? "*" : " ";
+    if (facts->counts_failures) {
+        char good[UNIT_TEXT] = "-";
+        if (goodput_is_counted(&of->goodput)) goodput_percent(of->goodput.share, good);
+        strbuf_printf(out, " %6s %5s %4.1f %8s %5.1f%s %6s\n", rate, good, 100 * of->mfu, memory,
+                      100 * point->efficiency, mark, price);
+    } else {
+        strbuf_printf(out, " %7s %6.1f %8s %5.1f%s %7s\n", rate, 100 * of->mfu, memory,
+                      100 * point->efficiency, mark, price);
     }
-    const char *rate = days_text(point->facts.days, b); /* there is room for one of the two */
-    if (point->facts.days <= 0) rate = unit_count(point->facts.tokens_per_second, b);
-    strbuf_printf(out, " %7s %6.1f %8s %5.1f%s %7s\n", rate, 100 * point->facts.mfu,
-                  unit_bytes((double)point->found->cost.memory_bytes, c), 100 * point->efficiency,
-                  point->found->unusual ? "*" : " ", price);
 }
 
 static const char *ranks_text(Arena *arena, int n) {
@@ -102,6 +113,20 @@ static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *po
     }
 }
 
+/* Of the largest number of ranks, which failures are worst for. */
+static void put_failures(StrBuf *out, const ScaleFacts *facts) {
+    const ScalePoint *last = NULL;
+    StrBuf line = strbuf_create();
+    for (int i = 0; i < facts->n_points; i++) {
+        if (facts->points[i].found) last = &facts->points[i];
+    }
+    if (last) {
+        goodput_put(&line, &last->facts.goodput, facts->cluster, last->row->request.n_ranks);
+    }
+    if (line.length) lines_put_wrapped(out, "goodput", 11, line.text);
+    strbuf_destroy(&line);
+}
+
 static void put_notes(StrBuf *out, const ScaleFacts *facts) {
     const ScaleReport *report = facts->report;
     bool unusual = false;
@@ -112,7 +137,8 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
     StrBuf line = strbuf_create();
     strbuf_put(&line, "MFU and effic. (tokens/s a rank against the first row) in %; ");
     if (report->days_tokens > 0) {
-        strbuf_printf(&line, "days: for %s tokens; ", unit_count(report->days_tokens, text));
+        strbuf_printf(&line, "days: for %s tokens%s; ", unit_count(report->days_tokens, text),
+                      facts->counts_failures ? ", with failures; good: % of them that train" : "");
     }
     strbuf_put(&line, "price: ");
     if (facts->cluster->price_per_device_hour <= 0) {
@@ -126,6 +152,7 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
     strbuf_put(out, "\n");
     lines_put_wrapped(out, "", 0, line.text);
     strbuf_destroy(&line);
+    if (report->days_tokens > 0) put_failures(out, facts);
     if (unusual) {
         strbuf_put(out,
                    "* beyond the range in which predictions were compared with measurements.\n");
@@ -166,8 +193,13 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     strbuf_destroy(&head);
     strbuf_printf(out, "\n%6s ", "ranks");
     layout_put_heads(out);
-    strbuf_printf(out, " %7s %6s %8s %6s %7s\n", report->days_tokens > 0 ? "days" : "token/s",
-                  "MFU", "memory", "effic.", "price");
+    if (facts->counts_failures) {
+        strbuf_printf(out, " %6s %5s %4s %8s %6s %6s\n", "days", "good", "MFU", "memory", "effic.",
+                      "price");
+    } else {
+        strbuf_printf(out, " %7s %6s %8s %6s %7s\n", report->days_tokens > 0 ? "days" : "token/s",
+                      "MFU", "memory", "effic.", "price");
+    }
     for (int i = 0; i < facts->n_points; i++) put_point(out, facts, &facts->points[i]);
     put_notes(out, facts);
     arena_destroy(arena);
@@ -185,6 +217,7 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_known(json, "price_per_gigatoken", point->tokens_price);
     json_put_known(json, "days", point->facts.days);
     json_put_known(json, "price", point->facts.price);
+    json_put_goodput(json, &point->facts);
     json_put_name(json, "masters", point->row->options.split_masters ? "split" : "whole");
     json_put_int(json, "offload", point->row->options.offload);
     json_put_int(json, "host_bytes", point->found->cost.host_bytes);

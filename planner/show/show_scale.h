@@ -14,9 +14,10 @@ typedef struct ScaleRow {
 
 typedef struct ScaleReport {
     ModelCosts *costs;
-    PlanOptions options; /* as they were given */
-    double days_tokens;  /* 0: not asked for */
-    bool weak;           /* the batch grows with the ranks */
+    PlanOptions options;           /* as they were given */
+    double days_tokens;            /* 0: not asked for */
+    const FailureChoice *failures; /* as in SearchReport */
+    bool weak;                     /* the batch grows with the ranks */
     int n_rows;
     const ScaleRow *rows; /* ranks ascending */
     double seconds;       /* that all searches took */

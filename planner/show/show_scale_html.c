@@ -1,24 +1,11 @@
-/* The HTML page of a scaling report: five plots against the number of ranks, and the table. */
+/* The HTML page of a scaling report: plots against the number of ranks, and the table. */
 #include "planner/show/scale_facts.h"
+#include "planner/show/show_goodput.h"
+#include "planner/show/show_points.h"
 #include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
 #include <math.h>
-
-static const char STYLE[] =
-    ".grids{display:grid;gap:18px;grid-template-columns:repeat(2,minmax(0,1fr));margin-top:18px}"
-    ".grids section{margin-top:0}"
-    ".curve{position:relative;margin:4px 10px 26px 74px}"
-    ".curve svg{width:100%;height:210px;background:var(--idle);border-radius:6px;overflow:visible}"
-    ".curve .grid{stroke:var(--line)}.curve .ideal{stroke:var(--faint);stroke-dasharray:4 4}"
-    ".curve .line{stroke:var(--accent);stroke-width:2}"
-    ".curve .dot{fill:var(--accent);stroke:var(--card);stroke-width:1.5}"
-    ".curve .dot.far{fill:var(--card);stroke:var(--accent)}"
-    ".curve .x,.curve .y{position:absolute;font-size:12px;color:var(--faint);white-space:nowrap;"
-    "font-variant-numeric:tabular-nums}.curve .x{top:214px;transform:translateX(-50%)}"
-    ".curve .y{right:calc(100% + 8px);transform:translateY(-50%)}"
-    "@media(max-width:1000px){.grids{grid-template-columns:minmax(0,1fr)}}"
-    "@media(max-width:600px){.curve .x:nth-of-type(even){display:none}}";
 
 typedef struct Curve {
     const char *id, *title, *lead;
@@ -53,6 +40,10 @@ static double price_of(const ScaleFacts *facts, const ScalePoint *point) {
     (void)facts;
     return point->tokens_price;
 }
+static double goodput_of_point(const ScaleFacts *facts, const ScalePoint *point) {
+    (void)facts;
+    return goodput_is_counted(&point->facts.goodput) ? point->facts.goodput.share : 0;
+}
 static const char *percent_text(double value, char *text) {
     snprintf(text, UNIT_TEXT, "%.0f %%", 100 * value);
     return text;
@@ -70,6 +61,8 @@ static const Curve CURVES[] = {
      memory_of, percent_text},
     {"price", "Price of a billion tokens", "At the cluster's price per device and hour", false, 0,
      false, price_of, unit_count},
+    {"goodput", "Goodput", "Share of the days that is training, when devices fail.", false, 1,
+     false, goodput_of_point, percent_text},
 };
 
 typedef struct Frame {
@@ -190,11 +183,12 @@ static void put_points(StrBuf *out, const Frame *frame) {
     strbuf_destroy(&dots);
 }
 
-/* After "... per device and hour" and "Price of 1 G": there is none without a price. */
+/* After "... per device and hour" and "Price of 1 G": nothing without a price. */
 static void put_currency(StrBuf *out, const ScaleFacts *facts) {
     if (facts->cluster->price_per_device_hour <= 0) return;
     strbuf_put(out, ", ");
     html_put(out, facts->cluster->currency);
+    if (facts->counts_failures) strbuf_put(out, ", without failures");
 }
 
 static void put_curve(StrBuf *out, const ScaleFacts *facts, const Curve *curve) {
@@ -220,16 +214,25 @@ static void put_row(StrBuf *out, const ScaleFacts *facts, const ScalePoint *poin
                   point->row->request.global_batch);
     if (!point->found) {
         strbuf_printf(out, "<td class=\"l zero\" colspan=\"%d\">",
-                      facts->report->days_tokens > 0 ? 8 : 7);
+                      facts->counts_failures           ? 9
+                      : facts->report->days_tokens > 0 ? 8
+                                                       : 7);
         html_put(out, point->trouble);
         strbuf_put(out, "</td></tr>\n");
         return;
     }
     if (point->tokens_price > 0) unit_count(point->tokens_price, price);
-    char days[UNIT_TEXT + 16] = "";
+    char days[2 * UNIT_TEXT + 40] = "";
     if (facts->report->days_tokens > 0) {
-        char text_of[UNIT_TEXT];
-        snprintf(days, sizeof(days), "<td>%s</td>", days_text(point->facts.days, text_of));
+        const LayoutFacts *of = &point->facts;
+        char text_of[UNIT_TEXT], good[UNIT_TEXT];
+        int n = snprintf(days, sizeof(days), "<td>%s</td>",
+                         of->real_days > 0 ? days_text(of->real_days, text_of) : "never");
+        bool counted = goodput_is_counted(&of->goodput);
+        if (facts->counts_failures) {
+            snprintf(days + n, sizeof(days) - (size_t)n, "<td>%s%s</td>",
+                     counted ? goodput_percent(of->goodput.share, good) : "–", counted ? " %" : "");
+        }
     }
     strbuf_printf(out,
                   "<td class=\"l\">%s%s</td><td>%s</td><td>%s</td><td>%.1f %%</td><td>%s</td>"
@@ -251,6 +254,7 @@ static void put_table(StrBuf *out, const ScaleFacts *facts) {
     if (facts->report->days_tokens > 0) {
         char text[UNIT_TEXT];
         strbuf_printf(out, "<th>Days for %s</th>", unit_count(facts->report->days_tokens, text));
+        if (facts->counts_failures) strbuf_put(out, "<th>Goodput</th>");
     }
     strbuf_put(out, "</tr>\n");
     for (int i = 0; i < facts->n_points; i++) put_row(out, facts, &facts->points[i]);
@@ -269,7 +273,7 @@ void show_scale_html(StrBuf *out, const ScaleReport *report) {
     const ScaleFacts *facts = scale_facts_create(arena, report);
     const SearchRequest *first = &report->rows[0].request;
     char text[UNIT_TEXT];
-    html_open_page(out, report->costs->model, "scaling", 1, STYLE);
+    html_open_page(out, report->costs->model, "scaling", 1, POINTS_STYLE);
     strbuf_put(out, "<header><h1>");
     html_put(out, report->costs->model);
     strbuf_put(out, " on ");

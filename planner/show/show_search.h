@@ -5,6 +5,7 @@
 #ifndef PLANNER_SHOW_SHOW_SEARCH_H
 #define PLANNER_SHOW_SHOW_SEARCH_H
 
+#include "planner/cost/run_goodput.h"
 #include "planner/options.h"
 #include "planner/search/search.h"
 #include "planner/simulate/pipeline_sim.h"
@@ -20,14 +21,15 @@ typedef struct RefusedLayout {
 typedef struct SearchReport {
     ModelCosts *costs;
     const SearchRequest *request;
-    const SearchResult *result; /* n_found > 0 */
-    PlanOptions options;        /* that all layouts have; expert_parts: those with e */
-    int chosen;                 /* index in result->found: the layout that is reported as best */
-    int n_top;                  /* runners-up to list */
-    bool explain;               /* the text lists alternatives, too; JSON and page always do */
-    double days_tokens;         /* to train on, for days and price; 0: not asked for */
-    int64_t exact_bytes;        /* of a rank's plan, with what lies beyond its arena; 0: not made */
-    int n_refused;              /* layouts before `chosen` */
+    const SearchResult *result;    /* n_found > 0 */
+    PlanOptions options;           /* that all layouts have; expert_parts: those with e */
+    int chosen;                    /* index in result->found: the layout that is reported as best */
+    int n_top;                     /* runners-up to list */
+    bool explain;                  /* the text lists alternatives, too; JSON and page always do */
+    double days_tokens;            /* to train on, for days and price; 0: not asked for */
+    const FailureChoice *failures; /* what is said of them; NULL: nothing */
+    int64_t exact_bytes; /* of a rank's plan, with what lies beyond its arena; 0: not made */
+    int n_refused;       /* layouts before `chosen` */
     const RefusedLayout *refused;
     const LayoutCost *layout;   /* of the best; NULL: no traffic is shown */
     const PipelineLoad *load;   /* how the best was simulated, with spans; NULL: */

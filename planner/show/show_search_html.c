@@ -1,4 +1,5 @@
 /* The HTML page of a search: head, key figures, choice, what steps consist of, alternatives. */
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_search_page.h"
 
 #include <inttypes.h>
@@ -56,12 +57,18 @@ static void put_figures(StrBuf *out, const SearchFacts *facts) {
     html_put_figure(out, "Memory, fullest rank", unit_bytes((double)cost->memory_bytes, value),
                     more);
     if (best->days > 0) {
-        snprintf(value, sizeof(value), "%s days", days_text(best->days, unit));
+        bool ends = best->real_days > 0;
+        snprintf(value, sizeof(value), "%s days", ends ? days_text(best->real_days, unit) : "∞");
         int n =
             snprintf(more, sizeof(more), "%s tokens", unit_count(facts->report->days_tokens, unit));
-        if (best->price > 0) {
-            snprintf(more + n, sizeof(more) - (size_t)n, ": %s %.8s", unit_count(best->price, unit),
-                     facts->cluster->currency ? facts->cluster->currency : "");
+        if (best->real_price > 0) {
+            n += snprintf(more + n, sizeof(more) - (size_t)n, ": %s %.8s",
+                          unit_count(best->real_price, unit),
+                          facts->cluster->currency ? facts->cluster->currency : "");
+        }
+        if (goodput_is_counted(&best->goodput)) {
+            snprintf(more + n, sizeof(more) - (size_t)n, "; %s without failures",
+                     days_text(best->days, unit));
         }
         html_put_figure(out, "Training", value, more);
     } else {
@@ -140,6 +147,16 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     strbuf_put(out, "</dl><p class=\"say\">");
     html_put(out, facts->bottleneck);
     strbuf_put(out, ".</p>");
+    StrBuf goodput = strbuf_create();
+    if (facts->best.days > 0) {
+        goodput_put(&goodput, &facts->best.goodput, facts->cluster, report->request->n_ranks);
+    }
+    if (goodput.length) {
+        strbuf_put(out, "<p class=\"say\">Goodput: ");
+        html_put(out, goodput.text);
+        strbuf_put(out, ".</p>");
+    }
+    strbuf_destroy(&goodput);
     if (facts->best.found->unusual && facts->best.found->why) {
         strbuf_put(out, "<p class=\"say warn\">Not within what predictions were compared with: ");
         html_put(out, facts->best.found->why);

@@ -26,7 +26,8 @@
  *                      (CUDA's context and captured graphs), total (of the stage that needs most,
  *                      worst_stage), limit
  *     host_bytes       of the rank that has most, in its node's memory
- *     days, price      null if no tokens were given, or the cluster states no price
+ *     days, price      null if no tokens were given, or the cluster states no price; no failures
+ *     goodput          days with failures, and checkpoints: see show_goodput.h
  *     slowdown, why    of runners_up and pareto: step time against the best's (0.02: 2 % more)
  *     unusual          null, or what lies outside the range in which predictions were validated
  *   split              blocks per chunk in pipeline order, of the best
@@ -46,7 +47,7 @@
  *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
  *   hint               null, or an option that may find something faster, and why
  */
-#include "planner/show/search_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_json_put.h"
 
 #include <math.h>
@@ -80,6 +81,7 @@ static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFact
     put_memory(json, cost, facts->limit_bytes);
     json_put_known(json, "days", of->days);
     json_put_known(json, "price", of->price);
+    json_put_goodput(json, of);
     const char *unusual = of->found->unusual ? of->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
 }

@@ -1,6 +1,7 @@
 /* A search's result on one screen: lines of at most 100 columns. */
 #include "planner/show/search_facts.h"
 #include "planner/show/show_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_lines.h"
 
 #include <inttypes.h>
@@ -95,10 +96,43 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
                   zero_replicas_text(of->c > 1, of->e > 1), of->joins_messages ? "; by block" : "");
 }
 
+/* Days, device-hours and price with failures, where they are counted, and days without. */
+static void put_training(StrBuf *out, const SearchFacts *facts) {
+    const LayoutFacts *best = &facts->best;
+    char a[UNIT_TEXT], b[UNIT_TEXT];
+    StrBuf line = strbuf_create();
+    strbuf_printf(&line, "%s tokens take ", unit_count(facts->report->days_tokens, a));
+    if (!goodput_is_counted(&best->goodput)) {
+        strbuf_printf(&line, "%s days", days_text(best->days, a));
+    } else if (best->real_days > 0) {
+        bool same = strcmp(days_text(best->real_days, a), days_text(best->days, b)) == 0;
+        strbuf_printf(&line, "%s days", a);
+        if (!same) strbuf_printf(&line, " (%s without failures)", b);
+    } else {
+        strbuf_printf(&line, "%s days without failures, and have no end with them",
+                      days_text(best->days, a));
+    }
+    if (best->real_days > 0) {
+        double hours = best->real_days * 24 * facts->report->request->n_ranks;
+        strbuf_printf(&line, ", %s device-hours", unit_count(hours, b));
+    }
+    if (best->real_price > 0) {
+        strbuf_printf(&line, ", %s ", unit_count(best->real_price, a));
+        lines_put_name(&line, facts->cluster->currency, 8);
+        strbuf_printf(&line, " at %.2f an hour", facts->cluster->price_per_device_hour);
+    }
+    put_wrapped(out, "training", line.text);
+    strbuf_destroy(&line);
+    StrBuf goodput = strbuf_create();
+    goodput_put(&goodput, &best->goodput, facts->cluster, facts->report->request->n_ranks);
+    if (goodput.length) put_wrapped(out, "goodput", goodput.text);
+    strbuf_destroy(&goodput);
+}
+
 static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     const LayoutFacts *best = &facts->best;
     const StepCost *cost = &best->found->cost;
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT];
     put_label(out, "predicted");
     strbuf_printf(out, "%s a step, %s tokens/s, bubble %.1f %% (%s)\n", unit_us(cost->step_us, a),
                   unit_count(best->tokens_per_second, b), 100 * cost->bubble_fraction,
@@ -112,18 +146,7 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
                       unit_count(facts->peak_tflops * 1e12, a));
     }
     strbuf_put(out, "\n");
-    if (best->days > 0) {
-        put_label(out, "training");
-        strbuf_printf(out, "%s tokens take %s days, %s device-hours",
-                      unit_count(facts->report->days_tokens, a), days_text(best->days, c),
-                      unit_count(best->days * 24 * facts->report->request->n_ranks, b));
-        if (best->price > 0) {
-            strbuf_printf(out, ", %s ", unit_count(best->price, a));
-            lines_put_name(out, facts->cluster->currency, 8);
-            strbuf_printf(out, " at %.2f an hour", facts->cluster->price_per_device_hour);
-        }
-        strbuf_put(out, "\n");
-    }
+    if (best->days > 0) put_training(out, facts);
 }
 
 static void put_memory(StrBuf *out, const SearchFacts *facts) {

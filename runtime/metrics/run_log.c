@@ -13,6 +13,7 @@
 
 struct RunLog {
     int fd;
+    bool has_begun; /* it has lines */
     char *path;
 };
 
@@ -42,6 +43,7 @@ static RunLog *open_at(const char *path, off_t keep_bytes, Diag *diag) {
     RunLog *log = calloc(1, sizeof(*log));
     if (!log || !(log->path = strdup(path))) BUG("out of memory");
     log->fd = fd;
+    log->has_begun = keep_bytes > 0;
     return log;
 }
 
@@ -124,6 +126,19 @@ static void put_values(char *text, size_t size, const StepMetrics *metrics) {
     }
 }
 
+/* ,"parameters":124439808,"row_tokens":1024 or nothing. */
+static void put_head(char *text, size_t size, const StepMetrics *metrics) {
+    char active[64] = "";
+    text[0] = '\0';
+    if (metrics->n_parameters == 0) return;
+    if (metrics->n_active != metrics->n_parameters) {
+        snprintf(active, sizeof active, ",\"active_parameters\":%lld",
+                 (long long)metrics->n_active);
+    }
+    snprintf(text, size, ",\"parameters\":%lld%s,\"row_tokens\":%lld",
+             (long long)metrics->n_parameters, active, (long long)metrics->row_tokens);
+}
+
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
     const double values[N_NUMBERS] = {
@@ -132,7 +147,7 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
     char bits[NUMBER_BYTES + 32] = "";
     char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "", samples[NUMBER_BYTES + 8] = "";
-    char sources[RUN_LOG_SOURCES_BYTES], named[RUN_LOG_VALUES_BYTES];
+    char head[160], sources[RUN_LOG_SOURCES_BYTES], named[RUN_LOG_VALUES_BYTES];
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
     if (metrics->has_val_loss && metrics->val_bits_per_byte > 0) {
@@ -148,19 +163,23 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     if (metrics->n_samples) {
         snprintf(samples, sizeof samples, ",\"samples\":%lld", (long long)metrics->n_samples);
     }
+    put_head(head, sizeof head, metrics);
     put_sources(sources, sizeof sources, metrics);
     put_values(named, sizeof named, metrics);
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s%s%s%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], samples, labels, scale, named, val_loss, bits, sources);
+                     numbers[4], samples, head, labels, scale, named, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     char text[RUN_LOG_LINE_BYTES];
-    size_t length = (size_t)run_log_format(text, sizeof text, metrics);
+    StepMetrics line = *metrics;
+    if (log->has_begun) line.n_parameters = 0;
+    log->has_begun = true;
+    size_t length = (size_t)run_log_format(text, sizeof text, &line);
     return run_log_write_text(log, text, length, diag);
 }
 

@@ -7,7 +7,8 @@
  * where gradients were not finite and nothing was updated. "val_loss" is there when the step
  * measured one, and "val_bits_per_byte" when it is known, too; of several sources there is one
  * object more, "val_losses", with each one's. "labels" is how many of the batch's labels count,
- * where not all do. NaN and infinities are written as
+ * where not all do. The file's first line has "parameters", "active_parameters" where a token does
+ * not meet all of them, and "row_tokens", how many a sample has. NaN and infinities are written as
  * null. Each line is in the file when its call returns, so it can be followed while training runs.
  */
 #ifndef RUNTIME_METRICS_RUN_LOG_H
@@ -39,7 +40,7 @@ void run_log_close(RunLog *log);
 enum {
     RUN_LOG_SOURCES_BYTES = 3584,
     RUN_LOG_VALUES_BYTES = 2048,
-    RUN_LOG_LINE_BYTES = 512 + RUN_LOG_SOURCES_BYTES + RUN_LOG_VALUES_BYTES
+    RUN_LOG_LINE_BYTES = 640 + RUN_LOG_SOURCES_BYTES + RUN_LOG_VALUES_BYTES
 };
 int run_log_format(char *text, size_t size, const StepMetrics *metrics);
 

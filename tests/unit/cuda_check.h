@@ -178,6 +178,11 @@ static inline int cuda_orders(void) {
     return VARIANT_STEP > 1 ? 1 : getenv("PERILUNE_TEST_PTX") ? 2 : 3;
 }
 
+/* What nvcc made of kernels need not see all that their sources do. */
+static inline bool cuda_few_shapes(void) {
+    return getenv("PERILUNE_TEST_PTX") && !getenv("TEST_LONG");
+}
+
 /* Within a case that has begun. */
 static inline void cuda_check(const CudaCase *c) {
     enum { ORDERS = 3 };

@@ -20,6 +20,12 @@ static inline Cluster fixture_cluster(const char *title) {
     return cluster;
 }
 
+/* Runs on 3072 devices fail every 10 hours; a checkpoint of fixture_costs takes 60 s. */
+static inline void fixture_add_failures(Cluster *cluster) {
+    cluster->failures = (ClusterFailures){30720, 10, "counted"};
+    cluster->storage = (ClusterStorage){.node_bytes_per_second = 1e12, .bytes_per_second = 201.6e9};
+}
+
 static inline ModelCosts fixture_costs(const Cluster *cluster, const char *model) {
     return (ModelCosts){.model = model,
                         .cluster = cluster,
@@ -28,6 +34,8 @@ static inline ModelCosts fixture_costs(const Cluster *cluster, const char *model
                         .vocab = 51200,
                         .n_parameters = 1008000000000,
                         .n_trained = 1008000000000,
+                        .saved_weight_bytes = 4032000000000,
+                        .saved_state_bytes = 8064000000000,
                         .n_active_parameters = 1008000000000,
                         .model_flops = 1.3e16};
 }

@@ -217,6 +217,11 @@ static void check_shape(const Shape *s, int set) {
     check_on(s, &HOOKS[set], WITH[set]);
 }
 
+/* Of few shapes, every other one of the kernels that have most. */
+static bool left_out(size_t i, const Shape *s) {
+    return cuda_few_shapes() && i % 2 && s->dtype == DTYPE_BF16 && s->head <= 128;
+}
+
 /* Tiles are of 128 rows or keys, passed over in steps of 64 (or 32; on wgmma of 128, with long
  * heads); of 32 without tensor cores.
  * On wgmma those of the shapes that have kernels there. */
@@ -299,7 +304,7 @@ static void test_shapes(int set) {
         {1, 35, 1, 2, 200, false, 1, DTYPE_F16, 17, 1.5f, 248},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
-        if (has_set(set, &SHAPES[i])) check_shape(&SHAPES[i], set);
+        if (!left_out(i, &SHAPES[i]) && has_set(set, &SHAPES[i])) check_shape(&SHAPES[i], set);
     }
 }
 
@@ -316,6 +321,7 @@ static void test_turns(void) {
         {3, 70, 1, 1, 128, true, 1, DTYPE_BF16, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
+        if (left_out(i, &SHAPES[i])) continue;
         most_blocks = 1 + (uint32_t)i % 3;
         check_on(&SHAPES[i], &HOOKS[ON_WGMMA], ", on wgmma in turns, few blocks");
     }
@@ -360,6 +366,7 @@ static void test_joint(void) {
         {3, 140, 1, 2, 72, true, 0, DTYPE_F16, 0, 0, 0},
     };
     for (size_t i = LAYOUT_STEP > 1; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
+        if (left_out(i, &SHAPES[i])) continue;
         bool joint = ran_jointly(&SHAPES[i], 0);
         check_begin("its gradient is made in one pass");
         CHECK(joint, "it was not");

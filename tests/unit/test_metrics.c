@@ -328,10 +328,18 @@ static void test_log(const char *path) {
     for (size_t i = 0; i < sizeof(logs) / sizeof(logs[0]); i++) {
         size_t length = 0, n = strlen(logs[i].before);
         CHECK(file_write(path, logs[i].before, n, diag), "%s", diag_text(diag));
+        StepMetrics headed = steps[0];
+        headed.n_parameters = 90, headed.n_active = 60, headed.row_tokens = 8;
         log = run_log_continue(path, logs[i].step, diag);
-        CHECK(log && run_log_write(log, &steps[0], diag), "%s", diag_text(diag));
+        CHECK(log && run_log_write(log, &headed, diag), "%s", diag_text(diag));
+        CHECK(log && run_log_write(log, &headed, diag), "%s", diag_text(diag));
         run_log_close(log);
         char *now = file_read(arena, path, 4096, &length, diag);
+        const char *head = now ? strstr(now, ",\"parameters\":90,\"active_parameters\":60,"
+                                             "\"row_tokens\":8}\n")
+                               : NULL;
+        CHECK((head != NULL) == (logs[i].kept == 0), "%zu: %s", i, now);
+        CHECK(!head || !strstr(head + 1, ",\"parameters\""), "twice: %s", now);
         CHECK(now && strncmp(now, logs[i].before, logs[i].kept) == 0 &&
                   strncmp(now + logs[i].kept, "{\"step\":1,\"loss\":5.5", 20) == 0,
               "%zu: %s", i, now);

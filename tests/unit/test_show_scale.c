@@ -1,6 +1,8 @@
 /* Showing how a model scales: efficiency and prices as on paper, rows that could not be searched or
  * do not fit, hostile names, 100 columns. */
 #include "planner/show/scale_facts.h"
+#include "planner/show/show_facts.h"
+#include "planner/show/show_goodput.h"
 #include "tests/unit/check.h"
 #include "tests/unit/search_fixture.h"
 
@@ -29,7 +31,7 @@ static ScaleReport report_of(Arena *arena, ModelCosts *costs) {
         }
         result->n_found = 1;
         result->found = ARENA_ARRAY(arena, Found, 1);
-        result->found[0] = fixture_found(arena, fixture_candidate(8, 3 << i, 16, 2, 1), 1);
+        result->found[0] = fixture_found(arena, fixture_candidate(8, 3 << i, 8, 2, 1), 1);
         result->found[0].cost.step_us = 1e8 / (1 << i) * (i == 4 ? 1.25 : 1);
         result->found[0].unusual = i == 4;
         result->found[0].why = "no measured run had so many ranks";
@@ -86,6 +88,49 @@ static void test_ideal(Arena *arena) {
     snprintf(want, sizeof(want), " %.1f ", days);
     CHECK(strstr(text.text, "   days ") && strstr(text.text, want), "%s", text.text);
     strbuf_destroy(&text);
+    strbuf_destroy(&page);
+}
+
+/* Days, prices and shares count failures; JSON has both. The row of most ranks says why. */
+static void test_goodput(Arena *arena) {
+    check_begin("scale: days with failures, in every form");
+    Cluster cluster = fixture_cluster("DGX");
+    fixture_add_failures(&cluster);
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    costs.model_flops /= 10; /* below the peak in as short steps */
+    ScaleReport report = report_of(arena, &costs);
+    report.days_tokens = 300e9;
+    const ScaleFacts *facts = scale_facts_create(arena, &report);
+    const LayoutFacts *few = &facts->points[1].facts, *many = &facts->points[4].facts;
+    CHECK(few->goodput.share > many->goodput.share && many->goodput.share > 0.9, "%g, then %g",
+          few->goodput.share, many->goodput.share);
+    CHECK(near(few->real_days * few->goodput.share, few->days), "%g days", few->real_days);
+    StrBuf text = strbuf_create(), json = strbuf_create(), page = strbuf_create();
+    show_scale_text(&text, &report);
+    show_scale_json(&json, &report);
+    show_scale_html(&page, &report);
+    char want[80], days[UNIT_TEXT], percent[UNIT_TEXT];
+    snprintf(want, sizeof(want), " %6s %5s ", days_text(few->real_days, days),
+             goodput_percent(few->goodput.share, percent));
+    CHECK(strstr(text.text, want) && strstr(text.text, "   days  good  MFU "), "no '%s' in %s",
+          want, text.text);
+    CHECK(strstr(text.text, "a failure every 10.0 h on 3072 devices"), "%s", text.text);
+    int n_columns = 0;
+    for (const char *c = text.text; *c; c++) {
+        n_columns = *c == '\n' ? 0 : n_columns + 1;
+        CHECK(n_columns <= 100, "over 100 columns: %s", text.text);
+    }
+    snprintf(want, sizeof(want), "<td>%s</td><td>%s %%</td></tr>", days_text(few->real_days, days),
+             goodput_percent(few->goodput.share, percent));
+    CHECK(strstr(page.text, want) && strstr(page.text, "id=\"goodput\""), "no '%s'", want);
+    json_t *root = json_loads(json.text, 0, NULL);
+    json_t *last = json_array_get(json_object_get(root, "points"), N_ROWS - 1);
+    json_t *goodput = json_object_get(last, "goodput");
+    CHECK(near(json_real_value(json_object_get(goodput, "days")), many->real_days), "days");
+    CHECK(near(json_real_value(json_object_get(last, "days")), many->days), "days without");
+    json_decref(root);
+    strbuf_destroy(&text);
+    strbuf_destroy(&json);
     strbuf_destroy(&page);
 }
 
@@ -146,6 +191,7 @@ int main(void) {
     Arena *arena = arena_create();
     test_figures(arena);
     test_ideal(arena);
+    test_goodput(arena);
     test_forms(arena, "gpt");
     test_forms(arena, HOSTILE);
     test_little(arena);

@@ -66,6 +66,67 @@ static void test_figures(Arena *arena) {
     CHECK(bytes == best->found->cost.memory_bytes, "classes give %lld", (long long)bytes);
 }
 
+/* A checkpoint of 60 s and a failure every 10 h: every 2018 s by hand (sqrt(2 x 60 x 36000), less a
+ * third of 60 s and a little), which is 27 steps of 75.75 s or 26. */
+static void test_goodput(Arena *arena) {
+    check_begin("search: days with failures, in every form");
+    Cluster cluster = fixture_cluster("DGX");
+    fixture_add_failures(&cluster);
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    SearchReport report = report_of(arena, &costs, 0);
+    const LayoutFacts *best = &search_facts_create(arena, &report)->best;
+    const RunGoodput *run = &best->goodput;
+    CHECK(run->state == GOODPUT_KNOWN && near(run->input.mtbf_seconds, 36000), "%g s",
+          run->input.mtbf_seconds);
+    CHECK(near(run->input.pause_seconds, 60), "%g s", run->input.pause_seconds);
+    CHECK(run->goodput.interval_seconds > 1900 && run->goodput.interval_seconds < 2200, "%g s",
+          run->goodput.interval_seconds);
+    CHECK(run->share > 0.92 && run->share < 0.93, "%g", run->share);
+    CHECK(near(best->real_days, best->days / run->share), "%g days", best->real_days);
+    CHECK(near(best->real_price, best->price / run->share), "%g USD", best->real_price);
+    StrBuf text = strbuf_create(), json = strbuf_create(), page = strbuf_create();
+    show_search_text(&text, &report);
+    show_search_json(&json, &report);
+    show_search_html(&page, &report);
+    char want[160], days[UNIT_TEXT], more[UNIT_TEXT];
+    snprintf(want, sizeof(want), "300 G tokens take %s days (%s without failures), ",
+             days_text(best->real_days, days), days_text(best->days, more));
+    CHECK(strstr(text.text, want), "no '%s' in %s", want, text.text);
+    CHECK(strstr(text.text, " %: a failure every 10.0 h on 3072 devices, a checkpoint every") &&
+              strstr(text.text, "10.0 min to restart\n"),
+          "%s", text.text);
+    CHECK(strstr(page.text, "without failures") && strstr(page.text, "Goodput: 9"), "no goodput");
+    json_t *root = json_loads(json.text, 0, NULL), *goodput = json_object_get(root, "goodput");
+    CHECK(near(json_real_value(json_object_get(goodput, "share")), run->share), "%s", json.text);
+    CHECK(near(json_real_value(json_object_get(goodput, "days")), best->real_days), "days");
+    CHECK(near(json_real_value(json_object_get(root, "days")), best->days), "days without");
+    CHECK(json_integer_value(json_object_get(goodput, "checkpoint_every")) == run->goodput.every,
+          "steps");
+    json_decref(root);
+    strbuf_destroy(&text);
+    strbuf_destroy(&json);
+    strbuf_destroy(&page);
+}
+
+/* What is said of failures, and whether there are two numbers of days. */
+static void test_goodput_words(Arena *arena, const FailureChoice *choice, bool stated,
+                               const char *days, const char *words) {
+    Cluster cluster = fixture_cluster("DGX");
+    if (stated) fixture_add_failures(&cluster);
+    ModelCosts costs = fixture_costs(&cluster, "gpt");
+    SearchReport report = report_of(arena, &costs, 0);
+    report.failures = choice;
+    StrBuf text = strbuf_create(), page = strbuf_create();
+    show_search_text(&text, &report);
+    show_search_html(&page, &report);
+    CHECK(strstr(text.text, days), "no '%s' in %s", days, text.text);
+    CHECK(words ? strstr(text.text, words) != NULL : !strstr(text.text, "goodput"), "no '%s' in %s",
+          words, text.text);
+    CHECK(!strstr(page.text, "inf") && !strstr(page.text, "nan"), "no number");
+    strbuf_destroy(&text);
+    strbuf_destroy(&page);
+}
+
 /* The sentence names the part that costs most beside compute; a runner-up, the part that grew. */
 static void test_reasons(Arena *arena) {
     check_begin("search facts: sentences name what is largest");
@@ -473,10 +534,23 @@ int main(int argc, char **argv) {
     } else {
         test_figures(arena);
         test_reasons(arena);
-        test_text(arena, "gpt", 44);
-        test_text(arena, HOSTILE, 44);
+        test_text(arena, "gpt", 45);
+        test_text(arena, HOSTILE, 45);
         test_json(arena, "gpt");
         test_json(arena, HOSTILE);
+        test_goodput(arena);
+        check_begin("search: what is said of failures that are not counted, or too many");
+        FailureChoice none = {.has_mtbf = true},
+                      many = {.has_mtbf = true, .device_mtbf_hours = 600};
+        FailureChoice often = {.has_mtbf = true, .device_mtbf_hours = 30720};
+        test_goodput_words(arena, &none, true, " days, ", NULL);
+        test_goodput_words(arena, NULL, false, " days, ",
+                           "no failures are assumed: cluster selene states none");
+        test_goodput_words(arena, &often, false, " days, ",
+                           "not known: cluster selene states no rate of its storage");
+        test_goodput_words(arena, &many, true,
+                           " days without failures, and have no end with them\n",
+                           "no progress is expected: a failure every 11.7 min on 3072 devices");
         test_nothing();
         test_nothing_more(0, "; more ranks alone would not do, as far as was looked");
         test_nothing_more(1, "; the cluster has no more than 1 device");

@@ -1,0 +1,6 @@
+local devices, nodes = require "devices", require "nodes"
+
+return cluster {
+  name = "storage_without_rate", device = devices.h100, node = nodes.dgx_h100, network = nodes.ndr8,
+  storage = { node_bytes_per_second = 4 * GB, n_nodes = 32 },
+}
