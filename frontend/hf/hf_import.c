@@ -113,8 +113,7 @@ static HfFound *find_name(const HfImport *import, const char *name) {
     bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
     const char *within;
     for (int i = 0; !found && import->config.part; i++) {
-        within = hf_text_part_name(import->arena, import->config.part,
-                                   import->config.family->prefix, name, i);
+        within = hf_text_part_name(import->arena, import->config.part, name, i);
         if (!within) break;
         found = hf_files_find(&import->files, within);
     }

@@ -232,14 +232,19 @@ end
 -- Parameters: wq and wk [model, state_groups, state_keys], wv and wz [model, state_groups,
 -- state_heads, state_values], wa and wbeta [model, state_groups, state_heads], convolutions of q, k
 -- and v, dt_bias and a_log [state_groups, state_heads], norm.gain [state_values], wo.
--- options: those of nn.state_space but norm_over
+-- options: name, taps, conv_bias, norm_eps, places, dt_least, dt_most, decay_most, std, out_std,
+-- decay, muon, lr_scale and frozen, as nn.state_space's; negative (shares are twice as much, up to
+-- 2, where the state turns over what it had: Grazzi et al. 2024, arXiv 2411.12537, as in OLMo's
+-- hybrids)
 function nn.delta_net(m, x, options)
-  local o = read_common("delta_net", m, x, options, { name = "delta", conv_bias = false })
+  local o = read_common("delta_net", m, x, options,
+    { name = "delta", conv_bias = false, negative = false })
   local made = projections("delta_net", m, x, o)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
   local _, log_decay = decays(m, made.heads("a"), o)
   local beta = ops.sigmoid{ made.heads("beta") }
+  if o.negative then beta = beta * 2 end
   local y = ops.linear_attention{ q, k, v, log_decay, beta, seq = "seq", head = "state_keys",
                                   scale = 1 / math.sqrt(m.state_keys) }
   y = nn.rmsnorm(m, y, "state_values", { name = o.name .. ".norm", eps = o.norm_eps })

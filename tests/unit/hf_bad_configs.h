@@ -4,18 +4,15 @@
 #ifndef TESTS_UNIT_HF_BAD_CONFIGS_H
 #define TESTS_UNIT_HF_BAD_CONFIGS_H
 
+#include "tests/unit/hf_checks.h"
+
 /* Of eight numbers of a head that turn. */
 #define BAD_LONGROPE(short_factor)                                                                 \
     "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor \
     "}"
 
-typedef struct BadConfig {
-    const char *name, *key, *value, *message; /* value: JSON; NULL: without the key */
-} BadConfig;
-
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"falcon\"",
-     "model_type \"falcon\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"bloom\"", "model_type \"bloom\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
