@@ -40,11 +40,19 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
                config->cut, value, config->cut_from, config->cut);
     }
     if (config->part) {
-        printf("note     the text part of a %s: %d tensors of its vision part are left out\n",
+        printf("note     the text part of a %s: %d other tensors are left out\n",
                config->part->type, import->n_left_out);
     } else if (import->n_left_out) {
         printf("note     %d tensors are left out, of what predicts tokens beyond the next\n",
                import->n_left_out);
+    }
+    if (import->n_packed) {
+        printf("note     %d tensors were quantized (%s) and are widened: training, and an export, "
+               "have them in floating point\n",
+               import->n_packed, config->quantized.method->name);
+    }
+    if (import->n_scales) {
+        printf("note     %d scales of activations are left out\n", import->n_scales);
     }
     if (config->classes.unnamed) {
         printf(
