@@ -27,11 +27,18 @@ static bool check_size(const CliArgs *args, const UnigramText *text, int n_speci
     return false;
 }
 
-/* Longer pieces that are spelled as special tokens were left out; characters cannot be. */
+/* Longer pieces that are spelled as special tokens are left out; characters and bytes cannot be. */
 static bool check_spellings(const UnigramText *text, const char *const *special, int n_special,
                             Diag *diag) {
     for (int i = 0; i < n_special; i++) {
         unsigned char bytes[5] = {0};
+        for (int b = 0; b < N_BYTES; b++) {
+            char spelling[8];
+            snprintf(spelling, sizeof(spelling), "<0x%02X>", (unsigned)b);
+            if (strcmp(spelling, special[i]) != 0) continue;
+            diag_error(diag, NO_LOC, "--special-token: '%s' is how a byte is spelled", special[i]);
+            return false;
+        }
         for (uint32_t c = 0; c < text->n_characters; c++) {
             bytes[utf8_write(text->characters[c].character, bytes)] = 0;
             if (strcmp((const char *)bytes, special[i]) != 0) continue;

@@ -6,8 +6,8 @@
  *   M: score = digamma(expected) - digamma(sum), which takes from rare pieces (Liang & Klein 2007)
  *   drop: a piece's loss is taken for what it is if all of it were divided in the next best way
  *
- * Other than there, exactly the number asked for comes out if there are so many substrings, and
- * counts are summed in fixed point, so that the result does not depend on how many threads did. */
+ * Unlike there, exactly as many pieces as were asked for come out, if there are so many substrings.
+ * Counts are summed in fixed point: the result does not depend on how many threads there were. */
 #ifndef RUNTIME_TOKENIZER_TRAIN_UNIGRAM_H
 #define RUNTIME_TOKENIZER_TRAIN_UNIGRAM_H
 

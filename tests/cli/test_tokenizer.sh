@@ -143,6 +143,8 @@ fails 'too small for the characters' 2 'the 68 characters that --coverage asks f
     tokenizer train $data/train.txt --type unigram --vocab 325 -o "$folder/n"
 fails 'special token that is a character' 2 "'a' is a token of the text, too" tokenizer train \
     $data/train.txt --type unigram --vocab 400 --special-token a -o "$folder/n"
+fails 'special token that is a byte' 2 "'<0x0A>' is how a byte is spelled" tokenizer train \
+    $data/train.txt --type unigram --vocab 400 --special-token '<0x0A>' -o "$folder/n"
 fails 'option of Unigrams' 2 '--coverage: is for --type unigram only' tokenizer train $data/train.txt \
     --vocab 300 --coverage 0.9 -o "$folder/n"
 fails 'option of BPE' 2 '--min-count: is for --type bpe, which merges' tokenizer train $data/train.txt \
