@@ -253,6 +253,7 @@ static bool set_counts(Budget *budget) {
     report->target_loss = cli_real(args, OPT_TARGET_LOSS, 0);
     report->tokens_limit = cli_real(args, OPT_TOKENS_LIMIT, 0);
     report->days = cli_real(args, OPT_DAYS, 0);
+    report->failures = &budget->jobs[0]->failures;
     if (!cli_given(args, OPT_MONEY)) return true;
     if (cluster->price_per_device_hour <= 0) {
         diag_error(budget->diag, NO_LOC,
