@@ -10,6 +10,7 @@
 
 #include "planner/plan/plan.h"
 #include "runtime/metrics/step_metrics.h"
+#include "runtime/rank_work.h"
 
 typedef struct Engine Engine;
 
@@ -270,6 +271,23 @@ typedef struct EngineSpan {
  * rank, then beginning; owned by `arena`. False: reported, as when there was no step before. */
 bool engine_trace_step(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count,
                        Diag *diag);
+
+/* Are steps from now on measured, rank by rank? The numbers they compute stay the same. A measured
+ * step costs next to nothing where engine_measures_for_free, as on a CPU, where two readings of the
+ * clock go with each call; on CUDA it is issued command by command, with an event around each. */
+void engine_set_measuring(Engine *engine, bool on);
+bool engine_measures_for_free(const Engine *engine);
+
+/* What a process says of its ranks beside what the engine has measured: of a mean step. */
+typedef struct HostWork {
+    double step_seconds; /* as StepResult has them */
+    double data_seconds; /* before it: to have its samples */
+    int device;          /* the number of its GPU on its machine; -1: the processor */
+} HostWork;
+
+/* Steps measured since the last call, of all ranks -> out[ranks of the plan] on rank 0, means.
+ * Others may pass NULL; all processes call it. False: reported, the job failed. */
+bool engine_gather_work(Engine *engine, const HostWork *host, RankWork *out, Diag *diag);
 
 /* A gradient of the last step, before clipping, by logical name: f32, whole. For tests. False: no
  * such parameter, or its complete gradient lay in memory that has been reused since. */

@@ -13,7 +13,8 @@ typedef enum EngineJob {
     JOB_DECODE,  /* the chunk input.chunk of a plan for decoding */
     JOB_CHECK,   /* JOB_TRAIN, looking at every result: fills engine->bad */
     JOB_PROFILE, /* JOB_TRAIN, timing every call: fills engine->op_seconds */
-    JOB_TRACE    /* JOB_TRAIN, keeping when every call ran; only within `trace` */
+    JOB_TRACE,   /* JOB_TRAIN, keeping when every call ran; only within `trace` */
+    JOB_MEASURE  /* JOB_TRAIN, timing every call: adds to engine->work */
 } EngineJob;
 
 /* The first value that is not finite, as one rank saw it. */
@@ -60,6 +61,7 @@ typedef struct EngineBackend {
     int64_t (*call_count)(const Engine *engine);
     /* Runs a JOB_TRAIN of engine->input and keeps when its calls ran. See engine_trace_step. */
     bool (*trace)(Engine *engine, Arena *arena, EngineSpan **out_spans, int *out_count, Diag *diag);
+    bool measures_for_free; /* see engine_measures_for_free */
 } EngineBackend;
 
 enum { NO_LABEL = INT32_MIN }; /* of data; -1 is: where nothing counts */
@@ -83,6 +85,8 @@ struct Engine {
     int64_t left_out_label;   /* by the program's label_share; NO_LABEL: there is none */
     int n_skipped;            /* of the last steps in a row */
     double op_seconds[N_OPS]; /* rank 0's, of the last JOB_PROFILE */
+    bool measures;            /* engine_set_measuring */
+    WorkSums *work;           /* [n_ranks]: of JOB_MEASURE; NULL: not asked for yet */
     double emit_seconds;
     int64_t arena_bytes, host_bytes;
     int64_t message_bytes;   /* engine_message_bytes */

@@ -143,7 +143,8 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     engine->input.train = true;
     engine->input.learning_rate = learning_rate;
     engine->last_step = engine->input;
-    if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
+    const EngineJob job = engine->measures ? JOB_MEASURE : JOB_TRAIN;
+    if (!engine->backend->run(engine, job, diag)) return false;
     out->loss = read_output(engine, "loss");
     out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
     out->loss_scale = engine->scales_loss ? read_output(engine, "loss_scale") : 0;

@@ -46,6 +46,14 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
         printf("note     %d tensors are left out, of what predicts tokens beyond the next\n",
                import->n_left_out);
     }
+    if (import->n_packed) {
+        printf("note     %d tensors were quantized (%s) and are widened: training, and an export, "
+               "have them in floating point\n",
+               import->n_packed, config->quantized.method->name);
+    }
+    if (import->n_scales) {
+        printf("note     %d scales of activations are left out\n", import->n_scales);
+    }
     if (config->classes.unnamed) {
         printf(
             "note     classes have numbers: label %s cannot be a name here; export --like of the "

@@ -12,9 +12,11 @@
 #include "frontend/commands/train_reference.h"
 #include "frontend/commands/train_rollout.h"
 #include "frontend/commands/train_skips.h"
+#include "frontend/commands/train_stragglers.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
+#include "ir/base/clock.h"
 #include "planner/plan/plan_library.h"
 #include "planner/show/show_facts.h"
 #include "runtime/engine.h"
@@ -49,6 +51,7 @@ typedef struct Run {
     TrainSkips skips;
     TrainCheckpoint checkpoint;
     TrainCopies copies;
+    TrainStragglers stragglers;
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
@@ -98,8 +101,10 @@ static bool check_options(Run *run) {
                    "train: --load-trained: over which weights? give --load FILE");
         return false;
     }
-    if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE)) {
-        diag_error(run->diag, NO_LOC, "train: --profile: predicts what --trace FILE measures");
+    if (cli_given(run->args, OPT_PROFILE) && !cli_given(run->args, OPT_TRACE_FILE) &&
+        !cli_given(run->args, OPT_STRAGGLERS)) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --profile: predicts what --trace FILE or --stragglers N measures");
         return false;
     }
     if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
@@ -119,7 +124,8 @@ static bool check_options(Run *run) {
                    "train: --min-lr: --lr-schedule constant never goes down to it");
         return false;
     }
-    return train_skips_from_args(run->args, &run->skips, run->diag) &&
+    return train_stragglers_from_args(run->args, &run->stragglers, run->diag) &&
+           train_skips_from_args(run->args, &run->skips, run->diag) &&
            train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
@@ -403,13 +409,16 @@ static bool take_step(Run *run, int64_t step) {
         if (!rollout_batch(run->rollout, sample, run->tokens, run->labels, run->diag)) return false;
         sample += batch;
     }
+    const double begun = clock_now();
     for (int64_t i = 0; i < n_samples && !run->rollout; i++, sample++) {
         sample = train_skips_next(&run->skips, sample);
         if (!train_data_sample(&run->data, sample, i, run->tokens, run->labels, run->diag)) {
             return false;
         }
     }
+    const double data_seconds = clock_now() - begun;
     if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
+    train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
     if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
         return false;
     }
@@ -454,6 +463,10 @@ static bool take_step(Run *run, int64_t step) {
         train_validate_tell(&run->data, &run->validation, names, &metrics);
     }
     if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
+    if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
+                              run->quiet, run->diag)) {
+        return false;
+    }
     progress_update(&run->progress, &metrics);
     train_log_write(&run->log, &metrics, &run->progress);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
@@ -537,6 +550,7 @@ static void print_end(const Run *run) {
                run->loss_scale, run->n_skipped, n_taken);
     }
     train_copies_print(&run->copies, run->plan);
+    train_stragglers_print(&run->stragglers);
     print_resident(run);
     train_log_print(&run->log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
@@ -544,6 +558,16 @@ static void print_end(const Run *run) {
     }
     if (save) printf("wrote   %s\n", save);
     if (trained) printf("wrote   %s\n", trained);
+}
+
+/* What --stragglers measures, where a profile says on what. */
+static bool predict(Run *run) {
+    Device device;
+    run->stragglers.options = &run->options;
+    if (!run->stragglers.every || !run->profile) return true;
+    if (!device_of_plan(run->args, run->profile, run->plan, &device, run->diag)) return false;
+    return device.ranks_per_core > 1 || /* its times are with waiting for a core */
+           train_stragglers_predict(&run->stragglers, run->plan, &device, run->diag);
 }
 
 /* Up to the first step all that fails is wrong input. */
@@ -591,6 +615,7 @@ static bool prepare(Run *run) {
                       &run->rollout, run->diag)) {
         return false;
     }
+    if (!predict(run)) return false;
     return !run->is_first || train_log_open(run->args, run->steps_done, &run->log, run->diag);
 }
 
@@ -598,6 +623,7 @@ static bool prepare(Run *run) {
 static bool run_end(Run *run, bool good) {
     train_log_close(&run->log);
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
+    train_stragglers_close(&run->stragglers);
     rollout_close(run->rollout);
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);

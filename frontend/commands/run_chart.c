@@ -156,6 +156,7 @@ static const char PAGE_STYLE[] =
     "polyline.source{stroke:currentColor}circle.source{fill:currentColor;r:3}\n"
     ".hue0{color:#2f6fde}.hue1{color:#d9480f}.hue2{color:#2b8a3e}.hue3{color:#ae3ec9}"
     ".hue4{color:#c2255c}.hue5{color:#0b7285}.hue6{color:#a37200}.hue7{color:#868e96}\n"
+    ".heat{fill:var(--b)}.cold{fill:var(--line)}\n"
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:4px 10px;text-align:right;border-bottom:1px solid var(--line)}"
     "th{color:var(--dim);font-weight:400}th:first-child,td:first-child{text-align:left}"

@@ -98,8 +98,11 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
     read_named(curve, &curve->sources, json_object_get(object, "val_losses"), capacity);
     read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
+    const bool fits =
+        run_heat_add(&curve->heat, curve->series[S_STEP].values[curve->n_steps],
+                     json_object_get(object, "stragglers"), MOST_VALUES, curve->arena);
     json_decref(object);
-    if (curve->n_values > MOST_VALUES) {
+    if (!fits || curve->n_values > MOST_VALUES) {
         diag_error(diag, loc, "the run log has too many lines for so many losses and values");
         return false;
     }

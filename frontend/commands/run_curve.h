@@ -2,6 +2,7 @@
 #ifndef FRONTEND_COMMANDS_RUN_CURVE_H
 #define FRONTEND_COMMANDS_RUN_CURVE_H
 
+#include "frontend/commands/run_heat.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 
@@ -35,6 +36,7 @@ typedef struct RunCurve {
     double parameters, active_parameters, row_tokens, samples;
     NamedSeries sources; /* "val_losses": one for each source of validation data */
     NamedSeries values;  /* "values": what the model tells beside its loss */
+    RunHeat heat;        /* "stragglers" */
 } RunCurve;
 
 /* By its name: *.jsonl. */

@@ -502,10 +502,19 @@ static bool take_text_part(Reader *reader) {
     return !why || fail(reader, "%s", why);
 }
 
-static bool take_fp8(Reader *reader) {
+static bool take_quantized(Reader *reader, const char *dir) {
     HfConfig *config = reader->config;
-    const char *why = hf_fp8_take(reader->arena, config->json, &config->fp8);
+    if (!hf_quantized_beside(reader->arena, dir, config->json, reader->diag)) return false;
+    const char *why = hf_quantized_take(reader->arena, config->json, &config->quantized);
     return !why || fail(reader, "%s", why);
+}
+
+/* GPT-2's products have their weights inputs first, which methods turn or do not. */
+static bool check_quantized(Reader *reader) {
+    const HfConfig *config = reader->config;
+    if (!config->quantized.method || strcmp(config->type->name, "gpt2") != 0) return true;
+    return fail(reader, "'quantization_config.quant_method' is \"%s\", which a gpt2 is not read in",
+                config->quantized.method->name);
 }
 
 static bool normalise_rope(Reader *reader) {
@@ -570,9 +579,9 @@ bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {
     out->json = parse_file(arena, out->path, diag);
     if (!out->json) return false;
     bool fine = json_is_object(out->json) || fail(&reader, "is not a JSON object");
-    fine = fine && take_text_part(&reader) && take_fp8(&reader) && find_type(&reader) &&
-           normalise_rope(&reader) && normalise_sizes(&reader) && read_keys(&reader) &&
-           read_classes(&reader);
+    fine = fine && take_text_part(&reader) && take_quantized(&reader, dir) && find_type(&reader) &&
+           check_quantized(&reader) && normalise_rope(&reader) && normalise_sizes(&reader) &&
+           read_keys(&reader) && read_classes(&reader);
     if (!fine) {
         json_decref(out->json);
         out->json = NULL;

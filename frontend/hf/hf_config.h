@@ -9,7 +9,7 @@
 
 #include "frontend/hf/hf_classes.h"
 #include "frontend/hf/hf_families.h"
-#include "frontend/hf/hf_fp8.h"
+#include "frontend/hf/hf_quantized.h"
 #include "frontend/hf/hf_text_part.h"
 #include "frontend/lua/model.h"
 
@@ -21,7 +21,7 @@ typedef struct HfConfig {
     const HfType *type;
     const HfTextPart *part; /* NULL: the folder is a text model's */
     HfClasses classes;
-    HfFp8Block fp8;
+    HfQuantized quantized;
     int n_settings, settings_capacity;
     ModelSetting *settings; /* of the family's script */
     /* Where a setting is less than the file says, because nothing larger was asked for: NULL, or

@@ -499,8 +499,7 @@ static const HfKey GPTOSS_KEYS[] = {
     {.key = "rope_scaling.mscale_all_dim", .kind = HF_FIXED, .absent = "null"},
     {.key = "attention_dropout", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null"},
-    {.key = "quantization_config.quant_method", .kind = HF_FIXED, .absent = "\"mxfp4\""},
-    KEYS_OF_QUANTIZED,
+    KEYS_OF_ALL,
     {.key = NULL}};
 
 #define OF_EXPERTS(theirs, dims, ...) {"model.layers.#.mlp." theirs, {__VA_ARGS__}, dims}

@@ -1,100 +1,95 @@
-#include "frontend/hf/hf_fp8.h"
+/* Weights in fp8, as DeepSeek V3 is published, and Qwen 3's -FP8 files (transformers:
+ * FineGrainedFP8Config): in place of a matrix NAME [rows, columns] a file has it as F8_E4M3, and
+ * NAME_scale_inv in F32 or BF16, [rows / R, columns / C], rounded up, where the configuration's
+ * weight_block_size is [R, C], or one number where it is null. And, as fbgemm_fp8 (Llama 3.1 405B's
+ * -FP8 files), with NAME_scale [rows, 1]. A number is the product of the two. What is no product's
+ * weight is as in other files.
+ */
+#include "frontend/hf/hf_config.h"
 
-#include "runtime/cpu/quantize.h"
-
-#include <inttypes.h>
 #include <string.h>
 
-enum { MOST_SIDE = 1 << 16 };
+enum { FP8 = 1 << SAFETENSORS_F8_E4M3, SCALE = 1 << SAFETENSORS_F32 | 1 << SAFETENSORS_BF16 };
 
 static int64_t side(const json_t *pair, size_t i) {
     json_int_t value = json_integer_value(json_array_get(pair, i));
-    return value > 0 && value <= MOST_SIDE ? (int64_t)value : 0;
+    return value > 0 && value <= HF_MOST_BLOCK ? (int64_t)value : 0;
 }
 
-const char *hf_fp8_take(Arena *arena, json_t *config, HfFp8Block *out) {
-    const json_t *how = json_object_get(config, "quantization_config");
-    const char *method = json_string_value(json_object_get(how, "quant_method"));
-    *out = (HfFp8Block){0, 0};
-    if (!method || strcmp(method, "fp8") != 0) return NULL;
+static const char *read_blocks(Arena *arena, const json_t *how, HfQuantized *out) {
+    HfScheme *scheme = &out->schemes[out->n_schemes++];
     const char *format = json_string_value(json_object_get(how, "fmt"));
     if (format && strcmp(format, "e4m3") != 0) {
         return arena_printf(arena, "'quantization_config.fmt' is not supported; only e4m3 is");
     }
     const json_t *block = json_object_get(how, "weight_block_size");
-    *out = (HfFp8Block){side(block, 0), side(block, 1)};
-    if (json_array_size(block) != 2 || !out->rows || !out->columns) {
-        return arena_printf(arena,
-                            "'quantization_config.weight_block_size' is no pair of sizes from 1 to "
-                            "%d: weights in fp8 need a scale for each block",
-                            MOST_SIDE);
-    }
-    json_object_del(config, "quantization_config");
+    if (json_is_null(block)) return NULL;
+    *scheme = (HfScheme){.block_rows = side(block, 0), .block_columns = side(block, 1)};
+    if (json_array_size(block) == 2 && scheme->block_rows && scheme->block_columns) return NULL;
+    return arena_printf(arena,
+                        "'quantization_config.weight_block_size' is no pair of sizes from 1 to "
+                        "%d: weights in fp8 need a scale for each block (null: one for all)",
+                        HF_MOST_BLOCK);
+}
+
+static const char *read_rows(Arena *arena, const json_t *how, HfQuantized *out) {
+    (void)arena, (void)how;
+    out->n_schemes = 1;
     return NULL;
 }
 
-static int64_t count(int64_t all, int64_t each) {
-    return (all + each - 1) / each;
+static void fill(const HfPackedAt *at, const HfFound *scales, int64_t block_rows,
+                 int64_t block_columns, HfPacked *out) {
+    *out = (HfPacked){.first = at->first,
+                      .widen = hf_packed_widen,
+                      .slices = 1,
+                      .rows = at->shape[0],
+                      .columns = at->shape[1],
+                      .codes = {.info = at->first->info, .kind = HF_CODE_FP8},
+                      .scales = scales->info,
+                      .n_groups = hf_packed_count(at->shape[1], block_columns),
+                      .block_rows = block_rows,
+                      .block_columns = block_columns,
+                      .times = 1,
+                      .by = 1};
 }
 
-const HfFound *hf_fp8_find_scales(Arena *arena, const HfFiles *files, const HfFound *matrix,
-                                  HfFp8Block block, Diag *diag) {
-    const SafetensorsInfo *info = matrix->info;
-    const char *name = arena_printf(arena, "%s_scale_inv", info->name);
-    HfFound *scales = hf_files_find(files, name);
-    if (info->n_dims != 2) {
-        diag_error(diag, (SourceLoc){matrix->path, 0},
-                   "tensor '%s' is F8_E4M3, and no matrix, which alone may be", info->name);
-        return NULL;
-    }
-    if (!scales) {
-        diag_error(diag, (SourceLoc){matrix->path, 0}, "has '%s' in F8_E4M3, but no '%s'",
-                   info->name, name);
-        return NULL;
-    }
-    const SafetensorsInfo *has = scales->info;
-    int64_t rows = count(info->shape[0], block.rows),
-            columns = count(info->shape[1], block.columns);
-    bool number = has->dtype == SAFETENSORS_F32 || has->dtype == SAFETENSORS_BF16;
-    if (!number || has->n_dims != 2 || has->shape[0] != rows || has->shape[1] != columns) {
-        diag_error(diag, (SourceLoc){scales->path, 0},
-                   "tensor '%s' must be F32 or BF16 [%" PRId64 ", %" PRId64 "]: a scale for each "
-                   "%" PRId64 " x %" PRId64 " of '%s'",
-                   name, rows, columns, block.rows, block.columns, info->name);
-        return NULL;
-    }
-    scales->used = true;
-    return scales;
+static bool is_fp8(const HfPackedAt *at) {
+    return at->first->info->dtype == SAFETENSORS_F8_E4M3;
 }
 
-/* The data of a file need not be aligned. */
-static float scale_at(const SafetensorsInfo *scales, int64_t i) {
-    float scale;
-    if (scales->dtype == SAFETENSORS_F32) {
-        memcpy(&scale, (const char *)scales->data + i * (int64_t)sizeof(scale), sizeof(scale));
-        return scale;
+static bool find_blocks(const HfPackedAt *at, const HfQuantized *quantized, HfPacked *out) {
+    const HfScheme *scheme = &quantized->schemes[0];
+    if (!is_fp8(at)) return true;
+    if (!hf_packed_is_matrix(at) || !hf_packed_check(at, at->first, FP8, 2, at->shape)) {
+        return false;
     }
-    uint16_t upper;
-    memcpy(&upper, (const char *)scales->data + i * (int64_t)sizeof(upper), sizeof(upper));
-    uint32_t bits = (uint32_t)upper << 16;
-    memcpy(&scale, &bits, sizeof(scale));
-    return scale;
+    const bool one = scheme->block_rows == 0;
+    const int64_t rows = one ? at->shape[0] : scheme->block_rows;
+    const int64_t columns = one ? at->shape[1] : scheme->block_columns;
+    const int64_t shape[2] = {hf_packed_count(at->shape[0], rows),
+                              hf_packed_count(at->shape[1], columns)};
+    const HfFound *scales = one ? hf_packed_scalar(at, "_scale_inv", SCALE)
+                                : hf_packed_part(at, "_scale_inv", SCALE, 2, shape);
+    if (scales) fill(at, scales, rows, columns, out);
+    return scales != NULL;
 }
 
-void hf_fp8_widen(const HfFound *matrix, const HfFound *scales, HfFp8Block block, float *out) {
-    const int64_t rows = matrix->info->shape[0], columns = matrix->info->shape[1];
-    const int64_t n_across = count(columns, block.columns);
-    const uint8_t *codes = matrix->info->data;
-    float numbers[256];
-    for (int code = 0; code < 256; code++) numbers[code] = fp8_widen((uint8_t)code);
-    for (int64_t row = 0; row < rows; row++) {
-        for (int64_t b = 0; b < n_across; b++) {
-            const float scale = scale_at(scales->info, row / block.rows * n_across + b);
-            int64_t begin = b * block.columns, end = begin + block.columns;
-            if (end > columns) end = columns;
-            for (int64_t i = begin; i < end; i++) {
-                out[row * columns + i] = numbers[codes[row * columns + i]] * scale;
-            }
-        }
+static bool find_rows(const HfPackedAt *at, const HfQuantized *quantized, HfPacked *out) {
+    (void)quantized;
+    if (!is_fp8(at)) return true;
+    if (!hf_packed_is_matrix(at) || !hf_packed_check(at, at->first, FP8, 2, at->shape)) {
+        return false;
     }
+    const int64_t shape[2] = {at->shape[0], 1};
+    const HfFound *scales = hf_packed_part(at, "_scale", SCALE, 2, shape);
+    if (scales) fill(at, scales, 1, at->shape[1], out);
+    return scales != NULL;
 }
+
+static const char *const ENDINGS[] = {"+", NULL};
+static const char *const LEFT_OUT[] = {".activation_scale", ".input_scale", ".input_scale_ub",
+                                       NULL};
+
+const HfMethod HF_FP8 = {"fp8", read_blocks, ENDINGS, find_blocks, LEFT_OUT};
+const HfMethod HF_FBGEMM_FP8 = {"fbgemm_fp8", read_rows, ENDINGS, find_rows, LEFT_OUT};

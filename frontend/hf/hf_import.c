@@ -1,6 +1,6 @@
 #include "frontend/hf/hf_import.h"
 
-#include "frontend/hf/hf_mxfp4.h"
+#include "frontend/hf/hf_quantized.h"
 #include "frontend/progress_line.h"
 #include "runtime/checkpoint/tensor_copy.h"
 #include "runtime/checkpoint/tensor_values.h"
@@ -118,36 +118,47 @@ static HfFound *find_tensor(const HfImport *import, const char *name) {
     return older ? find_name(import, older) : found;
 }
 
-/* Only where the configuration says so are weights looked for in blocks. */
-static bool find_packed(const HfImport *import, const HfItem *item, HfMxfp4 *out, Diag *diag) {
-    const json_t *quantized = json_object_get(import->config.json, "quantization_config");
-    *out = (HfMxfp4){.blocks = NULL};
-    if (!json_object_get(quantized, "quant_method")) return true;
-    return hf_mxfp4_find(import->arena, &import->files, item, out, diag);
+/* Only where the configuration says so are tensors in codes. */
+static bool find_packed(const HfImport *import, const HfItem *item, HfPacked *out, Diag *diag) {
+    const HfQuantized *quantized = &import->config.quantized;
+    *out = (HfPacked){.first = NULL};
+    if (!quantized->method) return true;
+    for (const char *const *end = quantized->method->endings; *end; end++) {
+        const char *name = hf_quantized_name(import->arena, item->theirs, *end);
+        HfFound *first = name ? find_tensor(import, name) : NULL;
+        if (!first) continue;
+        const size_t length = strlen(first->info->name) - strlen(*end) + ((*end)[0] == '+');
+        const HfPackedAt at = {.arena = import->arena,
+                               .files = &import->files,
+                               .first = first,
+                               .stem = arena_strndup(import->arena, first->info->name, length),
+                               .n_dims = item->n_dims,
+                               .shape = item->shape,
+                               .diag = diag};
+        if (!quantized->method->find(&at, quantized, out)) return false;
+        if (!out->first) continue;
+        first->used = true;
+        return true;
+    }
+    return true;
 }
 
-/* Only where the configuration says so has a matrix scales. */
-static bool is_fp8(const HfImport *import, const HfFound *found) {
-    return import->config.fp8.rows > 0 && found->info->dtype == SAFETENSORS_F8_E4M3;
-}
-
-static bool check_tensor(const HfImport *import, const HfItem *item, Diag *diag) {
+static bool check_tensor(HfImport *import, const HfItem *item, Diag *diag) {
     HfFound *found = find_tensor(import, item->theirs);
-    HfMxfp4 packed;
-    if (!found) {
+    HfPacked packed;
+    if (!found || float_dtype(found->info->dtype) < 0) {
         if (!find_packed(import, item, &packed, diag)) return false;
-        if (packed.blocks) return true;
+        import->n_packed += packed.first != NULL;
+        if (packed.first) return true;
+    }
+    if (!found) {
         diag_error(diag, (SourceLoc){import->files.dir, 0}, "has no tensor '%s'", item->theirs);
         return false;
     }
     const SafetensorsInfo *info = found->info;
     SourceLoc loc = {found->path, 0};
     found->used = true;
-    if (is_fp8(import, found)) {
-        if (!hf_fp8_find_scales(import->arena, &import->files, found, import->config.fp8, diag)) {
-            return false;
-        }
-    } else if (float_dtype(info->dtype) < 0) {
+    if (float_dtype(info->dtype) < 0) {
         diag_error(diag, loc, "tensor '%s' is %s; only F32, BF16 and F16 are supported",
                    item->theirs, safetensors_dtype_name(info->dtype));
         return false;
@@ -253,6 +264,17 @@ static void leave_predictors(HfImport *import) {
     }
 }
 
+/* Activations are not rounded here. */
+static void leave_scales(HfImport *import) {
+    for (int i = 0; i < import->files.n_tensors; i++) {
+        HfFound *found = &import->files.tensors[i];
+        if (found->used || !hf_quantized_leaves(&import->config.quantized, found->info->name))
+            continue;
+        found->used = true;
+        import->n_scales++;
+    }
+}
+
 static void leave_parts(HfImport *import) {
     for (int i = 0; import->config.part && i < import->files.n_tensors; i++) {
         HfFound *found = &import->files.tensors[i];
@@ -275,6 +297,7 @@ static bool check_tensors(HfImport *import, Diag *diag) {
     skip_ignored(import);
     leave_parts(import);
     leave_predictors(import);
+    leave_scales(import);
     for (int i = 0; i < import->files.n_tensors; i++) {
         const HfFound *found = &import->files.tensors[i];
         if (found->used) continue;
@@ -339,47 +362,54 @@ void hf_import_close(HfImport *import) {
     import->config.json = NULL;
     free(import->wide);
     import->wide = NULL;
-    import->widened = NULL;
+    import->opened = NULL;
 }
 
 /* --- writing --- */
 
-/* Rows of the part's first axis in blocks, experts, each widened by itself. */
-static bool read_experts(const HfMxfp4 *packed, const HfPart *part, TensorCopy copy, int64_t row,
-                         int64_t n_rows, Diag *diag) {
-    const TensorCopy one = copy;
-    float *wide = malloc((size_t)(packed->rows * packed->columns) * sizeof(float)), *to = copy.to;
-    bool fine = wide != NULL;
-    if (!fine) diag_error(diag, NO_LOC, "not enough memory for an expert of '%s'", part->ours);
-    for (int64_t i = 0; fine && i < n_rows; i++) {
-        hf_mxfp4_widen(packed, row + i, wide);
-        copy = one;
-        copy.size[0] = 1;
-        copy.to = to + i * part->ours_stride[0];
-        hf_mxfp4_turn(packed, part->theirs_first, &copy, wide);
-        tensor_copy(&copy);
-    }
-    free(wide);
-    return fine;
-}
-
-/* A matrix in fp8, once for all of its rows. */
-static bool widen(HfImport *import, const HfFound *found, Diag *diag) {
-    if (import->widened == found) return true;
-    const SafetensorsInfo *info = found->info;
-    const HfFound *scales =
-        hf_fp8_find_scales(import->arena, &import->files, found, import->config.fp8, diag);
+/* The item's tensor in codes, and room for a slice of it. */
+static bool open_packed(HfImport *import, const HfItem *item, Diag *diag) {
+    const HfPacked *packed = &import->packed;
+    if (import->opened == item) return true;
+    import->opened = NULL;
     free(import->wide);
-    import->widened = NULL;
-    import->wide = malloc((size_t)info->shape[0] * (size_t)info->shape[1] * sizeof(float) + 1);
-    if (!scales || !import->wide) {
-        if (scales) {
-            diag_error(diag, (SourceLoc){found->path, 0}, "not enough memory for '%s'", info->name);
-        }
+    import->wide = NULL;
+    if (!find_packed(import, item, &import->packed, diag)) return false;
+    const size_t n = (size_t)packed->rows * (size_t)packed->columns;
+    import->wide = malloc(n * sizeof(float) + 1);
+    if (!import->wide) {
+        diag_error(diag, (SourceLoc){packed->first->path, 0}, "not enough memory for '%s'",
+                   item->theirs);
         return false;
     }
-    hf_fp8_widen(found, scales, import->config.fp8, import->wide);
-    import->widened = found;
+    import->opened = item;
+    import->slice = -1;
+    return true;
+}
+
+/* Once for all that is read of it. */
+static void widen(HfImport *import, int64_t slice) {
+    if (import->slice == slice) return;
+    import->packed.widen(&import->packed, slice, import->wide);
+    import->slice = slice;
+}
+
+/* Rows of the part's first axis, from `row` on; of several slices, experts, each by itself. */
+static bool read_packed(HfImport *import, const HfItem *item, const HfPart *part, TensorCopy copy,
+                        int64_t row, int64_t n_rows, Diag *diag) {
+    if (!open_packed(import, item, diag)) return false;
+    const int64_t each = import->packed.rows * import->packed.columns;
+    const bool experts = import->packed.slices > 1;
+    float *to = copy.to;
+    copy.from_dtype = DTYPE_F32;
+    if (experts) copy.size[0] = 1;
+    for (int64_t i = 0; i < (experts ? n_rows : 1); i++) {
+        const int64_t first = part->theirs_first + (row + i) * part->theirs_stride[0];
+        widen(import, experts ? first / each : 0);
+        copy.from = import->wide + (experts ? first % each : first);
+        copy.to = to + (experts ? i * part->ours_stride[0] : 0);
+        tensor_copy(&copy);
+    }
     return true;
 }
 
@@ -388,22 +418,17 @@ static bool read_rows(HfImport *import, const HfItem *item, const HfPart *part, 
                       int64_t n_rows, float *out, Diag *diag) {
     const HfFound *found = find_tensor(import, item->theirs);
     TensorCopy copy = {.rank = part->type.rank, .to_dtype = DTYPE_F32, .to = out};
-    HfMxfp4 packed;
     for (int i = 0; i < copy.rank; i++) {
         copy.size[i] = i ? part->type.dims[i] : n_rows;
         copy.from_stride[i] = part->theirs_stride[i];
         copy.to_stride[i] = part->ours_stride[i];
     }
-    if (!found) {
-        return find_packed(import, item, &packed, diag) &&
-               read_experts(&packed, part, copy, row, n_rows, diag);
+    if (!found || float_dtype(found->info->dtype) < 0) {
+        return read_packed(import, item, part, copy, row, n_rows, diag);
     }
     int64_t first = part->theirs_first + row * part->theirs_stride[0];
-    bool fp8 = is_fp8(import, found);
-    if (fp8 && !widen(import, found, diag)) return false;
-    copy.from_dtype = fp8 ? DTYPE_F32 : (DType)float_dtype(found->info->dtype);
-    copy.from = (const char *)(fp8 ? import->wide : found->info->data) +
-                first * dtype_bytes(copy.from_dtype);
+    copy.from_dtype = (DType)float_dtype(found->info->dtype);
+    copy.from = (const char *)found->info->data + first * dtype_bytes(copy.from_dtype);
     tensor_copy(&copy);
     return true;
 }
@@ -418,7 +443,8 @@ static int64_t rows_at_once(const HfPart *part) {
 /* Weights that are no numbers would be found in the first step, and not where they came from. */
 static bool check_finite(const HfImport *import, const HfItem *item, const float *rows,
                          int64_t count, Diag *diag) {
-    const HfFound *found = find_tensor(import, item->theirs);
+    const HfFound *tensor = find_tensor(import, item->theirs);
+    const HfFound *found = tensor ? tensor : import->packed.first;
     int64_t at = reduce_first_nonfinite(rows, DTYPE_F32, count);
     if (at < 0) return true;
     diag_error(diag, found ? (SourceLoc){found->path, 0} : NO_LOC,

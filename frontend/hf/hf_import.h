@@ -21,9 +21,13 @@ typedef struct HfImport {
     const Model *model;
     HfLayout layout;
     int64_t n_parameters;
-    const HfFound *widened; /* the matrix in fp8 that was read last, or NULL, */
-    float *wide;            /* and its numbers */
-    int n_left_out; /* tensors of what is no text model: pictures'; of what we do not have */
+    HfPacked packed;      /* the tensor in codes that was read last, */
+    const HfItem *opened; /* its item, or NULL, */
+    int64_t slice;        /* the slice that was widened, or -1, */
+    float *wide;          /* and its numbers */
+    int n_packed;         /* tensors in codes */
+    int n_left_out;       /* tensors of what is no text model: pictures'; of what we do not have */
+    int n_scales;         /* left out, too: of activations */
 } HfImport;
 
 /* Reads DIR and finds all that the model needs, and nothing else, in it. script: the model's, NULL

@@ -19,9 +19,8 @@ extern const char *const HF_NO_FREQUENCIES[]; /* what older files have of rotary
 /* What is computed otherwise than these families do. */
 #define COMMON_KEYS {.key = "auto_map", .kind = HF_FIXED, .absent = "null"}, KEYS_OF_ALL
 #define KEYS_OF_ALL                                                                                \
-    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"}, KEYS_OF_QUANTIZED
-#define KEYS_OF_QUANTIZED                                                                          \
-    {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "false"},                            \
+    {.key = "quantization_config", .kind = HF_FIXED, .absent = "null"},                            \
+        {.key = "is_encoder_decoder", .kind = HF_FIXED, .absent = "false"},                        \
         {.key = "bos_token_id", .kind = HF_WRITTEN, .absent = "null"}, {                           \
         .key = "eos_token_id", .kind = HF_WRITTEN, .absent = "null"                                \
     }

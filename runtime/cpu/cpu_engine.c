@@ -56,21 +56,27 @@ static void tell_progress(const RankThread *thread, const CallList *list, int ca
     control_update_progress(engine->control, engine->input.step, 0, call, note->waits, note->text);
 }
 
+/* False: it failed, and all ranks end. */
+static inline bool run_call(RankThread *thread, const CallList *list, int call) {
+    const CallInfo *info = &list->info[call];
+    tell_progress(thread, list, call);
+    if (list->calls[call].run(list->calls[call].args)) return true;
+    char text[256];
+    snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed",
+             thread->rank.context->rank, task_kind_word(info->kind),
+             info->node ? info->node->chunk : 0, info->micro,
+             info->node ? OPS[info->node->op].name : "input");
+    comm_world_abort(thread->threads->world, text); /* keeps the first reason */
+    return false;
+}
+
 /* Calls [first, end). */
 static void run_list(RankThread *thread, const CallList *list, int first, int end, bool check) {
     int number = thread->rank.context->rank;
     Engine *engine = thread->rank.engine;
     for (int i = first; i < end; i++) {
         const CallInfo *info = &list->info[i];
-        tell_progress(thread, list, i);
-        if (!list->calls[i].run(list->calls[i].args)) {
-            char text[256];
-            snprintf(text, sizeof(text), "rank %d: %s%d, micro-batch %d: %s failed", number,
-                     task_kind_word(info->kind), info->node ? info->node->chunk : 0, info->micro,
-                     info->node ? OPS[info->node->op].name : "input");
-            comm_world_abort(thread->threads->world, text); /* keeps the first reason */
-            return;
-        }
+        if (!run_call(thread, list, i)) return;
         if (check && !engine->bad[number].found) engine_check_outputs(engine, number, info);
     }
 }
@@ -108,6 +114,24 @@ static void trace_list(RankThread *thread, const CallList *list) {
     }
 }
 
+/* JOB_MEASURE. Threads of one process wait for each other alone; processes for what is under way
+ * between them, too. */
+static void measure_list(RankThread *thread, const CallList *list) {
+    WorkSums *work = &thread->rank.engine->work[thread->rank.context->rank];
+    const double known = thread->rank.engine->control ? 0 : 1;
+    double last = clock_now(), waited = comm_waited_seconds();
+    for (int i = 0; i < list->count; i++) {
+        const CallInfo *info = &list->info[i];
+        if (!run_call(thread, list, i)) return;
+        const double now = clock_now(), waited_now = comm_waited_seconds();
+        rank_work_add(&work->sum, info->node, info->kind, now - last,
+                      known * (waited_now - waited));
+        last = now;
+        waited = waited_now;
+    }
+    work_sums_end_step(work);
+}
+
 static void run_job(RankThread *thread, EngineJob job) {
     const CallList *train = &thread->rank.train, *forward = &thread->rank.forward;
     double own[N_OPS];
@@ -119,6 +143,7 @@ static void run_job(RankThread *thread, EngineJob job) {
         profile_list(train, thread == thread->threads->ranks ? engine->op_seconds : own);
         break;
     case JOB_TRACE: trace_list(thread, train); break;
+    case JOB_MEASURE: measure_list(thread, train); break;
     case JOB_FORWARD: run_list(thread, forward, 0, forward->count, false); break;
     case JOB_FIRST: run_list(thread, forward, 0, thread->rank.n_first, false); break;
     case JOB_DECODE: {
@@ -371,6 +396,11 @@ static void cpu_copy(Engine *engine, void *to, const void *from, size_t bytes) {
     memcpy(to, from, bytes);
 }
 
+CpuRank *cpu_engine_rank(const Engine *engine, int rank) {
+    const CpuEngine *threads = engine->backend_state;
+    return &threads->ranks[rank - threads->first_local].rank;
+}
+
 static int64_t cpu_call_count(const Engine *engine) {
     const CpuEngine *threads = engine->backend_state;
     return threads->ranks[0].rank.train.count;
@@ -414,4 +444,5 @@ const EngineBackend CPU_BACKEND = {
     .replay_seconds = cpu_replay_seconds,
     .call_count = cpu_call_count,
     .trace = cpu_trace,
+    .measures_for_free = true,
 };

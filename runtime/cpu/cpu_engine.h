@@ -39,4 +39,7 @@ typedef struct CpuRank {
 bool cpu_emit(CpuRank *rank, Diag *diag);
 void cpu_emit_release(CpuRank *rank);
 
+/* A rank of this process, between steps: for tests, which change its calls. */
+CpuRank *cpu_engine_rank(const Engine *engine, int rank);
+
 #endif

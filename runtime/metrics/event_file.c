@@ -116,6 +116,9 @@ static void put_step(Bytes *summary, const StepMetrics *metrics) {
     }
     put_value(summary, "speed", "tokens_per_s", metrics->tokens_per_s);
     put_value(summary, "speed", "seconds", metrics->seconds);
+    if (metrics->slowest_ratio > 0) {
+        put_value(summary, "speed", "slowest_rank", metrics->slowest_ratio);
+    }
     for (int i = 0; i < metrics->n_values; i++) {
         put_value(summary, "values", metrics->values[i].name, metrics->values[i].value);
     }

@@ -3,7 +3,7 @@
  * has:
  *
  *     train/loss grad_norm lr samples labels loss_scale skipped    (the last four where the log
- *     speed/tokens_per_s seconds                                    has them; skipped is 0 or 1)
+ *     speed/tokens_per_s seconds slowest_rank                       has them; skipped is 0 or 1)
  *     values/NAME
  *     validation/loss bits_per_byte loss/SOURCE
  *

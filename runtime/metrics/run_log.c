@@ -1,6 +1,7 @@
 #include "runtime/metrics/run_log.h"
 
 #include "ir/base/file.h"
+#include "ir/base/strbuf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -176,11 +177,17 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
 
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     char text[RUN_LOG_LINE_BYTES];
-    StepMetrics line = *metrics;
-    if (log->has_begun) line.n_parameters = 0;
+    StepMetrics told = *metrics;
+    if (log->has_begun) told.n_parameters = 0;
     log->has_begun = true;
-    size_t length = (size_t)run_log_format(text, sizeof text, &line);
-    return run_log_write_text(log, text, length, diag);
+    size_t length = (size_t)run_log_format(text, sizeof text, &told);
+    if (!metrics->stragglers) return run_log_write_text(log, text, length, diag);
+    StrBuf line = strbuf_create();
+    strbuf_put_bytes(&line, text, length - 2); /* without "}\n" */
+    strbuf_printf(&line, ",\"stragglers\":%s}\n", metrics->stragglers);
+    bool good = run_log_write_text(log, line.text, line.length, diag);
+    strbuf_destroy(&line);
+    return good;
 }
 
 bool run_log_write_text(RunLog *log, const char *text, size_t length, Diag *diag) {

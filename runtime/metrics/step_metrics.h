@@ -34,6 +34,8 @@ typedef struct StepMetrics {
     const double *source_losses;     /* [n_sources] */
     int n_values;
     const StepValue *values; /* [n_values] */
+    const char *stragglers;  /* an object of JSON about ranks' work; NULL: none with this step */
+    double slowest_ratio;    /* the most work of a rank, to the median of those alike; 0: none */
     /* What a log begins with; 0: not said. */
     int64_t n_parameters, n_active; /* n_active: that a token meets, as there are experts */
     int64_t row_tokens;             /* of a sample */

@@ -246,7 +246,13 @@ fails 'profile into a missing folder' 2 "$folder/none/" profile --device cpu --q
     -o "$folder/none/p.json"
 fails 'missing profile' 2 "$folder/none.json" plan $model --profile "$folder/none.json"
 fails 'text as profile' 2 "$folder/three.json" plan $model --profile "$folder/three.json"
-fails 'training with a profile only' 2 '--trace FILE' train $model --data x --profile y
+fails 'training with a profile only' 2 '--trace FILE or --stragglers N' train $model --data x \
+    --profile y
+fails 'stragglers of no steps' 2 '--stragglers: ' train $model --data x --stragglers 0
+fails 'a threshold below the others' 2 '--straggler-threshold: ' train $model --data x \
+    --stragglers 2 --straggler-threshold 0.9
+fails 'a threshold for nobody' 2 'says whom --stragglers N names' train $model --data x \
+    --straggler-threshold 1.2
 
 # --- experts ---
 fails 'experts of a dense model' 2 "--ep 2: the model has no axis 'experts' to divide" plan $model \
@@ -562,6 +568,15 @@ works 'train --trace' 'predicted' train "$plan" --data "$text" --steps 2 \
 result 'the trace has tasks and calls' \
     "$(grep -q '"name":"F0.3"' "$folder/step.json" && grep -q '"name":"matmul"' "$folder/step.json" ||
         head -c 300 "$folder/step.json")"
+works 'train --stragglers' 'ranks   compared 2 times' train "$plan" --data "$text" --steps 5 \
+    --stragglers 2 --profile "$folder/cpu.json" --log "$folder/ranks.jsonl"
+result 'its log has two windows, which readers take' \
+    "$([ "$(grep -cE '^\{"step":[24],.*,"stragglers":\{"steps":2,.*\}\}$' "$folder/ranks.jsonl")" -eq 2 ] ||
+        cat "$folder/ranks.jsonl"
+    "$perilune" show "$folder/ranks.jsonl" --html 2>&1 >/dev/null
+    "$perilune" compare "$folder/ranks.jsonl" "$folder/ranks.jsonl" 2>&1 >/dev/null)"
+works 'too few steps for a window' 'ranks   not compared: that takes 3 steps' train "$plan" \
+    --data "$text" --steps 2 --stragglers 3
 works 'train without trace' 'done' train "$plan" --data "$text" --steps 2 --save "$folder/plain.st"
 result 'weights are saved before the traced step' \
     "$(cmp "$folder/traced.st" "$folder/plain.st" 2>&1)"

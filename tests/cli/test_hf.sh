@@ -108,9 +108,13 @@ result 'are what transformers makes of them' "$(cmp "$folder/packed.safetensors"
 works 'exported wide' '20 tensors' export "$folder/packed.safetensors" --like $fixtures/gpt_oss_mxfp4 \
     -o "$folder/wide"
 result 'and said to be so' "$(grep -n quant "$folder/wide/config.json")"
+works 'other quantized weights' 'note     7 tensors were quantized (modelopt) and are widened' \
+    import tests/reference/hf_quantized/modelopt -o "$folder/modelopt.safetensors"
+result 'without scales of activations' "$([[ $out == *'note     8 scales of activations are left out'* ]] ||
+    echo "$out")"
 copy gpt_oss_mxfp4
 sed -i 's/down_proj_scales/down_proj_scaled/' "$copy/model.safetensors"
-fails 'blocks without scales' 2 "down_proj_blocks', but no 'model.layers.0.mlp.experts.down_proj_scales'" \
+fails 'blocks without scales' 2 "down_proj_blocks' in U8, but no 'model.layers.0.mlp.experts.down_proj_scales'" \
     import "$copy" -o "$folder/x"
 copy gpt_oss_mxfp4
 sed -i 's/"shape":\[3,64,1\]/"shape":[3,1,64]/' "$copy/model.safetensors"
@@ -118,8 +122,8 @@ fails 'scales of another shape' 2 "gate_up_proj_scales' must be U8 [3, 64, 1]" i
 copy gpt_oss_mxfp4
 sed -i 's/"intermediate_size": 32/"intermediate_size": 33/' "$copy/config.json"
 fails 'parts of blocks' 2 "_proj" import "$copy" -o "$folder/x"
-sed -i 's/"mxfp4"/"gptq"/' "$copy/config.json"
-fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"gptq\", which is not supported" \
+sed -i 's/"mxfp4"/"hqq"/' "$copy/config.json"
+fails 'another kind of quantized weights' 2 "'quantization_config.quant_method' is \"hqq\", which is not supported" \
     import "$copy" -o "$folder/x"
 copy gpt_oss_mxfp4
 python3 - "$copy/model.safetensors" <<'END'

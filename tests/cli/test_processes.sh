@@ -39,7 +39,7 @@ small='--set layers=4 --set seq=16 --set model=32 --set heads=4 --set vocab=256 
 steps="--data $folder/text --steps 2"
 
 untimed() {
-    sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g' "$1"
+    sed -E 's/"(tokens_per_s|seconds)":[^,}]*//g; s/,"stragglers":.*/}/' "$1"
 }
 
 # same NAME N MODEL PLAN-OPTIONS...
@@ -55,10 +55,11 @@ same() {
     [[ $out == *'copies  all alike, 1 time; comparing'* ]] || why=${why:-$out}
     # shellcheck disable=SC2086
     job "$n" train "$folder/plan" $steps --log "$folder/log2" --checkpoint "$folder/several" \
-        --tensorboard "$folder/events" --check-copies 1
+        --tensorboard "$folder/events" --check-copies 1 --stragglers 1
     finish
     [ -z "${codes// 0/}" ] || why="exit codes$codes: $(tail -n 3 "$folder/rank0")"
     grep -q '^copies  all alike, 2 times' "$folder/rank0" || why=${why:-copies: $(tail -n 5 "$folder/rank0")}
+    grep -q '^ranks   compared 2 times' "$folder/rank0" || why=${why:-ranks: $(tail -n 5 "$folder/rank0")}
     cmp -s "$folder/one" "$folder/several" || why=${why:-another checkpoint}
     grep -h 'shares no memory' "$folder"/rank? && why=${why:-memory is not shared}
     cmp -s <(untimed "$folder/log1") <(untimed "$folder/log2") ||

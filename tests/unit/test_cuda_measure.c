@@ -98,6 +98,43 @@ static void check_spans(const Plan *plan, const EngineSpan *spans, int count) {
     CHECK(n_named > count / 2, "%d of %d have a node", n_named, count);
 }
 
+/* A measured step has the losses of one that is not, and times of every rank. */
+static void check_measured(const Layout *layout) {
+    check_begin("a step is measured rank by rank, and is a step like any other");
+    enum { MOST_RANKS = 8 };
+    Run measured, plain;
+    RankWork work[MOST_RANKS];
+    const HostWork host = {.step_seconds = 1, .device = 3};
+    bool ready = start(&measured, layout) && run_steps(&measured, 1, 1e-3);
+    if (ready) engine_set_measuring(measured.engine, true);
+    ready = ready && !engine_measures_for_free(measured.engine) &&
+            run_steps_from(&measured, 1, 1, 1e-3);
+    if (ready) engine_set_measuring(measured.engine, false);
+    ready = ready && run_steps_from(&measured, 2, 1, 1e-3) &&
+            engine_gather_work(measured.engine, &host, work, measured.diag);
+    CHECK(ready, "%s", diag_text(measured.diag));
+    for (int r = 0; ready && r < mesh_rank_count(&measured.plan->mesh); r++) {
+        CHECK(work[r].n_steps == 1 && work[r].device == 3 && work[r].step_seconds == 1,
+              "rank %d: %lld steps, device %lld", r, (long long)work[r].n_steps,
+              (long long)work[r].device);
+        for (int kind = 0; kind < WORK_DATA; kind++) {
+            CHECK(work[r].work_seconds[kind] > 0, "rank %d: no time in %s", r,
+                  work_class_name((WorkClass)kind));
+        }
+    }
+    double losses[3];
+    if (ready) memcpy(losses, measured.losses, sizeof(losses));
+    run_close(&measured);
+    const bool also = start(&plain, layout) && run_steps(&plain, 3, 1e-3);
+    CHECK(also, "%s", diag_text(plain.diag));
+    for (int s = 0; ready && also && s < 3; s++) {
+        CHECK(losses[s] == plain.losses[s], "step %d: %.9g, plain %.9g", s, losses[s],
+              plain.losses[s]);
+    }
+    run_close(&plain);
+    check_defects();
+}
+
 /* The same bits after a traced step as after another step on the same batch. */
 static void check_trace(const Layout *layout) {
     check_begin("a step is traced command by command, and is a step like any other");
@@ -149,8 +186,10 @@ int main(void) {
     check_report_of_device();
     check_profile();
     check_trace(&one);
+    check_measured(&one);
 #ifndef __SANITIZE_ADDRESS__ /* slow there, and another layout shows no other memory mistakes */
     check_trace(&four);
+    check_measured(&four);
 #else
     (void)four;
 #endif

@@ -247,7 +247,8 @@ static void test_run(void) {
                               .source_names = NAMES,
                               .source_losses = LOSSES,
                               .n_values = 2,
-                              .values = VALUES};
+                              .values = VALUES,
+                              .slowest_ratio = 1.25};
     Diag *diag = diag_create();
     const char *in = arena_printf(arena, "%s/new/deep", folder);
     check_begin("event file: folders are made, and each step is there when written");
@@ -289,7 +290,7 @@ static void test_run(void) {
               has(event, "validation/loss/texts of mine#2", NAN),
           "validation");
     CHECK(has(event, "values/dropped", 0.125) && has(event, "values/last.rms", INFINITY) &&
-              event->n_values == 14,
+              has(event, "speed/slowest_rank", 1.25) && event->n_values == 15,
           "%d values", event->n_values);
     diag_destroy(diag);
 }

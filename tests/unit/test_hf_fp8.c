@@ -1,7 +1,8 @@
 /* Weights of Hugging Face's in fp8 with a scale for each block, as DeepSeek V3 and Qwen 3's -FP8
- * files have them: an import gives what code times scale is, bit for bit, of every weight of a
- * product, with blocks that do not divide it, scales in F32 and in BF16; and whatever is wrong with
- * scales or configuration is one line.
+ * files have them, with one for all (Mistral's, ModelOpt's) or for each row (fbgemm): an import
+ * gives what code times scale is, bit for bit, of every weight of a product, with blocks that do
+ * not divide it, scales in F32 and in BF16; and whatever is wrong with scales or configuration is
+ * one line.
  *
  * Would catch: a block's scale on its neighbour, rows and columns of blocks mixed up, the last
  * block of a row taken for a whole one, codes decoded otherwise than e4m3, the numbers of the
@@ -43,10 +44,15 @@ static bool is_weight(const SafetensorsInfo *info) {
     return false;
 }
 
+/* What numbers have one scale, and the scales' name. */
+typedef enum Form { BLOCKS, ALL, OF_ROWS, BESIDE } Form;
+static const char *const SCALES[] = {"_scale_inv", "_scale_inv", "_scale", "_scale"};
+
 /* What a folder is made of: a fixture, in fp8 or with the same numbers in F32. */
 typedef struct Folder {
     Arena *arena;
     const char *from, *to;
+    Form form;
     bool wide, low_scales;
     const char *spoil; /* of the first weight: NULL: nothing, or a word of spoil_cases */
 } Folder;
@@ -59,6 +65,20 @@ static int64_t count(int64_t all, int64_t each) {
     return (all + each - 1) / each;
 }
 
+/* Scales' rows and columns, and the one of number i. */
+static void scales_shape(const Folder *f, const SafetensorsInfo *info, int64_t *shape) {
+    shape[0] = f->form == BLOCKS    ? count(info->shape[0], ROWS)
+               : f->form == OF_ROWS ? info->shape[0]
+                                    : 1;
+    shape[1] = f->form == BLOCKS ? count(info->shape[1], COLUMNS) : 1;
+}
+
+static int64_t scale_of(const Folder *f, const SafetensorsInfo *info, int64_t i) {
+    const int64_t row = i / info->shape[1], column = i % info->shape[1];
+    if (f->form == OF_ROWS) return row;
+    return f->form == BLOCKS ? row / ROWS * count(info->shape[1], COLUMNS) + column / COLUMNS : 0;
+}
+
 static void declare(const Folder *f, SafetensorsWriter *writer, const Safetensors *file) {
     for (int i = 0, n = 0; i < safetensors_count(file); i++) {
         const SafetensorsInfo *info = safetensors_at(file, i);
@@ -68,12 +88,16 @@ static void declare(const Folder *f, SafetensorsWriter *writer, const Safetensor
         if (fp8 && is_spoilt(f, "another fp8", n)) dtype = SAFETENSORS_F8_E5M2;
         safetensors_writer_add_tensor(writer, info->name, dtype, info->shape, info->n_dims);
         if (!fp8) continue;
-        int64_t shape[2] = {count(info->shape[0], ROWS), count(info->shape[1], COLUMNS)};
+        int64_t shape[2];
+        scales_shape(f, info, shape);
         if (is_spoilt(f, "too few scales", n)) shape[1]--;
-        const char *name = arena_printf(f->arena, "%s_scale_inv", info->name);
+        const char *name = arena_printf(f->arena, "%s%s", info->name, SCALES[f->form]);
         if (!is_spoilt(f, "no scales", n)) {
-            safetensors_writer_add_tensor(
-                writer, name, f->low_scales ? SAFETENSORS_BF16 : SAFETENSORS_F32, shape, 2);
+            safetensors_writer_add_tensor(writer, name,
+                                          f->low_scales ? SAFETENSORS_BF16 : SAFETENSORS_F32, shape,
+                                          f->form == ALL      ? 0
+                                          : f->form == BESIDE ? 1
+                                                              : 2);
         }
         n++;
     }
@@ -86,10 +110,12 @@ static void declare(const Folder *f, SafetensorsWriter *writer, const Safetensor
 
 static bool put_scales(const Folder *f, SafetensorsWriter *writer, const SafetensorsInfo *info,
                        int n, Diag *diag) {
-    int64_t across = count(info->shape[1], COLUMNS) - is_spoilt(f, "too few scales", n);
-    const char *name = arena_printf(f->arena, "%s_scale_inv", info->name);
+    int64_t shape[2];
+    scales_shape(f, info, shape);
+    if (is_spoilt(f, "too few scales", n)) shape[1]--;
+    const char *name = arena_printf(f->arena, "%s%s", info->name, SCALES[f->form]);
     bool fine = true;
-    for (int64_t i = 0; fine && i < count(info->shape[0], ROWS) * across; i++) {
+    for (int64_t i = 0; fine && i < shape[0] * shape[1]; i++) {
         float scale = scale_at(i, (unsigned)n);
         if (is_spoilt(f, "no number", n) && i == 0) scale = NAN;
         uint32_t bits;
@@ -103,12 +129,11 @@ static bool put_scales(const Folder *f, SafetensorsWriter *writer, const Safeten
 
 static bool put_weight(const Folder *f, SafetensorsWriter *writer, const SafetensorsInfo *info,
                        int n, Diag *diag) {
-    int64_t rows = info->shape[0], columns = info->shape[1], across = count(columns, COLUMNS);
+    int64_t rows = info->shape[0], columns = info->shape[1];
     bool fine = true;
     for (int64_t i = 0; fine && i < rows * columns; i++) {
         uint8_t code = code_at(i, (unsigned)n);
-        int64_t block = i / columns / ROWS * across + i % columns / COLUMNS;
-        float number = decode(code) * scale_at(block, (unsigned)n);
+        float number = decode(code) * scale_at(scale_of(f, info, i), (unsigned)n);
         fine = f->wide ? safetensors_writer_put(writer, info->name, &number, sizeof(number), diag)
                        : safetensors_writer_put(writer, info->name, &code, 1, diag);
     }
@@ -150,6 +175,9 @@ static bool put_config(const Folder *f, const char *how, Diag *diag) {
     "{\"quant_method\": \"fp8\", \"weight_block_size\": " block more                               \
     ", \"activation_scheme\": \"dynamic\"}"
 static const char *const GOOD = FP8("[12, 20]", ", \"fmt\": \"e4m3\"");
+static const char *const HOW[] = {FP8("[12, 20]", ", \"fmt\": \"e4m3\""), FP8("null", ""),
+                                  "{\"quant_method\": \"fbgemm_fp8\"}",
+                                  "{\"quant_method\": \"modelopt\", \"quant_algo\": \"FP8\"}"};
 
 static bool make(const Folder *f, const char *how, Diag *diag) {
     mkdir(f->to, 0700);
@@ -170,19 +198,24 @@ static bool make(const Folder *f, const char *how, Diag *diag) {
     return fine && put_config(f, how, diag);
 }
 
-static void test_numbers(const char *name, bool low_scales) {
+static void test_numbers(const char *name, Form form, bool low_scales) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     HfImport narrow_import, wide_import;
-    check_begin(arena_printf(arena, "%s in fp8, scales in %s", name, low_scales ? "BF16" : "F32"));
+    check_begin(arena_printf(arena, "%s in fp8, form %d, scales in %s", name, form,
+                             low_scales ? "BF16" : "F32"));
     Folder narrow = {.arena = arena,
                      .from = fixture(arena, name),
                      .to = in_scratch(arena, "narrow"),
+                     .form = form,
                      .low_scales = low_scales};
-    Folder wide = {
-        .arena = arena, .from = narrow.from, .to = in_scratch(arena, "wide"), .wide = true};
+    Folder wide = {.arena = arena,
+                   .from = narrow.from,
+                   .to = in_scratch(arena, "wide"),
+                   .form = form,
+                   .wide = true};
     const char *a = in_scratch(arena, "a.safetensors"), *b = in_scratch(arena, "b.safetensors");
-    bool fine = make(&narrow, GOOD, diag) && make(&wide, NULL, diag) &&
+    bool fine = make(&narrow, HOW[form], diag) && make(&wide, NULL, diag) &&
                 import(arena, narrow.to, a, &narrow_import, diag) &&
                 import(arena, wide.to, b, &wide_import, diag);
     CHECK(fine, "%s", diag_text(diag));
@@ -211,7 +244,8 @@ static void test_refused(void) {
         {NULL, FP8("\"12\"", ""), "'quantization_config.weight_block_size' is no pair of sizes"},
         {NULL, FP8("[12, 20]", ", \"fmt\": \"e5m2\""),
          "'quantization_config.fmt' is not supported"},
-        {NULL, "{\"quant_method\": \"gptq\"}", "'quantization_config' is "},
+        {NULL, "{\"quant_method\": \"hqq\"}",
+         "'quantization_config.quant_method' is \"hqq\", which is not supported; supported: awq, "},
         {NULL, "{\"quant_method\": 8}", "'quantization_config' is "},
         {NULL, "null", "is F8_E4M3; only F32, BF16 and F16 are supported"},
     };
@@ -241,10 +275,13 @@ static void test_refused(void) {
 
 int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder");
-    test_numbers("qwen3", false);
-    test_numbers("qwen3", true);
-    test_numbers("deepseek_v3", false);
-    test_numbers("qwen3_moe", true);
+    test_numbers("qwen3", BLOCKS, false);
+    test_numbers("qwen3", BLOCKS, true);
+    test_numbers("deepseek_v3", BLOCKS, false);
+    test_numbers("qwen3_moe", BLOCKS, true);
+    test_numbers("mistral", ALL, true);
+    test_numbers("llama31", OF_ROWS, false);
+    test_numbers("olmo2", BESIDE, false);
     test_refused();
     rmdir(scratch);
     return check_report();

@@ -608,7 +608,6 @@ static void cuda_destroy(Engine *engine) {
     free(cuda->host);
 }
 
-/* The first failure stays. */
 static bool note_copy(CudaEngine *cuda, cudaError_t status) {
     if (cuda->copied == cudaSuccess) cuda->copied = status;
     return status == cudaSuccess;
@@ -725,7 +724,8 @@ static const void *decoded_logits(const Engine *engine) {
 static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     static const EmitJob EMITTED[] = {
         [JOB_TRAIN] = EMIT_TRAIN,   [JOB_FORWARD] = EMIT_FORWARD, [JOB_FIRST] = EMIT_FIRST,
-        [JOB_DECODE] = EMIT_DECODE, [JOB_CHECK] = EMIT_TRAIN,     [JOB_PROFILE] = EMIT_TRAIN};
+        [JOB_DECODE] = EMIT_DECODE, [JOB_CHECK] = EMIT_TRAIN,     [JOB_PROFILE] = EMIT_TRAIN,
+        [JOB_MEASURE] = EMIT_TRAIN};
     CudaEngine *cuda = engine->backend_state;
     if ((int)EMITTED[job] < cuda->first_job || (int)EMITTED[job] >= cuda->end_job) {
         BUG("a job that the plan has no commands for");
@@ -741,9 +741,10 @@ static bool cuda_run(Engine *engine, EngineJob job, Diag *diag) {
     }
     stage(cuda);
     double start = clock_now();
-    bool visited = job == JOB_CHECK || job == JOB_PROFILE;
     cuda->running = &cuda->replays[EMITTED[job] + (job == JOB_DECODE ? engine->input.chunk : 0)];
-    bool fine = visited ? run_visited(cuda, job, diag) : replay_launch(cuda->running, diag);
+    bool fine = job == JOB_MEASURE ? cuda_measure_replay(cuda->running, engine->work, diag)
+                : job == JOB_CHECK || job == JOB_PROFILE ? run_visited(cuda, job, diag)
+                                                         : replay_launch(cuda->running, diag);
     cuda->launch_seconds = clock_now() - start;
     fine = fine && replay_wait(cuda->running, diag);
     cuda->decoded = job == JOB_DECODE ? decoded_logits(engine) : NULL;
@@ -767,7 +768,6 @@ static int64_t cuda_call_count(const Engine *engine) {
     return cuda->replays[cuda->first_job].list.count;
 }
 
-/* What the launching thread spends on a step. */
 static double cuda_replay_seconds(Engine *engine) {
     const CudaEngine *cuda = engine->backend_state;
     return cuda->launch_seconds;

@@ -78,3 +78,19 @@ bool cuda_trace_replay(Replay *replay, Arena *arena, EngineSpan **out_spans, int
     for (int i = 0; i < events.count; i++) api->cudaEventDestroy(events.items[i]);
     return fine;
 }
+
+bool cuda_measure_replay(Replay *replay, WorkSums *work, Diag *diag) {
+    Arena *arena = arena_create();
+    EngineSpan *spans;
+    int count;
+    const bool fine = cuda_trace_replay(replay, arena, &spans, &count, diag);
+    for (int i = 0; i < count && fine; i++) {
+        const EngineSpan *span = &spans[i];
+        rank_work_add(&work[span->rank].sum, span->node, span->task,
+                      1e-6 * (span->end_us - span->begin_us), 0);
+        if (i + 1 == count || spans[i + 1].rank != span->rank)
+            work_sums_end_step(&work[span->rank]);
+    }
+    arena_destroy(arena);
+    return fine;
+}

@@ -14,4 +14,8 @@
 bool cuda_trace_replay(Replay *replay, Arena *arena, EngineSpan **out_spans, int *out_count,
                        Diag *diag);
 
+/* Likewise, and adds what each rank's time went into: work[ranks of the plan]. What ran on another
+ * stream at the same time counts, too. */
+bool cuda_measure_replay(Replay *replay, WorkSums *work, Diag *diag);
+
 #endif
