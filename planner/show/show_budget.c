@@ -78,8 +78,8 @@ static void put_point(StrBuf *out, const BudgetFacts *facts, const BudgetPoint *
         strbuf_printf(out, " %6s %6s%s %6s", days_text(point->days, a),
                       unit_count(point->device_hours, b), point->beyond ? "~" : " ",
                       point->price > 0 ? unit_count(point->price, c) : "-");
-        snprintf(d, sizeof(d), worse < 9.995 ? "%+.1f %%" : "x%.3g",
-                 worse < 9.995 ? 100 * worse : 1 + worse);
+        snprintf(d, sizeof(d), worse < 0.9995 ? "%+.1f %%" : "x%.3g",
+                 worse < 0.9995 ? 100 * worse : 1 + worse);
         strbuf_printf(out, " %7s\n", worse > 0 ? d : "best");
     } else {
         snprintf(d, sizeof(d), "%+.4f", worse);
