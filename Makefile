@@ -65,7 +65,7 @@ endif
 # what generated kernels begin with.
 SOURCES := $(filter-out $(NO_CUDA),$(sort $(shell find frontend ir planner runtime -name '*.c')))
 TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lua')) \
-           models/bert.lua models/deepseek.lua models/gemma.lua models/gpt.lua models/gptoss.lua models/hybrid.lua \
+           models/bert.lua models/deepseek.lua models/gemma.lua models/gpt.lua models/gptoss.lua models/hybrid.lua models/kimi.lua \
            models/llama.lua models/llama4.lua models/modernbert.lua models/moe.lua models/neox.lua models/t5.lua \
            $(addprefix runtime/cuda/kernels/,state.h fused_args.h low.cuh fused.cuh)
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))

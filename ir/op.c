@@ -160,13 +160,15 @@ static int64_t cache_workspace_bytes(const Type *inputs) {
     return rows * blocks * (values + 2) * dtype_bytes(DTYPE_F32);
 }
 
-/* Of each run of heads the gradients of queries and keys, and a double for each position. */
-static int64_t linear_attention_workspace_bytes(const Type *inputs) {
+/* Of each run of heads the gradients of queries and keys, and a double for each position's decay.
+ */
+static int64_t linear_attention_workspace_bytes(const Node *node, const Type *inputs) {
     const Type *q = &inputs[0], *v = &inputs[2];
     int64_t keys = q->dims[q->rank - 1], rows = type_elements(q) / keys;
     int64_t runs = type_elements(v) / v->dims[v->rank - 1] / rows;
     if (runs > LINEAR_ATTENTION_MOST_RUNS) runs = LINEAR_ATTENTION_MOST_RUNS;
-    return rows * runs * (2 * keys * dtype_bytes(DTYPE_F32) + (int64_t)sizeof(double));
+    int64_t decays = linear_attention_by_keys(node, inputs) ? keys : 1;
+    return rows * runs * (2 * keys * dtype_bytes(DTYPE_F32) + decays * (int64_t)sizeof(double));
 }
 
 static bool is_state(OpKind op, int input) {
@@ -444,7 +446,7 @@ int64_t op_workspace_bytes(const Node *node, const Type *inputs) {
     case OP_LAYERNORM_GRAD:
     case OP_RMSNORM_GRAD: return norm_workspace_bytes(inputs);
     case OP_CACHE_ATTENTION: return cache_workspace_bytes(inputs);
-    case OP_LINEAR_ATTENTION_GRAD: return linear_attention_workspace_bytes(inputs);
+    case OP_LINEAR_ATTENTION_GRAD: return linear_attention_workspace_bytes(node, inputs);
     case OP_ATTENTION_GRAD: /* gradients of keys and values, added up in f32 */
         if (!dtype_is_low(inputs[1].dtype)) return 0;
         return (type_elements(&inputs[1]) + type_elements(&inputs[2])) * dtype_bytes(DTYPE_F32);

@@ -113,9 +113,11 @@ enum { CONVOLVE_MOST_TAPS = 8 };
  * and keys are added up apart, so that sums do not depend on the number of threads. */
 enum { LINEAR_ATTENTION_MOST_RUNS = 8 };
 int linear_attention_write(const Node *node);
+/* Does each key decay by a number of its own, not all of a head by one? */
+bool linear_attention_by_keys(const Node *node, const Type *inputs);
 /* Whether CUDA's kernels do linear attention of these local operands, or its gradient, chunk by
- * chunk on tensor cores: in 16 bits, with rows of whole 16 bytes; with the delta rule up to a
- * number of keys. Others go position by position. */
+ * chunk on tensor cores: in 16 bits, with rows of whole 16 bytes and decays of heads; with the
+ * delta rule up to a number of keys. Others go position by position. */
 enum { LINEAR_ATTENTION_CHUNK = 64, LINEAR_ATTENTION_CHUNK_DELTA_KEYS = 128 };
 bool linear_attention_by_chunks(const Node *node, const Type *inputs);
 /* How they cut their work, by sizes alone: sequences that go at a time, whose states and sums take

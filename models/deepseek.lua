@@ -1,6 +1,7 @@
 -- DeepSeek-V2 and V3 (arXiv 2405.04434, 2412.19437): a decoder with multi-head latent attention and
 -- DeepSeekMoE: many small experts, one shared, the first layers without. As it comes it is V3 in
--- small: sigmoid scores, biases that balance experts, groups of them.
+-- small: sigmoid scores, biases that balance experts, groups of them. With other settings it is
+-- GLM 4.7 Flash.
 --
 --   perilune plan models/deepseek.lua --set size=v3 ...
 local nn = require "nn"
@@ -31,6 +32,7 @@ return model {
   mtp_weight = 0.3,   -- of its loss
   log_dropped = false, -- the share of choices that found no room is told of each step
   norm_eps = 1e-6,
+  latent_eps = 1e-6,  -- of latents' norms
   act = "silu",
   rotary_base = 10000.0,
   rotary_scaling = "none", -- of frequencies, for longer contexts: yarn, as published
@@ -89,7 +91,7 @@ return model {
       attention = function(x)
         return nn.mla(m, x,
           { q_rank = m.q_rank, rotary = rotary, scale = stretch / math.sqrt(m.head),
-            norm_eps = m.norm_eps, documents = documents, lora = lora })
+            norm_eps = m.latent_eps, documents = documents, lora = lora })
       end,
       lora = lora,
       mtp = m.mtp == 1 and m.mtp_weight or nil,

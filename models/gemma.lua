@@ -1,7 +1,7 @@
 -- Gemma 2 (Gemma Team 2024): Llama's block with a window in every other block, soft caps of scores
 -- and of logits, norms before and after each branch, embeddings times sqrt(model), one table.
--- With other settings it is Gemma 3 (2025): five blocks with a window, then one without, positions
--- of another base where there is a window, norms of q and k in place of soft caps.
+-- With other settings it is Gemma 1 (2024), and Gemma 3 (2025): five blocks with a window, then one
+-- without, positions of another base where there is a window, norms of q and k, no soft caps.
 --
 --   perilune plan models/gemma.lua --set size=2b ...
 local nn = require "nn"
@@ -20,6 +20,7 @@ return model {
   layers = 4,
   norm_eps = 1e-6,
   act = "gelu",
+  norms_after = true,    -- of what each branch adds; not in Gemma 1
   window = 32,           -- positions that each one attends to, but in blocks that see all:
   full_every = 2,        -- the last one of so many does, 1, 3, 5, ...
   rotary_base = 10000.0,
@@ -76,7 +77,8 @@ return model {
       return nn.rmsnorm(m, x, "model", { name = name, eps = m.norm_eps, plus_one = true })
     end
     local function branch(x, name, f)
-      local y = norm(f(norm(x, name .. ".before")), name .. ".after")
+      local y = f(norm(x, name .. ".before"))
+      if m.norms_after then y = norm(y, name .. ".after") end
       return nn.residual(x, y, m.dropout)
     end
     for _, cap in ipairs{ "softcap", "logit_softcap" } do

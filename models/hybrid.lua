@@ -1,8 +1,10 @@
 -- Decoders whose layers are of several kinds, by a pattern of letters: state spaces (M, Mamba-2's),
--- delta rules (D, Gated DeltaNet's), gated short convolutions (C, LFM2's), attention (A), attention
--- beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F, Nemotron-H's),
--- with or without a feed-forward layer behind each. With other settings it is Mamba-2, Bamba,
--- Granite 4, Qwen3-Next, LFM2, Falcon-H1 and Nemotron-H.
+-- delta rules (D, Gated DeltaNet's), states that decay by keys (G, gated linear attention; K, with
+-- the delta rule, Kimi Delta Attention), gated short convolutions (C, LFM2's), attention (A),
+-- attention beside a state space (P, Falcon-H1's), and feed-forward layers by themselves (F,
+-- Nemotron-H's), with or without a feed-forward layer behind each. With other settings it is
+-- Mamba-2, Bamba, Granite 4, Qwen3-Next, Qwen 3.5, LFM2 and its mixtures, Falcon-H1, Nemotron-H and
+-- OLMo's hybrids.
 --
 --   perilune plan models/hybrid.lua --set size=mamba2-130m ...
 local nn = require "nn"
@@ -27,18 +29,25 @@ return model {
            state_groups = 1, state_heads = 8, state_keys = 16, state_values = 32,
            experts = 8, expert_ffn = 64, shared_ffn = 64 },
   layers = 4,
-  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, C, A, P or F
+  pattern = "MMDA",   -- the kinds of layers, over and over: M, D, G, K, C, A, P or F
   feed = "swiglu",    -- behind each: swiglu, moe (nn.moe), or none
   norm_eps = 1e-5,
   norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Qwen3-Next
   act = "silu",       -- of feed-forward layers; F have no gate
-  taps = 4,           -- positions that the convolutions of M, D and C see
+  taps = 4,           -- positions that the convolutions of M, D, K and C see
   conv_bias = true,   -- M's convolutions have biases
   state_norm = "group", -- M's norm is over each group's values, or over all
   state_normed = true, -- there is one; not in most of Falcon-H1
   state_gate_last = false, -- M's gate is behind the norm
   state_floor = 0.0,  -- M's steps are no less, as in Nemotron-H
+  delta_tensors = "joined", -- of D's products, in Hugging Face's files of Qwen3-Next; apart in
+                      -- those of Qwen 3.5: only an import and an export need to know
+  delta_negative = false, -- D's shares are up to 2, as in OLMo's hybrids
+  delta_eps = 0.0,    -- of D's norm; 0: norm_eps
+  attention_norms = "before", -- of what A and the feed-forward layer behind it read; or after: of
+                      -- what they add, as in OLMo's hybrids
   qk_norm = false,    -- of attention: rmsnorm of each head's q and k
+  qk_norm_over = "head", -- or all: of all heads together, as in OLMo's hybrids
   attention_gate = false, -- its results are times a sigmoid, as in Qwen3-Next
   rotary = true,      -- positions of attention; false: none, as in Granite 4
   rotary_base = 10000.0,
@@ -50,9 +59,10 @@ return model {
   -- state space makes of that, z, x, b, c and dt; a feed-forward layer's gate, and what it adds.
   logit_scale = 1.0, key_scale = 1.0, attention_in = 1.0, attention_out = 1.0, state_in = 1.0,
   state_out = 1.0, state_scales = "1,1,1,1,1", feed_scales = "1,1",
-  -- Of nn.moe
+  -- Of nn.moe; the first layers, dense_layers, have a SwiGLU instead.
   top_k = 2, capacity = 1.25, normalize = true, shared = false, shared_gate = false,
-  balance = 0.01, router_z = 0.0,
+  balance = 0.01, router_z = 0.0, scores = "softmax", gate_scale = 1.0, sum_plus = 0.0,
+  bias = false, bias_rate = 1e-3, dense_layers = 0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch
   documents = -1,     -- the token that ends one: nothing passes on to the next; -1: none
@@ -114,6 +124,10 @@ return model {
                           kv_heads = 8, head = 128, ffn = 21504, state_groups = 8,
                           state_heads = 16, state_keys = 128, state_values = 64,
                           state_floor = 0.001, rotary = false, seq = 8192, vocab = 131072 },
+    -- Gated linear attention (Yang et al. 2024, arXiv 2312.06635), the smaller one of its paper
+    ["gla-340m"] = { pattern = "G", layers = 24, model = 1024, ffn = 2816, state_groups = 4,
+                     state_heads = 1, state_keys = 128, state_values = 256, tied = true, seq = 2048,
+                     vocab = 32000 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -121,9 +135,9 @@ return model {
   },
 
   loss = function(m, tokens, labels)
-    if not m.pattern:match("^[MDCAPF]+$") then
+    if not m.pattern:match("^[MDGKCAPF]+$") then
       error("pattern is '" .. m.pattern:sub(1, 40)
-        .. "'; it is letters for layers: M, D, C, A, P or F", 0)
+        .. "'; it is letters for layers: M, D, G, K, C, A, P or F", 0)
     end
     if m.feed ~= "none" and m.pattern:find("F") then
       error("pattern has layers F, which are feed-forward layers: feed must be none", 0)
@@ -136,6 +150,13 @@ return model {
       if not (m[name] > 0) then error(name .. " must be more than 0", 0) end
     end
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0", 0) end
+    if m.delta_tensors ~= "joined" and m.delta_tensors ~= "apart" then
+      error("delta_tensors is '" .. m.delta_tensors .. "'; it can be joined or apart", 0)
+    end
+    if m.attention_norms ~= "before" and m.attention_norms ~= "after" then
+      error("attention_norms is '" .. m.attention_norms .. "'; it can be before or after", 0)
+    end
+    if not (m.delta_eps >= 0) then error("delta_eps must be at least 0", 0) end
     local documents, places = nn.documents(m, tokens, m.documents)
     local function norm(x, name)
       return nn.rmsnorm(m, x, "model",
@@ -165,7 +186,15 @@ return model {
       end,
       P = function(x) return mix.M(x) + mix.A(x) end,
       D = function(x)
-        return nn.delta_net(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
+        return nn.delta_net(m, x,
+          { taps = m.taps, norm_eps = m.delta_eps > 0 and m.delta_eps or m.norm_eps,
+            negative = m.delta_negative, places = places })
+      end,
+      G = function(x)
+        return nn.gated_linear_attention(m, x, { norm_eps = m.norm_eps, places = places })
+      end,
+      K = function(x)
+        return nn.kimi_delta(m, x, { taps = m.taps, norm_eps = m.norm_eps, places = places })
       end,
       F = function(x) return nn.mlp(m, x, { act = m.act, bias = false }) end,
       C = function(x) return nn.short_convolution(m, x, { taps = m.taps, places = places }) end,
@@ -173,18 +202,24 @@ return model {
         local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
         local y = nn.attention(m, scaled(x, m.attention_in),
           { rotary = m.rotary and { base = m.rotary_base, share = m.rotary_share } or nil,
-            scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_plus_one = m.norm_plus_one,
-            norm_eps = m.norm_eps, gate = m.attention_gate, documents = documents })
+            scale = scale * m.key_scale, qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over,
+            qk_norm_plus_one = m.norm_plus_one, norm_eps = m.norm_eps, gate = m.attention_gate,
+            documents = documents })
         return scaled(y, m.attention_out)
       end,
     }
-    local function feed(x)
-      if m.feed == "swiglu" then
+    if m.dense_layers < 0 or m.dense_layers > m.layers then
+      error("dense_layers must be from 0 to the " .. m.layers .. " layers", 0)
+    end
+    local function feed(x, i)
+      if m.feed == "swiglu" or i <= m.dense_layers then
         return scaled(nn.swiglu(m, x, { act = m.act, gate_scale = fed[1] }), fed[2])
       end
       return nn.moe(m, x,
-        { top_k = m.top_k, capacity = m.capacity, normalize = m.normalize, act = m.act,
-          shared = m.shared, shared_gate = m.shared_gate, balance = m.balance, z = m.router_z })
+        { top_k = m.top_k, capacity = m.capacity, scores = m.scores, normalize = m.normalize,
+          sum_plus = m.sum_plus, scale = m.gate_scale, act = m.act, shared = m.shared,
+          shared_gate = m.shared_gate, bias_rate = m.bias and m.bias_rate or nil,
+          balance = m.balance, z = m.router_z })
     end
     local x = scaled(nn.embedding(m, "wte", tokens, "vocab", "model"), m.embedding_scale)
     x = nn.dropout(x, m.dropout)
@@ -195,10 +230,13 @@ return model {
       local at = (i - 1) % #m.pattern + 1
       local kind = m.pattern:sub(at, at)
       x, beside = m:block(i, function() -- the unit of pipeline cuts and of recomputation
-        local y = mix[kind](norm(x, "norm1"))
+        local after = kind == "A" and m.attention_norms == "after"
+        local y = mix[kind](after and x or norm(x, "norm1"))
+        if after then y = norm(y, "attn.after") end
         local h = nn.residual(x, scaled(y, m.residual_scale), m.dropout)
         if m.feed == "none" then return h, beside end
-        local z, loss = feed(norm(h, "norm2"))
+        local z, loss = feed(after and h or norm(h, "norm2"), i)
+        if after then z = norm(z, "mlp.after") end
         return nn.residual(h, scaled(z, m.residual_scale), m.dropout),
           loss and beside + loss or beside
       end)

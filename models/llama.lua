@@ -20,12 +20,15 @@ return model {
   layers = 4,
   norm_eps = 1e-5,
   act = "silu",
+  gated = true,       -- the feed-forward layer has a gate; not in Arcee and Nemotron
   qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
   out_bias = false,   -- of attention's output
   qk_norm = false,    -- rmsnorm of each head's q and k, as in Qwen 3
   qk_norm_over = "head", -- or all: of all heads together, as in OLMo 2
+  qk_norm_last = false, -- behind positions, as in Hunyuan
   norm = "rmsnorm",   -- or layernorm, as in StableLM
   norm_bias = true,   -- layernorm's; none in Command R
+  norm_plus_one = false, -- norms' parameters are what gains are more than 1, as in Nemotron
   norms = "before",   -- of what each branch reads; or after: of what it adds, as in OLMo 2; or
                       -- both, as in GLM-4; or shared: both branches read one, as in Command R
   window = 0,         -- positions that each one attends to, as in Mistral (4096 in its 7B); 0: all
@@ -51,6 +54,8 @@ return model {
   rotary_scaling = "none",
   rotary_factor = 1.0, rotary_few = 1.0, rotary_many = 4.0, rotary_context = 8192,
   rotary_short = "", rotary_long = "", rotary_mscale = 0.0,
+  temperature_scale = 0.0, -- queries are times 1 + so many times log(1 + p // rotary_context), p
+                      -- their place, as in Ministral 3 (0.1)
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
@@ -168,12 +173,15 @@ return model {
     if m.rotary_skip < 0 then error("rotary_skip must be a number of layers, or 0") end
     local function norm(x, name)
       return nn.norm(m, x, "model",
-        { kind = m.norm, name = name, eps = m.norm_eps, bias = m.norm_bias })
+        { kind = m.norm, name = name, eps = m.norm_eps, bias = m.norm_bias,
+          plus_one = m.norm_plus_one })
     end
     local function scaled(x, by) return by ~= 1 and x * by or x end
     local lora, mup = nn.lora(m), nn.mup(m)
-    local documents = nn.documents(m, tokens, m.documents)
+    local documents, places = nn.documents(m, tokens, m.documents)
     local rotary = nn.scaled_rotary(m)
+    local temperature = m.temperature_scale ~= 0 and nn.temperature(m, tokens,
+      { every = m.rotary_context, scale = m.temperature_scale, first = 0, places = places }) or nil
     local unscaled = { base = m.rotary_base, share = m.rotary_share }
     local function has_window(i)
       local at = (i - 1) % #m.window_layers + 1
@@ -187,14 +195,19 @@ return model {
     local function attention(x, i)
       return nn.attention(m, x,
         { bias = m.qkv_bias, out_bias = m.out_bias, rotary = positions(i),
-          qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
+          qk_norm = m.qk_norm, qk_norm_over = m.qk_norm_over, qk_norm_last = m.qk_norm_last,
+          norm_eps = m.norm_eps,
           scale = m.attention_scale > 0 and m.attention_scale or nil,
-          window = has_window(i) and m.window or nil, documents = documents, lora = lora,
+          window = has_window(i) and m.window or nil, temperature = temperature,
+          documents = documents, lora = lora,
           std = mup.hidden.std, decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
-    local function swiglu(x)
-      return nn.swiglu(m, x, { act = m.act, lora = lora, std = mup.hidden.std,
-        decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
+    local function feed(x)
+      local options = { act = m.act, lora = lora, std = mup.hidden.std,
+                        decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale }
+      if m.gated then return nn.swiglu(m, x, options) end
+      options.bias = false
+      return nn.mlp(m, x, options)
     end
     local function read(x, name) return m.norms == "after" and x or norm(x, name) end
     local function add(x, y, name) -- what a branch made, to the residual stream
@@ -207,7 +220,7 @@ return model {
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         local first = read(x, "norm1")
         local y = add(x, attention(first, i), "attn.after")
-        return add(y, swiglu(m.norms == "shared" and first or read(y, "norm2")), "mlp.after")
+        return add(y, feed(m.norms == "shared" and first or read(y, "norm2")), "mlp.after")
       end)
     end
     return nn.decoder_loss(m, norm(x, "norm_f"), labels, function(y)

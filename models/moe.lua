@@ -1,6 +1,6 @@
 -- Sparse mixture of experts: Llama's decoder with experts in place of its SwiGLU. With other
 -- settings it is Mixtral (Jiang et al. 2024), Qwen 2 MoE, Qwen 3 MoE, OLMoE, DeepSeekMoE, GLM 4.5,
--- dots.llm1, ERNIE 4.5, MiniMax-M2 or Granite 3's mixtures.
+-- dots.llm1, ERNIE 4.5, MiniMax-M2, Granite 3's mixtures, Solar Open, EXAONE MoE or AFMoE.
 --
 --   perilune plan models/moe.lua --set size=mixtral-8x7b ...
 local nn = require "nn"
@@ -28,16 +28,21 @@ return model {
   router_z = 0.0,     -- weight of the router's z-loss
   norm_eps = 1e-5,
   act = "silu",
+  norms = "before",   -- of what each branch reads; or both: of what it adds, too, as in AFMoE
+  attention_gate = false, -- attention's results are times a sigmoid, as in AFMoE
   qkv_bias = false,   -- biases of q, k and v, as in Qwen 2
   qk_norm = false,    -- rmsnorm of q and k
   qk_norm_over = "head", -- of each head, as in Qwen 3; all: of all together, as in OLMoE
   window = 0,         -- positions that each one attends to; 0: all
+  window_layers = "W", -- over and over, W for a layer that has the window, F for one that sees all
+  window_rotary = "same", -- or only: where there is a window, the others have no positions; both as
+                      -- in EXAONE (WWWF)
   rotary_base = 10000.0,
   rotary_share = 1.0, -- of a head's numbers turn, the first ones, as in GLM 4.5
   rotary_scaling = "none", -- of frequencies, for longer contexts: yarn (models/gptoss.lua)
   rotary_factor = 4.0, rotary_few = 1.0, rotary_many = 32.0, rotary_context = 32768,
-  -- What Granite multiplies: embeddings, scores (0: by 1 / sqrt(head)), what branches add; and what
-  -- logits are divided by.
+  -- What Granite multiplies: embeddings (0: by sqrt(model), as AFMoE), scores (0: by 1 /
+  -- sqrt(head)), what branches add; and what logits are divided by.
   embedding_scale = 1.0, attention_scale = 0.0, residual_scale = 1.0, logit_divisor = 1.0,
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
@@ -106,9 +111,23 @@ return model {
 
   loss = function(m, tokens, labels)
     if not (m.attention_scale >= 0) then error("attention_scale must be at least 0") end
+    if m.norms ~= "before" and m.norms ~= "both" then
+      error("norms is '" .. m.norms .. "'; it can be before or both")
+    end
     if m.experts_every < 1 then error("experts_every must be 1, all layers, or more") end
     if m.rotary_scaling ~= "none" and m.rotary_share ~= 1 then
       error("rotary_scaling is for heads that turn wholly, rotary_share = 1")
+    end
+    if not m.window_layers:match("^[WF]+$") then
+      error("window_layers is '" .. m.window_layers:sub(1, 40) .. "'; it is letters for layers: W "
+        .. "for one with the window, F for one that sees all")
+    end
+    if m.window_rotary ~= "same" and m.window_rotary ~= "only" then
+      error("window_rotary is '" .. m.window_rotary .. "'; it can be same or only")
+    end
+    local function has_window(i)
+      local at = (i - 1) % #m.window_layers + 1
+      return m.window ~= 0 and m.window_layers:sub(at, at) == "W"
     end
     local lora = nn.lora(m)
     local documents = nn.documents(m, tokens, m.documents)
@@ -116,16 +135,18 @@ return model {
     rotary.share = m.rotary_share
     local scale = m.attention_scale > 0 and m.attention_scale or 1 / math.sqrt(m.head)
     return nn.expert_decoder(m, tokens, labels, {
-      attention = function(x)
+      attention = function(x, i)
+        local turns = m.window == 0 or m.window_rotary == "same" or has_window(i)
         return nn.attention(m, x,
           { bias = m.qkv_bias, out_bias = false, qk_norm = m.qk_norm,
-            qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps,
-            rotary = rotary, scale = scale * stretch,
-            window = m.window ~= 0 and m.window or nil, documents = documents, lora = lora })
+            qk_norm_over = m.qk_norm_over, norm_eps = m.norm_eps, gate = m.attention_gate,
+            rotary = turns and rotary or nil, scale = scale * stretch,
+            window = has_window(i) and m.window or nil, documents = documents, lora = lora })
       end,
       lora = lora,
       dense = function(i) return i % m.experts_every ~= 0 end,
-      embedding_scale = m.embedding_scale,
+      norms_after = m.norms == "both",
+      embedding_scale = m.embedding_scale == 0 and math.sqrt(m.model) or m.embedding_scale,
       residual_scale = m.residual_scale,
       logit_divisor = m.logit_divisor,
       moe = { top_k = m.top_k, groups = m.groups, kept_groups = m.kept_groups, group_best = 2,

@@ -1,6 +1,6 @@
 -- GPT-NeoX (Black et al. 2022) as Pythia has it (Biderman et al. 2023): attention and feed-forward
 -- layer beside each other, of the same x, layernorms and biases, rotary positions of a quarter of
--- each head. With other settings it is Phi 1.5 and 2, and StarCoder 2.
+-- each head. With other settings it is Phi 1.5 and 2, StarCoder 2, GPT-J and Falcon.
 --
 --   perilune plan models/neox.lua --set size=1.4b ...
 local nn = require "nn"
@@ -16,7 +16,10 @@ return model {
   rotary_base = 10000.0,
   rotary_share = 0.25, -- of a head's numbers turn, the first ones
   window = 0,         -- positions that each one attends to, as in StarCoder 2 (4096); 0: all
-  head_bias = false,  -- of logits, as in Phi
+  head_bias = false,  -- of logits, as in Phi and GPT-J
+  rotary_pairs = "halves", -- numbers i and i + half; in Hugging Face's files of GPT-J they are
+                      -- adjacent: only an import and an export need to know
+  attention_bias = true, mlp_bias = true, -- of products; not in Falcon, the latter alone in GPT-J
   tied = false,       -- the output shares the embedding's table
   dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
   documents = -1,     -- the token that ends one: attention stays within each; -1: none
@@ -61,6 +64,9 @@ return model {
     if m.shared_norm and not m.parallel then
       error("shared_norm is of branches beside each other: parallel = true")
     end
+    if m.rotary_pairs ~= "halves" and m.rotary_pairs ~= "adjacent" then
+      error("rotary_pairs is '" .. m.rotary_pairs .. "'; it can be halves or adjacent")
+    end
     local function norm(x, name)
       return nn.layernorm(m, x, "model", { name = name, eps = m.norm_eps })
     end
@@ -68,11 +74,13 @@ return model {
     local documents = nn.documents(m, tokens, m.documents)
     local rotary = { base = m.rotary_base, share = m.rotary_share }
     local function attention(x)
-      return nn.attention(m, x, { bias = true, rotary = rotary,
+      return nn.attention(m, x, { bias = m.attention_bias, rotary = rotary,
                                   window = m.window ~= 0 and m.window or nil,
                                   documents = documents, lora = lora })
     end
-    local function mlp(x) return nn.mlp(m, x, { act = m.act, lora = lora }) end
+    local function mlp(x)
+      return nn.mlp(m, x, { act = m.act, bias = m.mlp_bias, lora = lora })
+    end
     local x = nn.dropout(nn.embedding(m, "wte", tokens, "vocab", "model"), m.dropout)
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation

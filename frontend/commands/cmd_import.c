@@ -40,7 +40,7 @@ static void print_import(CliArgs *args, const HfImport *import, const char *path
                config->cut, value, config->cut_from, config->cut);
     }
     if (config->part) {
-        printf("note     the text part of a %s: %d tensors of its vision part are left out\n",
+        printf("note     the text part of a %s: %d other tensors are left out\n",
                config->part->type, import->n_left_out);
     } else if (import->n_left_out) {
         printf("note     %d tensors are left out, of what predicts tokens beyond the next\n",

@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 #include "frontend/hf/hf_sizes.h"
@@ -35,8 +36,10 @@ const char *hf_type_names(Arena *arena) {
             names = arena_printf(arena, "%s%s%s", names, names[0] ? ", " : "", type->name);
         }
     }
-    for (const HfTextPart *part = HF_TEXT_PARTS; part->type; part++)
+    for (const HfTextPart *part = HF_TEXT_PARTS; part->type; part++) {
+        if (part > HF_TEXT_PARTS && strcmp(part[-1].type, part->type) == 0) continue;
         names = arena_printf(arena, "%s, %s", names, part->type);
+    }
     return names;
 }
 
@@ -198,12 +201,20 @@ const char *hf_config_known_words(Arena *arena, const HfWord *words) {
 
 static const char *word_text(Reader *reader, const HfKey *key, const json_t *value) {
     const char *text = json_string_value(value);
+    if (json_is_integer(value)) {
+        text = arena_printf(reader->arena, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    }
+    if (json_is_boolean(value)) text = json_is_true(value) ? "true" : "false";
     for (const HfWord *word = key->words; text && word->theirs; word++) {
         if (strcmp(word->theirs, text) == 0) return word->ours;
     }
     fail(reader, "'%s' is %s, which is not supported; supported: %s", key->key,
          hf_config_shown(reader->arena, value), hf_config_known_words(reader->arena, key->words));
     return NULL;
+}
+
+static bool is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
 }
 
 /* How many a list 0, 1, 2... has. */
@@ -217,6 +228,24 @@ static const char *first_text(Reader *reader, const HfKey *key, const json_t *va
     if (in_order) return arena_printf(reader->arena, "%zu", n);
     fail(reader, "'%s' is %s, which is not supported; only the first layers, [0, 1, ...], are",
          key->key, hf_config_shown(reader->arena, value));
+    return NULL;
+}
+
+/* How many layers from the first on have the first word, where all others have the second. */
+static const char *leading_text(Reader *reader, const HfKey *key, const json_t *value) {
+    const HfWord *words = key->words;
+    const int64_t layers = strtoll(setting_given(reader->config, "layers"), NULL, 10);
+    const size_t n = json_array_size(value);
+    size_t first = 0, i;
+    const json_t *item;
+    while (first < n && is_word(json_array_get(value, first), words[0].theirs)) first++;
+    bool fine = json_is_array(value) && (int64_t)n == layers;
+    json_array_foreach(value, i, item) fine = fine && (i < first || is_word(item, words[1].theirs));
+    if (fine) return arena_printf(reader->arena, "%zu", first);
+    fail(reader,
+         "'%s' is %s, which is not supported; it must be a list of %" PRId64
+         ", \"%s\" for the first layers, if any, then \"%s\"",
+         key->key, hf_config_shown(reader->arena, value), layers, words[0].theirs, words[1].theirs);
     return NULL;
 }
 
@@ -360,6 +389,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     case HF_AMOUNT: return number_text(reader, key, value);
     case HF_NUMBERS: return numbers_text(reader, key, value);
     case HF_FIRST: return first_text(reader, key, value);
+    case HF_LEADING: return leading_text(reader, key, value);
     case HF_TIMES: return times_text(reader, key, value);
     case HF_PRODUCT: return product_text(reader, key, value);
     case HF_SHARE: return share_text(reader, key, value);
@@ -526,6 +556,7 @@ static bool normalise_rope(Reader *reader) {
 
 static bool normalise_sizes(Reader *reader) {
     const char *why = hf_sizes_normalise(reader->arena, reader->config->json);
+    if (!why) why = hf_kimi_normalise(reader->arena, reader->config->json);
     return !why || fail(reader, "%s", why);
 }
 

@@ -1,6 +1,7 @@
 #include "frontend/hf/hf_config.h"
 
 #include "frontend/hf/hf_config_rows.h"
+#include "frontend/hf/hf_kimi.h"
 #include "frontend/hf/hf_pattern.h"
 #include "frontend/hf/hf_rope.h"
 
@@ -58,11 +59,25 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     return NULL;
 }
 
+static int64_t integer_setting(const Model *model, const char *name) {
+    const Setting *setting = settings_find(&model->settings, name);
+    return setting && setting->has_value ? setting->integer : 0;
+}
+
 /* Of a model's first n blocks. */
 static json_t *first_blocks(const Model *model, int64_t n) {
     json_t *list = json_array();
     for (int64_t i = 0; i < n && i < model->n_blocks; i++)
         json_array_append_new(list, json_integer(i));
+    return list;
+}
+
+/* A word for each of the first n, another for the others. */
+static json_t *leading_words(const Model *model, const HfWord *words, int64_t n) {
+    json_t *list = json_array();
+    const int64_t layers = integer_setting(model, "layers");
+    for (int64_t i = 0; i < layers; i++)
+        json_array_append_new(list, json_string(words[i >= n].theirs));
     return list;
 }
 
@@ -76,11 +91,6 @@ static double number_meant(const HfKey *key, const Setting *setting, const Model
                    : of->type == SETTING_INTEGER ? (double)of->integer
                                                  : of->number;
     return root && value > 0 ? 1 / sqrt(value) : value;
-}
-
-static int64_t integer_setting(const Model *model, const char *name) {
-    const Setting *setting = settings_find(&model->settings, name);
-    return setting && setting->has_value ? setting->integer : 0;
 }
 
 /* Of "1,1.05"; NULL: the text is no such list. The graph reads one of two lists only, so the other
@@ -112,7 +122,12 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     }
     const char *text = setting_text(setting, model->graph->arena); /* of a flag, too */
     for (const HfWord *word = key->words; word->theirs; word++) {
-        if (strcmp(word->ours, text) == 0) return json_string(word->theirs);
+        if (strcmp(word->ours, text) != 0) continue;
+        const bool is_true = strcmp(word->theirs, "true") == 0;
+        if (is_true || strcmp(word->theirs, "false") == 0) return json_boolean(is_true);
+        const bool is_number = word->theirs[strspn(word->theirs, "0123456789")] == '\0';
+        return is_number ? json_integer(strtoll(word->theirs, NULL, 10))
+                         : json_string(word->theirs);
     }
     return NULL;
 }
@@ -244,8 +259,9 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
         return true;
     }
     json_t *before = hf_config_find(json, key->key);
-    json_t *value = key->kind == HF_FIRST ? first_blocks(model, setting->integer)
-                                          : value_json(key, setting, model);
+    json_t *value = key->kind == HF_FIRST     ? first_blocks(model, setting->integer)
+                    : key->kind == HF_LEADING ? leading_words(model, key->words, setting->integer)
+                                              : value_json(key, setting, model);
     if (!value && key->kind == HF_NUMBERS) {
         diag_error(diag, NO_LOC, "'%s' is '%.40s', which is no list of numbers above 0, \"1,1.05\"",
                    key->setting, text);
@@ -358,5 +374,6 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     }
     hf_classes_write(model, like, json);
     hf_rope_finish(json);
+    hf_kimi_finish(json);
     return json;
 }

@@ -13,10 +13,33 @@ const HfWord HF_ALL_FULL[] = {{"full_attention", ""}, {NULL, NULL}};
 
 const char *const HF_NO_FREQUENCIES[] = {"model.layers.#.self_attn.rotary_emb.inv_freq", NULL};
 
-/* --- GPT-2: weights [in, out], q, k and v in one --- */
+/* --- GPT-2, weights [in, out], and GPT BigCode; q, k and v in one --- */
+
+/* Of a Conv1D [in, out] or of a product [out, in], q, k and v as their types have them. */
+#define BLOCK(theirs, dims, ...) {"transformer.h.#." theirs, {__VA_ARGS__}, dims}
+#define QKV(letter)                                                                                \
+    "blocks.#.attn." letter "q", "blocks.#.attn." letter "k", "blocks.#.attn." letter "v"
+static const HfTensor GPT2_ROWS[] = {
+    BLOCK("attn.c_attn.weight", "model, kv_heads group head", QKV("w")),
+    BLOCK("attn.c_attn.bias", "kv_heads group head", QKV("b")),
+    BLOCK("attn.c_proj.weight", "kv_heads group head, model", "blocks.#.attn.wo"),
+    BLOCK("mlp.c_fc.weight", "model, ffn", "blocks.#.mlp.w1"),
+    BLOCK("mlp.c_proj.weight", "ffn, model", "blocks.#.mlp.w2"),
+    {NULL, {NULL}, NULL}};
+/* All heads have one key and one value. */
+static const HfTensor BIGCODE_ROWS[] = {
+    BLOCK("attn.c_attn.weight", "kv_heads *+group head, model", QKV("w")),
+    BLOCK("attn.c_attn.bias", "kv_heads *+group head", QKV("b")),
+    BLOCK("attn.c_proj.weight", "model, kv_heads group head", "blocks.#.attn.wo"),
+    BLOCK("mlp.c_fc.weight", "ffn, model", "blocks.#.mlp.w1"),
+    BLOCK("mlp.c_proj.weight", "model, ffn", "blocks.#.mlp.w2"),
+    {NULL, {NULL}, NULL}};
 
 static const HfType GPT_TYPES[] = {
-    {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "norm=layernorm", NO_EXPERTS},
+    {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "norm=layernorm kv_heads=@heads",
+     NULL, NULL, GPT2_ROWS},
+    {"gpt_bigcode", "GPTBigCodeForCausalLM", "GPTBigCodeForSequenceClassification",
+     "norm=layernorm kv_heads=1", NULL, NULL, BIGCODE_ROWS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 static const HfKey GPT_KEYS[] = {
@@ -25,13 +48,17 @@ static const HfKey GPT_KEYS[] = {
     {.key = "n_embd", .setting = "model", .kind = HF_INTEGER},
     {.key = "n_layer", .setting = "layers", .kind = HF_INTEGER},
     {.key = "n_head", .setting = "heads", .kind = HF_INTEGER},
+    /* GPT-2 has no such key: the number of heads. */
+    {.key = "n_head", .setting = "kv_heads", .kind = HF_INTEGER, .types = "gpt2"},
+    {.key = "multi_query", .kind = HF_FIXED, .absent = "true", .types = "gpt_bigcode"},
     {.key = "n_inner", .setting = "ffn", .kind = HF_INTEGER, .absent = ""},
     {.key = "activation_function", .setting = "act", .kind = HF_WORD, .absent = "gelu",
      .words = HF_GPT_ACTIVATIONS},
     {.key = "layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true"},
     {.key = "scale_attn_weights", .kind = HF_FIXED, .absent = "true"},
-    {.key = "scale_attn_by_inverse_layer_idx", .kind = HF_FIXED, .absent = "false"},
+    {.key = "scale_attn_by_inverse_layer_idx", .kind = HF_FIXED, .absent = "false",
+     .types = "gpt2"},
     {.key = "add_cross_attention", .kind = HF_FIXED, .absent = "false"},
     {.key = "attn_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
     {.key = "embd_pdrop", .kind = HF_WRITTEN, .absent = "0.0"},
@@ -44,17 +71,10 @@ static const HfTensor GPT_TENSORS[] = {
     {"transformer.wpe.weight", {"wpe"}, "seq, model"},
     {"transformer.h.#.ln_1.weight", {"blocks.#.ln1.gain"}, "model"},
     {"transformer.h.#.ln_1.bias", {"blocks.#.ln1.bias"}, "model"},
-    {"transformer.h.#.attn.c_attn.weight",
-     {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"}, "model, kv_heads group head"},
-    {"transformer.h.#.attn.c_attn.bias",
-     {"blocks.#.attn.bq", "blocks.#.attn.bk", "blocks.#.attn.bv"}, "kv_heads group head"},
-    {"transformer.h.#.attn.c_proj.weight", {"blocks.#.attn.wo"}, "kv_heads group head, model"},
     {"transformer.h.#.attn.c_proj.bias", {"blocks.#.attn.bo"}, "model"},
     {"transformer.h.#.ln_2.weight", {"blocks.#.ln2.gain"}, "model"},
     {"transformer.h.#.ln_2.bias", {"blocks.#.ln2.bias"}, "model"},
-    {"transformer.h.#.mlp.c_fc.weight", {"blocks.#.mlp.w1"}, "model, ffn"},
     {"transformer.h.#.mlp.c_fc.bias", {"blocks.#.mlp.b1"}, "ffn"},
-    {"transformer.h.#.mlp.c_proj.weight", {"blocks.#.mlp.w2"}, "ffn, model"},
     {"transformer.h.#.mlp.c_proj.bias", {"blocks.#.mlp.b2"}, "model"},
     {"transformer.ln_f.weight", {"ln_f.gain"}, "model"},
     {"transformer.ln_f.bias", {"ln_f.bias"}, "model"},
@@ -166,5 +186,5 @@ static const HfFamily T5_FAMILY = {"t5", "", "lm_head.weight", T5_TYPES, T5_KEYS
 
 const HfFamily *const HF_FAMILIES[] = {&GPT,     &HF_LLAMA,    &HF_GEMMA,  &HF_NEOX, &HF_BERT,
                                        &HF_MOE,  &HF_DEEPSEEK, &HF_GPTOSS, &T5_FAMILY, &HF_HYBRID,
-                                       &HF_LLAMA4, &HF_MODERNBERT, NULL};
+                                       &HF_KIMI, &HF_LLAMA4, &HF_MODERNBERT, NULL};
 /* clang-format on */

@@ -23,7 +23,8 @@ typedef enum HfKind {
     HF_AMOUNT,  /* 0 or more */
     HF_NUMBERS, /* a list of numbers more than 0; the setting is a text with commas between */
     HF_FLAG,
-    HF_FIRST, /* a list 0, 1, ... that the setting is the length of */
+    HF_FIRST,   /* a list 0, 1, ... that the setting is the length of */
+    HF_LEADING, /* `words`' first for so many layers, the second for the rest */
     /* So many times the setting `of`; where it is missing, or 0, the flag `with` is false, which is
      * written as null, or as 0 where `zero` says so. */
     HF_TIMES,
@@ -44,7 +45,7 @@ typedef enum HfKind {
                  * HF_LAYERS says more */
     HF_FROM,    /* layers from the n-th on have the first's; HF_LAYERS says more */
     HF_WHETHER, /* a flag: the setting is not 0; false is 0, true what an earlier row gives */
-    HF_WORD,    /* one of `words` */
+    HF_WORD,    /* one of `words`, which may be whole numbers, or true and false */
     HF_FIXED,   /* `absent`, in JSON, is all that is supported; never written */
     HF_CYCLE,   /* a list, of `words` over and over; never written, as it follows from the rest */
     HF_WRITTEN  /* never read; `absent`, in JSON, is what an export says where `like` does not */
@@ -80,7 +81,9 @@ typedef struct HfTensor {
     /* Their dimensions, in our axes, flattened in that order: "kv_heads group head, model". An axis
      * that a part lacks is left out, and so is what is no axis: "1". "*" in place of a comma:
      * both are one dimension of theirs, for parts that lie side by side within it. "rope~": numbers
-     * 2i and 2i + 1 are i and i + half of ours; "head~2": so they are in each half of the axis. */
+     * 2i and 2i + 1 are i and i + half of ours; "head~2": so they are in each half of the axis,
+     * "head~s": in each of those parts of which the first is the setting `rotary_share`. At the
+     * end "?setting=value": only then does the row count. */
     const char *dims;
 } HfTensor;
 

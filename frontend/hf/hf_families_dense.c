@@ -5,6 +5,7 @@
 /* clang-format off */
 static const HfWord SCALINGS[] = {
     {"linear", "linear"}, {"llama3", "llama3"}, {"yarn", "yarn"}, {NULL, NULL}};
+static const HfWord YARN[] = {{"yarn", "yarn"}, {NULL, NULL}};
 static const HfWord WINDOWS[] = {
     {"sliding_attention", "W"}, {"full_attention", "F"}, {NULL, NULL}};
 /* Of sliding_window_pattern: global, and local. */
@@ -44,14 +45,19 @@ const HfWord HF_EVERY_OTHER[] = {
     GAIN("post_attention_layernorm", "norm2"),                                                     \
     {LAYER("post_attention_layernorm.bias"), {"blocks.#.norm2.bias"}, "model"}
 
+/* Gains of each head, or of all: without the axes that the parameter lacks. */
+#define QK_NORMS                                                                                   \
+    {LAYER("self_attn.q_norm.weight"), {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},       \
+    {LAYER("self_attn.k_norm.weight"), {"blocks.#.attn.knorm.gain"}, "kv_heads head"}
+
 /* q, k and v, gate and up: a tensor each, or in one. In the order in which an adapter's targets are
  * told. */
 static const HfTensor LLAMA_EACH[] = {
-    ATTENTION_ROWS(""), MLP_ROWS, SECOND_NORM, {NULL, {NULL}, NULL}};
+    ATTENTION_ROWS(""), QK_NORMS, MLP_ROWS, SECOND_NORM, {NULL, {NULL}, NULL}};
 
 /* Norms of what branches add. */
 static const HfTensor OLMO_EACH[] = {
-    ATTENTION_ROWS(""), MLP_ROWS, GAIN("post_attention_layernorm", "attn.after"),
+    ATTENTION_ROWS(""), QK_NORMS, MLP_ROWS, GAIN("post_attention_layernorm", "attn.after"),
     GAIN("post_feedforward_layernorm", "mlp.after"), {NULL, {NULL}, NULL}};
 
 /* Rotary pairs side by side. */
@@ -64,6 +70,17 @@ static const HfTensor GLM4_EACH[] = {
     ATTENTION_ROWS("~2"), JOINED_MLP_ROWS, GAIN("post_self_attn_layernorm", "attn.after"),
     SECOND_NORM, GAIN("post_mlp_layernorm", "mlp.after"), {NULL, {NULL}, NULL}};
 
+static const HfTensor UNGATED_EACH[] = {
+    ATTENTION_ROWS(""), {LAYER("mlp.up_proj.weight"), {"blocks.#.mlp.w1"}, "ffn, model"},
+    {LAYER("mlp.down_proj.weight"), {"blocks.#.mlp.w2"}, "model, ffn"}, SECOND_NORM,
+    {NULL, {NULL}, NULL}};
+
+static const HfTensor HUNYUAN_EACH[] = {
+    ATTENTION_ROWS(""), MLP_ROWS, SECOND_NORM,
+    {LAYER("self_attn.query_layernorm.weight"), {"blocks.#.attn.qnorm.gain"}, "head"},
+    {LAYER("self_attn.key_layernorm.weight"), {"blocks.#.attn.knorm.gain"}, "head"},
+    {NULL, {NULL}, NULL}};
+
 static const HfTensor PHI3_JOINED[] = {
     {LAYER("self_attn.qkv_proj.weight"),
      {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"},
@@ -75,8 +92,11 @@ static const HfTensor PHI3_JOINED[] = {
 #define UNMULTIPLIED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
 #define UNSCALED UNMULTIPLIED " logit_scale=1"
 #define NO_LONGROPE " rotary_short= rotary_long="
-#define HALVES " rotary_pairs=halves"
-#define ADJACENT " rotary_pairs=adjacent"
+#define GAINS " norm_plus_one=false"
+#define GATED " gated=true" GAINS
+#define QUERIES " temperature_scale=0 qk_norm_last=false"
+#define HALVES " rotary_pairs=halves" QUERIES GATED
+#define ADJACENT " rotary_pairs=adjacent" QUERIES GATED
 #define WHOLE_HEADS " rotary_share=1 rotary_skip=0" NO_LONGROPE
 #define EVERY_ROTARY WHOLE_HEADS HALVES
 #define NORMS_BEFORE " norm=rmsnorm norms=before"
@@ -128,6 +148,27 @@ static const HfType LLAMA_TYPES[] = {
     {"cohere2", "Cohere2ForCausalLM", NULL,
      NO_BIASES " qk_norm=false window_rotary=only norm=layernorm norm_bias=false norms=shared"
      WHOLE_HEADS ADJACENT UNMULTIPLIED, NULL, NULL, PAIRED_EACH},
+    {"ministral", "MinistralForCausalLM", "MinistralForSequenceClassification",
+     NO_BIASES " qk_norm=false window_rotary=same" LLAMA_LIKE, SEPARATE},
+    {"ministral3", "Ministral3ForCausalLM", "Ministral3ForSequenceClassification",
+     NO_BIASES " qk_norm=false rotary_pairs=halves qk_norm_last=false" GATED ALL_WINDOWS
+     NORMS_BEFORE WHOLE_HEADS UNSCALED, SEPARATE},
+    {"cwm", "CwmForCausalLM", NULL,
+     NO_BIASES " qk_norm=false window_rotary=same" LLAMA_LIKE, SEPARATE},
+    {"helium", "HeliumForCausalLM", "HeliumForSequenceClassification",
+     NO_BIASES " qk_norm=false" NO_WINDOW NORMS_BEFORE WHOLE_HEADS ADJACENT UNSCALED,
+     NULL, NULL, PAIRED_EACH},
+    {"arcee", "ArceeForCausalLM", "ArceeForSequenceClassification",
+     NO_BIASES " qk_norm=false gated=false rotary_pairs=halves" NO_WINDOW QUERIES GAINS
+     NORMS_BEFORE WHOLE_HEADS UNSCALED, NULL, NULL, UNGATED_EACH},
+    {"nemotron", "NemotronForCausalLM", "NemotronForSequenceClassification",
+     NO_BIASES " qk_norm=false gated=false rotary_pairs=halves norm=layernorm norm_bias=true "
+     "norm_plus_one=true norms=before rotary_skip=0" NO_WINDOW QUERIES NO_LONGROPE UNSCALED,
+     NULL, NULL, UNGATED_EACH},
+    {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", "HunYuanDenseV1ForSequenceClassification",
+     NO_BIASES " qk_norm=true qk_norm_over=head qk_norm_last=true temperature_scale=0 "
+     "rotary_pairs=halves" GATED NO_WINDOW NORMS_BEFORE WHOLE_HEADS UNSCALED,
+     NULL, NULL, HUNYUAN_EACH},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_LONGROPE .types = "phi3", .when = "rotary_scaling=longrope"
@@ -136,8 +177,13 @@ static const HfType LLAMA_TYPES[] = {
 /* Of the windows of some layers: what comes before says how wide they are, or 0. */
 #define OF_LAYERS .setting = "window_layers", .of = "window"
 #define NO_CODE_BESIDE "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
-    "seed_oss exaone4 cohere cohere2"
-#define ALL_BUT_PHI3 NO_CODE_BESIDE " ernie4_5"
+    "seed_oss exaone4 cohere cohere2 ministral ministral3 cwm helium arcee nemotron " \
+    "hunyuan_v1_dense"
+#define ANY_SCALING "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
+    "seed_oss ernie4_5 exaone4 cohere cohere2 ministral helium arcee nemotron hunyuan_v1_dense"
+#define GATED_TYPES "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 smollm3 granite stablelm glm4 " \
+    "seed_oss ernie4_5 exaone4 cohere cohere2 ministral ministral3 cwm helium hunyuan_v1_dense"
+#define OF_MINISTRAL3 .types = "ministral3"
 
 static const HfKey LLAMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -147,36 +193,47 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "num_hidden_layers", .setting = "layers", .kind = HF_INTEGER},
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .absent = "=num_attention_heads", .types = "llama phi3 olmo2 olmo3 granite cohere cohere2"},
+     .absent = "=num_attention_heads",
+     .types = "llama phi3 olmo2 olmo3 granite cohere cohere2 arcee nemotron hunyuan_v1_dense"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER,
-     .types = "mistral qwen2 qwen3 stablelm"},
+     .types = "mistral qwen2 qwen3 stablelm cwm helium"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "4",
      .null = "=num_attention_heads", .types = "smollm3"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "2",
      .null = "=num_attention_heads", .types = "glm4 ernie4_5"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "8",
-     .null = "=num_attention_heads", .types = "seed_oss"},
+     .null = "=num_attention_heads", .types = "seed_oss ministral ministral3"},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER, .absent = "32",
      .types = "exaone4"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "",
-     .types = "llama mistral qwen2 phi3 olmo2 olmo3 smollm3 granite exaone4 cohere"},
+     .types = "llama mistral qwen2 phi3 olmo2 olmo3 smollm3 granite exaone4 cohere ministral arcee "
+              "nemotron hunyuan_v1_dense"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .types = "qwen3"},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128", .null = "",
-     .types = "glm4 seed_oss ernie4_5"},
+     .types = "glm4 seed_oss ernie4_5 ministral3 cwm"},
     {.key = "head_dim", .setting = "head", .kind = HF_QUOTIENT, .absent = "", .of = "heads",
-     .with = "model", .types = "stablelm cohere2"},
+     .with = "model", .types = "stablelm cohere2 helium"},
+    {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "128",
+     .types = "helium"},
     {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "silu",
-     .words = HF_ACTIVATIONS},
+     .words = HF_ACTIVATIONS, .types = GATED_TYPES},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "relu2",
+     .words = HF_ACTIVATIONS, .types = "arcee nemotron"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6",
-     .types = "llama mistral qwen2 qwen3 smollm3 granite seed_oss"},
+     .types = "llama mistral qwen2 qwen3 smollm3 granite seed_oss ministral"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
-     .types = "phi3 olmo2 olmo3 ernie4_5 exaone4"},
+     .types = "phi3 olmo2 olmo3 ernie4_5 exaone4 ministral3 cwm arcee hunyuan_v1_dense"},
+    {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-8",
+     .types = "helium"},
+    {.key = "norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
+     .types = "nemotron"},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1.5625e-07",
      .types = "glm4"},
     {.key = "layer_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-5",
      .types = "stablelm cohere cohere2"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "false",
-     .types = "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 granite stablelm glm4 seed_oss exaone4"},
+     .types = "llama mistral qwen2 qwen3 phi3 olmo2 olmo3 granite stablelm glm4 seed_oss exaone4 "
+              "ministral ministral3 cwm helium arcee nemotron hunyuan_v1_dense"},
     {.key = "tie_word_embeddings", .setting = "tied", .kind = HF_FLAG, .absent = "true",
      .types = "smollm3 ernie4_5 cohere cohere2"},
     {.key = "embedding_multiplier", .setting = "embedding_scale", .kind = HF_NUMBER,
@@ -190,11 +247,13 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "logit_scale", .setting = "logit_scale", .kind = HF_NUMBER, .absent = "0.0625",
      OF_COHERE},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
-     .null = "0", .types = "mistral qwen2 qwen3 olmo3 exaone4"},
+     .null = "0", .types = "mistral qwen2 qwen3 olmo3 exaone4 ministral"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
      .types = "cohere2"},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "8192",
+     .types = "cwm"},
     {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "0", .null = "0",
-     .types = "phi3"},
+     .types = "phi3 ministral3"},
     {.key = "use_sliding_window", .kind = HF_FIXED, .absent = "false", .types = "smollm3"},
     {.key = "use_sliding_window", .setting = "window", .kind = HF_WHETHER, .types = "qwen2 qwen3"},
     {.key = "max_window_layers", .kind = HF_FROM, .absent = "28", .words = WINDOWS, OF_LAYERS,
@@ -202,41 +261,51 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "sliding_window_pattern", .kind = HF_EVERY, .absent = "WWWF", .words = FULL_EVERY,
      OF_LAYERS, .types = "exaone4 cohere2"},
     {.key = "layer_types", .kind = HF_LAYERS, .absent = "", .words = WINDOWS, OF_LAYERS,
-     .types = "qwen2 qwen3 exaone4 cohere2"},
+     .types = "qwen2 qwen3 exaone4 cohere2 ministral"},
     {.key = "layer_types", .kind = HF_LAYERS, .absent = "WWWF", .words = WINDOWS, OF_LAYERS,
      .types = "olmo3"},
+    {.key = "layer_types", .kind = HF_LAYERS, .absent = "FWWW", .words = WINDOWS, OF_LAYERS,
+     .types = "cwm"},
     {.key = "layer_types", .kind = HF_CYCLE, .types = "llama smollm3", .words = HF_ALL_FULL},
     {.key = "no_rope_layers", .kind = HF_CYCLE, .types = "smollm3", .words = NOT_THE_FOURTH},
     {.key = "no_rope_layer_interval", .kind = HF_FIXED, .absent = "4", .types = "smollm3"},
     {.key = "attention_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "llama qwen3 phi3 olmo2 olmo3 smollm3 granite cohere cohere2"},
+     .types = "llama qwen3 phi3 olmo2 olmo3 smollm3 granite cohere cohere2 helium arcee nemotron "
+              "hunyuan_v1_dense"},
     {.key = "attention_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "true",
      .types = "glm4 seed_oss"},
     {.key = "attention_out_bias", .setting = "out_bias", .kind = HF_FLAG, .absent = "false",
      .types = "seed_oss"},
     {.key = "use_bias", .kind = HF_FIXED, .absent = "false", .types = "ernie4_5"},
     {.key = "mlp_bias", .kind = HF_FIXED, .absent = "false",
-     .types = "llama smollm3 granite seed_oss"},
+     .types = "llama smollm3 granite seed_oss cwm helium arcee nemotron"},
     {.key = "use_qk_norm", .kind = HF_FIXED, .absent = "false", .types = "cohere"},
+    {.key = "use_qk_norm", .kind = HF_FIXED, .absent = "true", .types = "hunyuan_v1_dense"},
     {.key = "use_qkv_bias", .setting = "qkv_bias", .kind = HF_FLAG, .absent = "false",
      .types = "stablelm"},
     {.key = "qk_layernorm", .kind = HF_FIXED, .absent = "false", .types = "stablelm"},
     {.key = "use_parallel_residual", .kind = HF_FIXED, .absent = "false", .types = "stablelm"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "1.0",
      .types = "llama mistral qwen2 qwen3 olmo2 olmo3 smollm3 granite seed_oss ernie4_5 exaone4 "
-              "cohere cohere2"},
+              "cohere cohere2 ministral ministral3 cwm helium arcee hunyuan_v1_dense"},
     {.key = "partial_rotary_factor", .kind = HF_FIXED, .absent = "0.5", .types = "glm4"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER, .absent = "1",
      .types = "phi3"},
     {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
      .absent = "0.25", .types = "stablelm"},
+    {.key = "partial_rotary_factor", .setting = "rotary_share", .kind = HF_NUMBER,
+     .absent = "0.5", .types = "nemotron"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
      .types = "llama mistral qwen2 qwen3 phi3 olmo2 granite stablelm glm4 seed_oss exaone4 "
-              "cohere2"},
+              "cohere2 ministral arcee nemotron hunyuan_v1_dense"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "100000",
+     .types = "helium"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "2e6",
      .types = "smollm3"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
      .types = "ernie4_5 cohere"},
+    {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6",
+     .types = "ministral3 cwm"},
     /* Of both kinds of layers. */
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "500000",
      .alias = "rope_local_base_freq", .types = "olmo3"},
@@ -250,7 +319,14 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "rope_scaling.attention_factor", .setting = "rotary_mscale", .kind = HF_NUMBER,
      OF_LONGROPE},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
-     .absent = "none", .words = SCALINGS, .types = ALL_BUT_PHI3},
+     .absent = "none", .words = SCALINGS, .types = ANY_SCALING},
+    /* Where nothing is said, transformers takes a scaling of its own. */
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .words = SCALINGS, .types = "cwm"},
+    {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
+     .words = YARN, OF_MINISTRAL3},
+    {.key = "rope_scaling.llama_4_scaling_beta", .setting = "temperature_scale", .kind = HF_AMOUNT,
+     OF_MINISTRAL3},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
      .when = "rotary_scaling=linear|llama3|yarn"},
     {.key = "rope_scaling.low_freq_factor", .setting = "rotary_few", .kind = HF_NUMBER,
@@ -278,7 +354,10 @@ static const HfKey LLAMA_KEYS[] = {
     {.key = "resid_pdrop", .kind = HF_WRITTEN, .absent = "0.0", .types = "phi3"},
     /* Else transformers takes one that a small vocabulary lacks. */
     {.key = "pad_token_id", .kind = HF_WRITTEN, .absent = "null",
-     .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2"},
+     .types = "phi3 olmo2 olmo3 smollm3 glm4 seed_oss ernie4_5 cohere cohere2 ministral3 helium "
+              "hunyuan_v1_dense"},
+    /* Their numbers cannot be null. */
+    {.key = "bos_token_id", .kind = HF_WRITTEN, .absent = "128000", .types = "cwm"},
     /* Phi 3 and ERNIE 4.5 were published beside their code, before transformers had the same. */
     {.key = "auto_map", .kind = HF_FIXED, .absent = "null", .types = NO_CODE_BESIDE},
     KEYS_OF_ALL,
@@ -288,26 +367,42 @@ static const HfTensor LLAMA_TENSORS[] = {
     {"model.embed_tokens.weight", {"wte"}, "vocab, model"},
     {"model.layers.#.input_layernorm.weight", {"blocks.#.norm1.gain"}, "model"},
     {"model.layers.#.input_layernorm.bias", {"blocks.#.norm1.bias"}, "model"},
-    /* Gains of each head, or of all: without the axes that the parameter lacks. */
-    {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "kv_heads group head"},
-    {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "kv_heads head"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     {"model.norm.bias", {"norm_f.bias"}, "model"},
     {"lm_head.weight", {"head"}, "vocab, model"},
     SCORE,
     {NULL, {NULL}, NULL}};
 
-/* --- Gemma 2 and 3: norms of 1 + gain, as models/gemma.lua has them --- */
+/* --- Gemma 1 to 3: norms of 1 + gain, as models/gemma.lua has them --- */
+
+#define GEMMA_NORM(theirs, ours) \
+    {"model.layers.#." theirs ".weight", {"blocks.#." ours ".gain"}, "model"}
+static const HfTensor GEMMA_NORMS[] = {
+    GEMMA_NORM("post_attention_layernorm", "attn.after"),
+    GEMMA_NORM("pre_feedforward_layernorm", "mlp.before"),
+    GEMMA_NORM("post_feedforward_layernorm", "mlp.after"), {NULL, {NULL}, NULL}};
+static const HfTensor GEMMA1_NORMS[] = {
+    GEMMA_NORM("post_attention_layernorm", "mlp.before"), {NULL, {NULL}, NULL}};
 
 static const HfType GEMMA_TYPES[] = {
     {"gemma2", "Gemma2ForCausalLM", "Gemma2ForSequenceClassification",
-     "qk_norm=false full_every=2 rotary_local_base=0 rotary_scaling=none", NO_EXPERTS},
+     "qk_norm=false full_every=2 rotary_local_base=0 rotary_scaling=none norms_after=true",
+     NULL, NULL, GEMMA_NORMS},
     {"gemma3_text", "Gemma3ForCausalLM", "Gemma3TextForSequenceClassification",
-     "qk_norm=true full_every=6 softcap=0", NO_EXPERTS},
+     "qk_norm=true full_every=6 softcap=0 norms_after=true", NULL, NULL, GEMMA_NORMS},
+    {"gemma", "GemmaForCausalLM", "GemmaForSequenceClassification",
+     "qk_norm=false full_every=1 rotary_scaling=none norms_after=false softcap=0 "
+     "logit_softcap=0 attention_scale=@head", NULL, NULL, GEMMA1_NORMS},
     {NULL, NULL, NULL, NULL, NO_EXPERTS}};
 
 #define OF_GEMMA2 .types = "gemma2"
 #define OF_GEMMA3 .types = "gemma3_text"
+#define OF_GEMMA1 .types = "gemma"
+#define OF_GEMMAS_2_3 .types = "gemma2 gemma3_text"
+
+/* Published as "gelu", which means the approximation. */
+static const HfWord GEMMA1_ACTIVATIONS[] = {
+    {"gelu_pytorch_tanh", "gelu"}, {"gelu", "gelu"}, {"gelu_new", "gelu"}, {NULL, NULL}};
 
 static const HfKey GEMMA_KEYS[] = {
     {.key = "vocab_size", .setting = "vocab", .kind = HF_INTEGER},
@@ -318,12 +413,18 @@ static const HfKey GEMMA_KEYS[] = {
     {.key = "num_attention_heads", .setting = "heads", .kind = HF_INTEGER},
     {.key = "num_key_value_heads", .setting = "kv_heads", .kind = HF_INTEGER},
     {.key = "head_dim", .setting = "head", .kind = HF_INTEGER, .absent = "256"},
+    /* Gemma 1 has no such key: the number of a head's numbers. */
+    {.key = "head_dim", .setting = "attention_scale", .kind = HF_INTEGER, .absent = "256",
+     OF_GEMMA1},
+    {.key = "hidden_act", .setting = "act", .kind = HF_WORD, .absent = "gelu",
+     .words = GEMMA1_ACTIVATIONS, OF_GEMMA1},
     {.key = "hidden_activation", .setting = "act", .kind = HF_WORD, .absent = "gelu",
-     .words = HF_ACTIVATIONS},
+     .words = HF_ACTIVATIONS, OF_GEMMAS_2_3},
     {.key = "rms_norm_eps", .setting = "norm_eps", .kind = HF_NUMBER, .absent = "1e-6"},
     {.key = "query_pre_attn_scalar", .setting = "attention_scale", .kind = HF_INTEGER,
-     .absent = "256"},
-    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096"},
+     .absent = "256", OF_GEMMAS_2_3},
+    {.key = "sliding_window", .setting = "window", .kind = HF_INTEGER, .absent = "4096",
+     OF_GEMMAS_2_3},
     {.key = "attn_logit_softcapping", .setting = "softcap", .kind = HF_NUMBER, .absent = "50",
      .null = "0", OF_GEMMA2},
     {.key = "attn_logit_softcapping", .kind = HF_FIXED, .absent = "null", OF_GEMMA3},
@@ -332,11 +433,11 @@ static const HfKey GEMMA_KEYS[] = {
     {.key = "final_logit_softcapping", .setting = "logit_softcap", .kind = HF_NUMBER,
      .absent = "0", .null = "0", OF_GEMMA3},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000",
-     OF_GEMMA2},
+     .types = "gemma2 gemma"},
     {.key = "rope_theta", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "1e6", OF_GEMMA3},
     {.key = "rope_local_base_freq", .setting = "rotary_local_base", .kind = HF_NUMBER,
      .absent = "10000", .zero = "rotary_base", OF_GEMMA3},
-    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", OF_GEMMA2},
+    {.key = "rope_scaling", .kind = HF_FIXED, .absent = "null", .types = "gemma2 gemma"},
     {.key = "rope_scaling.rope_type", .setting = "rotary_scaling", .kind = HF_WORD,
      .absent = "none", .words = LINEAR, OF_GEMMA3},
     {.key = "rope_scaling.factor", .setting = "rotary_factor", .kind = HF_NUMBER,
@@ -360,12 +461,9 @@ static const HfTensor GEMMA_TENSORS[] = {
     {"model.layers.#.self_attn.q_norm.weight", {"blocks.#.attn.qnorm.gain"}, "head"},
     {"model.layers.#.self_attn.k_norm.weight", {"blocks.#.attn.knorm.gain"}, "head"},
     {"model.layers.#.self_attn.o_proj.weight", {"blocks.#.attn.wo"}, "model, kv_heads group head"},
-    {"model.layers.#.post_attention_layernorm.weight", {"blocks.#.attn.after.gain"}, "model"},
-    {"model.layers.#.pre_feedforward_layernorm.weight", {"blocks.#.mlp.before.gain"}, "model"},
     {"model.layers.#.mlp.gate_proj.weight", {"blocks.#.mlp.wgate"}, "ffn, model"},
     {"model.layers.#.mlp.up_proj.weight", {"blocks.#.mlp.wup"}, "ffn, model"},
     {"model.layers.#.mlp.down_proj.weight", {"blocks.#.mlp.wdown"}, "model, ffn"},
-    {"model.layers.#.post_feedforward_layernorm.weight", {"blocks.#.mlp.after.gain"}, "model"},
     {"model.norm.weight", {"norm_f.gain"}, "model"},
     SCORE,
     {NULL, {NULL}, NULL}};

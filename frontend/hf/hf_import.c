@@ -97,6 +97,15 @@ static const char *older_name(const HfImport *import, const char *name) {
     return NULL;
 }
 
+/* transformers 5 writes layers of a kimi_linear without experts under the name of those with. */
+static const char *saved_name(const HfImport *import, const char *name) {
+    static const char THEIRS[] = ".mlp.";
+    const char *at = strstr(name, THEIRS);
+    if (!at || strcmp(import->config.type->name, "kimi_linear") != 0) return NULL;
+    return arena_printf(import->arena, "%.*s.block_sparse_moe.%s", (int)(at - name), name,
+                        at + strlen(THEIRS));
+}
+
 /* A name as the files have it: with the family's prefix, or all of them without. */
 static HfFound *find_name(const HfImport *import, const char *name) {
     size_t length = strlen(import->config.family->prefix);
@@ -104,8 +113,7 @@ static HfFound *find_name(const HfImport *import, const char *name) {
     bool prefixed = strncmp(name, import->config.family->prefix, length) == 0;
     const char *within;
     for (int i = 0; !found && import->config.part; i++) {
-        within = hf_text_part_name(import->arena, import->config.part,
-                                   import->config.family->prefix, name, i);
+        within = hf_text_part_name(import->arena, import->config.part, name, i);
         if (!within) break;
         found = hf_files_find(&import->files, within);
     }
@@ -115,6 +123,7 @@ static HfFound *find_name(const HfImport *import, const char *name) {
 static HfFound *find_tensor(const HfImport *import, const char *name) {
     HfFound *found = find_name(import, name);
     const char *older = found ? NULL : older_name(import, name);
+    if (!found && !older) older = saved_name(import, name);
     return older ? find_name(import, older) : found;
 }
 

@@ -2,6 +2,7 @@
 
 #include "frontend/hf/hf_adapter.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,11 +76,12 @@ static int split_dims(const char *dims, Words *out, int *side, int *joined) {
             *side = n;
             dims++;
         }
-        size_t length = strcspn(dims, ",*");
+        size_t length = strcspn(dims, ",*?");
         if (n == HF_MAX_DIMS) BUG("'%s' has too many dimensions", dims);
         out[n++] = (Words){dims, length};
-        if (!dims[length] && *side < 0) *side = n - 1;
-        if (!dims[length]) return n;
+        const bool ends = !dims[length] || dims[length] == '?';
+        if (ends && *side < 0) *side = n - 1;
+        if (ends) return n;
         if (dims[length] == '*') *joined = n - 1;
         dims += length + 1 + strspn(dims + length + 1, " ");
     }
@@ -152,6 +154,14 @@ static bool measure_parts(const Builder *b, HfItem *item, const Words *words, in
     return true;
 }
 
+/* Of how many equal parts of a head's numbers the first one turns. */
+static bool share_parts(const Builder *b, int64_t *out) {
+    const Setting *share = settings_find(&b->model->settings, "rotary_share");
+    const double parts = share && share->number > 0 ? 1 / share->number : 0;
+    *out = parts >= 1 && parts <= 1 << 20 ? (int64_t)(parts + 0.5) : 1;
+    return fabs(parts - (double)*out) < 1e-9 * parts;
+}
+
 /* An axis marked in the row becomes three: parts, halves of each, and numbers within one. */
 static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, HfPart *part) {
     const char *mark = strchr(dims, '~'), *begin = mark;
@@ -160,7 +170,11 @@ static bool split_pairs(const Builder *b, const HfItem *item, const char *dims, 
     while (begin > dims && begin[-1] != ' ') begin--;
     int at = find_axis(b->model->graph, type, begin, (int)(mark - begin));
     if (at < 0) return true;
-    const int64_t n_parts = mark[1] >= '0' && mark[1] <= '9' ? mark[1] - '0' : 1;
+    int64_t n_parts = mark[1] >= '0' && mark[1] <= '9' ? mark[1] - '0' : 1;
+    if (mark[1] == 's' && !share_parts(b, &n_parts)) {
+        return fail_axes(b, item, part->ours,
+                         "has pairs side by side in a share of a head that is not 1 / n");
+    }
     if (type->dims[at] % (2 * n_parts) || type->rank + 2 > MAX_RANK) {
         return fail_axes(b, item, part->ours, "has other axes");
     }
@@ -270,8 +284,18 @@ static bool add_item(Builder *b, const HfTensor *row, int block, int64_t expert)
     return true;
 }
 
+static bool row_counts(const Builder *b, const HfTensor *row) {
+    const char *when = strchr(row->dims, '?');
+    if (!when) return true;
+    const char *name = arena_strndup(b->arena, when + 1, strcspn(when + 1, "="));
+    const Setting *setting = settings_find(&b->model->settings, name);
+    return setting && setting->has_value &&
+           strcmp(setting_text(setting, b->arena), when + 1 + strlen(name) + 1) == 0;
+}
+
 /* A row for a block: of all experts where they are counted. */
 static bool add_row(Builder *b, const HfTensor *row, int block) {
+    if (!row_counts(b, row)) return true;
     if (!strchr(row->theirs, '@')) return add_item(b, row, block, -1);
     const Param *param = find_param(b, hf_block_name(b->arena, row->ours[0], block));
     int64_t n = param && param->node->types[0].rank > 0 ? param->node->types[0].dims[0] : 0;

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+static const char ROPE_THETA[] = "rope_theta";
+
 static void put(json_t *json, const char *key, json_t *value) {
     if (json_object_set_new(json, key, value) != 0) BUG("out of memory");
 }
@@ -16,8 +18,17 @@ static const json_t *kind_of(const json_t *rope) {
     return kind ? kind : json_object_get(rope, "type");
 }
 
+static bool is_word(const json_t *value, const char *word) {
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
+}
+
 static bool is_default(const json_t *kind) {
-    return json_is_string(kind) && strcmp(json_string_value(kind), "default") == 0;
+    return is_word(kind, "default");
+}
+
+static bool is_type(const json_t *json, const char *name) {
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    return type && strcmp(type, name) == 0;
 }
 
 /* Takes what `other` says under `key` to `as`, unless that says something else already. */
@@ -92,6 +103,49 @@ static double attention_factor(double growth, double from) {
     return growth > 1 ? sqrt(1 + log(growth) / log(from)) : 1;
 }
 
+/* YaRN's factor of sines and cosines as Ministral 3 says it, by two numbers that mostly are equal
+ * (as modeling_rope_utils.py of transformers, from DeepSeek's code). */
+static const char *add_mscale_factor(Arena *arena, json_t *scaling) {
+    const json_t *given = json_object_get(scaling, "attention_factor");
+    const double one = json_number_value(json_object_get(scaling, "mscale"));
+    const double all = json_number_value(json_object_get(scaling, "mscale_all_dim"));
+    const double factor = json_number_value(json_object_get(scaling, "factor"));
+    if ((given && !json_is_null(given)) || one == 0 || all == 0) return NULL;
+    if (!(factor >= 1 && one > 0 && all > 0)) {
+        return arena_printf(arena,
+                            "says 'rope_scaling.factor' %g, 'mscale' %g and 'mscale_all_dim' %g; "
+                            "the first must be at least 1, the others more than 0",
+                            factor, one, all);
+    }
+    put(scaling, "attention_factor",
+        json_real((0.1 * one * log(factor) + 1) / (0.1 * all * log(factor) + 1)));
+    json_object_del(scaling, "mscale");
+    json_object_del(scaling, "mscale_all_dim");
+    return NULL;
+}
+
+/* Hunyuan's "dynamic" with a number alpha: another base, whatever the length (as
+ * modeling_hunyuan_v1_dense.py of transformers). */
+static const char *take_alpha(Arena *arena, json_t *json, const json_t *rope) {
+    const double alpha = json_number_value(json_object_get(rope, "alpha"));
+    const json_t *size = json_object_get(json, "head_dim"),
+                 *theta = json_object_get(json, ROPE_THETA);
+    double head = json_number_value(size), base = theta ? json_number_value(theta) : 10000;
+    if (!size || json_is_null(size)) {
+        head = json_number_value(json_object_get(json, "hidden_size")) /
+               json_number_value(json_object_get(json, "num_attention_heads"));
+    }
+    base *= pow(alpha, head / (head - 2));
+    if (!(alpha > 0 && head > 2 && isfinite(base) && base > 0)) {
+        return arena_printf(arena,
+                            "says 'rope_scaling.alpha' %g for heads of %g; it must be a number "
+                            "more than 0, and heads more than 2",
+                            alpha, head);
+    }
+    put(json, ROPE_THETA, json_real(base));
+    return NULL;
+}
+
 static double original_context(const json_t *json, const json_t *scaling) {
     static const char NAME[] = "original_max_position_embeddings";
     const json_t *value = json_object_get(json, NAME);
@@ -151,10 +205,26 @@ static void add_kinds(json_t *json) {
         json_pack("{s:o, s:o}", "full_attention", full, "sliding_attention", within));
 }
 
+/* An OLMo hybrid has no positions where its base is null, which is said in the newer form alone;
+ * among our keys that is a word of its own. */
+static bool says_none(const json_t *json, const json_t *rope) {
+    return is_type(json, "olmo_hybrid") && json_is_null(json_object_get(rope, ROPE_THETA));
+}
+
+static void finish_positions(json_t *json) {
+    static const char WORD[] = "position_embedding_type";
+    if (!is_type(json, "olmo_hybrid")) return;
+    const bool none = is_word(json_object_get(json, WORD), "nope");
+    json_object_del(json, WORD);
+    if (!none) return;
+    json_object_del(json, ROPE_THETA);
+    put(json, "rope_parameters", json_pack("{s:s, s:n}", "rope_type", "default", ROPE_THETA));
+}
+
 void hf_rope_finish(json_t *json) {
-    const char *type = json_string_value(json_object_get(json, "model_type"));
+    finish_positions(json);
     finish_longrope(json);
-    if (strcmp(type, "olmo3") == 0) add_kinds(json);
+    if (is_type(json, "olmo3")) add_kinds(json);
 }
 
 const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
@@ -181,15 +251,21 @@ const char *hf_rope_normalise(Arena *arena, json_t *json, bool by_layer) {
         return arena_printf(arena, "'%s.%.60s' is an object, which is not supported", name, field);
     }
     const json_t *kind = kind_of(rope);
-    const bool plain = is_default(kind) || (newer && (!kind || json_is_null(kind)));
+    if (newer && says_none(json, rope)) put(json, "position_embedding_type", json_string("nope"));
+    bool plain = is_default(kind) || (newer && (!kind || json_is_null(kind)));
     static const char *const MOVED[] = {"rope_theta", "partial_rotary_factor"};
     for (int i = 0; i < 2 && !why; i++) why = move(arena, json, MOVED[i], rope, MOVED[i]);
+    const bool has_alpha = is_type(json, "hunyuan_v1_dense") && is_word(kind, "dynamic") &&
+                           json_object_get(rope, "alpha");
+    if (!why && has_alpha) why = take_alpha(arena, json, rope);
+    plain |= has_alpha;
     json_t *scaling = plain ? json_null() : json_copy(rope);
     if (!plain) {
         put(scaling, "rope_type", kind ? json_incref((json_t *)kind) : json_string(""));
     }
     put(json, "rope_scaling", scaling);
     if (!why && is_longrope(kind)) why = add_attention_factor(arena, json, scaling);
+    if (!why && is_type(json, "ministral3")) why = add_mscale_factor(arena, scaling);
     json_object_del(json, "rope_parameters");
     return why;
 }

@@ -76,8 +76,59 @@ static const char *adjust_feed(Arena *arena, json_t *json) {
     return NULL;
 }
 
+/* `key` where it is missing: so many times `of`, or that much less. */
+static const char *add_size(Arena *arena, json_t *json, const char *key, const char *of,
+                            int64_t times, const char *less) {
+    int64_t size, by = 1;
+    if (!is_missing(json_object_get(json, key))) return NULL;
+    const char *why = read_size(arena, json, of, 0, &size);
+    if (!why && less) why = read_size(arena, json, less, 0, &by);
+    if (why) return why;
+    if (size * times % by != 0) {
+        return arena_printf(arena, "'%s' is %" PRId64 "; it must be a multiple of '%s', %" PRId64,
+                            of, size, less, by);
+    }
+    put(json, key, json_integer(size * times / by));
+    return NULL;
+}
+
+/* A flag; NULL where it is one. */
+static const char *read_flag(Arena *arena, const json_t *json, const char *key, bool absent,
+                             bool *out) {
+    const json_t *value = json_object_get(json, key);
+    *out = is_missing(value) ? absent : json_is_true(value);
+    if (is_missing(value) || json_is_boolean(value)) return NULL;
+    return arena_printf(arena, "'%s' is %s; it must be true or false", key,
+                        hf_config_shown(arena, value));
+}
+
+/* Falcon 7B is the newer architecture with one key and one norm, which it does not say so. */
+static const char *join_falcons(Arena *arena, json_t *json) {
+    bool newer, one, parallel;
+    const char *why = read_flag(arena, json, "new_decoder_architecture", false, &newer);
+    if (!why) why = read_flag(arena, json, "multi_query", true, &one);
+    if (!why) why = read_flag(arena, json, "parallel_attn", true, &parallel);
+    if (!why && !newer && one) put(json, "num_kv_heads", json_integer(1));
+    if (!why && !newer && !one) json_object_del(json, "num_kv_heads"); /* as many as heads */
+    if (!why && newer) put(json, "parallel_attn", json_true());
+    if (!why && !newer) put(json, "num_ln_in_parallel_attn", json_integer(1));
+    if (!why && newer && is_missing(json_object_get(json, "num_ln_in_parallel_attn")))
+        put(json, "num_ln_in_parallel_attn", json_integer(2));
+    if (!why) why = add_size(arena, json, "num_kv_heads", "num_attention_heads", 1, NULL);
+    if (!why) why = add_size(arena, json, "ffn_hidden_size", "hidden_size", 4, NULL);
+    if (!why) why = add_size(arena, json, "head_dim", "hidden_size", 1, "num_attention_heads");
+    return why;
+}
+
+static const char *add_gptj(Arena *arena, json_t *json) {
+    const char *why = add_size(arena, json, "n_inner", "n_embd", 4, NULL);
+    return why ? why : add_size(arena, json, "head_dim", "n_embd", 1, "n_head");
+}
+
 const char *hf_sizes_normalise(Arena *arena, json_t *json) {
     const char *type = json_string_value(json_object_get(json, "model_type"));
     if (type && strcmp(type, "nemotron_h") == 0) count_layers(json);
+    if (type && strcmp(type, "falcon") == 0) return join_falcons(arena, json);
+    if (type && strcmp(type, "gptj") == 0) return add_gptj(arena, json);
     return type && strcmp(type, "lfm2") == 0 ? adjust_feed(arena, json) : NULL;
 }

@@ -6,8 +6,17 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The defaults are Gemma3TextConfig's, which the published files of 4B say little beyond. Names
- * are those of transformers to 4.51, as published, and since. */
+/* clang-format off */
+#define PIXTRAL_NAMES                                                                              \
+    {"model.language_model.", NULL}, {"language_model.", NULL},                                    \
+    {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",                             \
+     "model.multi_modal_projector.", NULL}
+#define QWEN_3_5                                                                                   \
+    "{}", {"model.language_model.", NULL}, {NULL}, {"model.visual.", "visual.", NULL}
+/* clang-format on */
+
+/* The defaults of gemma3 are Gemma3TextConfig's, which the published files of 4B say little beyond.
+ * Names are those of transformers to 4.51, as published, and since. */
 const HfTextPart HF_TEXT_PARTS[] = {
     {"gemma3",
      "gemma3_text",
@@ -24,6 +33,10 @@ const HfTextPart HF_TEXT_PARTS[] = {
      {NULL},
      {"language_model.", NULL},
      {"vision_model.", "multi_modal_projector.", NULL}},
+    {"mistral3", "mistral", "{}", PIXTRAL_NAMES},
+    {"mistral3", "ministral3", "{}", PIXTRAL_NAMES},
+    {"qwen3_5", "qwen3_5_text", QWEN_3_5},
+    {"qwen3_5_moe", "qwen3_5_moe_text", QWEN_3_5},
     {NULL, NULL, NULL, {NULL}, {NULL}, {NULL}}};
 
 static const HfTextPart *find_part(const json_t *json) {
@@ -34,12 +47,31 @@ static const HfTextPart *find_part(const json_t *json) {
     return NULL;
 }
 
+/* Of a type's rows that of the text part's type; NULL: there is none. */
+static const HfTextPart *find_text_type(const HfTextPart *first, const char *name) {
+    for (const HfTextPart *part = first; name && part->type; part++) {
+        if (strcmp(part->type, first->type) != 0) break;
+        if (strcmp(part->text_type, name) == 0) return part;
+    }
+    return NULL;
+}
+
+static const char *text_types(Arena *arena, const HfTextPart *first) {
+    const char *names = "";
+    for (const HfTextPart *part = first; part->type; part++) {
+        if (strcmp(part->type, first->type) != 0) break;
+        names =
+            arena_printf(arena, "%s%s\"%s\"", names, part == first ? "" : " or ", part->text_type);
+    }
+    return names;
+}
+
 const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **out) {
     /* What the whole says for its parts. */
     static const char *const OF_ALL[] = {
         "quantization_config", "auto_map",      "bos_token_id", "eos_token_id", "pad_token_id",
         "tie_word_embeddings", "architectures", "problem_type", "id2label",     "num_labels"};
-    const HfTextPart *part = *out = find_part(*json);
+    const HfTextPart *first = find_part(*json), *part = *out = first;
     if (!part) return NULL;
     json_t *given = json_object_get(*json, "text_config");
     if (!json_is_object(given)) {
@@ -47,10 +79,10 @@ const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **ou
                             given ? hf_config_shown(arena, given) : "missing", part->type);
     }
     const json_t *type = json_object_get(given, "model_type");
-    const char *name = type ? json_string_value(type) : part->text_type;
-    if (!name || strcmp(name, part->text_type) != 0) {
-        return arena_printf(arena, "'text_config.model_type' is %s; a %s has \"%s\" there",
-                            hf_config_shown(arena, type), part->type, part->text_type);
+    if (type) part = *out = find_text_type(first, json_string_value(type));
+    if (!part) {
+        return arena_printf(arena, "'text_config.model_type' is %s; a %s has %s there",
+                            hf_config_shown(arena, type), first->type, text_types(arena, first));
     }
     json_t *text = json_deep_copy(given), *defaults = json_loads(part->defaults, 0, NULL);
     if (!text || !defaults || json_object_update_missing(text, defaults) != 0 ||
@@ -67,10 +99,10 @@ const char *hf_text_part_take(Arena *arena, json_t **json, const HfTextPart **ou
     return NULL;
 }
 
-const char *hf_text_part_name(Arena *arena, const HfTextPart *part, const char *prefix,
-                              const char *name, int i) {
-    const size_t length = strlen(prefix);
-    const bool prefixed = strncmp(name, prefix, length) == 0;
+const char *hf_text_part_name(Arena *arena, const HfTextPart *part, const char *name, int i) {
+    static const char PREFIX[] = "model.";
+    const size_t length = strlen(PREFIX);
+    const bool prefixed = strncmp(name, PREFIX, length) == 0;
     for (const char *const *with = part->replaced; prefixed && *with; with++) {
         if (i-- == 0) return arena_printf(arena, "%s%s", *with, name + length);
     }

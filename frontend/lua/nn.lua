@@ -327,12 +327,16 @@ function nn.logits(m, name, x, vocab, model, options)
 end
 
 -- (x - mean) / sqrt(var + eps) * gain + bias along `axis` (Ba, Kiros & Hinton 2016).
--- options: name, eps, bias (false: there is none, as in Command R)
+-- options: name, eps, bias (false: there is none, as in Command R), plus_one (the parameter is what
+-- the gain is more than 1, as in Nemotron)
 function nn.layernorm(m, x, axis, options)
   check_arguments("layernorm", m, x)
   axis = axis or "model"
-  local o = read_options("layernorm", options, { name = "ln", eps = EPS, bias = true })
-  local gain = m:param(o.name .. ".gain", axis, { init = "ones", decay = 0 })
+  local o = read_options("layernorm", options,
+    { name = "ln", eps = EPS, bias = true, plus_one = false })
+  local gain = m:param(o.name .. ".gain", axis,
+    { init = o.plus_one and "zeros" or "ones", decay = 0 })
+  if o.plus_one then gain = gain + 1 end
   local bias = o.bias and m:param(o.name .. ".bias", axis, { init = "zeros", decay = 0 })
     or ops.stop_gradient{ gain } * 0 -- the op has one
   return ops.layernorm{ x, gain, bias, axis = axis, eps = o.eps }
@@ -367,13 +371,13 @@ end
 -- One of the two, by options.kind; bias is layernorm's.
 function nn.norm(m, x, axis, options)
   local o = read_options("norm", options,
-    { kind = "layernorm", name = "norm", eps = EPS, bias = true })
+    { kind = "layernorm", name = "norm", eps = EPS, bias = true, plus_one = false })
   if o.kind ~= "layernorm" and o.kind ~= "rmsnorm" then
     fail("norm: kind is '%s'; it can be layernorm or rmsnorm", o.kind)
   end
   local bias
   if o.kind == "layernorm" then bias = o.bias end
-  return nn[o.kind](m, x, axis, { name = o.name, eps = o.eps, bias = bias })
+  return nn[o.kind](m, x, axis, { name = o.name, eps = o.eps, bias = bias, plus_one = o.plus_one })
 end
 
 -- gelu is the tanh approximation (Hendrycks & Gimpel 2016), gelu_erf the exact one, relu2 the

@@ -94,13 +94,15 @@ function nn.yarn(m, options)
   return rotary, stretch * stretch
 end
 
--- What queries of layers without positions are multiplied by, for sequences beyond those that were
--- learned first (Nakanishi 2025, arXiv 2501.19399; as Llama 4 has it): 1 + scale x log(1 + (p + 1)
--- // every), p a token's place. tokens i32[batch, seq] -> [batch, seq]; nil where all are 1.
--- options: every, scale, places (nn.documents' second value: tokens are counted in each document)
+-- What queries are multiplied by, for sequences beyond those that were learned first (Nakanishi
+-- 2025, arXiv 2501.19399; as Llama 4 has it in layers without positions): 1 + scale x log(1 + (p +
+-- first) // every), p a token's place. tokens i32[batch, seq] -> [batch, seq]; nil where all are 1.
+-- options: every, scale, first (what the first token counts as: 1, or 0, as in Ministral 3), places
+-- (nn.documents' second value: tokens are counted in each document)
 function nn.temperature(m, tokens, options)
   check_arguments("temperature", m, tokens)
-  local o = read_options("temperature", options, { every = NONE, scale = NONE, places = NONE })
+  local o = read_options("temperature", options,
+    { every = NONE, scale = NONE, first = 1, places = NONE })
   if math.type(o.every) ~= "integer" or o.every < 1 then
     fail("temperature: 'every' must be a whole number of tokens, 1 or more, not %s",
       tostring(o.every))
@@ -108,7 +110,9 @@ function nn.temperature(m, tokens, options)
   if type(o.scale) ~= "number" or not (o.scale >= 0) then
     fail("temperature: 'scale' must be a number, 0 or more")
   end
-  local steps, seq = tokens:dim("seq") // o.every, tokens:dim("seq")
+  if o.first ~= 0 and o.first ~= 1 then fail("temperature: 'first' must be 0 or 1") end
+  local seq = tokens:dim("seq")
+  local steps = (seq - 1 + o.first) // o.every
   if steps > 1024 then
     fail("temperature: %d tokens are more than 1024 times every %d", seq, o.every)
   end
@@ -118,7 +122,7 @@ function nn.temperature(m, tokens, options)
     or ops.documents{ tokens, axis = "seq", separator = 2 ^ 31 - 1 | 0 }:result(2)
   local sum = 1 + o.scale * math.log(steps + 1)
   for k = 1, steps do -- less at every step that is still to come
-    sum = ops.less{ places, k * o.every - 1 } * (-o.scale * math.log((k + 1) / k)) + sum
+    sum = ops.less{ places, k * o.every - o.first } * (-o.scale * math.log((k + 1) / k)) + sum
   end
   return sum
 end
@@ -183,7 +187,8 @@ end
 -- group], that is one more score in its softmax, of a key without a value, as in gpt-oss),
 -- qk_norm_over (head, or all: of all heads' together, gains [kv_heads, group, head] and [kv_heads,
 -- head], as in OLMo), qk_norm_plus_one (of head: the parameters are what gains are more than 1, as
--- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), norm_eps (of it),
+-- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), qk_norm_last (of head: it
+-- is behind positions, as in Hunyuan), norm_eps (of it),
 -- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
 -- times a sigmoid of x wgate, as in Qwen3-Next), documents (nn.documents' first value: a position
 -- sees its own only), document_ends (its third: needed with documents where not causal), std,
@@ -193,12 +198,15 @@ function nn.attention(m, x, options)
   local o = read_options("attention", options,
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
-      qk_norm_plus_one = false, qk_norm_gains = true, norm_eps = EPS, temperature = NONE,
-      documents = NONE, document_ends = NONE,
+      qk_norm_plus_one = false, qk_norm_gains = true, qk_norm_last = false, norm_eps = EPS,
+      temperature = NONE, documents = NONE, document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
     fail("attention: qk_norm_over is '%s'; it can be head or all", o.qk_norm_over)
+  end
+  if o.qk_norm_last and o.qk_norm_over ~= "head" then
+    fail("attention: 'qk_norm_last' is of each head's q and k, qk_norm_over = head")
   end
   local out_bias = o.bias
   if o.out_bias ~= nil then out_bias = o.out_bias end
@@ -217,14 +225,14 @@ function nn.attention(m, x, options)
   if o.qk_norm and o.qk_norm_over == "all" then
     q = rmsnorm_over(m, q, { "kv_heads", "group", "head" }, nil, o.name .. ".qnorm", o.norm_eps)
     k = rmsnorm_over(m, k, { "kv_heads", "head" }, nil, o.name .. ".knorm", o.norm_eps)
-  elseif o.qk_norm then
-    local function norm(y, name)
-      if not o.qk_norm_gains then return rmsnorm_over(m, y, { "head" }, nil, nil, o.norm_eps) end
-      return nn.rmsnorm(m, y, "head",
-        { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
-    end
-    q, k = norm(q, "qnorm"), norm(k, "knorm")
   end
+  local function norm(y, name)
+    if not o.qk_norm_gains then return rmsnorm_over(m, y, { "head" }, nil, nil, o.norm_eps) end
+    return nn.rmsnorm(m, y, "head",
+      { name = o.name .. "." .. name, eps = o.norm_eps, plus_one = o.qk_norm_plus_one })
+  end
+  local by_head = o.qk_norm and o.qk_norm_over == "head"
+  if by_head and not o.qk_norm_last then q, k = norm(q, "qnorm"), norm(k, "knorm") end
   if o.temperature and type(o.temperature) ~= "userdata" then
     fail("attention: 'temperature' must be a value [batch, seq], nn.temperature's")
   end
@@ -236,6 +244,7 @@ function nn.attention(m, x, options)
     end
     q, k = nn.rotary(q, rotary), nn.rotary(k, rotary)
   end
+  if by_head and o.qk_norm_last then q, k = norm(q, "qnorm"), norm(k, "knorm") end
   if o.window and type(o.window) ~= "number" then
     fail("attention: 'window' must be a number of positions")
   end
@@ -259,6 +268,9 @@ end
 
 -- The two parts of a head's queries or keys, the second after rotary positions, side by side.
 local function with_positions(nope, rope, o)
+  if o.rotary == false then
+    return ops.concat{ nope, rope, over = { "nope", "rope" }, to = "head" }
+  end
   local rotary = o.rotary or {}
   if type(rotary) == "number" then rotary = { base = rotary } end
   if type(rotary) ~= "table" then
@@ -300,10 +312,10 @@ end
 -- heads, value], wo [heads, value, model].
 -- Axes heads, nope, rope, value and kv_rank are the model's, head = nope + rope; q_rank is made.
 -- Latents are whole on every rank of t, which divides heads.
--- options: name, q_rank, rotary (base, or options of nn.rotary), scale (of scores; 1 / sqrt(head)
--- if absent), norm_eps, causal, documents (nn.documents' first value; causal), std, out_std (of
--- wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what is made of it; k, wkv_a,
--- wk and wk_rope; v, wv; o)
+-- options: name, q_rank, rotary (base, or options of nn.rotary; false: no positions), scale (of
+-- scores; 1 / sqrt(head) if absent), norm_eps, causal, documents (nn.documents' first value;
+-- causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what
+-- is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,

@@ -98,7 +98,8 @@ end
 -- added to scores where experts are chosen, not to gates; a step adds this to the biases of those
 -- chosen less often than the mean, in the whole global batch, and takes it from the others: Wang
 -- et al. 2024, arXiv 2408.15664; 0: it stays; none if absent), normalize (gates of a token sum to
--- 1, over those chosen), scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
+-- 1, over those chosen), sum_plus (to less: they are divided by their sum and this, as in LFM2),
+-- scale (of gates), act (as nn.swiglu's, or clamped, as in gpt-oss: up to
 -- `limit`, and the sigmoid of `alpha` times the gate), biases (of the router and of each expert),
 -- gate_input (of one expert a token: gates are times what it reads, not what it makes, as in Llama
 -- 4), shared (is there an expert that all tokens meet?), shared_gate (is its result times a sigmoid
@@ -110,11 +111,11 @@ end
 function nn.moe(m, x, options)
   check_arguments("moe", m, x)
   local o = read_options("moe", options,
-    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true, scale = 1.0,
-      act = "silu", limit = 7.0, alpha = 1.702, biases = false, groups = 1, kept_groups = 1,
-      group_best = 1, bias_rate = NONE, gate_input = false, shared = false, shared_gate = false,
-      balance = 0.0, z = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
-      frozen = NONE, muon = 0, lora = NONE })
+    { name = "moe", top_k = 2, capacity = 1.25, scores = "softmax", normalize = true,
+      sum_plus = 0.0, scale = 1.0, act = "silu", limit = 7.0, alpha = 1.702, biases = false,
+      groups = 1, kept_groups = 1, group_best = 1, bias_rate = NONE, gate_input = false,
+      shared = false, shared_gate = false, balance = 0.0, z = 0.0, std = STD, out_std = NONE,
+      decay = NONE, lr_scale = NONE, frozen = NONE, muon = 0, lora = NONE })
   if table.concat(x.axes, ",") ~= "batch,seq,model" then
     fail("moe: x is [%s]; it must be [batch, seq, model]", table.concat(x.axes, ", "))
   end
@@ -175,6 +176,7 @@ function nn.moe(m, x, options)
     local sum = ops.reduce_sum{ gates, over = "choice" }
     -- With biases, those chosen may all be of no probability (ERNIE 4.5's least sum).
     if balanced and o.scores == "softmax" then sum = ops.maximum{ sum, 1e-12 } end
+    if o.sum_plus > 0 then sum = sum + o.sum_plus end
     gates = gates / sum
   end
   if o.scale ~= 1 then gates = gates * o.scale end
@@ -221,17 +223,18 @@ end
 
 -- One block of a decoder: o.attention(x), then nn.moe, or nn.swiglu where it is `dense`.
 local function expert_block(m, x, o, dense, i)
-  local function scaled(branch)
+  local function added(branch, name)
+    if o.norms_after then branch = norm(m, branch, name) end
     return o.residual_scale ~= 1 and branch * o.residual_scale or branch
   end
-  local h = nn.residual(x, scaled(o.attention(norm(m, x, "norm1"), i)), m.dropout)
+  local h = nn.residual(x, added(o.attention(norm(m, x, "norm1"), i), "attn.after"), m.dropout)
   local y, loss, dropped
   if dense then
     y = nn.swiglu(m, norm(m, h, "norm2"), { act = m.act, lora = o.lora })
   else
     y, loss, dropped = nn.moe(m, norm(m, h, "norm2"), o.moe)
   end
-  return nn.residual(h, scaled(y), m.dropout), loss, dropped
+  return nn.residual(h, added(y, "mlp.after"), m.dropout), loss, dropped
 end
 
 -- Multi-token prediction of depth 1 (DeepSeek-V3, arXiv 2412.19437, section 2.2): of what the last
@@ -277,14 +280,15 @@ end
 -- tokens and labels i32[batch, seq] -> the loss
 -- options: attention (a function of the normed x and the layer's number), moe (options of nn.moe),
 -- dense (a function of the layer's number: has it a nn.swiglu, too?), lora (of the dense layers),
--- mtp (weight of the loss of the second next token; none if absent), embedding_scale,
+-- mtp (weight of the loss of the second next token; none if absent), norms_after (of what branches
+-- add, too, as in AFMoE: attn.after.gain and mlp.after.gain), embedding_scale,
 -- residual_scale, logit_divisor (what Granite multiplies embeddings and what branches add by, and
 -- divides logits by; more than 0)
 function nn.expert_decoder(m, tokens, labels, options)
   check_arguments("expert_decoder", m, tokens)
   local o = read_options("expert_decoder", options,
-    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, embedding_scale = 1.0,
-      residual_scale = 1.0, logit_divisor = 1.0 })
+    { attention = NONE, moe = NONE, dense = NONE, lora = NONE, mtp = NONE, norms_after = false,
+      embedding_scale = 1.0, residual_scale = 1.0, logit_divisor = 1.0 })
   if type(o.attention) ~= "function" or type(o.moe) ~= "table" then
     fail("expert_decoder: 'attention' must be a function of x, 'moe' a table of nn.moe's options")
   end

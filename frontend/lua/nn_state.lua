@@ -17,6 +17,7 @@ local NONE, STD, EPS = tools.NONE, tools.STD, tools.EPS
 local HEADS = { "state_groups", "state_heads" }
 local KEYS = { "state_groups", "state_keys" }
 local VALUES = { "state_groups", "state_heads", "state_values" }
+local EACH_KEY = { "state_groups", "state_heads", "state_keys" } -- of each head
 
 local function convolve(layer, m, x, options)
   check_arguments(layer, m, x)
@@ -130,15 +131,25 @@ local function projections(layer, m, x, o)
     local w = m:param(o.name .. ".w" .. letter, joined("model", HEADS), all)
     return made.scaled(letter, ops.matmul{ x, w, over = "model", dtype = "f32" })
   end
+  -- Two products with few numbers between them, the second in `dtype`.
+  function made.low_rank(letter, axis, to, dtype)
+    local w = m:param(o.name .. ".w" .. letter .. "_b", joined(axis, to), options())
+    return ops.matmul{ made.linear(letter .. "_a", x, "model", axis), w, over = axis,
+                       dtype = dtype }
+  end
   return made
+end
+
+-- At the beginning of a document the state decays to nothing.
+local function begun(log_decay, o)
+  return o.places and log_decay - ops.equal{ o.places, 0 } * 1e4 or log_decay
 end
 
 -- Steps dt = softplus(of + dt_bias) and logarithms of decays -exp(a_log) dt. At first steps lie
 -- between dt_least and dt_most (softplus of a small number's logarithm is that number, nearly) and
--- rates between 1 and decay_most, evenly by their logarithms. At the beginning of a document the
--- state decays to nothing.
-local function decays(m, of, o)
-  local bias = m:param(o.name .. ".dt_bias", HEADS,
+-- rates between 1 and decay_most, evenly by their logarithms. Steps are of each head, or of `axes`.
+local function decays(m, of, o, axes)
+  local bias = m:param(o.name .. ".dt_bias", axes or HEADS,
     { init = "uniform", low = math.log(o.dt_least), high = math.log(o.dt_most), decay = 0,
       lr_scale = o.lr_scale, frozen = o.frozen })
   local rate = m:param(o.name .. ".a_log", HEADS,
@@ -146,9 +157,7 @@ local function decays(m, of, o)
       lr_scale = o.lr_scale, frozen = o.frozen })
   local dt = ops.softplus{ of + bias }
   if (o.dt_floor or 0) > 0 then dt = ops.maximum{ dt, ops.const{ value = o.dt_floor } } end
-  local log_decay = -(dt * ops.exp{ rate })
-  if o.places then log_decay = log_decay - ops.equal{ o.places, 0 } * 1e4 end
-  return dt, log_decay
+  return dt, begun(-(dt * ops.exp{ rate }), o)
 end
 
 local function check_scales(scales)
@@ -223,15 +232,86 @@ end
 -- Parameters: wq and wk [model, state_groups, state_keys], wv and wz [model, state_groups,
 -- state_heads, state_values], wa and wbeta [model, state_groups, state_heads], convolutions of q, k
 -- and v, dt_bias and a_log [state_groups, state_heads], norm.gain [state_values], wo.
--- options: those of nn.state_space but norm_over
+-- options: name, taps, conv_bias, norm_eps, places, dt_least, dt_most, decay_most, std, out_std,
+-- decay, muon, lr_scale and frozen, as nn.state_space's; negative (shares are twice as much, up to
+-- 2, where the state turns over what it had: Grazzi et al. 2024, arXiv 2411.12537, as in OLMo's
+-- hybrids)
 function nn.delta_net(m, x, options)
-  local o = read_common("delta_net", m, x, options, { name = "delta", conv_bias = false })
+  local o = read_common("delta_net", m, x, options,
+    { name = "delta", conv_bias = false, negative = false })
   local made = projections("delta_net", m, x, o)
   local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
   local v, z = made.convolved("v", VALUES), made.linear("z", x, "model", VALUES)
   local _, log_decay = decays(m, made.heads("a"), o)
   local beta = ops.sigmoid{ made.heads("beta") }
+  if o.negative then beta = beta * 2 end
   local y = ops.linear_attention{ q, k, v, log_decay, beta, seq = "seq", head = "state_keys",
+                                  scale = 1 / math.sqrt(m.state_keys) }
+  y = nn.rmsnorm(m, y, "state_values", { name = o.name .. ".norm", eps = o.norm_eps })
+  return made.linear("o", y * ops.silu{ z }, VALUES, "model", residual_std(m, o))
+end
+
+local function rank_axis(m, layer, o, axis)
+  if math.type(o.rank) ~= "integer" or o.rank < 1 then
+    fail("%s: 'rank' must be a whole number from 1, not %s", layer, tostring(o.rank))
+  end
+  option_axis(m, axis, o.rank, layer, "rank", o.rank)
+end
+
+-- Kimi Delta Attention (Kimi Team 2025, arXiv 2510.26692, section 4): Gated DeltaNet's layer, but
+-- each key's part of a state decays by a number of its own. x [batch, seq, model] -> like x:
+--   y = linear_attention(unit q, unit k, v, -exp(a_log) softplus(x wf_a wf_b + dt_bias),
+--                        sigmoid(x wbeta))
+--   out = (rmsnorm(y) sigmoid(x wg_a wg_b)) wo, the norm of each head
+-- Parameters: those of nn.delta_net but wz and wa; wf_a and wg_a [model, state_rank], wf_b
+-- [state_rank, state_groups, state_heads, state_keys], wg_b [state_rank, state_groups, state_heads,
+-- state_values]; dt_bias [state_groups, state_heads, state_keys].
+-- options: those of nn.delta_net; rank (state_rank's; state_values if absent, as published)
+function nn.kimi_delta(m, x, options)
+  local o = read_common("kimi_delta", m, x, options,
+    { name = "kda", conv_bias = false, rank = rawget(m, "state_values") or 1 })
+  rank_axis(m, "kimi_delta", o, "state_rank")
+  local made = projections("kimi_delta", m, x, o)
+  local q, k = unit(made.convolved("q", KEYS)), unit(made.convolved("k", KEYS))
+  local v = made.convolved("v", VALUES)
+  local _, log_decay = decays(m, made.low_rank("f", "state_rank", EACH_KEY, "f32"), o, EACH_KEY)
+  local beta = ops.sigmoid{ made.heads("beta") }
+  local y = ops.linear_attention{ q, k, v, log_decay, beta, seq = "seq", head = "state_keys",
+                                  scale = 1 / math.sqrt(m.state_keys) }
+  y = nn.rmsnorm(m, y, "state_values", { name = o.name .. ".norm", eps = o.norm_eps })
+  local gate = ops.sigmoid{ made.low_rank("g", "state_rank", VALUES) }
+  return made.linear("o", y * gate, VALUES, "model", residual_std(m, o))
+end
+
+-- Gated linear attention (Yang et al. 2024, arXiv 2312.06635, section 4.4): each key's part of a
+-- state decays by a number of its own, without the delta rule or convolutions.
+-- x [batch, seq, model] -> like x:
+--   y = linear_attention(q, k, v, log sigmoid(x wa_a wa_b + ba) / temper)
+--   out = (rmsnorm(y) silu(x wz)) wo, the norm of each head
+-- Parameters: wq and wk [model, state_groups, state_keys], wv and wz [model, state_groups,
+-- state_heads, state_values], wa_a [model, decay_rank], wa_b [decay_rank, state_groups,
+-- state_heads, state_keys], ba [state_groups, state_heads, state_keys], norm.gain [state_values],
+-- wo.
+-- options: name, rank (decay_rank's), temper (decays are to the power of 1 / temper, so that they
+-- are near 1), norm_eps, places (nn.documents' second value: nothing passes from a document to the
+-- next), std, out_std (of wo), decay and muon (of products' weights), lr_scale, frozen
+function nn.gated_linear_attention(m, x, options)
+  local layer = "gated_linear_attention"
+  check_arguments(layer, m, x)
+  check_axes(layer, m)
+  local o = read_options(layer, options,
+    { name = "gla", rank = 16, temper = 16.0, norm_eps = EPS, places = NONE, std = STD,
+      out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
+  if not (o.temper > 0) then fail("%s: 'temper' must be more than 0", layer) end
+  rank_axis(m, layer, o, "decay_rank")
+  local made = projections(layer, m, x, o)
+  local q, k = made.linear("q", x, "model", KEYS), made.linear("k", x, "model", KEYS)
+  local v, z = made.linear("v", x, "model", VALUES), made.linear("z", x, "model", VALUES)
+  local bias = m:param(o.name .. ".ba", EACH_KEY,
+    { init = "zeros", decay = 0, lr_scale = o.lr_scale, frozen = o.frozen })
+  local of = made.low_rank("a", "decay_rank", EACH_KEY, "f32") + bias
+  local y = ops.linear_attention{ q, k, v, begun(-ops.softplus{ -of } * (1 / o.temper), o),
+                                  seq = "seq", head = "state_keys",
                                   scale = 1 / math.sqrt(m.state_keys) }
   y = nn.rmsnorm(m, y, "state_values", { name = o.name .. ".norm", eps = o.norm_eps })
   return made.linear("o", y * ops.silu{ z }, VALUES, "model", residual_std(m, o))

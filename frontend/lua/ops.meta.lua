@@ -323,7 +323,8 @@ function ops.attention(args) end
 ---f32[batch, seq, groups, heads], perhaps how much of a value is written, alike -> like v.
 ---Of each head a state S [head, values], zero at first: S = decay S + k v', result scale S' q;
 ---where it is said how much is written (the delta rule), that times v - S' k in place of v.
----groups or heads may be absent.
+---Decays with `head` behind their axes are of each row of S, not of all of it. groups or heads may
+---be absent.
 ---@param args { [integer]: perilune.Value, seq: string, head: string, scale: number }
 ---@return perilune.Value
 function ops.linear_attention(args) end

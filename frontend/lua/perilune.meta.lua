@@ -230,6 +230,7 @@ function model(description) end
 ---@field qk_norm_over? "head"|"all" of each head, or of all together; head if absent
 ---@field qk_norm_plus_one? boolean of each head: the parameters are what gains are more than 1
 ---@field qk_norm_gains? boolean of each head: are there any? true
+---@field qk_norm_last? boolean of each head: behind positions
 ---@field norm_eps? number of qk_norm
 ---@field temperature? perilune.Value [batch, seq], nn.temperature's: queries are times it
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
@@ -319,7 +320,7 @@ function nn.logits(m, name, x, vocab, model, options) end
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param axis? string
----@param options? { name?: string, eps?: number, bias?: boolean }
+---@param options? { name?: string, eps?: number, bias?: boolean, plus_one?: boolean }
 ---@return perilune.Value
 function nn.layernorm(m, x, axis, options) end
 
@@ -330,10 +331,17 @@ function nn.layernorm(m, x, axis, options) end
 ---@return perilune.Value
 function nn.rmsnorm(m, x, axis, options) end
 
+---@class perilune.NormOptions
+---@field kind? "layernorm"|"rmsnorm"
+---@field name? string
+---@field eps? number
+---@field bias? boolean layernorm's
+---@field plus_one? boolean the parameter is what the gain is more than 1
+
 ---@param m perilune.Model
 ---@param x perilune.Value
 ---@param axis? string
----@param options? { kind?: "layernorm"|"rmsnorm", name?: string, eps?: number, bias?: boolean }
+---@param options? perilune.NormOptions
 ---@return perilune.Value
 function nn.norm(m, x, axis, options) end
 
@@ -359,7 +367,7 @@ function nn.scaled_rotary(m) end
 
 ---@class perilune.MlaOptions: perilune.BranchOptions
 ---@field q_rank? integer of the latent that queries are made of; 0, if absent: of x
----@field rotary? number|perilune.RotaryOptions of rotary positions; 10000 if absent
+---@field rotary? number|false|perilune.RotaryOptions of positions; 10000 if absent, false: none
 ---@field scale? number of scores; 1 / sqrt(head) if absent
 ---@field norm_eps? number
 ---@field causal? boolean
@@ -383,9 +391,10 @@ function nn.attention(m, x, options) end
 ---@class perilune.TemperatureOptions
 ---@field every integer so many tokens before add a step
 ---@field scale number of the logarithm of how many steps there are
+---@field first? 0|1 what the first token counts as; 1
 ---@field places? perilune.Value nn.documents' second value: tokens are counted in each document
 
----What queries are times in layers without positions, [batch, seq]; nil where all are 1.
+---What queries are times, [batch, seq]; nil where all are 1.
 ---@param m perilune.Model
 ---@param tokens perilune.Value
 ---@param options perilune.TemperatureOptions
@@ -449,6 +458,7 @@ function nn.swiglu(m, x, options) end
 ---@field group_best? 1|2 greatest scores sum to most
 ---@field bias_rate? number biases for choosing change by it in a step, to balance; none if absent
 ---@field normalize? boolean do gates of a token sum to 1? true
+---@field sum_plus? number they are divided by their sum and this; 0
 ---@field scale? number of gates; 1
 ---@field act? perilune.Activation|"clamped" clamped: gpt-oss's SwiGLU
 ---@field limit? number of clamped: what halves are cut off at; 7
@@ -477,6 +487,7 @@ function nn.moe(m, x, options) end
 ---@field dense? fun(layer: integer): boolean has it a SwiGLU, as the first dense_layers have?
 ---@field lora? perilune.LoraOptions of the dense layers; experts' is in `moe`
 ---@field mtp? number weight of the loss of the second next token; none if absent
+---@field norms_after? boolean of what branches add, too
 ---@field embedding_scale? number embeddings are times it; 1
 ---@field residual_scale? number what branches add is times it; 1
 ---@field logit_divisor? number logits are divided by it; 1
@@ -662,9 +673,11 @@ function nn.short_convolution(m, x, options) end
 ---@field taps? integer
 ---@field conv_bias? boolean
 ---@field norm_over? "group"|"all"|"none" of nn.state_space
+---@field negative? boolean of nn.delta_net: shares are up to 2
 ---@field dt_floor? number of nn.state_space: steps are no less
 ---@field gate_last? boolean of nn.state_space: the gate is behind the norm
 ---@field scales? table<string, number> of nn.state_space: what z, x, b, c and dt are times
+---@field rank? integer of nn.kimi_delta: numbers that decays, and gates, are made of
 ---@field norm_eps? number
 ---@field places? perilune.Value nn.documents' second value: nothing passes between documents
 ---@field dt_least? number
@@ -691,6 +704,34 @@ function nn.state_space(m, x, options) end
 ---@param options? perilune.StateOptions
 ---@return perilune.Value
 function nn.delta_net(m, x, options) end
+
+---Kimi Delta Attention (Kimi Team 2025): the same, with a decay for each key of a state.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.StateOptions
+---@return perilune.Value
+function nn.kimi_delta(m, x, options) end
+
+---@class perilune.GatedLinearOptions
+---@field name? string
+---@field rank? integer numbers that decays are made of
+---@field temper? number decays are to the power of 1 / temper
+---@field norm_eps? number
+---@field places? perilune.Value nn.documents' second value: nothing passes between documents
+---@field std? number
+---@field out_std? number
+---@field decay? number
+---@field muon? integer
+---@field lr_scale? number
+---@field frozen? integer
+
+---Gated linear attention (Yang et al. 2024), with a decay for each key of a state: x [batch, seq,
+---model] -> like x, of the same axes.
+---@param m perilune.Model
+---@param x perilune.Value
+---@param options? perilune.GatedLinearOptions
+---@return perilune.Value
+function nn.gated_linear_attention(m, x, options) end
 
 ---@class perilune.ClassifyOptions
 ---@field classes string their names with commas between them, or how many there are

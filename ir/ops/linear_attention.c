@@ -10,6 +10,11 @@
  * S as it has decayed (Schlag et al. 2021; Yang et al. 2024, Gated DeltaNet, arXiv 2412.06464,
  * equation 10).
  *
+ * g is a number for each head; or, where the decays have the keys' axis behind the others, one for
+ * each key, by which that row of S decays: gated linear attention (Yang et al. 2024, arXiv
+ * 2312.06635, equation 3) and, with the delta rule, Kimi Delta Attention (Kimi Team 2025, arXiv
+ * 2510.26692, equation 1).
+ *
  * Queries and keys have the axes [batch, seq, (groups,) head], values [batch, seq, (groups,)
  * (heads,) values]: the heads of a group share queries and keys, as B and C of Mamba-2, or key
  * heads of Gated DeltaNet. v - S' k, the error, is kept for the gradient, which then needs no
@@ -42,11 +47,17 @@ int linear_attention_write(const Node *node) {
     return decay >= 0 && node->n_inputs > decay + 1 ? decay + 1 : -1;
 }
 
+bool linear_attention_by_keys(const Node *node, const Type *inputs) {
+    int decay = linear_attention_decay(node->op);
+    return decay >= 0 && inputs[decay].rank == inputs[VALUES].rank;
+}
+
 bool linear_attention_by_chunks(const Node *node, const Type *inputs) {
     const Type *q = &inputs[QUERIES], *v = &inputs[VALUES];
     int64_t keys = q->dims[q->rank - 1], values = v->dims[v->rank - 1];
     if (node->op != OP_LINEAR_ATTENTION && node->op != OP_LINEAR_ATTENTION_GRAD) return false;
     if (!dtype_is_low(q->dtype) || keys % 8 != 0 || values % 8 != 0) return false;
+    if (linear_attention_by_keys(node, inputs)) return false;
     return linear_attention_write(node) < 0 || keys <= LINEAR_ATTENTION_CHUNK_DELTA_KEYS;
 }
 
@@ -123,6 +134,14 @@ static Type heads_of(const Type *values) {
     return heads;
 }
 
+/* The same for each of the head's keys. */
+static Type keys_of(const Type *heads, const Type *queries) {
+    Type keys = *heads;
+    keys.axes[keys.rank] = queries->axes[queries->rank - 1];
+    keys.dims[keys.rank++] = queries->dims[queries->rank - 1];
+    return keys;
+}
+
 static bool check_all(const Graph *graph, const Node *node, Diag *diag) {
     int decay = linear_attention_decay(node->op);
     if (!check_queries(graph, node, diag) || !check_values(graph, node, diag)) return false;
@@ -130,12 +149,15 @@ static bool check_all(const Graph *graph, const Node *node, Diag *diag) {
         return fail_operand(node, KEYS, diag, "must be keys, as the queries are");
     }
     Type heads = heads_of(value_type(node->inputs[VALUES]));
+    Type by_keys = keys_of(&heads, value_type(node->inputs[QUERIES]));
     for (int i = decay; i < node->n_inputs; i++) {
-        if (type_equal(value_type(node->inputs[i]), &heads)) continue;
+        const Type *type = value_type(node->inputs[i]);
+        if (type_equal(type, &heads) || (i == decay && type_equal(type, &by_keys))) continue;
         return fail_operand(node, i, diag,
                             i == decay ? "must be logarithms of decays, f32 with the values' axes "
-                                         "but for the last"
-                                       : "must say how much is written, as the decays are");
+                                         "but for the last, and perhaps the keys' behind them"
+                                       : "must say how much is written, f32 with the values' axes "
+                                         "but for the last");
     }
     return true;
 }

@@ -25,7 +25,8 @@ static LinearAttentionArgs *new_linear_attention(Binding *b) {
                                          .keys = q->dims[q->rank - 1],
                                          .values = v->dims[v->rank - 1],
                                          .scale = (float)node_float(b->node, ATTR_scale, 1),
-                                         .dtype = q->dtype};
+                                         .dtype = q->dtype,
+                                         .by_keys = linear_attention_by_keys(b->node, b->in_local)};
     args->in = (LinearAttentionInputs){.q = b->in[0],
                                        .k = b->in[1],
                                        .v = b->in[2],

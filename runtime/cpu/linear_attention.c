@@ -9,6 +9,7 @@
 #include "runtime/cpu/linear_attention.h"
 
 #include "ir/op.h"
+#include "runtime/cpu/vmath.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,6 +30,7 @@ typedef struct Position {
     const float *q, *k;
     float decay, write;
     float rows[2][MAX_KEYS]; /* where q and k are widened */
+    float decays[MAX_KEYS];  /* of each key, where they differ */
 } Position;
 
 typedef struct State {
@@ -48,8 +50,17 @@ static void read_position(const Tile *tile, int64_t t, Position *out) {
     int64_t at = row_of(tile, t) * s->keys, head = head_of(tile, t);
     out->q = vec_tile(tile->in->q, s->dtype, at, s->keys, out->rows[0]);
     out->k = vec_tile(tile->in->k, s->dtype, at, s->keys, out->rows[1]);
-    out->decay = expf(tile->in->decay[head]);
+    if (s->by_keys) {
+        const float *decay = tile->in->decay + head * s->keys;
+        for (int64_t i = 0; i < s->keys; i++) out->decays[i] = vmath_exp(decay[i]);
+    } else {
+        out->decay = expf(tile->in->decay[head]);
+    }
     out->write = tile->in->write ? tile->in->write[head] : 1;
+}
+
+VEC_INLINE float decay_of(const bool by_keys, const Position *p, int64_t key) {
+    return by_keys ? p->decays[key] : p->decay;
 }
 
 /* The tile's columns of x at a position. */
@@ -73,29 +84,29 @@ VEC_INLINE void store_columns(const int vecs, const Tile *tile, void *x, int64_t
 }
 
 /* S *= decay; returns S' k. */
-VEC_INLINE void decay_and_read(const int vecs, State *state, int64_t keys, float decay,
-                               const float *k, Vec *out) {
+VEC_INLINE void decay_and_read(const int vecs, const bool by_keys, State *state, int64_t keys,
+                               const Position *p, Vec *out) {
     for (int w = 0; w < vecs; w++) out[w] = (Vec){0};
     for (int64_t i = 0; i < keys; i++) {
-        float *row = state->row[i];
+        float *row = state->row[i], decay = decay_of(by_keys, p, i);
         for (int w = 0; w < vecs; w++) {
             Vec x = vec_load(row + w * VEC_LANES) * decay;
             vec_store(row + w * VEC_LANES, x);
-            out[w] += x * k[i];
+            out[w] += x * p->k[i];
         }
     }
 }
 
 /* S = decay S + k u'; returns S' q. */
-VEC_INLINE void write_and_read(const int vecs, State *state, int64_t keys, float decay,
-                               const float *k, const Vec *u, const float *q, Vec *out) {
+VEC_INLINE void write_and_read(const int vecs, const bool by_keys, State *state, int64_t keys,
+                               const Position *p, const Vec *u, Vec *out) {
     for (int w = 0; w < vecs; w++) out[w] = (Vec){0};
     for (int64_t i = 0; i < keys; i++) {
-        float *row = state->row[i];
+        float *row = state->row[i], decay = decay_of(by_keys, p, i);
         for (int w = 0; w < vecs; w++) {
-            Vec x = vec_load(row + w * VEC_LANES) * decay + k[i] * u[w];
+            Vec x = vec_load(row + w * VEC_LANES) * decay + p->k[i] * u[w];
             vec_store(row + w * VEC_LANES, x);
-            out[w] += x * q[i];
+            out[w] += x * p->q[i];
         }
     }
 }
@@ -144,7 +155,8 @@ VEC_INLINE void round_columns(const int vecs, const DType dtype, Vec *x) {
     for (int w = 0; w < vecs; w++) x[w] = vec_load(row + w * VEC_LANES);
 }
 
-VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *errors) {
+VEC_INLINE void forward_tile(const int vecs, const bool by_keys, const Tile *tile, void *o,
+                             void *errors) {
     State state;
     Position p;
     Vec u[MOST_VECS], out[MOST_VECS];
@@ -155,15 +167,17 @@ VEC_INLINE void forward_tile(const int vecs, const Tile *tile, void *o, void *er
         read_position(tile, t, &p);
         load_columns(vecs, tile, tile->in->v, t, u);
         if (tile->in->write) {
-            decay_and_read(vecs, &state, keys, p.decay, p.k, out);
+            decay_and_read(vecs, by_keys, &state, keys, &p, out);
             for (int w = 0; w < vecs; w++) u[w] -= out[w];
             /* What is written are the errors as they are kept, as the gradient has them. */
             round_columns(vecs, tile->s->dtype, u);
             if (errors) store_columns(vecs, tile, errors, t, u);
             for (int w = 0; w < vecs; w++) u[w] *= p.write;
             p.decay = 1;
+            write_and_read(vecs, false, &state, keys, &p, u, out);
+        } else {
+            write_and_read(vecs, by_keys, &state, keys, &p, u, out);
         }
-        write_and_read(vecs, &state, keys, p.decay, p.k, u, p.q, out);
         for (int w = 0; w < vecs; w++) out[w] *= tile->s->scale;
         store_columns(vecs, tile, o, t, out);
     }
@@ -202,29 +216,42 @@ typedef struct RowSums {
     float sums[MAX_KEYS];
 } RowSums;
 
-/* to += factor sums; returns the sums' product with `along`, times factor. */
-static double add_rows(RowSums *rows, int64_t keys, float factor, const float *along, float *to) {
-    double product = 0; /* what is subtracted from another one nearly as large */
+/* to += factor sums; products of these with `along` and `sign` are added to what a decay's gradient
+ * is a sum of, [keys] or one for all. They are doubles, as they are subtracted from others nearly
+ * as large. */
+VEC_INLINE void add_rows(const bool by_keys, RowSums *rows, int64_t keys, float factor,
+                         const float *along, float *to, double sign, double *products) {
+    double product = 0;
     int64_t padded = (keys + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     for (int64_t i = keys; i < padded; i++) rows->parts[i] = (Vec){0};
     sum_lanes(rows->parts, padded, rows->sums);
+    if (by_keys) {
+#pragma omp simd
+        for (int64_t i = 0; i < keys; i++) {
+            float sum = factor * rows->sums[i];
+            to[i] += sum;
+            products[i] += sign * (double)sum * (double)along[i];
+        }
+        return;
+    }
 #pragma omp simd reduction(+ : product)
     for (int64_t i = 0; i < keys; i++) {
         float sum = factor * rows->sums[i];
         to[i] += sum;
         product += (double)sum * (double)along[i];
     }
-    return product;
+    *products += sign * product;
 }
 
 /* D += q do' is the gradient of the state behind a position; du = D' k, and rows are D u. Then
  * D *= decay, but with the delta rule only after the errors' gradient is taken out. */
-VEC_INLINE void reverse_position(const int vecs, State *state, int64_t keys, float decay,
-                                 float scale, const Position *p, const Vec *d_o, const Vec *u,
-                                 Vec *du, Vec *rows) {
+VEC_INLINE void reverse_position(const int vecs, const bool by_keys, const bool write, State *state,
+                                 int64_t keys, float scale, const Position *p, const Vec *d_o,
+                                 const Vec *u, Vec *du, Vec *rows) {
     for (int w = 0; w < vecs; w++) du[w] = (Vec){0};
     for (int64_t i = 0; i < keys; i++) {
         float *row = state->row[i], q = p->q[i] * scale, k = p->k[i];
+        float decay = write ? 1 : decay_of(by_keys, p, i);
         Vec sum = {0};
         for (int w = 0; w < vecs; w++) {
             Vec x = vec_load(row + w * VEC_LANES) + q * d_o[w];
@@ -237,58 +264,61 @@ VEC_INLINE void reverse_position(const int vecs, State *state, int64_t keys, flo
 }
 
 /* D = decay (D - k de') */
-VEC_INLINE void take_out(const int vecs, State *state, int64_t keys, float decay, const float *k,
-                         const Vec *de) {
+VEC_INLINE void take_out(const int vecs, const bool by_keys, State *state, int64_t keys,
+                         const Position *p, const Vec *de) {
     for (int64_t i = 0; i < keys; i++) {
-        float *row = state->row[i];
+        float *row = state->row[i], decay = decay_of(by_keys, p, i);
         for (int w = 0; w < vecs; w++) {
-            Vec x = vec_load(row + w * VEC_LANES) - k[i] * de[w];
+            Vec x = vec_load(row + w * VEC_LANES) - p->k[i] * de[w];
             vec_store(row + w * VEC_LANES, x * decay);
         }
     }
 }
 
 /* What a run of heads adds up: gradients of its group's queries and keys [seq, keys], and of the
- * head at hand what decays' gradients are sums of [seq]. */
+ * head at hand what decays' gradients are sums of [seq], or [seq, keys]. */
 typedef struct RunSums {
     float *dq, *dk;
     double *decay;
 } RunSums;
 
-VEC_INLINE void reverse_tile(const int vecs, const Tile *tile, const void *d_o, void *du,
-                             const RunSums *out) {
+static int64_t decays_of(const LinearAttentionShape *s) {
+    return s->by_keys ? s->keys : 1;
+}
+
+VEC_INLINE void reverse_tile(const int vecs, const bool by_keys, const bool write, const Tile *tile,
+                             const void *d_o, void *du, const RunSums *out) {
     State state;
     Position p;
     RowSums rows;
     Vec dout[MOST_VECS], u[MOST_VECS], d[MOST_VECS];
     const int64_t keys = tile->s->keys;
-    const bool write = tile->in->write != NULL;
     memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
     for (int64_t t = tile->s->seq - 1; t >= 0; t--) {
         read_position(tile, t, &p);
         load_columns(vecs, tile, d_o, t, dout);
         load_columns(vecs, tile, tile->in->v, t, u);
         for (int w = 0; w < vecs; w++) u[w] *= p.write;
-        reverse_position(vecs, &state, keys, write ? 1 : p.decay, tile->s->scale, &p, dout, u, d,
+        reverse_position(vecs, by_keys, write, &state, keys, tile->s->scale, &p, dout, u, d,
                          rows.parts);
         store_columns(vecs, tile, du, t, d);
-        out->decay[t] -= add_rows(&rows, keys, 1, p.k, out->dk + t * keys);
+        add_rows(by_keys, &rows, keys, 1, p.k, out->dk + t * keys, -1,
+                 out->decay + t * decays_of(tile->s));
         if (!write) continue;
         load_columns(vecs, tile, du, t, d); /* as stored, as it is found by the second pass */
         for (int w = 0; w < vecs; w++) d[w] *= p.write;
-        take_out(vecs, &state, keys, p.decay, p.k, d);
+        take_out(vecs, by_keys, &state, keys, &p, d);
     }
 }
 
 /* The state again, with what was written: rows are S do, of the state that has decayed, S de. */
-VEC_INLINE void again_tile(const int vecs, const Tile *tile, const void *d_o, const void *du,
-                           const RunSums *out) {
+VEC_INLINE void again_tile(const int vecs, const bool by_keys, const bool write, const Tile *tile,
+                           const void *d_o, const void *du, const RunSums *out) {
     State state;
     Position p;
     RowSums read, taken;
     Vec dout[MOST_VECS], u[MOST_VECS], de[MOST_VECS] = {{0}};
     const int64_t keys = tile->s->keys;
-    const bool write = tile->in->write != NULL;
     memset(&state, 0, sizeof(state.row[0]) * (size_t)keys);
     for (int64_t t = 0; t < tile->s->seq; t++) {
         read_position(tile, t, &p);
@@ -297,10 +327,10 @@ VEC_INLINE void again_tile(const int vecs, const Tile *tile, const void *d_o, co
         if (write) load_columns(vecs, tile, du, t, de);
         for (int w = 0; w < vecs; w++) u[w] *= p.write, de[w] *= p.write;
         for (int64_t i = 0; i < keys; i++) {
-            float *row = state.row[i];
+            float *row = state.row[i], decay = decay_of(by_keys, &p, i);
             Vec sum = {0}, lost = {0};
             for (int w = 0; w < vecs; w++) {
-                Vec x = vec_load(row + w * VEC_LANES) * p.decay;
+                Vec x = vec_load(row + w * VEC_LANES) * decay;
                 if (write) lost += x * de[w];
                 x += p.k[i] * u[w];
                 vec_store(row + w * VEC_LANES, x);
@@ -309,8 +339,23 @@ VEC_INLINE void again_tile(const int vecs, const Tile *tile, const void *d_o, co
             read.parts[i] = sum;
             taken.parts[i] = lost;
         }
-        out->decay[t] += add_rows(&read, keys, tile->s->scale, p.q, out->dq + t * keys);
-        if (write) out->decay[t] += add_rows(&taken, keys, -1, p.k, out->dk + t * keys);
+        double *products = out->decay + t * decays_of(tile->s);
+        add_rows(by_keys, &read, keys, tile->s->scale, p.q, out->dq + t * keys, 1, products);
+        if (!write) continue;
+        add_rows(by_keys, &taken, keys, -1, p.k, out->dk + t * keys, 1, products);
+    }
+}
+
+static void sum_decays_of_keys(const Tile *tile, const double *parts, float *ddecay) {
+    const int64_t keys = tile->s->keys;
+    double sums[MAX_KEYS] = {0};
+    for (int64_t t = tile->s->seq - 1; t >= 0; t--) {
+        const int64_t at = head_of(tile, t) * keys;
+        for (int64_t i = 0; i < keys; i++) {
+            sums[i] += parts[t * keys + i];
+            if (vmath_exp(tile->in->decay[at + i]) == 0) sums[i] = 0;
+            ddecay[at + i] = (float)sums[i];
+        }
     }
 }
 
@@ -318,6 +363,10 @@ VEC_INLINE void again_tile(const int vecs, const Tile *tile, const void *d_o, co
  * positions read of it, less what they wrote. Behind a decay to nothing there is neither. */
 static void sum_decays(const Tile *tile, const double *parts, float *ddecay) {
     double sum = 0;
+    if (tile->s->by_keys) {
+        sum_decays_of_keys(tile, parts, ddecay);
+        return;
+    }
     for (int64_t t = tile->s->seq - 1; t >= 0; t--) {
         int64_t at = head_of(tile, t);
         sum += parts[t];
@@ -326,7 +375,7 @@ static void sum_decays(const Tile *tile, const double *parts, float *ddecay) {
     }
 }
 
-/* A tile's vectors are a constant of its loops. */
+/* A tile's vectors are a constant of its loops, as is what decays are of. */
 #define FOR_VECS(n, call)                                                                          \
     do {                                                                                           \
         if ((n) > 2 * VEC_LANES) {                                                                 \
@@ -342,15 +391,29 @@ static void sum_decays(const Tile *tile, const double *parts, float *ddecay) {
     } while (0)
 
 static void forward_any(const Tile *tile, void *o, void *errors) {
-    FOR_VECS(tile->n, forward_tile(VECS, tile, o, errors));
+    if (tile->s->by_keys) {
+        FOR_VECS(tile->n, forward_tile(VECS, true, tile, o, errors));
+    } else {
+        FOR_VECS(tile->n, forward_tile(VECS, false, tile, o, errors));
+    }
 }
 
 static void reverse_any(const Tile *tile, const void *d_o, void *du, const RunSums *out) {
-    FOR_VECS(tile->n, reverse_tile(VECS, tile, d_o, du, out));
+    const bool write = tile->in->write != NULL;
+    if (tile->s->by_keys) {
+        FOR_VECS(tile->n, reverse_tile(VECS, true, write, tile, d_o, du, out));
+    } else {
+        FOR_VECS(tile->n, reverse_tile(VECS, false, write, tile, d_o, du, out));
+    }
 }
 
 static void again_any(const Tile *tile, const void *d_o, const void *du, const RunSums *out) {
-    FOR_VECS(tile->n, again_tile(VECS, tile, d_o, du, out));
+    const bool write = tile->in->write != NULL;
+    if (tile->s->by_keys) {
+        FOR_VECS(tile->n, again_tile(VECS, true, write, tile, d_o, du, out));
+    } else {
+        FOR_VECS(tile->n, again_tile(VECS, false, write, tile, d_o, du, out));
+    }
 }
 
 /* The next columns of the head, or false. */
@@ -386,16 +449,18 @@ static int64_t count_runs(const LinearAttentionShape *s) {
 
 size_t linear_attention_workspace_bytes(const LinearAttentionShape *s) {
     int64_t rows = s->batch * s->groups * count_runs(s) * s->seq;
-    return (size_t)rows * (sizeof(double) + 2 * sizeof(float) * (size_t)s->keys);
+    return (size_t)rows *
+           (sizeof(double) * (size_t)decays_of(s) + 2 * sizeof(float) * (size_t)s->keys);
 }
 
 /* A run's part of the workspace: doubles first, where they are aligned. */
 static RunSums run_sums(const LinearAttentionShape *s, int64_t run, void *workspace) {
     int64_t n = s->batch * s->groups * count_runs(s), size = s->seq * s->keys;
     double *decays = workspace;
-    float *sums = (float *)(decays + n * s->seq);
-    return (RunSums){
-        .dq = sums + run * size, .dk = sums + (n + run) * size, .decay = decays + run * s->seq};
+    float *sums = (float *)(decays + n * s->seq * decays_of(s));
+    return (RunSums){.dq = sums + run * size,
+                     .dk = sums + (n + run) * size,
+                     .decay = decays + run * s->seq * decays_of(s)};
 }
 
 static void backward_run(const LinearAttentionShape *s, const LinearAttentionInputs *in,
@@ -407,7 +472,7 @@ static void backward_run(const LinearAttentionShape *s, const LinearAttentionInp
     for (int64_t head = part * s->heads / runs; head < (part + 1) * s->heads / runs; head++) {
         Tile tile = {
             .s = s, .in = in, .batch = group / s->groups, .group = group % s->groups, .head = head};
-        memset(sums.decay, 0, sizeof(double) * (size_t)s->seq);
+        memset(sums.decay, 0, sizeof(double) * (size_t)(s->seq * decays_of(s)));
         while (next_tile(&tile)) {
             reverse_any(&tile, d_o, du, &sums);
             again_any(&tile, d_o, du, &sums);

@@ -2,16 +2,17 @@
  * (ir/ops/linear_attention.c has the equations and papers).
  *
  * q, k [batch, seq, groups, keys]; v, o, errors and their gradients [batch, seq, groups, heads,
- * values]; decay (logarithms), write and their gradients [batch, seq, groups, heads], always f32.
- * Of f32, bf16 or f16 (`dtype`); states and sums are f32. keys <= LINEAR_ATTENTION_MAX_KEYS.
- * Results do not depend on the number of threads. A thread's stack holds a state of up to 64
- * values: 64 KiB.
+ * values]; decay (logarithms), write and their gradients [batch, seq, groups, heads], always f32;
+ * or decay and its gradient [batch, seq, groups, heads, keys] (`by_keys`). Of f32, bf16 or f16
+ * (`dtype`); states and sums are f32. keys <= LINEAR_ATTENTION_MAX_KEYS. Results do not depend on
+ * the number of threads. A thread's stack holds a state of up to 64 values: 64 KiB.
  */
 #ifndef RUNTIME_CPU_LINEAR_ATTENTION_H
 #define RUNTIME_CPU_LINEAR_ATTENTION_H
 
 #include "ir/type.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ typedef struct LinearAttentionShape {
     int64_t batch, seq, groups, heads, keys, values; /* heads: of each group */
     float scale;                                     /* of the results */
     DType dtype;
+    bool by_keys; /* a decay for each key, not one for each head */
 } LinearAttentionShape;
 
 /* States that last from call to call: [sequences, groups, heads, keys, values]; rows [batch] says

@@ -234,6 +234,7 @@ bool cuda_bind_cache_linear_attention(Binding *b) {
                                      .tiles = (int32_t)divide_up(values, CACHE_STATE_TILE),
                                      .sequences = (int32_t)b->in_local[STATES].dims[0],
                                      .dtype = (int32_t)q->dtype,
+                                     .by_keys = linear_attention_by_keys(b->node, b->in_local),
                                      .scale = (float)node_float(b->node, ATTR_scale, 1),
                                      .q = b->in[0],
                                      .k = b->in[1],

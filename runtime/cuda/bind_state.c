@@ -16,22 +16,29 @@ typedef struct LinearAttentionKernels {
 } LinearAttentionKernels;
 
 /* Operands and results of columns, and sums over them: v, o and errors; v, do, du and dk's; v, do,
- * du and those of dq and dk. */
-#define KERNELS_FOR(keys)                                                                          \
+ * du and those of dq and dk. `more`: shared memory besides. */
+#define KERNELS_FOR(name, keys, more)                                                              \
     {                                                                                              \
-        keys, KERNEL_linear_attention_##keys, KERNEL_linear_attention_reverse_##keys,              \
-            KERNEL_linear_attention_again_##keys, LINEAR_ATTENTION_TILE(keys),                     \
-            LINEAR_ATTENTION_WARP_COLUMNS(keys), LINEAR_ATTENTION_SHARED(keys, 1, 2, 0),           \
-            LINEAR_ATTENTION_SHARED(keys, 2, 1, 1), LINEAR_ATTENTION_SHARED(keys, 3, 0, 2)         \
+        keys, KERNEL_##name##_##keys, KERNEL_##name##_reverse_##keys,                              \
+            KERNEL_##name##_again_##keys, LINEAR_ATTENTION_TILE(keys),                             \
+            LINEAR_ATTENTION_WARP_COLUMNS(keys), LINEAR_ATTENTION_SHARED(keys, 1, 2, 0) + (more),  \
+            LINEAR_ATTENTION_SHARED(keys, 2, 1, 1) + (more),                                       \
+            LINEAR_ATTENTION_SHARED(keys, 3, 0, 2) + (more)                                        \
     }
-static const LinearAttentionKernels KERNELS_BY_KEYS[] = {
-    KERNELS_FOR(16), KERNELS_FOR(32), KERNELS_FOR(64), KERNELS_FOR(128), KERNELS_FOR(256)};
+#define WITH_HEADS_DECAYS(keys) KERNELS_FOR(linear_attention, keys, 0)
+#define WITH_KEYS_DECAYS(keys)                                                                     \
+    KERNELS_FOR(linear_attention_keys, keys, LINEAR_ATTENTION_KEY_DECAYS(keys))
+static const LinearAttentionKernels KERNELS_BY_KEYS[2][5] = {
+    {WITH_HEADS_DECAYS(16), WITH_HEADS_DECAYS(32), WITH_HEADS_DECAYS(64), WITH_HEADS_DECAYS(128),
+     WITH_HEADS_DECAYS(256)},
+    {WITH_KEYS_DECAYS(16), WITH_KEYS_DECAYS(32), WITH_KEYS_DECAYS(64), WITH_KEYS_DECAYS(128),
+     WITH_KEYS_DECAYS(256)}};
 
 _Static_assert((int)CONVOLVE_TAPS >= (int)CONVOLVE_MOST_TAPS && ATTENTION_LONGEST_HEAD <= 256,
                "what the kernels have room for");
 
-static const LinearAttentionKernels *kernels_for(int64_t keys) {
-    const LinearAttentionKernels *kernels = KERNELS_BY_KEYS;
+static const LinearAttentionKernels *kernels_for(int64_t keys, bool by_keys) {
+    const LinearAttentionKernels *kernels = KERNELS_BY_KEYS[by_keys];
     while (kernels->keys < keys) kernels++;
     return kernels;
 }
@@ -39,7 +46,7 @@ static const LinearAttentionKernels *kernels_for(int64_t keys) {
 static LinearAttentionSizes linear_attention_sizes(const Type *inputs) {
     const Type *q = &inputs[0], *v = &inputs[2];
     int64_t keys = q->dims[q->rank - 1], values = v->dims[v->rank - 1];
-    int tile = kernels_for(keys)->tile, whole = 16 / dtype_bytes(q->dtype);
+    int tile = LINEAR_ATTENTION_TILE(keys), whole = 16 / dtype_bytes(q->dtype);
     return (LinearAttentionSizes){.seq = (int32_t)q->dims[1],
                                   .groups = q->rank == 4 ? (int32_t)q->dims[2] : 1,
                                   .heads = v->rank > q->rank ? (int32_t)v->dims[v->rank - 2] : 1,
@@ -68,7 +75,7 @@ static int64_t count_blocks(const LinearAttentionSizes *s, int64_t batch) {
 
 /* Warps that have columns of the widest tile. */
 static int count_threads(const LinearAttentionSizes *s) {
-    const LinearAttentionKernels *kernels = kernels_for(s->keys);
+    const LinearAttentionKernels *kernels = kernels_for(s->keys, false);
     int columns = s->values < kernels->tile ? s->values : kernels->tile;
     return 32 * (int)divide_up(columns, kernels->warp_columns);
 }
@@ -84,7 +91,8 @@ bool cuda_bind_linear_attention(Binding *b) {
     if (linear_attention_by_chunks(b->node, b->in_local)) return cuda_bind_by_chunks(b);
     LinearAttentionArgs args = {
         .sizes = bind_sizes(b), .v = b->in[2], .o = b->out[0], .errors = b->out[1]};
-    const LinearAttentionKernels *kernels = kernels_for(args.sizes.keys);
+    const LinearAttentionKernels *kernels =
+        kernels_for(args.sizes.keys, linear_attention_by_keys(b->node, b->in_local));
     Grid grid = {cuda_grid_size(count_blocks(&args.sizes, b->in_local[0].dims[0])), 1, 1};
     return sizes_fit(b) && cuda_push_launch(b, kernels->forward, grid, count_threads(&args.sizes),
                                             4 * kernels->forward_floats, &args, sizeof(args));
@@ -101,7 +109,8 @@ typedef struct GradWorkspace {
 static GradWorkspace grad_workspace(const Node *node, const Type *inputs) {
     enum { MOST_SUMS = 32 << 20, LEAST_PART = 64, MOST_PART = 256 };
     const LinearAttentionSizes s = linear_attention_sizes(inputs);
-    const LinearAttentionKernels *kernels = kernels_for(s.keys);
+    const bool by_keys = linear_attention_by_keys(node, inputs);
+    const LinearAttentionKernels *kernels = kernels_for(s.keys, by_keys);
     const int n_sums = linear_attention_write(node) >= 0 ? 2 : 1;
     GradWorkspace w = {.batch = inputs[0].dims[0]};
     w.blocks = count_blocks(&s, w.batch);
@@ -113,8 +122,9 @@ static GradWorkspace grad_workspace(const Node *node, const Type *inputs) {
     w.sums[1] = w.sums[0] + w.blocks * w.part * s.keys;
     w.rows = n_sums == 2 ? w.sums[1] + w.blocks * w.part * s.keys : w.sums[1];
     w.decays[0] = n_sums == 2 ? w.rows + type_elements(&inputs[0]) : w.rows;
-    w.decays[1] = w.decays[0] + w.blocks * s.seq;
-    w.end = w.decays[1] + w.blocks * s.seq;
+    /* Both sweeps', or of keys their sum. */
+    w.decays[1] = w.decays[0] + (by_keys ? 0 : w.blocks * s.seq);
+    w.end = w.decays[1] + w.blocks * s.seq * (by_keys ? s.keys : 1);
     return w;
 }
 
@@ -213,6 +223,21 @@ static bool push_decays(GradBinding *g) {
                             32 * LINEAR_ATTENTION_STREAMS, 0, &args, sizeof(args));
 }
 
+static bool push_key_decays(GradBinding *g) {
+    const LinearAttentionSizes *s = &g->args.sizes;
+    LinearAttentionKeyDecaysArgs args = {.streams = g->w.blocks / s->tiles,
+                                         .seq = s->seq,
+                                         .heads = s->groups * s->heads,
+                                         .keys = s->keys,
+                                         .tiles = s->tiles,
+                                         .decay = s->decay,
+                                         .parts = g->workspace + g->w.decays[0],
+                                         .ddecay = g->b->out[3]};
+    Grid grid = {cuda_blocks(args.streams * s->keys, LINEAR_ATTENTION_KEY_THREADS), 1, 1};
+    return cuda_push_launch(g->b, KERNEL_linear_attention_key_decays, grid,
+                            LINEAR_ATTENTION_KEY_THREADS, 0, &args, sizeof(args));
+}
+
 bool cuda_bind_linear_attention_grad(Binding *b) {
     if (linear_attention_by_chunks(b->node, b->in_local)) return cuda_bind_by_chunks(b);
     GradBinding g = {.b = b, .w = grad_workspace(b->node, b->in_local), .workspace = b->workspace};
@@ -224,8 +249,9 @@ bool cuda_bind_linear_attention_grad(Binding *b) {
                                   .du = b->out[2],
                                   .state = g.workspace + g.w.state,
                                   .sums = {g.workspace + g.w.sums[0], g.workspace + g.w.sums[1]}};
-    g.kernels = kernels_for(g.args.sizes.keys);
-    return push_reverse(&g) && push_again(&g) && push_decays(&g);
+    const bool by_keys = linear_attention_by_keys(b->node, b->in_local);
+    g.kernels = kernels_for(g.args.sizes.keys, by_keys);
+    return push_reverse(&g) && push_again(&g) && (by_keys ? push_key_decays(&g) : push_decays(&g));
 }
 
 /* Convolutions */

@@ -25,6 +25,7 @@ static int parts_of(const Command *command) {
     case KERNEL_lamb_norms_finish:
     case KERNEL_linear_attention_join:
     case KERNEL_linear_attention_decays:
+    case KERNEL_linear_attention_key_decays:
     case KERNEL_linear_chunk_decays:
     case KERNEL_lamb_norms_finish_many:
     case KERNEL_sumsq_finish:

@@ -58,7 +58,7 @@ fails 'a wrong setting' 2 "the model has no setting 'windo'" import $fixtures/ll
 fails 'another script' 2 "models/gpt.lua: --set qkv_bias=false: the model has no setting 'qkv_bias'" import $fixtures/llama \
     --model models/gpt.lua --set seq=8 -o "$folder/x"
 sed -i 's/"model_type": "gpt2"/"model_type": "bloom"/' "$copy/config.json"
-fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, llama, mistral, qwen2' \
+fails 'another type' 2 'model_type "bloom" is not supported; supported: gpt2, gpt_bigcode, llama, mistral, qwen2' \
     import "$copy" -o "$folder/x"
 copy llama
 rm "$copy/model-00002-of-00002.safetensors"
@@ -88,7 +88,7 @@ works 'which of the two lists counts is said' \
 works 'a text for either' 'of short ones, as seq is no more than 16' \
     import $fixtures/phi3_long --set seq=16 -o "$folder/long.safetensors"
 works 'pictures are left out, and said' \
-    'note     the text part of a gemma3: 23 tensors of its vision part are left out' \
+    'note     the text part of a gemma3: 23 other tensors are left out' \
     import $fixtures/gemma3_pictures -o "$folder/text.safetensors"
 copy gemma3_pictures # names as transformers 5 has them in memory: as many letters
 sed -i -e 's/language_model\.model\./model.language_model./g' -e 's/"vision_tower\./"model.vision_/g' \
@@ -368,9 +368,9 @@ fails 'settings that no type has' 2 'transformers has no model of these settings
 fails 'weights that say no model' 2 'does not say which model it is of; give --model' \
     export $fixtures/gpt2/expect.safetensors -o "$folder/y"
 run train tests/models/no_blocks.lua --data "$text" --steps 1 --val-fraction 0 --save "$folder/own.safetensors"
-fails 'weights of an own model' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+fails 'weights of an own model' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, gpt_bigcode, llama" \
     export "$folder/own.safetensors" -o "$folder/y"
-fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, llama" \
+fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; supported: gpt2, gpt_bigcode, llama" \
     export "$folder/own.safetensors" --model tests/models/no_blocks.lua -o "$folder/y"
 fails 'other settings' 2 "does not have the model's shape" export "$weights" --set vocab=38 \
     -o "$folder/y"

@@ -16,14 +16,19 @@ TIMES = dict(lm_head_multiplier=0.7, embedding_multiplier=3.0, mlp_multipliers=[
              ssm_out_multiplier=0.3)
 NEMOTRON = dict(mamba_num_heads=6, mamba_head_dim=4, n_groups=2, ssm_state_size=5, conv_kernel=3,
                 chunk_size=8, head_dim=6)
+KIMI = dict(num_key_value_heads=4, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4,
+            v_head_dim=5, moe_intermediate_size=12, num_local_experts=6, num_experts_per_tok=2,
+            linear_head_dim=5, linear_num_heads=3, linear_conv_kernel_dim=3)
 SEEDS = {"lfm2": 311, "lfm2_older": 312, "falcon_h1": 313, "falcon_h1_normed": 314,
-         "falcon_h1_gated": 315, "nemotron_h": 316, "nemotron_h_older": 317}
-WITH_GRADIENTS = ("lfm2", "falcon_h1", "nemotron_h")
-TYPES = ("lfm2", "falcon_h1", "nemotron_h")
+         "falcon_h1_gated": 315, "nemotron_h": 316, "nemotron_h_older": 317, "kimi_linear": 318,
+         "kimi_linear_older": 319}
+WITH_GRADIENTS = ("lfm2", "falcon_h1", "nemotron_h", "kimi_linear")
+TYPES = ("lfm2", "falcon_h1", "nemotron_h", "kimi_linear")
 
 
 def models(config):
     lfm2, falcon, nemotron = hf.Lfm2Config, hf.FalconH1Config, hf.NemotronHConfig
+    kimi = hf.KimiLinearConfig
     return {
         # Feed-forward layers of 20: 2/3 of 24, times 1.2, a multiple of 5.
         "lfm2": (config(lfm2, BASE, num_hidden_layers=4, rope_parameters=DEFAULT,
@@ -52,6 +57,15 @@ def models(config):
         "nemotron_h_older": (config(nemotron, BASE, **NEMOTRON, use_conv_bias=False,
                                     layers_block_type=["full_attention", "linear_attention", "mlp"]),
                              torch.bfloat16),
+        "kimi_linear": (config(kimi, BASE | KIMI, num_hidden_layers=3, n_shared_experts=2,
+                               layer_types=["linear_attention", "full_attention",
+                                            "linear_attention"]), torch.float32),
+        # As published, and with groups of experts, which it could have.
+        "kimi_linear_older": (config(kimi, BASE | KIMI, num_hidden_layers=2, q_lora_rank=7,
+                                     n_group=2, topk_group=1, norm_topk_prob=False,
+                                     routed_scaling_factor=1.5, layer_types=["full_attention",
+                                                                             "linear_attention"],
+                                     mlp_layer_types=["sparse", "sparse"]), torch.bfloat16),
     }
 
 
@@ -67,3 +81,16 @@ def make_older(name, data):
     if name == "nemotron_h_older":
         data.pop("layers_block_type")
         data.update(hybrid_override_pattern="*M-", num_hidden_layers=3)
+    if name == "kimi_linear":
+        data["aux_loss_alpha"] = 0.0
+    if name == "kimi_linear_older":
+        data.pop("layer_types")
+        data.pop("mlp_layer_types")
+        data.update(first_k_dense_replace=0, mla_use_nope=True, moe_layer_freq=1,
+                    moe_router_activation_func="sigmoid", num_nextn_predict_layers=0,
+                    rope_scaling=None, rope_theta=10000.0, use_grouped_topk=True,
+                    auto_map={"AutoModelForCausalLM": "modeling_kimi.KimiLinearForCausalLM"},
+                    linear_attn_config=dict(
+                        kda_layers=[2], full_attn_layers=[1], head_dim=data.pop("linear_head_dim"),
+                        num_heads=data.pop("linear_num_heads"),
+                        short_conv_kernel_size=data.pop("linear_conv_kernel_dim")))

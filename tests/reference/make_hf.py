@@ -38,6 +38,7 @@ import tempfile
 import hf_encoders
 import hf_experts
 import hf_hybrids
+import hf_newer
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
@@ -315,6 +316,7 @@ MODELS = {
 MODELS.update(hf_experts.models(config, LLAMA))
 MODELS.update(hf_encoders.models(config))
 MODELS.update(hf_hybrids.models(config))
+MODELS.update(hf_newer.models(config))
 FUSED = "mixtral_fused"
 PACKED, WIDE = "gpt_oss_mxfp4", "gpt_oss_wide"
 # With the weights they would have, transformers itself in f32 is 7.5e-6 and more from what it is in
@@ -324,11 +326,11 @@ SEEDS = {"mt5": 100, "qwen3_next": 53,  # 1.9e-6, 1.8e-6
          "llama_yarn": 201, "qwen2_windows": 202, "qwen3_windows": 203, "olmo3": 204,
          "olmo3_older": 205, "glm4": 206, "seed_oss": 207, "ernie4_5": 208, "exaone4": 209,
          "exaone4_full": 210, "cohere": 211, "cohere2": 212, **hf_experts.SEEDS, **hf_encoders.SEEDS,
-         **hf_hybrids.SEEDS}
-HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next", *hf_hybrids.TYPES)  # types
+         **hf_hybrids.SEEDS, **hf_newer.SEEDS}
+HYBRIDS = ("mamba2", "bamba", "granitemoehybrid", "qwen3_next", *hf_hybrids.TYPES, *hf_newer.TYPES)  # types
 WITH_GRADIENTS = ("t5", "t5_v1_1", "gemma3", "gpt_neox", "gpt_oss", "mamba2", "qwen3_next", "cohere2",
                   "glm4", *hf_experts.WITH_GRADIENTS, *hf_encoders.WITH_GRADIENTS,
-                  *hf_hybrids.WITH_GRADIENTS)
+                  *hf_hybrids.WITH_GRADIENTS, *hf_newer.WITH_GRADIENTS)
 
 
 def fill(model, generator):
@@ -339,7 +341,7 @@ def fill(model, generator):
             if name.endswith(("A_log", "dt_bias")):  # states change, and last a few positions
                 weight.copy_(noise * 0.5)
         for name, bias in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 bias.copy_(torch.randn(bias.shape, generator=generator) * 0.3)
 
 
@@ -364,7 +366,8 @@ def auto_class(name):
         return hf.AutoModelForSequenceClassification
     if is_bert(name):
         return hf.AutoModelForMaskedLM
-    if name in ("llama4", "llama4_pictures"):  # as causal, transformers takes its text part alone
+    if name in ("llama4", "mistral3", "qwen3_5") or name.endswith("_pictures"):
+        # As causal, transformers takes the text part alone.
         return hf.AutoModelForImageTextToText
     return hf.AutoModelForSeq2SeqLM if is_t5(name) else hf.AutoModelForCausalLM
 
@@ -498,6 +501,12 @@ def make_older(name, folder):
         edit_json(path, lambda data: hf_hybrids.make_older(name, data))
     if name in hf_experts.SEEDS:
         edit_json(path, lambda data: hf_experts.make_older(name, data))
+    if name in hf_newer.SEEDS:
+        edit_json(path, lambda data: hf_newer.make_older(name, data))
+        weights = os.path.join(folder, "model.safetensors")
+        older = hf_newer.make_older_tensors(name, load_file(weights))
+        if older:
+            save_file(older, weights, {"format": "pt"})
     if name == "gpt2":  # no prefix, and masks
         weights = os.path.join(folder, "model.safetensors")
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(weights).items()}
@@ -511,6 +520,9 @@ def make_older(name, folder):
         tensors["bert.pooler.dense.weight"] = torch.ones(16, 16, dtype=torch.float16)
         tensors["cls.seq_relationship.bias"] = torch.ones(2, dtype=torch.float16)
         save_file(tensors, weights, {"format": "pt"})
+    if name == "kimi_linear":  # names as published
+        weights = os.path.join(folder, "model.safetensors")
+        save_file(all_tensors(folder), weights, {"format": "pt"})
     if name in ("t5_v1_1", "mt5"):  # as published
         edit_json(path, lambda data: data.pop("scale_decoder_outputs", None))
         edit_json(path, lambda data: data.update(tie_word_embeddings=False))
@@ -650,8 +662,13 @@ def all_tensors(folder):
                for k, v in tensors.items()
                if ("pooler" not in k or "classifier.weight" in tensors)
                and "seq_relationship" not in k}
-    tensors = {k.removeprefix("language_model."): v for k, v in tensors.items()
-               if not k.startswith(("vision_tower.", "vision_model.", "multi_modal_projector."))}
+    tensors = {k.replace("model.language_model.", "model.").removeprefix("language_model."): v
+               for k, v in tensors.items()
+               if not k.startswith(("vision_tower.", "vision_model.", "multi_modal_projector.",
+                                    "model.visual."))}
+    for part in ("gate_proj", "up_proj", "down_proj"):  # kimi_linear, as published and as saved
+        tensors = {k.replace(f".block_sparse_moe.{part}.", f".mlp.{part}."): v
+                   for k, v in tensors.items()}
     return {k.removeprefix("transformer."): v for k, v in tensors.items()
             if not k.endswith(".attn.bias") or v.dim() == 1}
 

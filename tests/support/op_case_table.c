@@ -340,6 +340,18 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; "
          "sequences=2 head=3 value=70; #2 batch=1; #9 batch=1 seq=5; batch=1 seq=5; batch=1 seq=5",
          "seq=seq head=head scale=1"),
+    /* A decay for each key, with the delta rule and without. */
+    CASE(
+        CACHE_LINEAR_ATTENTION,
+        "batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 head=5; batch=2 seq=7 kv=2 group=3 value=4; "
+        "sequences=4 kv=2 group=3 head=5 value=4; #9 batch=2; #5 batch=2 seq=7; "
+        "batch=2 seq=7 kv=2 group=3 head=5",
+        "seq=seq head=head scale=0.5"),
+    CASE(CACHE_LINEAR_ATTENTION,
+         "batch=1 seq=5 head=3; batch=1 seq=5 head=3; batch=1 seq=5 value=70; "
+         "sequences=2 head=3 value=70; #2 batch=1; #9 batch=1 seq=5; batch=1 seq=5 head=3; "
+         "batch=1 seq=5",
+         "seq=seq head=head scale=1"),
     CASE(CACHE_CONVOLVE,
          "batch=1 seq=5 kv=2 head=5; sequences=4 before=3 kv=2 head=5; taps=4 kv=2 head=5; "
          "#4 batch=1; #9 batch=1 seq=5",
@@ -380,6 +392,23 @@ const OpCase OP_CASES[] = {
     CASE(LINEAR_ATTENTION,
          "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=5; "
          ":-200 batch=1 seq=4 kv=2; batch=1 seq=4 kv=2",
+         "seq=seq head=head scale=1"),
+    /* A decay for each key; with the delta rule, of more heads than runs, and to nothing. */
+    CASE(LINEAR_ATTENTION,
+         "batch=2 seq=3 kv=2 head=4; batch=2 seq=3 kv=2 head=4; batch=2 seq=3 kv=2 group=3 "
+         "value=5; batch=2 seq=3 kv=2 group=3 head=4",
+         "seq=seq head=head scale=0.5"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=3 kv=2 head=5; batch=1 seq=3 kv=2 head=5; batch=1 seq=3 kv=2 value=37; "
+         "batch=1 seq=3 kv=2 head=5; + batch=1 seq=3 kv=2",
+         "seq=seq head=head scale=0.25"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=4 head=3; batch=1 seq=4 head=3; batch=1 seq=4 heads=9 value=2; "
+         "batch=1 seq=4 heads=9 head=3; batch=1 seq=4 heads=9",
+         "seq=seq head=head scale=1"),
+    CASE(LINEAR_ATTENTION,
+         "batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2 value=7; "
+         ":-200 batch=1 seq=4 kv=2 head=3; batch=1 seq=4 kv=2",
          "seq=seq head=head scale=1"),
     CASE(CONVOLVE, "batch=2 seq=7 kv=2 head=5; taps=4 kv=2 head=5", "seq=seq axis=taps"),
     CASE(CONVOLVE, "batch=2 seq=3 rows=300; taps=5 rows=300", "seq=seq axis=taps"),

@@ -53,8 +53,9 @@ static double write_at(const Head *h, int64_t t) {
     return write < 0 ? 1 : read_at(h, write, t, -1, 0);
 }
 
-static double decay_at(const Head *h, int64_t t) {
-    return exp(read_at(h, linear_attention_decay(h->call->node->op), t, -1, 0));
+/* Of a key's row of the state: all have the same where decays have no axis of keys. */
+static double decay_at(const Head *h, int64_t t, int64_t key) {
+    return exp(read_at(h, linear_attention_decay(h->call->node->op), t, h->head, key));
 }
 
 /* From the state at hand on, at the positions of a sequence that goes on if there are `places`. */
@@ -65,7 +66,7 @@ static void run_head(const Head *h, double *state, int places) {
         double place = places < 0 ? 1 : read_at(h, places, t, -1, 0);
         if (place < 0) break;
         if (place == 0) memset(state, 0, sizeof(double) * (size_t)(h->keys * h->values));
-        for (int64_t i = 0; i < h->keys * h->values; i++) state[i] *= decay_at(h, t);
+        for (int64_t i = 0; i < h->keys * h->values; i++) state[i] *= decay_at(h, t, i / h->values);
         for (int64_t j = 0; j < h->values; j++) {
             double error = read_at(h, 2, t, h->value, j), sum = 0;
             for (int64_t i = 0; delta && i < h->keys; i++) {
@@ -122,7 +123,7 @@ static void keep_states(const Head *h, double *decayed) {
                              read_at(h, 1, t - 1, h->head, i) * write_at(h, t - 1) *
                                  read_at(h, 2, t - 1, h->value, j);
                 }
-                decayed[t * size + i * h->values + j] = decay_at(h, t) * before;
+                decayed[t * size + i * h->values + j] = decay_at(h, t, i) * before;
             }
         }
     }
@@ -131,7 +132,7 @@ static void keep_states(const Head *h, double *decayed) {
 /* d: the gradient of the state behind position t, then of that before it. */
 static void reverse_step(const Head *h, int64_t t, const double *decayed, double *d) {
     bool delta = linear_attention_write(h->call->node) >= 0;
-    double decays = 0;
+    for (int64_t i = 0; i < h->keys; i++) *out_at(h, 3, t, h->head, i) = 0;
     for (int64_t j = 0; j < h->values; j++) {
         double u = write_at(h, t) * read_at(h, 2, t, h->value, j), du = 0;
         double dout = h->scale * read_at(h, 3, t, h->value, j);
@@ -148,11 +149,10 @@ static void reverse_step(const Head *h, int64_t t, const double *decayed, double
             double de = delta ? write_at(h, t) * du : 0, *at = &d[i * h->values + j];
             *out_at(h, 1, t, h->head, i) -= decayed[i * h->values + j] * de;
             *at -= read_at(h, 1, t, h->head, i) * de;
-            decays += *at * decayed[i * h->values + j];
-            *at *= decay_at(h, t);
+            *out_at(h, 3, t, h->head, i) += *at * decayed[i * h->values + j];
+            *at *= decay_at(h, t, i);
         }
     }
-    *out_at(h, 3, t, -1, 0) = decays;
 }
 
 void reference_linear_attention_grad(const RefCall *call) {

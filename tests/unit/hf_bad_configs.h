@@ -4,18 +4,15 @@
 #ifndef TESTS_UNIT_HF_BAD_CONFIGS_H
 #define TESTS_UNIT_HF_BAD_CONFIGS_H
 
+#include "tests/unit/hf_checks.h"
+
 /* Of eight numbers of a head that turn. */
 #define BAD_LONGROPE(short_factor)                                                                 \
     "{\"rope_type\": \"longrope\", \"long_factor\": [1, 1, 1, 1], \"short_factor\": " short_factor \
     "}"
 
-typedef struct BadConfig {
-    const char *name, *key, *value, *message; /* value: JSON; NULL: without the key */
-} BadConfig;
-
 static const BadConfig BAD[] = {
-    {"llama", "model_type", "\"falcon\"",
-     "model_type \"falcon\" is not supported; supported: gpt2"},
+    {"llama", "model_type", "\"bloom\"", "model_type \"bloom\" is not supported; supported: gpt2"},
     {"llama", "model_type", NULL, "has no 'model_type'"},
     {"llama", "model_type", "[\"a\\nb\"]", "model_type [\"a\\nb\"] is not supported"},
     {"llama", "hidden_size", "0", "'hidden_size' is 0; it must be a whole number from 1 to"},
@@ -418,6 +415,49 @@ static const BadConfig BAD[] = {
     {"nemotron_h_older", "hybrid_override_pattern", "\"*ME\"",
      "'hybrid_override_pattern' is \"*ME\", which is not supported"},
     {"nemotron_h_older", "hybrid_override_pattern", "\"*M\"", "tensor \"backbone.layers.2."},
+    {"kimi_linear", "layer_types", "[\"linear_attention\"]",
+     "it must be a list of 3, one for each"},
+    {"kimi_linear", "layer_types", "[\"full_attention\", \"full_attention\", \"full_attention\"]",
+     "tensor 'model.layers.0.self_attn.q_proj.weight' is [15, 16]; by the configuration it is [40"},
+    {"kimi_linear", "layer_types", NULL, "has no 'layer_types', and no lists of layers in"},
+    {"kimi_linear", "layer_types", "7", "'layer_types' is 7; it must be a list of 3"},
+    {"kimi_linear", "mlp_layer_types", "[\"sparse\", \"dense\", \"sparse\"]",
+     "it must be a list of 3, \"dense\" for the first layers and \"sparse\" for all others"},
+    {"kimi_linear", "mlp_layer_types", "[\"dense\"]", "it must be a list of 3, \"dense\" for"},
+    {"kimi_linear", "mlp_layer_types", "[\"dense\", \"dense\", \"sparse\"]",
+     "has no tensor 'model.layers.1.mlp.gate_proj.weight'"},
+    {"kimi_linear", "mlp_layer_types", "[\"dense\", 1, \"sparse\"]", "it must be a list of 3"},
+    {"kimi_linear", "first_k_dense_replace", "2",
+     "has 'mlp_layer_types' and 'first_k_dense_replace', and they differ"},
+    {"kimi_linear", "linear_attn_config", "7", "'linear_attn_config' is 7; it must be an object"},
+    {"kimi_linear", "linear_attn_config", "{\"head_dim\": 6}",
+     "has 'linear_attn_config.head_dim' and 'linear_head_dim', and they differ"},
+    {"kimi_linear", "linear_attn_config", "{\"kda_layers\": [1], \"full_attn_layers\": [2, 3]}",
+     "has 'linear_attn_config.kda_layers' and 'layer_types', and they differ"},
+    {"kimi_linear", "linear_num_heads", "4", "by the configuration it is [20"},
+    {"kimi_linear", "linear_head_dim", "0", "'linear_head_dim' is 0; it must be a whole number"},
+    {"kimi_linear", "linear_head_dim", "300", "axis 'state_keys' is 300; it can be at most 256"},
+    {"kimi_linear", "linear_conv_kernel_dim", "9", "'taps' must be a whole number from 1 to 8"},
+    {"kimi_linear", "num_hidden_layers", "0",
+     "'num_hidden_layers' is 0; it must be a whole number from 1 to 65536"},
+    {"kimi_linear", "num_key_value_heads", "2", "kv_heads is 2 and heads 4; latent attention has"},
+    {"kimi_linear", "hidden_act", "\"gelu\"", "'hidden_act' is \"gelu\", which is not supported"},
+    {"kimi_linear", "tie_word_embeddings", "true", "'tie_word_embeddings' is true, which is not"},
+    {"kimi_linear", "attention_bias", "true", "'attention_bias' is true, which is not supported"},
+    {"kimi_linear_older", "mla_use_nope", "false", "'mla_use_nope' is false, which is not"},
+    {"kimi_linear_older", "moe_router_activation_func", "\"softmax\"",
+     "'moe_router_activation_func' is \"softmax\", which is not supported"},
+    {"kimi_linear_older", "moe_layer_freq", "2", "'moe_layer_freq' is 2, which is not supported"},
+    {"kimi_linear_older", "num_nextn_predict_layers", "1", "'num_nextn_predict_layers' is 1"},
+    {"kimi_linear_older", "linear_attn_config",
+     "{\"kda_layers\": [1, 1], \"full_attn_layers\": [2]}",
+     "'linear_attn_config.kda_layers' is [1,1]; it must be a list of layers, from 1 to 2, each "
+     "once"},
+    {"kimi_linear_older", "linear_attn_config", "{\"kda_layers\": [], \"full_attn_layers\": [2]}",
+     "'linear_attn_config' names 1 layers in its lists, of 2"},
+    {"kimi_linear_older", "linear_attn_config", "{\"kda_layers\": [1, 2]}",
+     "'linear_attn_config.full_attn_layers' is missing; it must be a list of layers"},
+    {"kimi_linear_older", "first_k_dense_replace", "3", "dense_layers must be from 0 to the 2"},
     {"distilbert", "dim", "15", "model 15 is not a multiple of heads 4"},
     {"distilbert", "n_layers", NULL, "has no 'n_layers', which a distilbert has"},
     {"distilbert", "n_layers", "3",

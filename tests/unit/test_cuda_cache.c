@@ -181,24 +181,29 @@ static void test_states(void) {
                                                               "seq=7, kv=2, group=3, value=4], "
                                                               "f32[sequences=3, kv=2, group=3, "
                                                               "head=5, value=4]\n";
-#define WRITTEN(keys, values, places)                                                              \
+#define WRITTEN(keys, values, places, of)                                                          \
     INPUT(0, ":0.125", "A[batch=1, seq=5, head=" keys "]")                                         \
     INPUT(1, ":0.0625", "A[batch=1, seq=5, head=" keys "]")                                        \
     INPUT(2, "", "A[batch=1, seq=5, value=" values "]")                                            \
     INPUT(3, "", "f32[sequences=2, head=" keys ", value=" values "]")                              \
     INPUT(4, "#2", "i32[batch=1]")                                                                 \
     INPUT(5, places, "i32[batch=1, seq=5]")                                                        \
-    INPUT(6, "-", "f32[batch=1, seq=5]")                                                           \
+    INPUT(6, "-", "f32[batch=1, seq=5" of "]")                                                     \
     INPUT(7, "+", "f32[batch=1, seq=5]")                                                           \
     "%8:2 = cache_linear_attention(%0, %1, %2, %3, %4, "                                           \
     "%5, %6, %7) {seq=seq, head=head, scale=1} "                                                   \
     ": A[batch=1, seq=5, value=" values "], f32[sequences=2, head=" keys ", value=" values "]\n"
     for (int kind = 0; kind < N_KINDS; kind++) {
         check_nodes("states of groups", GROUPS, (Kind)kind, 6e-6);
-        check_nodes("states, the delta rule", WRITTEN("70", "41", "#9"), (Kind)kind, 6e-6);
-        check_nodes("states, nothing new", WRITTEN("3", "70", ":-1"), (Kind)kind, 6e-6);
+        check_nodes("states, the delta rule", WRITTEN("70", "41", "#9", ""), (Kind)kind, 6e-6);
+        check_nodes("states, decays of keys", WRITTEN("7", "41", "#9", ", head=7"), (Kind)kind,
+                    6e-6);
+        check_nodes("states, nothing new", WRITTEN("3", "70", ":-1", ""), (Kind)kind, 6e-6);
     }
-    check_nodes("states of many keys", WRITTEN("255", "33", "#2"), F32, 6e-6);
+    check_nodes("states of many keys", WRITTEN("255", "33", "#2", ""), F32, 6e-6);
+    check_nodes("decays of many keys", WRITTEN("130", "3", "#2", ", head=130"), F32, 6e-6);
+    check_nodes("decays of more keys than warps have rows", WRITTEN("70", "3", "#2", ", head=70"),
+                F32, 6e-6);
 }
 
 /* Channels of more than a block, more taps than positions, documents, nothing new. */

@@ -44,6 +44,7 @@ static const Case CASES[] = {
     {"gpt-oss", DTYPE_F16, 9, {4, 11}},
     {"hybrid, documents, shared experts", DTYPE_F32, 5, {3, 12}},
     {"hybrid", DTYPE_BF16, 5, {9, 2}},
+    {"kimi", DTYPE_BF16, 5, {9, 2}},
     {"deepseek", DTYPE_F32, 5, {3, 12}},
     {"deepseek of long positions", DTYPE_BF16, 12, {6, 13}},
 };

@@ -69,21 +69,23 @@ static void check_nodes(const char *name, const char *nodes, const Size *sizes) 
 #define QUERIES "A[batch=BATCH, seq=SEQ, kv=KV, head=KEYS]"
 #define VALUES  "A[batch=BATCH, seq=SEQ, kv=KV, group=HEADS, value=VALUES]"
 #define NUMBERS "f32[batch=BATCH, seq=SEQ, kv=KV, group=HEADS]"
+#define EACH    "f32[batch=BATCH, seq=SEQ, kv=KV, group=HEADS, head=KEYS]"
 #define SCALED  " {seq=seq, head=head, scale=0.5} : "
-#define OPERANDS(decay)                                                                            \
+#define OPERANDS(decay, of)                                                                        \
     INPUT(0, "", QUERIES)                                                                          \
-    INPUT(1, "", QUERIES) INPUT(2, "", VALUES) INPUT(3, decay, NUMBERS) INPUT(4, "", VALUES)
-#define PLAIN(decay)                                                                               \
-    OPERANDS(decay)                                                                                \
+    INPUT(1, "", QUERIES) INPUT(2, "", VALUES) INPUT(3, decay, of) INPUT(4, "", VALUES)
+/* Decays are `of` heads, NUMBERS, or of keys, EACH. */
+#define PLAIN(decay, of)                                                                           \
+    OPERANDS(decay, of)                                                                            \
     "%5 = linear_attention(%0, %1, %2, %3)" SCALED VALUES "\n"                                     \
     "%6:4 = linear_attention_grad(%0, %1, %2, %4, %3)" SCALED QUERIES ", " QUERIES ", " VALUES     \
-    ", " NUMBERS "\n"
-#define DELTA(decay, write)                                                                        \
-    OPERANDS(decay)                                                                                \
+    ", " of "\n"
+#define DELTA(decay, of, write)                                                                    \
+    OPERANDS(decay, of)                                                                            \
     INPUT(5, write, NUMBERS)                                                                       \
     "%6:2 = linear_attention(%0, %1, %2, %3, %5)" SCALED VALUES ", " VALUES "\n"                   \
     "%7:4 = linear_attention_grad(%0, %1, %2, %4, %3, %5)" SCALED QUERIES ", " QUERIES ", " VALUES \
-    ", " NUMBERS "\n"
+    ", " of "\n"
 
 static void check_linear_attention(int batch, int seq, int kv, int heads, int keys, int values) {
     Arena *arena = arena_create();
@@ -93,12 +95,26 @@ static void check_linear_attention(int batch, int seq, int kv, int heads, int ke
                                     seq, kv, heads, keys, values);
     /* test_cuda_chunk has what goes by chunks in 16 bits. */
     bool chunks = keys % 8 == 0 && values % 8 == 0;
-    check_ranks(name, NULL, PLAIN("-"), sizes, chunks ? 0 : TOLERANCE);
+    check_ranks(name, NULL, PLAIN("-", NUMBERS), sizes, chunks ? 0 : TOLERANCE);
     /* So little of many keys that states do not grow. */
     chunks &= keys <= LINEAR_ATTENTION_CHUNK_DELTA_KEYS;
     check_ranks(arena_printf(arena, "%s, the delta rule", name), NULL,
-                keys <= 5 ? DELTA("-", "+") : DELTA("-", ":0.03125"), sizes,
+                keys <= 5 ? DELTA("-", NUMBERS, "+") : DELTA("-", NUMBERS, ":0.03125"), sizes,
                 chunks ? 0 : TOLERANCE);
+    arena_destroy(arena);
+}
+
+/* With a decay for each key, which go position by position in all dtypes. */
+static void check_decays_of_keys(int batch, int seq, int kv, int heads, int keys, int values) {
+    Arena *arena = arena_create();
+    const Size sizes[] = {{"BATCH", batch}, {"SEQ", seq},       {"KV", kv}, {"HEADS", heads},
+                          {"KEYS", keys},   {"VALUES", values}, {0}};
+    const char *name = arena_printf(arena, "decays of keys, %d x %d, %d x %d, %d x %d", batch, seq,
+                                    kv, heads, keys, values);
+    const double low = keys <= 19 ? TOLERANCE : 0;
+    check_ranks(name, NULL, PLAIN("-", EACH), sizes, low);
+    check_ranks(arena_printf(arena, "%s, the delta rule", name), NULL,
+                keys <= 5 ? DELTA("-", EACH, "+") : DELTA("-", EACH, ":0.03125"), sizes, low);
     arena_destroy(arena);
 }
 
@@ -118,12 +134,24 @@ static void test_linear_attention(void) {
     check_linear_attention(1, 259, 1, 2, 3, 2);
 }
 
+/* Each kernel; whole 16 bytes and not, in 16 bits, too; two tiles; two parts of a sequence. */
+static void test_decays_of_keys(void) {
+    check_decays_of_keys(2, 11, 2, 3, 5, 3);
+    check_decays_of_keys(1, 9, 1, 2, 16, 72);
+    check_decays_of_keys(1, 3, 2, 1, 19, 33);
+    check_decays_of_keys(1, 5, 1, 1, 61, 17);
+    check_decays_of_keys(1, 9, 1, 1, 128, 72);
+    check_decays_of_keys(1, 5, 1, 1, 136, 40);
+    check_decays_of_keys(1, 259, 1, 2, 3, 2);
+}
+
 /* Decays to nothing, whose gradients are zero without what sums leave that should be. */
 static void test_decays_to_nothing(void) {
     const Size sizes[] = {{"BATCH", 1}, {"SEQ", 35},   {"KV", 1}, {"HEADS", 1},
                           {"KEYS", 7},  {"VALUES", 5}, {0}};
-    check_nodes("linear attention, decays to nothing", PLAIN(":-1000"), sizes);
-    check_nodes("the delta rule, decays to nothing", DELTA(":-1000", "+"), sizes);
+    check_nodes("linear attention, decays to nothing", PLAIN(":-1000", NUMBERS), sizes);
+    check_nodes("the delta rule, decays to nothing", DELTA(":-1000", NUMBERS, "+"), sizes);
+    check_nodes("decays of keys to nothing", DELTA(":-1000", EACH, "+"), sizes);
 }
 
 /* Heads of one group over two ranks, the last of which has one less; sequences likewise. Each rank
@@ -194,6 +222,7 @@ static void test_convolve(void) {
 int main(void) {
     if (cuda_check_missing()) return 0;
     test_linear_attention();
+    test_decays_of_keys();
     test_decays_to_nothing();
     test_convolve();
     test_divided();

@@ -32,6 +32,9 @@ static const Variant VARIANTS[] = {
     {"attention beside a state space", "models/hybrid.lua",
      {SIZES, LLAMA, {"pattern", "P"}, {"state_groups", "2"}, {"state_heads", "2"},
       {"state_keys", "8"}, {"state_values", "10"}, {"state_gate_last", "true"}}},
+    {"decays of keys", "models/hybrid.lua",
+     {SIZES, LLAMA, {"pattern", "GK"}, {"state_groups", "2"}, {"state_heads", "2"},
+      {"state_keys", "8"}, {"state_values", "10"}}},
     {"short convolutions", "models/hybrid.lua", {SIZES, LLAMA, {"pattern", "CA"}, {"taps", "3"}}},
 };
 /* Padding has a position of its own (RoBERTa's), or the first of a text. */

@@ -171,6 +171,8 @@ static void test_published_counts(void) {
         /* Published as 521 M and 7.59 B. */
         {"models/hybrid.lua", "falcon-h1-0.5b", INT64_C(521411104)},
         {"models/hybrid.lua", "falcon-h1-7b", INT64_C(7585519712)},
+        /* As transformers counts them, and biases of 26 layers' experts. */
+        {"models/kimi.lua", "linear-48b-a3b", INT64_C(49122675072) + 26 * 256},
         /* Published as 149 M and 395 M. */
         {"models/modernbert.lua", "base", INT64_C(149655232)},
         {"models/modernbert.lua", "large", INT64_C(395881664)},

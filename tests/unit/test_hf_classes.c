@@ -282,8 +282,8 @@ int main(void) {
     if (!mkdtemp(scratch)) BUG("no folder in /tmp");
     for (int i = 0; i < N_FIXTURES; i++) {
         test_logits(&FIXTURES[i]);
-        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, false, 5000000000);
-        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, true, i % 2 ? 4000 : 1);
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, false, NULL, 5000000000);
+        test_round_trip(FIXTURES[i].name, FIXTURES[i].dtype, true, NULL, i % 2 ? 4000 : 1);
     }
     test_all_labels();
     test_many_labels();

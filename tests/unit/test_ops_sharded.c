@@ -519,6 +519,24 @@ static const ShardedCase CASES[] = {
                                                            "groups=3/t, heads=2, value=3], "
                                                            "f32[batch=3/d, seq=5, groups=3/t, "
                                                            "heads=2]\n"},
+    {"linear attention with decays of keys, groups divided, and batch", "t=2, d=2, p=1", false,
+     PARAM(0, "", "batch=3/d, seq=5, groups=3/t, head=4]")
+         PARAM(1, "", "batch=3/d, seq=5, groups=3/t, head=4]") PARAM(
+             2, "", "batch=3/d, seq=5, groups=3/t, value=3]")
+             PARAM(3, "", "batch=3/d, seq=5, groups=3/t, head=4]") PARAM(
+                 4, "", "batch=3/d, seq=5, groups=3/t]") "%5:2 = linear_attention(%0, %1, %2, "
+                                                         "%3, %4) {seq=seq, head=head, "
+                                                         "scale=0.5} : f32[batch=3/d, seq=5, "
+                                                         "groups=3/t, value=3], f32[batch=3/d, "
+                                                         "seq=5, groups=3/t, value=3]\n"
+                                                         "%6:4 = linear_attention_grad(%0, %1, "
+                                                         "%5.1, %2, %3, %4) {seq=seq, "
+                                                         "head=head, scale=0.5} : f32[batch=3/d, "
+                                                         "seq=5, groups=3/t, head=4], "
+                                                         "f32[batch=3/d, seq=5, groups=3/t, "
+                                                         "head=4], f32[batch=3/d, seq=5, "
+                                                         "groups=3/t, value=3], f32[batch=3/d, "
+                                                         "seq=5, groups=3/t, head=4]\n"},
     {"linear attention, heads of each group divided", "t=3, d=1, p=1", false,
      PARAM(0, "", "batch=2, seq=5, head=4]") PARAM(1, "", "batch=2, seq=5, head=4]")
          PARAM(2, "", "batch=2, seq=5, heads=7/t, value=3]")

@@ -53,11 +53,12 @@ enum {
 /* cache_state.cu */
 
 /* q, k [batch, seq, groups, keys]; v, o [batch, seq, groups, heads, values], of dtype; decay, write
- * [batch, seq, groups, heads]; states [sequences, groups, heads, keys, values], which are those
- * behind the new positions then. A block for each tile of values of each head. */
+ * [batch, seq, groups, heads], or decay [batch, seq, groups, heads, keys]; states [sequences,
+ * groups, heads, keys, values], which are those behind the new positions then. A block for each
+ * tile of values of each head. */
 typedef struct CacheLinearAttentionArgs {
     int32_t seq, groups, heads, keys, values, tiles, sequences;
-    int32_t dtype;
+    int32_t dtype, by_keys; /* by_keys: decays are of keys */
     float scale;
     const void *q, *k, *v;
     const float *decay, *write; /* write: NULL without the delta rule */

@@ -18,15 +18,17 @@
     (LINEAR_ATTENTION_TILE(keys) / LINEAR_ATTENTION_WARP_COLUMNS(keys))
 #define LINEAR_ATTENTION_THREADS(keys) (32 * LINEAR_ATTENTION_WARPS(keys))
 /* Shared memory, f32 numbers: of a run q, k, `inputs` operands and `results` of columns, decay and
- * write; operands as they come; sums over a warp's columns, `sums` for each row and position. */
+ * write; operands as they come; sums over a warp's columns, `sums` for each row and position; with
+ * decays of keys these as they come, and their powers. */
+#define LINEAR_ATTENTION_KEY_DECAYS(keys) (2 * LINEAR_ATTENTION_RUN(keys) * (keys))
 #define LINEAR_ATTENTION_SHARED(keys, inputs, results, sums)                                       \
     (LINEAR_ATTENTION_RUN(keys) *                                                                  \
      (4 * (keys) + (2 * (inputs) + (results)) * LINEAR_ATTENTION_TILE(keys) + 2 +                  \
       (sums)*LINEAR_ATTENTION_WARPS(keys) * (keys)))
 
 /* q, k [batch, seq, groups, keys]; v, o [batch, seq, groups, heads, values]; decay, write [batch,
- * seq, groups, heads] f32. `tiles` of values for each head, a block each: (batch, group, head,
- * tile). */
+ * seq, groups, heads] f32, or decay [batch, seq, groups, heads, keys]. `tiles` of values for each
+ * head, a block each: (batch, group, head, tile). */
 typedef struct LinearAttentionSizes {
     int32_t seq, groups, heads, keys, values, tiles;
     int32_t dtype;   /* a DType, of all but decay and write */
@@ -52,7 +54,9 @@ typedef struct LinearAttentionGradArgs {
     void *du;
     float *state;   /* of each block, as its threads have it */
     float *sums[2]; /* [blocks, end - first, keys]: dk; or dq, and with the delta rule dk */
-    float *decays;  /* [blocks, seq]: what decays' gradients are sums of */
+    /* [blocks, seq]: what decays' gradients are sums of; of keys' [blocks, seq, keys], of both
+     * sweeps, the first of which is the reverse one */
+    float *decays;
 } LinearAttentionGradArgs;
 
 /* out [batch, positions [first, end) of seq, groups, keys] = addend + the sum of `parts` rows of
@@ -76,6 +80,16 @@ typedef struct LinearAttentionDecaysArgs {
     float *ddecay;
 } LinearAttentionDecaysArgs;
 enum { LINEAR_ATTENTION_STREAMS = 4 }; /* of a block, a warp each */
+
+/* decay, ddecay [batch, seq, heads: of all groups, keys]; parts [batch, heads, tiles, seq, keys].
+ */
+typedef struct LinearAttentionKeyDecaysArgs {
+    int64_t streams; /* batch times heads */
+    int32_t seq, heads, keys, tiles;
+    const float *decay, *parts;
+    float *ddecay;
+} LinearAttentionKeyDecaysArgs;
+enum { LINEAR_ATTENTION_KEY_THREADS = 128 };
 
 /* linear_chunk*.cu: linear attention in 16 bits on tensor cores, by chunks of positions (of which a
  * sequence's last may have fewer) and tiles of keys and of values.

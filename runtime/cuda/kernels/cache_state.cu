@@ -37,10 +37,19 @@ static __device__ __forceinline__ void attend_state(const CacheLinearAttentionAr
         const int64_t keys = (position * a.groups + group) * a.keys + warp;
         const int place = a.places[position];
         if (!known || place < 0) break;
-        const float decay = expf(a.decay[at]);
         float u = there ? load_as(a.dtype, a.v, at * a.values + column) : 0, sum = 0;
+        if (a.by_keys) {
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) state[i] = place ? state[i] * decay : 0;
+            for (int i = 0; i < ROWS; i++) {
+                const int key = warp + i * WARPS;
+                const float decay = key < a.keys ? expf(a.decay[at * a.keys + key]) : 0.0f;
+                state[i] = place ? state[i] * decay : 0;
+            }
+        } else {
+            const float decay = expf(a.decay[at]);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) state[i] = place ? state[i] * decay : 0;
+        }
         if (a.write) {
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {

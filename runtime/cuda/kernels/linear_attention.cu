@@ -2,18 +2,18 @@
  * ir/ops/linear_attention.c for the equations and papers. */
 #include "runtime/cuda/kernels/linear_attention.cuh"
 
-template <int K, bool DELTA>
+template <int K, bool DELTA, bool BY_KEYS>
 static __device__ __forceinline__ void
-forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p, const Stage<K, 1> &stage,
-                 float *o, float *errors, float (&state)[Split<K>::ROWS][COLUMNS]) {
+forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p,
+                 const Stage<K, 1, BY_KEYS> &stage, float *o, float *errors,
+                 float (&state)[Split<K>::ROWS][COLUMNS]) {
     enum { ROWS = Split<K>::ROWS, TILE = Split<K>::TILE };
     float k[ROWS], q[ROWS], u[COLUMNS], sum[COLUMNS] = {0, 0, 0, 0};
-    const float decay = stage.decay[p];
+    if constexpr (BY_KEYS) decay_state<K>(stage, lane, p, state);
     get_rows<K>(stage.k + p * K, lane, k);
     get_rows<K>(stage.q + p * K, lane, q);
     get_columns(stage.columns + p * TILE, lane.column, u);
-#pragma unroll
-    for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
+    if constexpr (!BY_KEYS) decay_state<K>(stage, lane, p, state);
     if constexpr (DELTA) {
         /* What is written are the errors as they are kept, so that the gradient has the same. */
 #pragma unroll
@@ -40,7 +40,7 @@ forward_position(const LinearAttentionArgs &a, const Lane<K> &lane, int p, const
     if (lane.owner) o[p * TILE + lane.own] = read;
 }
 
-template <int K, bool DELTA>
+template <int K, bool DELTA, bool BY_KEYS>
 static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
     enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE, ROWS = Split<K>::ROWS };
     DYNAMIC_SHARED(float, shared);
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
     const void *const operands[1] = {a.v};
     const Place place = find_place<K>(s);
     const Lane<K> lane(false);
-    Stage<K, 1> stage;
+    Stage<K, 1, BY_KEYS> stage;
     float *o = stage.lay(shared), *errors = o + RUN * TILE;
     float state[ROWS][COLUMNS] = {};
     stage.start(s, place, {0, min((int)RUN, s.seq)}, operands);
@@ -60,7 +60,7 @@ static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
         }
 #pragma unroll 2
         for (int p = 0; p < run.n; p++) {
-            forward_position<K, DELTA>(a, lane, p, stage, o, errors, state);
+            forward_position<K, DELTA, BY_KEYS>(a, lane, p, stage, o, errors, state);
         }
         __syncthreads();
         put_columns<K>(s, place, run, o, a.o);
@@ -72,9 +72,17 @@ static __device__ __forceinline__ void forward(const LinearAttentionArgs &a) {
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
         linear_attention_##keys(LinearAttentionArgs a) {                                           \
         if (a.sizes.write) {                                                                       \
-            forward<keys, true>(a);                                                                \
+            forward<keys, true, false>(a);                                                         \
         } else {                                                                                   \
-            forward<keys, false>(a);                                                               \
+            forward<keys, false, false>(a);                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
+        linear_attention_keys_##keys(LinearAttentionArgs a) {                                      \
+        if (a.sizes.write) {                                                                       \
+            forward<keys, true, true>(a);                                                          \
+        } else {                                                                                   \
+            forward<keys, false, true>(a);                                                         \
         }                                                                                          \
     }
 FORWARD_KERNEL(16)
@@ -140,5 +148,37 @@ KERNEL_FUNCTION __launch_bounds__(32 * LINEAR_ATTENTION_STREAMS)
         if (!begins) sum += later;
         if (t >= 0) a.ddecay[first + (int64_t)t * a.heads] = (float)sum;
         later = __shfl_sync(0xffffffffu, sum, 31);
+    }
+}
+
+/* The same for each key of a head by itself: a thread goes backwards. */
+KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_KEY_THREADS)
+    linear_attention_key_decays(LinearAttentionKeyDecaysArgs a) {
+    enum { AHEAD = 8 }; /* positions whose loads are under way */
+    const int64_t at = (int64_t)blockIdx.x * LINEAR_ATTENTION_KEY_THREADS + threadIdx.x;
+    const int64_t stream = at / a.keys, head = stream % a.heads;
+    const int key = (int)(at % a.keys);
+    if (stream >= a.streams) return;
+    const int64_t first = (stream / a.heads * a.seq * a.heads + head) * a.keys + key;
+    const int64_t step = (int64_t)a.heads * a.keys;
+    const float *parts = a.parts + stream * a.tiles * a.seq * a.keys + key;
+    double sum = 0;
+    for (int last = a.seq - 1; last >= 0; last -= AHEAD) {
+        double terms[AHEAD] = {};
+        float decays[AHEAD] = {};
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (last < i) continue;
+            decays[i] = a.decay[first + (last - i) * step];
+            for (int tile = 0; tile < a.tiles; tile++) {
+                terms[i] += (double)parts[((int64_t)tile * a.seq + last - i) * a.keys];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (last < i) continue;
+            sum = expf(decays[i]) == 0.0f ? 0 : sum + terms[i];
+            a.ddecay[first + (last - i) * step] = (float)sum;
+        }
     }
 }

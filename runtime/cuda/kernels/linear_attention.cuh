@@ -159,6 +159,36 @@ static __device__ __forceinline__ void take(const LinearAttentionSizes &s, const
     }
 }
 
+/* Decays of keys, which are always f32 and whose rows are whole 16 bytes where `vectors`. */
+static __device__ __forceinline__ const float *key_decays(const LinearAttentionSizes &s,
+                                                          const Place &place, int position) {
+    return s.decay + (place.head + (int64_t)position * s.groups * s.heads) * s.keys;
+}
+template <int K>
+static __device__ __forceinline__ void start_decays(const LinearAttentionSizes &s,
+                                                    const Place &place, Run run, float *raw) {
+    const int chunks = s.keys / 4;
+    for (int i = (int)threadIdx.x; i < run.n * chunks; i += (int)blockDim.x) {
+        const int p = i / chunks, at = i % chunks * 4;
+        copy_async_16(shared_address(raw + p * K + at), key_decays(s, place, run.first + p) + at,
+                      16);
+    }
+}
+/* to [run, K]: their powers, zeros behind the keys. */
+template <int K>
+static __device__ __forceinline__ void take_decays(const LinearAttentionSizes &s,
+                                                   const Place &place, Run run, const float *raw,
+                                                   float *to) {
+    for (int i = (int)threadIdx.x; i < run.n * K; i += (int)blockDim.x) {
+        const int p = i / K, at = i % K;
+        float x = 0;
+        if (at < s.keys) {
+            x = expf(s.vectors ? raw[i] : key_decays(s, place, run.first + p)[at]);
+        }
+        to[i] = x;
+    }
+}
+
 /* The reverse: results of a run, from [run, TILE] in shared memory. */
 template <int K>
 static __device__ __forceinline__ void put_columns(const LinearAttentionSizes &s,
@@ -179,10 +209,16 @@ static __device__ __forceinline__ void put_columns(const LinearAttentionSizes &s
     }
 }
 
-/* The operands of a run, N of columns among them. */
-template <int K, int N> struct Stage {
-    enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE, SIZE = 2 * K + N * TILE };
-    float *q, *k, *columns, *decay, *write, *raw; /* columns [N, run, TILE] */
+/* The operands of a run, N of columns among them; BY_KEYS: decays of keys. */
+template <int K, int N, bool BY_KEYS> struct Stage {
+    enum {
+        RUN = Split<K>::RUN,
+        TILE = Split<K>::TILE,
+        SIZE = 2 * K + N * TILE,
+        DECAYS = BY_KEYS ? RUN * K : RUN
+    };
+    float *q, *k, *columns, *decay, *write, *raw; /* columns [N, run, TILE]; decay [run] or
+                                                   * [run, K] */
     float next_decay = 0, next_write = 0;         /* of the next run's position threadIdx.x */
 
     /* Returns what follows in shared memory. */
@@ -191,9 +227,9 @@ template <int K, int N> struct Stage {
         k = q + RUN * K;
         columns = k + RUN * K;
         decay = columns + N * RUN * TILE;
-        write = decay + RUN;
+        write = decay + DECAYS;
         raw = write + RUN;
-        return raw + RUN * SIZE;
+        return raw + RUN * SIZE + (BY_KEYS ? RUN * K : 0);
     }
 
     __device__ __forceinline__ void start(const LinearAttentionSizes &s, const Place &place,
@@ -201,7 +237,7 @@ template <int K, int N> struct Stage {
         if ((int)threadIdx.x < run.n) {
             const int64_t at =
                 place.head + (int64_t)(run.first + (int)threadIdx.x) * s.groups * s.heads;
-            next_decay = s.decay[at];
+            if constexpr (!BY_KEYS) next_decay = s.decay[at];
             next_write = s.write ? s.write[at] : 1.0f;
         }
         if (!s.vectors) return;
@@ -211,6 +247,7 @@ template <int K, int N> struct Stage {
         for (int i = 0; i < N; i++) {
             start_copy<TILE>(s, of_columns(s, x[i], place), run, raw + RUN * (2 * K + i * TILE));
         }
+        if constexpr (BY_KEYS) start_decays<K>(s, place, run, raw + RUN * SIZE);
         copy_async_commit();
     }
 
@@ -220,9 +257,10 @@ template <int K, int N> struct Stage {
         copy_async_wait<0>();
         __syncthreads();
         if ((int)threadIdx.x < run.n) {
-            decay[threadIdx.x] = expf(next_decay);
+            if constexpr (!BY_KEYS) decay[threadIdx.x] = expf(next_decay);
             write[threadIdx.x] = next_write;
         }
+        if constexpr (BY_KEYS) take_decays<K>(s, place, run, raw + RUN * SIZE, decay);
         take<K>(s, of_rows(s, s.q, place), run, raw, q);
         take<K>(s, of_rows(s, s.k, place), run, raw + RUN * K, k);
 #pragma unroll
@@ -243,6 +281,26 @@ static __device__ __forceinline__ void get_rows(const float *row, const Lane<K> 
     for (int i = 0; i < S::ROWS / 4; i++) {
         const float4 x = *(const float4 *)(row + 4 * (lane.row + S::LANES * (i ^ lane.swap)));
         out[4 * i] = x.x, out[4 * i + 1] = x.y, out[4 * i + 2] = x.z, out[4 * i + 3] = x.w;
+    }
+}
+
+/* S *= decay, of the run's position p. */
+template <int K, int N, bool BY_KEYS>
+static __device__ __forceinline__ void decay_state(const Stage<K, N, BY_KEYS> &stage,
+                                                   const Lane<K> &lane, int p,
+                                                   float (&state)[Split<K>::ROWS][COLUMNS]) {
+    enum { ROWS = Split<K>::ROWS };
+    if constexpr (BY_KEYS) {
+        float decay[ROWS];
+        get_rows<K>(stage.decay + p * K, lane, decay);
+#pragma unroll
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            state[i / COLUMNS][i % COLUMNS] *= decay[i / COLUMNS];
+        }
+    } else {
+        const float decay = stage.decay[p];
+#pragma unroll
+        for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
     }
 }
 

@@ -27,10 +27,20 @@ static __device__ __forceinline__ void save_state(const LinearAttentionGradArgs 
     }
 }
 
+/* Of one position: what decays' gradients of keys are sums of. */
+static __device__ __forceinline__ float *key_parts(const LinearAttentionGradArgs &a, int t) {
+    return a.decays + ((int64_t)blockIdx.x * a.sizes.seq + t) * a.sizes.keys;
+}
+
+/* What the products of a part of the decays' gradients do to what is there. */
+enum Products { PRODUCTS_AWAY, PRODUCTS_SUBTRACTED, PRODUCTS_ADDED };
+
 /* Sums over warps of a run's rows, parts [warps, run, K], times factor; `along` [run, K] is what
  * they are the gradient of. A warp does a position; returns its product of the two, on every lane.
+ * Of keys' decays the products are put for each key: less them where the first sweep begins with
+ * nothing, or added.
  */
-template <int K>
+template <int K, Products PRODUCTS>
 static __device__ __forceinline__ float put_sums(const LinearAttentionGradArgs &a, Run run, int p,
                                                  float factor, const float *parts,
                                                  const float *along, float *out) {
@@ -48,11 +58,17 @@ static __device__ __forceinline__ float put_sums(const LinearAttentionGradArgs &
                 if (w < warps) sum += parts[(w * Split<K>::RUN + p) * K + i];
             }
             sum *= factor;
-            product = fmaf(sum, along[p * K + i], product);
+            if constexpr (PRODUCTS == PRODUCTS_AWAY) {
+                product = fmaf(sum, along[p * K + i], product);
+            } else {
+                float *of = key_parts(a, run.first + p) + i;
+                *of = fmaf(PRODUCTS == PRODUCTS_ADDED ? sum : -sum, along[p * K + i],
+                           PRODUCTS == PRODUCTS_ADDED ? *of : 0.0f);
+            }
             to[i] = sum;
         }
     }
-    return warp_total(product);
+    return PRODUCTS == PRODUCTS_AWAY ? warp_total(product) : 0.0f;
 }
 
 static __device__ __forceinline__ void put_decay(const LinearAttentionGradArgs &a, int t, float x) {
@@ -61,13 +77,13 @@ static __device__ __forceinline__ void put_decay(const LinearAttentionGradArgs &
 
 /* D += q do' is the gradient of the state behind a position; du = D' k, and sums are D u. Then
  * D *= decay, but with the delta rule the errors' gradient is taken out before. */
-template <int K, bool DELTA>
+template <int K, bool DELTA, bool BY_KEYS>
 static __device__ __forceinline__ void
 reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
-                 const Stage<K, 2> &stage, float *du, float *sums, State<K> &state) {
+                 const Stage<K, 2, BY_KEYS> &stage, float *du, float *sums, State<K> &state) {
     enum { ROWS = Split<K>::ROWS, TILE = Split<K>::TILE, RUN = Split<K>::RUN };
     float k[ROWS], row[ROWS], u[COLUMNS], d[COLUMNS], sum[COLUMNS] = {0, 0, 0, 0};
-    const float write = stage.write[p], decay = stage.decay[p];
+    const float write = stage.write[p];
     get_rows<K>(stage.k + p * K, lane, k);
     get_rows<K>(stage.q + p * K, lane, row);
     get_columns(stage.columns + p * TILE, lane.column, u);
@@ -100,11 +116,10 @@ reverse_position(const LinearAttentionGradArgs &a, const Lane<K> &lane, int p,
             for (int j = 0; j < COLUMNS; j++) state[i][j] = fmaf(k[i], d[j], state[i][j]);
         }
     }
-#pragma unroll
-    for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
+    decay_state<K>(stage, lane, p, state);
 }
 
-template <int K, bool DELTA>
+template <int K, bool DELTA, bool BY_KEYS>
 static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a) {
     enum { RUN = Split<K>::RUN, TILE = Split<K>::TILE };
     DYNAMIC_SHARED(float, shared);
@@ -112,7 +127,7 @@ static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a)
     const void *const operands[2] = {a.v, a.d_o};
     const Place place = find_place<K>(s);
     const Lane<K> lane(true);
-    Stage<K, 2> stage;
+    Stage<K, 2, BY_KEYS> stage;
     float *du = stage.lay(shared), *sums = du + RUN * TILE;
     State<K> state;
     load_state<K>(a, state);
@@ -124,12 +139,15 @@ static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a)
         stage.finish(s, place, run, operands);
         if (first > a.first) stage.start(s, place, {first - RUN, RUN}, operands);
         for (int p = run.n - 1; p >= 0; p--) {
-            reverse_position<K, DELTA>(a, lane, p, stage, du, sums, state);
+            reverse_position<K, DELTA, BY_KEYS>(a, lane, p, stage, du, sums, state);
         }
         __syncthreads();
         put_columns<K>(s, place, run, du, a.du);
         for (int p = (int)threadIdx.x / 32; p < run.n; p += (int)blockDim.x / 32) {
-            put_decay(a, first + p, put_sums<K>(a, run, p, 1, sums, stage.k, a.sums[0]));
+            enum { PRODUCTS = BY_KEYS ? PRODUCTS_SUBTRACTED : PRODUCTS_AWAY };
+            const float product =
+                put_sums<K, (Products)PRODUCTS>(a, run, p, 1, sums, stage.k, a.sums[0]);
+            if constexpr (!BY_KEYS) put_decay(a, first + p, product);
         }
     }
     save_state<K>(a, state);
@@ -137,17 +155,17 @@ static __device__ __forceinline__ void reverse(const LinearAttentionGradArgs &a)
 
 /* The state again, with what was written: sums are S do and, of the state that has decayed, S de.
  */
-template <int K, bool DELTA>
-static __device__ __forceinline__ void again_position(const Lane<K> &lane, int p,
-                                                      const Stage<K, DELTA ? 3 : 2> &stage,
-                                                      float *read, float *taken, State<K> &state) {
+template <int K, bool DELTA, bool BY_KEYS>
+static __device__ __forceinline__ void
+again_position(const Lane<K> &lane, int p, const Stage<K, DELTA ? 3 : 2, BY_KEYS> &stage,
+               float *read, float *taken, State<K> &state) {
     enum { ROWS = Split<K>::ROWS, TILE = Split<K>::TILE, RUN = Split<K>::RUN };
     float k[ROWS], row[ROWS], u[COLUMNS], d[COLUMNS];
-    const float write = stage.write[p], decay = stage.decay[p];
+    const float write = stage.write[p];
     const int to = ((int)threadIdx.x / 32 * RUN + p) * K;
+    if constexpr (BY_KEYS) decay_state<K>(stage, lane, p, state);
     get_rows<K>(stage.k + p * K, lane, k);
-#pragma unroll
-    for (int i = 0; i < ROWS * COLUMNS; i++) state[i / COLUMNS][i % COLUMNS] *= decay;
+    if constexpr (!BY_KEYS) decay_state<K>(stage, lane, p, state);
     if constexpr (DELTA) {
         get_columns(stage.columns + (2 * RUN + p) * TILE, lane.column, d);
 #pragma unroll
@@ -176,7 +194,7 @@ static __device__ __forceinline__ void again_position(const Lane<K> &lane, int p
     sum_groups<K>(row, lane, read + to);
 }
 
-template <int K, bool DELTA>
+template <int K, bool DELTA, bool BY_KEYS>
 static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
     enum { RUN = Split<K>::RUN };
     DYNAMIC_SHARED(float, shared);
@@ -184,7 +202,7 @@ static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
     const void *const operands[3] = {a.v, a.d_o, a.du}; /* du: for the delta rule */
     const Place place = find_place<K>(s);
     const Lane<K> lane(true);
-    Stage<K, DELTA ? 3 : 2> stage;
+    Stage<K, DELTA ? 3 : 2, BY_KEYS> stage;
     float *read = stage.lay(shared), *taken = read + Split<K>::WARPS * RUN * K;
     State<K> state;
     load_state<K>(a, state);
@@ -196,37 +214,46 @@ static __device__ __forceinline__ void again(const LinearAttentionGradArgs &a) {
             stage.start(s, place, {first + RUN, min((int)RUN, a.end - first - RUN)}, operands);
         }
         for (int p = 0; p < run.n; p++) {
-            again_position<K, DELTA>(lane, p, stage, read, taken, state);
+            again_position<K, DELTA, BY_KEYS>(lane, p, stage, read, taken, state);
         }
         __syncthreads();
         for (int p = (int)threadIdx.x / 32; p < run.n; p += (int)blockDim.x / 32) {
-            float product = put_sums<K>(a, run, p, s.scale, read, stage.q, a.sums[0]);
-            if constexpr (DELTA) product += put_sums<K>(a, run, p, -1, taken, stage.k, a.sums[1]);
-            put_decay(a, first + p, product);
+            enum { PRODUCTS = BY_KEYS ? PRODUCTS_ADDED : PRODUCTS_AWAY };
+            float product =
+                put_sums<K, (Products)PRODUCTS>(a, run, p, s.scale, read, stage.q, a.sums[0]);
+            if constexpr (DELTA)
+                product +=
+                    put_sums<K, (Products)PRODUCTS>(a, run, p, -1, taken, stage.k, a.sums[1]);
+            if constexpr (!BY_KEYS) put_decay(a, first + p, product);
         }
     }
     save_state<K>(a, state);
 }
 
-#define GRAD_KERNELS(keys)                                                                         \
+#define GRAD_KERNELS(name, keys, by_keys)                                                          \
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
-        linear_attention_reverse_##keys(LinearAttentionGradArgs a) {                               \
+        name##_reverse_##keys(LinearAttentionGradArgs a) {                                         \
         if (a.sizes.write) {                                                                       \
-            reverse<keys, true>(a);                                                                \
+            reverse<keys, true, by_keys>(a);                                                       \
         } else {                                                                                   \
-            reverse<keys, false>(a);                                                               \
+            reverse<keys, false, by_keys>(a);                                                      \
         }                                                                                          \
     }                                                                                              \
     KERNEL_FUNCTION __launch_bounds__(LINEAR_ATTENTION_THREADS(keys), 3)                           \
-        linear_attention_again_##keys(LinearAttentionGradArgs a) {                                 \
+        name##_again_##keys(LinearAttentionGradArgs a) {                                           \
         if (a.sizes.write) {                                                                       \
-            again<keys, true>(a);                                                                  \
+            again<keys, true, by_keys>(a);                                                         \
         } else {                                                                                   \
-            again<keys, false>(a);                                                                 \
+            again<keys, false, by_keys>(a);                                                        \
         }                                                                                          \
     }
-GRAD_KERNELS(16)
-GRAD_KERNELS(32)
-GRAD_KERNELS(64)
-GRAD_KERNELS(128)
-GRAD_KERNELS(256)
+GRAD_KERNELS(linear_attention, 16, false)
+GRAD_KERNELS(linear_attention, 32, false)
+GRAD_KERNELS(linear_attention, 64, false)
+GRAD_KERNELS(linear_attention, 128, false)
+GRAD_KERNELS(linear_attention, 256, false)
+GRAD_KERNELS(linear_attention_keys, 16, true)
+GRAD_KERNELS(linear_attention_keys, 32, true)
+GRAD_KERNELS(linear_attention_keys, 64, true)
+GRAD_KERNELS(linear_attention_keys, 128, true)
+GRAD_KERNELS(linear_attention_keys, 256, true)

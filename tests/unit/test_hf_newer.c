@@ -1,0 +1,148 @@
+/* Models of Hugging Face's that came last (tests/reference/hf_newer.py): an import computes what
+ * transformers computes, an export gives back the bits that were imported, and what is not
+ * supported is one line.
+ *
+ * Would catch: products of a delta rule mixed up, a temperature that begins at another token, norms
+ * behind a branch in place of before it, windows of other layers, gates of experts from another
+ * sum, positions of another base.
+ */
+#include "tests/unit/hf_checks.h"
+
+typedef struct Fixture {
+    const char *name;
+    DType dtype;         /* of its files */
+    const char *without; /* the type that an export without --like is; NULL: the same */
+} Fixture;
+
+/* clang-format off */
+static const Fixture FIXTURES[] = {
+    {"qwen3_5", DTYPE_F32, NULL},    {"qwen3_5_moe", DTYPE_BF16, NULL},
+    {"qwen3_5_pictures", DTYPE_BF16, NULL},
+    {"ministral", DTYPE_F32, NULL},  {"ministral3", DTYPE_F32, NULL},
+    {"mistral3", DTYPE_BF16, NULL},  {"mistral3_pictures", DTYPE_BF16, "llama"},
+    {"glm4_moe_lite", DTYPE_F32, "deepseek_v3"},
+    {"lfm2_moe", DTYPE_F32, NULL},   {"lfm2_moe_plain", DTYPE_BF16, NULL},
+    {"solar_open", DTYPE_F32, NULL}, {"exaone_moe", DTYPE_F32, NULL},
+    {"cwm", DTYPE_F32, "ministral"}, {"helium", DTYPE_F32, "ernie4_5"},
+    {"gemma", DTYPE_F32, NULL},      {"arcee", DTYPE_F32, NULL},
+    {"nemotron", DTYPE_F32, NULL},   {"hunyuan_v1_dense", DTYPE_F32, NULL},
+    {"olmo_hybrid", DTYPE_F32, NULL}, {"olmo_hybrid_turned", DTYPE_BF16, NULL},
+    {"gpt_bigcode", DTYPE_F32, NULL}, {"gptj", DTYPE_F32, NULL},
+    {"falcon", DTYPE_F32, NULL},     {"falcon_one_norm", DTYPE_BF16, NULL},
+    {"falcon_7b", DTYPE_F32, NULL},
+    {"afmoe", DTYPE_F32, NULL},      {"afmoe_plain", DTYPE_F32, NULL}};
+/* clang-format on */
+enum { N_FIXTURES = sizeof(FIXTURES) / sizeof(FIXTURES[0]) };
+
+static const BadConfig BAD[] = {
+    {"qwen3_5", "attn_output_gate", "false",
+     "'attn_output_gate' is false, which is not supported; only true is"},
+    {"qwen3_5", "layer_types", "[\"linear_attention\"]", "it must be a list of 3, one for each"},
+    {"qwen3_5_pictures", "text_config", "{\"model_type\": \"qwen3_next\"}",
+     "'text_config.model_type' is \"qwen3_next\"; a qwen3_5 has \"qwen3_5_text\" there"},
+    {"mistral3", "text_config", "{\"model_type\": \"llama\"}",
+     "'text_config.model_type' is \"llama\"; a mistral3 has \"mistral\" or \"ministral3\" there"},
+    {"ministral3", "rope_parameters", "null",
+     "has no 'rope_scaling.rope_type', which a ministral3 has"},
+    {"ministral3", "rope_parameters", "{\"rope_type\": \"linear\", \"factor\": 2}",
+     "'rope_scaling.rope_type' is \"linear\", which is not supported; supported: yarn"},
+    {"ministral3", "rope_parameters",
+     "{\"rope_type\": \"yarn\", \"factor\": 0.5, \"mscale\": 1, \"mscale_all_dim\": 1}",
+     "says 'rope_scaling.factor' 0.5, 'mscale' 1 and 'mscale_all_dim' 1; the first must be"},
+    {"ministral3", "rope_parameters", "{\"rope_type\": \"yarn\", \"factor\": 2}",
+     "has no 'rope_scaling.llama_4_scaling_beta', which a ministral3 has"},
+    {"glm4_moe_lite", "mlp_layer_types", "[\"dense\", \"sparse\", \"dense\"]",
+     "which is not supported; it must be a list of 3, \"dense\" for the first layers, if any, "
+     "then"},
+    {"glm4_moe_lite", "mlp_layer_types", "7", "'mlp_layer_types' is 7, which is not supported"},
+    {"glm4_moe_lite", "mlp_layer_types", "[\"dense\"]", "it must be a list of 3"},
+    {"exaone_moe", "mlp_layer_types", "[\"sparse\", \"sparse\", \"sparse\"]",
+     "has no tensor 'model.layers.0.mlp.gate.weight'"},
+    {"exaone_moe", "sliding_window", "0", "'sliding_window' is 0; it must be a whole number"},
+    {"exaone_moe", "layer_types", "[\"full_attention\", \"chunked\", \"full_attention\"]",
+     "'layer_types' has \"chunked\" at layer 1, which is not supported"},
+    {"solar_open", "use_qk_norm", "true", "'use_qk_norm' is true, which is not supported"},
+    {"lfm2_moe", "num_dense_layers", "4", "dense_layers must be from 0 to the 3 layers"},
+    {"lfm2_moe", "conv_bias", "true", "'conv_bias' is true, which is not supported"},
+    {"cwm", "rope_parameters", "null", "has no 'rope_scaling.rope_type', which a cwm has"},
+    {"helium", "head_dim", "8", "is [16, 16]; by the configuration it is [32, 16]"},
+    {"gemma", "hidden_act", "\"relu\"", "'hidden_act' is \"relu\", which is not supported"},
+    {"arcee", "mlp_bias", "true", "'mlp_bias' is true, which is not supported; only false is"},
+    {"nemotron", "partial_rotary_factor", "2", "has 'partial_rotary_factor' twice"},
+    {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"alpha\": -2}",
+     "says 'rope_scaling.alpha' -2 for heads of 8; it must be a number more than 0, and heads"},
+    {"hunyuan_v1_dense", "rope_parameters", "{\"rope_type\": \"dynamic\", \"factor\": 2}",
+     "'rope_scaling.rope_type' is \"dynamic\", which is not supported"},
+    {"hunyuan_v1_dense", "use_qk_norm", "false", "'use_qk_norm' is false, which is not"},
+    {"olmo_hybrid", "rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 2}",
+     "has 'rope_parameters' and 'rope_scaling', and they differ"},
+    {"olmo_hybrid", "linear_num_value_heads", "3",
+     "'linear_num_value_heads' is 3; it must be a multiple of state_groups, 2"},
+    {"gpt_bigcode", "multi_query", "false", "'multi_query' is false, which is not supported"},
+    {"gptj", "rotary_dim", "6", "pairs side by side in a share of a head that is not 1 / n"},
+    {"gptj", "rotary_dim", "17", "'rotary_dim' is 17; it must be at most head, 16"},
+    {"gptj", "rotary_dim", "null", "has no 'rotary_dim', which a gptj has"},
+    {"gptj", "n_head", "3", "'n_embd' is 32; it must be a multiple of 'n_head', 3"},
+    {"falcon_7b", "alibi", "true", "'alibi' is true, which is not supported; only false is"},
+    {"falcon_7b", "bias", "true", "'bias' is true, which is not supported; only false is"},
+    {"falcon_7b", "parallel_attn", "false", "'parallel_attn' is false, which is not supported"},
+    {"falcon_7b", "multi_query", "1", "'multi_query' is 1; it must be true or false"},
+    {"falcon_7b", "hidden_size", "\"16\"", "'hidden_size' is \"16\"; it must be a whole number"},
+    {"afmoe", "mup_enabled", "7", "'mup_enabled' is 7, which is not supported; supported: true,"},
+    {"afmoe", "route_norm", "false", "'route_norm' is false, which is not supported"},
+    {"afmoe", "num_dense_layers", "-1", "'num_dense_layers' is -1; it must be a whole number"},
+    {"falcon", "num_ln_in_parallel_attn", "3", "'num_ln_in_parallel_attn' is 3, which is not"},
+    {"falcon", "num_ln_in_parallel_attn", "1",
+     "has no tensor 'transformer.h.0.input_layernorm.weight'"}};
+
+static void test_said(void) {
+    expect_said("qwen3_5_moe", (ModelSetting){"delta_tensors", "joined"}, "model_type",
+                "\"qwen3_next\"");
+    expect_said("ministral", (ModelSetting){"window_layers", "W"}, "model_type", "\"mistral\"");
+    expect_said("glm4_moe_lite", (ModelSetting){"dense_layers", "1"}, "first_k_dense_replace", "1");
+    expect_said("exaone_moe", (ModelSetting){"dense_layers", "2"}, "mlp_layer_types",
+                "[\"dense\",\"dense\",\"sparse\"]");
+    expect_said("exaone_moe", (ModelSetting){"window_layers", "WF"}, "layer_types",
+                "[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]");
+    expect_said("lfm2_moe", (ModelSetting){"bias", "false"}, "use_expert_bias", "false");
+    expect_said("hunyuan_v1_dense", (ModelSetting){"qk_norm_last", "false"}, "model_type",
+                "\"qwen3\"");
+    expect_said("olmo_hybrid", (ModelSetting){"rotary", "true"}, "rope_theta", "10000.0");
+    expect_said("olmo_hybrid_turned", (ModelSetting){"rotary", "false"}, "rope_parameters",
+                "{\"rope_type\":\"default\",\"rope_theta\":null}");
+    expect_said("falcon_7b", (ModelSetting){"shared_norm", "false"}, "num_ln_in_parallel_attn",
+                "2");
+    expect_said("afmoe", (ModelSetting){"embedding_scale", "1"}, "mup_enabled", "false");
+    expect_unsaid(
+        "afmoe", &(ModelSetting){"embedding_scale", "2"}, 1,
+        "'embedding_scale' is '2', which transformers does not have; it has: true, false");
+    expect_unsaid("afmoe", &(ModelSetting){"norms", "before"}, 1, "afmoe with norms=both");
+    expect_said("gptj", (ModelSetting){"rotary_share", "0.5"}, "rotary_dim", "8");
+    expect_unsaid("gptj", &(ModelSetting){"rotary_base", "100"}, 1, "gptj with rotary_base=10000");
+    expect_unsaid("lfm2_moe", &(ModelSetting){"sum_plus", "0"}, 1, "lfm2_moe with sum_plus=1e-06");
+    expect_unsaid("gemma", &(ModelSetting){"attention_scale", "9"}, 1,
+                  "gemma with attention_scale=@head");
+    expect_unsaid("arcee", &(ModelSetting){"norm", "layernorm"}, 1, "arcee with norm=rmsnorm");
+    expect_unsaid("ministral3", &(ModelSetting){"window_layers", "WF"}, 1,
+                  "ministral3 with window_layers=W");
+}
+
+int main(void) {
+    if (!mkdtemp(scratch)) BUG("no folder in /tmp");
+    for (int i = 0; i < N_FIXTURES; i++) {
+        const Fixture *one = &FIXTURES[i];
+        test_logits(one->name);
+        test_round_trip(one->name, one->dtype, false, one->without, 5000000000);
+        test_round_trip(one->name, one->dtype, true, NULL, i % 2 ? 4000 : 1);
+    }
+    expect_bad_configs(BAD, sizeof(BAD) / sizeof(BAD[0]));
+    test_said();
+    test_mutations("qwen3_5_pictures", "config.json", 4096);
+    test_mutations("ministral3", "config.json", 4096);
+    test_mutations("exaone_moe", "config.json", 4096);
+    test_mutations("hunyuan_v1_dense", "config.json", 4096);
+    test_mutations("falcon_7b", "config.json", 4096);
+    test_mutations("olmo_hybrid", "config.json", 4096);
+    remove_scratch();
+    return check_report();
+}
