@@ -58,8 +58,8 @@ fails 2 '--ranks: 64..8: must go upwards, from 1 to 4194304 at most' "${scale[@]
 fails 2 "--ranks: 'a..b' is not FIRST..LAST, as in 64..4096" "${scale[@]}" --ranks a..b
 fails 2 '--ranks: 8192: selene has 4480 devices' "${scale[@]}" --ranks 64..8192
 fails 2 'compare: which B? see perilune help compare' compare a.plan
-run plan models/gpt.lua --set size=1t --cluster selene --ranks 8 --global-batch 64
-[[ $status -eq 1 && $err == 'perilune: nothing fits 8 devices of selene: the least, '*' lacks '*' of memory per device (limit '*'); --ranks '*' would do' ]]
+run plan models/gpt.lua --set size=39.1b --cluster selene --ranks 2 --global-batch 16
+[[ $status -eq 1 && $err == 'perilune: nothing fits 2 devices of selene: the least, '*' lacks '*' of memory per device (limit '*'); --ranks '*' would do' ]]
 result 'a model that fits nowhere' "$([ $? -eq 0 ] || echo "status $status: $err")"
 # agrees NAME SIZE RANKS BATCH CLUSTER: what the search prices is what its plan, played message by message, takes.
 agrees() {
