@@ -80,7 +80,7 @@ fails 'a size that is not there' 2 "--sizes: the model has no size '125m'; did y
 fails 'a size twice' 2 "--sizes: '124m' is there twice" "${gpt[@]}" --days 1 --sizes 124m,124m
 fails 'a size by --set' 2 '--set size: the size is what is looked for' "${gpt[@]}" --days 1 --set size=124m
 fails 'a size by a file' 2 '--set-from: a file of weights is of one size' "${gpt[@]}" --days 1 --set-from README.md
-fails 'days and tokens' 2 '--days-for-tokens: a budget says the days' "${gpt[@]}" --days 1 --days-for-tokens 3e9
+fails 'days and tokens' 2 "'--days-for-tokens' is an option of plan" "${gpt[@]}" --days 1 --days-for-tokens 3e9
 fails 'failures of nothing' 2 '--checkpoint-async: nothing fails with --mtbf none' "${gpt[@]}" --days 1 --mtbf none --checkpoint-async
 fails 'failures without end' 2 "--mtbf: 'inf' is not a number of hours, or none" "${gpt[@]}" --days 1 --mtbf inf
 fails 'money without a price' 2 '--money: cluster cpu states no price' budget models/gpt.lua --cluster cpu --ranks 2 --money 3
