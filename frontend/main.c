@@ -234,9 +234,9 @@ const CliCommand CLI_COMMANDS[] = {
      "says which size of a model a budget is best spent on",
      {{"options", IN_BUDGET | IN_SEARCH}, {"planning: what is given stays fixed", IN_PLANNING}},
      "Searches for the best layout of each size on --ranks, and predicts by a scaling law what\n"
-     "loss it has after the tokens that the budget's time suffices for. -o writes the best one's\n"
-     "plan. A law tells at best which of two sizes has the lower loss, unless perilune fit has\n"
-     "fitted it to runs on the same data.\n\n"
+     "loss it has after the tokens that the budget's time suffices for, with failures and\n"
+     "checkpoints. -o writes the best one's plan. A law tells at best which of two sizes has the\n"
+     "lower loss, unless perilune fit has fitted it to runs on the same data.\n\n"
      "  perilune budget models/gpt.lua --cluster h100-dgx --ranks 64 --days 14 \\\n"
      "      --sizes 124m,350m,774m,1.5b --global-batch 512 -o best.plan\n"
      "  perilune budget models/llama.lua --cluster h100-dgx --ranks 256 --money 500000 \\\n"

@@ -43,10 +43,6 @@ static bool check_options(const CliArgs *args, Diag *diag) {
         diag_error(diag, NO_LOC,
                    "--set-from: a file of weights is of one size, and the size is what "
                    "is looked for; --sizes says among which");
-    } else if (cli_given(args, OPT_DAYS_FOR_TOKENS)) {
-        diag_error(diag, NO_LOC,
-                   "--days-for-tokens: a budget says the days, not the tokens; perilune "
-                   "scale and plan take it");
     } else if (n != 1) {
         diag_error(diag, NO_LOC, "%s: --days of the ranks, --money for them, or a --loss to reach",
                    n == 0 ? "what is the budget?" : "a budget is one of these");
@@ -253,6 +249,7 @@ static bool set_counts(Budget *budget) {
     report->target_loss = cli_real(args, OPT_TARGET_LOSS, 0);
     report->tokens_limit = cli_real(args, OPT_TOKENS_LIMIT, 0);
     report->days = cli_real(args, OPT_DAYS, 0);
+    report->failures = &budget->jobs[0]->failures;
     if (!cli_given(args, OPT_MONEY)) return true;
     if (cluster->price_per_device_hour <= 0) {
         diag_error(budget->diag, NO_LOC,

@@ -96,10 +96,11 @@ static bool fixed_from_args(CliArgs *args, SearchRequest *request, Diag *diag) {
     return true;
 }
 
-/* What --days-for-tokens counts. */
+/* What --days-for-tokens counts, and a budget. */
 static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *diag) {
     static const CliOption ONLY[] = {OPT_MTBF, OPT_CHECKPOINT_SECONDS, OPT_RESTART_MINUTES,
                                      OPT_CHECKPOINT_ASYNC};
+    bool has_days = cli_given(args, OPT_DAYS_FOR_TOKENS) || args->command->run == cmd_budget;
     const char *mtbf = cli_text(args, OPT_MTBF, NULL);
     bool none = mtbf && strcmp(mtbf, "none") == 0;
     *out = (FailureChoice){.has_mtbf = mtbf != NULL,
@@ -112,7 +113,7 @@ static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *di
     for (size_t i = 0; i < sizeof(ONLY) / sizeof(*ONLY); i++) {
         const char *name = CLI_OPTIONS[ONLY[i]].name;
         bool given = cli_given(args, ONLY[i]);
-        if (given && !cli_given(args, OPT_DAYS_FOR_TOKENS)) {
+        if (given && !has_days) {
             diag_error(diag, NO_LOC, "--%s: only with --days-for-tokens, whose days it is for",
                        name);
             return false;

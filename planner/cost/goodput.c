@@ -5,6 +5,8 @@
 /* Of the time, for fewer checkpoints behind training: each alone costs next to nothing, so that the
  * best would follow one upon the other, with the storage always busy. */
 static const double WRITE_LESS_SHARE = 0.001;
+/* Between checkpoints, of a run without an end. */
+static const double MOST_STEPS = 1e15;
 
 /* (1 - x) e^x falls from 1 at 0 to 0 at 1. Written as -log(1 - x) - x, which keeps its digits where
  * x is small. */
@@ -55,7 +57,7 @@ static Goodput longest(const GoodputInput *of, int64_t every, int64_t most, doub
 
 /* The share has one maximum over the interval, so the best whole number is beside it. */
 Goodput goodput_of(const GoodputInput *of) {
-    double most = of->n_steps >= 1 ? ceil(of->n_steps) : 1e15;
+    double most = of->n_steps >= 1 ? fmin(ceil(of->n_steps), MOST_STEPS) : MOST_STEPS;
     double least = fmax(1, ceil((of->write_seconds - of->pause_seconds) / of->step_seconds));
     double best = checkpoint_interval(of->mtbf_seconds, of->pause_seconds) / of->step_seconds;
     double down = fmin(most, fmax(least, floor(best)));
@@ -64,4 +66,17 @@ Goodput goodput_of(const GoodputInput *of) {
     Goodput out = b.share > a.share ? b : a;
     if (out.hopeless || of->write_seconds <= 0) return out;
     return longest(of, out.every, (int64_t)most, out.share - WRITE_LESS_SHARE);
+}
+
+/* The share depends on the number of steps only where that is below the best interval: then there
+ * is one checkpoint, at the end, and the time that it all takes is solved for the work. */
+double goodput_steps_in(const GoodputInput *of, double seconds) {
+    GoodputInput endless = *of;
+    endless.n_steps = 0;
+    Goodput best = goodput_of(&endless);
+    double n = floor(seconds * best.share / of->step_seconds), mtbf = of->mtbf_seconds;
+    if (best.hopeless || n >= (double)best.every) return n;
+    double late = exp((of->restart_seconds + of->write_seconds) / mtbf);
+    double work = mtbf * log1p(seconds / (mtbf * late)) - of->pause_seconds;
+    return fmax(0, floor(work / of->step_seconds));
 }

@@ -47,6 +47,10 @@ Goodput goodput_of(const GoodputInput *of);
 /* The same with so many steps between them; at least as long as a checkpoint is written. */
 Goodput goodput_at(const GoodputInput *of, int64_t every);
 
+/* The whole steps that so many seconds are expected to suffice for, with the last one's checkpoint;
+ * of->n_steps is not looked at. 0: hopeless, or too short for one. */
+double goodput_steps_in(const GoodputInput *of, double seconds);
+
 /* The best seconds of work between checkpoints of so long a pause. */
 double checkpoint_interval(double mtbf_seconds, double pause_seconds);
 

@@ -1,10 +1,39 @@
 #include "planner/show/budget_facts.h"
 
 #include "planner/show/show_facts.h"
+#include "planner/show/show_goodput.h"
 
 #include <math.h>
 
 static const double DAY_SECONDS = 86400;
+
+static const char *take(Arena *arena, StrBuf *text) {
+    const char *copy = arena_strdup(arena, text->text);
+    strbuf_destroy(text);
+    return copy;
+}
+
+/* The figures of a point's layout, with what so many tokens take; 0: none. */
+static LayoutFacts facts_for(const BudgetPoint *point, const BudgetReport *report, double tokens) {
+    const BudgetRow *row = point->row;
+    SearchReport one = {.costs = row->costs,
+                        .request = &row->request,
+                        .result = row->result,
+                        .options = row->options,
+                        .days_tokens = tokens,
+                        .failures = report->failures};
+    return layout_facts(&one, point->found);
+}
+
+/* Does nothing come of it, as devices fail more often than it makes progress? */
+static bool is_hopeless(Arena *arena, BudgetPoint *point, const BudgetReport *report) {
+    const RunGoodput *goodput = &point->facts.goodput;
+    if (goodput->state != GOODPUT_HOPELESS) return false;
+    StrBuf why = strbuf_create();
+    goodput_put(&why, goodput, report->cluster, report->n_ranks);
+    point->trouble = take(arena, &why);
+    return true;
+}
 
 /* Device-hours and price of so many days. */
 static void set_days(BudgetPoint *point, const BudgetReport *report, double days) {
@@ -13,16 +42,24 @@ static void set_days(BudgetPoint *point, const BudgetReport *report, double days
     point->price = point->device_hours * report->cluster->price_per_device_hour;
 }
 
-/* Whole steps that fit into the days. */
+/* Whole steps that fit into the days, with failures and checkpoints where they are counted. */
 static void spend_days(Arena *arena, BudgetPoint *point, const BudgetReport *report) {
     double step_tokens = point->facts.tokens_per_second * point->facts.step_seconds;
-    point->steps = floor(report->days * DAY_SECONDS / point->facts.step_seconds);
+    double seconds = report->days * DAY_SECONDS;
+    double most_steps = floor(seconds / point->facts.step_seconds);
+    point->facts = facts_for(point, report, seconds * point->facts.tokens_per_second);
+    if (is_hopeless(arena, point, report)) return;
+    const RunGoodput *goodput = &point->facts.goodput;
+    point->steps =
+        goodput_is_counted(goodput) ? goodput_steps_in(&goodput->input, seconds) : most_steps;
     point->tokens = point->steps * step_tokens;
     set_days(point, report, report->days);
+    point->facts = facts_for(point, report, point->tokens);
     if (point->steps < 1) {
         char step[UNIT_TEXT];
-        point->trouble = arena_printf(arena, "a step takes %s, which is longer than the budget",
-                                      unit_us(point->found->cost.step_us, step));
+        point->trouble = arena_printf(arena, "a step takes %s, which%s is longer than the budget",
+                                      unit_us(point->found->cost.step_us, step),
+                                      most_steps < 1 ? "" : " with a checkpoint");
         return;
     }
     point->worth = law_unique_worth(point->tokens, report->tokens_limit);
@@ -46,7 +83,8 @@ static void reach_loss(Arena *arena, BudgetPoint *point, const BudgetReport *rep
     point->tokens = point->steps * step_tokens;
     point->worth = law_unique_worth(point->tokens, report->tokens_limit);
     point->loss = law_loss(law, point->parameters, point->worth);
-    set_days(point, report, point->steps * point->facts.step_seconds / DAY_SECONDS);
+    point->facts = facts_for(point, report, point->tokens);
+    if (!is_hopeless(arena, point, report)) set_days(point, report, point->facts.real_days);
 }
 
 static BudgetPoint point_of(Arena *arena, const BudgetReport *report, const BudgetRow *row) {
@@ -67,12 +105,8 @@ static BudgetPoint point_of(Arena *arena, const BudgetReport *report, const Budg
             arena_printf(arena, "nothing fits: %s missing per device%s", missing, ranks);
         return point;
     }
-    SearchReport one = {.costs = row->costs,
-                        .request = &row->request,
-                        .result = row->result,
-                        .options = row->options};
     point.found = &row->result->found[0];
-    point.facts = layout_facts(&one, point.found);
+    point.facts = facts_for(&point, report, 0);
     if (report->days > 0) {
         spend_days(arena, &point, report);
     } else {
@@ -104,6 +138,19 @@ static void rank_points(BudgetFacts *facts) {
     }
 }
 
+/* What is to be small by another law than the report's. */
+static double badness_by(const LawTerms *law, const BudgetReport *report,
+                         const BudgetPoint *point) {
+    if (report->days > 0) {
+        return point->trouble ? INFINITY : law_loss(law, point->parameters, point->worth);
+    }
+    double worth = law_tokens_for(law, report->target_loss, point->parameters);
+    double tokens = law_tokens_worth(worth, report->tokens_limit);
+    if (!isfinite(tokens)) return INFINITY;
+    LayoutFacts facts = facts_for(point, report, tokens);
+    return facts.real_days > 0 ? facts.real_days : INFINITY;
+}
+
 /* What each of the law's draws says is the best. */
 static void count_draws(BudgetFacts *facts) {
     const BudgetReport *report = facts->report;
@@ -112,15 +159,8 @@ static void count_draws(BudgetFacts *facts) {
         int best = -1;
         double least = INFINITY;
         for (int i = 0; i < facts->n_points; i++) {
-            const BudgetPoint *point = &facts->points[i];
-            if (point->trouble && report->days > 0) continue;
-            if (!point->found) continue;
-            double bad =
-                report->days > 0
-                    ? law_loss(law, point->parameters, point->worth)
-                    : law_tokens_worth(law_tokens_for(law, report->target_loss, point->parameters),
-                                       report->tokens_limit) /
-                          point->facts.tokens_per_second;
+            if (!facts->points[i].found) continue;
+            double bad = badness_by(law, report, &facts->points[i]);
             if (bad < least) least = bad, best = i;
         }
         if (best >= 0) facts->points[best].n_best++;
@@ -133,6 +173,7 @@ BudgetFacts *budget_facts_create(Arena *arena, const BudgetReport *report) {
     facts->points = ARENA_ARRAY(arena, BudgetPoint, report->n_rows + 1);
     for (int i = 0; i < report->n_rows; i++) {
         facts->points[i] = point_of(arena, report, &report->rows[i]);
+        facts->counts_failures |= goodput_is_counted(&facts->points[i].facts.goodput);
         facts->limit_bytes = search_memory_limit(&report->rows[i].request, report->cluster);
     }
     rank_points(facts);
@@ -166,12 +207,6 @@ static void put_spent(StrBuf *out, const BudgetFacts *facts, double days) {
     if (cluster->price_per_device_hour <= 0) return;
     strbuf_printf(out, ", %s ", unit_count(hours * cluster->price_per_device_hour, c));
     strbuf_put(out, cluster->currency ? cluster->currency : "");
-}
-
-static const char *take(Arena *arena, StrBuf *text) {
-    const char *copy = arena_strdup(arena, text->text);
-    strbuf_destroy(text);
-    return copy;
 }
 
 const char *budget_text(const BudgetFacts *facts) {
@@ -226,6 +261,14 @@ const char *budget_optimum_text(const BudgetFacts *facts) {
                             ? ", if all were different"
                             : "",
                         facts->optimum.loss);
+}
+
+const char *budget_goodput_text(const BudgetFacts *facts) {
+    const BudgetReport *report = facts->report;
+    StrBuf out = strbuf_create();
+    goodput_put(&out, &facts->points[facts->best].facts.goodput, report->cluster, report->n_ranks);
+    const char *text = take(facts->arena, &out);
+    return *text ? text : NULL;
 }
 
 const char *budget_sure_text(const BudgetFacts *facts) {

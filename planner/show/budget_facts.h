@@ -7,15 +7,15 @@
 
 typedef struct BudgetPoint {
     const BudgetRow *row;
-    const Found *found;  /* NULL: nothing fits, or could not be searched */
-    const char *trouble; /* why there is no loss for it; NULL: there is */
-    LayoutFacts facts;
+    const Found *found;          /* NULL: nothing fits, or could not be searched */
+    const char *trouble;         /* why there is no loss for it; NULL: there is */
+    LayoutFacts facts;           /* its days are of the tokens */
     double parameters;           /* that a token meets: the law's N */
     double steps, tokens, worth; /* worth: of tokens that come again, as law_unique_worth */
     double per_parameter;        /* tokens */
     double epochs;               /* 0: no limit was given */
     double loss;
-    double days, device_hours, price; /* price 0: none is stated */
+    double days, device_hours, price; /* with failures; price 0: none is stated */
     bool beyond;                      /* the law's runs */
     int n_best;                       /* of the law's draws, those by which this is the best */
 } BudgetPoint;
@@ -25,6 +25,7 @@ typedef struct BudgetFacts {
     const BudgetReport *report;
     double limit_bytes;
     int n_points;
+    bool counts_failures; /* of any point */
     BudgetPoint *points;
     int best, second; /* -1: none */
     double best_flops;
@@ -45,6 +46,8 @@ const char *budget_text(const BudgetFacts *facts);
 const char *budget_best_text(const BudgetFacts *facts);
 /* What the law's own best use of as many FLOPs would be. */
 const char *budget_optimum_text(const BudgetFacts *facts);
+/* What failures make of the best one's time, or why they are not counted; NULL: as was asked. */
+const char *budget_goodput_text(const BudgetFacts *facts);
 /* By how many of the law's draws the best is; NULL: the law has none. */
 const char *budget_sure_text(const BudgetFacts *facts);
 

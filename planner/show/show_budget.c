@@ -1,5 +1,6 @@
 #include "planner/show/budget_facts.h"
 #include "planner/show/show_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_lines.h"
 
 #include <inttypes.h>
@@ -32,11 +33,13 @@ static void put_head(StrBuf *out, const BudgetFacts *facts) {
 }
 
 static void put_titles(StrBuf *out, const BudgetFacts *facts) {
-    strbuf_printf(out, "\n%-*s %7s %8s %6s %9s %8s %7s", SIZE_COLUMNS, "size", "N", "token/s",
-                  "MFU", "memory", "tokens", "D/N");
+    strbuf_printf(out, "\n%-*s %6s %7s %5s %8s", SIZE_COLUMNS, "size", "N", "token/s", "MFU",
+                  "memory");
+    if (facts->counts_failures) strbuf_printf(out, " %5s", "good");
+    strbuf_printf(out, " %6s %6s", "tokens", "D/N");
     if (facts->report->tokens_limit > 0) strbuf_printf(out, " %6s", "epochs");
     if (reaches(facts->report)) {
-        strbuf_printf(out, " %8s %9s %8s %7s\n", "days", "device-h", "price", "more");
+        strbuf_printf(out, " %6s %7s %6s %7s\n", "days", "dev.-h", "price", "more");
     } else {
         strbuf_printf(out, " %9s %8s\n", "loss", "more");
     }
@@ -46,32 +49,37 @@ static void put_point(StrBuf *out, const BudgetFacts *facts, const BudgetPoint *
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT];
     StrBuf head = strbuf_create();
     lines_put_column(&head, point->row->size, SIZE_COLUMNS);
-    strbuf_printf(&head, " %7s", point->parameters > 0 ? unit_count(point->parameters, a) : "-");
+    strbuf_printf(&head, " %6s", point->parameters > 0 ? unit_count(point->parameters, a) : "-");
     if (!point->found) {
-        lines_put_wrapped(out, head.text, SIZE_COLUMNS + 11, point->trouble);
+        lines_put_wrapped(out, head.text, SIZE_COLUMNS + 10, point->trouble);
         strbuf_destroy(&head);
         return;
     }
-    strbuf_printf(&head, " %8s %5.1f%s %9s", unit_count(point->facts.tokens_per_second, a),
+    strbuf_printf(&head, " %7s %4.1f%s %8s", unit_count(point->facts.tokens_per_second, a),
                   100 * point->facts.mfu, point->found->unusual ? "*" : " ",
                   unit_bytes((double)point->found->cost.memory_bytes, b));
     if (point->trouble) {
-        lines_put_wrapped(out, head.text, SIZE_COLUMNS + 37, point->trouble);
+        lines_put_wrapped(out, head.text, SIZE_COLUMNS + 33, point->trouble);
         strbuf_destroy(&head);
         return;
     }
     strbuf_put(out, head.text);
     strbuf_destroy(&head);
-    strbuf_printf(out, " %8s %7s", unit_count(point->tokens, a),
+    if (facts->counts_failures) {
+        const RunGoodput *goodput = &point->facts.goodput;
+        strbuf_printf(out, " %5s",
+                      goodput_is_counted(goodput) ? goodput_percent(goodput->share, a) : "-");
+    }
+    strbuf_printf(out, " %6s %6s", unit_count(point->tokens, a),
                   per_parameter_text(point->per_parameter, b));
     if (facts->report->tokens_limit > 0) strbuf_printf(out, " %6.3g", point->epochs);
     double worse = budget_worse(facts, point);
     if (reaches(facts->report)) {
-        strbuf_printf(out, " %8s %8s%s %8s", days_text(point->days, a),
+        strbuf_printf(out, " %6s %6s%s %6s", days_text(point->days, a),
                       unit_count(point->device_hours, b), point->beyond ? "~" : " ",
                       point->price > 0 ? unit_count(point->price, c) : "-");
-        snprintf(d, sizeof(d), worse < 9.995 ? "%+.1f %%" : "x%.3g",
-                 worse < 9.995 ? 100 * worse : 1 + worse);
+        snprintf(d, sizeof(d), worse < 0.9995 ? "%+.1f %%" : "x%.3g",
+                 worse < 0.9995 ? 100 * worse : 1 + worse);
         strbuf_printf(out, " %7s\n", worse > 0 ? d : "best");
     } else {
         snprintf(d, sizeof(d), "%+.4f", worse);
@@ -128,9 +136,10 @@ void show_budget_text(StrBuf *out, const BudgetReport *report) {
     for (int i = 0; i < facts->n_points; i++) put_point(out, facts, &facts->points[i]);
     put_marks(out, facts);
     if (facts->best >= 0) {
-        const char *sure = budget_sure_text(facts);
+        const char *sure = budget_sure_text(facts), *goodput = budget_goodput_text(facts);
         strbuf_put(out, "\n");
         lines_put_wrapped(out, "best", 11, budget_best_text(facts));
+        if (goodput) lines_put_wrapped(out, "goodput", 11, goodput);
         if (sure) lines_put_wrapped(out, "sure", 11, sure);
         lines_put_wrapped(out, "optimum", 11, budget_optimum_text(facts));
     }

@@ -3,6 +3,7 @@
 #ifndef PLANNER_SHOW_SHOW_BUDGET_H
 #define PLANNER_SHOW_SHOW_BUDGET_H
 
+#include "planner/cost/run_goodput.h"
 #include "planner/options.h"
 #include "planner/scaling/scaling_law.h"
 #include "planner/search/search.h"
@@ -22,9 +23,10 @@ typedef struct BudgetReport {
     const ScalingLaw *law;
     const char *law_name; /* as it was given */
     int n_ranks, global_batch;
-    double days;         /* the budget; 0: */
-    double target_loss;  /* the loss to reach is given instead */
-    double tokens_limit; /* different ones that there are; 0: enough */
+    double days;                   /* the budget; 0: */
+    double target_loss;            /* the loss to reach is given instead */
+    double tokens_limit;           /* different ones that there are; 0: enough */
+    const FailureChoice *failures; /* NULL: as the cluster says */
     int n_rows;
     const BudgetRow *rows; /* from the smallest model to the largest */
     double seconds;        /* that all searches took */

@@ -1,9 +1,10 @@
 /* The HTML page of a budget: loss, or what it takes to reach one, against the size; how well each
  * size uses the devices; the table. */
 #include "planner/show/budget_facts.h"
+#include "planner/show/show_goodput.h"
 #include "planner/show/show_points.h"
 
-enum { MOST_COLUMNS = 10 };
+enum { MOST_COLUMNS = 11 };
 
 static const char *point_title(const BudgetFacts *facts, const BudgetPoint *point) {
     char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT], layout[LAYOUT_TEXT];
@@ -69,6 +70,10 @@ static void put_row(StrBuf *out, const BudgetFacts *facts, const BudgetPoint *po
     put_cell(out, unit_count(point->facts.tokens_per_second, a));
     strbuf_printf(out, "<td>%.1f %%</td>", 100 * point->facts.mfu);
     put_cell(out, unit_bytes((double)point->found->cost.memory_bytes, a));
+    bool counted = goodput_is_counted(&point->facts.goodput);
+    strbuf_printf(out, "<td>%s%s</td>",
+                  counted ? goodput_percent(point->facts.goodput.share, a) : "–",
+                  counted ? " %" : "");
     put_cell(out, unit_count(point->tokens, a));
     put_cell(out, per_parameter_text(point->per_parameter, a));
     if (point->epochs > 0) {
@@ -91,15 +96,21 @@ static void put_note(StrBuf *out, const char *text) {
 static void put_table(StrBuf *out, const BudgetFacts *facts) {
     const BudgetReport *report = facts->report;
     html_open_section(out, "table", "Sizes", "The fastest layout of each that fits.");
-    strbuf_put(out, "<table><tr><th class=\"l\">Size</th><th>N</th><th class=\"l\">Layout</th>"
-                    "<th>Tokens/s</th><th>MFU</th><th>Memory</th><th>Tokens</th><th>a parameter"
-                    "</th><th>Epochs</th><th>Loss</th><th>Days</th><th>Device-hours</th></tr>\n");
+    strbuf_put(out,
+               "<table><tr><th class=\"l\">Size</th><th>N</th><th class=\"l\">Layout</th>"
+               "<th>Tokens/s</th><th>MFU</th><th>Memory</th><th>Goodput</th><th>Tokens</th><th>"
+               "a parameter</th><th>Epochs</th><th>Loss</th><th>Days</th><th>Device-hours"
+               "</th></tr>\n");
     for (int i = 0; i < facts->n_points; i++) put_row(out, facts, &facts->points[i]);
     strbuf_put(out, "</table>");
     put_note(out, "N: parameters that a token meets. * beyond the range in which predictions were "
                   "compared with measurements; ~ beyond the runs that the law was fitted on.");
     if (facts->best >= 0) {
-        const char *sure = budget_sure_text(facts);
+        const char *sure = budget_sure_text(facts), *goodput = budget_goodput_text(facts);
+        if (goodput) {
+            put_note(out, arena_printf(facts->arena, "Goodput of %s: %s.",
+                                       facts->points[facts->best].row->size, goodput));
+        }
         if (sure) put_note(out, sure);
         put_note(out, budget_optimum_text(facts));
     }

@@ -80,7 +80,9 @@ fails 'a size that is not there' 2 "--sizes: the model has no size '125m'; did y
 fails 'a size twice' 2 "--sizes: '124m' is there twice" "${gpt[@]}" --days 1 --sizes 124m,124m
 fails 'a size by --set' 2 '--set size: the size is what is looked for' "${gpt[@]}" --days 1 --set size=124m
 fails 'a size by a file' 2 '--set-from: a file of weights is of one size' "${gpt[@]}" --days 1 --set-from README.md
-fails 'days and tokens' 2 '--days-for-tokens: a budget says the days' "${gpt[@]}" --days 1 --days-for-tokens 3e9
+fails 'days and tokens' 2 "'--days-for-tokens' is an option of plan" "${gpt[@]}" --days 1 --days-for-tokens 3e9
+fails 'failures of nothing' 2 '--checkpoint-async: nothing fails with --mtbf none' "${gpt[@]}" --days 1 --mtbf none --checkpoint-async
+fails 'failures without end' 2 "--mtbf: 'inf' is not a number of hours, or none" "${gpt[@]}" --days 1 --mtbf inf
 fails 'money without a price' 2 '--money: cluster cpu states no price' budget models/gpt.lua --cluster cpu --ranks 2 --money 3
 fails 'adapters' 2 'are frozen; a scaling law is of models that learn from the beginning' "${gpt[@]}" --days 1 --set lora=4
 fails 'a loss below E' 2 '--loss: 1.5 is not above E, 1.8172' "${gpt[@]}" --loss 1.5
@@ -98,7 +100,13 @@ fails 'a size that fits nowhere' 1 'no size would do: none both fits 8 ranks of 
 run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 350m,124m,1t --masters whole --loss-parts 1 --offload 0 --json \
     -o "$folder/best.plan" --html "$folder/budget.html"
 result 'a budget of days' "$([ $status -eq 0 ] || echo "status $status: $err")"
-near 'tokens are what the time suffices for' "$(value tokens 2)" "int(2 * 86400 / $(value step_seconds)) * 64 * 1024"
+# Daly's time of a checkpoint's work; the budget pays for whole steps.
+work="$(value checkpoint_every) * $(value step_seconds)" mean=$(value failure_seconds)
+taken="$mean * exp($(value restart_seconds) / $mean) * (exp(($work + $(value checkpoint_seconds)) / $mean) - 1)"
+near 'the goodput is of its checkpoints' "$(value share)" "$work / ($taken)"
+near 'tokens are what the time suffices for, failures too' "$(value tokens 2)" \
+    "int(2 * 86400 * $work / ($taken) / $(value step_seconds)) * 64 * 1024"
+near 'a checkpoint is of that size' "$(value checkpoint_bytes 2)" "12 * $(value parameters 3)"
 near 'the loss is the law'"'"'s' "$(value loss 2)" \
     "1.8172 + 482.01 / $(value active_parameters) ^ 0.3478 + 2085.43 / $(value tokens 2) ^ 0.3658"
 near 'sizes go upwards' "$(value parameters 2)" 124439808
@@ -108,6 +116,16 @@ result 'the best is the larger one here' "$([ "$best" = 350m ] || echo "$best")"
 works 'its plan is sound' 'is sound: 8 ranks' check "$folder/best.plan"
 works 'and is of that size' '355 M parameters' show "$folder/best.plan"
 result 'the page has its parts' "$(grep -q '<section id="loss">' "$folder/budget.html" && grep -q '350m: 355 M parameters' "$folder/budget.html" || echo missing)"
+run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 124m --mtbf none --json
+near 'without failures tokens are of all the time' "$(value tokens 2)" "int(2 * 86400 / $(value step_seconds)) * 64 * 1024"
+run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 124m --mtbf none
+result 'and nothing is said of them' "$([[ $status -eq 0 && $out != *good* ]] || echo "$err$out")"
+run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 124m,350m --mtbf 20
+[[ $out == *'  memory  good tokens '*'goodput    '*' %: a failure every 150.0 min on 8 devices, a checkpoint'* ]]
+result 'failures have a column and a line' "$([ $? -eq 0 ] || echo "$err$out")"
+run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 124m,350m --mtbf 1.3351
+[[ $status -eq 0 && $out == *'350m '*' no progress is expected: a failure every '*'best       124m: '* ]]
+result 'no progress is said' "$([ $? -eq 0 ] || echo "$err$out")"
 run "${gpt[@]}" "${fixed[@]}" --money 1152 --sizes 350m --json # 8 devices x 48 hours x 3.00
 near 'money buys days' "$(value days)" 2
 near 'and tokens' "$(value tokens 2)" "$days"

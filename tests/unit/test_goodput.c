@@ -144,6 +144,40 @@ static void test_best(void) {
     }
 }
 
+/* Steps and their checkpoints take so many seconds, and one more would take longer. */
+static void test_steps(void) {
+    check_begin("goodput: the steps of so many seconds are the most that fit");
+    Random random = {5};
+    int n_short = 0;
+    for (int i = 0; i < 300; i++) {
+        GoodputInput of = {.mtbf_seconds = 3000 * exp(4 * draw(&random)),
+                           .step_seconds = 1 + 20 * draw(&random),
+                           .pause_seconds = i % 5 ? 100 * draw(&random) : 0,
+                           .write_seconds = i % 3 ? 0 : 400 * draw(&random),
+                           .restart_seconds = 900 * draw(&random)};
+        double seconds = 10 * exp(9 * draw(&random)), n = goodput_steps_in(&of, seconds);
+        bool one =
+            goodput_of(&of).share * seconds < of.step_seconds * (double)goodput_of(&of).every;
+        n_short += one && n > 0;
+        for (double more = fmax(n - 20, 1); more <= n + 20; more++) {
+            of.n_steps = more;
+            Goodput run = goodput_of(&of);
+            double took = more * of.step_seconds / run.share;
+            bool fits = took <= seconds * (1 + 1e-12);
+            CHECK(fits == (more <= n), "case %d: %g steps take %g of %g s, and %g are said", i,
+                  more, took, seconds, n);
+            if (one && fits) CHECK((double)run.every == more, "case %d: a checkpoint more", i);
+        }
+    }
+    CHECK(n_short > 30 && n_short < 270, "%d with one checkpoint", n_short);
+    GoodputInput never = {.mtbf_seconds = 100, .step_seconds = 1, .restart_seconds = 100};
+    CHECK(goodput_steps_in(&never, 1e9) == 0, "%g", goodput_steps_in(&never, 1e9));
+    GoodputInput endless = {.mtbf_seconds = 1e5, .step_seconds = 1, .n_steps = 1e40};
+    endless.pause_seconds = 1;
+    CHECK(within(goodput_of(&endless).share, goodput_steps_in(&endless, 1e12) / 1e12, 1e-9), "%g",
+          goodput_of(&endless).share);
+}
+
 static void test_ends(void) {
     check_begin("goodput: where nothing fails, or all does");
     GoodputInput of = {.mtbf_seconds = 1e9, .step_seconds = 1, .pause_seconds = 1e-3};
@@ -258,6 +292,7 @@ int main(void) {
     test_simulation();
     test_daly();
     test_best();
+    test_steps();
     test_ends();
     test_llama();
     test_writers();
