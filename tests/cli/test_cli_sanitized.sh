@@ -8,4 +8,3 @@ fi
 tests/cli/test_cli.sh | sed 's/ cli: / cli, sanitized: /'
 tests/cli/test_checkpoints.sh | sed 's/ checkpoints: / checkpoints, sanitized: /'
 tests/cli/test_hf.sh | sed 's/ hf: / hf, sanitized: /'
-tests/cli/test_experts_lora.sh | sed 's/ experts_lora: / experts_lora, sanitized: /'
