@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Of many variants of one kind, and of many layouts of one variant, how many to go on: sanitizers
  * are slow, and what one of them does not see in some it would not see in all. */
@@ -19,6 +20,11 @@ enum { VARIANT_STEP = 3, LAYOUT_STEP = 5 };
 #else
 enum { VARIANT_STEP = 1, LAYOUT_STEP = 1 };
 #endif
+
+/* Where several models have the same layouts: each has its half of them, or all with TEST_LONG. */
+static inline int check_shared_step(void) {
+    return LAYOUT_STEP > 1 ? LAYOUT_STEP : getenv("TEST_LONG") ? 1 : 2;
+}
 
 static char check_case_name[1024]; /* a copy: names are often made on the stack; "": no case */
 static bool check_case_failed;

@@ -47,7 +47,7 @@ static void check_model(const char *path, int first) {
     check_begin(path);
     CHECK(done, "one rank: %s", diag_text(one.diag));
     check_end();
-    for (int c = first; done && c < N_CASES; c += LAYOUT_STEP) {
+    for (int c = first; done && c < N_CASES; c += check_shared_step()) {
         run_lanes = CASES[c].layout.micro_batch % 4 == 0 && c % 2 == 0 ? 4 : 2;
         check_case(&training, &CASES[c], &one, check_lanes);
     }
@@ -263,7 +263,7 @@ int main(void) {
     }
     check_dropout();
     for (size_t i = 0; i < sizeof(MODELS) / sizeof(MODELS[0]); i++) {
-        check_model(MODELS[i], (int)i % LAYOUT_STEP);
+        check_model(MODELS[i], (int)i % check_shared_step());
     }
     compare_print_worst();
     return check_report();
