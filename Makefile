@@ -53,9 +53,12 @@ FLAGS   += -DHAVE_CUDA -isystem $(CUDA_HOME)/include
 KERNELS := $(sort $(wildcard runtime/cuda/kernels/*.cu))
 PTX     := $(KERNELS:runtime/cuda/kernels/%.cu=build/ptx/%.ptx)
 FATBINS := $(KERNELS:runtime/cuda/kernels/%.cu=build/fatbin/%.o) build/fatbin/list.o
-# Ampere, Hopper, Blackwell, and PTX for what comes later.
-NVCCFLAGS ?= -O3 --compress-mode=size -gencode=arch=compute_80,code=[sm_80,compute_80] \
-             -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_100,code=sm_100
+# Ampere, Hopper, Blackwell, and PTX for what comes later. The front end makes the same PTX of all kernels
+# for Ampere and for Hopper, bit for bit, but of those that use what Hopper alone has.
+NVCCFLAGS ?= -O3 --compress-mode=size $(HOPPER) -gencode=arch=compute_100,code=sm_100
+HOPPER := -gencode=arch=compute_80,code=[sm_80,sm_90,compute_80]
+build/fatbin/attention_wgmma_%: HOPPER := -gencode=arch=compute_80,code=[sm_80,compute_80] \
+                                          -gencode=arch=compute_90a,code=sm_90a
 NO_CUDA :=
 else
 NO_CUDA := runtime/cuda/driver/%
@@ -192,7 +195,7 @@ $B/embed/%.o: $B/embed/%.c $B/flags | $B/libraries
 build/fatbin/%.fatbin: runtime/cuda/kernels/%.cu
 	@mkdir -p $(@D)/$*.keep build/ptx
 	$(NVCC) $(NVCCFLAGS) -std=c++17 -I. -MMD -MF $@.d --keep --keep-dir $(@D)/$*.keep -fatbin -o $@ $<
-	@mv -f $(@D)/$*.keep/$*.compute_90a.ptx build/ptx/$*.ptx 2>/dev/null || true
+	@for p in $(@D)/$*.keep/$*.compute_[89]*.ptx; do mv -f $$p build/ptx/$*.ptx 2>/dev/null || true; done
 	@rm -rf $(@D)/$*.keep
 
 build/fatbin/%.o: build/fatbin/%.fatbin
