@@ -77,6 +77,12 @@ OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_script
 SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_graph_llama cuda_ranks equivalence fp8_training \
                          lanes loss_parts loss_scaling low_gradients muon search search_models step_memory \
                          vocab_multiple)
+# Without kernels and without variants that sanitizers leave out: `make test` runs these with them alone.
+SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time compare dataset event_file \
+                    exchange_cost file frontend host jinja launch metrics model_cost node_cost pack path \
+                    pipeline_sim safetensors scaling_law schedule sentencepiece show show_scale show_search \
+                    simulate_candidate spans step_cost token_file trace train_bpe train_unigram validate \
+                    validate_published verify_division verify_plan verify_update)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 ifdef SANITIZE
 TESTS   := $(filter-out $(SANITIZED_ELSEWHERE:%=$B/tests/%),$(TESTS))
@@ -270,10 +276,11 @@ deps:
 deps-test: deps
 	@tests/install $(TEST_PACKAGES) || true
 
+PLAIN_TESTS = $(filter-out $(SANITIZED_ONLY:%=$B/tests/%),$(TESTS))
 test: deps-test
-	@$(MAKE) --no-print-directory WERROR=$(STRICT) all tests
+	@$(MAKE) --no-print-directory WERROR=$(STRICT) all $(PLAIN_TESTS) $(PTX)
 	@$(MAKE) --no-print-directory WERROR=$(STRICT) SANITIZE=address,undefined all tests
-	@tests/run tests/lint $(SCRIPTS) $(TESTS) \
+	@tests/run tests/lint $(SCRIPTS) $(PLAIN_TESTS) \
 	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%))
 
 test-long: deps-test
