@@ -80,7 +80,7 @@ SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_graph_llama 
 # Without kernels and without variants that sanitizers leave out: `make test` runs these with them alone.
 SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time compare dataset event_file \
                     exchange_cost file frontend host jinja launch metrics model_cost node_cost pack path \
-                    pipeline_sim safetensors scaling_law schedule sentencepiece show show_scale show_search \
+                    pipeline_sim safetensors scaling_law schedule sentencepiece show_scale \
                     simulate_candidate spans step_cost token_file trace train_bpe train_unigram validate \
                     validate_published verify_division verify_plan verify_update)
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
