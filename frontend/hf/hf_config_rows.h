@@ -10,6 +10,8 @@
 
 /* The setting that a row's `when` is of; NULL: the row always counts. */
 const char *hf_config_when(const HfKey *key, Arena *arena);
+/* Is the row of the type at all? */
+bool hf_config_row_is_of(const HfKey *key, const HfType *type);
 /* Does the row count for the type? `value`: of that setting, or NULL. */
 bool hf_config_row_counts(const HfKey *key, const HfType *type, const char *value);
 

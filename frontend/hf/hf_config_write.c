@@ -36,16 +36,16 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
 }
 
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
-                             Diag *diag) {
+                             const char *reader, Diag *diag) {
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
         bool counts = !wanted || type == wanted;
         if (!counts || missing_settings(model, type->settings, arena)[0]) continue;
         if (type->classifier || hf_classes_count(model) == 0) return type;
         diag_error(diag, NO_LOC,
-                   "transformers has no %s that tells classes of texts or rewards: there is no "
+                   "%s has no %s that tells classes of texts or rewards: there is no "
                    "...ForSequenceClassification beside %s",
-                   type->name, type->architecture);
+                   reader, type->name, type->architecture);
         return NULL;
     }
     const char *kinds = "";
@@ -54,7 +54,7 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
                              missing_settings(model, type->settings, arena));
     }
-    diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
+    diag_error(diag, NO_LOC, "%s has no model of these settings; from %s.lua it has: %s", reader,
                family->script, kinds);
     return NULL;
 }
@@ -155,13 +155,14 @@ static void write_constant(json_t *json, const HfKey *key) {
 }
 
 /* n where the setting is n x `of`; null where there is none. */
-static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_times(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                        Diag *diag) {
     const char *with = model_setting(model, key->with, model->graph->arena);
     int64_t all = integer_setting(model, key->setting), each = integer_setting(model, key->of);
     bool has = with && strcmp(with, "true") == 0;
     if (has && (each < 1 || all % each != 0)) {
-        diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has multiples of %s, %" PRId64,
-                   key->setting, all, key->of, each);
+        diag_error(diag, NO_LOC, "%s is %" PRId64 "; %s has multiples of %s, %" PRId64,
+                   key->setting, all, reader, key->of, each);
         return false;
     }
     json_t *none = key->zero ? json_integer(0) : json_null();
@@ -177,17 +178,18 @@ static bool write_share(json_t *json, const HfKey *key, const Setting *share, co
     return true;
 }
 
-static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
+static bool check_quotient(const HfKey *key, const Model *model, const char *reader, Diag *diag) {
     int64_t one = integer_setting(model, key->setting), of = integer_setting(model, key->of);
     int64_t all = integer_setting(model, key->with);
     if (of > 0 && all % of == 0 && one == all / of) return true;
-    diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has %s / %s there, %" PRId64,
-               key->setting, one, key->with, key->of, of > 0 ? all / of : 0);
+    diag_error(diag, NO_LOC, "%s is %" PRId64 "; %s has %s / %s there, %" PRId64, key->setting, one,
+               reader, key->with, key->of, of > 0 ? all / of : 0);
     return false;
 }
 
 /* `setting` x `of`, and / `with` where there is one. */
-static bool write_product(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_product(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                          Diag *diag) {
     Arena *arena = model->graph->arena;
     const int64_t each = key->with && key->with[0] ? integer_setting(model, key->with) : 1;
     int64_t all = integer_setting(model, key->setting);
@@ -197,31 +199,31 @@ static bool write_product(json_t *json, const HfKey *key, const Model *model, Di
         at += length;
     }
     if (each < 1 || all % each != 0) {
-        diag_error(diag, NO_LOC,
-                   "%s x %s is %" PRId64 "; transformers has multiples of %s, %" PRId64, key->of,
-                   key->setting, all, key->with, each);
+        diag_error(diag, NO_LOC, "%s x %s is %" PRId64 "; %s has multiples of %s, %" PRId64,
+                   key->of, key->setting, all, reader, key->with, each);
         return false;
     }
     put_key(json, key->key, json_integer(all / each));
     return true;
 }
 
-static bool write_some(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_some(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                       Diag *diag) {
     Arena *arena = model->graph->arena;
     const char *with = missing_settings(model, key->with, arena);
     const bool none = !missing_settings(model, key->of, arena)[0];
     if (!none && with[0]) {
-        diag_error(
-            diag, NO_LOC,
-            "transformers has no model of these settings; '%s' is 0 with %s, or more with %s",
-            key->key, key->of, key->with);
+        diag_error(diag, NO_LOC,
+                   "%s has no model of these settings; '%s' is 0 with %s, or more with %s", reader,
+                   key->key, key->of, key->with);
         return false;
     }
     put_key(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
     return true;
 }
 
-static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_pattern(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                          Diag *diag) {
     char missing;
     const Setting *setting = settings_find(&model->settings, key->setting);
     if (setting->type != SETTING_STRING || !setting->text[0]) {
@@ -243,13 +245,13 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Di
         put_key(json, key->key, list);
         return true;
     }
-    diag_error(diag, NO_LOC, "'%s' has layers '%c', which transformers does not have there",
-               key->setting, missing);
+    diag_error(diag, NO_LOC, "'%s' has layers '%c', which %s does not have there",
+               key->setting, missing, reader);
     return false;
 }
 
 static bool write_setting(json_t *json, const HfKey *key, const Setting *setting,
-                          const Model *model, Diag *diag) {
+                          const Model *model, const char *reader, Diag *diag) {
     Arena *arena = model->graph->arena;
     const char *text = setting_text(setting, arena);
     bool is_object = strchr(key->key, '.') != NULL;
@@ -268,8 +270,8 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
         return false;
     }
     if (!value) {
-        diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
-                   key->setting, text, hf_config_known_words(arena, key->words));
+        diag_error(diag, NO_LOC, "'%s' is '%s', which %s does not have; it has: %s", key->setting,
+                   text, reader, hf_config_known_words(arena, key->words));
         return false;
     }
     bool is_positive =
@@ -281,8 +283,8 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
             json_object_del(json, key->key);
             return true;
         }
-        diag_error(diag, NO_LOC, "%s is %s; transformers has only '%s' above 0 there", key->setting,
-                   text, key->key);
+        diag_error(diag, NO_LOC, "%s is %s; %s has only '%s' above 0 there", key->setting, text,
+                   reader, key->key);
         return false;
     }
     bool longer = key->most && json_is_integer(before) &&
@@ -295,7 +297,8 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
     return true;
 }
 
-static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_key(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                      Diag *diag) {
     const Setting *setting = settings_find(&model->settings, key->setting);
     if (!setting || !setting->has_value) {
         diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
@@ -304,14 +307,14 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     }
     if (key->alias) json_object_del(json, key->alias);
     switch (key->kind) {
-    case HF_TIMES: return write_times(json, key, model, diag);
+    case HF_TIMES: return write_times(json, key, model, reader, diag);
     case HF_PRODUCT:
-    case HF_RATIO: return write_product(json, key, model, diag);
-    case HF_SOME: return write_some(json, key, model, diag);
+    case HF_RATIO: return write_product(json, key, model, reader, diag);
+    case HF_SOME: return write_some(json, key, model, reader, diag);
     case HF_LAYERS:
     case HF_FROM:
     case HF_EACH:
-    case HF_PLACES: return write_pattern(json, key, model, diag);
+    case HF_PLACES: return write_pattern(json, key, model, reader, diag);
     case HF_WHETHER:
         put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
         return true;
@@ -320,8 +323,8 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     case HF_LAST: json_object_del(json, key->key); return true;
     case HF_QUOTIENT:
         json_object_del(json, key->key); /* another model's, of `like` */
-        return check_quotient(key, model, diag);
-    default: return write_setting(json, key, setting, model, diag);
+        return check_quotient(key, model, reader, diag);
+    default: return write_setting(json, key, setting, model, reader, diag);
     }
 }
 
@@ -339,13 +342,35 @@ static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, 
     return false;
 }
 
+bool hf_config_write_rows(const Model *model, const HfFamily *family, const HfType *type,
+                          const char *reader, json_t *json, Diag *diag) {
+    Arena *arena = model->graph->arena;
+    for (const HfKey *key = family->keys; key->key; key++) {
+        const char *when = hf_config_when(key, arena);
+        const char *value = when ? model_setting(model, when, arena) : NULL;
+        if (!hf_config_row_counts(key, type, value)) continue;
+        if (!key->setting) {
+            write_constant(json, key);
+        } else if (!write_key(json, key, model, reader, diag)) {
+            return false;
+        }
+    }
+    for (const HfKey *key = family->keys; key->key; key++) {
+        const char *when = hf_config_when(key, arena);
+        const char *value = when ? model_setting(model, when, arena) : NULL;
+        if (hf_config_row_counts(key, type, value) && !check_supported(json, key, arena, diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag) {
     /* The last is as transformers 4 would not understand it. */
     static const char *const REPLACED[] = {
         "rope_scaling",         "layer_types",         "no_rope_layers", "dtype",
         "transformers_version", "quantization_config", "time_step_limit"};
-    Arena *arena = model->graph->arena;
     json_t *json = like ? json_deep_copy(like) : json_object();
     if (!json) BUG("out of memory");
     for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
@@ -353,24 +378,9 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     put_key(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
     put_key(json, "model_type", json_string(type->name));
     put_key(json, "torch_dtype", json_string(dtype));
-    for (const HfKey *key = family->keys; key->key; key++) {
-        const char *when = hf_config_when(key, arena);
-        const char *value = when ? model_setting(model, when, arena) : NULL;
-        if (!hf_config_row_counts(key, type, value)) continue;
-        if (!key->setting) {
-            write_constant(json, key);
-        } else if (!write_key(json, key, model, diag)) {
-            json_decref(json);
-            return NULL;
-        }
-    }
-    for (const HfKey *key = family->keys; key->key; key++) {
-        const char *when = hf_config_when(key, arena);
-        const char *value = when ? model_setting(model, when, arena) : NULL;
-        if (hf_config_row_counts(key, type, value) && !check_supported(json, key, arena, diag)) {
-            json_decref(json);
-            return NULL;
-        }
+    if (!hf_config_write_rows(model, family, type, HF_READER, json, diag)) {
+        json_decref(json);
+        return NULL;
     }
     hf_classes_write(model, like, json);
     hf_rope_finish(json);
