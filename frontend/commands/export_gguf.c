@@ -49,6 +49,29 @@ static bool check_path(const CliArgs *args, const char *path, const HfExportRequ
     return cli_try_path(path, diag);
 }
 
+/* What llama.cpp does otherwise with text, or cannot do. */
+static void print_tokenizer(const GgufTokenizer *tokenizer, bool given) {
+    if (strcmp(tokenizer->kind, "none") == 0) {
+        printf("note     no tokenizer: --tokenizer FILE or --like DIR gives it one\n");
+        return;
+    }
+    if (strcmp(tokenizer->kind, "bytes") == 0 && !given) {
+        printf("note     256 tokens and no tokenizer: they are the bytes of a text\n");
+    }
+    if (!tokenizer->ends_texts) {
+        printf("note     no token ends texts: llama.cpp takes token 11, or 2 of a \"llama\", for "
+               "one that does\n");
+    }
+    if (tokenizer->composes) {
+        printf("note     text is to be in NFC, which llama.cpp does not see to\n");
+    }
+    if (tokenizer->n_plain) {
+        printf("note     %d added tokens take spaces or words around them into account, which "
+               "GGUF cannot say\n",
+               tokenizer->n_plain);
+    }
+}
+
 static void print_gguf(const CliArgs *args, const GgufExport *export, const char *path) {
     char bytes[32];
     units_format_bytes(bytes, sizeof(bytes), (int64_t) export->n_bytes);
@@ -61,16 +84,7 @@ static void print_gguf(const CliArgs *args, const GgufExport *export, const char
         printf("note     %d tensors are f16: their rows are no whole blocks of %d\n",
                export->n_whole, (int)export->type->block);
     }
-    const bool none = strcmp(export->tokenizer, "none") == 0;
-    if (none) {
-        printf("note     no tokenizer: --tokenizer FILE or --like DIR gives it one\n");
-    } else if (!export->ends_texts) {
-        printf("note     no token ends texts: llama.cpp then takes token 11 of the vocabulary for "
-               "one that does\n");
-    }
-    if (strcmp(export->tokenizer, "bytes") == 0 && !cli_given(args, OPT_TOKENIZER)) {
-        printf("note     256 tokens and no tokenizer: they are the bytes of a text\n");
-    }
+    print_tokenizer(&export->tokenizer, cli_given(args, OPT_TOKENIZER));
 }
 
 int export_gguf(CliArgs *args, const Model *model, const HfExportRequest *files, Diag *diag) {

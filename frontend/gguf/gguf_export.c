@@ -93,7 +93,7 @@ static bool put_metadata(GgufExport *export, const GgufExportRequest *request, G
     gguf_config_put(writer, export->config, hf->type, hf->arena);
     const int64_t vocab = json_integer_value(json_object_get(export->config, "vocab_size"));
     return gguf_tokenizer_put(writer, hf->arena, request->tokenizer, vocab, &export->tokenizer,
-                              &export->ends_texts, diag);
+                              diag);
 }
 
 /* --- tensors --- */

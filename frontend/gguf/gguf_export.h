@@ -7,6 +7,7 @@
 #ifndef FRONTEND_GGUF_GGUF_EXPORT_H
 #define FRONTEND_GGUF_GGUF_EXPORT_H
 
+#include "frontend/gguf/gguf_tokenizer.h"
 #include "frontend/gguf/gguf_types.h"
 #include "frontend/hf/hf_export.h"
 
@@ -24,10 +25,9 @@ typedef struct GgufExport {
     const GgufType *type;
     int n_tensors;
     size_t n_bytes;
-    int n_whole;           /* matrices that became f16 */
-    bool refused;          /* by gguf_export_write: what is wrong is in the tokenizer */
-    const char *tokenizer; /* what kind the file has, or NULL */
-    bool ends_texts;       /* it has a token that does */
+    int n_whole;             /* matrices that became f16 */
+    bool refused;            /* by gguf_export_write: what is wrong is in the tokenizer */
+    GgufTokenizer tokenizer; /* once written */
 } GgufExport;
 
 /* Finds all that the file will have. False: reported. */

@@ -1,6 +1,7 @@
 #include "frontend/gguf/gguf_tokenizer.h"
 
 #include "frontend/gguf/gguf_tokenizer_names.h"
+#include "frontend/hf/hf_files.h"
 #include "ir/base/json.h"
 #include "ir/base/utf8.h"
 #include "runtime/tokenizer/tokenizer.h"
@@ -11,7 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BYTES = 256, MOST_CONFIG_BYTES = 16 << 20, MOST_TEMPLATE_BYTES = 4 << 20 };
+enum {
+    BYTES = 256,
+    MOST_PIECE = 4096,
+    MOST_CONFIG_BYTES = 16 << 20,
+    MOST_TEMPLATE_BYTES = 4 << 20
+};
 
 /* llama.cpp's kinds of tokens (llama_token_attr). */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
@@ -22,6 +28,7 @@ typedef struct Reader {
     json_t *json, *config;     /* the latter of tokenizer_config.json, or NULL */
     const json_t *model;
     Tokenizer *tokenizer;
+    GgufTokenizer *out;
     int64_t vocab;
     const char **tokens; /* [vocab]; NULL: there is none of that number */
     int32_t *kinds;
@@ -47,7 +54,7 @@ static bool is_type(const json_t *json, const char *type) {
 /* --- reading tokenizer.json, which tokenizer_load has checked --- */
 
 static bool set_token(Reader *reader, const char *text, int64_t id, int kind) {
-    if (id >= reader->vocab) {
+    if (id < 0 || id >= reader->vocab) {
         return fail(reader, "has token %" PRId64 ", but the model has %" PRId64 " tokens", id,
                     reader->vocab);
     }
@@ -87,6 +94,9 @@ static bool read_tokens(Reader *reader) {
         const bool special = json_is_true(json_object_get(added, "special"));
         const bool is_unknown = unknown && strcmp(content, unknown) == 0;
         const int kind = is_unknown ? UNKNOWN : special ? CONTROL : USER_DEFINED;
+        reader->out->n_plain += json_is_true(json_object_get(added, "lstrip")) ||
+                                json_is_true(json_object_get(added, "rstrip")) ||
+                                json_is_true(json_object_get(added, "single_word"));
         if (!set_token(reader, content, number, kind)) return false;
     }
     return true;
@@ -102,21 +112,76 @@ static const char *merge_text(Arena *arena, const json_t *merge, const char *bet
     return arena_printf(arena, "%.*s%s%s", (int)(space - text), text, between, space + 1);
 }
 
+const json_t *gguf_member(const json_t *object, const char *text, size_t length) {
+    char room[MOST_PIECE];
+    if (length >= sizeof(room)) return NULL; /* longer than what any token is made of */
+    memcpy(room, text, length);
+    room[length] = '\0';
+    return json_object_get(object, room);
+}
+
+static bool is_piece(const Reader *reader, const json_t *vocab, const char *text, size_t length) {
+    const json_t *id = gguf_member(vocab, text, length);
+    return id && reader->kinds[json_integer_value(id)] == NORMAL;
+}
+
+/* llama.cpp joins any two neighbours that make a token: the merges must have all such pairs. */
+static bool check_merges(const Reader *reader) {
+    const json_t *merges = json_object_get(reader->model, "merges"), *merge, *id;
+    const json_t *vocab = json_object_get(reader->model, "vocab");
+    json_t *known = json_object();
+    const char *text, *missing = NULL;
+    size_t i;
+    json_array_foreach(merges, i, merge) {
+        json_object_set_new(known, merge_text(reader->arena, merge, " "), json_true());
+    }
+    json_object_foreach((json_t *)(uintptr_t)vocab, text, id) {
+        const size_t length = strlen(text);
+        if (reader->kinds[json_integer_value(id)] != NORMAL) continue;
+        for (size_t left = 1; left < length && !missing; left++) {
+            if (((unsigned char)text[left] & 0xc0) == 0x80 ||
+                !is_piece(reader, vocab, text, left) ||
+                !is_piece(reader, vocab, text + left, length - left)) {
+                continue;
+            }
+            const char *pair = arena_printf(reader->arena, "%.*s %s", (int)left, text, text + left);
+            if (!json_object_get(known, pair)) missing = pair;
+        }
+    }
+    json_decref(known);
+    if (!missing) return true;
+    return fail(reader,
+                "its merges lack %s, two tokens that make a third, which llama.cpp would "
+                "join: only tokenizers of SentencePiece's kind are written",
+                hf_quoted(reader->arena, missing));
+}
+
 /* SentencePiece joins the two neighbours whose token has the greatest score: that of an earlier
- * merge. What no merge makes has less than all. */
-static void read_scores(Reader *reader) {
+ * merge. What no merge makes has less than all. False: merges of a token are not all together. */
+static bool read_scores(Reader *reader) {
     const json_t *merges = json_object_get(reader->model, "merges"), *merge;
     const json_t *vocab = json_object_get(reader->model, "vocab");
-    const size_t n = json_array_size(merges);
+    const float least = -(float)(json_array_size(merges) + 1);
+    int64_t last = -1;
     size_t i;
     for (int64_t id = 0; id < reader->vocab; id++) {
-        if (reader->kinds[id] == NORMAL) reader->scores[id] = -(float)(n + 1);
+        if (reader->kinds[id] == NORMAL) reader->scores[id] = least;
     }
     json_array_foreach(merges, i, merge) {
         const char *whole = merge_text(reader->arena, merge, "");
         const int64_t id = json_integer_value(json_object_get(vocab, whole));
-        if (reader->scores[id] == -(float)(n + 1)) reader->scores[id] = -(float)(i + 1);
+        if (id == last) continue;
+        last = id;
+        if (reader->scores[id] != least) {
+            return fail(reader,
+                        "merges that make %s have others between them, where llama.cpp "
+                        "has one score for all: only tokenizers of SentencePiece's kind "
+                        "are written",
+                        hf_quoted(reader->arena, whole));
+        }
+        reader->scores[id] = -(float)(i + 1);
     }
+    return true;
 }
 
 /* --- what stands beside it --- */
@@ -232,7 +297,8 @@ static bool put_byte_level(GgufWriter *writer, Reader *reader) {
     const json_t *merges = json_object_get(reader->model, "merges"), *merge;
     const json_t *normalizer = json_object_get(reader->json, "normalizer");
     size_t i;
-    if (normalizer && !json_is_null(normalizer) && !is_type(normalizer, "NFC")) {
+    reader->out->composes = normalizer && !json_is_null(normalizer);
+    if (reader->out->composes && !is_type(normalizer, "NFC")) {
         return fail(reader, "its normalizer is more than NFC, which llama.cpp has not");
     }
     if (!pre) {
@@ -286,7 +352,7 @@ static bool put_characters(GgufWriter *writer, Reader *reader) {
         return fail(reader, "its text is changed, or divided, in another way than that spaces "
                             "become a mark, which is all that llama.cpp's model of it does");
     }
-    read_scores(reader);
+    if (!check_merges(reader) || !read_scores(reader)) return false;
     gguf_put_text(writer, "tokenizer.ggml.model", "llama");
     gguf_put_text(writer, "tokenizer.ggml.pre", "default");
     gguf_put_flag(writer, "tokenizer.ggml.add_space_prefix", prefix);
@@ -294,8 +360,7 @@ static bool put_characters(GgufWriter *writer, Reader *reader) {
     return true;
 }
 
-static bool put_tokenizer(GgufWriter *writer, Reader *reader, const char **out_kind,
-                          bool *out_ends) {
+static bool put_tokenizer(GgufWriter *writer, Reader *reader) {
     const Tokenizer *tokenizer = reader->tokenizer;
     if (strcmp(tokenizer->format, "tokenizer.json") != 0 || tokenizer->kind != TOKENIZER_BPE) {
         return fail(reader, "is no tokenizer.json of type BPE, which alone is written as GGUF");
@@ -303,11 +368,11 @@ static bool put_tokenizer(GgufWriter *writer, Reader *reader, const char **out_k
     reader->json = json_parse_file(reader->path, TOKENIZER_MOST_FILE_BYTES, reader->diag);
     if (!reader->json) return false;
     reader->model = json_object_get(reader->json, "model");
-    *out_kind = tokenizer->byte_level ? "gpt2" : "llama";
+    reader->out->kind = tokenizer->byte_level ? "gpt2" : "llama";
     const bool fine =
         read_tokens(reader) &&
         (tokenizer->byte_level ? put_byte_level(writer, reader) : put_characters(writer, reader));
-    if (fine) *out_ends = put_special(writer, reader);
+    if (fine) reader->out->ends_texts = put_special(writer, reader);
     return fine && put_chat_template(writer, reader);
 }
 
@@ -329,10 +394,9 @@ static void put_bytes(GgufWriter *writer) {
 }
 
 bool gguf_tokenizer_put(GgufWriter *writer, Arena *arena, const char *path, int64_t vocab,
-                        const char **out_kind, bool *out_ends, Diag *diag) {
-    Reader reader = {.arena = arena, .vocab = vocab, .diag = diag};
-    *out_ends = false;
-    *out_kind = vocab == BYTES ? "bytes" : "none";
+                        GgufTokenizer *out, Diag *diag) {
+    Reader reader = {.arena = arena, .out = out, .vocab = vocab, .diag = diag};
+    *out = (GgufTokenizer){.kind = vocab == BYTES ? "bytes" : "none"};
     if (!path && vocab == BYTES) {
         put_bytes(writer);
         return true;
@@ -343,7 +407,7 @@ bool gguf_tokenizer_put(GgufWriter *writer, Arena *arena, const char *path, int6
     }
     bool fine = open_folder(&reader, path);
     reader.tokenizer = fine ? tokenizer_load(path, NULL, diag) : NULL;
-    fine = reader.tokenizer && put_tokenizer(writer, &reader, out_kind, out_ends);
+    fine = reader.tokenizer && put_tokenizer(writer, &reader);
     tokenizer_destroy(reader.tokenizer);
     json_decref(reader.json);
     json_decref(reader.config);

@@ -10,13 +10,24 @@
 
 #include "frontend/gguf/gguf_writer.h"
 
+#include <jansson.h>
+
+typedef struct GgufTokenizer {
+    const char *kind; /* "gpt2", "llama", "bytes" or "none" */
+    bool ends_texts;  /* it has a token that does */
+    bool composes;    /* its text is in NFC, which llama.cpp does not see to */
+    int n_plain;      /* added tokens that there take no spaces and words into account */
+} GgufTokenizer;
+
 /* path: tokenizer.json, or a folder with it and perhaps tokenizer_config.json and
- * chat_template.jinja; NULL: none. vocab: tokens of the model. *out_kind: "gpt2", "llama", "bytes"
- * or "none". False: reported. */
+ * chat_template.jinja; NULL: none. vocab: tokens of the model. False: reported. */
 bool gguf_tokenizer_put(GgufWriter *writer, Arena *arena, const char *path, int64_t vocab,
-                        const char **out_kind, bool *out_ends, Diag *diag);
+                        GgufTokenizer *out, Diag *diag);
 
 /* Writes a file's tokenizer to `path`, as tokenizer.json. False: reported. */
 bool gguf_tokenizer_save(const GgufFile *file, const char *path, Diag *diag);
+
+/* What an object has under the first `length` bytes of a text; NULL: nothing. */
+const json_t *gguf_member(const json_t *object, const char *text, size_t length);
 
 #endif
