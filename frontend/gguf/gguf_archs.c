@@ -55,7 +55,7 @@ static const HfTensor SHARED_EXPERTS[] = {
     B("ffn_gate_shexp.weight", "moe.shared.wgate", "shared_ffn, model"),
     B("ffn_up_shexp.weight", "moe.shared.wup", "shared_ffn, model"),
     B("ffn_down_shexp.weight", "moe.shared.wdown", "model, shared_ffn"),
-    B("ffn_gate_inp_shexp.weight", "moe.shared.gate", "model"), ENDS};
+    B("ffn_gate_inp_shexp.weight", "moe.shared.gate", "1, model"), ENDS};
 
 static const HfTensor DECODER_ROWS[] = {
     {"token_embd.weight", {"wte"}, "vocab, model"},
@@ -84,7 +84,7 @@ static const HfTensor DECODER_ROWS[] = {
     {.key = "attention.value_length", .setting = "head", .kind = HF_INTEGER,                       \
      .absent = "=attention.key_length"}
 #define ROPE_BASE                                                                                  \
-    {.key = "rope.freq_base", .setting = "rotary_base", .kind = HF_NUMBER, .absent = "10000"}
+    {.key = "rope.freq_base", .setting = "rotary_base", .kind = HF_NUMBER}
 #define TIED {.key = "_tied", .setting = "tied", .kind = HF_FLAG}
 #define RMS_EPS                                                                                    \
     {.key = "attention.layer_norm_rms_epsilon", .setting = "norm_eps", .kind = HF_NUMBER}

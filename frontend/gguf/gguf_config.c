@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ELEMENTS = 4096 };
+enum { MOST_ELEMENTS = 4096, ROPE_BASE = 10000 };
 static const char SCALE[] = "_attention_scale", FREQUENCIES[] = "rope_freqs.weight";
 
 typedef struct Reader {
@@ -112,7 +112,8 @@ static bool read_pairs(const Reader *reader) {
     return true;
 }
 
-/* Sizes of a head where they are not said; both kinds are one size here. */
+/* Sizes of a head where they are not said, of which both kinds are one here; and the base of
+ * positions, which is written always. */
 static bool read_heads(const Reader *reader) {
     json_t *json = reader->json;
     const int64_t width = integer_of(json, "embedding_length");
@@ -127,6 +128,9 @@ static bool read_heads(const Reader *reader) {
                     "'attention.value_length' is %s, and not 'attention.key_length', "
                     "%" PRId64,
                     hf_config_shown(reader->arena, value), head);
+    }
+    if (!hf_config_find(json, "rope.freq_base")) {
+        put(json, "rope.freq_base", json_real(ROPE_BASE));
     }
     if (!hf_config_find(json, "rope.dimension_count")) {
         put(json, "rope.dimension_count", json_integer(head));
@@ -229,8 +233,8 @@ static bool read_factors(const Reader *reader) {
     memcpy(factors, tensor->info.data, (size_t)half * sizeof(*factors));
     for (int64_t i = 0; i < half; i++) most = fmaxf(most, factors[i]);
     for (int64_t context = LEAST_CONTEXT; context <= MOST_CONTEXT; context *= 2) {
-        const double of = base ? json_number_value(base) : 10000;
-        if (!(most >= 1) || !factors_are(factors, half, of, (double)most, (double)context)) {
+        if (!(most >= 1) ||
+            !factors_are(factors, half, json_number_value(base), (double)most, (double)context)) {
             continue;
         }
         put(reader->json, "rope.scaling.type", json_string("llama3"));

@@ -56,6 +56,7 @@ static bool ends_with(const char *name, const char *end) {
 /* What llama.cpp reads as f32 whatever the others are. */
 static bool stays_whole(const HfItem *item) {
     return item->n_dims < 2 || ends_with(item->theirs, "ffn_gate_inp.weight") ||
+           ends_with(item->theirs, "ffn_gate_inp_shexp.weight") ||
            strcmp(item->theirs, "position_embd.weight") == 0;
 }
 

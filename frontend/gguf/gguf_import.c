@@ -45,10 +45,17 @@ static const HfMethod BLOCKS = {"blocks of GGUF", NULL, ENDINGS, find, LEFT_OUT}
 
 /* --- the import --- */
 
-static HfFiles files_of(const GgufFile *file) {
+static HfFiles files_of(GgufFile *file) {
     HfFiles files = {.arena = file->arena, .dir = file->path, .n_tensors = file->n_tensors};
     files.tensors = ARENA_ARRAY(file->arena, HfFound, file->n_tensors + 1);
     for (int i = 0; i < file->n_tensors; i++) {
+        SafetensorsInfo *info = &file->tensors[i].info;
+        /* Some have a matrix of one row as a vector. */
+        if (info->n_dims == 1 && strstr(info->name, "ffn_gate_inp_shexp.weight")) {
+            info->shape[1] = info->shape[0];
+            info->shape[0] = 1;
+            info->n_dims = 2;
+        }
         files.tensors[i] = (HfFound){&file->tensors[i].info, file->path, false};
     }
     return files;
