@@ -37,8 +37,14 @@ static const HfWord LINEAR[] = {{"linear", "linear"}, {"none", "none"}, {NULL, N
     B("ffn_up_exps.weight", "moe.wup", "experts, expert_ffn, model"),                              \
     B("ffn_down_exps.weight", "moe.wdown", "experts, model, expert_ffn")
 
-static const HfTensor TURNED[] = {ATTENTION("~"), FFN, ENDS};
-static const HfTensor STRAIGHT[] = {ATTENTION(""), QK_NORMS, FFN, ENDS};
+#define SECOND_NORM                                                                                \
+    B("ffn_norm.weight", "norm2.gain", "model"), B("ffn_norm.bias", "norm2.bias", "model")
+
+static const HfTensor TURNED[] = {ATTENTION("~"), FFN, SECOND_NORM, ENDS};
+static const HfTensor STRAIGHT[] = {ATTENTION(""), QK_NORMS, FFN, SECOND_NORM, ENDS};
+static const HfTensor ARCEE_ROWS[] = {
+    ATTENTION("~"), B("ffn_up.weight", "mlp.w1", "ffn, model"),
+    B("ffn_down.weight", "mlp.w2", "model, ffn"), SECOND_NORM, ENDS};
 static const HfTensor OLMO2_ROWS[] = {
     ATTENTION(""), QK_NORMS, FFN, B("post_attention_norm.weight", "attn.after.gain", "model"),
     B("post_ffw_norm.weight", "mlp.after.gain", "model"), ENDS};
@@ -47,11 +53,11 @@ static const HfTensor PHI3_ROWS[] = {
      {"blocks.#.attn.wq", "blocks.#.attn.wk", "blocks.#.attn.wv"}, "+kv_heads group head, model"},
     B("attn_output.weight", "attn.wo", "model, kv_heads group head"),
     {"blk.#.ffn_up.weight", {"blocks.#.mlp.wgate", "blocks.#.mlp.wup"}, "+ffn, model"},
-    B("ffn_down.weight", "mlp.wdown", "model, ffn"), ENDS};
-static const HfTensor TURNED_EXPERTS[] = {ATTENTION("~"), EXPERTS, ENDS};
-static const HfTensor STRAIGHT_EXPERTS[] = {ATTENTION(""), QK_NORMS, EXPERTS, ENDS};
+    B("ffn_down.weight", "mlp.wdown", "model, ffn"), SECOND_NORM, ENDS};
+static const HfTensor TURNED_EXPERTS[] = {ATTENTION("~"), EXPERTS, SECOND_NORM, ENDS};
+static const HfTensor STRAIGHT_EXPERTS[] = {ATTENTION(""), QK_NORMS, EXPERTS, SECOND_NORM, ENDS};
 static const HfTensor SHARED_EXPERTS[] = {
-    ATTENTION(""), EXPERTS,
+    ATTENTION(""), EXPERTS, SECOND_NORM,
     B("ffn_gate_shexp.weight", "moe.shared.wgate", "shared_ffn, model"),
     B("ffn_up_shexp.weight", "moe.shared.wup", "shared_ffn, model"),
     B("ffn_down_shexp.weight", "moe.shared.wdown", "model, shared_ffn"),
@@ -61,8 +67,6 @@ static const HfTensor DECODER_ROWS[] = {
     {"token_embd.weight", {"wte"}, "vocab, model"},
     B("attn_norm.weight", "norm1.gain", "model"),
     B("attn_norm.bias", "norm1.bias", "model"),
-    B("ffn_norm.weight", "norm2.gain", "model"),
-    B("ffn_norm.bias", "norm2.bias", "model"),
     {"output_norm.weight", {"norm_f.gain"}, "model"},
     {"output_norm.bias", {"norm_f.bias"}, "model"},
     {"output.weight", {"head"}, "vocab, model"}, ENDS};
@@ -98,8 +102,9 @@ static const HfTensor DECODER_ROWS[] = {
 /* --- models/llama.lua --- */
 
 #define UNMULTIPLIED " embedding_scale=1 attention_scale=0 residual_scale=1 logit_divisor=1"
-#define PLAIN                                                                                      \
-    " act=silu gated=true out_bias=false qk_norm_last=false norm_plus_one=false "                  \
+#define PLAIN " act=silu gated=true out_bias=false" PLAIN_BUT
+#define PLAIN_BUT                                                                                  \
+    " qk_norm_last=false norm_plus_one=false "                  \
     "temperature_scale=0 rotary_mscale=0 logit_scale=1 window_rotary=same"
 #define RMSNORM " norm=rmsnorm norms=before"
 #define NO_BIAS "qkv_bias=false qk_norm=false"
@@ -130,6 +135,9 @@ static const HfType LLAMA_TYPES[] = {
     {"stablelm", "stablelm", NULL,
      "qk_norm=false norm=layernorm norm_bias=true norms=before tied=false" NO_WINDOW ALL_TURN
      UNMULTIPLIED PLAIN, NULL, NULL, STRAIGHT},
+    {"arcee", "arcee", NULL,
+     NO_BIAS RMSNORM NO_WINDOW WHOLE ALL_TURN UNMULTIPLIED " act=relu2 gated=false out_bias=false"
+     PLAIN_BUT, NULL, NULL, ARCEE_ROWS},
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL}};
 
 #define OF_GRANITE .types = "granite"
@@ -143,7 +151,7 @@ static const HfKey LLAMA_KEYS[] = {
      .with = "model", .types = "qwen2 phi3 olmo2 stablelm"},
     {.key = "feed_forward_length", .setting = "ffn", .kind = HF_INTEGER},
     {.key = "attention.layer_norm_rms_epsilon", .setting = "norm_eps", .kind = HF_NUMBER,
-     .types = "llama qwen2 qwen3 phi3 olmo2 smollm3 granite"},
+     .types = "llama qwen2 qwen3 phi3 olmo2 smollm3 granite arcee"},
     {.key = "attention.layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER,
      .types = "stablelm"},
     {.key = "rope.dimension_count", .setting = "rotary_share", .kind = HF_SHARE, .of = "head",
@@ -316,6 +324,41 @@ static const HfKey GPT_KEYS[] = {
     {.key = "rope.dimension_count", .kind = HF_WRITTEN, .absent = "null"},
     NO_KEYS};
 
+/* --- models/neox.lua --- */
+
+#define BIASED(theirs, ours, bias, dims, along)                                                    \
+    B(theirs ".weight", ours, dims), B(theirs ".bias", bias, along)
+#define NEOX_NORM(theirs, ours) BIASED(theirs, ours ".gain", ours ".bias", "model", "model")
+static const HfTensor NEOX_ROWS[] = {
+    {"token_embd.weight", {"wte"}, "vocab, model"},
+    NEOX_NORM("attn_norm", "ln1"), NEOX_NORM("ffn_norm", "ln2"), ATTENTION(""),
+    BIASED("ffn_up", "mlp.w1", "mlp.b1", "ffn, model", "ffn"),
+    BIASED("ffn_down", "mlp.w2", "mlp.b2", "model, ffn", "model"),
+    {"output_norm.weight", {"ln_f.gain"}, "model"},
+    {"output_norm.bias", {"ln_f.bias"}, "model"},
+    {"output.weight", {"head"}, "vocab, model"},
+    {"output.bias", {"head_bias"}, "vocab"}, ENDS};
+
+#define ALL_BIASES " attention_bias=true mlp_bias=true window=0 act=gelu"
+static const HfType NEOX_TYPES[] = {
+    {"starcoder2", "starcoder2", NULL,
+     "parallel=false shared_norm=false rotary_share=1 head_bias=false" ALL_BIASES,
+     NULL, NULL, NULL},
+    {"phi2", "phi2", NULL,
+     "parallel=true shared_norm=true head_bias=true tied=false" ALL_BIASES, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL, NULL, NULL}};
+
+static const HfKey NEOX_KEYS[] = {
+    SIZES, GROUPED, ROPE_BASE, TIED, AS_USUAL,
+    {.key = "attention.key_length", .setting = "head", .kind = HF_QUOTIENT, .of = "heads",
+     .with = "model"},
+    {.key = "feed_forward_length", .setting = "ffn", .kind = HF_INTEGER},
+    {.key = "attention.layer_norm_epsilon", .setting = "norm_eps", .kind = HF_NUMBER},
+    {.key = "rope.dimension_count", .setting = "rotary_share", .kind = HF_SHARE, .of = "head",
+     .with = "_"},
+    {.key = "rope.scaling.type", .kind = HF_FIXED, .absent = "\"none\""},
+    NO_KEYS};
+
 /* --- the table --- */
 
 static const char *const IGNORED[] = {"rope_freqs.weight", NULL};
@@ -330,7 +373,10 @@ static const HfFamily GEMMA = {"gemma", "", "output.weight", GEMMA_TYPES, GEMMA_
 static const HfFamily GPT = {"gpt", "", "output.weight", GPT_TYPES, GPT_KEYS, GPT_ROWS, IGNORED,
                              NULL, NULL, NULL};
 
-const HfFamily *const GGUF_FAMILIES[] = {&GPT, &LLAMA, &GEMMA, &MOE, NULL};
+static const HfFamily NEOX = {"neox", "", "output.weight", NEOX_TYPES, NEOX_KEYS, NEOX_ROWS,
+                              IGNORED, NULL, NULL, NULL};
+
+const HfFamily *const GGUF_FAMILIES[] = {&GPT, &LLAMA, &GEMMA, &NEOX, &MOE, NULL};
 /* clang-format on */
 
 const HfFamily *gguf_family_of(const char *script) {

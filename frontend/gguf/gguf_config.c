@@ -31,23 +31,6 @@ __attribute__((format(printf, 2, 3))) static bool fail(const Reader *reader, con
     return false;
 }
 
-/* "a.b": b in the object a, as rows have it. */
-static void put(json_t *json, const char *name, json_t *value) {
-    const char *dot = strchr(name, '.');
-    int failed;
-    if (dot) {
-        char object[64];
-        snprintf(object, sizeof(object), "%.*s", (int)(dot - name), name);
-        if (!json_is_object(json_object_get(json, object))) {
-            json_object_set_new(json, object, json_object());
-        }
-        failed = json_object_set_new(json_object_get(json, object), dot + 1, value);
-    } else {
-        failed = json_object_set_new(json, name, value);
-    }
-    if (failed) BUG("out of memory");
-}
-
 static int64_t integer_of(const json_t *json, const char *name) {
     return json_integer_value(hf_config_find(json, name));
 }
@@ -107,7 +90,7 @@ static bool read_pairs(const Reader *reader) {
             return fail(reader, "%s is no finite number, text or short list",
                         hf_quoted(reader->arena, pair->key));
         }
-        put(reader->json, name, value);
+        hf_config_put(reader->json, name, value);
     }
     return true;
 }
@@ -119,7 +102,7 @@ static bool read_heads(const Reader *reader) {
     const int64_t width = integer_of(json, "embedding_length");
     const int64_t heads = integer_of(json, "attention.head_count");
     if (!hf_config_find(json, "attention.key_length") && heads > 0 && width % heads == 0) {
-        put(json, "attention.key_length", json_integer(width / heads));
+        hf_config_put(json, "attention.key_length", json_integer(width / heads));
     }
     const int64_t head = integer_of(json, "attention.key_length");
     const json_t *value = hf_config_find(json, "attention.value_length");
@@ -130,10 +113,10 @@ static bool read_heads(const Reader *reader) {
                     hf_config_shown(reader->arena, value), head);
     }
     if (!hf_config_find(json, "rope.freq_base")) {
-        put(json, "rope.freq_base", json_real(ROPE_BASE));
+        hf_config_put(json, "rope.freq_base", json_real(ROPE_BASE));
     }
     if (!hf_config_find(json, "rope.dimension_count")) {
-        put(json, "rope.dimension_count", json_integer(head));
+        hf_config_put(json, "rope.dimension_count", json_integer(head));
     }
     const bool whole = strstr(reader->type->settings, "rotary_share=1") != NULL;
     if (!whole || integer_of(json, "rope.dimension_count") == head) return true;
@@ -157,11 +140,12 @@ static bool read_tables(const Reader *reader) {
     if (!table || table->info.n_dims != 2) {
         return fail(reader, "has no tensor 'token_embd.weight' of two dimensions");
     }
-    put(reader->json, "vocab_size", json_integer(table->info.shape[0]));
-    put(reader->json, "_tied", json_boolean(!gguf_find_tensor(reader->file, "output.weight")));
-    put(reader->json, "_qkv_bias",
-        json_boolean(gguf_find_tensor(reader->file, "blk.0.attn_q.bias")));
-    put(reader->json, SCALE, json_integer(gemma_scale(reader->json, reader->type)));
+    hf_config_put(reader->json, "vocab_size", json_integer(table->info.shape[0]));
+    hf_config_put(reader->json, "_tied",
+                  json_boolean(!gguf_find_tensor(reader->file, "output.weight")));
+    hf_config_put(reader->json, "_qkv_bias",
+                  json_boolean(gguf_find_tensor(reader->file, "blk.0.attn_q.bias")));
+    hf_config_put(reader->json, SCALE, json_integer(gemma_scale(reader->json, reader->type)));
     return true;
 }
 
@@ -237,11 +221,11 @@ static bool read_factors(const Reader *reader) {
             !factors_are(factors, half, json_number_value(base), (double)most, (double)context)) {
             continue;
         }
-        put(reader->json, "rope.scaling.type", json_string("llama3"));
-        put(reader->json, "rope.scaling.factor", shortest((double)most, true));
-        put(reader->json, "rope.scaling.low_freq_factor", json_real(1));
-        put(reader->json, "rope.scaling.high_freq_factor", json_real(4));
-        put(reader->json, "rope.scaling.original_context_length", json_integer(context));
+        hf_config_put(reader->json, "rope.scaling.type", json_string("llama3"));
+        hf_config_put(reader->json, "rope.scaling.factor", shortest((double)most, true));
+        hf_config_put(reader->json, "rope.scaling.low_freq_factor", json_real(1));
+        hf_config_put(reader->json, "rope.scaling.high_freq_factor", json_real(4));
+        hf_config_put(reader->json, "rope.scaling.original_context_length", json_integer(context));
         return true;
     }
     return fail(reader, "'%s' has factors that are not those of Llama 3.1, which alone are read",

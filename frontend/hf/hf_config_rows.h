@@ -17,6 +17,8 @@ bool hf_config_row_counts(const HfKey *key, const HfType *type, const char *valu
 
 /* What is there by that name; NULL where it is missing. */
 json_t *hf_config_find(const json_t *json, const char *name);
+/* The reverse; `value` is the object's then. */
+void hf_config_put(json_t *json, const char *name, json_t *value);
 /* 1 and 1.0 are the same. */
 bool hf_config_is_same(const json_t *a, const json_t *b);
 

@@ -132,7 +132,7 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     return NULL;
 }
 
-static void put_key(json_t *json, const char *name, json_t *value) {
+void hf_config_put(json_t *json, const char *name, json_t *value) {
     const char *dot = strchr(name, '.');
     int failed;
     if (dot) {
@@ -151,7 +151,7 @@ static void put_key(json_t *json, const char *name, json_t *value) {
 /* A row that has no setting. What is fixed is what transformers takes where nothing is said. */
 static void write_constant(json_t *json, const HfKey *key) {
     if (key->kind != HF_WRITTEN || json_object_get(json, key->key)) return;
-    put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
+    hf_config_put(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
 }
 
 /* n where the setting is n x `of`; null where there is none. */
@@ -166,7 +166,7 @@ static bool write_times(json_t *json, const HfKey *key, const Model *model, cons
         return false;
     }
     json_t *none = key->zero ? json_integer(0) : json_null();
-    put_key(json, key->key, has ? json_integer(all / each) : none);
+    hf_config_put(json, key->key, has ? json_integer(all / each) : none);
     if (has) json_decref(none);
     return true;
 }
@@ -174,7 +174,7 @@ static bool write_times(json_t *json, const HfKey *key, const Model *model, cons
 /* As nn.rotary rounds it. */
 static bool write_share(json_t *json, const HfKey *key, const Setting *share, const Model *model) {
     const double of = (double)integer_setting(model, key->of);
-    put_key(json, key->key, json_integer((json_int_t)floor(share->number * of)));
+    hf_config_put(json, key->key, json_integer((json_int_t)floor(share->number * of)));
     return true;
 }
 
@@ -203,7 +203,7 @@ static bool write_product(json_t *json, const HfKey *key, const Model *model, co
                    key->of, key->setting, all, reader, key->with, each);
         return false;
     }
-    put_key(json, key->key, json_integer(all / each));
+    hf_config_put(json, key->key, json_integer(all / each));
     return true;
 }
 
@@ -218,7 +218,7 @@ static bool write_some(json_t *json, const HfKey *key, const Model *model, const
                    key->key, key->of, key->with);
         return false;
     }
-    put_key(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
+    hf_config_put(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
     return true;
 }
 
@@ -242,11 +242,11 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, co
         return true;
     }
     if (list) {
-        put_key(json, key->key, list);
+        hf_config_put(json, key->key, list);
         return true;
     }
-    diag_error(diag, NO_LOC, "'%s' has layers '%c', which %s does not have there",
-               key->setting, missing, reader);
+    diag_error(diag, NO_LOC, "'%s' has layers '%c', which %s does not have there", key->setting,
+               missing, reader);
     return false;
 }
 
@@ -257,7 +257,7 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
     bool is_object = strchr(key->key, '.') != NULL;
     if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
     if (key->null && strcmp(text, key->null) == 0) {
-        put_key(json, key->key, json_null());
+        hf_config_put(json, key->key, json_null());
         return true;
     }
     json_t *before = hf_config_find(json, key->key);
@@ -292,7 +292,7 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
     if (longer) {
         json_decref(value); /* trained on less than the model can */
     } else {
-        put_key(json, key->key, value);
+        hf_config_put(json, key->key, value);
     }
     return true;
 }
@@ -316,7 +316,7 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, const 
     case HF_EACH:
     case HF_PLACES: return write_pattern(json, key, model, reader, diag);
     case HF_WHETHER:
-        put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
+        hf_config_put(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
         return true;
     case HF_SHARE: return write_share(json, key, setting, model);
     case HF_EVERY:
@@ -375,9 +375,9 @@ json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType
     if (!json) BUG("out of memory");
     for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
         json_object_del(json, REPLACED[i]);
-    put_key(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
-    put_key(json, "model_type", json_string(type->name));
-    put_key(json, "torch_dtype", json_string(dtype));
+    hf_config_put(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
+    hf_config_put(json, "model_type", json_string(type->name));
+    hf_config_put(json, "torch_dtype", json_string(dtype));
     if (!hf_config_write_rows(model, family, type, HF_READER, json, diag)) {
         json_decref(json);
         return NULL;
