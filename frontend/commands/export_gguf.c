@@ -81,8 +81,9 @@ static void print_gguf(const CliArgs *args, const GgufExport *export, const char
     printf("wrote    %s\n", path);
     export_print_implied(&export->hf);
     if (export->n_whole) {
-        printf("note     %d tensors are f16: their rows are no whole blocks of %d\n",
-               export->n_whole, (int)export->type->block);
+        printf("note     %d tensors are %s: their rows are no whole blocks of %d\n",
+               export->n_whole, export->type->block > GGUF_BLOCK ? "q8_0 or f16" : "f16",
+               (int)export->type->block);
     }
     print_tokenizer(&export->tokenizer, cli_given(args, OPT_TOKENIZER));
 }
@@ -99,7 +100,8 @@ int export_gguf(CliArgs *args, const Model *model, const HfExportRequest *files,
                                        .type = gguf_type_named(dtype)};
     GgufExport export;
     if (!request.type) {
-        diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, f16, bf16, q8_0 or q4_0", dtype);
+        diag_error(diag, NO_LOC,
+                   "--dtype: '%s' is not f32, f16, bf16, q8_0, q6_K, q5_K, q4_K or q4_0", dtype);
         return EXIT_USAGE;
     }
     if (!check_path(args, path, files, diag) ||

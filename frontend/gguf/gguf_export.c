@@ -60,10 +60,22 @@ static bool stays_whole(const HfItem *item) {
            strcmp(item->theirs, "position_embd.weight") == 0;
 }
 
+/* The table that makes logits, on which most depends, has 6 bits where others have 4 or 5, as
+ * llama-quantize has it. */
+static const GgufType *wanted_type(const GgufExport *export, const HfItem *item) {
+    const json_t *tied = json_object_get(export->config, "_tied");
+    const bool one = !tied || json_is_true(tied);
+    const bool output = strcmp(item->theirs, one ? "token_embd.weight" : "output.weight") == 0;
+    const bool is_k = export->type->block > GGUF_BLOCK;
+    return is_k && output ? gguf_type_find(GGUF_TYPE_Q6_K) : export->type;
+}
+
 static const GgufType *type_of(const GgufExport *export, const HfItem *item) {
     if (stays_whole(item)) return gguf_type_find(GGUF_TYPE_F32);
-    const bool fits = item->shape[item->n_dims - 1] % export->type->block == 0;
-    return fits ? export->type : gguf_type_find(GGUF_TYPE_F16);
+    const GgufType *type = wanted_type(export, item);
+    const int64_t row = item->shape[item->n_dims - 1];
+    if (row % type->block == 0) return type;
+    return gguf_type_find(row % GGUF_BLOCK == 0 ? GGUF_TYPE_Q8_0 : GGUF_TYPE_F16);
 }
 
 static int64_t elements_of(const HfItem *item) {
@@ -117,7 +129,7 @@ static void declare(Writing *w) {
         const GgufType *type = type_of(export, item);
         gguf_add_tensor(w->writer, item->theirs, type, item->shape, item->n_dims);
         export->n_bytes += gguf_tensor_bytes(type, item->shape, item->n_dims);
-        export->n_whole += !stays_whole(item) && type != export->type;
+        export->n_whole += !stays_whole(item) && type != wanted_type(export, item);
     }
     export->n_tensors = layout->n_items + (w->factors != NULL);
     if (!w->factors) return;

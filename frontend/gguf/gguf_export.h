@@ -1,8 +1,8 @@
 /* A file of Perilune's weights as a GGUF file, which llama.cpp and what is built on it run.
  *
  * The file appears whole, or not at all. As llama.cpp's converter does, vectors, routers and tables
- * of positions stay f32; a matrix whose rows are no whole blocks of the wanted type becomes f16.
- * Adapters are merged into their weights.
+ * of positions stay f32; a matrix whose rows are no whole blocks of the wanted type becomes q8_0 or
+ * f16. Adapters are merged into their weights.
  */
 #ifndef FRONTEND_GGUF_GGUF_EXPORT_H
 #define FRONTEND_GGUF_GGUF_EXPORT_H
@@ -25,7 +25,7 @@ typedef struct GgufExport {
     const GgufType *type;
     int n_tensors;
     size_t n_bytes;
-    int n_whole;             /* matrices that became f16 */
+    int n_whole;             /* matrices that became q8_0 or f16 */
     bool refused;            /* by gguf_export_write: what is wrong is in the tokenizer */
     GgufTokenizer tokenizer; /* once written */
 } GgufExport;

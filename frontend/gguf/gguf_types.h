@@ -18,8 +18,11 @@ enum {
     GGUF_TYPE_F16 = 1,
     GGUF_TYPE_Q4_0 = 2,
     GGUF_TYPE_Q8_0 = 8,
+    GGUF_TYPE_Q6_K = 14,
     GGUF_TYPE_BF16 = 30
 };
+
+enum { GGUF_BLOCK = 32 }; /* of all types in blocks but k-quants and their like */
 
 typedef struct GgufType {
     uint32_t number;
@@ -39,13 +42,17 @@ const GgufType *gguf_type_find(uint32_t number); /* NULL: none */
 /* By name, of those that are written; in any case. NULL: none */
 const GgufType *gguf_type_named(const char *name);
 
-/* Of 256 numbers (k-quants), in a room of their own. */
+/* Of 256 numbers (k-quants), in rooms of their own. */
 void gguf_widen_q2_k(const unsigned char *blocks, int64_t n_blocks, float *out);
 void gguf_widen_q3_k(const unsigned char *blocks, int64_t n_blocks, float *out);
 void gguf_widen_q4_k(const unsigned char *blocks, int64_t n_blocks, float *out);
 void gguf_widen_q5_k(const unsigned char *blocks, int64_t n_blocks, float *out);
 void gguf_widen_q6_k(const unsigned char *blocks, int64_t n_blocks, float *out);
 void gguf_widen_iq4_xs(const unsigned char *blocks, int64_t n_blocks, float *out);
+
+bool gguf_narrow_q4_k(const float *numbers, int64_t n_blocks, unsigned char *out);
+bool gguf_narrow_q5_k(const float *numbers, int64_t n_blocks, unsigned char *out);
+bool gguf_narrow_q6_k(const float *numbers, int64_t n_blocks, unsigned char *out);
 
 float gguf_half(const unsigned char *bytes); /* f16 */
 extern const int8_t GGUF_IQ4_NUMBERS[16];    /* of a code of iq4_nl and iq4_xs */

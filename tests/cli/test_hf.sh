@@ -389,8 +389,8 @@ fails 'a folder has its own' 2 'is no GGUF file; a folder has' import $fixtures/
     --save-tokenizer "$folder/y.json" -o "$folder/y.safetensors"
 fails 'a format that is none' 2 "--format: 'onnx' is not hf or gguf" export "$folder/l31.safetensors" \
     --format onnx -o "$folder/y"
-fails 'a type that is not written' 2 "--dtype: 'q4_K' is not f32, f16, bf16, q8_0 or q4_0" export \
-    "$folder/l31.safetensors" --format gguf --dtype q4_K -o "$folder/y"
+fails 'a type that is not written' 2 "--dtype: 'q2_K' is not f32, f16, bf16, q8_0, q6_K, q5_K," export \
+    "$folder/l31.safetensors" --format gguf --dtype q2_K -o "$folder/y"
 fails 'an option of folders' 2 'export: --max-shard-size goes with --format hf' export "$folder/l31.safetensors" \
     --format gguf --max-shard-size 5GB -o "$folder/y"
 fails 'an option of files' 2 'export: --tokenizer goes with --format gguf' export "$folder/l31.safetensors" \

@@ -2,16 +2,17 @@
 """Makes tests/data/gguf: blocks of ggml's types with the numbers that they stand for, and tiny models
 as llama.cpp's own converter writes them.
 
-    venv/bin/python tests/reference/make_gguf.py --llama-cpp DIR                        # rewrites them
+    venv/bin/python tests/reference/make_gguf.py --llama-cpp DIR --ggml LIBRARY         # rewrites them
     venv/bin/python tests/reference/make_gguf.py --llama-cpp DIR --check build/perilune
 
 Needs gguf, torch and transformers; DIR is llama.cpp's source, of which conversion/ is taken (it is in
-the sdist of llama-cpp-python). Made with gguf 0.19, llama-cpp-python 0.3.36, torch 2.15,
+the sdist of llama-cpp-python); LIBRARY is its libggml-base.so. Made with gguf 0.19, llama-cpp-python 0.3.36, torch 2.15,
 transformers 5.24.
 
 blocks.safetensors: for each type NAME, NAME/codes U8 [blocks, bytes], random, with finite scales, and
 NAME/numbers F32 [blocks, block] that gguf's dequantize makes of them; for those that are written,
-narrow/NAME/from F32 and narrow/NAME/codes U8 that its quantize makes. *.gguf: folders of
+narrow/NAME/from F32 and narrow/NAME/codes U8 that its quantize makes, or for k-quants, which it has
+not, ggml's quantize_row_NAME_ref. *.gguf: folders of
 tests/reference/hf in f32 and without a tokenizer.
 
 --check converts all folders of hf that CHECKED names, and compares tensors bit for bit (factors of
@@ -20,6 +21,7 @@ with the export of their import.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import shutil
@@ -39,6 +41,7 @@ READ = {"f16": T.F16, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1, "q5_0": T.
         "q8_0": T.Q8_0, "q2_K": T.Q2_K, "q3_K": T.Q3_K, "q4_K": T.Q4_K, "q5_K": T.Q5_K, "q6_K": T.Q6_K,
         "iq4_nl": T.IQ4_NL, "iq4_xs": T.IQ4_XS, "mxfp4": T.MXFP4}
 WRITTEN = ["f16", "bf16", "q8_0", "q4_0"]
+BY_GGML = ["q4_K", "q5_K", "q6_K"]
 # Where halves lie in a block: scales, which have to be finite.
 HALVES = {"f16": [0], "bf16": [0], "q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0],
           "q2_K": [80, 82], "q3_K": [108], "q4_K": [0, 2], "q5_K": [0, 2], "q6_K": [208],
@@ -51,7 +54,7 @@ CHECKED = ["llama", "llama31", "llama_linear", "qwen2", "qwen3", "olmo2", "smoll
 SET = {"gemma3": ["--set", "attention_scale=8"], "starcoder2": ["--set", "window=0"]}
 
 
-def make_blocks(rng):
+def make_blocks(rng, ggml):
     out = {}
     for name, kind in READ.items():
         block, size = gguf.GGML_QUANT_SIZES[kind]
@@ -75,6 +78,18 @@ def make_blocks(rng):
         wide[3] = np.round(wide[3] * 4) / 4  # halves, between codes
         out[f"narrow/{name}/from"] = wide
         out[f"narrow/{name}/codes"] = quantize(wide, READ[name]).view(np.uint8).reshape(n, size)
+    for name in BY_GGML:
+        block, size = gguf.GGML_QUANT_SIZES[READ[name]]
+        n = 6
+        wide = rng.normal(0, 0.02, (n, block)).astype(np.float32)
+        wide[1] = 0
+        wide[2] = np.abs(wide[2])
+        wide[3, ::37] *= 30
+        wide[4, 64:] = 0
+        codes = np.zeros((n, size), np.uint8)
+        getattr(ggml, f"quantize_row_{name}_ref")(wide.ctypes.data_as(ctypes.c_void_p),
+                                                  codes.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(wide.size))
+        out[f"narrow/{name}/from"], out[f"narrow/{name}/codes"] = wide, codes
     return out
 
 
@@ -136,12 +151,13 @@ def check(perilune, llama_cpp, name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--llama-cpp", required=True)
+    parser.add_argument("--ggml", metavar="LIBRARY")
     parser.add_argument("--check", metavar="PERILUNE")
     args = parser.parse_args()
     if args.check:
         sys.exit(not all([check(args.check, args.llama_cpp, name) for name in CHECKED]))
     os.makedirs(OUT, exist_ok=True)
-    save_file(make_blocks(np.random.default_rng(17)), os.path.join(OUT, "blocks.safetensors"))
+    save_file(make_blocks(np.random.default_rng(17), ctypes.CDLL(args.ggml)), os.path.join(OUT, "blocks.safetensors"))
     for name in KEPT:
         convert(args.llama_cpp, os.path.join(HERE, "hf", name), os.path.join(OUT, f"{name}.gguf"))
 

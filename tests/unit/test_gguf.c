@@ -19,6 +19,46 @@
 
 /* --- blocks --- */
 
+static double error_of(const GgufType *type, const unsigned char *codes, const float *from,
+                       int64_t n_blocks) {
+    float *out = malloc((size_t)(n_blocks * type->block) * sizeof(float));
+    double error = 0;
+    type->widen(codes, n_blocks, out);
+    for (int64_t i = 0; i < n_blocks * type->block; i++) {
+        error += ((double)out[i] - from[i]) * ((double)out[i] - from[i]);
+    }
+    free(out);
+    return error;
+}
+
+/* Scales that are searched for: another may be as good, but none is worse than ggml's. */
+static void test_search(Arena *arena, const Safetensors *file, const GgufType *type) {
+    SafetensorsInfo codes, numbers;
+    check_begin(arena_printf(arena, "gguf %s: and are written as well as ggml does", type->name));
+    const bool found =
+        safetensors_find(file, arena_printf(arena, "narrow/%s/codes", type->name), &codes) &&
+        safetensors_find(file, arena_printf(arena, "narrow/%s/from", type->name), &numbers);
+    CHECK(found, "no such blocks");
+    if (!found) return;
+    float *from = malloc(numbers.n_bytes);
+    unsigned char *bytes = malloc(codes.n_bytes);
+    memcpy(from, numbers.data, numbers.n_bytes);
+    for (int64_t i = 0; i < codes.shape[0]; i++) {
+        const size_t at = (size_t)i * type->bytes;
+        CHECK(type->narrow(from + i * type->block, 1, bytes + at), "too large");
+        const double ours = error_of(type, bytes + at, from + i * type->block, 1);
+        const double theirs =
+            error_of(type, (const unsigned char *)codes.data + at, from + i * type->block, 1);
+        CHECK(ours <= 1.02 * theirs, "block %d: an error of %g, not %g", (int)i, ours, theirs);
+    }
+    from[3] = 1e30F;
+    CHECK(!type->narrow(from, 1, bytes), "1e30 fits");
+    from[3] = INFINITY;
+    CHECK(!type->narrow(from, 1, bytes), "infinity fits");
+    free(from);
+    free(bytes);
+}
+
 static void test_blocks(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
@@ -40,6 +80,10 @@ static void test_blocks(void) {
         CHECK(memcmp(out, numbers.data, numbers.n_bytes) == 0, "other numbers");
         free(out);
         if (!type->narrow) continue;
+        if (type->block > GGUF_BLOCK) {
+            test_search(arena, file, type);
+            continue;
+        }
         check_begin(
             arena_printf(arena, "gguf %s: and are written as gguf writes them", type->name));
         safetensors_find(file, arena_printf(arena, "narrow/%s/codes", type->name), &codes);
@@ -225,10 +269,11 @@ static void test_round_trip_of(const Case *c) {
 /* --- types of 4, 8 and 16 bits --- */
 
 /* Untrained weights of a Llama whose rows are whole blocks but those of one tensor. */
-static const Model *make_weights(Arena *arena, const char *path, int vocab, Run *run) {
+static const Model *make_weights(Arena *arena, const char *path, int vocab, const char *width,
+                                 const char *ffn, Run *run) {
     const ModelSetting settings[] = {{"layers", "1"},
-                                     {"model", "64"},
-                                     {"ffn", "72"},
+                                     {"model", width},
+                                     {"ffn", ffn},
                                      {"vocab", arena_printf(arena, "%d", vocab)}};
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
     run->model = model_load_shipped(run->arena, "llama", settings, 4, BATCH, run->diag);
@@ -289,7 +334,7 @@ static void test_types(void) {
     const char *a = in_scratch(arena, "a.st"), *b = in_scratch(arena, "b.st"),
                *gguf = in_scratch(arena, "x.gguf"), *again = in_scratch(arena, "y.gguf");
     check_begin("gguf: weights to narrow");
-    const Model *model = make_weights(arena, a, 64, &run);
+    const Model *model = make_weights(arena, a, 64, "64", "72", &run);
     CHECK(model, "%s", diag_text(run.diag));
     for (int i = 0; model && i < 4; i++) {
         HfImport import;
@@ -319,6 +364,41 @@ static void test_types(void) {
         if (fine) gguf_close(&y);
         gguf_close(&x);
     }
+    run_close(&run);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+/* Blocks of 256, and the table that makes logits in more bits; rows of 64 are blocks of 32. */
+static void test_k_types(void) {
+    static const struct {
+        const char *name, *type;
+    } WANTED[] = {{"token_embd.weight", "q4_K"},       {"output.weight", "q6_K"},
+                  {"blk.0.attn_q.weight", "q4_K"},     {"blk.0.ffn_up.weight", "q4_K"},
+                  {"blk.0.ffn_down.weight", "q8_0"},   {"blk.0.attn_norm.weight", "f32"},
+                  {"blk.0.attn_output.weight", "q4_K"}};
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Run run;
+    GgufFile file;
+    HfImport import;
+    const char *a = in_scratch(arena, "a.st"), *b = in_scratch(arena, "b.st"),
+               *gguf = in_scratch(arena, "x.gguf");
+    check_begin("gguf: weights in q4_K, with an output in q6_K");
+    const Model *model = make_weights(arena, a, 64, "256", "96", &run);
+    CHECK(model, "%s", diag_text(run.diag));
+    const bool fine = model && export_gguf(arena, model, a, "q4_k", NULL, gguf, diag) &&
+                      import_gguf(arena, gguf, b, &import, diag) &&
+                      gguf_open(arena, gguf, &file, diag);
+    CHECK(fine, "%s", diag_text(diag));
+    for (size_t i = 0; fine && i < sizeof(WANTED) / sizeof(WANTED[0]); i++) {
+        const GgufTensor *tensor = gguf_find_tensor(&file, WANTED[i].name);
+        CHECK(tensor && strcmp(tensor->type->name, WANTED[i].type) == 0, "%s is %s", WANTED[i].name,
+              tensor ? tensor->type->name : "missing");
+    }
+    /* Weights are within four times their spread of 0.05, in 16 steps. */
+    if (fine) compare_weights(a, b, 0.02F, diag);
+    if (fine) gguf_close(&file);
     run_close(&run);
     diag_destroy(diag);
     arena_destroy(arena);
@@ -404,7 +484,7 @@ static void test_tokenizers(void) {
     Run run;
     const char *a = in_scratch(arena, "a.st"), *path = in_scratch(arena, "made.json");
     check_begin("gguf: weights for tokenizers");
-    const Model *small = make_weights(arena, a, 264, &run);
+    const Model *small = make_weights(arena, a, 264, "64", "72", &run);
     CHECK(small, "%s", diag_text(run.diag));
     if (small) {
         Diag *diag = diag_create();
@@ -415,7 +495,7 @@ static void test_tokenizers(void) {
         diag_destroy(diag);
     }
     run_close(&run);
-    const Model *model = make_weights(arena, a, 512, &run);
+    const Model *model = make_weights(arena, a, 512, "64", "72", &run);
     CHECK(model, "%s", diag_text(run.diag));
     if (model) {
         test_tokenizer(make_tokenizer(path, ""), "of characters", model, a);
@@ -593,6 +673,7 @@ int main(void) {
     test_refused();
     for (int i = 0; i < N_CASES; i += VARIANT_STEP) test_round_trip_of(&CASES[i]);
     test_types();
+    test_k_types();
     test_tokenizers();
     test_damaged();
     remove_folder(arena, scratch);
