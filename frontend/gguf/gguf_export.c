@@ -86,11 +86,13 @@ static int64_t elements_of(const HfItem *item) {
 
 /* --- metadata --- */
 
-/* A name of the model: that of its file, without the ending. */
-static const char *name_of(Arena *arena, const char *path) {
+/* A name of the model: that of its file, without the ending, if that is UTF-8; else its type's. */
+static const char *name_of(const HfExport *hf) {
+    const char *path = hf->path;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     const char *dot = strrchr(name, '.');
-    return arena_strndup(arena, name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
+    const size_t length = dot && dot > name ? (size_t)(dot - name) : strlen(name);
+    return gguf_is_text(name, length) ? arena_strndup(hf->arena, name, length) : hf->type->name;
 }
 
 static bool put_metadata(GgufExport *export, const GgufExportRequest *request, GgufWriter *writer,
@@ -98,7 +100,7 @@ static bool put_metadata(GgufExport *export, const GgufExportRequest *request, G
     const HfExport *hf = &export->hf;
     gguf_put_text(writer, "general.architecture", hf->type->architecture);
     gguf_put_text(writer, "general.type", "model");
-    gguf_put_text(writer, "general.name", name_of(hf->arena, hf->path));
+    gguf_put_text(writer, "general.name", name_of(hf));
     gguf_put_u32(writer, "general.file_type", (uint32_t) export->type->file_type);
     if (export->type->block > 1) {
         gguf_put_u32(writer, "general.quantization_version", QUANTIZATION_VERSION);

@@ -49,7 +49,8 @@ static bool take(Cursor *cursor, void *out, size_t bytes, const char *what) {
 
 /* --- texts --- */
 
-static bool is_text(const unsigned char *bytes, size_t length) {
+bool gguf_is_text(const char *text, size_t length) {
+    const unsigned char *bytes = (const unsigned char *)text;
     for (size_t i = 0; i < length;) {
         uint32_t character;
         const int n = utf8_read(bytes + i, length - i, &character);
@@ -81,7 +82,7 @@ static const char *take_name(Cursor *cursor, size_t most, const char *what) {
     const unsigned char *bytes;
     size_t length;
     if (!take_bytes(cursor, &bytes, &length, what)) return NULL;
-    bool fine = length > 0 && length <= most && is_text(bytes, length);
+    bool fine = length > 0 && length <= most && gguf_is_text((const char *)bytes, length);
     for (size_t i = 0; fine && i < length; i++) fine = bytes[i] > 32 && bytes[i] != 127;
     if (fine) return arena_strndup(cursor->file->arena, (const char *)bytes, length);
     fail(cursor, "has %s that is no name: of %zu bytes, UTF-8 without spaces of 1 to %zu is one",
@@ -111,9 +112,9 @@ static bool skip_values(Cursor *cursor, const GgufPair *pair) {
         const unsigned char *text;
         size_t length;
         if (!take_bytes(cursor, &text, &length, "its metadata")) return false;
-        if (is_text(text, length)) continue;
-        return fail(cursor, "%s has a text that is not UTF-8, number %" PRIu64,
-                    hf_quoted(cursor->file->arena, pair->key), i);
+        if (pair->is_array || gguf_is_text((const char *)text, length)) continue;
+        return fail(cursor, "%s is a text that is not UTF-8",
+                    hf_quoted(cursor->file->arena, pair->key));
     }
     return true;
 }

@@ -5,8 +5,9 @@
  *     padding; data, of which each tensor begins at a multiple of general.alignment (32)
  *
  * Texts are a u64 length and bytes. All of a file is checked when it is opened: versions 2 and 3,
- * lengths and counts within the file, names once, texts in UTF-8 without a NUL, known types, whole
- * blocks, and tensors within the data that do not overlap. Afterwards nothing needs further checks.
+ * lengths and counts within the file, names once, texts in UTF-8 without a NUL (those of lists are
+ * their reader's to check), known types, whole blocks, and tensors within the data that do not
+ * overlap. Afterwards nothing else needs further checks.
  */
 #ifndef FRONTEND_GGUF_GGUF_FILE_H
 #define FRONTEND_GGUF_GGUF_FILE_H
@@ -62,6 +63,9 @@ typedef struct GgufFile {
     GgufTensor *tensors; /* by name */
 } GgufFile;
 
+/* Is it UTF-8 without a NUL? */
+bool gguf_is_text(const char *text, size_t length);
+
 /* Does the file begin as a GGUF file does? False, silently, for what is no file. */
 bool gguf_is_file(const char *path);
 
@@ -82,7 +86,8 @@ double gguf_number(const GgufPair *pair, uint64_t i);
 int64_t gguf_integer(const GgufPair *pair, uint64_t i);
 bool gguf_kind_is_integer(GgufKind kind);
 
-/* The next text of a pair of texts: *at begins as pair->data. It is not terminated. */
+/* The next text of a pair of texts: *at begins as pair->data. It is not terminated, and of a list
+ * can be any bytes. */
 const char *gguf_next_text(const unsigned char **at, size_t *out_length);
 
 #endif

@@ -269,6 +269,7 @@ static bool put_chat_template(GgufWriter *writer, const Reader *reader) {
         size_t length;
         text = file_read(reader->arena, file, MOST_TEMPLATE_BYTES, &length, reader->diag);
         if (!text) return false;
+        if (!gguf_is_text(text, length)) return fail(reader, "%s is not UTF-8", file);
     }
     if (text) gguf_put_text(writer, "tokenizer.chat_template", text);
     return true;

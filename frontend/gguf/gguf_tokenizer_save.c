@@ -53,6 +53,9 @@ static bool read_tokens(Saver *saver) {
         const char *text = arena_strndup(saver->file->arena, bytes, length);
         const int64_t kind = gguf_integer(saver->kinds, id);
         if (kind == UNUSED || length == 0) continue;
+        if (!gguf_is_text(bytes, length)) {
+            return fail(saver, "token %" PRIu64 " is not UTF-8", id);
+        }
         if (json_object_get(saver->vocab, text)) {
             return fail(saver, "has the token %s twice", hf_quoted(saver->file->arena, text));
         }
@@ -84,6 +87,9 @@ static bool read_merges(Saver *saver) {
         const char *text = gguf_next_text(&at, &length);
         const char *space = length > 2 ? memchr(text + 1, ' ', length - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
+        if (!gguf_is_text(text, length)) {
+            return fail(saver, "merge %" PRIu64 " is not UTF-8", i);
+        }
         json_t *pair =
             space ? json_pack("[s%, s%]", text, left, space + 1, length - left - 1) : NULL;
         if (!pair) return fail(saver, "merge %" PRIu64 " is not two tokens", i);

@@ -32,7 +32,7 @@ import tempfile
 import gguf
 import numpy as np
 from gguf.quants import dequantize, quantize
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "..", "data", "gguf")
@@ -121,6 +121,9 @@ model.write()
             json.dump(config, open(os.path.join(copy, "config.json"), "w"))
         json.dump({"model": {"vocab": [0] * vocab}, "added_tokens": []},
                   open(os.path.join(copy, "tokenizer.json"), "w"))
+        weights = os.path.join(copy, "model.safetensors")  # without masks, which it does not know
+        kept = {k: v for k, v in load_file(weights).items() if not k.endswith((".attn.bias", ".masked_bias"))}
+        save_file(kept, weights, metadata={"format": "pt"})
         done = subprocess.run([sys.executable, "-c", code.replace(repr(folder), repr(copy))],
                               capture_output=True, text=True)
         if done.returncode:
