@@ -43,12 +43,12 @@ const GgufType *gguf_type_find(uint32_t number); /* NULL: none */
 const GgufType *gguf_type_named(const char *name);
 
 /* Of 256 numbers (k-quants), in rooms of their own. */
-void gguf_widen_q2_k(const unsigned char *blocks, int64_t n_blocks, float *out);
-void gguf_widen_q3_k(const unsigned char *blocks, int64_t n_blocks, float *out);
-void gguf_widen_q4_k(const unsigned char *blocks, int64_t n_blocks, float *out);
-void gguf_widen_q5_k(const unsigned char *blocks, int64_t n_blocks, float *out);
-void gguf_widen_q6_k(const unsigned char *blocks, int64_t n_blocks, float *out);
-void gguf_widen_iq4_xs(const unsigned char *blocks, int64_t n_blocks, float *out);
+void gguf_widen_q2_k(const unsigned char *at, int64_t n_blocks, float *out);
+void gguf_widen_q3_k(const unsigned char *at, int64_t n_blocks, float *out);
+void gguf_widen_q4_k(const unsigned char *at, int64_t n_blocks, float *out);
+void gguf_widen_q5_k(const unsigned char *at, int64_t n_blocks, float *out);
+void gguf_widen_q6_k(const unsigned char *at, int64_t n_blocks, float *out);
+void gguf_widen_iq4_xs(const unsigned char *at, int64_t n_blocks, float *out);
 
 bool gguf_narrow_q4_k(const float *numbers, int64_t n_blocks, unsigned char *out);
 bool gguf_narrow_q5_k(const float *numbers, int64_t n_blocks, unsigned char *out);

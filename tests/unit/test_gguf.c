@@ -567,6 +567,10 @@ static void expect_with(Damaged *d, unsigned char *at, uint64_t value, size_t by
     memcpy(at, kept, bytes);
 }
 
+static void put_letters(unsigned char *at, const char *letters) {
+    while (*letters) *at++ = (unsigned char)*letters++;
+}
+
 static void test_damaged(void) {
     enum { SEED = 11 };
     Arena *arena = arena_create();
@@ -590,9 +594,9 @@ static void test_damaged(void) {
     expect_with(&d, heads + 26, 9, 4, "bytes in a key, where");
     expect_with(&d, heads + 26, 77, 4, "is of type 77, which is not supported");
     expect_with(&d, heads + 30, 3, 4, "heads");
-    memcpy(heads + 16, "hoad_count", 10);
+    put_letters(heads + 16, "hoad_count");
     CHECK(strstr(said(&d), "\"llama.attention.hoad_count\" is not supported"), "%s", said(&d));
-    memcpy(heads + 16, "head_count", 10);
+    put_letters(heads + 16, "head_count");
     expect_with(&d, norm + 18, 5, 4, "has 5 dimensions; 1 to 4");
     expect_with(&d, norm + 22, 0, 8, "has a dimension of 0");
     expect_with(&d, norm + 22, UINT64_MAX, 8, "has a dimension of 18446744073709551615");
@@ -604,16 +608,16 @@ static void test_damaged(void) {
     expect_with(&d, norm + 34, 1u << 20, 8, "is the file whole?");
     expect_with(&d, norm + 34, UINT64_MAX - 31, 8, "is the file whole?");
     expect_with(&d, norm + 34, 32, 8, "overlap");
-    memcpy(q, "blk.1", 5);
+    put_letters(q, "blk.1");
     CHECK(strstr(said(&d), "has a tensor \"blk.1.attn_q.weight\" twice"), "%s", said(&d));
-    memcpy(q, "blk.7", 5);
+    put_letters(q, "blk.7");
     CHECK(strstr(said(&d), "has no tensor 'blk.0.attn_q.weight'"), "%s", said(&d));
-    memcpy(q, "blk.0", 5);
+    put_letters(q, "blk.0");
     unsigned char *arch = find_bytes(&d, "llama"); /* the first is the architecture's value */
-    memcpy(arch, "lamma", 5);
+    put_letters(arch, "lamma");
     CHECK(strstr(said(&d), "is of the architecture \"lamma\"; supported: gpt2, llama, "), "%s",
           said(&d));
-    memcpy(arch, "llama", 5);
+    put_letters(arch, "llama");
     CHECK(said(&d)[0] == '\0', "%s", said(&d));
     check_begin("gguf: files that end early, and bytes that are others");
     for (size_t n = 0; n < length; n += (n < 3000 ? 61u : 2003u) * VARIANT_STEP) {
