@@ -289,7 +289,7 @@ const CliCommand CLI_COMMANDS[] = {
      cmd_validate},
     {"import",
      "DIR",
-     "makes a file of weights of a model of Hugging Face's",
+     "makes a file of weights of a model of Hugging Face's, or of a GGUF file",
      {{"options", IN_IMPORT}},
      "DIR has config.json and model.safetensors, or several files and their index, in f32, bf16\n"
      "or f16: GPT-2, GPT-NeoX, Phi 1 to 3, Llama 2 to 3.2, Mistral, Qwen 2 and 3, Gemma 2 and 3\n"
@@ -297,23 +297,27 @@ const CliCommand CLI_COMMANDS[] = {
      "T5, mT5, BERT, RoBERTa; of mixtures Mixtral, Qwen 2 and 3 MoE, OLMoE, DeepSeekMoE,\n"
      "DeepSeek V2 and V3, gpt-oss (also in MXFP4). What is written has the weights in f32 and the\n"
      "model's settings, which --set-from takes out of it. DIR can be an adapter of PEFT's (LoRA)\n"
-     "for such a model: what is written is then read by --load-trained.\n\n"
+     "for such a model: what is written is then read by --load-trained. Or DIR is a file of\n"
+     "llama.cpp's, GGUF, of which blocks of 2 to 8 bits are widened.\n\n"
      "  perilune import Llama-3.2-1B -o llama.safetensors\n"
      "  perilune import Llama-3.2-1B --set seq=2048 -o llama.safetensors\n"
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
      "      --data tokens.bin --token-bytes 4 --save tuned.safetensors\n"
-     "  perilune import my-adapter --set-from llama.safetensors -o adapter.safetensors\n",
+     "  perilune import my-adapter --set-from llama.safetensors -o adapter.safetensors\n"
+     "  perilune import qwen3-q4_k_m.gguf --save-tokenizer tokenizer.json -o qwen3.safetensors\n",
      cmd_import},
     {"export",
      "WEIGHTS",
-     "makes a folder for Hugging Face's transformers of weights",
+     "makes a folder for Hugging Face's transformers, or a GGUF file, of weights",
      {{"options", IN_EXPORT}},
      "WEIGHTS is what training saved, a checkpoint, or what an import made. Its model and "
      "settings\n"
      "are those that it says itself, or --model, --set-from and --set.\n\n"
      "  perilune export tuned.safetensors --like Llama-3.2-1B -o tuned\n"
      "  perilune export old.safetensors --model models/gpt.lua --set size=124m --dtype f32 -o "
-     "gpt\n",
+     "gpt\n"
+     "  perilune export tuned.safetensors --format gguf --dtype q4_K --like Llama-3.2-1B -o "
+     "tuned.gguf\n",
      cmd_export},
     {"average",
      "A B [C]...",

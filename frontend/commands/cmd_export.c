@@ -1,4 +1,5 @@
 /* perilune export: a file of Perilune's weights -> a folder for Hugging Face's transformers. */
+#include "frontend/commands/export_gguf.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/hf/hf_export.h"
 #include "frontend/units.h"
@@ -94,7 +95,7 @@ static bool has(const HfExport *export, const char *pair) {
 }
 
 /* What the model does otherwise than the exported one will. */
-static void print_implied(const HfExport *export) {
+void export_print_implied(const HfExport *export) {
     const HfFamily *family = export->family;
     if (!family->implied || has(export, family->implied)) return;
     if (!value_of(export, family->implied)) return;
@@ -132,7 +133,7 @@ static void print_export(const HfExport *export, const char *dir) {
            export->adapter_scale > 0 ? ", adapters merged into their weights" : "");
     printf("wrote    %s: config.json and %d file%s of weights\n", dir, export->n_shards,
            export->n_shards == 1 ? "" : "s");
-    print_implied(export);
+    export_print_implied(export);
     print_padding(export);
     if (!export->like) {
         printf("note     no tokenizer: --like DIR copies that of a folder of Hugging Face's\n");
@@ -162,12 +163,20 @@ int cmd_export(CliArgs *args) {
                                .trained_path = cli_text(args, OPT_LOAD_TRAINED, NULL),
                                .like = cli_text(args, OPT_LIKE, NULL),
                                .adapters_alone = cli_given(args, OPT_ADAPTER)};
-    request.weights = safetensors_open(request.path, diag);
+    bool as_gguf;
+    int status = EXIT_USAGE;
+    const bool known = export_format(args, &as_gguf, diag);
+    request.weights = known ? safetensors_open(request.path, diag) : NULL;
     if (request.weights && request.trained_path) {
         request.trained = safetensors_open(request.trained_path, diag);
     }
     bool open = request.weights && (request.trained || !request.trained_path);
-    int status = open ? export_weights(args, &request, diag) : EXIT_USAGE;
+    if (open && as_gguf) {
+        const Model *model = load_model(args, request.weights, diag);
+        if (model) status = export_gguf(args, model, &request, diag);
+    } else if (open) {
+        status = export_weights(args, &request, diag);
+    }
     safetensors_close(request.weights);
     safetensors_close(request.trained);
     cli_fail(diag, status);

@@ -1,5 +1,7 @@
 /* perilune import: Hugging Face's weights, or PEFT's adapters -> a file of Perilune's. */
 #include "frontend/commands/plan_args.h"
+#include "frontend/gguf/gguf_import.h"
+#include "frontend/gguf/gguf_tokenizer.h"
 #include "frontend/hf/hf_adapter_import.h"
 #include "frontend/hf/hf_import.h"
 
@@ -91,6 +93,30 @@ static int import_model(CliArgs *args, const Given *given, Diag *diag) {
     return fine ? EXIT_DONE : import.damaged ? EXIT_USAGE : EXIT_FAILED;
 }
 
+static int import_gguf(CliArgs *args, const Given *given, Diag *diag) {
+    GgufFile file;
+    HfImport import;
+    const char *tokenizer = cli_text(args, OPT_SAVE_TOKENIZER, NULL);
+    if (given->from) {
+        diag_error(diag, NO_LOC, "import: --set-from: %s is no adapter of PEFT's, but a GGUF file",
+                   args->operand);
+        return EXIT_USAGE;
+    }
+    if (!gguf_import_open(args->arena, args->operand, given->script, given->settings,
+                          given->n_settings, &file, &import, diag)) {
+        return EXIT_USAGE;
+    }
+    import.dtype = given->dtype;
+    bool readable = !tokenizer || gguf_tokenizer_save(&file, tokenizer, diag);
+    bool fine = readable && hf_import_write(&import, given->path, diag);
+    if (fine) print_import(args, &import, given->path);
+    if (fine && tokenizer) printf("wrote    %s\n", tokenizer);
+    const bool wrong = import.damaged || !readable;
+    hf_import_close(&import);
+    gguf_close(&file);
+    return fine ? EXIT_DONE : wrong ? EXIT_USAGE : EXIT_FAILED;
+}
+
 static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
     HfAdapterImport import;
     bool wrong;
@@ -133,8 +159,18 @@ int cmd_import(CliArgs *args) {
     if (given.settings && !known) {
         diag_error(diag, NO_LOC, "--dtype: '%s' is not f32, bf16 or f16", dtype);
     } else if (given.settings && given.path) {
-        bool adapter = hf_adapter_is_folder(args->arena, args->operand);
-        status = adapter ? import_adapter(args, &given, diag) : import_model(args, &given, diag);
+        const bool adapter = hf_adapter_is_folder(args->arena, args->operand);
+        const bool gguf = gguf_is_file(args->operand);
+        if (cli_given(args, OPT_SAVE_TOKENIZER) && !gguf) {
+            diag_error(diag, NO_LOC,
+                       "--save-tokenizer: %s is no GGUF file; a folder has its "
+                       "tokenizer's files",
+                       args->operand);
+        } else {
+            status = gguf      ? import_gguf(args, &given, diag)
+                     : adapter ? import_adapter(args, &given, diag)
+                               : import_model(args, &given, diag);
+        }
     }
     cli_fail(diag, status);
     diag_destroy(diag);

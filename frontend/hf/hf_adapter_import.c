@@ -616,7 +616,7 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     m->base = base;
     m->family = hf_family_of(m->arena, base->name, m->diag);
     if (!m->family) return NULL;
-    m->type = hf_config_type(base, m->family, NULL, m->diag);
+    m->type = hf_config_type(base, m->family, NULL, HF_READER, m->diag);
     /* As transformers 5 has experts, where an adapter is of them as parameters. */
     const bool fused =
         m->type && m->type->fused && !says_nothing(json_object_get(m->config, "target_parameters"));

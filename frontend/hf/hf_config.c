@@ -110,8 +110,12 @@ static void give_all(Reader *reader, const char *settings) {
     }
 }
 
+bool hf_config_row_is_of(const HfKey *key, const HfType *type) {
+    return !key->types || has_word(key->types, " ", type->name);
+}
+
 bool hf_config_row_counts(const HfKey *key, const HfType *type, const char *value) {
-    if (key->types && !has_word(key->types, " ", type->name)) return false;
+    if (!hf_config_row_is_of(key, type)) return false;
     return !key->when || (value && has_word(strchr(key->when, '=') + 1, "|", value));
 }
 
@@ -602,6 +606,16 @@ static json_t *parse_file(Arena *arena, const char *path, Diag *diag) {
     json_t *json = json_parse_bytes(path, plain.text, plain.length, diag);
     strbuf_destroy(&plain);
     return json;
+}
+
+bool hf_config_read_rows(Arena *arena, const char *path, json_t *json, const HfFamily *family,
+                         const HfType *type, HfConfig *out, Diag *diag) {
+    Reader reader = {arena, out, diag};
+    *out = (HfConfig){.path = path, .family = family, .type = type, .json = json};
+    if (read_keys(&reader)) return true;
+    json_decref(json);
+    out->json = NULL;
+    return false;
 }
 
 bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag) {

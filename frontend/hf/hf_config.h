@@ -15,6 +15,8 @@
 
 #include <jansson.h>
 
+#define HF_READER "transformers" /* who reads what the rows of HF_FAMILIES are about */
+
 typedef struct HfConfig {
     const char *path; /* of the file */
     const HfFamily *family;
@@ -35,14 +37,21 @@ typedef struct HfConfig {
 bool hf_config_read(Arena *arena, const char *dir, HfConfig *out, Diag *diag);
 
 /* The type of a model by its script's name and settings; `wanted`, if not NULL, is the one that it
- * has to be. NULL: reported. */
+ * has to be. `reader`: whose types they are, for messages. NULL: reported. */
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
-                             Diag *diag);
+                             const char *reader, Diag *diag);
 
 /* The configuration of a model, as an object that the caller frees; `like`, if not NULL, gives what
  * no row knows. NULL: reported. */
 json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
                         const json_t *like, const char *dtype, Diag *diag);
+
+/* The same by rows alone, of any family: what `json`, of the file `path`, says of a type; out has
+ * it then. False: reported, and it is freed. And of a model, what the rows say, into `json`. */
+bool hf_config_read_rows(Arena *arena, const char *path, json_t *json, const HfFamily *family,
+                         const HfType *type, HfConfig *out, Diag *diag);
+bool hf_config_write_rows(const Model *model, const HfFamily *family, const HfType *type,
+                          const char *reader, json_t *json, Diag *diag);
 
 /* The family of the script of that name. NULL: none. */
 const HfFamily *hf_family_find(const char *script);

@@ -36,16 +36,16 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
 }
 
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
-                             Diag *diag) {
+                             const char *reader, Diag *diag) {
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
         bool counts = !wanted || type == wanted;
         if (!counts || missing_settings(model, type->settings, arena)[0]) continue;
         if (type->classifier || hf_classes_count(model) == 0) return type;
         diag_error(diag, NO_LOC,
-                   "transformers has no %s that tells classes of texts or rewards: there is no "
+                   "%s has no %s that tells classes of texts or rewards: there is no "
                    "...ForSequenceClassification beside %s",
-                   type->name, type->architecture);
+                   reader, type->name, type->architecture);
         return NULL;
     }
     const char *kinds = "";
@@ -54,7 +54,7 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
                              missing_settings(model, type->settings, arena));
     }
-    diag_error(diag, NO_LOC, "transformers has no model of these settings; from %s.lua it has: %s",
+    diag_error(diag, NO_LOC, "%s has no model of these settings; from %s.lua it has: %s", reader,
                family->script, kinds);
     return NULL;
 }
@@ -132,7 +132,7 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     return NULL;
 }
 
-static void put_key(json_t *json, const char *name, json_t *value) {
+void hf_config_put(json_t *json, const char *name, json_t *value) {
     const char *dot = strchr(name, '.');
     int failed;
     if (dot) {
@@ -151,21 +151,22 @@ static void put_key(json_t *json, const char *name, json_t *value) {
 /* A row that has no setting. What is fixed is what transformers takes where nothing is said. */
 static void write_constant(json_t *json, const HfKey *key) {
     if (key->kind != HF_WRITTEN || json_object_get(json, key->key)) return;
-    put_key(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
+    hf_config_put(json, key->key, json_loads(key->absent, JSON_DECODE_ANY, NULL));
 }
 
 /* n where the setting is n x `of`; null where there is none. */
-static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_times(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                        Diag *diag) {
     const char *with = model_setting(model, key->with, model->graph->arena);
     int64_t all = integer_setting(model, key->setting), each = integer_setting(model, key->of);
     bool has = with && strcmp(with, "true") == 0;
     if (has && (each < 1 || all % each != 0)) {
-        diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has multiples of %s, %" PRId64,
-                   key->setting, all, key->of, each);
+        diag_error(diag, NO_LOC, "%s is %" PRId64 "; %s has multiples of %s, %" PRId64,
+                   key->setting, all, reader, key->of, each);
         return false;
     }
     json_t *none = key->zero ? json_integer(0) : json_null();
-    put_key(json, key->key, has ? json_integer(all / each) : none);
+    hf_config_put(json, key->key, has ? json_integer(all / each) : none);
     if (has) json_decref(none);
     return true;
 }
@@ -173,21 +174,22 @@ static bool write_times(json_t *json, const HfKey *key, const Model *model, Diag
 /* As nn.rotary rounds it. */
 static bool write_share(json_t *json, const HfKey *key, const Setting *share, const Model *model) {
     const double of = (double)integer_setting(model, key->of);
-    put_key(json, key->key, json_integer((json_int_t)floor(share->number * of)));
+    hf_config_put(json, key->key, json_integer((json_int_t)floor(share->number * of)));
     return true;
 }
 
-static bool check_quotient(const HfKey *key, const Model *model, Diag *diag) {
+static bool check_quotient(const HfKey *key, const Model *model, const char *reader, Diag *diag) {
     int64_t one = integer_setting(model, key->setting), of = integer_setting(model, key->of);
     int64_t all = integer_setting(model, key->with);
     if (of > 0 && all % of == 0 && one == all / of) return true;
-    diag_error(diag, NO_LOC, "%s is %" PRId64 "; transformers has %s / %s there, %" PRId64,
-               key->setting, one, key->with, key->of, of > 0 ? all / of : 0);
+    diag_error(diag, NO_LOC, "%s is %" PRId64 "; %s has %s / %s there, %" PRId64, key->setting, one,
+               reader, key->with, key->of, of > 0 ? all / of : 0);
     return false;
 }
 
 /* `setting` x `of`, and / `with` where there is one. */
-static bool write_product(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_product(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                          Diag *diag) {
     Arena *arena = model->graph->arena;
     const int64_t each = key->with && key->with[0] ? integer_setting(model, key->with) : 1;
     int64_t all = integer_setting(model, key->setting);
@@ -197,31 +199,31 @@ static bool write_product(json_t *json, const HfKey *key, const Model *model, Di
         at += length;
     }
     if (each < 1 || all % each != 0) {
-        diag_error(diag, NO_LOC,
-                   "%s x %s is %" PRId64 "; transformers has multiples of %s, %" PRId64, key->of,
-                   key->setting, all, key->with, each);
+        diag_error(diag, NO_LOC, "%s x %s is %" PRId64 "; %s has multiples of %s, %" PRId64,
+                   key->of, key->setting, all, reader, key->with, each);
         return false;
     }
-    put_key(json, key->key, json_integer(all / each));
+    hf_config_put(json, key->key, json_integer(all / each));
     return true;
 }
 
-static bool write_some(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_some(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                       Diag *diag) {
     Arena *arena = model->graph->arena;
     const char *with = missing_settings(model, key->with, arena);
     const bool none = !missing_settings(model, key->of, arena)[0];
     if (!none && with[0]) {
-        diag_error(
-            diag, NO_LOC,
-            "transformers has no model of these settings; '%s' is 0 with %s, or more with %s",
-            key->key, key->of, key->with);
+        diag_error(diag, NO_LOC,
+                   "%s has no model of these settings; '%s' is 0 with %s, or more with %s", reader,
+                   key->key, key->of, key->with);
         return false;
     }
-    put_key(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
+    hf_config_put(json, key->key, json_integer(none ? 0 : integer_setting(model, key->setting)));
     return true;
 }
 
-static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_pattern(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                          Diag *diag) {
     char missing;
     const Setting *setting = settings_find(&model->settings, key->setting);
     if (setting->type != SETTING_STRING || !setting->text[0]) {
@@ -240,22 +242,22 @@ static bool write_pattern(json_t *json, const HfKey *key, const Model *model, Di
         return true;
     }
     if (list) {
-        put_key(json, key->key, list);
+        hf_config_put(json, key->key, list);
         return true;
     }
-    diag_error(diag, NO_LOC, "'%s' has layers '%c', which transformers does not have there",
-               key->setting, missing);
+    diag_error(diag, NO_LOC, "'%s' has layers '%c', which %s does not have there", key->setting,
+               missing, reader);
     return false;
 }
 
 static bool write_setting(json_t *json, const HfKey *key, const Setting *setting,
-                          const Model *model, Diag *diag) {
+                          const Model *model, const char *reader, Diag *diag) {
     Arena *arena = model->graph->arena;
     const char *text = setting_text(setting, arena);
     bool is_object = strchr(key->key, '.') != NULL;
     if (is_object && key->absent && strcmp(text, key->absent) == 0) return true;
     if (key->null && strcmp(text, key->null) == 0) {
-        put_key(json, key->key, json_null());
+        hf_config_put(json, key->key, json_null());
         return true;
     }
     json_t *before = hf_config_find(json, key->key);
@@ -268,8 +270,8 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
         return false;
     }
     if (!value) {
-        diag_error(diag, NO_LOC, "'%s' is '%s', which transformers does not have; it has: %s",
-                   key->setting, text, hf_config_known_words(arena, key->words));
+        diag_error(diag, NO_LOC, "'%s' is '%s', which %s does not have; it has: %s", key->setting,
+                   text, reader, hf_config_known_words(arena, key->words));
         return false;
     }
     bool is_positive =
@@ -281,8 +283,8 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
             json_object_del(json, key->key);
             return true;
         }
-        diag_error(diag, NO_LOC, "%s is %s; transformers has only '%s' above 0 there", key->setting,
-                   text, key->key);
+        diag_error(diag, NO_LOC, "%s is %s; %s has only '%s' above 0 there", key->setting, text,
+                   reader, key->key);
         return false;
     }
     bool longer = key->most && json_is_integer(before) &&
@@ -290,12 +292,13 @@ static bool write_setting(json_t *json, const HfKey *key, const Setting *setting
     if (longer) {
         json_decref(value); /* trained on less than the model can */
     } else {
-        put_key(json, key->key, value);
+        hf_config_put(json, key->key, value);
     }
     return true;
 }
 
-static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *diag) {
+static bool write_key(json_t *json, const HfKey *key, const Model *model, const char *reader,
+                      Diag *diag) {
     const Setting *setting = settings_find(&model->settings, key->setting);
     if (!setting || !setting->has_value) {
         diag_error(diag, NO_LOC, "the model's script has no setting '%s', which is '%s' there",
@@ -304,24 +307,24 @@ static bool write_key(json_t *json, const HfKey *key, const Model *model, Diag *
     }
     if (key->alias) json_object_del(json, key->alias);
     switch (key->kind) {
-    case HF_TIMES: return write_times(json, key, model, diag);
+    case HF_TIMES: return write_times(json, key, model, reader, diag);
     case HF_PRODUCT:
-    case HF_RATIO: return write_product(json, key, model, diag);
-    case HF_SOME: return write_some(json, key, model, diag);
+    case HF_RATIO: return write_product(json, key, model, reader, diag);
+    case HF_SOME: return write_some(json, key, model, reader, diag);
     case HF_LAYERS:
     case HF_FROM:
     case HF_EACH:
-    case HF_PLACES: return write_pattern(json, key, model, diag);
+    case HF_PLACES: return write_pattern(json, key, model, reader, diag);
     case HF_WHETHER:
-        put_key(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
+        hf_config_put(json, key->key, json_boolean(integer_setting(model, key->setting) != 0));
         return true;
     case HF_SHARE: return write_share(json, key, setting, model);
     case HF_EVERY:
     case HF_LAST: json_object_del(json, key->key); return true;
     case HF_QUOTIENT:
         json_object_del(json, key->key); /* another model's, of `like` */
-        return check_quotient(key, model, diag);
-    default: return write_setting(json, key, setting, model, diag);
+        return check_quotient(key, model, reader, diag);
+    default: return write_setting(json, key, setting, model, reader, diag);
     }
 }
 
@@ -339,38 +342,45 @@ static bool check_supported(const json_t *json, const HfKey *key, Arena *arena, 
     return false;
 }
 
-json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
-                        const json_t *like, const char *dtype, Diag *diag) {
-    /* The last is as transformers 4 would not understand it. */
-    static const char *const REPLACED[] = {
-        "rope_scaling",         "layer_types",         "no_rope_layers", "dtype",
-        "transformers_version", "quantization_config", "time_step_limit"};
+bool hf_config_write_rows(const Model *model, const HfFamily *family, const HfType *type,
+                          const char *reader, json_t *json, Diag *diag) {
     Arena *arena = model->graph->arena;
-    json_t *json = like ? json_deep_copy(like) : json_object();
-    if (!json) BUG("out of memory");
-    for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
-        json_object_del(json, REPLACED[i]);
-    put_key(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
-    put_key(json, "model_type", json_string(type->name));
-    put_key(json, "torch_dtype", json_string(dtype));
     for (const HfKey *key = family->keys; key->key; key++) {
         const char *when = hf_config_when(key, arena);
         const char *value = when ? model_setting(model, when, arena) : NULL;
         if (!hf_config_row_counts(key, type, value)) continue;
         if (!key->setting) {
             write_constant(json, key);
-        } else if (!write_key(json, key, model, diag)) {
-            json_decref(json);
-            return NULL;
+        } else if (!write_key(json, key, model, reader, diag)) {
+            return false;
         }
     }
     for (const HfKey *key = family->keys; key->key; key++) {
         const char *when = hf_config_when(key, arena);
         const char *value = when ? model_setting(model, when, arena) : NULL;
         if (hf_config_row_counts(key, type, value) && !check_supported(json, key, arena, diag)) {
-            json_decref(json);
-            return NULL;
+            return false;
         }
+    }
+    return true;
+}
+
+json_t *hf_config_write(const Model *model, const HfFamily *family, const HfType *type,
+                        const json_t *like, const char *dtype, Diag *diag) {
+    /* The last is as transformers 4 would not understand it. */
+    static const char *const REPLACED[] = {
+        "rope_scaling",         "layer_types",         "no_rope_layers", "dtype",
+        "transformers_version", "quantization_config", "time_step_limit"};
+    json_t *json = like ? json_deep_copy(like) : json_object();
+    if (!json) BUG("out of memory");
+    for (size_t i = 0; i < sizeof(REPLACED) / sizeof(REPLACED[0]); i++)
+        json_object_del(json, REPLACED[i]);
+    hf_config_put(json, "architectures", json_pack("[s]", hf_classes_architecture(type, model)));
+    hf_config_put(json, "model_type", json_string(type->name));
+    hf_config_put(json, "torch_dtype", json_string(dtype));
+    if (!hf_config_write_rows(model, family, type, HF_READER, json, diag)) {
+        json_decref(json);
+        return NULL;
     }
     hf_classes_write(model, like, json);
     hf_rope_finish(json);

@@ -135,7 +135,8 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     const Model *model = request->model;
     *out = (HfExport){.arena = arena,
                       .model = model,
-                      .family = hf_family_of(arena, model->name, diag),
+                      .family = request->family ? request->family
+                                                : hf_family_of(arena, model->name, diag),
                       .path = request->path,
                       .weights = request->weights,
                       .trained_path = request->trained_path,
@@ -145,17 +146,19 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
                       .adapters_alone = request->adapters_alone};
     if (!out->family) return false;
     if (out->like && !read_like(out, out->like, &config, diag)) return false;
-    out->type = hf_config_type(model, out->family, config.type, diag);
+    out->type = hf_config_type(model, out->family, config.type,
+                               request->reader ? request->reader : HF_READER, diag);
     bool fine = out->type && hf_adapter_find(out, diag) &&
                 hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
                 check_files(out, diag) &&
                 (!out->adapters_alone || hf_adapter_check_alone(out, diag));
-    if (fine) {
+    if (fine && !request->family) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);
+        fine = out->config != NULL;
     }
     json_decref(config.json);
-    return out->config != NULL;
+    return fine;
 }
 
 void hf_export_close(HfExport *export) {
@@ -280,7 +283,7 @@ static int divide_items(HfExport *export, int *shard_of) {
     return n;
 }
 
-static bool fill_item(const HfExport *export, const HfItem *item, void *out, Diag *diag) {
+bool hf_export_fill(const HfExport *export, const HfItem *item, void *out, Diag *diag) {
     for (int p = 0; p < item->n_parts; p++) {
         const HfPart *part = &item->parts[p];
         SafetensorsInfo info;
@@ -342,7 +345,7 @@ static bool write_shard(ShardWriting *w, int shard, int n_shards) {
     for (int i = 0; fine && i < export->layout.n_items; i++) {
         const HfItem *item = &export->layout.items[i];
         if (w->shard_of[i] != shard) continue;
-        fine = fill_item(export, item, w->room, w->diag) &&
+        fine = hf_export_fill(export, item, w->room, w->diag) &&
                safetensors_writer_put(writer, item->theirs, w->room, item_bytes(export, item),
                                       w->diag);
         progress_line_show(&w->line, i + 1, export->layout.n_items, item->theirs);

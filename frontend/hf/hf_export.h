@@ -49,11 +49,17 @@ typedef struct HfExportRequest {
     const char *path, *trained_path, *like;
     DType dtype;
     bool adapters_alone;
+    /* Of another format (gguf_export.h): rows by which there is a layout, no configuration, and who
+     * reads it; else NULL. */
+    const HfFamily *family;
+    const char *reader;
 } HfExportRequest;
 bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag);
 /* A tensor of either file; *out_path: the one that has it, or should. */
 bool hf_export_find(const HfExport *export, const char *name, SafetensorsInfo *out,
                     const char **out_path);
+/* All of a tensor of theirs, in export->dtype. False: reported, as numbers are too large for it. */
+bool hf_export_fill(const HfExport *export, const HfItem *item, void *out, Diag *diag);
 bool hf_write_json(Arena *arena, const char *dir, const char *name, const json_t *json, Diag *diag);
 void hf_export_close(HfExport *export);
 

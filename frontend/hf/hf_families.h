@@ -83,7 +83,7 @@ typedef struct HfTensor {
      * both are one dimension of theirs, for parts that lie side by side within it. "rope~": numbers
      * 2i and 2i + 1 are i and i + half of ours; "head~2": so they are in each half of the axis,
      * "head~s": in each of those parts of which the first is the setting `rotary_share`. At the
-     * end "?setting=value": only then does the row count. */
+     * end "?setting=value": only then does the row count; "^": their numbers are ours plus 1. */
     const char *dims;
 } HfTensor;
 

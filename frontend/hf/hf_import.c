@@ -355,6 +355,15 @@ static bool read_all(HfImport *import, const char *script, const ModelSetting *g
     return true;
 }
 
+bool hf_import_open_found(Arena *arena, const HfConfig *config, const HfFiles *files,
+                          const char *script, const ModelSetting *given, int n_given, HfImport *out,
+                          Diag *diag) {
+    *out = (HfImport){.arena = arena, .config = *config, .files = *files, .dtype = DTYPE_F32};
+    const bool fine = read_all(out, script, given, n_given, diag);
+    if (!fine) hf_import_close(out);
+    return fine;
+}
+
 bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
                     int n_given, HfImport *out, Diag *diag) {
     *out = (HfImport){.arena = arena, .dtype = DTYPE_F32};
@@ -488,6 +497,11 @@ static bool narrow(const HfImport *import, const HfItem *item, float *numbers, i
     return true;
 }
 
+/* Numbers of theirs -> ours, of norms that have gains of 1 and more. */
+static void take_less(const HfItem *item, float *numbers, int64_t count) {
+    for (int64_t i = 0; item->more != 0 && i < count; i++) numbers[i] -= item->more;
+}
+
 static bool put_part(HfImport *import, SafetensorsWriter *writer, const HfItem *item,
                      const HfPart *part, float *room, bool *out_wrong, Diag *diag) {
     int64_t rows = part->type.dims[0], step = rows_at_once(part);
@@ -495,6 +509,7 @@ static bool put_part(HfImport *import, SafetensorsWriter *writer, const HfItem *
     for (int64_t row = 0; fine && row < rows; row += step) {
         int64_t n = row + step < rows ? step : rows - row;
         fine = read_rows(import, item, part, row, n, room, diag);
+        if (fine) take_less(item, room, n * part->ours_stride[0]);
         *out_wrong = fine && !check_finite(import, item, room, n * part->ours_stride[0], diag);
         *out_wrong =
             *out_wrong || (fine && !narrow(import, item, room, n * part->ours_stride[0], diag));

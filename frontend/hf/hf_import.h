@@ -35,6 +35,10 @@ typedef struct HfImport {
  * reported, nothing is left open. */
 bool hf_import_open(Arena *arena, const char *dir, const char *script, const ModelSetting *given,
                     int n_given, HfImport *out, Diag *diag);
+/* The same of what another format's reader found: out has both then. */
+bool hf_import_open_found(Arena *arena, const HfConfig *config, const HfFiles *files,
+                          const char *script, const ModelSetting *given, int n_given, HfImport *out,
+                          Diag *diag);
 void hf_import_close(HfImport *import);
 
 /* Writes the weights to `path`. False with `damaged`: some of what was read are no numbers. */

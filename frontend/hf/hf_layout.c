@@ -76,10 +76,10 @@ static int split_dims(const char *dims, Words *out, int *side, int *joined) {
             *side = n;
             dims++;
         }
-        size_t length = strcspn(dims, ",*?");
+        size_t length = strcspn(dims, ",*?^");
         if (n == HF_MAX_DIMS) BUG("'%s' has too many dimensions", dims);
         out[n++] = (Words){dims, length};
-        const bool ends = !dims[length] || dims[length] == '?';
+        const bool ends = !dims[length] || dims[length] == '?' || dims[length] == '^';
         if (ends && *side < 0) *side = n - 1;
         if (ends) return n;
         if (dims[length] == '*') *joined = n - 1;
@@ -251,7 +251,8 @@ static bool take_expert(const Builder *b, const HfItem *item, HfPart *part, int6
 static bool add_item(Builder *b, const HfTensor *row, int block, int64_t expert) {
     int number = their_block(b->model, row->theirs, block);
     if (number < 0) return true;
-    HfItem item = {.theirs = hf_block_name(b->arena, row->theirs, number)};
+    HfItem item = {.theirs = hf_block_name(b->arena, row->theirs, number),
+                   .more = strchr(row->dims, '^') ? 1 : 0};
     const char *missing = NULL, *mark = strchr(item.theirs, '@');
     int n_wanted = 0;
     if (mark) {

@@ -24,6 +24,7 @@ typedef struct HfItem {
     const char *theirs;
     int n_dims, n_parts;
     int64_t shape[HF_MAX_DIMS];
+    float more;       /* what their numbers are more than ours */
     bool by_position; /* its rows are positions: a model of fewer has the first ones */
     HfPart parts[HF_MAX_PARTS];
 } HfItem;

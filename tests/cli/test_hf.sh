@@ -374,5 +374,30 @@ fails 'whose script is given' 2 "model 'bigram' is none of Hugging Face's; suppo
     export "$folder/own.safetensors" --model tests/models/no_blocks.lua -o "$folder/y"
 fails 'other settings' 2 "does not have the model's shape" export "$weights" --set vocab=38 \
     -o "$folder/y"
+
+# --- GGUF ---
+run import $fixtures/llama31 -o "$folder/l31.safetensors"
+works 'a GGUF file' 'llama: 21 tensors, 23.6 KiB in f32' export "$folder/l31.safetensors" --format gguf --dtype f32 \
+    -o "$folder/l31.gguf"
+works 'comes back' 'llama (llama) as models/llama.lua: 6048 parameters' import "$folder/l31.gguf" \
+    -o "$folder/back.safetensors"
+works 'and trains' 'done' train models/llama.lua --set-from "$folder/back.safetensors" --data "$text" --steps 1 \
+    --load "$folder/back.safetensors" --val-fraction 0 --save "$folder/on.safetensors"
+fails 'no tokenizer to save' 2 "'tokenizer.ggml.model' is \"none\"; gpt2 and llama can be saved" \
+    import "$folder/l31.gguf" --save-tokenizer "$folder/y.json" -o "$folder/y.safetensors"
+fails 'a folder has its own' 2 'is no GGUF file; a folder has' import $fixtures/llama31 \
+    --save-tokenizer "$folder/y.json" -o "$folder/y.safetensors"
+fails 'a format that is none' 2 "--format: 'onnx' is not hf or gguf" export "$folder/l31.safetensors" \
+    --format onnx -o "$folder/y"
+fails 'a type that is not written' 2 "--dtype: 'q2_K' is not f32, f16, bf16, q8_0, q6_K, q5_K," export \
+    "$folder/l31.safetensors" --format gguf --dtype q2_K -o "$folder/y"
+fails 'an option of folders' 2 'export: --max-shard-size goes with --format hf' export "$folder/l31.safetensors" \
+    --format gguf --max-shard-size 5GB -o "$folder/y"
+fails 'an option of files' 2 'export: --tokenizer goes with --format gguf' export "$folder/l31.safetensors" \
+    --tokenizer tests/data/tokenizers/trained.json -o "$folder/y"
+fails 'in place of the weights' 2 'would replace what export reads' export "$folder/l31.safetensors" --format gguf \
+    -o "$folder/l31.safetensors"
+head -c 20000 "$folder/l31.gguf" >"$folder/short.gguf"
+fails 'a file that ends early' 2 'is the file whole?' import "$folder/short.gguf" -o "$folder/y.safetensors"
 result 'nothing half made' "$(find "$folder" -name 'y*' -o -name '*.??????' -type d | head -n 3)"
 [ "$n_failed" -eq 0 ]

@@ -264,7 +264,7 @@ static inline json_t *say(Arena *arena, const char *name, const ModelSetting *se
     const Model *model = model_load_shipped(arena, config.family->script, all,
                                             config.n_settings + n_settings, 1, diag);
     json_decref(config.json);
-    const HfType *type = model ? hf_config_type(model, config.family, NULL, diag) : NULL;
+    const HfType *type = model ? hf_config_type(model, config.family, NULL, HF_READER, diag) : NULL;
     return type ? hf_config_write(model, config.family, type, NULL, "float32", diag) : NULL;
 }
 

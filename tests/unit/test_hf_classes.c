@@ -270,7 +270,8 @@ static void expect_no_type(const char *name, const char *message) {
         all[config.n_settings] = (ModelSetting){"classes", "2"};
         const Model *model =
             model_load_shipped(arena, config.family->script, all, config.n_settings + 1, 1, diag);
-        CHECK(model && !hf_config_type(model, config.family, NULL, diag), "there is one");
+        CHECK(model && !hf_config_type(model, config.family, NULL, HF_READER, diag),
+              "there is one");
         json_decref(config.json);
     }
     CHECK(diag_error_count(diag) == 1 && strstr(diag_text(diag), message), "%s", diag_text(diag));
