@@ -245,6 +245,9 @@ static const ShardedCase CASES[] = {
              4, ":0.5",
              "]") "%5:2 = lion(%0, %1, %2, %4, %3) {beta1=0.9, beta2=0.99, weight_decay=0.1} : "
                   "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"the average of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, ":0.5", "]") PARAM(
+         3, ":5", "]") "%4 = ema(%0, %1, %2, %3) {decay=0.999} : f32[rows=3, cols=7/t]\n"},
     {"Muon of a divided parameter", "t=3, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]")
          PARAM(2, "", "rows=3, cols=7/t]") PARAM(3, ":0.03125", "]") PARAM(

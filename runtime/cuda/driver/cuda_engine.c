@@ -401,7 +401,8 @@ static void stage(CudaEngine *cuda) {
     DeviceState state = {.seed = engine->plan->seed,
                          .step = (uint64_t)input->step,
                          .learning_rate = (float)input->learning_rate,
-                         .step_f32 = (float)input->step,
+                         .step_f32 = (float)input->update,
+                         .most_norm_squared = input->most_norm_squared,
                          .label_share = (float)input->label_share,
                          .train = input->train};
     const Plan *plan = engine->plan;
