@@ -35,12 +35,17 @@ static void find_numbers(Averager *a) {
     }
     if (scale.node) a->step = scale;
     a->factor = factor;
-    if (!a->factor.node || !a->step.node) BUG("append_averages: no update to follow");
 }
 
 static bool append_average(Averager *a, const Node *update) {
     const Node *param = update->inputs[0].node;
     if (param->op == OP_SLICE) param = param->inputs[0].node;
+    if (!a->factor.node || !a->step.node || param->op != OP_PARAM) {
+        diag_error(a->ctx->diag, update->loc,
+                   "append_averages: '%s' is no update of a parameter by a clip_scale and a step",
+                   OPS[update->op].name);
+        return false;
+    }
     const char *name = node_string(param, ATTR_name);
     Value made = *value_map_at(&a->map, node_value((Node *)update, 0));
     Node like = *param;

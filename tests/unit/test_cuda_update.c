@@ -199,6 +199,7 @@ static const char *update_nodes(Arena *arena, const Optimizer *o, const char *ax
     int always = strcmp(o->op, "lamb") == 0    ? 8
                  : strcmp(o->op, "adamw") == 0 ? 7
                  : strcmp(o->op, "muon") == 0  ? 4
+                 : strcmp(o->op, "ema") == 0   ? 4
                                                : 5;
     int first = always + has_copy(o);
     const char *count = o->n_outputs > 1 ? arena_printf(arena, ":%d", o->n_outputs) : "";
