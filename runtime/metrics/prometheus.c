@@ -65,8 +65,9 @@ static void put_state(StrBuf *out, const RunStatus *status) {
 }
 
 static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *status) {
-    put_count(out, "step", "Training steps done, with those that an earlier process did.",
-              last->step);
+    put_head(out, "step", "gauge",
+             "The last step that was done, counted from the beginning of the run.");
+    strbuf_printf(out, "perilune_step %" PRId64 "\n", last->step);
     put(out, "loss", "gauge", "Mean loss of the last step, nats per label.", last->loss);
     put(out, "grad_norm", "gauge", "Norm of the last step's gradients, before clipping.",
         last->grad_norm);
@@ -95,7 +96,7 @@ static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *stat
 
 void prometheus_format(StrBuf *out, const RunStatus *status) {
     put_state(out, status);
-    put(out, "steps", "gauge", "Steps that the run is to take.", (double)status->n_steps);
+    put(out, "planned_steps", "gauge", "Steps that the run is to take.", (double)status->n_steps);
     put(out, "ranks", "gauge", "Ranks of the plan.", (double)status->n_ranks);
     put_time(out, "updated_timestamp_seconds", "When this file was written, since 1970.",
              status->now_seconds);
