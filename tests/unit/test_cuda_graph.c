@@ -32,6 +32,9 @@ static void run(void) {
     run_ema_decay = 0.9;
     run_skips_spikes = true;
     check_layouts(&GPT, ZERO_LAYOUTS, 2);
+    run_offload = 100; /* averages, too */
+    check_layouts(&GPT, &ZERO_LAYOUTS[2], 2);
+    run_offload = 0;
     run_ema_decay = 0;
     run_skips_spikes = false;
     run_zero = 0;
