@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,9 +28,17 @@ static int64_t resident_bytes(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+/* dir/gpt.prom: gpt. */
+static const char *name_run(Arena *arena, const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *dot = strrchr(name, '.');
+    return dot && dot > name ? arena_strndup(arena, name, (size_t)(dot - name)) : name;
+}
+
 void train_metrics_open(const CliArgs *args, const Plan *plan, int64_t n_steps, TrainMetrics *out) {
     *out = (TrainMetrics){.path = cli_text(args, OPT_METRICS, NULL)};
-    out->status = (RunStatus){.model = plan->model,
+    out->status = (RunStatus){.run = out->path ? name_run(args->arena, out->path) : "",
+                              .model = plan->model,
                               .state = RUN_RUNNING,
                               .n_steps = n_steps,
                               .n_ranks = mesh_rank_count(&plan->mesh),

@@ -1,12 +1,12 @@
 /* --spike-factor, --spike-window, --spike-stop: steps whose gradients' norm is far above what it
  * has been are left out, and change nothing.
  *
- * Above what: so many times the median of the last N steps that were not left out. A median, since
- * one large norm moves it by one place, where it would pull a mean up (ZClip, Kumar et al. 2025,
- * arXiv 2504.02507, keeps spikes out of its mean for that). Clipping to a norm already bounds a
- * step's size, not its direction, so only what is an order of magnitude above is taken for a spike:
- * PaLM (Chowdhery et al. 2022, arXiv 2204.02311, 5.1) found that spikes came of some batches at
- * some states, and that leaving these batches out was enough.
+ * Above what: so many times the median of the last N steps that were not left out, which one large
+ * norm moves by one place, where it would pull a mean up. ZClip (Kumar et al. 2025, arXiv
+ * 2504.02507) clips what is far from a moving average; here gradients are clipped anyway, which
+ * bounds a step's size but not its direction, so only what is an order of magnitude above is taken
+ * for a spike. PaLM (Chowdhery et al. 2022, arXiv 2204.02311, 5.1) found that spikes came of some
+ * batches at some states, and that leaving these batches out was enough.
  *
  * Decisions are made of the norm that all ranks share, in the update itself; the window is in
  * checkpoints, so that a run that goes on decides alike.

@@ -18,18 +18,6 @@ static void put_value(StrBuf *out, double value) {
     }
 }
 
-static void put(StrBuf *out, const char *name, const char *type, const char *help, double value) {
-    put_head(out, name, type, help);
-    strbuf_printf(out, "perilune_%s ", name);
-    put_value(out, value);
-}
-
-/* Exactly, as 9 digits of a count that grows would stand still. */
-static void put_count(StrBuf *out, const char *name, const char *help, int64_t count) {
-    put_head(out, name, "counter", help);
-    strbuf_printf(out, "perilune_%s %" PRId64 "\n", name, count);
-}
-
 /* A label's value: backslash, quote and line end are written with a backslash. */
 static void put_label(StrBuf *out, const char *text) {
     for (; *text; text++) {
@@ -42,10 +30,35 @@ static void put_label(StrBuf *out, const char *text) {
     }
 }
 
-/* 9 digits would be off by seconds. */
-static void put_time(StrBuf *out, const char *name, const char *help, double since_1970) {
+/* With the run's name, since a node may have several. */
+static void put_name(StrBuf *out, const RunStatus *status, const char *name) {
+    strbuf_printf(out, "perilune_%s{run=\"", name);
+    put_label(out, status->run);
+    strbuf_put(out, "\"} ");
+}
+
+static void put(StrBuf *out, const RunStatus *status, const char *name, const char *help,
+                double value) {
     put_head(out, name, "gauge", help);
-    strbuf_printf(out, "perilune_%s %.3f\n", name, since_1970);
+    put_name(out, status, name);
+    put_value(out, value);
+}
+
+/* Exactly, as 9 digits of a count that grows would stand still; those that end in _total count on.
+ */
+static void put_count(StrBuf *out, const RunStatus *status, const char *name, const char *help,
+                      int64_t count) {
+    put_head(out, name, strstr(name, "_total") ? "counter" : "gauge", help);
+    put_name(out, status, name);
+    strbuf_printf(out, "%" PRId64 "\n", count);
+}
+
+/* 9 digits would be off by seconds. */
+static void put_time(StrBuf *out, const RunStatus *status, const char *name, const char *help,
+                     double since_1970) {
+    put_head(out, name, "gauge", help);
+    put_name(out, status, name);
+    strbuf_printf(out, "%.3f\n", since_1970);
 }
 
 /* One of the states is 1, all others 0: alerts ask for one by its name. */
@@ -58,71 +71,73 @@ static void put_state(StrBuf *out, const RunStatus *status) {
     };
     put_head(out, "run_state", "gauge", "1 for what the run is, 0 for what it is not.");
     for (int i = 0; i < N_RUN_STATES; i++) {
-        strbuf_put(out, "perilune_run_state{model=\"");
+        strbuf_put(out, "perilune_run_state{run=\"");
+        put_label(out, status->run);
+        strbuf_put(out, "\",model=\"");
         put_label(out, status->model);
         strbuf_printf(out, "\",state=\"%s\"} %d\n", NAMES[i], status->state == (RunState)i);
     }
 }
 
 static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *status) {
-    put_head(out, "step", "gauge",
-             "The last step that was done, counted from the beginning of the run.");
-    strbuf_printf(out, "perilune_step %" PRId64 "\n", last->step);
-    put(out, "loss", "gauge", "Mean loss of the last step, nats per label.", last->loss);
-    put(out, "grad_norm", "gauge", "Norm of the last step's gradients, before clipping.",
+    put_count(out, status, "step",
+              "The last step that was done, counted from the beginning of the run.", last->step);
+    put(out, status, "loss", "Mean loss of the last step, nats per label.", last->loss);
+    put(out, status, "grad_norm", "Norm of the last step's gradients, before clipping.",
         last->grad_norm);
-    put(out, "learning_rate", "gauge", "Learning rate of the last step.", last->lr);
-    put(out, "step_seconds", "gauge", "Wall time of the last step.", last->seconds);
-    put(out, "tokens_per_second", "gauge", "Tokens of the last step over its wall time.",
+    put(out, status, "learning_rate", "Learning rate of the last step.", last->lr);
+    put(out, status, "step_seconds", "Wall time of the last step.", last->seconds);
+    put(out, status, "tokens_per_second", "Tokens of the last step over its wall time.",
         last->tokens_per_s);
-    put_count(out, "tokens_total", "Tokens that this process' run has trained on.",
+    put_count(out, status, "tokens_total", "Tokens that this process' run has trained on.",
               status->n_tokens);
     if (last->n_samples) {
-        put_count(out, "samples_total", "Samples taken, with those that an earlier process took.",
-                  last->n_samples);
+        put_count(out, status, "samples_total",
+                  "Samples taken, with those that an earlier process took.", last->n_samples);
     }
     if (status->flops > 0 && last->seconds > 0) {
-        put(out, "model_flops_per_second", "gauge",
+        put(out, status, "model_flops_per_second",
             "Model FLOP of the last step over its wall time; over the devices' peak it is MFU.",
             status->flops / last->seconds);
     }
     if (last->has_loss_scale) {
-        put(out, "loss_scale", "gauge", "Loss scale of the next step.", last->loss_scale);
-        put_count(out, "skipped_steps_total",
+        put(out, status, "loss_scale", "Loss scale of the next step.", last->loss_scale);
+        put_count(out, status, "skipped_steps_total",
                   "Steps whose gradients were not finite under the loss scale.", last->n_skipped);
     }
-    put_count(out, "spikes_total", "Steps left out for their gradients' norm.", last->n_spikes);
+    put_count(out, status, "spikes_total", "Steps left out for their gradients' norm.",
+              last->n_spikes);
 }
 
 void prometheus_format(StrBuf *out, const RunStatus *status) {
     put_state(out, status);
-    put(out, "planned_steps", "gauge", "Steps that the run is to take.", (double)status->n_steps);
-    put(out, "ranks", "gauge", "Ranks of the plan.", (double)status->n_ranks);
-    put_time(out, "updated_timestamp_seconds", "When this file was written, since 1970.",
+    put(out, status, "planned_steps", "Steps that the run is to take.", (double)status->n_steps);
+    put(out, status, "ranks", "Ranks of the plan.", (double)status->n_ranks);
+    put_time(out, status, "updated_timestamp_seconds", "When this file was written, since 1970.",
              status->now_seconds);
     if (status->last) put_step(out, status->last, status);
     if (!isnan(status->val_loss)) {
-        put(out, "validation_loss", "gauge", "Mean loss of the last validation.", status->val_loss);
+        put(out, status, "validation_loss", "Mean loss of the last validation.", status->val_loss);
     }
     if (!isnan(status->val_loss_ema)) {
-        put(out, "validation_loss_ema", "gauge",
+        put(out, status, "validation_loss_ema",
             "The same with the average of the weights in their place.", status->val_loss_ema);
     }
     if (status->memory_bytes > 0) {
-        put(out, "resident_memory_bytes", "gauge", "Memory of the first process that is resident.",
+        put(out, status, "resident_memory_bytes", "Memory of the first process that is resident.",
             (double)status->memory_bytes);
     }
     if (status->slowest_ratio > 0) {
-        put(out, "slowest_rank_ratio", "gauge",
+        put(out, status, "slowest_rank_ratio",
             "The slowest rank's own work over the median of those alike, as last measured.",
             status->slowest_ratio);
     }
     if (status->checkpoint_step >= 0) {
-        put(out, "checkpoint_step", "gauge", "Step of the last checkpoint that was written.",
+        put(out, status, "checkpoint_step", "Step of the last checkpoint that was written.",
             (double)status->checkpoint_step);
-        put_time(out, "checkpoint_timestamp_seconds", "When that was, since 1970.",
+        put_time(out, status, "checkpoint_timestamp_seconds", "When that was, since 1970.",
                  status->checkpoint_seconds);
-        put(out, "checkpoint_age_seconds", "gauge", "How old that was when this file was written.",
+        put(out, status, "checkpoint_age_seconds", "How old that was when this file was written.",
             status->now_seconds - status->checkpoint_seconds);
     }
 }

@@ -11,7 +11,7 @@
 typedef enum RunState { RUN_RUNNING, RUN_FINISHED, RUN_STOPPED, RUN_FAILED, N_RUN_STATES } RunState;
 
 typedef struct RunStatus {
-    const char *model; /* a label of the run's state */
+    const char *run, *model; /* labels: of every sample, and of the run's state */
     RunState state;
     const StepMetrics *last; /* NULL: no step yet */
     int64_t n_steps;         /* that the run is to take */

@@ -426,7 +426,8 @@ static void test_prometheus(void) {
                         .tokens_per_s = 2048,
                         .n_samples = 16777219,
                         .n_spikes = 3};
-    RunStatus status = {.model = "a \"model\"\\",
+    RunStatus status = {.run = "a run",
+                        .model = "a \"model\"\\",
                         .n_steps = 20000000,
                         .val_loss = NAN,
                         .val_loss_ema = NAN,
@@ -439,27 +440,27 @@ static void test_prometheus(void) {
     StrBuf text = strbuf_create();
     prometheus_format(&text, &status);
     check_format(text.text);
-    CHECK(strstr(text.text,
-                 "perilune_run_state{model=\"a \\\"model\\\"\\\\\",state=\"running\"} 1\n"),
+    CHECK(strstr(text.text, "perilune_run_state{run=\"a run\",model=\"a "
+                            "\\\"model\\\"\\\\\",state=\"running\"} 1\n"),
           "%s", text.text);
     CHECK(!strstr(text.text, "perilune_loss"), "%s", text.text);
     strbuf_destroy(&text);
 
     check_begin("prometheus: of a run, large counts to the digit, what is no number as NaN");
     static const char *const LINES[] = {
-        "perilune_step 16777217\n",
-        "perilune_loss NaN\n",
-        "perilune_grad_norm +Inf\n",
-        "perilune_tokens_total 9223372036854775807\n",
-        "perilune_samples_total 16777219\n",
-        "perilune_model_flops_per_second 6e+12\n",
-        "perilune_spikes_total 3\n",
-        "perilune_validation_loss 2.5\n",
-        "perilune_validation_loss_ema 2.25\n",
-        "perilune_slowest_rank_ratio 1.5\n",
-        "perilune_checkpoint_step 16777210\n",
-        "perilune_checkpoint_age_seconds 10.25\n",
-        "perilune_updated_timestamp_seconds 1795967110.250\n",
+        "perilune_step{run=\"a run\"} 16777217\n",
+        "perilune_loss{run=\"a run\"} NaN\n",
+        "perilune_grad_norm{run=\"a run\"} +Inf\n",
+        "perilune_tokens_total{run=\"a run\"} 9223372036854775807\n",
+        "perilune_samples_total{run=\"a run\"} 16777219\n",
+        "perilune_model_flops_per_second{run=\"a run\"} 6e+12\n",
+        "perilune_spikes_total{run=\"a run\"} 3\n",
+        "perilune_validation_loss{run=\"a run\"} 2.5\n",
+        "perilune_validation_loss_ema{run=\"a run\"} 2.25\n",
+        "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",
+        "perilune_checkpoint_step{run=\"a run\"} 16777210\n",
+        "perilune_checkpoint_age_seconds{run=\"a run\"} 10.25\n",
+        "perilune_updated_timestamp_seconds{run=\"a run\"} 1795967110.250\n",
         "state=\"failed\"} 1\n",
     };
     status.last = &last;
