@@ -163,6 +163,7 @@ works 'a plan that keeps averages' 'in f32, decay 0.9' plan $model "${small[@]}"
 works 'and says so' '"ema_decay": 0.9' show "$steady" --json
 steady_run=(train "$steady" --data "$text" --lr-schedule constant --warmup 2 --lr 0.02 --spike-factor 1.2 --spike-window 4
     --spike-stop 40 --eval-every 10)
+works 'beside one that does not' 'decay of averages ' compare "$plan" "$steady"
 works 'a run with spikes' 'with averaged weights' "${steady_run[@]}" --steps 40 --log "$folder/spikes.jsonl" \
     --save "$folder/s.st" --save-ema "$folder/e.st" --metrics "$folder/run.prom"
 spikes=$(grep -c '"spike":true' "$folder/spikes.jsonl")
