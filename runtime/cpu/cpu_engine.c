@@ -16,8 +16,8 @@ typedef struct RankThread {
     bool started;
     /* Scalars in the rank's memory, NULL if not there. */
     float *learning_rate, *step, *most_norm_squared;
-    EngineSpan *spans;           /* JOB_TRACE: one per call */
-    int n_spans;                 /* that ran */
+    EngineSpan *spans; /* JOB_TRACE: one per call */
+    int n_spans;       /* that ran */
 } RankThread;
 
 typedef struct CpuEngine {
