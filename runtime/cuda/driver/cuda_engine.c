@@ -412,9 +412,8 @@ static void stage(CudaEngine *cuda) {
         stage_chunk(cuda, slot + STAGING_HEADER);
         return;
     }
-    const size_t n =
-        (size_t)(input->is_first ? engine_forward_batch(cuda->engine) : plan->global_batch);
-    const size_t row = n * sizeof(int32_t);
+    const int64_t n = input->is_first ? engine_forward_batch(cuda->engine) : plan->global_batch;
+    const size_t row = (size_t)n * sizeof(int32_t);
     if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, row * (size_t)plan_row(plan));
     if (input->labels) {
         memcpy(slot + STAGING_HEADER + tokens, input->labels, row * (size_t)plan->seq);
