@@ -107,7 +107,8 @@ int op_alias(const Node *node, int output) {
     case OP_LAMB: return output == 0 ? 0 : 8;                   /* p, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
     case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
-    case OP_BALANCE: return 0;
+    case OP_BALANCE:
+    case OP_EMA: return 0;
     default: return -1;
     }
 }
@@ -250,7 +251,9 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_SUMSQ: return OPERAND_GRADIENT;
     case OP_CLIP_SCALE:
     case OP_LOSS_SCALE:
+    case OP_SKIP_SPIKE:
     case OP_TALLY:
+    case OP_EMA:
     case OP_BALANCE: return OPERAND_F32;
     case OP_MUON: return input == 1 ? OPERAND_EITHER : OPERAND_F32;
     default: return OPERAND_FOLLOWS;
@@ -378,7 +381,7 @@ bool op_is_optimizer(OpKind op) {
 }
 
 bool op_updates_elements(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_EMA;
 }
 
 int op_gradient_operand(OpKind op) {

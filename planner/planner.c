@@ -148,6 +148,12 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    options->zero);
         return false;
     }
+    if (options->ema_decay != 0 && options->split_masters) {
+        diag_error(diag, NO_LOC,
+                   "--ema with --masters split: averages are made of whole weights; leave out one "
+                   "of them");
+        return false;
+    }
     PipelineShape shape = {.p = options->mesh.size[MESH_P],
                            .n_chunks = options->n_chunks,
                            .n_micro = options->global_batch / (options->micro_batch * parts)};

@@ -205,8 +205,10 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
     engine->bad = ARENA_ARRAY(engine->arena, BadValue, n_ranks);
     for (int r = 0; r < n_ranks; r++) engine->ranks[r] = rank_context(plan, r, engine->arena);
     engine->scales_loss = plan_loss_scaling(plan).initial != 0;
-    if (!find_values(engine, diag) || !find_left_out_label(engine, diag) ||
-        !engine->backend->create(engine, options, diag)) {
+    engine->skips_spikes = plan_skips_spikes(plan);
+    engine->most_norm_squared = INFINITY;
+    if (!engine_prepare_averages(engine, diag) || !find_values(engine, diag) ||
+        !find_left_out_label(engine, diag) || !engine->backend->create(engine, options, diag)) {
         engine_destroy(engine);
         return NULL;
     }
@@ -217,6 +219,7 @@ void engine_destroy(Engine *engine) {
     if (!engine) return;
     engine->backend->destroy(engine);
     free(engine->shared);
+    for (int i = 0; i < 2; i++) free(engine->swapped[i]);
     arena_destroy(engine->arena);
     free(engine);
 }

@@ -45,6 +45,7 @@ typedef struct StepResult {
     double loss, grad_norm;
     double loss_scale; /* from now on; 0: the plan has none */
     bool skipped;   /* gradients were not finite under the loss scale: nothing but it has changed */
+    bool spike;     /* the gradients' norm was above engine_set_most_norm's: nothing has changed */
     double seconds; /* wall time of the step */
     int n_values;   /* other single numbers that the model puts out */
     const StepValue *values; /* [n_values]; until the next step */
@@ -71,6 +72,8 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_REFERENCE_KEY "perilune.reference"
 #define CHECKPOINT_TEACHER_KEY   "perilune.teacher"
 #define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
+#define CHECKPOINT_SPIKES_KEY    "perilune.spikes" /* how many, and in a row */
+#define CHECKPOINT_NORMS_KEY     "perilune.norms"  /* f32 as hexadecimal digits of their bits */
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);
@@ -118,7 +121,7 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
 
 /* Where in its run training is: with weights and the optimizer's state, all that it goes on from.
  */
-enum { CHECKPOINT_MOST_RECENT = 65 };
+enum { CHECKPOINT_MOST_RECENT = 65, CHECKPOINT_MOST_NORMS = 1024 };
 
 typedef struct TrainingPlace {
     int64_t step, samples; /* done */
@@ -127,6 +130,10 @@ typedef struct TrainingPlace {
     /* Steps whose checkpoints are still there, under names of their own, and are to go in time. */
     int64_t recent[CHECKPOINT_MOST_RECENT];
     int n_recent;
+    int64_t n_spikes;    /* steps that were left out for their norm, */
+    int n_spikes_in_row; /* of which the last ones; */
+    int n_norms;         /* and norms of the last steps that were not, the oldest first */
+    float norms[CHECKPOINT_MOST_NORMS];
     int n_left;    /* weights that the file has and the plan's model has not, */
     char left[64]; /* and the first one's name */
 } TrainingPlace;
@@ -172,6 +179,16 @@ SnapshotState engine_snapshot_poll(EngineSnapshot *snapshot, bool wait, Diag *di
 enum { ENGINE_MOST_SKIPPED = 50 };
 bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int32_t *labels,
                  double learning_rate, StepResult *out, Diag *diag);
+
+/* Steps from now on whose gradients have a larger norm are left out: no weight, state or average
+ * changes. INFINITY, as before the first call: any norm may be. For plans with plan_skips_spikes.
+ */
+void engine_set_most_norm(Engine *engine, double norm);
+
+/* The weights become their averages (--ema), and these the weights, to the bit; once more, and all
+ * is as it was. Between two steps, by all processes. Before the first update averages are the
+ * weights: nothing is done. For plans with plan_ema_decay. False: reported. */
+bool engine_swap_averages(Engine *engine, Diag *diag);
 
 /* Between two steps: do all ranks that hold the same weights, states and variables hold the same
  * bits? All processes call it. Reads all of them once, on the host. False: reported, with the name

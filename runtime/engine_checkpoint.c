@@ -411,11 +411,32 @@ static void read_recent(const char *text, TrainingPlace *out) {
     }
 }
 
+/* "N ROW" and the norms before; what is damaged is none. */
+static void read_spikes(const Safetensors *file, TrainingPlace *out) {
+    const char *text = safetensors_find_metadata(file, CHECKPOINT_SPIKES_KEY);
+    long long count = 0, row = 0;
+    if (text && sscanf(text, "%lld %lld", &count, &row) == 2 && count >= 0 && count < out->step &&
+        row >= 0 && row <= count) {
+        out->n_spikes = count;
+        out->n_spikes_in_row = row < INT32_MAX ? (int)row : INT32_MAX;
+    }
+    text = safetensors_find_metadata(file, CHECKPOINT_NORMS_KEY);
+    while (text && out->n_norms < CHECKPOINT_MOST_NORMS) {
+        char *end;
+        const uint32_t bits = (uint32_t)strtoul(text, &end, 16);
+        float norm;
+        memcpy(&norm, &bits, sizeof(norm));
+        if (end == text || !(norm >= 0) || !isfinite(norm)) return;
+        out->norms[out->n_norms++] = norm;
+        text = end;
+    }
+}
+
 bool engine_is_place_key(const char *key) {
     static const char *const KEYS[] = {
         CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
         CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
-        CHECKPOINT_RECENT_KEY,
+        CHECKPOINT_RECENT_KEY, CHECKPOINT_SPIKES_KEY,    CHECKPOINT_NORMS_KEY,
     };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;
@@ -471,6 +492,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     const char *reference = safetensors_find_metadata(file, CHECKPOINT_REFERENCE_KEY);
     snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
     read_recent(safetensors_find_metadata(file, CHECKPOINT_RECENT_KEY), out);
+    read_spikes(file, out);
     return true;
 }
 
@@ -492,6 +514,7 @@ bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Dia
                 load_place(engine, file, path, out, diag) && check_strangers(&from, &list, diag) &&
                 check_adapters(engine, &from, arena, diag) && load_leaves(engine, &from, out, diag);
     if (fine) count_left(file, &list, out);
+    if (fine) engine->n_spikes = out->n_spikes;
     if (file) safetensors_close(file);
     arena_destroy(arena);
     return fine;

@@ -234,6 +234,7 @@ Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *op
         ranks[i] = kept.items[i].rank->rank;
     }
     const int n_skipped = engine->n_skipped;
+    const int64_t n_spikes = engine->n_spikes;
     char teacher[sizeof(engine->teacher)];
     memcpy(teacher, engine->teacher, sizeof(teacher));
     Engine *next = NULL;
@@ -244,6 +245,7 @@ Engine *engine_replace(Engine *engine, const Plan *plan, const EngineOptions *op
         carry(&kept.items[i], ranks[i], names[i], next, arena);
     }
     if (next) next->n_skipped = n_skipped;
+    if (next) next->n_spikes = n_spikes;
     if (next) memcpy(next->teacher, teacher, sizeof(teacher));
     release(&kept);
     arena_destroy(arena);

@@ -34,7 +34,9 @@ typedef struct StepInput {
     int64_t step;
     bool train; /* false: dropout off */
     double learning_rate;
-    int chunk;                              /* JOB_DECODE: DECODE_READ... */
+    int64_t update;          /* its number: of step, without the spikes before */
+    float most_norm_squared; /* of gradients, or the step is left out; INFINITY: any may be */
+    int chunk;               /* JOB_DECODE: DECODE_READ... */
     const int32_t *decode[N_DECODE_INPUTS]; /* JOB_DECODE */
     double label_share; /* of labels other than Engine.left_out_label; see label_share in ops.def */
 } StepInput;
@@ -79,7 +81,10 @@ struct Engine {
     const float *numbers[N_TOKEN_NUMBERS];
     int32_t *no_labels;  /* of a forward batch; NULL: not asked for yet */
     StepInput last_step; /* input of the last engine_step; step 0: none yet */
-    bool scales_loss;
+    bool scales_loss, skips_spikes;
+    float most_norm_squared; /* engine_set_most_norm */
+    int64_t n_spikes;        /* steps of the run that were left out for their norm */
+    float *swapped[2];       /* room for the largest parameter; NULL: the plan has no averages */
     int n_values;
     StepValue *values;        /* [n_values]: the last step's */
     int64_t left_out_label;   /* by the program's label_share; NO_LABEL: there is none */
@@ -127,6 +132,8 @@ const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value val
 bool engine_copy_failed(const Engine *engine, Diag *diag);
 /* The same, or has the job of several processes failed? */
 bool engine_job_failed(const Engine *engine, Diag *diag);
+/* Takes the memory that engine_swap_averages needs. False: reported. */
+bool engine_prepare_averages(Engine *engine, Diag *diag);
 /* Only of a local rank. */
 static inline void *engine_edit(Engine *engine, const RankContext *rank, Value value) {
     return engine->backend->edit(

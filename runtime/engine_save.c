@@ -91,6 +91,21 @@ static const char *own_settings(const Plan *plan, Arena *arena) {
     return text;
 }
 
+static void declare_spikes(Saving *s, const TrainingPlace *place) {
+    char count[64];
+    StrBuf norms = strbuf_create();
+    for (int i = 0; i < place->n_norms; i++) {
+        uint32_t bits;
+        memcpy(&bits, &place->norms[i], sizeof(bits));
+        strbuf_printf(&norms, "%s%08" PRIx32, i ? " " : "", bits);
+    }
+    snprintf(count, sizeof(count), "%" PRId64 " %d", place->n_spikes, place->n_spikes_in_row);
+    if (place->n_spikes) safetensors_writer_add_metadata(s->writer, CHECKPOINT_SPIKES_KEY, count);
+    if (place->n_norms)
+        safetensors_writer_add_metadata(s->writer, CHECKPOINT_NORMS_KEY, norms.text);
+    strbuf_destroy(&norms);
+}
+
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
     for (int i = 0; i < s->list.count; i++) {
@@ -130,6 +145,7 @@ static void declare(Saving *s, const TrainingPlace *place) {
         safetensors_writer_add_metadata(s->writer, CHECKPOINT_RECENT_KEY, recent.text);
     }
     strbuf_destroy(&recent);
+    declare_spikes(s, place);
     if (!place->reference[0]) return;
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_REFERENCE_KEY, place->reference);
 }

@@ -142,11 +142,14 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     engine->input.step = step;
     engine->input.train = true;
     engine->input.learning_rate = learning_rate;
+    engine->input.update = step - engine->n_spikes;
+    engine->input.most_norm_squared = engine->most_norm_squared;
     engine->last_step = engine->input;
     const EngineJob job = engine->measures ? JOB_MEASURE : JOB_TRAIN;
     if (!engine->backend->run(engine, job, diag)) return false;
     out->loss = read_output(engine, "loss");
-    out->grad_norm = sqrt(read_output(engine, "grad_norm_squared"));
+    const double norm_squared = read_output(engine, "grad_norm_squared");
+    out->grad_norm = sqrt(norm_squared);
     out->loss_scale = engine->scales_loss ? read_output(engine, "loss_scale") : 0;
     for (int i = 0; i < engine->n_values; i++) {
         engine->values[i].value = read_output(engine, engine->values[i].name);
@@ -155,6 +158,10 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     out->values = engine->values;
     out->seconds = clock_now() - start;
     if (engine_job_failed(engine, diag)) return false; /* a rank was lost after its last message */
+    /* As the update has decided, of the same numbers. */
+    out->spike = engine->skips_spikes && isfinite(norm_squared) &&
+                 norm_squared > (double)engine->most_norm_squared;
+    engine->n_spikes += out->spike;
     out->skipped = engine->scales_loss && isfinite(out->loss) && isfinite(out->loss_scale) &&
                    !isfinite(out->grad_norm);
     engine->n_skipped = out->skipped ? engine->n_skipped + 1 : 0;
@@ -344,5 +351,6 @@ bool engine_trace_step(Engine *engine, Arena *arena, EngineSpan **out_spans, int
     }
     engine->input = engine->last_step;
     engine->input.step++;
+    engine->input.update = engine->input.step - engine->n_spikes;
     return engine->backend->trace(engine, arena, out_spans, out_count, diag);
 }

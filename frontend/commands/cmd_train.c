@@ -8,10 +8,12 @@
 #include "frontend/commands/train_copies.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
+#include "frontend/commands/train_metrics.h"
 #include "frontend/commands/train_ramp.h"
 #include "frontend/commands/train_reference.h"
 #include "frontend/commands/train_rollout.h"
 #include "frontend/commands/train_skips.h"
+#include "frontend/commands/train_spikes.h"
 #include "frontend/commands/train_stragglers.h"
 #include "frontend/commands/train_trace.h"
 #include "frontend/commands/train_validate.h"
@@ -49,6 +51,8 @@ typedef struct Run {
     LrSchedule rate;
     Progress progress;
     TrainSkips skips;
+    TrainSpikes spikes;
+    TrainMetrics metrics;
     TrainCheckpoint checkpoint;
     TrainCopies copies;
     TrainStragglers stragglers;
@@ -59,6 +63,7 @@ typedef struct Run {
     int64_t n_active;         /* parameters that a token meets */
     double loss, training_seconds, n_tokens;
     ValidationResult validation;  /* the last one */
+    ValidationResult of_average;  /* with the average of the weights in their place, if there is */
     RolloutValidation of_answers; /* likewise */
     double loss_scale;            /* of the next step's gradients; 0: the plan has none */
     int64_t n_skipped;            /* steps whose gradients were not finite */
@@ -126,6 +131,7 @@ static bool check_options(Run *run) {
     }
     return train_stragglers_from_args(run->args, &run->stragglers, run->diag) &&
            train_skips_from_args(run->args, &run->skips, run->diag) &&
+           train_spikes_from_args(run->args, &run->spikes, run->diag) &&
            train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
@@ -399,6 +405,26 @@ static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
     return true;
 }
 
+/* With the average of the weights, too, which stands in their place meanwhile. */
+static bool validate(Run *run, const char **names, StepMetrics *metrics) {
+    if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
+                        run->diag)) {
+        return false;
+    }
+    run->is_validated = true;
+    train_validate_tell(&run->data, &run->validation, names, metrics);
+    if (plan_ema_decay(run->plan) == 0) return true;
+    if (!engine_swap_averages(run->engine, run->diag) ||
+        !train_validate(&run->data, run->engine, run->tokens, run->labels, &run->of_average,
+                        run->diag) ||
+        !engine_swap_averages(run->engine, run->diag)) {
+        return false;
+    }
+    metrics->has_val_loss_ema = true;
+    metrics->val_loss_ema = run->of_average.loss;
+    return true;
+}
+
 static bool take_step(Run *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     int64_t n_samples = train_data_batch(&run->data);
@@ -419,9 +445,11 @@ static bool take_step(Run *run, int64_t step) {
     const double data_seconds = clock_now() - begun;
     if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
+    train_spikes_begin(&run->spikes, &run->checkpoint.place, run->engine);
     if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
         return false;
     }
+    const bool goes_on = train_spikes_end(&run->spikes, &run->checkpoint.place, &result, run->diag);
     result.seconds += run->data.answers.seconds;
     run->loss = result.loss;
     run->loss_scale = result.loss_scale;
@@ -438,6 +466,8 @@ static bool take_step(Run *run, int64_t step) {
                            .loss_scale = result.loss_scale,
                            .skipped = result.skipped,
                            .n_skipped = run->n_skipped,
+                           .spike = result.spike,
+                           .n_spikes = run->checkpoint.place.n_spikes,
                            .lr = rate,
                            .tokens_per_s = (double)(batch * row) / result.seconds,
                            .seconds = result.seconds,
@@ -454,13 +484,8 @@ static bool take_step(Run *run, int64_t step) {
     run->stopped = engine_args_any(&run->options, interrupted);
     bool is_last = step == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && is_to_validate(run, step, is_last)) {
-        if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
-                            run->diag)) {
-            return false;
-        }
-        run->is_validated = true;
-        train_validate_tell(&run->data, &run->validation, names, &metrics);
+    if (run->data.n_val && is_to_validate(run, step, is_last) && !validate(run, names, &metrics)) {
+        return false;
     }
     if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
@@ -469,6 +494,9 @@ static bool take_step(Run *run, int64_t step) {
     }
     progress_update(&run->progress, &metrics);
     train_log_write(&run->log, &metrics, &run->progress);
+    train_metrics_checkpoint(&run->metrics, run->checkpoint.written_step);
+    train_metrics_step(&run->metrics, &metrics, run->n_tokens, &run->progress);
+    if (!goes_on) return false;
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     const bool saves =
         checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0));
@@ -518,6 +546,7 @@ static void print_resident(const Run *run) {
 static void print_end(const Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
+    const char *average = cli_text(run->args, OPT_SAVE_EMA, NULL);
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     const double tokens = run->n_tokens;
     if (run->quiet) return;
@@ -526,6 +555,7 @@ static void print_end(const Run *run) {
                run->checkpoint.from, run->steps_done, run->n_steps);
         if (save) printf("wrote   %s\n", save);
         if (trained) printf("wrote   %s\n", trained);
+        if (average) printf("wrote   %s\n", average);
         return;
     }
     printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
@@ -533,6 +563,9 @@ static void print_end(const Run *run) {
            run->training_seconds > 0 ? tokens / run->training_seconds : 0);
     printf("loss    %.4f in the last step", run->loss);
     if (run->is_validated) train_validate_print(&run->validation);
+    if (run->is_validated && plan_ema_decay(run->plan) > 0) {
+        printf(", %.4f with averaged weights", run->of_average.loss);
+    }
     rollout_print_validation(&run->of_answers);
     train_data_print_entropy(&run->data);
     rollout_print_end(run->rollout);
@@ -549,15 +582,18 @@ static void print_end(const Run *run) {
                " steps had gradients that were not finite and changed nothing\n",
                run->loss_scale, run->n_skipped, n_taken);
     }
+    train_spikes_print(&run->spikes, n_taken);
     train_copies_print(&run->copies, run->plan);
     train_stragglers_print(&run->stragglers);
     print_resident(run);
     train_log_print(&run->log);
+    train_metrics_print(&run->metrics);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
         printf("wrote   %s\n", run->checkpoint.to);
     }
     if (save) printf("wrote   %s\n", save);
     if (trained) printf("wrote   %s\n", trained);
+    if (average) printf("wrote   %s\n", average);
 }
 
 /* What --stragglers measures, where a profile says on what. */
@@ -585,6 +621,12 @@ static bool prepare(Run *run) {
     run->full_plan = run->plan;
     run->failure = EXIT_USAGE;
     if (!train_ramp_from_args(run->args, run->plan, &run->ramp, run->diag)) return false;
+    if (cli_given(run->args, OPT_SAVE_EMA) && plan_ema_decay(run->plan) == 0) {
+        diag_error(run->diag, NO_LOC,
+                   "train: --save-ema: the plan keeps no average of the weights; plan with --ema "
+                   "DECAY");
+        return false;
+    }
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
         !rollout_check_options(run->args, run->plan, run->diag)) {
         return false;
@@ -615,8 +657,11 @@ static bool prepare(Run *run) {
                       &run->rollout, run->diag)) {
         return false;
     }
+    if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag)) return false;
     if (!predict(run)) return false;
-    return !run->is_first || train_log_open(run->args, run->steps_done, &run->log, run->diag);
+    if (!run->is_first) return true;
+    train_metrics_open(run->args, run->plan, run->n_steps, &run->metrics);
+    return train_log_open(run->args, run->steps_done, &run->log, run->diag);
 }
 
 /* False: it had gone well so far, and other ranks have come to no good end. */
@@ -658,8 +703,12 @@ static bool trace(Run *run) {
 static bool save_weights(Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
+    const char *average = cli_text(run->args, OPT_SAVE_EMA, NULL);
     if (save && !engine_save(run->engine, save, run->diag)) return false;
-    return !trained || engine_save_trained(run->engine, trained, run->diag);
+    if (trained && !engine_save_trained(run->engine, trained, run->diag)) return false;
+    return !average || (engine_swap_averages(run->engine, run->diag) &&
+                        engine_save(run->engine, average, run->diag) &&
+                        engine_swap_averages(run->engine, run->diag));
 }
 
 int cmd_train(CliArgs *args) {
@@ -678,8 +727,15 @@ int cmd_train(CliArgs *args) {
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
                !run.checkpoint.keep.failed;
         /* A log is the first process' alone: no end of the others'. */
-        bool whole = good && !run.log.failed;
+        bool whole = good && !run.log.failed && !run.metrics.failed;
         status = !whole ? EXIT_FAILED : run.stopped ? EXIT_INTERRUPTED : EXIT_DONE;
+        train_metrics_checkpoint(&run.metrics, run.checkpoint.written_step);
+        train_metrics_end(&run.metrics,
+                          !whole        ? RUN_FAILED
+                          : run.stopped ? RUN_STOPPED
+                                        : RUN_FINISHED,
+                          &run.progress);
+        if (run.metrics.failed) status = EXIT_FAILED;
     }
     if (!good && (status == EXIT_FAILED || status == EXIT_USAGE)) {
         engine_args_explain(&run.options, run.diag);

@@ -188,6 +188,17 @@ static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     return false;
 }
 
+static bool averages_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
+    options->ema_decay = cli_real(args, OPT_EMA, 0);
+    /* Of a model that is planned and trained at once, the run says that it needs it. */
+    options->skips_spikes = cli_given(args, OPT_SKIP_SPIKES) || cli_given(args, OPT_SPIKE_FACTOR);
+    if (!cli_given(args, OPT_EMA) || (options->ema_decay > 0 && options->ema_decay < 1)) {
+        return true;
+    }
+    diag_error(diag, NO_LOC, "--ema: %g is not between 0 and 1, as 0.999 is", options->ema_decay);
+    return false;
+}
+
 bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *name = cli_text(args, OPT_PRECISION, options->cuda ? "bf16" : "f32");
     int dtype = dtype_find(name, (int)strlen(name));
@@ -204,7 +215,8 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     if (!dtype_from_args(args, OPT_OPTIMIZER_STATE, "--optimizer-state", &options->state_dtype,
                          diag) ||
         !dtype_from_args(args, OPT_GRADIENTS, "--gradients", &options->gradient_dtype, diag) ||
-        !masters_from_args(args, options, diag) || !offload_from_args(args, options, diag)) {
+        !averages_from_args(args, options, diag) || !masters_from_args(args, options, diag) ||
+        !offload_from_args(args, options, diag)) {
         return false;
     }
     return options->gradient_dtype == DTYPE_F32 || !lacks_bf16(options, "--gradients bf16", diag);

@@ -19,6 +19,7 @@ static void series_init(RunCurve *curve) {
         [S_STEP] = {"step", "Step"},
         [S_LOSS] = {"loss", "Loss (nats per token)"},
         [S_VAL_LOSS] = {"val_loss", "Validation loss"},
+        [S_VAL_LOSS_EMA] = {"val_loss_ema", "Validation loss of averaged weights"},
         [S_GRAD_NORM] = {"grad_norm", "Gradient norm"},
         [S_LOSS_SCALE] = {"loss_scale", "Loss scale (its logarithm to base 2)"},
         [S_LR] = {"lr", "Learning rate"},
@@ -98,6 +99,7 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
     read_named(curve, &curve->sources, json_object_get(object, "val_losses"), capacity);
     read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
+    curve->n_spikes += json_is_true(json_object_get(object, "spike"));
     const bool fits =
         run_heat_add(&curve->heat, curve->series[S_STEP].values[curve->n_steps],
                      json_object_get(object, "stragglers"), MOST_VALUES, curve->arena);

@@ -24,12 +24,23 @@ typedef struct NamedSeries {
     int count;
 } NamedSeries;
 
-enum { S_STEP, S_LOSS, S_VAL_LOSS, S_GRAD_NORM, S_LOSS_SCALE, S_LR, S_SPEED, S_SECONDS, N_SERIES };
+enum {
+    S_STEP,
+    S_LOSS,
+    S_VAL_LOSS,
+    S_VAL_LOSS_EMA,
+    S_GRAD_NORM,
+    S_LOSS_SCALE,
+    S_LR,
+    S_SPEED,
+    S_SECONDS,
+    N_SERIES
+};
 
 typedef struct RunCurve {
     Arena *arena;
     const char *path;
-    int n_steps, n_skipped;
+    int n_steps, n_skipped, n_spikes;
     int64_t n_values; /* that there is memory for */
     Series series[N_SERIES];
     /* Of its first line and its last; NaN: the log has none. */

@@ -9,8 +9,8 @@
 static const struct {
     int series;
     bool from_zero;
-} PANELS[] = {
-    {S_LOSS, false}, {S_GRAD_NORM, true}, {S_LOSS_SCALE, true}, {S_LR, true}, {S_SPEED, true}};
+} PANELS[] = {{S_LOSS, false}, {S_VAL_LOSS_EMA, false}, {S_GRAD_NORM, true}, {S_LOSS_SCALE, true},
+              {S_LR, true},    {S_SPEED, true}};
 
 static void put_panel(StrBuf *out, const RunCurve *curve, const Series *series, bool from_zero) {
     const Series *loss = &curve->series[S_LOSS], *val = &curve->series[S_VAL_LOSS];
@@ -56,6 +56,11 @@ static void put_page(StrBuf *out, const RunCurve *curve) {
     run_chart_put_figure(out, "steps", "%.0f", curve->series[S_STEP].last);
     run_chart_put_figure(out, "loss, last step", "%.4f", curve->series[S_LOSS].last);
     run_chart_put_figure(out, "validation loss", "%.4f", curve->series[S_VAL_LOSS].last);
+    if (curve->series[S_VAL_LOSS_EMA].count > 0) {
+        run_chart_put_figure(out, "of averaged weights", "%.4f",
+                             curve->series[S_VAL_LOSS_EMA].last);
+    }
+    if (curve->n_spikes > 0) run_chart_put_figure(out, "spikes left out", "%.0f", curve->n_spikes);
     run_chart_put_figure(out, "tokens per second", "%.0f", curve->series[S_SPEED].last);
     run_chart_put_figure(out, "seconds in steps", "%.1f", run_curve_seconds(curve));
     if (curve->series[S_LOSS_SCALE].count > 0) {

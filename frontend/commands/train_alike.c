@@ -26,7 +26,7 @@ static uint64_t mix_text(uint64_t hash, const char *text) {
 
 /* A host may have its own paths, cores, and manners. */
 static bool may_differ(CliOption option) {
-    static const CliOption OWN[] = {OPT_LOG,   OPT_TENSORBOARD, OPT_ANSWERS_LOG,
+    static const CliOption OWN[] = {OPT_LOG,   OPT_TENSORBOARD, OPT_ANSWERS_LOG, OPT_METRICS,
                                     OPT_QUIET, OPT_THREADS,     OPT_TIMEOUT};
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]); i++) {
         if (option == OWN[i]) return true;

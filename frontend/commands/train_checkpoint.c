@@ -16,6 +16,7 @@ bool train_checkpoint_options(const CliArgs *args, TrainCheckpoint *out, Diag *d
                              .if_there = go_on,
                              .async = cli_given(args, OPT_CHECKPOINT_ASYNC),
                              .every = cli_int(args, OPT_CHECKPOINT_EVERY, 0)};
+    out->written_step = -1;
     out->from = go_on ? out->to : from;
     const char *lacking = go_on ? "continue" : out->every ? "checkpoint-every" : NULL;
     if (lacking && !out->to) {
@@ -96,6 +97,10 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
     checkpoint->place.step = place.step;
     memcpy(checkpoint->place.reference, place.reference, sizeof(place.reference));
     checkpoint->place.samples = place.samples;
+    checkpoint->place.n_spikes = place.n_spikes;
+    checkpoint->place.n_spikes_in_row = place.n_spikes_in_row;
+    checkpoint->place.n_norms = place.n_norms;
+    memcpy(checkpoint->place.norms, place.norms, sizeof(place.norms));
     checkpoint->place.n_recent = place.n_recent;
     memcpy(checkpoint->place.recent, place.recent, sizeof(place.recent));
     *out_resumed = true;
@@ -121,6 +126,7 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
         fprintf(stderr, "no checkpoint at step %" PRId64 "; training goes on\n", step);
     }
     if (!failed) {
+        checkpoint->written_step = step;
         train_keep_put(&checkpoint->keep, &checkpoint->place, step, options->rank == 0);
     }
     if (failed || checkpoint->quiet) return;

@@ -10,13 +10,14 @@
 #include <sys/stat.h>
 
 typedef struct TrainCheckpoint {
-    const char *to;   /* NULL: none are written */
-    const char *from; /* NULL: the run begins */
-    bool if_there;    /* from `from` if it is there, else the run begins */
-    int64_t every;    /* steps; 0: at the end only */
-    bool async;       /* behind training */
-    bool quiet;       /* says nothing of what goes well */
-    bool last_failed; /* of those written */
+    const char *to;       /* NULL: none are written */
+    const char *from;     /* NULL: the run begins */
+    bool if_there;        /* from `from` if it is there, else the run begins */
+    int64_t every;        /* steps; 0: at the end only */
+    bool async;           /* behind training */
+    bool quiet;           /* says nothing of what goes well */
+    bool last_failed;     /* of those written */
+    int64_t written_step; /* of the last that was; -1: none yet */
     TrainingPlace place;
     TrainKeep keep;
     EngineSnapshot *snapshot; /* async: created by train_checkpoint_prepare */

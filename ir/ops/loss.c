@@ -146,6 +146,14 @@ bool infer_clip_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
+/* What gradients are multiplied by, their squared norm, the most that it may be -> the first, or
+ * +inf where the norm is above */
+bool infer_skip_spike(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = (Type){.dtype = DTYPE_F32};
+    return require_scalars(node, diag);
+}
+
 /* What gradients are multiplied by, the loss scale, finite steps since it last changed, updates
  * so far -> the last three, anew (Micikevicius et al. 2018, section 3.2) */
 bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
@@ -309,6 +317,20 @@ bool infer_balance(Graph *graph, Node *node, Diag *diag) {
         return false;
     }
     return check_update(node, 2, 3, 1, diag);
+}
+
+/* average, p, scale, update t -> average: average += (1 - decay_t) (p - average), unless scale is
+ * not finite; decay_t = min(decay, (t - 1) / (t + 8)), see optimizer_ema */
+bool infer_ema(Graph *graph, Node *node, Diag *diag) {
+    const double decay = node_float(node, ATTR_decay, 0);
+    const Type *average = value_type(node->inputs[0]);
+    (void)graph;
+    node->types[0] = *average;
+    if (!(decay > 0 && decay < 1)) {
+        diag_error(diag, node->loc, "ema: a decay of %g; it is between 0 and 1", decay);
+        return false;
+    }
+    return check_update(node, 2, 4, 1, diag);
 }
 
 /* The same for all elements, as kernels compute it; false: not known without running. */

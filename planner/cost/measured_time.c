@@ -143,9 +143,11 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
         us = kernel_us(device, node->op, low, kernel_elements(node, inputs, outputs));
         bool simple = (OPS[node->op].flags & ELEMENTWISE_BIT) || node->op == OP_FUSED ||
                       node->op == OP_BROADCAST || node->op == OP_ADD_N || node->op == OP_SLICE ||
-                      op_moves_parts(node->op) || node->op == OP_OF_PAIRS || op_routes(node->op);
+                      node->op == OP_EMA || op_moves_parts(node->op) || node->op == OP_OF_PAIRS ||
+                      op_routes(node->op);
         if (us < 0 && simple) us = elementwise_us(device, node, inputs, outputs, low);
-        if (op_is_number(node->op) || node->op == OP_CLIP_SCALE || node->op == OP_LOSS_SCALE) {
+        if (op_is_number(node->op) || node->op == OP_CLIP_SCALE || node->op == OP_SKIP_SPIKE ||
+            node->op == OP_LOSS_SCALE) {
             us = device->call_us;
         }
     }

@@ -7,6 +7,9 @@
  *
  * Each accumulator's last value is the parameter's gradient; reading it in phase update reads the
  * accumulator's memory once all micro-batches are done.
+ *
+ * With a most that the norm may be (--skip-spikes), a number of the run's like the learning rate,
+ * the factor is infinite where the norm is above it: nothing changes then, the loss scale neither.
  */
 #include "ir/param_index.h"
 #include "planner/passes/muon.h"
@@ -83,6 +86,18 @@ static Value find_loss_scale(const Update *u) {
     return NO_VALUE;
 }
 
+/* Without its factor where the norm is above what the run says: all stays as it is. */
+static bool append_skipping(Update *u, Value norm) {
+    const Node *like = norm.node;
+    if (!u->ctx->options.skips_spikes) return true;
+    const Node scalar = {.types = {{.dtype = DTYPE_F32}}, .block = NO_BLOCK};
+    Node *most = leaf(u, OP_SCALAR, &scalar, MOST_NORM_NAME, NULL);
+    if (!most) return false;
+    Value operands[3] = {u->factor, norm, node_value(most, 0)};
+    u->factor = build(u, OP_SKIP_SPIKE, like, operands, 3, NULL, 0);
+    return u->factor.node != NULL;
+}
+
 static bool append_loss_scaling(Update *u, Value total, Value loss_scale, Attr max_norm) {
     const Node *like = total.node;
     Value operands[4] = {total, loss_scale};
@@ -92,14 +107,15 @@ static bool append_loss_scaling(Update *u, Value total, Value loss_scale, Attr m
     Attr name = attr_string(ATTR_name, "grad_norm_squared");
     Attr interval = attr_int(ATTR_interval, u->ctx->options.loss_scaling.interval);
     build(u, OP_OUTPUT, like, &norm, 1, &name, 1);
-    operands[0] = clip;
+    u->factor = clip;
+    if (!append_skipping(u, norm)) return false;
+    operands[0] = u->factor;
     operands[2] = variable(u, like, FINITE_STEPS_NAME);
     operands[3] = variable(u, like, UPDATES_NAME);
     Value scale = build(u, OP_LOSS_SCALE, like, operands, 4, &interval, 1);
     if (!scale.node) return false;
     name = attr_string(ATTR_name, "loss_scale");
     build(u, OP_OUTPUT, like, &scale, 1, &name, 1);
-    u->factor = clip;
     u->step = (Value){scale.node, 2};
     return true;
 }
@@ -142,7 +158,7 @@ static bool append_clipping(Update *u) {
     if (u->ctx->options.loss_scaling.initial != 0) BUG("append_update: no loss scale is read");
     build(u, OP_OUTPUT, total.node, &total, 1, &name, 1);
     u->factor = build(u, OP_CLIP_SCALE, total.node, &total, 1, &max_norm, 1);
-    return u->factor.node != NULL;
+    return u->factor.node && append_skipping(u, total);
 }
 
 /* The parameter's state, called kind/NAME; NO_VALUE: reported. */

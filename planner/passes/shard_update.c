@@ -579,8 +579,8 @@ static bool copy_between(Sharder *s, const Node *node) {
 /* Leaves, outputs, the norm and what follows from it are as they were. */
 static bool is_between(const Node *node) {
     if (node->phase != PHASE_UPDATE || OPS[node->op].flags & LEAF) return false;
-    return node->op != OP_ADD_N && node->op != OP_CLIP_SCALE && node->op != OP_LOSS_SCALE &&
-           node->op != OP_OUTPUT;
+    return node->op != OP_ADD_N && node->op != OP_CLIP_SCALE && node->op != OP_SKIP_SPIKE &&
+           node->op != OP_LOSS_SCALE && node->op != OP_OUTPUT;
 }
 
 static Update *find_update(Sharder *s, Value gradient) {

@@ -9,7 +9,7 @@ static bool may_touch(const Node *node) {
     if (op_is_cast(node->op)) return node->phase == PHASE_UPDATE || node_is_once(node);
     return node->phase == PHASE_UPDATE &&
            (op_is_optimizer(node->op) || node->op == OP_LAMB_MOMENTS ||
-            node->op == OP_MUON_MOMENTUM);
+            node->op == OP_MUON_MOMENTUM || node->op == OP_EMA);
 }
 
 bool *offload_candidates(const Graph *graph, Arena *arena) {

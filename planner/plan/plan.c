@@ -267,15 +267,34 @@ static uint64_t hash_on(uint64_t value, const char *text, size_t length) {
     return value;
 }
 
-LossScaling plan_loss_scaling(const Plan *plan) {
+/* Every stage has an update. */
+static const Node *find_on_first(const Plan *plan, OpKind op) {
     const Graph *graph = plan->programs[plan->stages[0].program].graph;
     for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node->op != OP_LOSS_SCALE) continue;
-        return (LossScaling){node_float(node->inputs[1].node, ATTR_value, 0),
-                             (int)node_int(node, ATTR_interval, 0)};
+        if (graph->nodes[n]->op == op) return graph->nodes[n];
     }
-    return (LossScaling){0};
+    return NULL;
+}
+
+LossScaling plan_loss_scaling(const Plan *plan) {
+    const Node *node = find_on_first(plan, OP_LOSS_SCALE);
+    if (!node) return (LossScaling){0};
+    return (LossScaling){node_float(node->inputs[1].node, ATTR_value, 0),
+                         (int)node_int(node, ATTR_interval, 0)};
+}
+
+double plan_ema_decay(const Plan *plan) {
+    for (int p = 0; p < plan->n_programs; p++) { /* a stage may have frozen weights alone */
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            if (graph->nodes[n]->op == OP_EMA) return node_float(graph->nodes[n], ATTR_decay, 0);
+        }
+    }
+    return 0;
+}
+
+bool plan_skips_spikes(const Plan *plan) {
+    return find_on_first(plan, OP_SKIP_SPIKE) != NULL;
 }
 
 DType plan_state_dtype(const Plan *plan) {

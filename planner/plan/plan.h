@@ -319,6 +319,15 @@ int64_t plan_largest_host_bytes(const Plan *plan);
 
 /* How the plan's programs scale the loss. */
 LossScaling plan_loss_scaling(const Plan *plan);
+/* The decay of the averages of weights that the update keeps (--ema); 0: it keeps none. The average
+ * of parameter NAME is a state called EMA_NAME. */
+double plan_ema_decay(const Plan *plan);
+#define EMA_PREFIX "ema/"
+#define EMA_NAME   EMA_PREFIX "%s"
+/* Is an update left out where the gradients' squared norm is above the run's scalar MOST_NORM_NAME
+ * (--skip-spikes)? */
+bool plan_skips_spikes(const Plan *plan);
+#define MOST_NORM_NAME "most_norm_squared"
 /* What their optimizer keeps its states in: f32 (also where there is none) or bf16. */
 DType plan_state_dtype(const Plan *plan);
 /* What gradients are that products make: f32, or bf16 where any is (--gradients). */

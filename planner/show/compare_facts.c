@@ -64,6 +64,12 @@ static void add_layout(Comparison *of) {
               dtype_name(plan_gradient_dtype(b)));
     add_words(of, "masters", "masters", plan_splits_masters(a) ? "split" : "whole",
               plan_splits_masters(b) ? "split" : "whole");
+    add_values(of, "ema_decay", "decay of averages", UNIT_NUMBER, plan_ema_decay(a),
+               plan_ema_decay(b));
+    if (plan_skips_spikes(a) || plan_skips_spikes(b)) {
+        add_words(of, "spikes", "spikes", plan_skips_spikes(a) ? "left out" : "learned from",
+                  plan_skips_spikes(b) ? "left out" : "learned from");
+    }
     add_values(of, "offload", "offloaded per cent", UNIT_NUMBER, a->offload, b->offload);
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);

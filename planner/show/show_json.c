@@ -13,6 +13,8 @@
  *   batch             sequences, tokens (both per step)
  *   precision         of activations and products: f32, bf16, f16 or fp8 (bf16 activations)
  *   optimizer_state   what the optimizer keeps its states in: f32 or bf16
+ *   ema_decay         of the averages of weights that the update keeps; not there: it keeps none
+ *   skips_spikes      true, or not there: steps may be left out for their gradients' norm
  *   gradients         of weights, as products make them: f32 or bf16
  *   masters           whole, or split: weights' copies in bf16 are halves of them
  *   offload           percent of states and masters that lie in the machines' memory
@@ -145,6 +147,10 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_int(batch, "tokens", (int64_t)facts->n_tokens);
     json_put_name(root, "precision", dtype_name(plan->precision));
     json_put_name(root, "optimizer_state", dtype_name(plan_state_dtype(plan)));
+    if (plan_ema_decay(plan) > 0) {
+        json_object_set_new(root, "ema_decay", json_real(plan_ema_decay(plan)));
+    }
+    if (plan_skips_spikes(plan)) json_object_set_new(root, "skips_spikes", json_true());
     json_put_name(root, "gradients", dtype_name(plan_gradient_dtype(plan)));
     json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
     json_put_int(root, "offload", plan->offload);

@@ -137,6 +137,19 @@ static void put_precision(StrBuf *out, const Plan *plan) {
     }
 }
 
+/* What the update does beside training. */
+static void put_steadying(StrBuf *out, const Plan *plan) {
+    double decay = plan_ema_decay(plan);
+    if (decay > 0) {
+        put_label(out, "averages");
+        strbuf_printf(out, "of all weights that train, in f32, decay %.10g\n", decay);
+    }
+    if (plan_skips_spikes(plan)) {
+        put_label(out, "spikes");
+        strbuf_put(out, "steps may be left out for their gradients' norm\n");
+    }
+}
+
 static void put_expert_parts(StrBuf *out, const Plan *plan) {
     int n_parts = facts_count_expert_parts(plan);
     if (n_parts < 2) return;
@@ -184,6 +197,7 @@ static void put_head(StrBuf *out, const Facts *facts) {
                   unit_count(plan->model_flops, b));
     put_label(out, "precision");
     put_precision(out, plan);
+    put_steadying(out, plan);
     put_packed(out, plan);
     put_expert_parts(out, plan);
     put_loss_parts(out, plan);

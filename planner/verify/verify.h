@@ -66,4 +66,22 @@ void verify_names(Verifier *v);
 /* The accumulator whose sum the value is, completed or not, or NULL when it is not one's alone. */
 const Node *verify_accumulator(Value value);
 
+/* --- of the update (verify_update.c) --- */
+
+/* Does the leaf belong to the parameter? */
+bool verify_is_of(const Node *leaf, const Node *param);
+/* The parameter that the optimizer node updates, all or a shard of it; NULL: none. */
+const Node *verify_updated_parameter(const Node *update);
+/* The first operand of an optimizer that is one number: what gradients are multiplied by. Before it
+ * are operands with an element per element of the parameter. */
+int verify_first_number(OpKind op);
+/* The factor of gradients, as it is where no step is left out for its norm. */
+Value verify_clip_of(Value factor);
+/* The first node of this op, or NULL. */
+const Node *verify_find_op(const Graph *graph, OpKind op);
+/* Is it the number of the update? With a loss scale, of those that were not left out. */
+bool verify_counts_updates(const Graph *graph, Value step);
+/* Averages of weights, and steps that are left out for their norm (verify_average.c). */
+void verify_average(Verifier *v, int stage);
+
 #endif

@@ -53,14 +53,12 @@ static int chunk_of_leaf(const Node *leaf) {
     return leaf->block == NO_BLOCK ? 0 : leaf->chunk;
 }
 
-/* Does the leaf belong to the parameter? */
-static bool is_of(const Node *leaf, const Node *param) {
+bool verify_is_of(const Node *leaf, const Node *param) {
     return leaf->block == param->block && chunk_of_leaf(leaf) == chunk_of_leaf(param) &&
            strcmp(node_string(leaf, ATTR_of), node_string(param, ATTR_name)) == 0;
 }
 
-/* The parameter that the optimizer node updates, all or a shard of it; NULL: none. */
-static const Node *updated_parameter(const Node *update) {
+const Node *verify_updated_parameter(const Node *update) {
     const Node *node = update->inputs[0].node;
     if (node->op == OP_SLICE) node = node->inputs[0].node;
     return node->op == OP_PARAM ? node : NULL;
@@ -173,9 +171,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
     }
 }
 
-/* The first operand that is one number: what gradients are multiplied by. Before it are operands
- * with an element per element of the parameter. */
-static int first_number(OpKind op) {
+int verify_first_number(OpKind op) {
     return op == OP_ADAMW                      ? 4
            : op == OP_MUON || op == OP_BALANCE ? 2
                                                : 3; /* LAMB: p and both moments */
@@ -184,7 +180,7 @@ static int first_number(OpKind op) {
 /* Operands and results that hold an element each per element of the parameter. */
 static void check_divided_alike(UpdateVerifier *uv, const Node *update) {
     const Sharding *part = value_sharding(update->inputs[0]);
-    int rank = value_type(update->inputs[0])->rank, n_like = first_number(update->op);
+    int rank = value_type(update->inputs[0])->rank, n_like = verify_first_number(update->op);
     for (int i = 0; i < update->n_inputs; i++) {
         bool alike = i < n_like || node_is_copy(update->inputs[i].node);
         if (!alike || sharding_equal(value_sharding(update->inputs[i]), part, rank)) continue;
@@ -200,11 +196,21 @@ static void check_divided_alike(UpdateVerifier *uv, const Node *update) {
     }
 }
 
-static const Node *find_loss_scale(const Graph *graph) {
+const Node *verify_find_op(const Graph *graph, OpKind op) {
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (graph->nodes[n]->op == OP_LOSS_SCALE) return graph->nodes[n];
+        if (graph->nodes[n]->op == op) return graph->nodes[n];
     }
     return NULL;
+}
+
+Value verify_clip_of(Value factor) {
+    return factor.node->op == OP_SKIP_SPIKE ? factor.node->inputs[0] : factor;
+}
+
+bool verify_counts_updates(const Graph *graph, Value step) {
+    const Node *scale = verify_find_op(graph, OP_LOSS_SCALE);
+    if (scale) return step.node == scale && step.output == 2;
+    return step.node->op == OP_SCALAR && strcmp(node_string(step.node, ATTR_name), "step") == 0;
 }
 
 static bool is_read_by_backward(const Graph *graph, Value value) {
@@ -220,7 +226,7 @@ static bool is_read_by_backward(const Graph *graph, Value value) {
 }
 
 static const Node *first_loss_scale(const Plan *plan) {
-    return find_loss_scale(plan->programs[plan->stages[0].program].graph);
+    return verify_find_op(plan->programs[plan->stages[0].program].graph, OP_LOSS_SCALE);
 }
 
 /* Three variables (verify_lifetimes.c: each one's own), changed alike on every stage, once a step.
@@ -257,8 +263,9 @@ static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
         DEFECT(uv, node, "%s: the backward does not begin with this loss scale",
                node_text(uv, node));
     }
-    const Node *clip = node->inputs[0].node;
-    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 || node->inputs[0].output != 0 ||
+    const Node *clip = verify_clip_of(node->inputs[0]).node;
+    if (clip->op != OP_CLIP_SCALE || clip->n_inputs < 2 ||
+        verify_clip_of(node->inputs[0]).output != 0 ||
         !value_equal(clip->inputs[1], node->inputs[1])) {
         DEFECT(uv, node, "%s: does not follow from a norm without this loss scale",
                node_text(uv, node));
@@ -275,8 +282,10 @@ static void check_loss_scale(UpdateVerifier *uv, const Node *node) {
 
 /* What the optimizer multiplies gradients by takes the loss scale out of them, if there is one. */
 static void check_factor(UpdateVerifier *uv, const Node *update) {
-    Value factor = update->inputs[update->op == OP_MUON_MOMENTUM ? 1 : first_number(update->op)];
-    bool scaled = factor.node->op == OP_CLIP_SCALE && factor.node->n_inputs > 1;
+    Value factor =
+        update->inputs[update->op == OP_MUON_MOMENTUM ? 1 : verify_first_number(update->op)];
+    Value clip = verify_clip_of(factor);
+    bool scaled = clip.node->op == OP_CLIP_SCALE && clip.node->n_inputs > 1;
     bool fits = uv->loss_scale ? value_equal(factor, uv->loss_scale->inputs[0]) : !scaled;
     if (fits) return;
     DEFECT(uv, update, "%s: multiplies gradients by %s, which does not fit their loss scale",
@@ -285,7 +294,7 @@ static void check_factor(UpdateVerifier *uv, const Node *update) {
 
 /* Behind the factor: what the run's schedule says. */
 static void check_rate(UpdateVerifier *uv, const Node *update) {
-    Value rate = update->inputs[first_number(update->op) + 1];
+    Value rate = update->inputs[verify_first_number(update->op) + 1];
     if (rate.node->op == OP_SCALAR &&
         strcmp(node_string(rate.node, ATTR_name), "learning_rate") == 0) {
         return;
@@ -295,10 +304,7 @@ static void check_rate(UpdateVerifier *uv, const Node *update) {
 
 /* Adam counts steps or, as some may be left out, updates. */
 static void check_step(UpdateVerifier *uv, const Node *update, Value step) {
-    bool fits =
-        step.node->op == OP_SCALAR && strcmp(node_string(step.node, ATTR_name), "step") == 0;
-    if (uv->loss_scale) fits = step.node == uv->loss_scale && step.output == 2;
-    if (fits) return;
+    if (verify_counts_updates(uv->graph, step)) return;
     DEFECT(uv, update, "%s: takes %s for the number of updates", node_text(uv, update),
            text(uv, step));
 }
@@ -319,14 +325,14 @@ static void check_output(UpdateVerifier *uv, const Node *node, const char *name,
 
 static void check_gradient(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
     const Node *gradient = verify_accumulator(value);
-    if (gradient && is_of(gradient, param)) return;
+    if (gradient && verify_is_of(gradient, param)) return;
     DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient", node_text(uv, update),
            node_text(uv, param), text(uv, value));
 }
 
 static void check_state(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
     const Node *state = value.node;
-    if (state->op == OP_STATE && !node_is_copy(state) && is_of(state, param)) return;
+    if (state->op == OP_STATE && !node_is_copy(state) && verify_is_of(state, param)) return;
     DEFECT(uv, update, "%s: updates %s with %s, which is no state of it", node_text(uv, update),
            node_text(uv, param), text(uv, value));
 }
@@ -459,10 +465,10 @@ static void check_lamb(UpdateVerifier *uv, const Node *update, const Node *param
     check_gradient(uv, update, moments->inputs[5], param);
     for (int k = 1; k < 3; k++) check_state(uv, update, moments->inputs[k], param);
     check_step(uv, update, update->inputs[STEP]);
-    if (!value_equal(moments->inputs[3], update->inputs[first_number(OP_LAMB)])) {
+    if (!value_equal(moments->inputs[3], update->inputs[verify_first_number(OP_LAMB)])) {
         DEFECT(uv, moments, "%s: multiplies gradients by %s, and the step by %s",
                node_text(uv, moments), text(uv, moments->inputs[3]),
-               text(uv, update->inputs[first_number(OP_LAMB)]));
+               text(uv, update->inputs[verify_first_number(OP_LAMB)]));
     }
     for (int k = 0; k < 2; k++) {
         if (!value_sharding(update->inputs[NORMS + k])->partial) continue;
@@ -512,7 +518,7 @@ static void check_whole_operands(UpdateVerifier *uv, const Node *node) {
 }
 
 static void check_update(UpdateVerifier *uv, const Node *update) {
-    const Node *param = updated_parameter(update);
+    const Node *param = verify_updated_parameter(update);
     if (!param) {
         DEFECT(uv, update, "%s: updates %s, which is no parameter", node_text(uv, update),
                text(uv, update->inputs[0]));
@@ -540,7 +546,7 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
     }
     check_gradient(uv, update, update->inputs[1], param);
     if (update->op == OP_ADAMW) check_step(uv, update, update->inputs[6]);
-    for (int i = 2; i < first_number(update->op); i++) {
+    for (int i = 2; i < verify_first_number(update->op); i++) {
         check_state(uv, update, update->inputs[i], param);
     }
 }
@@ -556,9 +562,10 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     } else {
         fits &= !copy;
     }
-    const Node *param = is_optimizer(shard.node) ? updated_parameter(shard.node) : NULL;
+    const Node *param = is_optimizer(shard.node) ? verify_updated_parameter(shard.node) : NULL;
     if (node_is_once(gather) && copy) param = shard.node->op == OP_PARAM ? shard.node : NULL;
-    fits = fits && param && shard.output == 0 && (copy ? is_of(leaf, param) : leaf == param) &&
+    fits = fits && param && shard.output == 0 &&
+           (copy ? verify_is_of(leaf, param) : leaf == param) &&
            sharding_equal(&leaf->shardings[0], &gather->shardings[0], gather->types[0].rank) &&
            !uv->written[leaf->id];
     if (fits) {
@@ -767,7 +774,7 @@ static void check_node(UpdateVerifier *uv, const Node *node) {
 void verify_update(Verifier *v, int stage) {
     const Graph *graph = v->plan->programs[v->plan->stages[stage].program].graph;
     UpdateVerifier uv = {
-        .v = v, .stage = stage, .graph = graph, .loss_scale = find_loss_scale(graph)};
+        .v = v, .stage = stage, .graph = graph, .loss_scale = verify_find_op(graph, OP_LOSS_SCALE)};
     uv.updates = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);
     uv.written = ARENA_ARRAY(v->scratch, bool, graph->n_nodes + 1);
     uv.momentum = ARENA_ARRAY(v->scratch, const Node *, graph->n_nodes + 1);

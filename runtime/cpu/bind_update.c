@@ -20,7 +20,7 @@ typedef struct UpdateArgs {
     LionConfig lion;
     LambConfig lamb;
     MuonConfig muon;
-    double momentum, step;
+    double momentum, step, decay;
 } UpdateArgs;
 
 static UpdateArgs *new_args(Binding *b) {
@@ -72,6 +72,18 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->max_norm = (float)node_float(b->node, ATTR_max_norm, 0);
     *out = (CpuCall){run_clip_scale, args};
+    return true;
+}
+
+static bool run_skip_spike(const void *args) {
+    const UpdateArgs *a = args;
+    bool spike = isfinite(*a->in[1]) && *a->in[1] > *a->in[2];
+    *a->out[0] = spike ? INFINITY : *a->in[0];
+    return true;
+}
+
+bool cpu_bind_skip_spike(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_skip_spike, new_args(b)};
     return true;
 }
 
@@ -228,5 +240,18 @@ bool cpu_bind_balance(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->step = node_float(b->node, ATTR_balance, 0);
     *out = (CpuCall){run_balance, args};
+    return true;
+}
+
+static bool run_ema(const void *args) {
+    const UpdateArgs *a = args;
+    optimizer_ema(a->decay, a->n, a->in[3], a->in[2], a->in[1], a->out[0]);
+    return true;
+}
+
+bool cpu_bind_ema(Binding *b, CpuCall *out) {
+    UpdateArgs *args = new_args(b);
+    args->decay = node_float(b->node, ATTR_decay, 0);
+    *out = (CpuCall){run_ema, args};
     return true;
 }

@@ -14,9 +14,10 @@ typedef struct RankThread {
     struct CpuEngine *threads;
     pthread_t thread;
     bool started;
-    float *learning_rate, *step; /* scalars in the rank's memory, NULL if not there */
-    EngineSpan *spans;           /* JOB_TRACE: one per call */
-    int n_spans;                 /* that ran */
+    /* Scalars in the rank's memory, NULL if not there. */
+    float *learning_rate, *step, *most_norm_squared;
+    EngineSpan *spans; /* JOB_TRACE: one per call */
+    int n_spans;       /* that ran */
 } RankThread;
 
 typedef struct CpuEngine {
@@ -181,7 +182,8 @@ static void set_state(CpuEngine *threads, const StepInput *input) {
         thread->rank.state.step = (uint64_t)input->step;
         thread->rank.state.train = input->train;
         thread->rank.state.label_share = (float)input->label_share;
-        if (thread->step) *thread->step = (float)input->step;
+        if (thread->step) *thread->step = (float)input->update;
+        if (thread->most_norm_squared) *thread->most_norm_squared = input->most_norm_squared;
         if (thread->learning_rate) *thread->learning_rate = (float)input->learning_rate;
     }
 }
@@ -246,6 +248,9 @@ static void find_scalars(RankThread *thread) {
         if (node->op != OP_SCALAR) continue;
         float *memory = executor_address(context, node_value(node, 0), 0);
         if (strcmp(node_string(node, ATTR_name), "step") == 0) thread->step = memory;
+        if (strcmp(node_string(node, ATTR_name), MOST_NORM_NAME) == 0) {
+            thread->most_norm_squared = memory;
+        }
         if (strcmp(node_string(node, ATTR_name), "learning_rate") == 0) {
             thread->learning_rate = memory;
         }

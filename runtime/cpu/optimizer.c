@@ -62,6 +62,7 @@ static void close_squares(void *state, DType dtype, int64_t first, int64_t n, co
 void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
                           float *finite_steps, float *updates) {
     const bool finite = isfinite(*factor);
+    if (isinf(*factor)) return;
     *finite_steps = finite ? *finite_steps + 1 : 0;
     if (finite) *updates += 1;
     if (interval == 0) return;
@@ -333,4 +334,17 @@ void optimizer_balance(double step, int64_t n, const float *clip, const float *t
         const double over = total - (double)tally[i] * (double)n;
         p[i] += (float)step * (float)((over > 0) - (over < 0));
     }
+}
+
+float optimizer_ema_take(double decay, float step) {
+    const double t = (double)step, warm = t > 1 ? (t - 1) / (t + 8) : 0;
+    return (float)(1.0 - (warm < decay ? warm : decay));
+}
+
+void optimizer_ema(double decay, int64_t n, const float *step, const float *clip, const float *p,
+                   float *average) {
+    if (!isfinite(*clip)) return;
+    const float take = optimizer_ema_take(decay, *step);
+#pragma omp parallel for simd schedule(static) if (parallel : n > CHUNK)
+    for (int64_t i = 0; i < n; i++) average[i] = fmaf(take, p[i] - average[i], average[i]);
 }

@@ -21,9 +21,21 @@
 
 /* Dynamic loss scaling (Micikevicius et al. 2018): after `interval` steps in a row with a finite
  * *factor of gradients *scale doubles, to `most` at most; after one without it is halved, to 1 at
- * least. interval 0: it stays. *updates counts steps with a finite one. */
+ * least. interval 0: it stays. *updates counts steps with a finite one. +inf is a step that was
+ * left out for its norm (skip_spike), which says nothing about the scale: all stays. */
 void optimizer_loss_scale(int64_t interval, float most, const float *factor, float *scale,
                           float *finite_steps, float *updates);
+
+/* Of the averages that follow a run's weights (Polyak & Juditsky 1992), one minus what they keep at
+ * update t = *step >= 1. Averages begin with the weights behind the first update, and follow
+ * closely at first, so that the weights of the beginning are forgotten: decay_t = min(decay, (1 +
+ * n) / (10 + n)), n = t - 2, of TensorFlow's ExponentialMovingAverage with num_updates; 0 at t = 1.
+ */
+float optimizer_ema_take(double decay, float step);
+
+/* average += take (p - average) with that, of f32 [n]. */
+void optimizer_ema(double decay, int64_t n, const float *step, const float *clip, const float *p,
+                   float *average);
 
 /* A number from 0 to 65535 that is drawn for a step. Of an f32's 32 bits bf16 keeps the upper 16;
  * where the lower 16 and this number make 65536 or more it is rounded up, else down: on average as

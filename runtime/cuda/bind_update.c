@@ -44,6 +44,12 @@ bool cuda_bind_clip_scale(Binding *b) {
     return cuda_push_launch(b, KERNEL_clip_scale, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
 }
 
+bool cuda_bind_skip_spike(Binding *b) {
+    SkipSpikeArgs args = {
+        .factor = b->in[0], .norm_squared = b->in[1], .most = b->in[2], .out = b->out[0]};
+    return cuda_push_launch(b, KERNEL_skip_spike, (Grid){1, 1, 1}, 1, 0, &args, sizeof(args));
+}
+
 bool cuda_bind_loss_scale(Binding *b) {
     LossScaleArgs args = {.factor = b->in[0],
                           .scale = b->out[0],
@@ -233,4 +239,14 @@ bool cuda_bind_balance(Binding *b) {
                         .step = (float)node_float(b->node, ATTR_balance, 0)};
     Grid grid = {1, 1, 1};
     return cuda_push_launch(b, KERNEL_balance, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_ema(Binding *b) {
+    EmaArgs args = {
+        .scalars = {.clip = b->in[2],
+                    .step = b->in[3],
+                    .decay = node_float(b->node, ATTR_decay, 0)},
+        .tensor = {.average = b->out[0], .p = b->in[1], .n = type_elements(&b->in_local[0])}};
+    Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_ema, grid, UPDATE_THREADS, 0, &args, sizeof(args));
 }

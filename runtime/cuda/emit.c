@@ -87,6 +87,12 @@ static void emit_begin(CudaWalk *walk) {
     push_launch(walk, KERNEL_begin_step, 1, args, sizeof(*args), accesses, 2);
 }
 
+static StepScalar which_scalar(const char *name) {
+    return strcmp(name, "step") == 0           ? SCALAR_STEP
+           : strcmp(name, MOST_NORM_NAME) == 0 ? SCALAR_MOST_NORM
+                                               : SCALAR_LEARNING_RATE;
+}
+
 /* The plan's scalars live in the arena. */
 static void emit_scalars(CudaWalk *walk) {
     const Graph *graph = walk->rank->program->graph;
@@ -96,8 +102,7 @@ static void emit_scalars(CudaWalk *walk) {
         CopyScalarArgs *args = ARENA_NEW(walk->rank->arena, CopyScalarArgs);
         *args = (CopyScalarArgs){
             .state = walk->memory->state,
-            .which = strcmp(node_string(node, ATTR_name), "step") == 0 ? SCALAR_STEP
-                                                                       : SCALAR_LEARNING_RATE,
+            .which = which_scalar(node_string(node, ATTR_name)),
             .to = executor_address(walk->rank, node_value(node, 0), 0),
         };
         Access *accesses = new_accesses(walk, 2);

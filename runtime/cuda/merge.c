@@ -139,6 +139,24 @@ static int lion_join(const Run *run, Arena *arena, LaunchCommand *out) {
     return 1;
 }
 
+static bool ema_alike(const void *one, const void *args) {
+    const EmaScalars *a = &((const EmaArgs *)one)->scalars, *b = &((const EmaArgs *)args)->scalars;
+    return a->clip == b->clip && a->step == b->step && a->decay == b->decay;
+}
+
+static int ema_join(const Run *run, Arena *arena, LaunchCommand *out) {
+    EmaManyArgs *many = ARENA_NEW(arena, EmaManyArgs);
+    many->n_tensors = run->n_tensors;
+    number_blocks(run, many->first_block);
+    for (int t = 0; t < run->n_tensors; t++) {
+        const EmaArgs *args = run->tensors[t]->launch.args;
+        many->scalars = args->scalars;
+        many->tensor[t] = args->tensor;
+    }
+    out[0] = new_launch(KERNEL_ema_many, run->n_blocks, many);
+    return 1;
+}
+
 static bool lamb_alike(const void *one, const void *args) {
     const LambArgs *x = one, *y = args;
     const LambScalars *a = &x->scalars, *b = &y->scalars;
@@ -223,6 +241,7 @@ static const Family FAMILIES[] = {
      adamw_halves_join},
     {KERNEL_sgd, UPDATE_TENSORS, sgd_alike, no_scratch, N_KERNELS, INT32_MAX, sgd_join},
     {KERNEL_lion, UPDATE_TENSORS, lion_alike, no_scratch, N_KERNELS, INT32_MAX, lion_join},
+    {KERNEL_ema, UPDATE_TENSORS, ema_alike, no_scratch, N_KERNELS, INT32_MAX, ema_join},
     {KERNEL_lamb_moments, LAMB_TENSORS, lamb_alike, lamb_scratch, KERNEL_lamb_norms_finish,
      LAMB_PARTIALS, lamb_moments_join},
     {KERNEL_lamb, LAMB_TENSORS, lamb_alike, no_scratch, N_KERNELS, INT32_MAX, lamb_join},

@@ -96,6 +96,9 @@ static void put_value(Bytes *summary, const char *group, const char *name, doubl
 
 static void put_validation(Bytes *summary, const StepMetrics *metrics) {
     put_value(summary, "validation", "loss", metrics->val_loss);
+    if (metrics->has_val_loss_ema) {
+        put_value(summary, "validation", "loss_ema", metrics->val_loss_ema);
+    }
     if (metrics->val_bits_per_byte > 0) {
         put_value(summary, "validation", "bits_per_byte", metrics->val_bits_per_byte);
     }
@@ -114,6 +117,7 @@ static void put_step(Bytes *summary, const StepMetrics *metrics) {
         put_value(summary, "train", "loss_scale", metrics->loss_scale);
         put_value(summary, "train", "skipped", metrics->skipped);
     }
+    if (metrics->n_spikes) put_value(summary, "train", "spike", metrics->spike);
     put_value(summary, "speed", "tokens_per_s", metrics->tokens_per_s);
     put_value(summary, "speed", "seconds", metrics->seconds);
     if (metrics->slowest_ratio > 0) {

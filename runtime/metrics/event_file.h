@@ -5,7 +5,8 @@
  *     train/loss grad_norm lr samples labels loss_scale skipped    (the last four where the log
  *     speed/tokens_per_s seconds slowest_rank                       has them; skipped is 0 or 1)
  *     values/NAME
- *     validation/loss bits_per_byte loss/SOURCE
+ *     validation/loss loss_ema bits_per_byte loss/SOURCE
+ *     train/spike                                                  (0 or 1, once there was one)
  *
  * Numbers that are not finite are written as they are. Scalars only: no graphs, no histograms, no
  * texts.

@@ -55,6 +55,7 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
     put(&line, "step %lld/%lld  loss %.4f", (long long)metrics->step, (long long)n_steps,
         metrics->loss);
     if (metrics->has_val_loss) put(&line, "  val loss %.4f", metrics->val_loss);
+    if (metrics->has_val_loss_ema) put(&line, ", of averages %.4f", metrics->val_loss_ema);
     for (int i = 0; i < metrics->n_sources; i++) {
         put(&line, "%s%s %.4f%s", i ? ", " : " (", metrics->source_names[i],
             metrics->source_losses[i], i + 1 == metrics->n_sources ? ")" : "");
@@ -65,11 +66,16 @@ int progress_format(char *text, size_t size, const StepMetrics *metrics, int64_t
     if (metrics->skipped) {
         put(&line, "  no update (gradients not finite)");
     } else {
-        put(&line, "  grad norm %.3g", metrics->grad_norm);
+        put(&line, "  grad norm %.3g%s", metrics->grad_norm,
+            metrics->spike ? " (a spike: no update)" : "");
     }
     put(&line, "  lr %.2e", metrics->lr);
     if (metrics->has_loss_scale) put(&line, "  scale %.10g", metrics->loss_scale);
     if (metrics->n_skipped) put(&line, "  %lld skipped", (long long)metrics->n_skipped);
+    if (metrics->n_spikes) {
+        put(&line, "  %lld spike%s", (long long)metrics->n_spikes,
+            metrics->n_spikes == 1 ? "" : "s");
+    }
     put_rate(&line, metrics->tokens_per_s);
     if (metrics->step < n_steps) put_time_left(&line, seconds_left);
     return (int)line.length;

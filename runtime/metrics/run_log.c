@@ -141,16 +141,21 @@ static void put_head(char *text, size_t size, const StepMetrics *metrics) {
 }
 
 int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
-    enum { N_NUMBERS = 8, NUMBER_BYTES = 32 };
+    enum { N_NUMBERS = 9, NUMBER_BYTES = 32 };
     const double values[N_NUMBERS] = {
-        metrics->loss,    metrics->grad_norm, metrics->lr,         metrics->tokens_per_s,
-        metrics->seconds, metrics->val_loss,  metrics->loss_scale, metrics->val_bits_per_byte};
-    char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[NUMBER_BYTES + 16] = "";
+        metrics->loss,         metrics->grad_norm,         metrics->lr,
+        metrics->tokens_per_s, metrics->seconds,           metrics->val_loss,
+        metrics->loss_scale,   metrics->val_bits_per_byte, metrics->val_loss_ema};
+    char numbers[N_NUMBERS][NUMBER_BYTES], val_loss[2 * NUMBER_BYTES + 32] = "";
     char bits[NUMBER_BYTES + 32] = "";
     char scale[NUMBER_BYTES + 48] = "", labels[NUMBER_BYTES] = "", samples[NUMBER_BYTES + 8] = "";
     char head[160], sources[RUN_LOG_SOURCES_BYTES], named[RUN_LOG_VALUES_BYTES];
     for (int i = 0; i < N_NUMBERS; i++) put_number(numbers[i], NUMBER_BYTES, values[i]);
     if (metrics->has_val_loss) snprintf(val_loss, sizeof val_loss, ",\"val_loss\":%s", numbers[5]);
+    if (metrics->has_val_loss && metrics->has_val_loss_ema) {
+        size_t n = strlen(val_loss);
+        snprintf(val_loss + n, sizeof val_loss - n, ",\"val_loss_ema\":%s", numbers[8]);
+    }
     if (metrics->has_val_loss && metrics->val_bits_per_byte > 0) {
         snprintf(bits, sizeof bits, ",\"val_bits_per_byte\":%s", numbers[7]);
     }
@@ -169,9 +174,10 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     put_values(named, sizeof named, metrics);
     int n = snprintf(text, size,
                      "{\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens_per_s\":%s,"
-                     "\"seconds\":%s%s%s%s%s%s%s%s%s}\n",
+                     "\"seconds\":%s%s%s%s%s%s%s%s%s%s}\n",
                      (long long)metrics->step, numbers[0], numbers[1], numbers[2], numbers[3],
-                     numbers[4], samples, head, labels, scale, named, val_loss, bits, sources);
+                     numbers[4], samples, head, labels, scale,
+                     metrics->spike ? ",\"spike\":true" : "", named, val_loss, bits, sources);
     return n < (int)size ? n : (int)size - 1;
 }
 

@@ -4,12 +4,13 @@
  *
  * "samples" is how many the run has taken with this step's, those that it left out counted. With a
  * loss scale there is "loss_scale", that of the next step's gradients, and "skipped": true
- * where gradients were not finite and nothing was updated. "val_loss" is there when the step
- * measured one, and "val_bits_per_byte" when it is known, too; of several sources there is one
- * object more, "val_losses", with each one's. "labels" is how many of the batch's labels count,
- * where not all do. The file's first line has "parameters", "active_parameters" where a token does
- * not meet all of them, and "row_tokens", how many a sample has. "stragglers" is an object of what
- * was found of ranks' work, with the last step of each window
+ * where gradients were not finite and nothing was updated; "spike": true where it was their norm.
+ * "val_loss_ema" is beside "val_loss" where a plan keeps averages of weights. "val_loss" is there
+ * when the step measured one, and "val_bits_per_byte" when it is known, too; of several sources
+ * there is one object more, "val_losses", with each one's. "labels" is how many of the batch's
+ * labels count, where not all do. The file's first line has "parameters", "active_parameters" where
+ * a token does not meet all of them, and "row_tokens", how many a sample has. "stragglers" is an
+ * object of what was found of ranks' work, with the last step of each window
  * (frontend/commands/straggler_text.h). NaN and infinities are written as
  * null. Each line is in the file when its call returns, so it can be followed while training runs.
  */

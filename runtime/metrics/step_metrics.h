@@ -23,9 +23,13 @@ typedef struct StepMetrics {
     bool has_val_loss;
     double val_loss;
     bool has_loss_scale;
-    double loss_scale;               /* of the next step's gradients */
-    bool skipped;                    /* nothing was updated: gradients were not finite */
-    int64_t n_skipped;               /* steps of this run that were */
+    double loss_scale;     /* of the next step's gradients */
+    bool skipped;          /* nothing was updated: gradients were not finite */
+    int64_t n_skipped;     /* steps of this run that were */
+    bool spike;            /* likewise: their norm was far above others' */
+    int64_t n_spikes;      /* of the run, with what it went on from */
+    bool has_val_loss_ema; /* with val_loss: of the average of the weights */
+    double val_loss_ema;
     double val_bits_per_byte;        /* with val_loss; 0: not known */
     bool has_n_labels;               /* not all of the batch's labels count */
     int64_t n_labels;                /* that do */

@@ -156,6 +156,45 @@ for range in 5 5..5 6..5 -1..5 a..b 5..; do
     fails "leaving out $range" 2 "--skip-samples: '$range' is not A..B" "${skip[@]}" --skip-samples "$range"
 done
 
+# --- averages, and steps that are left out ---
+steady=$folder/steady.plan
+works 'a plan that keeps averages' 'in f32, decay 0.9' plan $model "${small[@]}" --ema 0.9 --skip-spikes \
+    -o "$steady"
+works 'and says so' '"ema_decay": 0.9' show "$steady" --json
+steady_run=(train "$steady" --data "$text" --lr-schedule constant --warmup 2 --lr 0.02 --spike-factor 1.2 --spike-window 4
+    --spike-stop 40 --eval-every 10)
+works 'beside one that does not' 'decay of averages ' compare "$plan" "$steady"
+works 'a run with spikes' 'with averaged weights' "${steady_run[@]}" --steps 40 --log "$folder/spikes.jsonl" \
+    --save "$folder/s.st" --save-ema "$folder/e.st" --metrics "$folder/run.prom"
+spikes=$(grep -c '"spike":true' "$folder/spikes.jsonl")
+result 'that are told' "$([ "$spikes" -ge 4 ] && [[ $out == *"spikes  $spikes of 40 steps were left out"* ]] ||
+    echo "$spikes: $out")"
+result 'and counted' "$(grep -qx "perilune_spikes_total{run=\"run\"} $spikes" "$folder/run.prom" &&
+    grep -q 'state="finished"} 1' "$folder/run.prom" || cat "$folder/run.prom")"
+works 'on their page, too' "<dt>spikes left out</dt><dd>$spikes</dd>" show "$folder/spikes.jsonl" --html
+works 'averages are weights' 'loss    ' evaluate "$steady" --load "$folder/e.st" --data "$text"
+works 'stopped among spikes' '' "${steady_run[@]}" --steps 23 --checkpoint "$folder/steady.ckpt" --continue
+works 'and gone on' '' "${steady_run[@]}" --steps 40 --checkpoint "$folder/steady.ckpt" --continue \
+    --log "$folder/spikes2.jsonl" --save "$folder/s2.st" --save-ema "$folder/e2.st"
+spiked() { grep '"spike":true' "$1" | grep -o '"step":[0-9]*' | tr -dc '0-9\n'; }
+result 'with the same decisions' "$(diff <(spiked "$folder/spikes.jsonl" | awk '$1 > 23') \
+    <(spiked "$folder/spikes2.jsonl"); [ "$(spiked "$folder/spikes2.jsonl" | wc -l)" -ge 2 ] || echo 'there are none')"
+result 'to the same weights' "$(cmp "$folder/s.st" "$folder/s2.st" 2>&1)"
+result 'and averages' "$(cmp "$folder/e.st" "$folder/e2.st" 2>&1)"
+fails 'too many in a row' 1 '2 steps in a row were spikes' "${steady_run[@]::10}" --spike-factor 1.000001 \
+    --spike-window 2 --spike-stop 2 --steps 60 -q --metrics "$folder/failed.prom"
+result 'which metrics say' "$(grep -q 'state="failed"} 1' "$folder/failed.prom" || cat "$folder/failed.prom")"
+fails 'averages of a plan without' 2 'plan with --ema DECAY' train "$plan" --data "$text" --save-ema "$folder/e.st"
+fails 'spikes of a plan without' 2 'plan with --skip-spikes' train "$plan" --data "$text" --spike-factor 10
+fails 'a window without a factor' 2 'give --spike-factor X' train "$steady" --data "$text" --spike-window 9
+fails 'half of all steps' 2 'give more than 1' train "$steady" --data "$text" --spike-factor 1
+fails 'a decay above 1' 2 '--ema: 1.5 is not' plan $model --ema 1.5
+fails 'a decay of 1' 2 '--ema: 1 is not between 0 and 1' plan $model --ema 1
+fails 'averages of halves' 2 '--ema with --masters split' plan $model --ema 0.9 --masters split --precision bf16
+fails 'averages that a checkpoint has not' 2 "has no tensor 'ema/" train "$steady" --data "$text" \
+    --resume "$folder/c.st"
+fails 'metrics into nothing' 2 'none/run.prom' train "$plan" --data "$text" --metrics "$folder/none/run.prom"
+
 # --- means of weights ---
 mean=$folder/mean.st a=$folder/kept/run-6.ckpt b=$folder/kept/run-14.ckpt
 works 'the mean of two checkpoints' 'mean    of 2 files: 36 tensors, ' average "$a" "$b" -o "$mean"

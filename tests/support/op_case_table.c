@@ -594,6 +594,16 @@ const OpCase OP_CASES[] = {
     CASE(BALANCE, "rows=300; rows=300; :0.5", "balance=0.25"),
     CASE(BALANCE, "rows=4; :3 rows=4; :0.5", "balance=0.25"),
     CASE(BALANCE, "rows=4; rows=4; :inf", "balance=0.25"),
+    CASE(SKIP_SPIKE, ":0.5; :4; :5", ""),
+    CASE(SKIP_SPIKE, ":0.5; :5; :4", ""),
+    CASE(SKIP_SPIKE, ":0.5; :5; :inf", ""),
+    CASE(SKIP_SPIKE, ":nan; :inf; :4", ""),
+    CASE(LOSS_SCALE, ":inf; :1024; :3; :7", "interval=4"),
+    /* average, p, scale, update */
+    CASE(EMA, "rows=3 cols=7; rows=3 cols=7; :0.5; :5", "decay=0.999"),
+    CASE(EMA, "rows=9; rows=9; :0.5; :1000", "decay=0.75"),
+    CASE(EMA, "rows=9; rows=9; :0.5; :1", "decay=0.75"),
+    CASE(EMA, "rows=9; rows=9; :inf; :5", "decay=0.75"),
     CASE(MUON, "rows=9; ~rows=9; :nan; :0.03125; ~rows=9", "scale=6.4 weight_decay=0.1"),
 };
 const int N_OP_CASES = sizeof(OP_CASES) / sizeof(OP_CASES[0]);

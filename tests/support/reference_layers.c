@@ -575,6 +575,23 @@ void reference_clip_scale(const RefCall *call) {
     if (call->node->n_outputs > 1) call->out[1][0] = norm * norm;
 }
 
+/* factor, squared norm, the most that it may be */
+void reference_skip_spike(const RefCall *call) {
+    bool spike = isfinite(call->in[1][0]) && call->in[1][0] > call->in[2][0];
+    call->out[0][0] = spike ? INFINITY : call->in[0][0];
+}
+
+/* average, p, scale, update: all is forgotten at the first update, half at the tenth at the
+ * earliest. */
+void reference_ema(const RefCall *call) {
+    double update = call->in[3][0], decay = node_float(call->node, ATTR_decay, 0);
+    double keep = update <= 1 ? 0 : fmin(decay, (update - 1) / (update + 8));
+    for (int64_t i = 0; i < type_elements(&call->node->types[0]); i++) {
+        double before = call->in[0][i], now = keep * before + (1 - keep) * call->in[1][i];
+        call->out[0][i] = isfinite(call->in[2][0]) ? now : before;
+    }
+}
+
 /* factor, scale, finite steps, updates -> the last three */
 void reference_loss_scale(const RefCall *call) {
     double interval = (double)node_int(call->node, ATTR_interval, 0);
@@ -585,6 +602,8 @@ void reference_loss_scale(const RefCall *call) {
     call->out[0][0] = scale;
     call->out[1][0] = finite && !grows ? steps : 0;
     call->out[2][0] = finite ? updates : call->in[3][0];
+    if (!isinf(call->in[0][0])) return; /* a step left out for its norm */
+    for (int i = 0; i < 3; i++) call->out[i][0] = call->in[i + 1][0];
 }
 
 /* What, rounded to nearest, an optimizer keeps of a second moment after a step. In bf16 it is

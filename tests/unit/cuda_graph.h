@@ -178,6 +178,32 @@ static inline void compare_token_scores(Run *run, Run *cpu) {
           error);
 }
 
+/* The device's are the CPU's; exchanged twice nothing has changed. */
+static inline void compare_averages(Run *run, Run *cpu) {
+    float *before = run_weight(run, 0);
+    bool done = engine_swap_averages(run->engine, run->diag) &&
+                engine_swap_averages(cpu->engine, cpu->diag);
+    CHECK(done, "%s%s", diag_text(run->diag), diag_text(cpu->diag));
+    if (done) compare_weights(run, cpu);
+    done = done && engine_swap_averages(run->engine, run->diag);
+    size_t bytes = (size_t)type_elements(&run->types[0]) * sizeof(float);
+    CHECK(done && memcmp(before, run_weight(run, 0), bytes) == 0, "'%s' is another one",
+          run->names[0]);
+}
+
+/* One more step of the same captured graph, whose norm may be nothing. */
+static inline void check_left_out(Run *run) {
+    float *before = run_weight(run, 0);
+    size_t bytes = (size_t)type_elements(&run->types[0]) * sizeof(float);
+    engine_set_most_norm(run->engine, 1e-9);
+    CHECK(run_steps_from(run, STEPS, 1, LEARNING_RATE), "%s", diag_text(run->diag));
+    CHECK(memcmp(before, run_weight(run, 0), bytes) == 0, "a step left out changes '%s'",
+          run->names[0]);
+    engine_set_most_norm(run->engine, (double)INFINITY);
+    CHECK(run_steps_from(run, STEPS + 1, 1, LEARNING_RATE), "%s", diag_text(run->diag));
+    CHECK(memcmp(before, run_weight(run, 0), bytes) != 0, "no step changes '%s'", run->names[0]);
+}
+
 static inline void compare_with_cpu(Run *run, Run *cpu) {
     if (run->plan->precision == DTYPE_F32) {
         compare_losses(run, cpu, STEPS);
@@ -191,6 +217,7 @@ static inline void compare_with_cpu(Run *run, Run *cpu) {
               run->scales[step], cpu->scales[step]);
     }
     compare_forward(run, cpu);
+    if (plan_ema_decay(run->plan) > 0) compare_averages(run, cpu);
     if (plan_reads_numbers(run->plan, TOKEN_OLD_SCORES)) compare_token_scores(run, cpu);
 }
 
@@ -216,6 +243,7 @@ static inline void check_layout(const Variant *variant, const Layout *layout) {
         CHECK(engine_read_parameter(run.engine, run.names[i], weights[i]), "no parameter %d", i);
     }
     if (done) compare_with_cpu(&run, &cpu);
+    if (done && plan_skips_spikes(run.plan)) check_left_out(&run);
     Run results = run; /* the losses; the rest goes */
     close_on_fake(&run);
     n_layouts_run++;

@@ -29,6 +29,14 @@ static void run(void) {
     run_state_dtype = DTYPE_BF16;
     check_layouts(&GPT, ZERO_LAYOUTS, 3);
     run_state_dtype = DTYPE_F32;
+    run_ema_decay = 0.9;
+    run_skips_spikes = true;
+    check_layouts(&GPT, ZERO_LAYOUTS, 2);
+    run_offload = 100; /* averages, too */
+    check_layouts(&GPT, &ZERO_LAYOUTS[2], 2);
+    run_offload = 0;
+    run_ema_decay = 0;
+    run_skips_spikes = false;
     run_zero = 0;
     run_loss_parts = 3; /* of 61 words, filled up to 64 */
     check_layouts(&GPT, ZERO_LAYOUTS, 4);

@@ -48,6 +48,14 @@ static void test_norm(void) {
                 "%8 = input() {name=\":nan\"} : f32[]\n"
                 "%9 = clip_scale(%8) {max_norm=0} : f32[]\n"
                 "%10 = clip_scale(%0) {max_norm=0} : f32[]\n");
+    check_nodes("skip_spike above, below, of an infinite norm",
+                "%0 = input() {name=\":0.5\"} : f32[]\n"
+                "%1 = input() {name=\":6.25\"} : f32[]\n"
+                "%2 = input() {name=\":6\"} : f32[]\n"
+                "%3 = input() {name=\":inf\"} : f32[]\n"
+                "%4 = skip_spike(%0, %1, %2) : f32[]\n"
+                "%5 = skip_spike(%0, %2, %1) : f32[]\n"
+                "%6 = skip_spike(%0, %3, %1) : f32[]\n");
 }
 
 typedef struct Optimizer {
@@ -135,6 +143,15 @@ static const Optimizer OPTIMIZERS[] = {
      "%%2 = param() {name=\"\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":nan\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n",
      "%0, %1, %2, %3, %4", "beta1=0.9, beta2=0.99, weight_decay=0.1", 2, -1},
+    {"ema from the beginning", "ema",
+     "%%2 = input() {name=\":0.5\"} : f32[]\n%%3 = input() {name=\":1\"} : f32[]\n",
+     "%0, %1, %2, %3", "decay=0.999", 1, 3},
+    {"ema, late", "ema",
+     "%%2 = input() {name=\":0.5\"} : f32[]\n%%3 = input() {name=\":70000\"} : f32[]\n",
+     "%0, %1, %2, %3", "decay=0.9999", 1, 3},
+    {"ema, clip factor infinite", "ema",
+     "%%2 = input() {name=\":inf\"} : f32[]\n%%3 = input() {name=\":7\"} : f32[]\n",
+     "%0, %1, %2, %3", "decay=0.9", 1, 3},
     {"lamb", "lamb",
      "%%2 = param() {name=\"+\", init=\"zeros\", decay=1} : f32[%s]\n"
      "%%3 = input() {name=\":0.5\"} : f32[]\n%%4 = input() {name=\":0.03125\"} : f32[]\n"
@@ -182,6 +199,7 @@ static const char *update_nodes(Arena *arena, const Optimizer *o, const char *ax
     int always = strcmp(o->op, "lamb") == 0    ? 8
                  : strcmp(o->op, "adamw") == 0 ? 7
                  : strcmp(o->op, "muon") == 0  ? 4
+                 : strcmp(o->op, "ema") == 0   ? 4
                                                : 5;
     int first = always + has_copy(o);
     const char *count = o->n_outputs > 1 ? arena_printf(arena, ":%d", o->n_outputs) : "";
@@ -511,6 +529,23 @@ static void check_merged(const char *name, int n, bool sgd, const char *max_norm
     arena_destroy(arena);
 }
 
+/* Averages of `n` parameters of odd sizes. */
+static void check_merged_averages(const char *name, int n, int n_commands) {
+    static const int SIZES[] = {1, 7, 8192, 13, 40000, 8193, 3};
+    StrBuf text = strbuf_create();
+    strbuf_put(&text, "%0 = input() {name=\":0.5\"} : f32[]\n%1 = input() {name=\":9\"} : f32[]\n");
+    for (int i = 0; i < 2 * n; i++) {
+        strbuf_printf(&text, "%%%d = param() {name=\"\", init=\"zeros\", decay=1} : f32[a%d=%d]\n",
+                      2 + i, i / 2 % 7, SIZES[i / 2 % 7]);
+    }
+    for (int i = 0; i < n; i++) {
+        strbuf_printf(&text, "%%%d = ema(%%%d, %%%d, %%0, %%1) {decay=0.9} : f32[a%d=%d]\n",
+                      2 + 2 * n + i, 2 + 2 * i, 3 + 2 * i, i % 7, SIZES[i % 7]);
+    }
+    check_merged_text(name, text.text, n_commands);
+    strbuf_destroy(&text);
+}
+
 /* LAMB of `n` parameters of odd sizes: moments and norms of all, then the steps. */
 static void check_merged_lamb(const char *name, int n, int n_commands) {
     enum { LEAVES = 5, CLIP = 0, RATE, STEP, FIRST };
@@ -714,6 +749,7 @@ int main(void) {
     check_merged_lamb("10 LAMB updates joined", 10, 2 + 1);
     check_merged_lamb("60 LAMB updates joined", 60, 4 + 2);
     check_merged_lamb("2 LAMB updates joined, of one block", 2, 1 + 1);
+    check_merged_averages("70 averages joined", 70, 2);
     /* Norms: one launch and its second; the sum, the factor; updates 64 at a time. */
     check_merged("10 AdamW updates joined", 10, false, "1", 2 + 2 + 1);
     check_merged("10 AdamW updates joined, no clipping", 10, false, "0", 2 + 2 + 1);

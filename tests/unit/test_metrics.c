@@ -4,6 +4,7 @@
 #include "ir/base/json.h"
 #include "runtime/metrics/lr_schedule.h"
 #include "runtime/metrics/progress.h"
+#include "runtime/metrics/prometheus.h"
 #include "runtime/metrics/run_log.h"
 #include "tests/unit/check.h"
 
@@ -141,6 +142,20 @@ static void test_line(void) {
     CHECK(strcmp(text,
                  "step 3/9  loss 5.5000  no update (gradients not finite)  lr 0.00e+00  scale 32768"
                  "  2 skipped  2d07h left") == 0,
+          "%s", text);
+    metrics = (StepMetrics){.step = 3,
+                            .loss = 5.5,
+                            .grad_norm = 70,
+                            .tokens_per_s = NAN,
+                            .has_val_loss = true,
+                            .val_loss = 5.25,
+                            .has_val_loss_ema = true,
+                            .val_loss_ema = 5.125,
+                            .spike = true,
+                            .n_spikes = 2};
+    progress_format(text, sizeof text, &metrics, 9, 200000);
+    CHECK(strcmp(text, "step 3/9  loss 5.5000  val loss 5.2500, of averages 5.1250  grad norm 70 "
+                       "(a spike: no update)  lr 0.00e+00  2 spikes  2d07h left") == 0,
           "%s", text);
     CHECK(progress_format(text, 10, &metrics, 9, 1) == 9 && strlen(text) == 9, "cut: %s", text);
 }
@@ -317,6 +332,15 @@ static void test_log(const char *path) {
                        "\"skipped\":true,\"val_loss\":5.25}\n") == 0,
           "%s", text);
 
+    StepMetrics spike = steps[3];
+    spike.has_loss_scale = spike.skipped = false;
+    spike.spike = spike.has_val_loss_ema = true;
+    spike.val_loss_ema = 5.125;
+    run_log_format(text, sizeof text, &spike);
+    CHECK(strstr(text, "\"seconds\":0.02,\"spike\":true,\"val_loss\":5.25,"
+                       "\"val_loss_ema\":5.125}\n"),
+          "%s", text);
+
     check_begin("run log: a run that goes on keeps the lines before, and no others");
     static const char LINES[] = "{\"step\":9,\"loss\":1}\n{\"step\":10,\"loss\":1}\n"
                                 "{\"step\":11,\"loss\":1}\n{\"step\":1";
@@ -365,6 +389,97 @@ static void test_log(const char *path) {
     diag_destroy(diag);
 }
 
+/* Each line a comment or a sample; a metric's HELP and TYPE come once, before its samples. */
+static void check_format(const char *text) {
+    char typed[64] = "";
+    for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+        char name[64], type[16], value[40], *end;
+        const char *brace = strchr(line, '{'), *stop = strchr(line, '\n');
+        CHECK(stop, "the last line has no end: %s", line);
+        if (!stop) return;
+        if (sscanf(line, "# TYPE %63s %15s", name, type) == 2) {
+            CHECK(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0, "%s", type);
+            size_t length = strlen(name);
+            bool total = length > 6 && strcmp(name + length - 6, "_total") == 0;
+            CHECK(total == (type[0] == 'c'), "%s is a %s", name, type);
+            snprintf(typed, sizeof typed, "%s", name);
+        } else if (*line != '#') {
+            size_t length = strcspn(line, "{ ");
+            CHECK(strlen(typed) == length && strncmp(typed, line, length) == 0,
+                  "a sample without its type: %.60s", line);
+            const char *at = brace && brace < stop ? strstr(line, "} ") + 2 : strchr(line, ' ') + 1;
+            snprintf(value, sizeof value, "%.*s", (int)(stop - at), at);
+            strtod(value, &end);
+            CHECK(end != value && *end == '\0', "no number: %.60s", line);
+        } else {
+            CHECK(strncmp(line, "# HELP perilune_", 16) == 0, "%.60s", line);
+        }
+    }
+}
+
+static void test_prometheus(void) {
+    StepMetrics last = {.step = 16777217,
+                        .loss = NAN,
+                        .grad_norm = INFINITY,
+                        .lr = 1e-4,
+                        .seconds = 0.5,
+                        .tokens_per_s = 2048,
+                        .n_samples = 16777219,
+                        .n_spikes = 3};
+    RunStatus status = {.run = "a run",
+                        .model = "a \"model\"\\",
+                        .n_steps = 20000000,
+                        .val_loss = NAN,
+                        .val_loss_ema = NAN,
+                        .n_tokens = INT64_MAX,
+                        .flops = 3e12,
+                        .n_ranks = 8,
+                        .checkpoint_step = -1,
+                        .now_seconds = 1795967110.25};
+    check_begin("prometheus: before the first step");
+    StrBuf text = strbuf_create();
+    prometheus_format(&text, &status);
+    check_format(text.text);
+    CHECK(strstr(text.text, "perilune_run_state{run=\"a run\",model=\"a "
+                            "\\\"model\\\"\\\\\",state=\"running\"} 1\n"),
+          "%s", text.text);
+    CHECK(!strstr(text.text, "perilune_loss"), "%s", text.text);
+    strbuf_destroy(&text);
+
+    check_begin("prometheus: of a run, large counts to the digit, what is no number as NaN");
+    static const char *const LINES[] = {
+        "perilune_step{run=\"a run\"} 16777217\n",
+        "perilune_loss{run=\"a run\"} NaN\n",
+        "perilune_grad_norm{run=\"a run\"} +Inf\n",
+        "perilune_tokens_total{run=\"a run\"} 9223372036854775807\n",
+        "perilune_samples_total{run=\"a run\"} 16777219\n",
+        "perilune_model_flops_per_second{run=\"a run\"} 6e+12\n",
+        "perilune_spikes_total{run=\"a run\"} 3\n",
+        "perilune_validation_loss{run=\"a run\"} 2.5\n",
+        "perilune_validation_loss_ema{run=\"a run\"} 2.25\n",
+        "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",
+        "perilune_checkpoint_step{run=\"a run\"} 16777210\n",
+        "perilune_checkpoint_age_seconds{run=\"a run\"} 10.25\n",
+        "perilune_updated_timestamp_seconds{run=\"a run\"} 1795967110.250\n",
+        "state=\"failed\"} 1\n",
+    };
+    status.last = &last;
+    status.state = RUN_FAILED;
+    status.val_loss = 2.5;
+    status.val_loss_ema = 2.25;
+    status.slowest_ratio = 1.5;
+    status.checkpoint_step = 16777210;
+    status.checkpoint_seconds = 1795967100;
+    text = strbuf_create();
+    prometheus_format(&text, &status);
+    check_format(text.text);
+    for (size_t i = 0; i < sizeof(LINES) / sizeof(LINES[0]); i++) {
+        CHECK(strstr(text.text, LINES[i]), "no %s in %s", LINES[i], text.text);
+    }
+    CHECK(!strstr(text.text, "perilune_loss_scale"), "%s", text.text);
+    strbuf_destroy(&text);
+}
+
 int main(void) {
     char path[] = "/tmp/test_metrics-XXXXXX";
     int fd = mkstemp(path);
@@ -376,5 +491,6 @@ int main(void) {
     test_values();
     test_log(path);
     unlink(path);
+    test_prometheus();
     return check_report();
 }

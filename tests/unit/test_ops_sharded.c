@@ -245,6 +245,9 @@ static const ShardedCase CASES[] = {
              4, ":0.5",
              "]") "%5:2 = lion(%0, %1, %2, %4, %3) {beta1=0.9, beta2=0.99, weight_decay=0.1} : "
                   "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"the average of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, ":0.5", "]")
+         PARAM(3, ":5", "]") "%4 = ema(%0, %1, %2, %3) {decay=0.999} : f32[rows=3, cols=7/t]\n"},
     {"Muon of a divided parameter", "t=3, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]")
          PARAM(2, "", "rows=3, cols=7/t]") PARAM(3, ":0.03125", "]") PARAM(
@@ -307,6 +310,12 @@ static const ShardedCase CASES[] = {
      PARAM(0, ":6553600", "]") PARAM(1, ":1024", "]") PARAM(2, ":1", "]") PARAM(
          3, ":5", "]") "%4:2 = clip_scale(%0, %1) {max_norm=1} : f32[], f32[]\n"
                        "%5:3 = loss_scale(%4, %1, %2, %3) {interval=2} : f32[], f32[], f32[]\n"},
+    {"a spike of summed squares", "t=3, d=1, p=1", false,
+     PARAM(0, ":3", "rows=3, cols=7/t]")
+         PARAM(1, ":8", "]") "%2 = sumsq(%0) : f32[]~sum(t)\n"
+                             "%3 = all_reduce(%2) {mesh=\"t\"} : f32[]\n"
+                             "%4 = clip_scale(%3) {max_norm=1} : f32[]\n"
+                             "%5 = skip_spike(%4, %3, %1) : f32[]\n"},
     {"accumulate, a divided share", "t=2, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]")
          PARAM(1, "", "rows=3, cols=7/t]") "%2 = accumulate(%0, %1) : f32[rows=3, cols=7/t]\n"},

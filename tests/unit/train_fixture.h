@@ -29,6 +29,8 @@ static DType run_gradient_dtype = DTYPE_F32; /* of those that products make */
 static bool run_split_masters = false;       /* copies in bf16 are halves of parameters */
 static int run_offload = 0;                  /* percent of states and masters, to the host */
 static LossScaling run_loss_scaling = {0};
+static double run_ema_decay = 0;      /* of averages of weights; 0: there are none */
+static bool run_skips_spikes = false; /* a step's norm may be too large (engine_set_most_norm) */
 static int run_zero = 0;
 static bool run_join_messages = true; /* of ZeRO-2 and 3 on CUDA */
 static int run_context = 1;           /* c */
@@ -126,6 +128,8 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .split_masters = run_split_masters,
                                        .offload = run_offload,
                                        .loss_scaling = run_loss_scaling,
+                                       .ema_decay = run_ema_decay,
+                                       .skips_spikes = run_skips_spikes,
                                        .recompute = run_recompute,
                                        .frozen_bits = run_frozen_bits,
                                        .vocab_multiple = run_vocab_multiple,

@@ -393,18 +393,18 @@ static void stage_chunk(const CudaEngine *cuda, unsigned char *to) {
 
 /* Writes what the next launch takes over into its staging slot. */
 static void stage(CudaEngine *cuda) {
-    const Engine *engine = cuda->engine;
-    const StepInput *input = &engine->input;
+    const Plan *plan = cuda->engine->plan;
+    const StepInput *input = &cuda->engine->input;
     uint64_t launch = ++cuda->n_launches;
     unsigned char *slot =
         (unsigned char *)cuda->memory.staging + launch % STAGING_SLOTS * (uint64_t)cuda->slot_bytes;
-    DeviceState state = {.seed = engine->plan->seed,
+    DeviceState state = {.seed = plan->seed,
                          .step = (uint64_t)input->step,
                          .learning_rate = (float)input->learning_rate,
-                         .step_f32 = (float)input->step,
+                         .step_f32 = (float)input->update,
+                         .most_norm_squared = input->most_norm_squared,
                          .label_share = (float)input->label_share,
                          .train = input->train};
-    const Plan *plan = engine->plan;
     size_t sequence = (size_t)plan->global_batch * sizeof(int32_t);
     size_t tokens = sequence * (size_t)plan_row(plan), labels = sequence * (size_t)plan->seq;
     memcpy(slot, &state, sizeof(state));
@@ -412,8 +412,8 @@ static void stage(CudaEngine *cuda) {
         stage_chunk(cuda, slot + STAGING_HEADER);
         return;
     }
-    const size_t n = (size_t)(input->is_first ? engine_forward_batch(engine) : plan->global_batch);
-    const size_t row = n * sizeof(int32_t);
+    const int64_t n = input->is_first ? engine_forward_batch(cuda->engine) : plan->global_batch;
+    const size_t row = (size_t)n * sizeof(int32_t);
     if (input->tokens) memcpy(slot + STAGING_HEADER, input->tokens, row * (size_t)plan_row(plan));
     if (input->labels) {
         memcpy(slot + STAGING_HEADER + tokens, input->labels, row * (size_t)plan->seq);

@@ -40,7 +40,12 @@ typedef struct MarkProgressArgs {
 } MarkProgressArgs;
 
 /* *to = learning rate or step of the state. One thread. */
-typedef enum StepScalar { SCALAR_LEARNING_RATE, SCALAR_STEP, SCALAR_LABEL_SHARE } StepScalar;
+typedef enum StepScalar {
+    SCALAR_LEARNING_RATE,
+    SCALAR_STEP,
+    SCALAR_LABEL_SHARE,
+    SCALAR_MOST_NORM
+} StepScalar;
 
 typedef struct CopyScalarArgs {
     const DeviceState *state;

@@ -46,6 +46,12 @@ typedef struct ClipScaleArgs {
     float max_norm;
 } ClipScaleArgs;
 
+/* The factor, or +inf where the squared norm is above the most that it may be. One thread. */
+typedef struct SkipSpikeArgs {
+    const float *factor, *norm_squared, *most;
+    float *out;
+} SkipSpikeArgs;
+
 /* optimizer_loss_scale of runtime/cpu/optimizer.h. One thread. */
 typedef struct LossScaleArgs {
     const float *factor;
@@ -145,6 +151,31 @@ typedef struct LionManyArgs {
     uint32_t first_block[UPDATE_TENSORS + 1];
     LionTensor tensor[UPDATE_TENSORS];
 } LionManyArgs;
+
+/* f32 [n] each. */
+typedef struct EmaTensor {
+    float *average;
+    const float *p;
+    int64_t n;
+} EmaTensor;
+
+typedef struct EmaScalars {
+    const float *clip, *step;
+    double decay;
+} EmaScalars;
+
+/* As optimizer_ema. */
+typedef struct EmaArgs {
+    EmaScalars scalars;
+    EmaTensor tensor;
+} EmaArgs;
+
+typedef struct EmaManyArgs {
+    EmaScalars scalars;
+    int32_t n_tensors;
+    uint32_t first_block[UPDATE_TENSORS + 1];
+    EmaTensor tensor[UPDATE_TENSORS];
+} EmaManyArgs;
 
 /* f32 [n] each, and the squared norms of this rank's part of p and of the direction: written by
  * lamb_moments, read by lamb. copy as in AdamwTensor. */

@@ -17,11 +17,12 @@ enum { STAGING_SLOTS = 2 };
 
 typedef struct DeviceState {
     uint64_t seed, step;
-    float learning_rate, step_f32; /* as the plan's scalars hold them */
-    float label_share;             /* what the op gives */
-    uint32_t train;                /* 0: dropout is the identity */
-    uint32_t slot;                 /* of this launch: launches mod STAGING_SLOTS */
-    uint64_t launches;             /* counted on the device */
+    /* As the plan's scalars hold them; step_f32 counts updates. */
+    float learning_rate, step_f32, most_norm_squared;
+    float label_share; /* what the op gives */
+    uint32_t train;    /* 0: dropout is the identity */
+    uint32_t slot;     /* of this launch: launches mod STAGING_SLOTS */
+    uint64_t launches; /* counted on the device */
 } DeviceState;
 
 #endif

@@ -25,6 +25,7 @@ KERNEL_FUNCTION mark_progress(MarkProgressArgs a) {
 KERNEL_FUNCTION copy_scalar(CopyScalarArgs a) {
     switch (a.which) {
     case SCALAR_STEP: *a.to = a.state->step_f32; break;
+    case SCALAR_MOST_NORM: *a.to = a.state->most_norm_squared; break;
     case SCALAR_LABEL_SHARE: *a.to = a.state->label_share; break;
     default: *a.to = a.state->learning_rate;
     }

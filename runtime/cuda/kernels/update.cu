@@ -117,8 +117,14 @@ KERNEL_FUNCTION clip_scale(ClipScaleArgs a) {
     if (a.norm_squared) *a.norm_squared = norm * norm;
 }
 
+KERNEL_FUNCTION skip_spike(SkipSpikeArgs a) {
+    const bool spike = is_finite(*a.norm_squared) && *a.norm_squared > *a.most;
+    *a.out = spike ? bits_to_float(0x7f800000u) : *a.factor;
+}
+
 KERNEL_FUNCTION loss_scale(LossScaleArgs a) {
     const bool finite = is_finite(*a.factor);
+    if (__float_as_uint(*a.factor) == 0x7f800000u) return; /* skip_spike's */
     const float steps = finite ? *a.finite_steps + 1 : 0.0f, scale = *a.scale;
     const bool grows = a.interval > 0 && steps >= (float)a.interval;
     if (a.interval > 0 && !finite) *a.scale = scale > 2 ? scale * 0.5f : 1;
@@ -644,4 +650,38 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) balance(BalanceArgs a) {
         const double over = sums[0] - (double)a.tally[i] * (double)a.n;
         a.p[i] += over > 0 ? a.step : over < 0 ? -a.step : 0.0f;
     }
+}
+
+template <int N>
+static __device__ __forceinline__ void ema_elements(const EmaTensor &t, float take, int64_t i) {
+    float average[N], p[N];
+    Elements<N>::get(t.average + i, average);
+    Elements<N>::get(t.p + i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) average[j] = fmaf(take, p[j] - average[j], average[j]);
+    Elements<N>::put(t.average + i, average);
+}
+
+/* take: optimizer_ema_take. */
+static __device__ __forceinline__ void ema_chunk(const EmaTensor &t, const EmaScalars &s,
+                                                 uint32_t number) {
+    if (!is_finite(*s.clip)) return;
+    const double update = (double)*s.step, warm = update > 1 ? (update - 1) / (update + 8) : 0;
+    const float take = (float)(1.0 - (warm < s.decay ? warm : s.decay));
+    const int64_t begin = (int64_t)number * UPDATE_CHUNK;
+    const int64_t end = t.n - begin < UPDATE_CHUNK ? t.n : begin + UPDATE_CHUNK;
+    const int64_t whole = begin + (end - begin) / 4 * 4;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < whole; i += 4 * UPDATE_THREADS) {
+        ema_elements<4>(t, take, i);
+    }
+    if (whole + threadIdx.x < end) ema_elements<1>(t, take, whole + threadIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) ema(EmaArgs a) {
+    ema_chunk(a.tensor, a.scalars, blockIdx.x);
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) ema_many(EmaManyArgs a) {
+    const int t = find_tensor(a.first_block, a.n_tensors);
+    ema_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
