@@ -35,11 +35,25 @@ typedef struct SearchRecords {
     int n_layouts;
 } SearchRecords;
 
+SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
+
 /* All candidates of the space, not priced. */
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
 
-/* Prices all by the request's crew: memory first, and time for what fits. */
-void search_price(SearchRecords *records, double limit_bytes);
+/* Prices all by the request's crew: memory first, and, if `times`, time for what fits. */
+void search_price(SearchRecords *records, double limit_bytes, bool times);
+
+/* Splits of a layout over p stages: neighbouring records take turns at a few. */
+typedef struct SearchSplits {
+    const LayoutCost *layout;
+    int p, stride;
+    bool known[N_PATH_KINDS][MAX_CHUNKS];
+    int *blocks; /* of each path and number of chunks, so far apart */
+} SearchSplits;
+SearchSplits search_splits_create(const ModelCosts *costs, Arena *arena);
+/* The record's; good until the next. */
+const int *search_find_split(SearchSplits *splits, const ModelCosts *costs,
+                             const SearchRecord *record);
 
 /* A record as what is returned: split and cost, priced again. */
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);
@@ -62,6 +76,9 @@ void search_report_none(const SearchRecords *records, Diag *diag);
 
 /* The fewest ranks, in whole nodes, that something fits; 0: none. */
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes);
+/* No layout on so many ranks needs less on each: what is there of the model's weights, gradients
+ * and optimizer state once, divided by all. */
+double search_least_bytes(ModelCosts *costs, int n_ranks);
 
 /* One row for every value of every axis that is not the winner's. `best[i]` with axis and value
  * says which record is the fastest with it (or lacks least, if none fits). */
