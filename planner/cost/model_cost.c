@@ -107,6 +107,8 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     if (lowered->plan) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
+        if (!lowered->zero)
+            lowered->leaves = layout_cost_count_parameters(lowered, costs->n_kinds, arena);
     } else {
         const char *text = diag_text(diag);
         lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
