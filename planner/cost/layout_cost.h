@@ -15,6 +15,7 @@ typedef struct Lowered {
     const char *reason;
     int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
     LeafPlaces places;
+    int64_t data_bytes;       /* what messages over d are packed in */
     const LayoutCost *leaves; /* parameters of its parts, and what belongs to them, alone; of those
                                * with zero: NULL */
 } Lowered;

@@ -369,6 +369,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         diag_destroy(search.simulators.diags[i]);
         arena_destroy(search.simulators.arenas[i]);
     }
+    search_records_end(search.records);
     arena_destroy(search.scratch);
     return result;
 }

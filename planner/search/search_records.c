@@ -1,5 +1,8 @@
 #include "planner/search/search_records.h"
 
+#include "ir/base/memory.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 /* Layouts asked for, by what they depend on: open addressing. */
@@ -119,6 +122,24 @@ static void prepare_layouts(SearchRecords *records) {
     model_costs_prepare(records->costs, keys, n, &records->space.request->crew);
 }
 
+/* Millions: grown where they lie, if that can be, and not in the arena, which keeps what is too
+ * small. */
+static void add_record(SearchRecords *records, SearchRecord record) {
+    if (records->n == records->capacity) {
+        int capacity = records->capacity ? 2 * records->capacity : 4096;
+        SearchRecord *grown = realloc(records->items, (size_t)capacity * sizeof(*grown));
+        if (!grown) memory_exhausted((size_t)capacity * sizeof(*grown));
+        records->items = grown;
+        records->capacity = capacity;
+    }
+    records->items[records->n++] = record;
+}
+
+void search_records_end(SearchRecords *records) {
+    free(records->items);
+    records->items = NULL;
+}
+
 static void enumerate(SearchRecords *records, int row, Candidate candidate,
                       const LayoutCost *layout) {
     const SearchSpace *space = &records->space;
@@ -129,8 +150,7 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
     if (row == N_SEARCH_AXES) {
         if (schedule_splits(candidate.schedule)) model_costs_split(records->costs, layout);
         if (schedule_splits(candidate.schedule) && !layout->split) return;
-        SearchRecord record = {candidate, layout, INFINITY, 0};
-        ARENA_PUSH(records->arena, records->items, records->n, records->capacity, record);
+        add_record(records, (SearchRecord){candidate, layout, INFINITY, 0});
         return;
     }
     const SearchAxis *axis = &SEARCH_AXES[row];

@@ -25,7 +25,7 @@ typedef struct SearchRecords {
     ModelCosts *costs; /* as space.costs, but it may grow */
     Arena *arena;      /* of the records */
     int n, capacity;
-    SearchRecord *items; /* in the order of the axes' values */
+    SearchRecord *items; /* in the order of the axes' values; of the heap */
     int n_refusals, refusal_capacity;
     SearchRefusal *refusals;
     /* Where a value fixed by hand could not be, furthest along the axes. */
@@ -37,8 +37,10 @@ typedef struct SearchRecords {
 
 SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
 
-/* All candidates of the space, not priced. */
+/* All candidates of the space, not priced; until search_records_end. */
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
+
+void search_records_end(SearchRecords *records);
 
 /* Prices all by the request's crew: memory first, and, if `times`, time for what fits. */
 void search_price(SearchRecords *records, double limit_bytes, bool times);

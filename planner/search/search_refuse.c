@@ -308,6 +308,7 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
                step_missing_host_bytes(costs->cluster, &cost) == 0;
         *out_graphs_aside |= (double)(cost.memory_bytes - step_graph_bytes(&cost)) <= limit_bytes;
     }
+    search_records_end(records);
     arena_destroy(scratch);
     return fits;
 }
@@ -367,6 +368,7 @@ bool search_finds_any(ModelCosts *costs, const SearchRequest *request) {
     bool fits = false;
     for (int i = 0; i < records->n; i++)
         fits |= (double)records->items[i].memory_bytes <= limit_bytes;
+    search_records_end(records);
     arena_destroy(scratch);
     return fits;
 }
