@@ -175,15 +175,6 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
     return records;
 }
 
-/* Do they differ in their replicas alone, of which the second has more, and so more memory? */
-static bool has_more_replicas(const SearchRecord *before, const SearchRecord *record) {
-    const Candidate *a = &before->candidate, *b = &record->candidate;
-    return candidate_r(b) > candidate_r(a) && before->layout == record->layout && a->p == b->p &&
-           candidate_data(a) == candidate_data(b) && a->schedule == b->schedule &&
-           a->n_chunks == b->n_chunks && a->zero == b->zero &&
-           a->joins_messages == b->joins_messages;
-}
-
 /* One of each per thread. */
 typedef struct Pricers {
     Arena *arenas[MOST_CREW];
@@ -252,12 +243,6 @@ static void price_run(void *context, int worker, int begin, int end) {
     }
     for (int i = begin; i < end; i++) {
         SearchRecord *record = &pricing->records->items[i];
-        const SearchRecord *before = i > begin ? record - 1 : NULL;
-        if (before && (double)before->memory_bytes > pricing->limit_bytes &&
-            has_more_replicas(before, record)) {
-            record->memory_bytes = before->memory_bytes; /* at least */
-            continue;
-        }
         const int *split = search_find_split(splits, costs, record);
         price_record(pricing, pricing->by.pricers[worker], split, record);
     }

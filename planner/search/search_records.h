@@ -78,6 +78,11 @@ void search_report_none(const SearchRecords *records, Diag *diag);
 
 /* The fewest ranks, in whole nodes, that something fits; 0: none. */
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes);
+/* Does what takes least fit on so many ranks? What does but for its graphs is tried first: then all
+ * that matters is how ranks and schedule are chosen. Fewer and larger micro-batches, none of them
+ * computed again, have smaller graphs. */
+bool search_fits_least(ModelCosts *costs, const SearchSpace *space, int n_ranks,
+                       double limit_bytes);
 /* No layout on so many ranks needs less on each: what is there of the model's weights, gradients
  * and optimizer state once, divided by all. */
 double search_least_bytes(ModelCosts *costs, int n_ranks);

@@ -313,11 +313,8 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
     return fits;
 }
 
-/* What takes least but for its graphs is tried first: then all that matters is how ranks and
- * schedule are chosen. Fewer and larger micro-batches, none of them computed again, have smaller
- * graphs. */
-static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ranks,
-                          double limit_bytes) {
+bool search_fits_least(ModelCosts *costs, const SearchSpace *space, int n_ranks,
+                       double limit_bytes) {
     SearchRequest least = *space->request;
     SearchSpace there = *space;
     bool graphs_aside = false, ignored = false;
@@ -361,7 +358,7 @@ bool search_finds_any(ModelCosts *costs, const SearchRequest *request) {
                     search_least_bytes(costs, request->n_ranks) <= limit_bytes;
     diag_destroy(aside);
     if (!possible) return false;
-    if (anything_fits(costs, &space, request->n_ranks, limit_bytes)) return true;
+    if (search_fits_least(costs, &space, request->n_ranks, limit_bytes)) return true;
     Arena *scratch = arena_create();
     SearchRecords *records = search_enumerate(scratch, costs, &space);
     search_price(records, limit_bytes, false);
@@ -384,7 +381,7 @@ int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit
         }
         if (rest > 1) continue;
         bool possible = search_least_bytes(costs, (int)n) <= limit_bytes;
-        if (possible && anything_fits(costs, space, (int)n, limit_bytes)) return (int)n;
+        if (possible && search_fits_least(costs, space, (int)n, limit_bytes)) return (int)n;
         if (++n_tried == 200) break;
     }
     return 0;
