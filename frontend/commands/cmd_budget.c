@@ -240,6 +240,7 @@ static bool set_counts(Budget *budget) {
                          request.global_batch);
     }
     request.n_top = cli_given(args, OPT_OUTPUT) ? LEAST_FOUND : 1;
+    request.leaves_out = PART_SAMPLES;
     for (int i = 0; i < budget->n_sizes; i++) budget->rows[i].request = request;
     report->n_rows = budget->n_sizes;
     report->n_ranks = request.n_ranks;

@@ -110,6 +110,7 @@ static bool rows_from_args(CliArgs *args, const SearchJob *job, ScaleRow *rows, 
         rows[i].request = job->request;
         rows[i].request.n_ranks = counts[i];
         rows[i].request.n_top = 1;
+        rows[i].request.leaves_out = PART_SAMPLES | PART_RANKS;
         if (!batch_of(args, job, first, last, counts[i], &rows[i].request.global_batch, diag)) {
             return false;
         }

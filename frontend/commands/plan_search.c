@@ -37,6 +37,7 @@ static bool set_counts(CliArgs *args, SearchJob *job, SearchReport *report, Diag
     request->n_top = n_top + 1 > LEAST_FOUND ? n_top + 1 : LEAST_FOUND;
     report->n_top = n_top;
     report->explain = cli_given(args, OPT_EXPLAIN);
+    if (!cli_given(args, OPT_HTML_FILE)) request->leaves_out = PART_SAMPLES;
     request->explain =
         report->explain || cli_given(args, OPT_JSON) || cli_given(args, OPT_HTML_FILE);
     if (request->global_batch > 0) return true;

@@ -50,14 +50,23 @@ static void show_progress(void *user, const char *what, int n_begun, int n_items
     progress_line_show(&on->line, n_begun, n_items, "search");
 }
 
+/* The request, with who is told how far it is; ends with progress_line_end. */
+static SearchRequest watch(const CliArgs *args, const SearchRequest *request, SearchLine *on) {
+    SearchRequest watched = *request;
+    *on = (SearchLine){0};
+    if (!cli_given(args, OPT_QUIET)) watched.crew.progress = show_progress;
+    watched.crew.user = on;
+    return watched;
+}
+
 static SearchFind find_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                             Diag *diag) {
     const SearchVariant *v = variant(args, job, how);
     if (!v) return (SearchFind){0};
-    SearchLine on = {0};
-    SearchRequest watched = *request;
-    if (!cli_given(args, OPT_QUIET)) watched.crew.progress = show_progress;
-    watched.crew.user = &on;
+    SearchLine on;
+    SearchRequest watched = watch(args, request, &on);
+    /* Variants are looked at for what fits alone. */
+    if (how) watched.leaves_out |= PART_RANKS | PART_MISSING;
     SearchFind find = {search_layouts(args->arena, v->costs, &watched, diag), v->costs, v->plan};
     if (on.what) progress_line_end(&on.line);
     return find;
@@ -92,24 +101,35 @@ static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *
     return two;
 }
 
-/* Where nothing fits: with copies of weights that are halves of them, which costs nothing, with
- * logits in parts, and with both. */
-static SearchFind find_near(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                            bool runs, Diag *diag) {
-    const int ways[] = {VARIANT_SPLIT_MASTERS, VARIANT_LOSS_PARTS,
+enum { MOST_WAYS = 4 };
+
+/* As it is; and, for where nothing fits, with copies of weights that are halves of them, which
+ * costs nothing, with logits in parts, and with both: those that were not said by hand. */
+static int list_ways(const CliArgs *args, const SearchJob *job, int how, int ways[MOST_WAYS]) {
+    const int MORE[] = {VARIANT_SPLIT_MASTERS, VARIANT_LOSS_PARTS,
                         VARIANT_SPLIT_MASTERS | VARIANT_LOSS_PARTS};
-    SearchFind first = find_runs(args, job, request, how, runs, diag);
-    if (!first.result || found_any(&first)) return first;
-    double seconds = first.result->seconds;
-    int said = 0;
+    int said = 0, n = 0;
     if (cli_given(args, OPT_LOSS_PARTS)) said |= VARIANT_LOSS_PARTS;
     /* Offloaded masters are whole. */
     if (cli_given(args, OPT_MASTERS) || !has_bf16(job) || how >= VARIANT_OFFLOAD)
         said |= VARIANT_SPLIT_MASTERS;
+    ways[n++] = how;
     for (int i = 0; i < 3; i++) {
-        if (ways[i] & said) continue;
+        if (!(MORE[i] & said)) ways[n++] = how | MORE[i];
+    }
+    return n;
+}
+
+/* In the first of these ways in which anything fits. */
+static SearchFind find_near(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                            bool runs, Diag *diag) {
+    SearchFind first = find_runs(args, job, request, how, runs, diag);
+    if (!first.result || found_any(&first)) return first;
+    double seconds = first.result->seconds;
+    int ways[MOST_WAYS], n = list_ways(args, job, how, ways);
+    for (int i = 1; i < n; i++) {
         Diag *aside = diag_create();
-        SearchFind find = find_runs(args, job, request, how | ways[i], runs, aside);
+        SearchFind find = find_runs(args, job, request, ways[i], runs, aside);
         diag_destroy(aside);
         if (!find.result) continue;
         seconds += find.result->seconds;
@@ -145,14 +165,16 @@ static void find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *r
     best->result->seconds = seconds;
 }
 
+static bool knows_bus(const SearchJob *job) {
+    return job->cluster->node.host_bytes_per_second > 0 && !job->cluster->is_cpu;
+}
+
 /* Unasked only where nothing fits otherwise, and the bus is known. */
 static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                                bool runs, Diag *diag) {
-    const ClusterNode *node = &job->cluster->node;
-    bool known = node->host_bytes_per_second > 0 && !job->cluster->is_cpu;
     bool asked = plan_offload_is_searched(args), given = cli_given(args, OPT_OFFLOAD);
     SearchFind best = find_near(args, job, request, how, runs, diag);
-    if (best.result && known && (asked || (!given && !found_any(&best)))) {
+    if (best.result && knows_bus(job) && (asked || (!given && !found_any(&best)))) {
         find_offloaded(args, job, request, how, runs, &best);
     }
     return best;
@@ -163,11 +185,27 @@ SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *reque
     return find_fitting(args, job, request, 0, runs, diag);
 }
 
+static bool fits_near(CliArgs *args, SearchJob *job, const SearchRequest *request, int how) {
+    int ways[MOST_WAYS], n = list_ways(args, job, how, ways);
+    bool fits = false;
+    for (int i = 0; i < n && !fits; i++) {
+        const SearchVariant *v = variant(args, job, ways[i]);
+        if (!v && i == 0) return false;
+        if (!v) continue;
+        SearchLine on;
+        const SearchRequest watched = watch(args, request, &on);
+        fits = search_finds_any(v->costs, &watched);
+        if (on.what) progress_line_end(&on.line);
+    }
+    return fits;
+}
+
+/* Would find_fitting find anything? */
 static bool fits_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how) {
-    Diag *aside = diag_create();
-    SearchFind find = find_fitting(args, job, request, how, false, aside);
-    diag_destroy(aside);
-    return found_any(&find);
+    bool offloads =
+        knows_bus(job) && (plan_offload_is_searched(args) || !cli_given(args, OPT_OFFLOAD));
+    return fits_near(args, job, request, how) ||
+           (offloads && fits_near(args, job, request, how + OFFLOAD_QUARTERS * VARIANT_OFFLOAD));
 }
 
 /* The least first: gradients are rounded once, where PyTorch's autocast does so, too. */

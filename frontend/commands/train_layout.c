@@ -85,6 +85,7 @@ static bool search_counts(CliArgs *args, SearchJob *job, Finds *finds, Diag *dia
         *request = job->request;
         request->n_ranks = finds->counts[i];
         request->n_top = N_FOUND;
+        request->leaves_out = PART_SAMPLES | (i > 0 ? PART_RANKS : 0);
         finds->found[i] = search_find(args, job, request, false, aside);
         if (aside != diag) diag_destroy(aside);
         const SearchResult *result = finds->found[i].result;

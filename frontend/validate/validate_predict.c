@@ -269,7 +269,8 @@ static const char *price_open(Predictor *predictor, ModelCosts *costs, Run *run)
                              .schedule = run->schedule,
                              .recompute = (int)run->recompute,
                              .zero = (int)run->zero,
-                             .sequence_parallel = (int)run->sequence_parallel};
+                             .sequence_parallel = (int)run->sequence_parallel,
+                             .leaves_out = PART_SAMPLES | PART_RANKS | PART_MISSING};
     Diag *diag = diag_create();
     SearchResult *result = search_layouts(predictor->arena, costs, &request, diag);
     if (result && result->n_found > 0) {

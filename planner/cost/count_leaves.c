@@ -43,9 +43,9 @@ static void count_gradient(int64_t n_local, bool low, SegmentCost *segment,
     experts->low_gradients += low ? n_local : 0;
 }
 
-void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
-                      SegmentCost *segment) {
+void leaf_counter_add(const LeafCounter *by, const Node *node, SegmentCost *segment) {
     const Graph *graph = by->graph;
+    bool has_copy = by->has_copy[node->id];
     ExpertWeights others = {0},
                   *experts = is_expert_leaf(graph, node) ? &segment->experts : &others;
     int64_t bytes = type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);
@@ -82,17 +82,6 @@ void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy,
     }
 }
 
-bool param_has_copy(const Graph *graph, const Node *param) {
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const Node *node = graph->nodes[n];
-        if (node_is_copy(node) && node->block == param->block &&
-            strcmp(node_string(node, ATTR_of), node_string(param, ATTR_name)) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, int offload,
                                 Arena *work) {
     LeafCounter by = {.graph = graph,
@@ -101,12 +90,23 @@ LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, int of
                       .may_offload = offload_candidates(graph, work),
                       .offload = offload};
     int64_t largest = 0;
+    bool *has_copy = ARENA_ARRAY(work, bool, graph->n_nodes + 1);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         int64_t elements = node->op == OP_PARAM ? type_elements(&node->types[0]) : 0;
         if (elements > largest) largest = elements;
-        by.has_copies |= node_is_copy(node);
+        if (!node_is_copy(node)) continue;
+        const Node *param = param_index_find(&by.params, node->block, node_string(node, ATTR_of));
+        if (param) has_copy[param->id] = true;
+        by.has_copies = true;
     }
+    for (int n = 0; n < graph->n_nodes; n++) { /* of one name all, as the first */
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_PARAM) continue;
+        has_copy[n] =
+            has_copy[param_index_find(&by.params, node->block, node_string(node, ATTR_name))->id];
+    }
+    by.has_copy = has_copy;
     by.least = largest / ZERO_LEAST_SHARE;
     return by;
 }

@@ -12,6 +12,7 @@ typedef struct LeafCounter {
     ParamIndex params;
     int64_t least;           /* elements of the smallest parameter that ZeRO divides */
     bool has_copies;         /* in 16 bits, of parameters */
+    const bool *has_copy;    /* by a parameter's id: of this one */
     WeightShapes *shapes;    /* the layout's */
     const bool *may_offload; /* by id (planner/plan/offload.h) */
     int offload;             /* percent of these */
@@ -19,10 +20,7 @@ typedef struct LeafCounter {
 
 LeafCounter leaf_counter_create(const Graph *graph, WeightShapes *shapes, int offload, Arena *work);
 
-/* Adds a parameter, copy, state or accumulator to a segment. has_copy: of a parameter. */
-void leaf_counter_add(const LeafCounter *by, const Node *node, bool has_copy, SegmentCost *segment);
-
-/* Has the parameter a copy in 16 bits beside itself? */
-bool param_has_copy(const Graph *graph, const Node *param);
+/* Adds a parameter, copy, state or accumulator to a segment. */
+void leaf_counter_add(const LeafCounter *by, const Node *node, SegmentCost *segment);
 
 #endif

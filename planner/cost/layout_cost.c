@@ -40,6 +40,7 @@ typedef struct Pricer {
     const double *mask_elements;
     LayoutCost *out;
     Arena *work;
+    NodePricer nodes;
 } Pricer;
 
 SegmentCost *lowered_segment(const Lowered *lowered, int node, LayoutCost *out) {
@@ -166,20 +167,35 @@ static void count_memory(Pricer *p) {
     }
 }
 
-static void count_parameters(Pricer *p, Arena *work) {
-    const Graph *graph = p->program->graph;
-    const LeafCounter by =
-        leaf_counter_create(graph, &p->out->shapes, p->lowered->plan->offload, work);
+LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Arena *arena) {
+    const Graph *graph = lowered->plan->programs[0].graph;
+    Arena *work = arena_create();
+    LayoutCost *out = ARENA_NEW(arena, LayoutCost);
+    out->kinds = ARENA_ARRAY(arena, SegmentCost, n_kinds + 1);
+    out->n_shared = lowered->places.n_weights;
+    out->shared = ARENA_ARRAY(arena, SharedWeight, out->n_shared + 1);
+    const LeafCounter by = leaf_counter_create(graph, &out->shapes, lowered->plan->offload, work);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (!(OPS[node->op].flags & PERSISTENT)) continue;
         if (node->op == OP_ACCUMULATOR && !node_string(node, ATTR_of)[0]) continue; /* the loss */
-        bool has_copy = node->op == OP_PARAM && param_has_copy(graph, node);
-        leaf_counter_add(&by, node, has_copy, segment_of(p, n));
-        if (!p->lowered->places.tied[n]) continue;
-        leaf_counter_add(&by, node, has_copy, &p->out->after); /* segment_of said before */
-        leaf_counter_add(&by, node, has_copy, &p->out->tied);
+        leaf_counter_add(&by, node, lowered_segment(lowered, n, out));
+        if (!lowered->places.tied[n]) continue;
+        leaf_counter_add(&by, node, &out->after); /* lowered_segment said before */
+        leaf_counter_add(&by, node, &out->tied);
     }
+    arena_destroy(work);
+    return out;
+}
+
+/* Parts that nothing was counted of yet become those of the parameters. */
+static void put_parameters(const LayoutCost *leaves, LayoutCost *out, int n_kinds) {
+    out->shapes = leaves->shapes;
+    out->before = leaves->before;
+    out->after = leaves->after;
+    out->tied = leaves->tied;
+    for (int k = 0; k < n_kinds; k++) out->kinds[k] = leaves->kinds[k];
+    for (int i = 0; i < out->n_shared; i++) out->shared[i].cost = leaves->shared[i].cost;
 }
 
 /* FLOPs of forward and backward as the model has them: neither recomputation is counted, nor words
@@ -222,7 +238,6 @@ static void price_nodes(Pricer *p, Arena *work) {
     PhaseClock *clocks = ARENA_ARRAY(work, PhaseClock, n_clocks + 1);
     MessageTimes times = message_times_create(graph, work);
     const Cluster *cluster = p->costs->cluster;
-    NodePricer pricer = node_pricer_create(cluster, graph, work);
     bool again = cluster->software.attention == ATTENTION_MATERIALISED &&
                  p->out->recompute == RECOMPUTE_SELECTIVE;
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -231,11 +246,11 @@ static void price_nodes(Pricer *p, Arena *work) {
         PhaseCost *phase = phase_of(p, node);
         PhaseClock *by = &clocks[(2 + p->lowered->segment[n]) * N_PHASES + (int)node->phase];
         double before_us = known_us(phase); /* BEFORE is -2 */
-        node_cost_add(phase, &pricer, node);
+        node_cost_add(phase, &p->nodes, node);
         message_clock_add(&by->clock, &times, node, known_us(phase) - before_us);
         by->phase = phase;
         if (again && node->op == OP_ATTENTION_GRAD) {
-            node_cost_add_attention_again(phase, &pricer, node);
+            node_cost_add_attention_again(phase, &p->nodes, node);
         }
     }
     for (int i = 0; cluster->software.overlaps_block && i < n_clocks; i++) {
@@ -258,11 +273,18 @@ static int find_shape(const Type **shapes, int *n_shapes, const Type *type) {
     return *n_shapes;
 }
 
+static bool has_muon(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == OP_MUON_MOMENTUM) return true;
+    }
+    return false;
+}
+
 /* What lies between a momentum of Muon's and its step goes with the state, wherever it runs. */
 static void price_muon(Pricer *p, Arena *work) {
     const Graph *graph = p->program->graph;
     const Cluster *cluster = p->costs->cluster;
-    NodePricer pricer = node_pricer_create(cluster, graph, work);
+    if (!has_muon(graph)) return;
     const Node **state = ARENA_ARRAY(work, const Node *, graph->n_nodes + 1); /* by node id */
     double *us = ARENA_ARRAY(work, double, graph->n_nodes + 1);               /* by state's id */
     for (int n = 0; n < graph->n_nodes; n++) {
@@ -277,7 +299,7 @@ static void price_muon(Pricer *p, Arena *work) {
         }
         if (!state[n]) continue;
         PhaseCost cost = {0};
-        node_cost_add(&cost, &pricer, node);
+        node_cost_add(&cost, &p->nodes, node);
         us[state[n]->id] +=
             software_phase_us(&cluster->software, cost.product_us + cost.memory_us,
                               cost.collective_us, cost.n_ops, cost.n_collectives, p->out->t, false);
@@ -486,12 +508,18 @@ void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const do
     Program program = {0};
     int n_more = out->micro_batch / out->lanes;
     program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
-    plan_memory(&program, 1, lowered->plan->cuda, 0, work);
-    Pricer p = {costs, lowered, &program, mask_elements, out, work};
+    plan_places(&program, 1, lowered->plan->cuda, 0, work);
+    Pricer p = {costs,
+                lowered,
+                &program,
+                mask_elements,
+                out,
+                work,
+                node_pricer_create(costs->cluster, program.graph, work)};
+    put_parameters(lowered->leaves, out, costs->n_kinds);
     price_nodes(&p, work);
     count_model_flops(&p, work);
     count_memory(&p);
-    count_parameters(&p, work);
     price_muon(&p, work);
     count_norms(&p);
     add_kept_by_software(&p);

@@ -15,6 +15,9 @@ typedef struct Lowered {
     const char *reason;
     int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
     LeafPlaces places;
+    int64_t data_bytes;       /* what messages over d are packed in */
+    const LayoutCost *leaves; /* parameters of its parts, and what belongs to them, alone; of those
+                               * with zero: NULL */
 } Lowered;
 
 /* The graph with b times as many sequences, in `arena`. */
@@ -23,8 +26,11 @@ Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena);
 /* The part of `out` that a node of the program belongs to. */
 SegmentCost *lowered_segment(const Lowered *lowered, int node, LayoutCost *out);
 
+/* What lowered->leaves is. */
+LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Arena *arena);
+
 /* Fills in what a micro-batch of out->micro_batch sequences costs; out->kinds and out->shared are
- * there, with room for all. mask_elements: of dropout, by kind; then before and after. */
+ * there, with room for all, and zero. mask_elements: of dropout, by kind; then before and after. */
 void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
                        LayoutCost *out);
 

@@ -107,6 +107,12 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     if (lowered->plan) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
+        const Plan *plan = lowered->plan;
+        if (lowered->zero)
+            lowered->data_bytes =
+                program_workspace(plan->programs[0].graph, plan->cuda).bytes[WORKSPACE_DATA];
+        else
+            lowered->leaves = layout_cost_count_parameters(lowered, costs->n_kinds, arena);
     } else {
         const char *text = diag_text(diag);
         lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
@@ -124,12 +130,6 @@ static Lowered *lower(ModelCosts *costs, Lowered key) {
     Lowered *lowered = &costs->cache->lowered[at];
     if (!is_filled(lowered)) fill_lowered(costs, lowered, costs->cache->arena);
     return lowered;
-}
-
-/* What messages of shards are packed in, whatever d is. 0 where such a plan cannot be. */
-static int64_t zero_bytes(const Lowered *zero) {
-    if (!zero->plan) return 0;
-    return program_workspace(zero->plan->programs[0].graph, zero->plan->cuda).bytes[WORKSPACE_DATA];
 }
 
 static CalledGraph called_graph(const Lowered *lowered, LayoutCost *out, Arena *work) {
@@ -244,7 +244,7 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, arena);
     layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
-    made->cost.zero_bytes = zero_bytes(zero);
+    made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
     count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
     made->priced = true;

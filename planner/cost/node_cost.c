@@ -18,9 +18,20 @@ static double local_bytes(Value value, const Mesh *mesh) {
 }
 
 static bool layout_of(const NodePricer *x, const Node *node, MatmulLayout *out) {
-    Type a = local_type(node->inputs[0], &x->graph->mesh);
-    Type b = local_type(node->inputs[1], &x->graph->mesh);
-    return node->op == OP_MATMUL && matmul_layout(node, &a, &b, out);
+    *out = x->layouts[node->id];
+    return out->batch > 0;
+}
+
+static const MatmulLayout *find_layouts(const Graph *graph, Arena *arena) {
+    MatmulLayout *layouts = ARENA_ARRAY(arena, MatmulLayout, graph->n_nodes + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        if (node->op != OP_MATMUL) continue;
+        Type a = local_type(node->inputs[0], &graph->mesh);
+        Type b = local_type(node->inputs[1], &graph->mesh);
+        if (!matmul_layout(node, &a, &b, &layouts[n])) layouts[n].batch = 0;
+    }
+    return layouts;
 }
 
 /* Products of one left operand that run at once: alike, too small to fill a device. That they lie
@@ -207,6 +218,7 @@ static void find_continued(NodePricer *x) {
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena) {
     NodePricer x = {.cluster = cluster, .graph = graph};
     const int *uses = graph_count_uses(graph, arena);
+    x.layouts = find_layouts(graph, arena);
     x.joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     x.last_joined = ARENA_ARRAY(arena, int, graph->n_nodes + 1);
     x.folded = ARENA_ARRAY(arena, bool, graph->n_nodes + 1);

@@ -2,6 +2,7 @@
 #ifndef PLANNER_COST_NODE_COST_H
 #define PLANNER_COST_NODE_COST_H
 
+#include "ir/op.h"
 #include "planner/clusters/cluster.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/model_cost.h"
@@ -17,6 +18,7 @@ typedef struct NodePricer {
     bool *absorbed;   /* by node id: another's kernel does it beside its own work */
     bool *continued;  /* by node id: an update that the kernel of an earlier one does */
     bool quantizes;   /* has fp8 operands of its own */
+    const MatmulLayout *layouts; /* by node id: of products; with a batch of 0: none */
 } NodePricer;
 NodePricer node_pricer_create(const Cluster *cluster, const Graph *graph, Arena *arena);
 

@@ -2,70 +2,32 @@
 
 #include "planner/cost/border_time.h"
 #include "planner/cost/shared_weights.h"
+#include "planner/cost/span_memo.h"
+#include "planner/cost/stage_sums.h"
 #include "planner/plan/plan_library.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { CACHED = 12 };
 
-/* What one chunk, or all chunks of a stage, sum up to. */
-typedef struct Sum {
-    double forward_us, backward_us, weights_us, tensor_us, update_us, low_update_us, flops;
-    MuonCost muon;
-    double data_us; /* of forward, backward and weights: exposed messages of axis d */
-    FrameCost frame;
-    int64_t scratch_bytes;
-    StageWeights weights;
-    StageCalls calls;
-} Sum;
-
-static void add_segment(Sum *sum, const SegmentCost *segment, UpdateKind update, int count,
-                        bool is_block) {
-    sum->forward_us += count * segment->forward.us;
-    sum->backward_us += count * segment->backward.us;
-    sum->weights_us += count * segment->weights.us;
-    sum->tensor_us += count * (segment->forward.collective_us + segment->backward.collective_us +
-                               segment->weights.collective_us);
-    sum->update_us += count * segment->update_us;
-    sum->low_update_us += count * segment->low_update_us;
-    muon_cost_add(&sum->muon, &segment->muon, count);
-    sum->flops +=
-        count * (segment->forward.flops + segment->backward.flops + segment->weights.flops);
-    frame_cost_add(&sum->frame, segment, count);
-    stage_weights_add(&sum->weights, segment, count, is_block);
-    stage_calls_add(&sum->calls, segment, update, count);
-    if (segment->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = segment->scratch_bytes;
-}
-
-static void add_sum(Sum *sum, const Sum *other) {
-    sum->forward_us += other->forward_us;
-    sum->backward_us += other->backward_us;
-    sum->weights_us += other->weights_us;
-    sum->tensor_us += other->tensor_us;
-    sum->data_us += other->data_us;
-    sum->update_us += other->update_us;
-    sum->low_update_us += other->low_update_us;
-    muon_cost_add(&sum->muon, &other->muon, 1);
-    sum->flops += other->flops;
-    stage_weights_join(&sum->weights, &other->weights);
-    sum->calls.per_micro += other->calls.per_micro;
-    sum->calls.per_update += other->calls.per_update;
-    if (other->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = other->scratch_bytes;
-}
-
-/* What the chunk's lanes, which begin and end with it, wait for once. */
-static void add_edge(Sum *sum, const SegmentCost *block) {
-    sum->forward_us += block->forward.edge_us;
-    sum->backward_us += block->backward.edge_us;
-    sum->tensor_us += block->forward.edge_us + block->backward.edge_us;
-}
-
-/* Blocks of one kind from `first` on. */
-static int count_alike(const ModelCosts *costs, int first, int end) {
-    int n = costs->n_kinds == 1 ? end - first : 1;
-    while (first + n < end && costs->kind_of_block[first + n] == costs->kind_of_block[first]) n++;
-    return n;
-}
+struct StepPricer {
+    const ModelCosts *costs;
+    StageSums sums;
+    /* Of sums, in a schedule of so many micro-batches: frames, and of them inputs [stage]. */
+    bool has_frames;
+    int schedule, n_micro;
+    int64_t *activation_bytes, *input_bytes;
+    /* What ranks have of a layout's weights. */
+    const LayoutCost *zero_layout;
+    Replicas replicas;
+    ZeroChoice zero;
+    /* Of the last candidate: sums with messages of its tasks, and times as PipelineTimes has them.
+     */
+    StageSum *chunks, *stages;
+    double *forward_us, *backward_us, *weights_us, *border_us, *free;
+    SpanMemo free_span, span; /* were messages between stages free, and as they are */
+};
 
 /* One candidate while it is priced; chunks [global chunk], stages [stage]. */
 typedef struct Pricing {
@@ -76,7 +38,7 @@ typedef struct Pricing {
     PipelineShape shape;
     Placement placement;
     ZeroChoice zero;
-    Sum *chunks, *stages;
+    const StageSum *chunks, *stages; /* of the pricer, with messages of tasks in times */
     double *forward_us, *backward_us, *weights_us, *border_us; /* as PipelineTimes has them */
     double *free;                                              /* p zeros */
     BorderTime border[2];                                      /* inside the node, and out of it */
@@ -89,109 +51,31 @@ typedef struct Pricing {
     int n_reduced;
 } Pricing;
 
-/* A global chunk: its blocks, from `first_block` on, and the model's ends. */
-static Sum sum_chunk(const Pricing *x, UpdateKind update, int global, int first_block) {
-    const ModelCosts *costs = x->costs;
-    const LayoutCost *layout = x->layout;
-    Path path = shape_path(&x->shape);
-    int n_total = path.p * x->shape.n_chunks, n_blocks = x->split[global];
-    bool is_first = global == 0, is_last = global + 1 == n_total;
-    Sum sum = {0};
-    if (is_first) add_segment(&sum, &layout->before, update, 1, false);
-    for (int b = first_block, end = b + n_blocks, run; b < end; b += run) {
-        run = count_alike(costs, b, end);
-        add_segment(&sum, &layout->kinds[costs->kind_of_block[b]], update, run, true);
-    }
-    if (n_blocks > 0) add_edge(&sum, &layout->kinds[costs->kind_of_block[first_block]]);
-    if (is_last) add_segment(&sum, &layout->after, update, 1, false);
-    frame_cost_add_borders(&sum.frame, layout, x->candidate, global);
-    /* The first chunk has its documents already; others get the tokens and look, those between have
-     * room for tokens besides. */
-    if (!is_first && layout->n_documents) {
-        sum.frame.kept += (layout->n_documents + !is_last) * layout->documents_bytes;
-        sum.calls.per_micro += (layout->n_documents + 1) * FORWARD_EMISSIONS;
-    }
-    if (is_last && path_ends_meet(path)) { /* tied weights are there once */
-        sum.update_us -= layout->tied.update_us;
-        sum.low_update_us -= layout->tied.low_update_us;
-        muon_cost_add(&sum.muon, &layout->tied.muon, -1);
-        stage_weights_add(&sum.weights, &layout->tied, -1, false);
-        stage_calls_add(&sum.calls, &layout->tied, update, -1);
-    }
-    return sum;
-}
-
-/* Weights that blocks share, with the chunk of each stage that counts them. */
-static void add_shared(Pricing *x, UpdateKind update) {
-    int p = x->shape.p, at[p];
-    for (int i = 0; i < x->layout->n_shared; i++) {
-        const SharedWeight *weight = &x->layout->shared[i];
-        const int *calls = weight->cost.update_calls;
-        int n_stages =
-            find_weight_chunks(weight, x->split, shape_path(&x->shape), x->shape.n_chunks, at);
-        for (int s = 0; s < p; s++) {
-            if (at[s] < 0) continue;
-            Sum *chunk = &x->chunks[at[s]];
-            add_segment(chunk, &weight->cost, update, 1, true);
-            if (n_stages > 1) { /* messages that sum its gradients over the stages */
-                chunk->calls.per_update += calls[UPDATE_REDUCED] - calls[UPDATE_ALONE];
-            }
-        }
-    }
-}
-
-static bool same_task_work(const Sum *a, const Sum *b) {
+static bool same_task_work(const StageSum *a, const StageSum *b) {
     return a->forward_us == b->forward_us && a->backward_us == b->backward_us &&
            a->weights_us == b->weights_us && a->weights.n_weights == b->weights.n_weights &&
            a->weights.n_parameters == b->weights.n_parameters &&
            a->weights.frozen_bytes == b->weights.frozen_bytes;
 }
 
-/* Messages of weights and gradients within tasks, with ZeRO-2 and 3. */
-static void add_task_data(Pricing *x) {
-    const Candidate *candidate = x->candidate;
+/* Adds messages of weights and gradients within tasks, with ZeRO-2 and 3, to `chunks`. */
+static void add_task_data(const Pricing *x, StageSum *chunks) {
     int n_total = x->shape.p * x->shape.n_chunks;
     DataGroups groups = data_groups(&x->placement);
     TaskData data = {0};
-    Sum before = {.forward_us = -1};
-    for (int g = 0; g < n_total && candidate->zero >= ZERO_GRADIENTS; g++) {
-        Sum *chunk = &x->chunks[g];
-        if (!same_task_work(chunk, &before)) { /* chunks in the middle mostly are alike */
+    const StageSum *before = NULL; /* as it was without them */
+    for (int g = 0; g < n_total; g++) {
+        StageSum *chunk = &chunks[g];
+        const StageSum *plain = &x->chunks[g];
+        if (!before || !same_task_work(plain, before)) { /* in the middle mostly are alike */
             data = task_data_us(x->costs->cluster, groups.of, &x->zero, &chunk->weights,
                                 chunk->forward_us, chunk->backward_us, chunk->weights_us);
-            before = *chunk;
+            before = plain;
         }
         chunk->forward_us += data.forward_us;
         chunk->backward_us += data.backward_us;
         chunk->weights_us += data.weights_us;
         chunk->data_us = data.forward_us + data.backward_us + data.weights_us;
-    }
-}
-
-/* `times`: of messages, too; memory does not depend on them. */
-static void sum_all(Pricing *x, bool times) {
-    int p = x->shape.p, n_total = p * x->shape.n_chunks, first = 0;
-    Path path = shape_path(&x->shape);
-    UpdateKind update = candidate_update(x->candidate);
-    for (int g = 0; g < n_total; g++) {
-        bool like_last = g > 1 && g + 1 < n_total && x->costs->n_kinds == 1 &&
-                         x->split[g] == x->split[g - 1] && !path_turns(path, g) &&
-                         !path_turns(path, g - 1) && !path_turns(path, g - 2);
-        x->chunks[g] = like_last ? x->chunks[g - 1] : sum_chunk(x, update, g, first);
-        first += x->split[g];
-    }
-    add_shared(x, update);
-    if (times) add_task_data(x);
-    for (int s = 0; s < p; s++) x->stages[s] = (Sum){0};
-    for (int g = 0; g < n_total; g++) add_sum(&x->stages[path_stage(path, g)], &x->chunks[g]);
-    int64_t joined = 0;
-    for (int s = 0; s < p; s++) {
-        Sum *stage = &x->stages[s];
-        stage->calls.per_micro += zero_micro_calls(x->candidate, &stage->weights);
-        if (s == 0 || !stage_weights_alike(&stage->weights, &x->stages[s - 1].weights))
-            joined =
-                joined_update_calls(x->costs->cluster, x->candidate, &x->zero, &stage->weights);
-        stage->calls.per_update -= joined;
     }
 }
 
@@ -283,10 +167,15 @@ static int frame_places(const Candidate *candidate, int stage) {
     return schedule_frames_but(candidate->schedule, &shape, stage, NO_CHUNK);
 }
 
+int64_t runtime_least_bytes(const Cluster *cluster) {
+    return cluster->is_cpu || cluster->software.forward_op_us > 0 ? 0 : CUDA_CONTEXT_BYTES;
+}
+
 int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
                             const Candidate *candidate, int stage, const StageCalls *calls) {
     const Cluster *cluster = costs->cluster;
-    if (cluster->is_cpu || cluster->software.forward_op_us > 0) return 0;
+    const int64_t least = runtime_least_bytes(cluster);
+    if (least == 0) return 0;
     int64_t per_micro = calls->per_micro + count_border_calls(layout, candidate, stage);
     int64_t per_update = calls->per_update + count_common_calls(layout, candidate, stage);
     int64_t n_micro = candidate->n_micro, n_nodes = n_micro * per_micro + per_update;
@@ -295,30 +184,39 @@ int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
         if (unlike < n_micro && !costs->is_random) n_micro = unlike;
         n_nodes = n_micro * per_micro + per_update;
     }
-    return CUDA_CONTEXT_BYTES + GRAPH_NODE_BYTES * n_nodes;
+    return least + GRAPH_NODE_BYTES * n_nodes;
 }
 
 int64_t step_graph_bytes(const StepCost *cost) {
     return cost->runtime_bytes > 0 ? cost->runtime_bytes - CUDA_CONTEXT_BYTES : 0;
 }
 
-static void price_memory(const Pricing *x, StepCost *out) {
+static void price_memory(const StepPricer *pricer, const Pricing *x, StepCost *out) {
     const Candidate *candidate = x->candidate;
-    int64_t most = -1;
+    const UpdateKind update = candidate_update(candidate);
+    const Replicas replicas = candidate_replicas_by_kind(candidate);
+    int64_t most = -1, joined = 0, of_zero = 0;
+    WeightBytes weights = {0};
     out->host_bytes = 0;
     for (int s = 0; s < x->shape.p; s++) {
-        const Sum *stage = &x->stages[s];
-        int64_t inputs, activations = frames_bytes(x, s, &inputs);
-        activations -= inputs;
-        WeightBytes weights = stage_weight_bytes(&stage->weights, x->costs->cluster, &x->zero,
-                                                 candidate_replicas_by_kind(candidate));
+        const StageSum *stage = &x->stages[s];
+        int64_t inputs = pricer->input_bytes[s];
+        int64_t activations = pricer->activation_bytes[s] - inputs;
+        if (!pricer->sums.repeats[s]) {
+            weights = stage_weight_bytes(&stage->weights, x->costs->cluster, &x->zero, replicas);
+            of_zero = zero_micro_calls(candidate, &stage->weights);
+        }
+        if (s == 0 || !stage_weights_alike(&stage->weights, &x->stages[s - 1].weights))
+            joined = joined_update_calls(x->costs->cluster, candidate, &x->zero, &stage->weights);
+        const StageCalls calls = {stage->micro_calls + of_zero,
+                                  stage->update_calls[update] - joined};
         int64_t messages = message_bytes(x, s) + inputs;
         int64_t scratch = stage->scratch_bytes + weights.moving + x->layout->workspace_bytes;
         if (candidate->zero && candidate_replicas(candidate) > 1) {
             scratch += weights.workspace > x->layout->zero_bytes ? weights.workspace
                                                                  : x->layout->zero_bytes;
         }
-        int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &stage->calls);
+        int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &calls);
         int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;
         if (weights.host > out->host_bytes) out->host_bytes = weights.host;
@@ -404,7 +302,7 @@ static void block_senders(Pricing *x) {
     }
 }
 
-static double price_pipeline(Pricing *x, StepCost *out) {
+static double price_pipeline(StepPricer *pricer, Pricing *x, StepCost *out) {
     int p = x->shape.p, n_total = p * x->shape.n_chunks, m = x->shape.n_micro;
     for (int g = 0; g < n_total; g++) {
         x->forward_us[g] = x->chunks[g].forward_us;
@@ -422,14 +320,15 @@ static double price_pipeline(Pricing *x, StepCost *out) {
         out->hardware_flops += x->stages[s].flops * m / p;
     }
     PipelineTimes times = {x->shape, x->forward_us, x->backward_us, x->weights_us, x->free};
-    double free_us = schedule_span(x->candidate->schedule, &times), span_us = free_us;
+    double free_us = span_memo_us(&pricer->free_span, x->candidate->schedule, &times);
+    double span_us = free_us;
     if (p > 1) {
         price_borders(x);
         if (!x->costs->cluster->software.overlaps_pipeline)
             block_senders(x);
         else
             times.border_us = x->border_us;
-        span_us = schedule_span(x->candidate->schedule, &times);
+        span_us = span_memo_us(&pricer->span, x->candidate->schedule, &times);
         double least_us = busiest_wire_us(x);
         if (span_us < least_us) span_us = least_us;
     }
@@ -477,7 +376,7 @@ static double reduce_part_us(Pricing *x, const StageWeights *weights, DataRanks 
 }
 
 /* *out_n: how many messages. */
-static double price_sums(Pricing *x, const Sum *sum, int *out_n) {
+static double price_sums(Pricing *x, const StageSum *sum, int *out_n) {
     *out_n = 0;
     double us = reduce_part_us(x, &sum->weights, DATA_OTHERS, out_n);
     if (x->candidate->d > 1) us += reduce_part_us(x, &sum->weights, DATA_EXPERTS, out_n);
@@ -489,7 +388,7 @@ static double price_sums(Pricing *x, const Sum *sum, int *out_n) {
 }
 
 /* The same; chunks in the middle mostly are alike. */
-static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
+static double reduce_us(Pricing *x, const StageSum *sum, int *out_n) {
     *out_n = 0;
     if (candidate_replicas(x->candidate) == 1) return 0;
     if (!x->reduced || !stage_weights_alike(x->reduced, &sum->weights)) {
@@ -501,7 +400,7 @@ static double reduce_us(Pricing *x, const Sum *sum, int *out_n) {
 }
 
 /* What a chunk's gradients are complete after. */
-static double last_task_us(const Pricing *x, const Sum *chunk) {
+static double last_task_us(const Pricing *x, const StageSum *chunk) {
     return schedule_splits(x->candidate->schedule) ? chunk->weights_us : chunk->backward_us;
 }
 
@@ -509,7 +408,7 @@ static double last_task_us(const Pricing *x, const Sum *chunk) {
  * batches; on the way of a V it ends with as many W's as there are stages before, and where there
  * are none, with the last backwards. */
 static double last_group_us(const Pricing *x, int stage, int c) {
-    const Sum *chunk = &x->chunks[path_global(shape_path(&x->shape), stage, c)];
+    const StageSum *chunk = &x->chunks[path_global(shape_path(&x->shape), stage, c)];
     int p = x->shape.p, m = x->shape.n_micro, n = m < p ? m : p;
     if (x->shape.path != PATH_V) return n * last_task_us(x, chunk);
     if (stage == 0) return n * (chunk->backward_us + chunk->weights_us);
@@ -528,7 +427,7 @@ static double reduced_after_us(Pricing *x, int stage) {
     for (int c = 0; c + 1 < x->shape.n_chunks; c++) later_us += last_group_us(x, stage, c);
     for (int c = x->shape.n_chunks - 1; c >= 0; c--) {
         int g = path_global(path, stage, c);
-        const Sum *chunk = &x->chunks[g];
+        const StageSum *chunk = &x->chunks[g];
         double us = reduce_us(x, chunk, &n), end_us = -later_us;
         int pieces = software->separate_messages && n < x->split[g] ? n : x->split[g];
         if (pieces < 1) pieces = 1;
@@ -613,7 +512,7 @@ static double norm_us(const Pricing *x) {
 
 /* What ZeRO's gather costs, beside the first micro-batch's forward if the software does so, and
  * what overlapped data messages take from the compute beside them. */
-static double gather_us_of(Pricing *x, const Sum *stage, double ahead_us) {
+static double gather_us_of(Pricing *x, const StageSum *stage, double ahead_us) {
     const ClusterSoftware *software = &x->costs->cluster->software;
     bool gathers = candidate_replicas(x->candidate) > 1 && zero_gathers_updated(x->candidate->zero);
     int n_sums, n = 0;
@@ -682,7 +581,7 @@ static void price_update(Pricing *x, StepCost *out) {
     DataGroups groups = data_groups(&x->placement);
     double most_us = 0, gather_us = 0, ahead_us = 0; /* of the first micro-batch's way to a stage */
     for (int s = 0; s < x->shape.p; s++) {
-        const Sum *stage = &x->stages[s];
+        const StageSum *stage = &x->stages[s];
         double share = divided ? stage_divided_share(&stage->weights, &x->zero, replicas) : 1;
         double saved_us = x->candidate->n_micro == 1 ? stage->low_update_us : 0;
         double update = share * (stage->update_us - saved_us) +
@@ -710,8 +609,8 @@ double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout) {
     return us;
 }
 
-static void price_time(Pricing *x, StepCost *out) {
-    double span_us = price_pipeline(x, out), task_us = out->data_us;
+static void price_time(StepPricer *pricer, Pricing *x, StepCost *out) {
+    double span_us = price_pipeline(pricer, x, out), task_us = out->data_us;
     double unpaired_us = step_unpaired_us(x->costs, x->layout);
     span_us += unpaired_us;
     out->tensor_us += unpaired_us;
@@ -721,41 +620,140 @@ static void price_time(Pricing *x, StepCost *out) {
     out->bubble_fraction = out->step_us > 0 ? out->bubble_us / out->step_us : 0;
 }
 
-static Pricing pricing_of(const ModelCosts *costs, const LayoutCost *layout,
-                          const Candidate *candidate, const int *split) {
-    return (Pricing){.costs = costs,
-                     .layout = layout,
-                     .candidate = candidate,
-                     .split = split,
-                     .shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
-                               schedule_path(candidate->schedule)},
-                     .placement = candidate_placement(costs->cluster, candidate),
-                     .zero = candidate_zero_of(candidate, layout)};
+/* Frames of all stages, unless they are the last candidate's. */
+static void sum_frames(StepPricer *pricer, const Pricing *x) {
+    const Candidate *candidate = x->candidate;
+    if (pricer->has_frames && pricer->schedule == candidate->schedule &&
+        pricer->n_micro == candidate->n_micro) {
+        return;
+    }
+    pricer->has_frames = true;
+    pricer->schedule = candidate->schedule;
+    pricer->n_micro = candidate->n_micro;
+    for (int s = 0; s < x->shape.p; s++)
+        pricer->activation_bytes[s] = frames_bytes(x, s, &pricer->input_bytes[s]);
 }
 
-/* On the stack, as a search prices a hundred thousand candidates: p * n_chunks is hardly more than
- * the number of blocks. */
+static ZeroChoice zero_of(StepPricer *pricer, const Candidate *candidate,
+                          const LayoutCost *layout) {
+    const Replicas replicas = candidate_replicas_by_kind(candidate);
+    bool known = pricer->zero_layout == layout && pricer->replicas.experts == replicas.experts &&
+                 pricer->replicas.others == replicas.others;
+    if (!known) pricer->zero = candidate_zero_of(candidate, layout);
+    pricer->zero_layout = layout;
+    pricer->replicas = replicas;
+    const ZeroChoice choice = candidate_zero(candidate);
+    ZeroChoice zero = pricer->zero;
+    zero.stage = choice.stage;
+    zero.joins = choice.joins;
+    zero.sums_experts = choice.sums_experts;
+    zero.one_micro = choice.one_micro;
+    return zero;
+}
+
+static Pricing pricing_of(StepPricer *pricer, const LayoutCost *layout, const Candidate *candidate,
+                          const int *split) {
+    layout = candidate_layout(layout, candidate);
+    if (stage_sums_make(&pricer->sums, pricer->costs, layout, candidate, split))
+        pricer->has_frames = false;
+    Pricing x = {.costs = pricer->costs,
+                 .layout = layout,
+                 .candidate = candidate,
+                 .split = split,
+                 .shape = {candidate->p, candidate->n_chunks, candidate->n_micro,
+                           schedule_path(candidate->schedule)},
+                 .placement = candidate_placement(pricer->costs->cluster, candidate),
+                 .zero = zero_of(pricer, candidate, layout),
+                 .chunks = pricer->sums.chunks,
+                 .stages = pricer->sums.stages,
+                 .forward_us = pricer->forward_us,
+                 .backward_us = pricer->backward_us,
+                 .weights_us = pricer->weights_us,
+                 .border_us = pricer->border_us,
+                 .free = pricer->free};
+    sum_frames(pricer, &x);
+    return x;
+}
+
+void step_pricer_memory(StepPricer *pricer, const LayoutCost *layout, const Candidate *candidate,
+                        const int *split, StepCost *out) {
+    const Pricing x = pricing_of(pricer, layout, candidate, split);
+    price_memory(pricer, &x, out);
+}
+
+void step_pricer_cost(StepPricer *pricer, const LayoutCost *layout, const Candidate *candidate,
+                      const int *split, StepCost *out) {
+    Pricing x = pricing_of(pricer, layout, candidate, split);
+    *out = (StepCost){0};
+    price_memory(pricer, &x, out);
+    if (candidate->zero >= ZERO_GRADIENTS) {
+        size_t n_total = (size_t)candidate->p * (size_t)candidate->n_chunks;
+        memcpy(pricer->chunks, x.chunks, n_total * sizeof(StageSum));
+        add_task_data(&x, pricer->chunks);
+        Path path = candidate_path(candidate);
+        stage_sums_add_up(pricer->chunks, path, candidate->n_chunks, pricer->stages);
+        x.chunks = pricer->chunks;
+        x.stages = pricer->stages;
+    }
+    price_time(pricer, &x, out);
+}
+
+StepPricer *step_pricer_create(const ModelCosts *costs, Arena *arena) {
+    int n = costs->n_blocks + MOST_BARE_CHUNKS;
+    StepPricer *pricer = ARENA_NEW(arena, StepPricer);
+    *pricer = (StepPricer){.costs = costs,
+                           .sums = {.split = ARENA_ARRAY(arena, int, n),
+                                    .chunks = ARENA_ARRAY(arena, StageSum, n),
+                                    .stages = ARENA_ARRAY(arena, StageSum, n),
+                                    .repeats = ARENA_ARRAY(arena, bool, n)},
+                           .activation_bytes = ARENA_ARRAY(arena, int64_t, n),
+                           .input_bytes = ARENA_ARRAY(arena, int64_t, n),
+                           .chunks = ARENA_ARRAY(arena, StageSum, n),
+                           .stages = ARENA_ARRAY(arena, StageSum, n),
+                           .forward_us = ARENA_ARRAY(arena, double, n),
+                           .backward_us = ARENA_ARRAY(arena, double, n),
+                           .weights_us = ARENA_ARRAY(arena, double, n),
+                           .border_us = ARENA_ARRAY(arena, double, n),
+                           .free = ARENA_ARRAY(arena, double, n),
+                           .free_span = span_memo_create(n, arena),
+                           .span = span_memo_create(n, arena)};
+    return pricer;
+}
+
+/* On the stack, as tests and finalists price one candidate at a time, and many of them: p *
+ * n_chunks is hardly more than the number of blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out) {
-    int p = candidate->p, n_total = p * candidate->n_chunks;
-    Pricing x = pricing_of(costs, candidate_layout(layout, candidate), candidate, split);
-    Sum chunks[n_total], stages[p];
+    int p = candidate->p, n_total = p * candidate->n_chunks, own_split[n_total];
+    StageSum chunks[n_total], stages[p], own_chunks[n_total], own_stages[p];
+    int64_t activation_bytes[p], input_bytes[p];
     double forward_us[n_total], backward_us[n_total], weights_us[n_total], border_us[p], free[p];
-    x.chunks = chunks, x.stages = stages;
-    x.forward_us = forward_us, x.backward_us = backward_us, x.weights_us = weights_us;
-    x.border_us = border_us, x.free = free;
-    *out = (StepCost){0};
-    sum_all(&x, true);
-    price_memory(&x, out);
-    price_time(&x, out);
+    bool repeats[p];
+    StepPricer pricer = {
+        .costs = costs,
+        .sums = {.split = own_split, .chunks = chunks, .stages = stages, .repeats = repeats},
+        .activation_bytes = activation_bytes,
+        .input_bytes = input_bytes,
+        .chunks = own_chunks,
+        .stages = own_stages,
+        .forward_us = forward_us,
+        .backward_us = backward_us,
+        .weights_us = weights_us,
+        .border_us = border_us,
+        .free = free};
+    step_pricer_cost(&pricer, layout, candidate, split, out);
 }
 
 void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                  const int *split, StepCost *out) {
-    int p = candidate->p;
-    Pricing x = pricing_of(costs, candidate_layout(layout, candidate), candidate, split);
-    Sum chunks[p * candidate->n_chunks], stages[p];
-    x.chunks = chunks, x.stages = stages;
-    sum_all(&x, false);
-    price_memory(&x, out);
+    int p = candidate->p, n_total = p * candidate->n_chunks, own_split[n_total];
+    StageSum chunks[n_total], stages[p];
+    int64_t activation_bytes[p], input_bytes[p];
+    bool repeats[p];
+    StepPricer pricer = {
+        .costs = costs,
+        .sums = {.split = own_split, .chunks = chunks, .stages = stages, .repeats = repeats},
+        .activation_bytes = activation_bytes,
+        .input_bytes = input_bytes};
+    step_pricer_memory(&pricer, layout, candidate, split, out);
 }

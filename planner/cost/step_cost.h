@@ -166,6 +166,17 @@ bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_to
  * through the model, and on the last one's way back: what that adds to a step. */
 double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout);
 
+/* Prices candidates, one after the other; what neighbours have in common is made once: chunks' and
+ * stages' sums of those that differ in ZeRO, replicas and micro-batches, frames of those of one
+ * schedule, too. Its results are those of the functions below. Layouts have to stay where they
+ * are, and as they are. In `arena`; of one thread. */
+typedef struct StepPricer StepPricer;
+StepPricer *step_pricer_create(const ModelCosts *costs, Arena *arena);
+void step_pricer_cost(StepPricer *pricer, const LayoutCost *layout, const Candidate *candidate,
+                      const int *split, StepCost *out);
+void step_pricer_memory(StepPricer *pricer, const LayoutCost *layout, const Candidate *candidate,
+                        const int *split, StepCost *out);
+
 /* `split`: as from split_blocks. */
 void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                const int *split, StepCost *out);
@@ -205,6 +216,8 @@ UpdateKind candidate_update(const Candidate *candidate);
 int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
                             const Candidate *candidate, int stage, const StageCalls *calls);
 
+/* The least of it, however short the graphs are. */
+int64_t runtime_least_bytes(const Cluster *cluster);
 /* Of runtime_bytes, those that grow with the micro-batches. */
 int64_t step_graph_bytes(const StepCost *cost);
 

@@ -119,7 +119,10 @@ ProgramMaker *program_maker_create(const Graph *graph, PassContext *ctx, Arena *
 StageGraph program_maker_stage(ProgramMaker *maker, int stage, Arena *arena);
 StageComm *program_maker_comms(const ProgramMaker *maker, int *out_count);
 
-/* Regions and offsets of every value (plan_memory.c). */
+/* Regions and offsets of every value (plan_memory.c), but not how much of its scratch kernels use
+ * within a call, nor FLOPs. */
+void plan_places(Program *program, int n_chunks, bool cuda, int offload, Arena *arena);
+/* All of it. */
 void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *arena);
 /* Slots of frames and region bases of a stage, once its tasks are known. */
 void plan_stage_layout(const Plan *plan, Stage *stage);

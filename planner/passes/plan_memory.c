@@ -490,7 +490,6 @@ static void place_storages(Planner *p) {
     }
     if (p->splits) pack_frames(p);
     pack_scratch(p);
-    program->scratch_bytes += program_workspace(p->graph, p->cuda).total;
 }
 
 static void local_types(const Graph *graph, const Node *node, Type *inputs, Type *outputs) {
@@ -518,7 +517,7 @@ static void count_flops(Program *program) {
     arena_destroy(arena);
 }
 
-void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *arena) {
+void plan_places(Program *program, int n_chunks, bool cuda, int offload, Arena *arena) {
     const Graph *graph = program->graph;
     int n_values = graph->n_nodes * MAX_OUTPUTS;
     Arena *work = arena_create();
@@ -553,8 +552,13 @@ void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *
                 .chunk = storage->chunk};
         }
     }
-    count_flops(program);
     arena_destroy(work);
+}
+
+void plan_memory(Program *program, int n_chunks, bool cuda, int offload, Arena *arena) {
+    plan_places(program, n_chunks, cuda, offload, arena);
+    program->scratch_bytes += program_workspace(program->graph, cuda).total;
+    count_flops(program);
 }
 
 void plan_stage_layout(const Plan *plan, Stage *stage) {

@@ -16,7 +16,7 @@ typedef struct Piece {
 
 typedef struct Window {
     int count, capacity;
-    Piece *pieces;
+    Piece *pieces; /* by where they begin */
 } Window;
 
 typedef struct Shelf {
@@ -137,14 +137,18 @@ void room_add(Room *room, Life life, int64_t bytes, int64_t offset) {
     for (int w = begin; w <= end; w++) {
         Window *window = &room->windows[w];
         ARENA_PUSH(room->arena, window->pieces, window->count, window->capacity, piece);
+        int i = window->count - 1;
+        for (; i > 0 && window->pieces[i - 1].begin > offset; i--)
+            window->pieces[i] = window->pieces[i - 1];
+        window->pieces[i] = piece;
     }
 }
 
 static int64_t pass_window(const Window *window, Life life, int64_t bytes, int64_t offset) {
     for (int i = 0; i < window->count; i++) {
         const Piece *piece = &window->pieces[i];
-        bool apart = piece->begin >= offset + bytes || offset >= piece->end;
-        if (!apart && meet(piece->life, life)) offset = piece->end;
+        if (piece->begin >= offset + bytes) break;
+        if (piece->end > offset && meet(piece->life, life)) offset = piece->end;
     }
     return offset;
 }

@@ -295,7 +295,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     }
     list_found(search, request->n_top > 0 ? request->n_top : DEFAULT_TOP, result);
     list_pareto(search, front, result);
-    list_samples(search, result);
+    if (!(request->leaves_out & PART_SAMPLES)) list_samples(search, result);
     if (!request->explain) return;
     int n_choices = search_choices(search->scratch, search->records, &choices);
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
@@ -311,25 +311,35 @@ static void report_missing(Search *search, ModelCosts *costs, double limit_bytes
                            SearchResult *result) {
     const SearchRecords *records = search->records;
     const SearchRecord *least = &records->items[0];
+    int leaves_out = records->space.request->leaves_out;
+    if (leaves_out & PART_MISSING) return;
     for (int i = 1; i < records->n; i++) {
         if (records->items[i].memory_bytes < least->memory_bytes) least = &records->items[i];
     }
     result->least_missing_bytes = (int64_t)ceil((double)least->memory_bytes - limit_bytes);
     result->least_missing = least->candidate;
     result->least_memory = search_found(search->scratch, records, least).cost;
-    result->least_ranks = search_least_ranks(costs, &records->space, limit_bytes);
-    list_samples(search, result);
+    if (!(leaves_out & PART_RANKS))
+        result->least_ranks = search_least_ranks(costs, &records->space, limit_bytes);
+    if (!(leaves_out & PART_SAMPLES)) list_samples(search, result);
+}
+
+SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request) {
+    return (SearchSpace){.costs = costs,
+                         .request = request,
+                         .n_ranks = request->n_ranks,
+                         .global_batch = request->global_batch,
+                         .schedule = request->schedule ? schedule_find(request->schedule) : -1};
 }
 
 SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchRequest *request,
                              Diag *diag) {
     double begin = clock_now(), limit_bytes = search_limit_bytes(costs, request);
-    SearchSpace space = {.costs = costs,
-                         .request = request,
-                         .n_ranks = request->n_ranks,
-                         .global_batch = request->global_batch,
-                         .schedule = request->schedule ? schedule_find(request->schedule) : -1};
+    SearchSpace space = search_space(costs, request);
     if (!search_check_request(costs, &space, diag)) return NULL;
+    bool possible = !(request->leaves_out & PART_MISSING) ||
+                    search_least_bytes(costs, request->n_ranks) <= limit_bytes;
+    if (!possible) return ARENA_NEW(arena, SearchResult);
     Search search = {.arena = arena, .scratch = arena_create()};
     search.n_threads = crew_size(&request->crew);
     for (int i = 0; i < search.n_threads; i++) {
@@ -343,7 +353,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         search_report_none(search.records, diag);
     } else {
         result = ARENA_NEW(arena, SearchResult);
-        search_price(search.records, limit_bytes);
+        search_price(search.records, limit_bytes, true);
         rank_fits(&search);
         result->n_candidates = search.records->n;
         result->n_fit = search.n_fits;
@@ -359,6 +369,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         diag_destroy(search.simulators.diags[i]);
         arena_destroy(search.simulators.arenas[i]);
     }
+    search_records_end(search.records);
     arena_destroy(search.scratch);
     return result;
 }

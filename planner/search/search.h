@@ -13,6 +13,13 @@
 
 enum { ANY = 0 };
 
+/* Of a result, what nobody will look at: bits. */
+typedef enum SearchPart {
+    PART_SAMPLES = 1,
+    PART_RANKS = 2,  /* how many would do, when nothing fits */
+    PART_MISSING = 4 /* what is lacking then: a search that cannot find anything ends at once */
+} SearchPart;
+
 typedef struct SearchRequest {
     int n_ranks, global_batch;
     /* What was fixed by hand; ANY (0), NULL or -1: searched. */
@@ -31,6 +38,7 @@ typedef struct SearchRequest {
     int most_simulated;        /* of the fastest, by their estimates; 0: 512 */
     Crew crew;                 /* who works, and is told how far it is */
     bool explain;
+    int leaves_out; /* SearchPart */
 } SearchRequest;
 /* d as it is fixed by hand, times r if that is; ANY: it is searched. */
 int search_fixed_data(const SearchRequest *request);
@@ -87,5 +95,8 @@ enum { MAX_SAMPLES = 4000 };
  * A result with n_found == 0: nothing fits. */
 SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchRequest *request,
                              Diag *diag);
+
+/* Would it find anything? */
+bool search_finds_any(ModelCosts *costs, const SearchRequest *request);
 
 #endif

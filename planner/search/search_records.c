@@ -1,6 +1,9 @@
 #include "planner/search/search_records.h"
 
+#include "ir/base/memory.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 /* Layouts asked for, by what they depend on: open addressing. */
 typedef struct LayoutSlot {
@@ -119,6 +122,24 @@ static void prepare_layouts(SearchRecords *records) {
     model_costs_prepare(records->costs, keys, n, &records->space.request->crew);
 }
 
+/* Millions: grown where they lie, if that can be, and not in the arena, which keeps what is too
+ * small. */
+static void add_record(SearchRecords *records, SearchRecord record) {
+    if (records->n == records->capacity) {
+        int capacity = records->capacity ? 2 * records->capacity : 4096;
+        SearchRecord *grown = realloc(records->items, (size_t)capacity * sizeof(*grown));
+        if (!grown) memory_exhausted((size_t)capacity * sizeof(*grown));
+        records->items = grown;
+        records->capacity = capacity;
+    }
+    records->items[records->n++] = record;
+}
+
+void search_records_end(SearchRecords *records) {
+    free(records->items);
+    records->items = NULL;
+}
+
 static void enumerate(SearchRecords *records, int row, Candidate candidate,
                       const LayoutCost *layout) {
     const SearchSpace *space = &records->space;
@@ -129,8 +150,7 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
     if (row == N_SEARCH_AXES) {
         if (schedule_splits(candidate.schedule)) model_costs_split(records->costs, layout);
         if (schedule_splits(candidate.schedule) && !layout->split) return;
-        SearchRecord record = {candidate, layout, INFINITY, 0};
-        ARENA_PUSH(records->arena, records->items, records->n, records->capacity, record);
+        add_record(records, (SearchRecord){candidate, layout, INFINITY, 0});
         return;
     }
     const SearchAxis *axis = &SEARCH_AXES[row];
@@ -155,68 +175,91 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
     return records;
 }
 
+/* One of each per thread. */
+typedef struct Pricers {
+    Arena *arenas[MOST_CREW];
+    StepPricer *pricers[MOST_CREW];
+    SearchSplits splits[MOST_CREW];
+} Pricers;
+
 typedef struct Pricing {
     SearchRecords *records;
     double limit_bytes;
+    bool times;
+    Pricers by;
 } Pricing;
 
-/* Do they differ in their replicas alone, of which the second has more, and so more memory? */
-static bool has_more_replicas(const SearchRecord *before, const SearchRecord *record) {
-    const Candidate *a = &before->candidate, *b = &record->candidate;
-    return candidate_r(b) > candidate_r(a) && before->layout == record->layout && a->p == b->p &&
-           candidate_data(a) == candidate_data(b) && a->schedule == b->schedule &&
-           a->n_chunks == b->n_chunks && a->zero == b->zero &&
-           a->joins_messages == b->joins_messages;
+SearchSplits search_splits_create(const ModelCosts *costs, Arena *arena) {
+    SearchSplits splits = {.stride = costs->n_blocks + MOST_BARE_CHUNKS};
+    splits.blocks = ARENA_ARRAY(arena, int, N_PATH_KINDS *MAX_CHUNKS *splits.stride);
+    return splits;
 }
 
-/* Neighbouring records often share a split. */
-static void price_run(void *context, int worker, int begin, int end) {
-    const Pricing *pricing = context;
-    const ModelCosts *costs = pricing->records->costs;
+const int *search_find_split(SearchSplits *splits, const ModelCosts *costs,
+                             const SearchRecord *record) {
+    const Candidate *c = &record->candidate;
+    const Path path = candidate_path(c);
+    int slot = (int)path.kind * MAX_CHUNKS + c->n_chunks - 1;
+    int *split = splits->blocks + (size_t)slot * (size_t)splits->stride;
+    if (splits->layout != record->layout || splits->p != c->p) {
+        memset(splits->known, 0, sizeof(splits->known));
+        splits->layout = record->layout;
+        splits->p = c->p;
+    }
+    bool *known = &splits->known[path.kind][c->n_chunks - 1];
     bool even = costs->cluster->software.even_split;
-    const SearchRecord *last = NULL; /* whose split it is */
-    int *split = malloc(sizeof(int) * (size_t)(costs->n_blocks + MOST_BARE_CHUNKS));
-    (void)worker;
-    if (!split) BUG("no memory for %d blocks", costs->n_blocks);
+    if (!*known && !split_blocks(costs, record->layout, path, c->n_chunks, even, split)) {
+        BUG("no split of %d blocks over p=%d, %d chunks", costs->n_blocks, c->p, c->n_chunks);
+    }
+    *known = true;
+    return split;
+}
+
+static void price_record(const Pricing *pricing, StepPricer *pricer, const int *split,
+                         SearchRecord *record) {
+    const Candidate *c = &record->candidate;
+    StepCost cost;
+    step_pricer_memory(pricer, record->layout, c, split, &cost);
+    int64_t missing = step_missing_host_bytes(pricing->records->costs->cluster, &cost);
+    record->memory_bytes = cost.memory_bytes;
+    if (missing > 0) { /* would have to be on the device, and there is none there either */
+        record->memory_bytes += missing;
+        if ((double)record->memory_bytes <= pricing->limit_bytes)
+            record->memory_bytes = (int64_t)pricing->limit_bytes + missing;
+    }
+    if ((double)record->memory_bytes > pricing->limit_bytes || !pricing->times) return;
+    step_pricer_cost(pricer, record->layout, c, split, &cost);
+    record->step_us = cost.step_us;
+}
+
+static void price_run(void *context, int worker, int begin, int end) {
+    Pricing *pricing = context;
+    const ModelCosts *costs = pricing->records->costs;
+    SearchSplits *splits = &pricing->by.splits[worker];
+    if (!pricing->by.arenas[worker]) {
+        Arena *arena = pricing->by.arenas[worker] = arena_create();
+        pricing->by.pricers[worker] = step_pricer_create(costs, arena);
+        *splits = search_splits_create(costs, arena);
+    }
     for (int i = begin; i < end; i++) {
         SearchRecord *record = &pricing->records->items[i];
-        const Candidate *c = &record->candidate;
-        StepCost cost;
-        Path path = candidate_path(c);
-        const SearchRecord *before = i > begin ? record - 1 : NULL;
-        if (before && (double)before->memory_bytes > pricing->limit_bytes &&
-            has_more_replicas(before, record)) {
-            record->memory_bytes = before->memory_bytes; /* at least */
-            continue;
-        }
-        if (!last || last->layout != record->layout || last->candidate.p != c->p ||
-            last->candidate.n_chunks != c->n_chunks ||
-            candidate_path(&last->candidate).kind != path.kind) {
-            if (!split_blocks(costs, record->layout, path, c->n_chunks, even, split)) {
-                BUG("no split of %d blocks over p=%d, %d chunks", costs->n_blocks, c->p,
-                    c->n_chunks);
-            }
-            last = record;
-        }
-        step_memory(costs, record->layout, c, split, &cost);
-        int64_t missing = step_missing_host_bytes(costs->cluster, &cost);
-        record->memory_bytes = cost.memory_bytes;
-        if (missing > 0) { /* would have to be on the device, and there is none there either */
-            record->memory_bytes += missing;
-            if ((double)record->memory_bytes <= pricing->limit_bytes)
-                record->memory_bytes = (int64_t)pricing->limit_bytes + missing;
-        }
-        if ((double)record->memory_bytes > pricing->limit_bytes) continue;
-        step_cost(costs, record->layout, c, split, &cost);
-        record->step_us = cost.step_us;
+        const int *split = search_find_split(splits, costs, record);
+        price_record(pricing, pricing->by.pricers[worker], split, record);
     }
-    free(split);
 }
 
-void search_price(SearchRecords *records, double limit_bytes) {
-    enum { RUN = 256 };
-    Pricing pricing = {records, limit_bytes};
-    crew_run(&records->space.request->crew, "layouts priced", records->n, RUN, price_run, &pricing);
+/* Long enough for what neighbours share, short enough that nobody waits for the last one. */
+static int run_length(const SearchRecords *records) {
+    enum { LEAST = 256, MOST = 4096, RUNS_OF_EACH = 32 };
+    int n = records->n / (crew_size(&records->space.request->crew) * RUNS_OF_EACH);
+    return n < LEAST ? LEAST : n > MOST ? MOST : n;
+}
+
+void search_price(SearchRecords *records, double limit_bytes, bool times) {
+    Pricing pricing = {.records = records, .limit_bytes = limit_bytes, .times = times};
+    crew_run(&records->space.request->crew, "layouts priced", records->n, run_length(records),
+             price_run, &pricing);
+    for (int i = 0; i < MOST_CREW; i++) arena_destroy(pricing.by.arenas[i]);
 }
 
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {

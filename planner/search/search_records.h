@@ -25,7 +25,7 @@ typedef struct SearchRecords {
     ModelCosts *costs; /* as space.costs, but it may grow */
     Arena *arena;      /* of the records */
     int n, capacity;
-    SearchRecord *items; /* in the order of the axes' values */
+    SearchRecord *items; /* in the order of the axes' values; of the heap */
     int n_refusals, refusal_capacity;
     SearchRefusal *refusals;
     /* Where a value fixed by hand could not be, furthest along the axes. */
@@ -35,11 +35,27 @@ typedef struct SearchRecords {
     int n_layouts;
 } SearchRecords;
 
-/* All candidates of the space, not priced. */
+SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
+
+/* All candidates of the space, not priced; until search_records_end. */
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
 
-/* Prices all by the request's crew: memory first, and time for what fits. */
-void search_price(SearchRecords *records, double limit_bytes);
+void search_records_end(SearchRecords *records);
+
+/* Prices all by the request's crew: memory first, and, if `times`, time for what fits. */
+void search_price(SearchRecords *records, double limit_bytes, bool times);
+
+/* Splits of a layout over p stages: neighbouring records take turns at a few. */
+typedef struct SearchSplits {
+    const LayoutCost *layout;
+    int p, stride;
+    bool known[N_PATH_KINDS][MAX_CHUNKS];
+    int *blocks; /* of each path and number of chunks, so far apart */
+} SearchSplits;
+SearchSplits search_splits_create(const ModelCosts *costs, Arena *arena);
+/* The record's; good until the next. */
+const int *search_find_split(SearchSplits *splits, const ModelCosts *costs,
+                             const SearchRecord *record);
 
 /* A record as what is returned: split and cost, priced again. */
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record);
@@ -62,6 +78,14 @@ void search_report_none(const SearchRecords *records, Diag *diag);
 
 /* The fewest ranks, in whole nodes, that something fits; 0: none. */
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes);
+/* Does what takes least fit on so many ranks? What does but for its graphs is tried first: then all
+ * that matters is how ranks and schedule are chosen. Fewer and larger micro-batches, none of them
+ * computed again, have smaller graphs. */
+bool search_fits_least(ModelCosts *costs, const SearchSpace *space, int n_ranks,
+                       double limit_bytes);
+/* No layout on so many ranks needs less on each: what is there of the model's weights, gradients
+ * and optimizer state once, divided by all. */
+double search_least_bytes(ModelCosts *costs, int n_ranks);
 
 /* One row for every value of every axis that is not the winner's. `best[i]` with axis and value
  * says which record is the fastest with it (or lacks least, if none fits). */

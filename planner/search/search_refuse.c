@@ -296,28 +296,25 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
     SearchSpace smaller = *space;
     smaller.request = request;
     SearchRecords *records = search_enumerate(scratch, costs, &smaller);
-    int *split = ARENA_ARRAY(scratch, int, costs->n_blocks + MOST_BARE_CHUNKS);
-    bool fits = false, even = costs->cluster->software.even_split;
+    SearchSplits splits = search_splits_create(costs, scratch);
+    StepPricer *pricer = step_pricer_create(costs, scratch);
+    bool fits = false;
     for (int i = 0; i < records->n && !fits; i++) {
         const SearchRecord *record = &records->items[i];
-        const Candidate *c = &record->candidate;
+        const int *split = search_find_split(&splits, costs, record);
         StepCost cost;
-        Path path = candidate_path(c);
-        if (!split_blocks(costs, record->layout, path, c->n_chunks, even, split)) continue;
-        step_memory(costs, record->layout, c, split, &cost);
+        step_pricer_memory(pricer, record->layout, &record->candidate, split, &cost);
         fits = (double)cost.memory_bytes <= limit_bytes &&
                step_missing_host_bytes(costs->cluster, &cost) == 0;
         *out_graphs_aside |= (double)(cost.memory_bytes - step_graph_bytes(&cost)) <= limit_bytes;
     }
+    search_records_end(records);
     arena_destroy(scratch);
     return fits;
 }
 
-/* What takes least but for its graphs is tried first: then all that matters is how ranks and
- * schedule are chosen. Fewer and larger micro-batches, none of them computed again, have smaller
- * graphs. */
-static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ranks,
-                          double limit_bytes) {
+bool search_fits_least(ModelCosts *costs, const SearchSpace *space, int n_ranks,
+                       double limit_bytes) {
     SearchRequest least = *space->request;
     SearchSpace there = *space;
     bool graphs_aside = false, ignored = false;
@@ -331,6 +328,48 @@ static bool anything_fits(ModelCosts *costs, const SearchSpace *space, int n_ran
     return graphs_aside && request_fits(costs, &there, &least, limit_bytes, &ignored);
 }
 
+static double least_bytes(const SegmentCost *segment) {
+    int64_t gradients = segment->gradient_bytes;
+    if (segment->low_gradients)
+        gradients = gradients / dtype_bytes(DTYPE_F32) * dtype_bytes(DTYPE_BF16);
+    int64_t states = segment->offloaded_bytes ? 0 : segment->optimizer_bytes;
+    return (double)(segment->parameter_bytes - segment->upper_bytes + segment->frozen_bytes +
+                    gradients + states);
+}
+
+double search_least_bytes(ModelCosts *costs, int n_ranks) {
+    const char *reason;
+    const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, 1, &reason);
+    if (!whole) return 0;
+    double bytes =
+        least_bytes(&whole->before) + least_bytes(&whole->after) - least_bytes(&whole->tied);
+    for (int i = 0; i < whole->n_shared; i++) bytes += least_bytes(&whole->shared[i].cost);
+    for (int b = 0; b < costs->n_blocks; b++) {
+        bytes += least_bytes(&whole->kinds[costs->kind_of_block[b]]);
+    }
+    return bytes / n_ranks + (double)runtime_least_bytes(costs->cluster);
+}
+
+bool search_finds_any(ModelCosts *costs, const SearchRequest *request) {
+    double limit_bytes = search_limit_bytes(costs, request);
+    SearchSpace space = search_space(costs, request);
+    Diag *aside = diag_create();
+    bool possible = search_check_request(costs, &space, aside) &&
+                    search_least_bytes(costs, request->n_ranks) <= limit_bytes;
+    diag_destroy(aside);
+    if (!possible) return false;
+    if (search_fits_least(costs, &space, request->n_ranks, limit_bytes)) return true;
+    Arena *scratch = arena_create();
+    SearchRecords *records = search_enumerate(scratch, costs, &space);
+    search_price(records, limit_bytes, false);
+    bool fits = false;
+    for (int i = 0; i < records->n; i++)
+        fits |= (double)records->items[i].memory_bytes <= limit_bytes;
+    search_records_end(records);
+    arena_destroy(scratch);
+    return fits;
+}
+
 int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit_bytes) {
     int64_t most = most_ranks(costs->cluster);
     int node = costs->cluster->node.n_devices, n_tried = 0;
@@ -341,7 +380,8 @@ int search_least_ranks(ModelCosts *costs, const SearchSpace *space, double limit
             while (rest % prime == 0) rest /= prime;
         }
         if (rest > 1) continue;
-        if (anything_fits(costs, space, (int)n, limit_bytes)) return (int)n;
+        bool possible = search_least_bytes(costs, (int)n) <= limit_bytes;
+        if (possible && search_fits_least(costs, space, (int)n, limit_bytes)) return (int)n;
         if (++n_tried == 200) break;
     }
     return 0;

@@ -217,9 +217,16 @@ static void test_many_groups(Arena *arena, Diag *diag) {
     }
 }
 
+static bool same_candidate(const Candidate *a, const Candidate *b) {
+    for (int row = 0; row < N_SEARCH_AXES; row++) {
+        if (SEARCH_AXES[row].get(a) != SEARCH_AXES[row].get(b)) return false;
+    }
+    return a->d == b->d && a->n_micro == b->n_micro;
+}
+
 static bool same_found(const Found *a, const Found *b) {
-    return memcmp(&a->candidate, &b->candidate, sizeof(Candidate)) == 0 &&
-           a->cost.step_us == b->cost.step_us && a->cost.memory_bytes == b->cost.memory_bytes;
+    return same_candidate(&a->candidate, &b->candidate) && a->cost.step_us == b->cost.step_us &&
+           a->cost.memory_bytes == b->cost.memory_bytes;
 }
 
 /* Told of each piece of work, in order, on the thread that asked. */
@@ -366,6 +373,101 @@ static void test_no_fit(Arena *arena, Diag *diag) {
     request.n_ranks = r->least_ranks - 8;
     SearchResult *fewer = search_layouts(arena, &synthetic_costs, &request, diag);
     CHECK(fewer && fewer->n_found == 0, "%d ranks would do, too", r->least_ranks - 8);
+}
+
+/* What is priced beside its neighbours costs what it costs alone, and no less than the bound that
+ * spares searches says. */
+static void check_records(const SearchRequest *request, int i) {
+    Arena *arena = arena_create();
+    SearchSpace space = search_space(&synthetic_costs, request);
+    SearchRecords *records = search_enumerate(arena, &synthetic_costs, &space);
+    StepPricer *pricer = step_pricer_create(&synthetic_costs, arena);
+    SearchSplits splits = search_splits_create(&synthetic_costs, arena);
+    double least = search_least_bytes(&synthetic_costs, request->n_ranks);
+    int n_wrong = 0, n_below = 0, alone[4096];
+    for (int k = 0; k < records->n; k++) {
+        const SearchRecord *record = &records->items[k];
+        const Candidate *c = &record->candidate;
+        StepCost one, next, memory;
+        split_blocks(&synthetic_costs, record->layout, candidate_path(c), c->n_chunks, false,
+                     alone);
+        step_cost(&synthetic_costs, record->layout, c, alone, &one);
+        const int *split = search_find_split(&splits, &synthetic_costs, record);
+        step_pricer_memory(pricer, record->layout, c, split, &memory);
+        step_pricer_cost(pricer, record->layout, c, split, &next);
+        n_wrong += one.step_us != next.step_us || one.data_us != next.data_us ||
+                   one.pipeline_us != next.pipeline_us || one.bubble_us != next.bubble_us ||
+                   one.memory_bytes != next.memory_bytes || one.worst_stage != next.worst_stage ||
+                   one.memory_bytes != memory.memory_bytes ||
+                   one.runtime_bytes != memory.runtime_bytes;
+        n_below += (double)one.memory_bytes < least;
+    }
+    CHECK(records->n > 0 && n_wrong == 0 && n_below == 0, "case %d: of %d %d differ, %d below %g",
+          i, records->n, n_wrong, n_below, least);
+    search_records_end(records);
+    arena_destroy(arena);
+}
+
+/* As search_least_ranks, but no number of ranks is left out. */
+static int least_ranks_of_all(const SearchRequest *request) {
+    SearchSpace space = search_space(&synthetic_costs, request);
+    int node = synthetic_cluster.node.n_devices, n_tried = 0;
+    double limit_bytes = search_limit_bytes(&synthetic_costs, request);
+    for (int n = (request->n_ranks / node + 1) * node; n <= 4096 * request->n_ranks; n += node) {
+        int rest = n / node;
+        for (int prime = 2; prime <= 7; prime++) {
+            while (rest % prime == 0) rest /= prime;
+        }
+        if (rest > 1) continue;
+        if (search_fits_least(&synthetic_costs, &space, n, limit_bytes)) return n;
+        if (++n_tried == 200) break;
+    }
+    return 0;
+}
+
+/* Bounds spare a search only where there is nothing to find. */
+static void test_bounds(void) {
+    int n_found = 0, n_none = 0, n_bound = 0;
+    check_begin("random cases: what is left out changes no answer, nor do neighbours a price");
+    state = seed + 1;
+    for (int i = 0; i < 48 / LAYOUT_STEP; i++) {
+        Arena *arena = arena_create();
+        Diag *diag = diag_create();
+        SearchRequest request, short_of;
+        use_random_case(&request);
+        if (request.n_ranks > 12) request.n_ranks = request.global_batch = 8;
+        request.memory_limit_bytes =
+            CUDA_CONTEXT_BYTES +
+            (request.memory_limit_bytes - CUDA_CONTEXT_BYTES) / (1 + 7 * (i % 2));
+        short_of = request;
+        short_of.leaves_out = PART_SAMPLES | PART_RANKS | PART_MISSING;
+        if (i % 8 == 0) check_records(&request, i);
+        SearchResult *all = search_layouts(arena, &synthetic_costs, &request, diag);
+        SearchResult *some = search_layouts(arena, &synthetic_costs, &short_of, diag);
+        bool any = search_finds_any(&synthetic_costs, &request);
+        CHECK(all && some, "case %d: %s", i, diag_text(diag));
+        if (all && some) {
+            CHECK(all->n_found == some->n_found && any == (all->n_found > 0),
+                  "case %d: %d found, %d with less to say, any: %d", i, all->n_found, some->n_found,
+                  any);
+            for (int k = 0; k < all->n_found && k < some->n_found; k++)
+                CHECK(same_found(&all->found[k], &some->found[k]), "case %d: found %d", i, k);
+            n_found += all->n_found > 0;
+            n_none += all->n_found == 0;
+            n_bound += all->n_found == 0 && some->n_candidates == 0;
+        }
+        if (all && all->n_found == 0) {
+            int ranks = least_ranks_of_all(&request);
+            CHECK(all->least_ranks == ranks, "case %d: %d ranks, of all %d", i, all->least_ranks,
+                  ranks);
+        }
+        diag_destroy(diag);
+        arena_destroy(arena);
+    }
+    printf("# %d found something, %d nothing, %d of them by the bound alone\n", n_found, n_none,
+           n_bound);
+    CHECK(n_found > 0 && n_bound > 0, "nothing to compare");
+    CHECK(n_none > n_bound || LAYOUT_STEP > 1, "no case that the bound lets pass fits nowhere");
 }
 
 static void test_refusals(Arena *arena) {
@@ -540,6 +642,7 @@ int main(void) {
     test_result(arena, diag);
     test_fixed(arena, diag);
     test_no_fit(arena, diag);
+    test_bounds();
     test_refusals(arena);
     test_even_split(arena);
     test_cramped(arena, diag);
