@@ -6,6 +6,7 @@
 #include "frontend/commands/train_alike.h"
 #include "frontend/commands/train_checkpoint.h"
 #include "frontend/commands/train_copies.h"
+#include "frontend/commands/train_islands.h"
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
 #include "frontend/commands/train_ramp.h"
@@ -52,6 +53,7 @@ typedef struct Run {
     TrainCheckpoint checkpoint;
     TrainCopies copies;
     TrainStragglers stragglers;
+    TrainIslands islands;
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */
     int64_t n_steps, eval_every, steps_done;
@@ -79,6 +81,10 @@ static void on_interrupt(int number) {
     static const char text[] = "\ninterrupted: ending after this step (again: at once)\n";
     interrupted = 1;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+}
+
+static bool is_interrupted(void) {
+    return interrupted;
 }
 
 static void catch_interrupts(void) {
@@ -126,6 +132,7 @@ static bool check_options(Run *run) {
     }
     return train_stragglers_from_args(run->args, &run->stragglers, run->diag) &&
            train_skips_from_args(run->args, &run->skips, run->diag) &&
+           train_islands_options(run->args, is_interrupted, &run->islands, run->diag) &&
            train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
@@ -262,7 +269,11 @@ static bool start_engine(Run *run) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
         return false;
     }
-    if (!teacher_args_load(run->args, run->engine, run->plan, true, NULL, run->diag)) return false;
+    if (!teacher_args_load(run->args, run->engine, run->plan, true, NULL, run->diag) ||
+        !train_islands_open(run->args, &run->data, &run->rate, run->engine, &run->islands,
+                            run->diag)) {
+        return false;
+    }
     bool resumed = false;
     train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
@@ -366,10 +377,11 @@ static void print_start(const Run *run) {
     lr_schedule_describe(&run->rate, rate, sizeof(rate));
     train_ramp_print(&run->ramp, run->full_plan);
     printf("rate    %s\n", rate);
-    if (run->steps_done > 0) {
+    if (run->is_resumed) {
         printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
     }
     train_data_print(&run->data);
+    train_islands_print(&run->islands);
     rollout_print(run->rollout);
     fflush(stdout);
 }
@@ -399,9 +411,41 @@ static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
     return true;
 }
 
+/* The batch of a step, from sample *at on, which moves behind it. Islands take turns, so that all
+ * of them see what one run of so large a batch would. */
+static bool take_samples(Run *run, int64_t *at) {
+    const int64_t n_samples = train_data_batch(&run->data);
+    const int n_islands = train_islands_count(&run->islands);
+    for (int64_t i = 0; i < n_samples * n_islands; i++, (*at)++) {
+        *at = train_skips_next(&run->skips, *at);
+        if (i % n_islands != train_islands_own(&run->islands)) continue;
+        if (!train_data_sample(&run->data, *at, i / n_islands, run->tokens, run->labels,
+                               run->diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where training is has changed with the weights, which are island 0's: the steps that this run has
+ * taken stay as many. */
+static void follow_place(Run *run) {
+    run->first_step += run->checkpoint.place.step - run->steps_done;
+    run->steps_done = run->checkpoint.place.step;
+}
+
+/* With a step done, or where a run was stopped before its islands met. */
+static bool meet(Run *run, StepMetrics *metrics) {
+    if (!train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) return true;
+    bool good = train_islands_meet(&run->islands, &run->checkpoint.place, metrics, &run->progress,
+                                   run->quiet, run->diag);
+    run->stopped |= run->islands.is_stopped;
+    follow_place(run);
+    return good;
+}
+
 static bool take_step(Run *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
-    int64_t n_samples = train_data_batch(&run->data);
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     int64_t sample = run->checkpoint.place.samples;
@@ -410,12 +454,7 @@ static bool take_step(Run *run, int64_t step) {
         sample += batch;
     }
     const double begun = clock_now();
-    for (int64_t i = 0; i < n_samples && !run->rollout; i++, sample++) {
-        sample = train_skips_next(&run->skips, sample);
-        if (!train_data_sample(&run->data, sample, i, run->tokens, run->labels, run->diag)) {
-            return false;
-        }
-    }
+    if (!run->rollout && !take_samples(run, &sample)) return false;
     const double data_seconds = clock_now() - begun;
     if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
@@ -451,10 +490,12 @@ static bool take_step(Run *run, int64_t step) {
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
         run->n_empty += metrics.n_labels == 0;
     }
-    run->stopped = engine_args_any(&run->options, interrupted);
-    bool is_last = step == run->n_steps || run->stopped;
+    if (!meet(run, &metrics)) return false;
+    run->stopped |= engine_args_any(&run->options, interrupted);
+    bool is_last = run->steps_done == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && is_to_validate(run, step, is_last)) {
+    if (run->data.n_val && train_islands_leads(&run->islands) &&
+        is_to_validate(run, step, is_last)) {
         if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
                             run->diag)) {
             return false;
@@ -489,7 +530,9 @@ static bool run_steps(Run *run) {
     catch_interrupts();
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
-    for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
+    good = meet(run, NULL);
+    while (good && run->steps_done < run->n_steps && !run->stopped) {
+        const int64_t step = run->steps_done + 1;
         good = follow_ramp(run, step) && take_step(run, step);
     }
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
@@ -508,7 +551,8 @@ static void print_resident(const Run *run) {
         all = engine_arena_bytes(run->engine) + plan_process_library_bytes(run->plan, 0) +
               engine_message_bytes(run->engine);
     }
-    units_format_bytes(planned, sizeof(planned), all + rollout_bytes(run->rollout));
+    all += rollout_bytes(run->rollout) + train_islands_bytes(&run->islands);
+    units_format_bytes(planned, sizeof(planned), all);
     units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
            "program and libraries included\n",
@@ -518,12 +562,13 @@ static void print_resident(const Run *run) {
 static void print_end(const Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
+    if (!train_islands_leads(&run->islands)) save = trained = NULL;
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     const double tokens = run->n_tokens;
     if (run->quiet) return;
     if (n_taken == 0) {
         printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
-               run->checkpoint.from, run->steps_done, run->n_steps);
+               run->is_resumed ? run->checkpoint.from : "island 0", run->steps_done, run->n_steps);
         if (save) printf("wrote   %s\n", save);
         if (trained) printf("wrote   %s\n", trained);
         return;
@@ -551,6 +596,7 @@ static void print_end(const Run *run) {
     }
     train_copies_print(&run->copies, run->plan);
     train_stragglers_print(&run->stragglers);
+    train_islands_print_end(&run->islands);
     print_resident(run);
     train_log_print(&run->log);
     if (run->checkpoint.to && !run->checkpoint.last_failed) {
@@ -570,6 +616,17 @@ static bool predict(Run *run) {
            train_stragglers_predict(&run->stragglers, run->plan, &device, run->diag);
 }
 
+/* Others that do not come are no mistake of this one. */
+static bool join_islands(Run *run) {
+    if (train_islands_start(&run->islands, run->is_resumed ? run->checkpoint.from : NULL,
+                            &run->checkpoint.place, run->quiet, run->diag)) {
+        follow_place(run);
+        return true;
+    }
+    run->failure = EXIT_FAILED;
+    return false;
+}
+
 /* Up to the first step all that fails is wrong input. */
 static bool prepare(Run *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
@@ -586,7 +643,8 @@ static bool prepare(Run *run) {
     run->failure = EXIT_USAGE;
     if (!train_ramp_from_args(run->args, run->plan, &run->ramp, run->diag)) return false;
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
-        !rollout_check_options(run->args, run->plan, run->diag)) {
+        !rollout_check_options(run->args, run->plan, run->diag) ||
+        !train_islands_check(run->args, run->plan, &run->islands, run->diag)) {
         return false;
     }
     if (!join_job(run)) return false;
@@ -597,7 +655,8 @@ static bool prepare(Run *run) {
     run->checkpoint.quiet = run->quiet;
     if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
     if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
-    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
+    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there &&
+        !train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",
                    run->steps_done);
@@ -615,8 +674,15 @@ static bool prepare(Run *run) {
                       &run->rollout, run->diag)) {
         return false;
     }
-    if (!predict(run)) return false;
+    if (!predict(run) || !join_islands(run)) return false;
     return !run->is_first || train_log_open(run->args, run->steps_done, &run->log, run->diag);
+}
+
+/* What other islands are told of this one's end; NULL: it is the end for all. */
+static const char *why_islands_end(const Run *run, bool good) {
+    if (!good) return "its run has failed";
+    if (run->steps_done >= run->n_steps) return NULL;
+    return arena_printf(run->args->arena, "it was stopped after step %" PRId64, run->steps_done);
 }
 
 /* False: it had gone well so far, and other ranks have come to no good end. */
@@ -625,6 +691,7 @@ static bool run_end(Run *run, bool good) {
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     train_stragglers_close(&run->stragglers);
     rollout_close(run->rollout);
+    train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
     train_data_close(&run->data);
@@ -658,6 +725,7 @@ static bool trace(Run *run) {
 static bool save_weights(Run *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
+    if (!train_islands_leads(&run->islands)) return true;
     if (save && !engine_save(run->engine, save, run->diag)) return false;
     return !trained || engine_save_trained(run->engine, trained, run->diag);
 }
