@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static const double hello_s = 10;   /* who connects says hello at once */
+static const double guest_s = 0.5;  /* so long a meeting waits for what a new one has to say */
 static const double farewell_s = 2; /* for what is said at the end */
 
 static void say(const Islands *islands, const char *format, ...)
@@ -106,6 +107,13 @@ static void hear_guest(Islands *islands, int at) {
     if (link->fd >= 0) return;
     island_link_destroy(link);
     islands->guests[at] = NULL;
+}
+
+static bool has_guests(const Islands *islands) {
+    for (int i = 0; i < ISLANDS_MOST_GUESTS; i++) {
+        if (islands->guests[i]) return true;
+    }
+    return false;
 }
 
 static void add_guest(Islands *islands, int fd) {
@@ -318,7 +326,8 @@ IslandsResult islands_collect(Islands *islands, const float *own, const IslandsP
         give_signs(islands, &next_sign);
         if (islands->listener >= 0) look(islands, place->step, came);
         start_alike(islands); /* whose connection broke, and who is back in time */
-    } while (count(islands, PEER_TRAINS) + count(islands, PEER_OFFERS) > 0);
+    } while (count(islands, PEER_TRAINS) + count(islands, PEER_OFFERS) > 0 ||
+             (has_guests(islands) && clock_now() < came + guest_s));
     out->wait_seconds = clock_now() - came;
     take_step(islands, own, out);
     islands->place = (IslandsPlace){place->step, place->samples, islands->place.n_meetings + 1};

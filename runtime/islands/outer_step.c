@@ -39,13 +39,15 @@ static void add_offer(const OuterOffer *offer, const float *weights, int64_t at,
 /* One block; returns the sum of delta's squares. */
 static double step_block(const OuterRule *rule, const OuterOffer *offers, int n_offers, int64_t at,
                          int64_t count, float *weights, float *momentum, uint16_t *out_moved) {
-    double sums[BLOCK] = {0}, squares = 0;
+    double sums[BLOCK], squares = 0;
     float next[BLOCK];
+    for (int64_t i = 0; i < count; i++) sums[i] = -0.0; /* x - 0 is x, also where x is -0 */
     for (int i = 0; i < n_offers; i++) add_offer(&offers[i], weights, at, count, sums);
     for (int64_t i = 0; i < count; i++) {
         const double w = (double)weights[at + i], mean = sums[i] / n_offers, delta = w - mean;
         const double v = rule->momentum * (double)momentum[at + i] + delta;
-        next[i] = (float)(mean + (1 - rule->lr) * delta - rule->lr * rule->momentum * v);
+        const double moved = (1 - rule->lr) * delta - rule->lr * rule->momentum * v;
+        next[i] = (float)(moved == 0 ? mean : mean + moved);
         momentum[at + i] = (float)v;
         squares += delta * delta;
     }
