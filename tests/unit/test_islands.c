@@ -5,6 +5,7 @@
  * depends on who comes first, islands whose weights differ by a bit, one that is late or lost and
  * holds up the others, weights at another place of the whole, strangers that can disturb.
  */
+#include "planner/cost/island_exchange.h"
 #include "runtime/engine_islands.h"
 #include "runtime/islands/islands.h"
 #include "tests/unit/control_job.h"
@@ -453,7 +454,26 @@ static void check_all_engines(void) {
     for (int k = 0; k < 2; k++) run_close(&runs[k]);
 }
 
+/* --- what is predicted --- */
+
+/* By hand: 1e9 weights in 2 bytes, 4 islands on links of 10 Gbit/s, 100 steps of 5 s. */
+static void check_prediction(void) {
+    check_begin("predicted seconds of a meeting");
+    const IslandChoice choice = {4, 100, 2, 1.25e9};
+    const IslandExchange of = island_exchange(&choice, 1000000000, 4, 5, 1000);
+    CHECK(of.bytes == 2e9 && of.hub_bytes == 6e9, "%g and %g bytes", of.bytes, of.hub_bytes);
+    CHECK(fabs(of.seconds - 9.6) < 1e-9 && fabs(of.share - 9.6 / 509.6) < 1e-12, "%g s, %g",
+          of.seconds, of.share);
+    CHECK(fabs(of.tokens_per_second - 4e5 / 509.6) < 1e-6, "%g tokens/s", of.tokens_per_second);
+    CHECK(fabs(of.one_run_seconds - 4.8) < 1e-9 && fabs(of.one_run_share - 4.8 / 9.8) < 1e-12,
+          "as one run: %g s, %g", of.one_run_seconds, of.one_run_share);
+    const IslandChoice alone = {1, 100, 4, 1.25e9};
+    const IslandExchange nothing = island_exchange(&alone, 1000, 4, 5, 1000);
+    CHECK(nothing.seconds == 0 && nothing.one_run_seconds == 0, "one island sends");
+}
+
 int main(void) {
+    check_prediction();
     check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, false);
     check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, false);
     check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, true);
