@@ -31,7 +31,8 @@ IslandsResult engine_islands_meet(EngineIslands *islands, TrainingPlace *place, 
 
 /* Numbers that are exchanged. */
 int64_t engine_islands_values(const EngineIslands *islands);
-/* Of memory that the first process has for this, at most. */
+/* Of memory that the first process has for this once all have met; while it sends, or takes,
+ * weights and state outside of a meeting, once more as much as these are. */
 int64_t engine_islands_bytes(const EngineIslands *islands);
 
 #endif

@@ -621,6 +621,7 @@ static bool join_islands(Run *run) {
     if (train_islands_start(&run->islands, run->is_resumed ? run->checkpoint.from : NULL,
                             &run->checkpoint.place, run->quiet, run->diag)) {
         follow_place(run);
+        run->first_sample = run->checkpoint.place.samples;
         return true;
     }
     run->failure = EXIT_FAILED;

@@ -173,7 +173,10 @@ bool train_islands_open(const CliArgs *args, const TrainData *data, const LrSche
 
 bool train_islands_start(TrainIslands *islands, const char *from, TrainingPlace *place, bool quiet,
                          Diag *diag) {
-    if (!islands->engine) return true;
+    if (!islands->engine) {
+        place->n_islands = 0; /* whatever the checkpoint was of */
+        return true;
+    }
     IslandsResult result = engine_islands_start(islands->engine, from, place, diag);
     if (result == ISLANDS_TAKEN && !quiet) {
         printf("island  takes the weights of island 0: goes on after step %" PRId64 "\n",

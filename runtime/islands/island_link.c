@@ -119,18 +119,20 @@ static bool take_part(IslandLink *link, const Message *message) {
     return true;
 }
 
+static bool deafen(IslandLink *link) {
+    island_link_close(link, "it sent what is no message");
+    link->is_deaf = true;
+    return false;
+}
+
 bool island_link_next(IslandLink *link, Message *out) {
-    static const char NO_MESSAGE[] = "it sent what is no message";
-    while (link->fd >= 0) {
+    while (!link->is_deaf) {
         MessageStatus status = message_reader_next(&link->reader, out);
-        if (status == MESSAGE_BAD) island_link_close(link, NO_MESSAGE);
+        if (status == MESSAGE_BAD) return deafen(link);
         if (status != MESSAGE_COMPLETE) return false;
-        if (out->kind != MESSAGE_ISLAND_DATA) {
-            if (out->length <= ISLAND_TALK_BYTES) return true;
-            island_link_close(link, NO_MESSAGE);
-        } else if (!take_part(link, out)) {
-            island_link_close(link, NO_MESSAGE);
-        }
+        if (out->kind != MESSAGE_ISLAND_DATA)
+            return out->length <= ISLAND_TALK_BYTES || deafen(link);
+        if (!take_part(link, out)) return deafen(link);
     }
     return false;
 }

@@ -19,6 +19,7 @@ enum {
 typedef struct IslandLink {
     int fd;          /* -1: closed */
     const char *why; /* it was closed; a constant */
+    bool is_deaf;    /* nothing more of it is looked at: it sent what it should not have */
     MessageReader reader;
     unsigned char *room; /* of a read */
     StrBuf out;          /* bytes to send from `sent` on */
@@ -42,7 +43,8 @@ bool island_link_has_sent(const IslandLink *link);
 bool island_link_has_array(const IslandLink *link); /* all that was expected is there */
 
 /* The next message that is no part of an array; those go where they are expected. False: there is
- * none yet, or the link is closed. Valid until links_wait. */
+ * none (yet). Of a link that is closed there may be some that had come before. Valid until
+ * links_wait. */
 bool island_link_next(IslandLink *link, Message *out);
 
 /* Sends and reads what can be, of links that are open (NULLs are passed over), after waiting for it
