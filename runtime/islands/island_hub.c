@@ -37,6 +37,7 @@ static void lose(Islands *islands, int island, const char *why) {
     Peer *peer = &islands->peers[island];
     say(islands, "island %d (%s) is lost after step %" PRId64 ": %s", island, peer->host,
         islands->place.step, why);
+    islands->n_gone += peer->link->n_sent + peer->link->n_read;
     island_link_destroy(peer->link);
     peer->link = NULL;
     peer->state = PEER_ABSENT;
@@ -257,7 +258,7 @@ IslandsResult islands_gather(Islands *islands, Diag *diag) {
 /* --- a meeting --- */
 
 static int64_t count_bytes(const Islands *islands) {
-    int64_t bytes = 0;
+    int64_t bytes = islands->n_gone;
     for (int i = 1; i < islands->options.n_islands; i++) {
         const IslandLink *link = islands->peers[i].link;
         if (link) bytes += link->n_sent + link->n_read;
@@ -273,8 +274,11 @@ static void take_step(Islands *islands, const float *own, IslandsReport *out) {
         const Peer *peer = &islands->peers[i];
         out->missing[i] = peer->state != PEER_OFFERED;
         if (out->missing[i]) continue;
-        offers[n++] = islands->options.bf16 ? (OuterOffer){.deltas = peer->offer}
-                                            : (OuterOffer){.weights = peer->offer};
+        if (islands->options.bf16) {
+            offers[n++].deltas = peer->offer;
+        } else {
+            offers[n++].weights = peer->offer;
+        }
     }
     out->n_present = n;
     out->norm = outer_step(&islands->options.rule, offers, n, islands->options.n_values,

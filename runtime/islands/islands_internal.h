@@ -51,6 +51,7 @@ struct Islands {
     double guest_came[ISLANDS_MOST_GUESTS];
     uint16_t *moved; /* bf16: [n_values] */
     uint64_t digest; /* of weights */
+    int64_t n_gone;  /* bytes of links that are no more */
     /* Others: */
     IslandLink *hub;
     float *incoming;  /* [n_values], and with has_state [n_state] */

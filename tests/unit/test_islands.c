@@ -261,6 +261,7 @@ static void check_lost(void) {
     fellows_run(all, ISLANDS + 1);
     CHECK(all[1].results[1] == ISLANDS_MET, "the first: %s", diag_text(all[1].diag));
     CHECK(all[0].reports[2].n_present == 1, "%d at the second", all[0].reports[2].n_present);
+    CHECK(all[0].reports[2].bytes >= 0, "%d bytes", (int)all[0].reports[2].bytes);
     CHECK(all[2].results[0] == ISLANDS_TAKEN, "it takes no weights: %s", diag_text(all[2].diag));
     CHECK(all[0].reports[3].n_present == 2, "%d at the third", all[0].reports[3].n_present);
     CHECK(memcmp(all[2].weights, all[0].weights, sizeof all[0].weights) == 0, "other weights");
