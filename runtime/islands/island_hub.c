@@ -210,6 +210,20 @@ static void give_signs(Islands *islands, double *next) {
     }
 }
 
+static bool all_sent(const Islands *islands) {
+    for (int i = 1; i < islands->options.n_islands; i++) {
+        const IslandLink *link = islands->peers[i].link;
+        if (link && !island_link_has_sent(link)) return false;
+    }
+    return true;
+}
+
+/* Until everything is on its way: what is sent is the caller's. */
+static void send_all(Islands *islands) {
+    const double came = clock_now();
+    while (!all_sent(islands)) look(islands, -1, came);
+}
+
 /* --- the beginning --- */
 
 static bool open_listener(Islands *islands, Diag *diag) {
@@ -252,6 +266,7 @@ IslandsResult islands_gather(Islands *islands, Diag *diag) {
         look(islands, -1, clock_now());
     }
     start_alike(islands);
+    send_all(islands);
     return ISLANDS_MET;
 }
 
@@ -301,20 +316,6 @@ static void put_results(Islands *islands, const IslandsReport *report) {
         island_link_send_array(peer->link, array, islands_offer_bytes(islands));
         peer->state = PEER_TRAINS;
     }
-}
-
-static bool all_sent(const Islands *islands) {
-    for (int i = 1; i < islands->options.n_islands; i++) {
-        const IslandLink *link = islands->peers[i].link;
-        if (link && !island_link_has_sent(link)) return false;
-    }
-    return true;
-}
-
-/* Until everything is on its way: what is sent is the caller's. */
-static void send_all(Islands *islands) {
-    const double came = clock_now();
-    while (!all_sent(islands)) look(islands, -1, came);
 }
 
 IslandsResult islands_collect(Islands *islands, const float *own, const IslandsPlace *place,

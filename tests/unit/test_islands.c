@@ -227,6 +227,19 @@ static void check_meetings(bool bf16) {
     }
 }
 
+/* All train at the same time: who is there first waits, and waits for island 0 from then on. */
+static void check_beginning(void) {
+    check_begin("islands begin together");
+    Fellow *all = fellows_create(2, find_free_port("127.0.0.1"), 1, false);
+    all[0].late_at = 1;
+    all[0].late_s = 0.5;
+    fellows_run(all, 2);
+    CHECK(all[1].reports[1].wait_seconds > 0.3, "island 1 waited %g s, and island 0 trained 0.5",
+          all[1].reports[1].wait_seconds);
+    check_alike(all, 2);
+    fellows_free(all, 2);
+}
+
 /* One is late, and left out of a meeting; at the next it takes what the others have. */
 static void check_late(void) {
     enum { ISLANDS = 3 };
@@ -482,6 +495,7 @@ int main(void) {
     check_threads();
     check_meetings(false);
     check_meetings(true);
+    check_beginning();
     check_late();
     check_lost();
     check_strangers();
