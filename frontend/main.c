@@ -90,6 +90,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train models/llama.lua --set-from llama.safetensors --load llama.safetensors \\\n"
      "      --set lora=16 --frozen-bits 4 --data text.txt --save-trained adapter.safetensors\n"
      "  perilune train gpt.plan --data text.txt --steps 20 --trace step.json --profile cpu.json\n"
+     "  perilune train gpt.plan --data tokens/ --steps 90000 --islands 4 --island 2 \\\n"
+     "      --island-address trainer.example.org:29600 --outer-every 100\n"
      "  torchrun --nnodes=2:4 --nproc-per-node=8 --max-restarts=9 --no-python perilune train \\\n"
      "      models/llama.lua --set size=8b --cluster h100-dgx --global-batch 512 --data tokens/ "
      "\\\n"

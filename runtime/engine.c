@@ -67,7 +67,8 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
 }
 
 /* The control plane takes messages of this size at most. */
-static bool share(Engine *engine, int root, unsigned char *bytes, size_t n_bytes) {
+bool engine_share(Engine *engine, int root, void *all, size_t n_bytes) {
+    unsigned char *bytes = all;
     for (size_t at = 0; at < n_bytes; at += CONTROL_MAX_BYTES) {
         size_t part = n_bytes - at < CONTROL_MAX_BYTES ? n_bytes - at : CONTROL_MAX_BYTES;
         if (!control_broadcast(engine->control, root, bytes + at, part)) return false;
@@ -97,7 +98,8 @@ const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value val
     }
     if (own) memcpy(engine->shared, own, bytes);
     /* Lost ranks: not numbers, so that nobody goes on with them; see engine_job_failed. */
-    if (!share(engine, rank->rank, engine->shared, bytes)) memset(engine->shared, 0xff, bytes);
+    if (!engine_share(engine, rank->rank, engine->shared, bytes))
+        memset(engine->shared, 0xff, bytes);
     return engine->shared;
 }
 

@@ -74,6 +74,9 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
 #define CHECKPOINT_SPIKES_KEY    "perilune.spikes" /* how many, and in a row */
 #define CHECKPOINT_NORMS_KEY     "perilune.norms"  /* f32 as hexadecimal digits of their bits */
+/* Of an island: its number, how many there are, the step, samples and number of the last meeting.
+ */
+#define CHECKPOINT_ISLAND_KEY "perilune.island"
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);
@@ -134,9 +137,24 @@ typedef struct TrainingPlace {
     int n_spikes_in_row; /* of which the last ones; */
     int n_norms;         /* and norms of the last steps that were not, the oldest first */
     float norms[CHECKPOINT_MOST_NORMS];
+    /* Of an island (runtime/islands), with its last meeting; n_islands 0: none. */
+    int island, n_islands;
+    int64_t met_step, met_samples, n_meetings;
     int n_left;    /* weights that the file has and the plan's model has not, */
     char left[64]; /* and the first one's name */
 } TrainingPlace;
+/* What checkpoints have beside what the engine knows of: f32 in this process' memory, which stays
+ * the caller's and as it is while a checkpoint is begun. All processes name the same ones; only the
+ * first, which writes them, has values. `items` has to stay, too. */
+typedef struct EngineBeside {
+    const char *name; /* has a '/', as states have */
+    Type type;
+    float *values;
+} EngineBeside;
+void engine_set_beside(Engine *engine, const EngineBeside *items, int n);
+/* They become the file's. False: reported. */
+bool engine_load_beside(const EngineBeside *items, int n, const char *path, Diag *diag);
+
 /* As load and save, with the optimizer's state and the place. Refused: weights alone, another seed
  * than the plan's. Of several processes all have it, or none. */
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -432,11 +433,37 @@ static void read_spikes(const Safetensors *file, TrainingPlace *out) {
     }
 }
 
+/* "1 2 500 8000 5": numbers that can be, or the file is damaged. */
+static bool read_island(const Safetensors *file, const char *path, TrainingPlace *out, Diag *diag) {
+    const char *text = safetensors_find_metadata(file, CHECKPOINT_ISLAND_KEY);
+    int64_t numbers[5];
+    int n = 0;
+    for (char *end; text && *text && n < 5; n++, text = end + (*end == ' ')) {
+        errno = 0;
+        numbers[n] = strtoll(text, &end, 10);
+        if (end == text || errno || numbers[n] < 0) break;
+    }
+    if (!text) return true;
+    if (n < 5 || *text || numbers[0] >= numbers[1] || numbers[1] > INT_MAX ||
+        numbers[2] > out->step || numbers[3] > out->samples || numbers[4] > numbers[2]) {
+        diag_error(diag, (SourceLoc){path, 0}, "its place among islands is damaged: '%s'",
+                   CHECKPOINT_ISLAND_KEY);
+        return false;
+    }
+    out->island = (int)numbers[0];
+    out->n_islands = (int)numbers[1];
+    out->met_step = numbers[2];
+    out->met_samples = numbers[3];
+    out->n_meetings = numbers[4];
+    return true;
+}
+
 bool engine_is_place_key(const char *key) {
     static const char *const KEYS[] = {
         CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
         CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
         CHECKPOINT_RECENT_KEY, CHECKPOINT_SPIKES_KEY,    CHECKPOINT_NORMS_KEY,
+        CHECKPOINT_ISLAND_KEY,
     };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;
@@ -493,7 +520,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
     read_recent(safetensors_find_metadata(file, CHECKPOINT_RECENT_KEY), out);
     read_spikes(file, out);
-    return true;
+    return read_island(file, path, out, diag);
 }
 
 /* A model of fewer weights (bias=false) may go on from one of more, but not in silence. */

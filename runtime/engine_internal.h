@@ -94,14 +94,16 @@ struct Engine {
     WorkSums *work;           /* [n_ranks]: of JOB_MEASURE; NULL: not asked for yet */
     double emit_seconds;
     int64_t arena_bytes, host_bytes;
-    int64_t message_bytes;   /* engine_message_bytes */
-    char teacher[24];        /* a fingerprint of its weights; "": they are not loaded */
-    const char *tuning;      /* engine_tuning */
-    const char *attention;   /* engine_attention */
-    const char *graphs;      /* engine_graphs */
-    struct Control *control; /* NULL: one process has all ranks */
-    bool is_first;           /* writes files and talks to the user */
-    unsigned char *shared;   /* for engine_view of other processes' ranks */
+    int64_t message_bytes;      /* engine_message_bytes */
+    char teacher[24];           /* a fingerprint of its weights; "": they are not loaded */
+    const char *tuning;         /* engine_tuning */
+    const char *attention;      /* engine_attention */
+    const char *graphs;         /* engine_graphs */
+    struct Control *control;    /* NULL: one process has all ranks */
+    bool is_first;              /* writes files and talks to the user */
+    const EngineBeside *beside; /* [n_beside] */
+    int n_beside;
+    unsigned char *shared; /* for engine_view of other processes' ranks */
     size_t shared_bytes;
 };
 
@@ -121,6 +123,9 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
 static inline bool engine_is_local(const RankContext *rank) {
     return rank->memory != NULL;
 }
+/* bytes[n_bytes] of process `root` become all processes', in parts that the control plane takes.
+ * False: the job has failed. */
+bool engine_share(Engine *engine, int root, void *bytes, size_t n_bytes);
 /* What a rank holds of a value (micro-batch 0), on the host. With several processes all of them
  * must call it, in the same order: the rank's own tells the others. */
 const void *engine_view(Engine *engine, const RankContext *rank, Value value);

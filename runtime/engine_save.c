@@ -108,6 +108,11 @@ static void declare_spikes(Saving *s, const TrainingPlace *place) {
 
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
+    for (int i = 0; i < s->n_beside; i++) {
+        const EngineBeside *beside = &s->engine->beside[i];
+        safetensors_writer_add_tensor(s->writer, beside->name, SAFETENSORS_F32, beside->type.dims,
+                                      beside->type.rank);
+    }
     for (int i = 0; i < s->list.count; i++) {
         const Node *node = s->list.items[i].node;
         bool low = saving_dtype(node) == DTYPE_BF16;
@@ -146,6 +151,12 @@ static void declare(Saving *s, const TrainingPlace *place) {
     }
     strbuf_destroy(&recent);
     declare_spikes(s, place);
+    if (place->n_islands) {
+        safetensors_writer_add_metadata(
+            s->writer, CHECKPOINT_ISLAND_KEY,
+            arena_printf(s->arena, "%d %d %" PRId64 " %" PRId64 " %" PRId64, place->island,
+                         place->n_islands, place->met_step, place->met_samples, place->n_meetings));
+    }
     if (!place->reference[0]) return;
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_REFERENCE_KEY, place->reference);
 }
@@ -177,7 +188,8 @@ static SavingWay open_parts(Saving *s) {
         return SAVING_FAILED;
     }
     Diag *unseen = diag_create();
-    s->part = file_part_open(place, safetensors_writer_offset(s->writer, s->list.count), unseen);
+    s->part = file_part_open(
+        place, safetensors_writer_offset(s->writer, s->n_beside + s->list.count), unseen);
     diag_destroy(unseen);
     int refusal = saving_first_refusal(s, s->part != NULL, NULL);
     if (refusal == NOBODY) return SAVING_PARTS;
@@ -232,6 +244,7 @@ void saving_begin(Saving *s, Engine *engine, const char *path, bool trained_alon
                   .arena = arena_create(),
                   .diag = diag};
     s->list = saving_list(engine, place != NULL, s->arena);
+    s->n_beside = place ? engine->n_beside : 0;
     if (trained_alone) leave_out_frozen(&s->list);
     put_low_last(&s->list, s->arena);
     s->way = SAVING_WHOLE;
@@ -294,7 +307,7 @@ bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *lo
     Shard shard =
         shard_of(value_type(value), value_sharding(value), &s->engine->plan->mesh, rank->coord);
     PartWriting w = {.saving = s,
-                     .at = safetensors_writer_offset(s->writer, item),
+                     .at = safetensors_writer_offset(s->writer, s->n_beside + item),
                      .local = local,
                      .dtype = shard.local.dtype,
                      .file_dtype = saving_dtype(s->list.items[item].node)};
@@ -309,6 +322,20 @@ static bool put_live(Saving *s, int item, const RankContext *rank, size_t bytes,
     const void *local =
         s->engine->backend->view(s->engine, executor_address(rank, value, 0), bytes);
     return saving_put_own(s, item, rank, local);
+}
+
+bool saving_put_beside(Saving *s, const float *values) {
+    bool fine = true;
+    for (int i = 0; fine && s->engine->is_first && i < s->n_beside; i++) {
+        const EngineBeside *item = &s->engine->beside[i];
+        const size_t n = (size_t)type_elements(&item->type), bytes = n * sizeof(float);
+        const float *from = values ? values : item->values;
+        fine = s->part ? file_part_put(s->part, safetensors_writer_offset(s->writer, i), from,
+                                       bytes, s->diag)
+                       : safetensors_writer_put(s->writer, item->name, from, bytes, s->diag);
+        if (values) values += n;
+    }
+    return fine;
 }
 
 /* --- whole --- */
@@ -336,6 +363,7 @@ bool saving_stream(Saving *s) {
     float *room = malloc(ENGINE_PIECE * sizeof(float));
     if (!room) BUG("out of memory");
     bool fine = !s->engine->is_first || safetensors_writer_open(s->writer, s->path, s->diag);
+    fine = fine && saving_put_beside(s, NULL);
     for (int i = 0; i < s->list.count; i++) {
         fine = stream_tensor(s, &s->list.items[i], room, fine);
     }
@@ -389,7 +417,8 @@ static bool save(Engine *engine, const char *path, bool trained_alone, const Tra
     bool fine = false;
     saving_begin(&s, engine, path, trained_alone, place, diag);
     if (s.way == SAVING_PARTS) {
-        fine = saving_visit_own(&s, put_live, NULL) && !engine_copy_failed(engine, diag);
+        fine = saving_put_beside(&s, NULL) && saving_visit_own(&s, put_live, NULL) &&
+               !engine_copy_failed(engine, diag);
     }
     if (s.way == SAVING_WHOLE) fine = saving_stream(&s);
     return saving_end(&s, fine);

@@ -20,6 +20,7 @@ typedef struct Saving {
     bool trained_alone; /* without frozen parameters */
     Arena *arena;
     LogicalList list;
+    int n_beside;              /* of the engine's, which come before the list's */
     SafetensorsWriter *writer; /* declared alike in all processes */
     SavingWay way;
     FilePart *part; /* SAVING_PARTS: this process' */
@@ -42,6 +43,9 @@ typedef bool SavingVisit(Saving *s, int item, const RankContext *rank, size_t by
 bool saving_visit_own(Saving *s, SavingVisit *visit, void *user);
 /* Writes a share into this process' part. May be called from another thread than the engine's. */
 bool saving_put_own(Saving *s, int item, const RankContext *rank, const void *local);
+/* The first process' alone: what is beside the list. `values`, unless NULL, in place of what they
+ * are now, one after the other. */
+bool saving_put_beside(Saving *s, const float *values);
 /* This process' part is complete and on the disk. Also from another thread. */
 bool saving_close_own(Saving *s);
 /* SAVING_WHOLE, at once; all processes call it. */

@@ -38,10 +38,20 @@ static bool add_bytes(Saving *s, int item, const RankContext *rank, size_t bytes
     return true;
 }
 
+/* Of what comes first, on the first process. */
+static size_t beside_bytes(const Saving *s) {
+    size_t bytes = 0;
+    for (int i = 0; s->engine->is_first && i < s->n_beside; i++) {
+        bytes += (size_t)type_elements(&s->engine->beside[i].type) * sizeof(float);
+    }
+    return bytes;
+}
+
 static size_t count_bytes(Engine *engine) {
     Arena *arena = arena_create();
-    Saving s = {.engine = engine, .list = saving_list(engine, true, arena)};
-    size_t bytes = 0;
+    Saving s = {
+        .engine = engine, .list = saving_list(engine, true, arena), .n_beside = engine->n_beside};
+    size_t bytes = beside_bytes(&s);
     if (engine->control) saving_visit_own(&s, add_bytes, &bytes);
     for (int i = 0; i < s.list.count && !engine->control; i++) {
         bytes += (size_t)type_elements(&s.list.items[i].node->types[0]) * sizeof(float);
@@ -90,6 +100,12 @@ static bool copy_share(Saving *s, int item, const RankContext *rank, size_t byte
 static void copy(EngineSnapshot *snapshot) {
     Saving *s = &snapshot->saving;
     char *next = snapshot->memory;
+    for (int i = 0; s->engine->is_first && i < s->n_beside; i++) {
+        const EngineBeside *item = &s->engine->beside[i];
+        const size_t bytes = (size_t)type_elements(&item->type) * sizeof(float);
+        memcpy(next, item->values, bytes);
+        next += bytes;
+    }
     if (s->way == SAVING_PARTS) {
         saving_visit_own(s, copy_share, &next);
         return;
@@ -110,8 +126,9 @@ static bool write_share(Saving *s, int item, const RankContext *rank, size_t byt
     return fine;
 }
 
-static bool write_whole(Saving *s, char *next) {
-    bool fine = safetensors_writer_open(s->writer, s->path, s->diag);
+static bool write_whole(Saving *s, const char *beside, char *next) {
+    bool fine = safetensors_writer_open(s->writer, s->path, s->diag) &&
+                saving_put_beside(s, (const float *)(const void *)beside);
     for (int i = 0; fine && i < s->list.count; i++) {
         const Logical *item = &s->list.items[i];
         const int64_t n = type_elements(&item->node->types[0]);
@@ -127,12 +144,13 @@ static bool write_whole(Saving *s, char *next) {
 static void *write_all(void *user) {
     EngineSnapshot *snapshot = user;
     Saving *s = &snapshot->saving;
-    char *next = snapshot->memory;
+    char *beside = snapshot->memory, *next = beside + beside_bytes(s);
     if (s->way == SAVING_PARTS) {
-        snapshot->is_fine =
-            snapshot->is_copied && saving_visit_own(s, write_share, &next) && saving_close_own(s);
+        snapshot->is_fine = snapshot->is_copied &&
+                            saving_put_beside(s, (const float *)(const void *)beside) &&
+                            saving_visit_own(s, write_share, &next) && saving_close_own(s);
     } else {
-        snapshot->is_fine = saving_end(s, snapshot->is_copied && write_whole(s, next));
+        snapshot->is_fine = saving_end(s, snapshot->is_copied && write_whole(s, beside, next));
     }
     atomic_store(&snapshot->is_done, true);
     return NULL;

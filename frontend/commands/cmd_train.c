@@ -1,80 +1,23 @@
 /* perilune train: a plan, a text and a number of steps -> weights, a log, a verdict. */
-#include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
 #include "frontend/commands/teacher_args.h"
 #include "frontend/commands/train_alike.h"
-#include "frontend/commands/train_checkpoint.h"
-#include "frontend/commands/train_copies.h"
-#include "frontend/commands/train_layout.h"
-#include "frontend/commands/train_log.h"
-#include "frontend/commands/train_metrics.h"
-#include "frontend/commands/train_ramp.h"
 #include "frontend/commands/train_reference.h"
-#include "frontend/commands/train_rollout.h"
-#include "frontend/commands/train_skips.h"
-#include "frontend/commands/train_spikes.h"
-#include "frontend/commands/train_stragglers.h"
+#include "frontend/commands/train_run.h"
 #include "frontend/commands/train_trace.h"
-#include "frontend/commands/train_validate.h"
 #include "frontend/units.h"
 #include "ir/base/clock.h"
 #include "planner/plan/plan_library.h"
 #include "planner/show/show_facts.h"
-#include "runtime/engine.h"
-#include "runtime/metrics/lr_schedule.h"
-#include "runtime/metrics/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { DEFAULT_STEPS = 1000 };
-
-/* Everything of one run; released by run_end, whatever was reached. */
-typedef struct Run {
-    CliArgs *args;
-    Diag *diag;
-    Plan *plan;      /* of the steps that are next */
-    Plan *full_plan; /* what the options ask for; the same but for a ramp's steps */
-    TrainRamp ramp;
-    const DeviceProfile *profile; /* NULL: none given */
-    TrainLayout layout;
-    TrainData data;
-    Rollout *rollout; /* NULL: the data are learned from as they are */
-    EngineOptions options;
-    Engine *engine;
-    TrainLog log;
-    LrSchedule rate;
-    Progress progress;
-    TrainSkips skips;
-    TrainSpikes spikes;
-    TrainMetrics metrics;
-    TrainCheckpoint checkpoint;
-    TrainCopies copies;
-    TrainStragglers stragglers;
-    int64_t first_step;   /* after those that a checkpoint had done */
-    int64_t first_sample; /* of this process, as they are counted */
-    int64_t n_steps, eval_every, steps_done;
-    int32_t *tokens, *labels; /* [global_batch, seq] */
-    int64_t n_active;         /* parameters that a token meets */
-    double loss, training_seconds, n_tokens;
-    ValidationResult validation;  /* the last one */
-    ValidationResult of_average;  /* with the average of the weights in their place, if there is */
-    RolloutValidation of_answers; /* likewise */
-    double loss_scale;            /* of the next step's gradients; 0: the plan has none */
-    int64_t n_skipped;            /* steps whose gradients were not finite */
-    int64_t n_empty;              /* steps of which no label counted */
-    bool stopped;                 /* by a signal */
-    bool is_first;                /* of several processes: the one that talks and writes */
-    bool quiet, is_validated;
-    bool is_resumed;
-    WeightsBegun begun; /* what --load did not have */
-    int failure;        /* exit code when preparing fails */
-} Run;
 
 static volatile sig_atomic_t interrupted;
 
@@ -84,6 +27,10 @@ static void on_interrupt(int number) {
     static const char text[] = "\ninterrupted: ending after this step (again: at once)\n";
     interrupted = 1;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+}
+
+static bool is_interrupted(void) {
+    return interrupted;
 }
 
 static void catch_interrupts(void) {
@@ -99,7 +46,7 @@ static void catch_interrupts(void) {
 }
 
 /* What can be said without looking at a file. */
-static bool check_options(Run *run) {
+static bool check_options(TrainRun *run) {
     if (!train_data_options(run->args, run->diag)) return false;
     if (cli_given(run->args, OPT_LOAD_TRAINED) && !cli_given(run->args, OPT_LOAD)) {
         diag_error(run->diag, NO_LOC,
@@ -132,11 +79,12 @@ static bool check_options(Run *run) {
     return train_stragglers_from_args(run->args, &run->stragglers, run->diag) &&
            train_skips_from_args(run->args, &run->skips, run->diag) &&
            train_spikes_from_args(run->args, &run->spikes, run->diag) &&
+           train_islands_options(run->args, is_interrupted, &run->islands, run->diag) &&
            train_checkpoint_options(run->args, &run->checkpoint, run->diag);
 }
 
 /* A number of steps, or a share of all; what the command line leaves open the model says. */
-static bool set_decay(Run *run) {
+static bool set_decay(TrainRun *run) {
     LrSchedule *rate = &run->rate;
     const char *said = run->plan->lr_schedule[0] ? run->plan->lr_schedule : "cosine";
     const char *name = cli_text(run->args, OPT_LR_SCHEDULE, said);
@@ -180,7 +128,7 @@ static bool set_decay(Run *run) {
 }
 
 /* False: reported. */
-static bool set_rate(Run *run) {
+static bool set_rate(TrainRun *run) {
     run->n_steps = cli_int(run->args, OPT_STEPS, DEFAULT_STEPS);
     run->eval_every = cli_int(run->args, OPT_EVAL_EVERY, 0);
     int64_t warmup = run->n_steps / 10 < 100 ? run->n_steps / 10 : 100;
@@ -196,28 +144,16 @@ static bool set_rate(Run *run) {
 }
 
 /* Of several processes: finds the others, before anything that one alone may lack. */
-static bool join_job(Run *run) {
+static bool join_job(TrainRun *run) {
     run->failure = engine_options_from_args(run->args, run->plan, &run->options, run->diag);
     if (run->failure != EXIT_DONE) return false;
     run->failure = EXIT_USAGE;
     return true;
 }
 
-/* Pinning takes a second for some GiB, before anything else is said. */
-static void say_pinning(const Run *run) {
-    const int64_t long_bytes = (int64_t)4 << 30, bytes = plan_largest_host_bytes(run->plan);
-    char text[32];
-    if (run->quiet || !run->is_first || run->options.device != DEVICE_CUDA || bytes < long_bytes)
-        return;
-    units_format_bytes(text, sizeof(text), bytes);
-    printf("host    %s of this machine's memory a rank are pinned first, for states and masters\n",
-           text);
-    fflush(stdout);
-}
-
 /* Of a run that begins with smaller batches the plan with the largest arenas, if it is not the
  * first to be used, is made ready once: what it lacks is said now. */
-static bool try_largest(Run *run) {
+static bool try_largest(TrainRun *run) {
     const Plan *largest = train_ramp_largest(&run->ramp, run->full_plan);
     if (largest == run->plan) return true;
     Engine *engine = engine_create(largest, &run->options, run->diag);
@@ -226,14 +162,14 @@ static bool try_largest(Run *run) {
 }
 
 /* The plan of the first step, which a checkpoint may say. */
-static void choose_plan(Run *run) {
+static void choose_plan(TrainRun *run) {
     int64_t step = run->checkpoint.from ? engine_checkpoint_step(run->checkpoint.from) : 0;
     run->plan = train_ramp_at(&run->ramp, run->full_plan, step > 0 ? step + 1 : 1);
     run->data.plan = run->plan;
 }
 
 /* A step whose batch is another goes on in an engine of its plan. */
-static bool follow_ramp(Run *run, int64_t step) {
+static bool follow_ramp(TrainRun *run, int64_t step) {
     Plan *plan = train_ramp_at(&run->ramp, run->full_plan, step);
     if (plan == run->plan) return true;
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
@@ -248,7 +184,7 @@ static bool follow_ramp(Run *run, int64_t step) {
     return train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag);
 }
 
-static bool start_engine(Run *run) {
+static bool start_engine(TrainRun *run) {
     int64_t batch = run->full_plan->global_batch;
     run->tokens = ARENA_ARRAY(run->args->arena, int32_t, batch * plan_row(run->plan));
     run->labels = ARENA_ARRAY(run->args->arena, int32_t, batch * run->plan->seq);
@@ -256,7 +192,7 @@ static bool start_engine(Run *run) {
         !train_reference_check(&run->data, run->diag)) {
         return false;
     }
-    say_pinning(run);
+    train_run_say_pinning(run);
     choose_plan(run);
     run->n_active = llround(facts_count_active(run->plan));
     if (!try_largest(run)) {
@@ -268,7 +204,11 @@ static bool start_engine(Run *run) {
         if (run->options.control) run->failure = EXIT_FAILED; /* a plan that is good: others fail */
         return false;
     }
-    if (!teacher_args_load(run->args, run->engine, run->plan, true, NULL, run->diag)) return false;
+    if (!teacher_args_load(run->args, run->engine, run->plan, true, NULL, run->diag) ||
+        !train_islands_open(run->args, &run->data, &run->rate, run->engine, &run->islands,
+                            run->diag)) {
+        return false;
+    }
     bool resumed = false;
     train_data_name(&run->data, run->checkpoint.place.data, sizeof(run->checkpoint.place.data));
     if (!train_checkpoint_load(&run->checkpoint, run->engine, &run->options,
@@ -287,105 +227,12 @@ static bool start_engine(Run *run) {
     return true;
 }
 
-static int64_t planned_bytes(const Plan *plan) {
-    int64_t ranks_per_stage = mesh_rank_count(&plan->mesh) / plan->n_stages;
-    int64_t bytes = 0;
-    for (int s = 0; s < plan->n_stages; s++) bytes += plan->stages[s].arena_bytes;
-    return bytes * ranks_per_stage;
-}
-
-/* What is not plain f32. */
-static void print_precision(const Plan *plan) {
-    LossScaling scaling = plan_loss_scaling(plan);
-    bool low_states = plan_state_dtype(plan) == DTYPE_BF16;
-    bool low_gradients = plan_gradient_dtype(plan) == DTYPE_BF16;
-    if (plan->precision == DTYPE_F32 && scaling.initial == 0 && !low_states) return;
-    printf("numbers %s%s%s%s", dtype_name(plan->precision),
-           plan_splits_masters(plan) ? ", copies of weights halves of them" : "",
-           low_gradients ? ", weights' gradients bf16" : "",
-           low_states ? ", optimizer's state bf16" : "");
-    if (scaling.initial != 0) {
-        printf(", loss x %.10g, %s", scaling.initial, scaling.interval ? "dynamic" : "fixed");
-    }
-    printf("\n");
-}
-
-static void print_start(const Run *run) {
-    const Plan *plan = run->plan;
-    char planned[32], allocated[32], rate[192];
-    if (run->quiet) return;
-    units_format_bytes(planned, sizeof(planned), planned_bytes(plan));
-    units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
-    printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
-    if (plan->n_trained < plan->n_parameters)
-        printf("%" PRId64 " of them trained, ", plan->n_trained);
-    if (plan_count_teacher(plan))
-        printf("%" PRId64 " of them a teacher's, ", plan_count_teacher(plan));
-    if (plan_source(plan)) printf("source %" PRId64 ", ", plan_source(plan));
-    printf("sequence %" PRId64 ", vocabulary %" PRId64, plan->seq, plan->vocab);
-    if (plan->mesh.vocab_multiple) printf(" (%" PRId64 " a rank)", plan_vocab_share(plan));
-    printf("\n");
-    int n_ranks = mesh_rank_count(&plan->mesh);
-    printf("mesh    t=%d ", plan->mesh.size[MESH_T]);
-    if (plan->mesh.size[MESH_C] > 1) printf("c=%d ", plan->mesh.size[MESH_C]);
-    if (plan->mesh.size[MESH_E] > 1) printf("e=%d ", plan->mesh.size[MESH_E]);
-    printf("d=%d ", plan->mesh.size[MESH_D]);
-    if (plan->mesh.size[MESH_R] > 1) printf("r=%d ", plan->mesh.size[MESH_R]);
-    printf("p=%d: %d rank%s; %s, %d micro-batch%s of %d make a batch of %d\n",
-           plan->mesh.size[MESH_P], n_ranks, n_ranks == 1 ? "" : "s", plan->schedule, plan->n_micro,
-           plan->n_micro == 1 ? "" : "es", plan->micro_batch, plan->global_batch);
-    if (run->layout.text) printf("%s", run->layout.text);
-    const char *lacking = engine_args_missing_gpu(run->args, plan, &run->options);
-    if (lacking) {
-        printf("device  the processor, though the plan is for CUDA: no GPU can be used: %s\n",
-               lacking);
-    }
-    print_precision(plan);
-    if (run->options.control) {
-        printf("memory  %s planned for all ranks, %s allocated for this one\n", planned, allocated);
-    } else {
-        printf("memory  %s planned, %s allocated, for all ranks\n", planned, allocated);
-    }
-    if (engine_host_bytes(run->engine) > 0) {
-        units_format_bytes(allocated, sizeof(allocated), engine_host_bytes(run->engine));
-        printf(
-            "        %s more, of this machine's, for %d %% of the optimizer's states and masters\n",
-            allocated, plan->offload);
-    }
-    if (run->checkpoint.snapshot) {
-        units_format_bytes(allocated, sizeof(allocated),
-                           engine_snapshot_bytes(run->checkpoint.snapshot));
-        printf("        %s more, to write checkpoints from\n", allocated);
-    }
-    if (engine_tuning(run->engine)) printf("tuned   %s\n", engine_tuning(run->engine));
-    if (engine_attention(run->engine)) printf("with    %s\n", engine_attention(run->engine));
-    if (run->options.own_products) printf("with    products by a plain kernel, which is slow\n");
-    if (engine_graphs(run->engine)) printf("graphs  %s\n", engine_graphs(run->engine));
-    if (run->begun.head > 0) {
-        printf("head    begins anew: %s has none that tells %s\n",
-               cli_text(run->args, OPT_LOAD, ""), run->data.classes.reads ? "classes" : "rewards");
-    }
-    if (run->begun.adapters > 0) {
-        printf("adapters begin anew: %s has none of the plan's %d (A at random, B zero)\n",
-               cli_text(run->args, OPT_LOAD, ""), run->begun.adapters);
-    }
-    lr_schedule_describe(&run->rate, rate, sizeof(rate));
-    train_ramp_print(&run->ramp, run->full_plan);
-    printf("rate    %s\n", rate);
-    if (run->steps_done > 0) {
-        printf("resumed %s, after step %" PRId64 "\n", run->checkpoint.from, run->steps_done);
-    }
-    train_data_print(&run->data);
-    rollout_print(run->rollout);
-    fflush(stdout);
-}
-
-static bool is_to_validate(const Run *run, int64_t step, bool is_last) {
+static bool is_to_validate(const TrainRun *run, int64_t step, bool is_last) {
     return is_last || (run->eval_every && step % run->eval_every == 0);
 }
 
 /* Of a step that learned from answers. */
-static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
+static bool tell_answers(TrainRun *run, bool is_last, StepMetrics *metrics) {
     RolloutValidation *val = NULL;
     if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
         val = &run->of_answers;
@@ -406,7 +253,7 @@ static bool tell_answers(Run *run, bool is_last, StepMetrics *metrics) {
 }
 
 /* With the average of the weights, too, which stands in their place meanwhile. */
-static bool validate(Run *run, const char **names, StepMetrics *metrics) {
+static bool validate(TrainRun *run, const char **names, StepMetrics *metrics) {
     if (!train_validate(&run->data, run->engine, run->tokens, run->labels, &run->validation,
                         run->diag)) {
         return false;
@@ -425,9 +272,41 @@ static bool validate(Run *run, const char **names, StepMetrics *metrics) {
     return true;
 }
 
-static bool take_step(Run *run, int64_t step) {
+/* The batch of a step, from sample *at on, which moves behind it. Islands take turns, so that all
+ * of them see what one run of so large a batch would. */
+static bool take_samples(TrainRun *run, int64_t *at) {
+    const int64_t n_samples = train_data_batch(&run->data);
+    const int n_islands = train_islands_count(&run->islands);
+    for (int64_t i = 0; i < n_samples * n_islands; i++, (*at)++) {
+        *at = train_skips_next(&run->skips, *at);
+        if (i % n_islands != train_islands_own(&run->islands)) continue;
+        if (!train_data_sample(&run->data, *at, i / n_islands, run->tokens, run->labels,
+                               run->diag)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where training is has changed with the weights, which are island 0's: the steps that this run has
+ * taken stay as many. */
+static void follow_place(TrainRun *run) {
+    run->first_step += run->checkpoint.place.step - run->steps_done;
+    run->steps_done = run->checkpoint.place.step;
+}
+
+/* With a step done, or where a run was stopped before its islands met. */
+static bool meet(TrainRun *run, StepMetrics *metrics) {
+    if (!train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) return true;
+    bool good = train_islands_meet(&run->islands, &run->checkpoint.place, metrics, &run->progress,
+                                   run->quiet, run->diag);
+    run->stopped |= run->islands.is_stopped;
+    follow_place(run);
+    return good;
+}
+
+static bool take_step(TrainRun *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
-    int64_t n_samples = train_data_batch(&run->data);
     double rate = lr_schedule_at(&run->rate, step - 1);
     StepResult result;
     int64_t sample = run->checkpoint.place.samples;
@@ -436,12 +315,7 @@ static bool take_step(Run *run, int64_t step) {
         sample += batch;
     }
     const double begun = clock_now();
-    for (int64_t i = 0; i < n_samples && !run->rollout; i++, sample++) {
-        sample = train_skips_next(&run->skips, sample);
-        if (!train_data_sample(&run->data, sample, i, run->tokens, run->labels, run->diag)) {
-            return false;
-        }
-    }
+    if (!run->rollout && !take_samples(run, &sample)) return false;
     const double data_seconds = clock_now() - begun;
     if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
@@ -481,10 +355,12 @@ static bool take_step(Run *run, int64_t step) {
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
         run->n_empty += metrics.n_labels == 0;
     }
-    run->stopped = engine_args_any(&run->options, interrupted);
-    bool is_last = step == run->n_steps || run->stopped;
+    if (!meet(run, &metrics)) return false;
+    run->stopped |= engine_args_any(&run->options, interrupted);
+    bool is_last = run->steps_done == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && is_to_validate(run, step, is_last) && !validate(run, names, &metrics)) {
+    if (run->data.n_val && train_islands_leads(&run->islands) &&
+        is_to_validate(run, step, is_last) && !validate(run, names, &metrics)) {
         return false;
     }
     if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
@@ -512,12 +388,14 @@ static bool take_step(Run *run, int64_t step) {
     return true;
 }
 
-static bool run_steps(Run *run) {
+static bool run_steps(TrainRun *run) {
     bool good = true;
     catch_interrupts();
     run->progress =
         progress_start(stderr, run->n_steps, run->quiet ? PROGRESS_QUIET : PROGRESS_AUTO);
-    for (int64_t step = run->first_step; good && step <= run->n_steps && !run->stopped; step++) {
+    good = meet(run, NULL);
+    while (good && run->steps_done < run->n_steps && !run->stopped) {
+        const int64_t step = run->steps_done + 1;
         good = follow_ramp(run, step) && take_step(run, step);
     }
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
@@ -525,79 +403,8 @@ static bool run_steps(Run *run) {
     return good;
 }
 
-/* What the system says was used, beside what the plan said would be. */
-static void print_resident(const Run *run) {
-    struct rusage usage;
-    char seen[32], planned[32], text[32];
-    if (run->plan->cuda || run->ramp.count || getrusage(RUSAGE_SELF, &usage) != 0) return;
-    units_format_bytes(seen, sizeof(seen), (int64_t)usage.ru_maxrss * 1024);
-    int64_t all = planned_bytes(run->plan) + run->plan->library_bytes;
-    if (run->options.control) { /* of rank 0, whose stage is the first */
-        all = engine_arena_bytes(run->engine) + plan_process_library_bytes(run->plan, 0) +
-              engine_message_bytes(run->engine);
-    }
-    units_format_bytes(planned, sizeof(planned), all + rollout_bytes(run->rollout));
-    units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
-    printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
-           "program and libraries included\n",
-           seen, text, planned);
-}
-
-static void print_end(const Run *run) {
-    const char *save = cli_text(run->args, OPT_SAVE, NULL);
-    const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
-    const char *average = cli_text(run->args, OPT_SAVE_EMA, NULL);
-    int64_t n_taken = run->steps_done - (run->first_step - 1);
-    const double tokens = run->n_tokens;
-    if (run->quiet) return;
-    if (n_taken == 0) {
-        printf("done     nothing to do: %s is at step %" PRId64 " of %" PRId64 "\n",
-               run->checkpoint.from, run->steps_done, run->n_steps);
-        if (save) printf("wrote   %s\n", save);
-        if (trained) printf("wrote   %s\n", trained);
-        if (average) printf("wrote   %s\n", average);
-        return;
-    }
-    printf("%s  %" PRId64 " steps, %.0f tokens, %.1f s, %.0f tokens/s\n",
-           run->stopped ? "stopped" : "done   ", n_taken, tokens, run->training_seconds,
-           run->training_seconds > 0 ? tokens / run->training_seconds : 0);
-    printf("loss    %.4f in the last step", run->loss);
-    if (run->is_validated) train_validate_print(&run->validation);
-    if (run->is_validated && plan_ema_decay(run->plan) > 0) {
-        printf(", %.4f with averaged weights", run->of_average.loss);
-    }
-    rollout_print_validation(&run->of_answers);
-    train_data_print_entropy(&run->data);
-    rollout_print_end(run->rollout);
-    if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
-    train_data_print_samples(&run->data, &run->skips, run->first_sample,
-                             run->checkpoint.place.samples);
-    if (run->n_empty > 0) {
-        printf("labels  none counted in %" PRId64 " of %" PRId64
-               " steps: nothing was learned from labels in them\n",
-               run->n_empty, n_taken);
-    }
-    if (plan_loss_scaling(run->plan).initial != 0) {
-        printf("scale   loss scale %.10g at the end; %" PRId64 " of %" PRId64
-               " steps had gradients that were not finite and changed nothing\n",
-               run->loss_scale, run->n_skipped, n_taken);
-    }
-    train_spikes_print(&run->spikes, n_taken);
-    train_copies_print(&run->copies, run->plan);
-    train_stragglers_print(&run->stragglers);
-    print_resident(run);
-    train_log_print(&run->log);
-    train_metrics_print(&run->metrics);
-    if (run->checkpoint.to && !run->checkpoint.last_failed) {
-        printf("wrote   %s\n", run->checkpoint.to);
-    }
-    if (save) printf("wrote   %s\n", save);
-    if (trained) printf("wrote   %s\n", trained);
-    if (average) printf("wrote   %s\n", average);
-}
-
 /* What --stragglers measures, where a profile says on what. */
-static bool predict(Run *run) {
+static bool predict(TrainRun *run) {
     Device device;
     run->stragglers.options = &run->options;
     if (!run->stragglers.every || !run->profile) return true;
@@ -606,8 +413,20 @@ static bool predict(Run *run) {
            train_stragglers_predict(&run->stragglers, run->plan, &device, run->diag);
 }
 
+/* Others that do not come are no mistake of this one. */
+static bool join_islands(TrainRun *run) {
+    if (train_islands_start(&run->islands, run->is_resumed ? run->checkpoint.from : NULL,
+                            &run->checkpoint.place, run->quiet, run->diag)) {
+        follow_place(run);
+        run->first_sample = run->checkpoint.place.samples;
+        return true;
+    }
+    run->failure = EXIT_FAILED;
+    return false;
+}
+
 /* Up to the first step all that fails is wrong input. */
-static bool prepare(Run *run) {
+static bool prepare(TrainRun *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
     run->copies = train_copies_from_args(run->args);
     if (!check_options(run)) return false;
@@ -628,7 +447,8 @@ static bool prepare(Run *run) {
         return false;
     }
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
-        !rollout_check_options(run->args, run->plan, run->diag)) {
+        !rollout_check_options(run->args, run->plan, run->diag) ||
+        !train_islands_check(run->args, run->plan, &run->islands, run->diag)) {
         return false;
     }
     if (!join_job(run)) return false;
@@ -639,15 +459,17 @@ static bool prepare(Run *run) {
     run->checkpoint.quiet = run->quiet;
     if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
     if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
-    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there) {
+    if (run->steps_done >= run->n_steps && !run->checkpoint.if_there &&
+        !train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",
                    run->steps_done);
         return false;
     }
-    if (!run->options.control && engine_arena_bytes(run->engine) != planned_bytes(run->plan)) {
+    if (!run->options.control &&
+        engine_arena_bytes(run->engine) != train_run_planned_bytes(run->plan)) {
         BUG("allocated %" PRId64 " bytes, planned %" PRId64, engine_arena_bytes(run->engine),
-            planned_bytes(run->plan));
+            train_run_planned_bytes(run->plan));
     }
     if (!train_reference_make(&run->data, run->engine, &run->options, run->is_resumed, run->quiet,
                               &run->checkpoint.place, run->diag)) {
@@ -658,18 +480,26 @@ static bool prepare(Run *run) {
         return false;
     }
     if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag)) return false;
-    if (!predict(run)) return false;
+    if (!predict(run) || !join_islands(run)) return false;
     if (!run->is_first) return true;
     train_metrics_open(run->args, run->plan, run->n_steps, &run->metrics);
     return train_log_open(run->args, run->steps_done, &run->log, run->diag);
 }
 
+/* What other islands are told of this one's end; NULL: it is the end for all. */
+static const char *why_islands_end(const TrainRun *run, bool good) {
+    if (!good) return "its run has failed";
+    if (run->steps_done >= run->n_steps) return NULL;
+    return arena_printf(run->args->arena, "it was stopped after step %" PRId64, run->steps_done);
+}
+
 /* False: it had gone well so far, and other ranks have come to no good end. */
-static bool run_end(Run *run, bool good) {
+static bool run_end(TrainRun *run, bool good) {
     train_log_close(&run->log);
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     train_stragglers_close(&run->stragglers);
     rollout_close(run->rollout);
+    train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
     train_data_close(&run->data);
@@ -678,7 +508,7 @@ static bool run_end(Run *run, bool good) {
 }
 
 /* False: steps were taken and not one of them was an update. */
-static bool has_learned(const Run *run) {
+static bool has_learned(const TrainRun *run) {
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     if (n_taken == 0 || run->n_skipped < n_taken) return true;
     diag_error(run->diag, NO_LOC,
@@ -689,7 +519,7 @@ static bool has_learned(const Run *run) {
 }
 
 /* After all else: the traced step moves the weights on. */
-static bool trace(Run *run) {
+static bool trace(TrainRun *run) {
     const char *path = cli_text(run->args, OPT_TRACE_FILE, NULL);
     if (!path || run->steps_done < run->first_step) return true;
     if (run->options.control) {
@@ -700,10 +530,11 @@ static bool trace(Run *run) {
     return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
 }
 
-static bool save_weights(Run *run) {
+static bool save_weights(TrainRun *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     const char *average = cli_text(run->args, OPT_SAVE_EMA, NULL);
+    if (!train_islands_leads(&run->islands)) return true;
     if (save && !engine_save(run->engine, save, run->diag)) return false;
     if (trained && !engine_save_trained(run->engine, trained, run->diag)) return false;
     return !average || (engine_swap_averages(run->engine, run->diag) &&
@@ -712,18 +543,18 @@ static bool save_weights(Run *run) {
 }
 
 int cmd_train(CliArgs *args) {
-    Run run = {.args = args,
-               .diag = diag_create(),
-               .failure = EXIT_USAGE,
-               .of_answers = ROLLOUT_NOT_VALIDATED};
+    TrainRun run = {.args = args,
+                    .diag = diag_create(),
+                    .failure = EXIT_USAGE,
+                    .of_answers = ROLLOUT_NOT_VALIDATED};
     int status = EXIT_DONE;
     bool good = prepare(&run);
     if (!good) {
         status = run.failure;
     } else {
-        print_start(&run);
+        train_run_print_start(&run);
         good = run_steps(&run) && save_weights(&run);
-        if (good) print_end(&run);
+        if (good) train_run_print_end(&run);
         good = good && has_learned(&run) && trace(&run) && !run.checkpoint.last_failed &&
                !run.checkpoint.keep.failed;
         /* A log is the first process' alone: no end of the others'. */

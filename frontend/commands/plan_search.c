@@ -17,6 +17,10 @@ bool plan_without_search(const CliArgs *args, Diag *diag) {
                                      OPT_CHECKPOINT_SECONDS,
                                      OPT_RESTART_MINUTES,
                                      OPT_CHECKPOINT_ASYNC,
+                                     OPT_ISLANDS,
+                                     OPT_OUTER_EVERY,
+                                     OPT_OUTER_DTYPE,
+                                     OPT_OUTER_LINK,
                                      OPT_TOP,
                                      OPT_EXPLAIN,
                                      OPT_HTML_FILE};
@@ -151,6 +155,7 @@ int plan_by_search(CliArgs *args) {
         report.options = job->plan.options;
         report.days_tokens = job->days_tokens;
         report.failures = &job->failures;
+        report.islands = &job->islands;
         if (result && result->n_found == 0) {
             result->remedy = search_remedy(args, job, &job->request);
             status = report_nothing(args, job, result, diag);

@@ -136,9 +136,40 @@ static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *di
     return false;
 }
 
+/* Runs apart, for which the search's layout is each one's. False: reported. */
+static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag) {
+    static const CliOption ALL[] = {OPT_ISLANDS, OPT_OUTER_EVERY, OPT_OUTER_LINK, OPT_OUTER_DTYPE};
+    enum { NEEDED = 3, N_ALL = sizeof(ALL) / sizeof(ALL[0]) };
+    *out = (IslandChoice){0};
+    if (args->command->run != cmd_plan) return true;
+    const CliOption *given = NULL;
+    for (int i = 0; i < N_ALL; i++) {
+        if (cli_given(args, ALL[i])) given = &ALL[i];
+    }
+    for (int i = 0; i < NEEDED && given; i++) {
+        if (cli_given(args, ALL[i])) continue;
+        diag_error(diag, NO_LOC, "--%s: with --islands N, --outer-every N and --outer-link GBPS",
+                   CLI_OPTIONS[*given].name);
+        return false;
+    }
+    if (!given) return true;
+    const char *dtype = cli_text(args, OPT_OUTER_DTYPE, "f32");
+    const bool low = strcmp(dtype, "bf16") == 0;
+    if (!low && strcmp(dtype, "f32") != 0) {
+        diag_error(diag, NO_LOC, "--outer-dtype: '%s' is neither f32 nor bf16", dtype);
+        return false;
+    }
+    *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 1),
+                          .every = cli_int(args, OPT_OUTER_EVERY, 1),
+                          .word_bytes = low ? 2 : 4,
+                          .link_bytes_per_second = cli_real(args, OPT_OUTER_LINK, 1) * 1e9 / 8};
+    return true;
+}
+
 SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
     SearchJob *job = ARENA_NEW(args->arena, SearchJob);
     if (!check_options(args, diag) || !failures_from_args(args, &job->failures, diag) ||
+        !islands_from_args(args, &job->islands, diag) ||
         !fixed_from_args(args, &job->request, diag)) {
         return NULL;
     }

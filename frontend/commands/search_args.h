@@ -32,6 +32,7 @@ typedef struct SearchJob {
     SearchVariant variants[N_VARIANTS];
     double days_tokens;
     FailureChoice failures; /* for them */
+    IslandChoice islands;
 } SearchJob;
 
 /* Was a search asked for? */

@@ -94,15 +94,8 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
                 checkpoint->from, place.n_left, place.n_left == 1 ? "" : "s", place.left,
                 place.n_left == 1 ? "" : " and so on");
     }
-    checkpoint->place.step = place.step;
-    memcpy(checkpoint->place.reference, place.reference, sizeof(place.reference));
-    checkpoint->place.samples = place.samples;
-    checkpoint->place.n_spikes = place.n_spikes;
-    checkpoint->place.n_spikes_in_row = place.n_spikes_in_row;
-    checkpoint->place.n_norms = place.n_norms;
-    memcpy(checkpoint->place.norms, place.norms, sizeof(place.norms));
-    checkpoint->place.n_recent = place.n_recent;
-    memcpy(checkpoint->place.recent, place.recent, sizeof(place.recent));
+    memcpy(place.data, checkpoint->place.data, sizeof(place.data));
+    checkpoint->place = place;
     *out_resumed = true;
     return true;
 }

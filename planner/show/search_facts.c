@@ -336,6 +336,29 @@ const char *search_gradients_text(const Candidate *candidate) {
     return sent ? "bf16 in messages, added up in f32" : "f32, as micro-batches are added up";
 }
 
+/* "4 such runs apart, which meet every 100 steps: ..." */
+static void fill_islands(SearchFacts *facts) {
+    const SearchReport *report = facts->report;
+    const IslandChoice *choice = report->islands;
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT];
+    if (!choice || choice->n_islands == 0 || facts->best.step_seconds <= 0) return;
+    const int gradient_bytes = report->options.gradient_dtype == DTYPE_BF16 ? 2 : 4;
+    facts->islands = island_exchange(choice, report->costs->n_trained, gradient_bytes,
+                                     facts->best.step_seconds, facts->n_tokens);
+    const IslandExchange *of = &facts->islands;
+    StrBuf text = strbuf_create();
+    strbuf_printf(&text,
+                  "%d such runs apart, %s tokens/s in all: every %lld steps island 0's link of %g "
+                  "Gbit/s moves %s in and as many out, in %s, %.2g %% of the time;",
+                  choice->n_islands, unit_count(of->tokens_per_second, a), (long long)choice->every,
+                  choice->link_bytes_per_second * 8e-9, unit_bytes(of->hub_bytes, b),
+                  unit_us(of->seconds * 1e6, c), 100 * of->share);
+    strbuf_printf(&text, " as one run, gradients over such links take %s more a step, %.2g %%",
+                  unit_us(of->one_run_seconds * 1e6, d), 100 * of->one_run_share);
+    facts->islands_text = arena_strdup(facts->arena, text.text);
+    strbuf_destroy(&text);
+}
+
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     const SearchResult *result = report->result;
     const Cluster *cluster = report->costs->cluster;
@@ -359,6 +382,7 @@ SearchFacts *search_facts_create(Arena *arena, const SearchReport *report) {
     }
     fill_pareto(facts, result);
     facts->bottleneck = describe_bottleneck(facts);
+    fill_islands(facts);
     facts->cut_short = search_cut_short(arena, result);
     return facts;
 }

@@ -62,8 +62,10 @@ typedef struct SearchFacts {
     LayoutFacts *others;
     int n_pareto;
     LayoutFacts *pareto;
-    const char *bottleneck; /* a sentence or two */
-    const char *cut_short;  /* a sentence if more should have been simulated; else NULL */
+    const char *bottleneck;   /* a sentence or two */
+    IslandExchange islands;   /* of the best; where report->islands asks */
+    const char *islands_text; /* in a sentence; NULL: not asked for */
+    const char *cut_short;    /* a sentence if more should have been simulated; else NULL */
 } SearchFacts;
 
 SearchFacts *search_facts_create(Arena *arena, const SearchReport *report);

@@ -5,6 +5,7 @@
 #ifndef PLANNER_SHOW_SHOW_SEARCH_H
 #define PLANNER_SHOW_SHOW_SEARCH_H
 
+#include "planner/cost/island_exchange.h"
 #include "planner/cost/run_goodput.h"
 #include "planner/options.h"
 #include "planner/search/search.h"
@@ -28,6 +29,7 @@ typedef struct SearchReport {
     bool explain;                  /* the text lists alternatives, too; JSON and page always do */
     double days_tokens;            /* to train on, for days and price; 0: not asked for */
     const FailureChoice *failures; /* what is said of them; NULL: nothing */
+    const IslandChoice *islands;   /* such runs apart; NULL, or n_islands 0: not asked for */
     int64_t exact_bytes; /* of a rank's plan, with what lies beyond its arena; 0: not made */
     int n_refused;       /* layouts before `chosen` */
     const RefusedLayout *refused;

@@ -147,6 +147,11 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     strbuf_put(out, "</dl><p class=\"say\">");
     html_put(out, facts->bottleneck);
     strbuf_put(out, ".</p>");
+    if (facts->islands_text) {
+        strbuf_put(out, "<p class=\"say\">Islands: ");
+        html_put(out, facts->islands_text);
+        strbuf_put(out, ".</p>");
+    }
     StrBuf goodput = strbuf_create();
     if (facts->best.days > 0) {
         goodput_put(&goodput, &facts->best.goodput, facts->cluster, report->request->n_ranks);

@@ -45,7 +45,10 @@
  *   runners_up[], pareto[] (the best, then what needs less memory than all that is faster)
  *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
  *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
- *   hint               null, or an option that may find something faster, and why
+ *   islands            null, or of such runs apart: n, every, bytes (each sends, and gets), seconds
+ * and share of an exchange, tokens_per_second of all; one_run_seconds and _share: of one run that
+ * adds up gradients over the same links hint               null, or an option that may find
+ * something faster, and why
  */
 #include "planner/show/show_goodput.h"
 #include "planner/show/show_json_put.h"
@@ -84,6 +87,21 @@ static void put_figures(json_t *json, const SearchFacts *facts, const LayoutFact
     json_put_goodput(json, of);
     const char *unusual = of->found->unusual ? of->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());
+}
+
+static json_t *islands_json(const SearchFacts *facts) {
+    const IslandExchange *of = &facts->islands;
+    if (!facts->islands_text) return json_null();
+    json_t *json = json_object();
+    json_object_set_new(json, "n", json_integer(facts->report->islands->n_islands));
+    json_object_set_new(json, "every", json_integer(facts->report->islands->every));
+    json_object_set_new(json, "bytes", json_real(of->bytes));
+    json_object_set_new(json, "seconds", json_real(of->seconds));
+    json_object_set_new(json, "share", json_real(of->share));
+    json_object_set_new(json, "tokens_per_second", json_real(of->tokens_per_second));
+    json_object_set_new(json, "one_run_seconds", json_real(of->one_run_seconds));
+    json_object_set_new(json, "one_run_share", json_real(of->one_run_share));
+    return json;
 }
 
 static void put_list(json_t *root, const char *key, const SearchFacts *facts,
@@ -196,6 +214,7 @@ void show_search_json(StrBuf *out, const SearchReport *report) {
     json_put_known(root, "price_per_device_hour", facts->cluster->price_per_device_hour);
     json_put_known(root, "days_tokens", report->days_tokens);
     json_put_name(root, "bottleneck", facts->bottleneck);
+    json_object_set_new(root, "islands", islands_json(facts));
     put_search(root, facts);
     json_put_document(out, root);
     arena_destroy(arena);

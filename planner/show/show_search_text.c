@@ -147,6 +147,7 @@ static void put_predictions(StrBuf *out, const SearchFacts *facts) {
     }
     strbuf_put(out, "\n");
     if (best->days > 0) put_training(out, facts);
+    if (facts->islands_text) put_wrapped(out, "islands", facts->islands_text);
 }
 
 static void put_memory(StrBuf *out, const SearchFacts *facts) {

@@ -30,6 +30,13 @@ typedef enum MessageKind {
     MESSAGE_REPORT,    /* to rank 0: this rank failed, or wants the job to end */
     MESSAGE_FAIL,      /* to all, and to who comes then: the job ends, and why */
     MESSAGE_DECLINE,   /* a rank to rank 0: who it is, and why it cannot take part */
+    /* Between islands (runtime/islands/islands.h): */
+    MESSAGE_ISLAND_HELLO,   /* to island 0: who it is, what it trains, what it goes on from */
+    MESSAGE_ISLAND_WELCOME, /* back: goes on, or takes the weights that follow */
+    MESSAGE_ISLAND_OFFER,   /* to island 0: its weights follow */
+    MESSAGE_ISLAND_RESULT,  /* back: the new ones follow */
+    MESSAGE_ISLAND_DATA,    /* a part of what follows */
+    MESSAGE_ISLAND_WAIT,    /* to an island that waits: island 0 is there */
     MESSAGE_KIND_END
 } MessageKind;
 

@@ -123,6 +123,11 @@ static void put_step(Bytes *summary, const StepMetrics *metrics) {
     if (metrics->slowest_ratio > 0) {
         put_value(summary, "speed", "slowest_rank", metrics->slowest_ratio);
     }
+    if (metrics->outer_step) {
+        put_value(summary, "outer", "norm", metrics->outer_norm);
+        put_value(summary, "outer", "seconds", metrics->outer_seconds);
+        put_value(summary, "outer", "islands", metrics->outer_islands);
+    }
     for (int i = 0; i < metrics->n_values; i++) {
         put_value(summary, "values", metrics->values[i].name, metrics->values[i].value);
     }

@@ -181,16 +181,33 @@ int run_log_format(char *text, size_t size, const StepMetrics *metrics) {
     return n < (int)size ? n : (int)size - 1;
 }
 
+/* Objects and numbers that few lines have, before the line's end. */
+static void put_rare(StrBuf *line, const StepMetrics *metrics) {
+    if (metrics->outer_step) {
+        char seconds[32], norm[32];
+        put_number(seconds, sizeof seconds, metrics->outer_seconds);
+        put_number(norm, sizeof norm, metrics->outer_norm);
+        strbuf_printf(line,
+                      ",\"outer_step\":%lld,\"outer_seconds\":%s,\"outer_norm\":%s,"
+                      "\"outer_islands\":%d,\"outer_bytes\":%lld",
+                      (long long)metrics->outer_step, seconds, norm, metrics->outer_islands,
+                      (long long)metrics->outer_bytes);
+    }
+    if (metrics->stragglers) strbuf_printf(line, ",\"stragglers\":%s", metrics->stragglers);
+}
+
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     char text[RUN_LOG_LINE_BYTES];
     StepMetrics told = *metrics;
     if (log->has_begun) told.n_parameters = 0;
     log->has_begun = true;
     size_t length = (size_t)run_log_format(text, sizeof text, &told);
-    if (!metrics->stragglers) return run_log_write_text(log, text, length, diag);
+    if (!metrics->stragglers && !metrics->outer_step)
+        return run_log_write_text(log, text, length, diag);
     StrBuf line = strbuf_create();
     strbuf_put_bytes(&line, text, length - 2); /* without "}\n" */
-    strbuf_printf(&line, ",\"stragglers\":%s}\n", metrics->stragglers);
+    put_rare(&line, metrics);
+    strbuf_put(&line, "}\n");
     bool good = run_log_write_text(log, line.text, line.length, diag);
     strbuf_destroy(&line);
     return good;

@@ -40,6 +40,10 @@ typedef struct StepMetrics {
     const StepValue *values; /* [n_values] */
     const char *stragglers;  /* an object of JSON about ranks' work; NULL: none with this step */
     double slowest_ratio;    /* the most work of a rank, to the median of those alike; 0: none */
+    /* A meeting of islands after this step; outer_step counts them, 0: there was none. */
+    int64_t outer_step, outer_bytes;
+    double outer_seconds, outer_norm; /* of the outer gradient */
+    int outer_islands;                /* whose weights were in the mean */
     /* What a log begins with; 0: not said. */
     int64_t n_parameters, n_active; /* n_active: that a token meets, as there are experts */
     int64_t row_tokens;             /* of a sample */
