@@ -10,6 +10,7 @@
  */
 #include "ir/param_index.h"
 #include "planner/passes/muon.h"
+#include "planner/passes/qk_clip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ typedef struct Update {
     Node **params; /* of `out`, with a gradient */
     Value *gradients;
     ParamUses uses;
+    const Value *rescale; /* by id of a parameter: after its step it is multiplied by that */
 } Update;
 
 static Node *leaf(Update *u, OpKind op, const Node *like, const char *name, const char *of) {
@@ -182,12 +184,16 @@ static bool build_update(Update *u, OpKind op, const Node *param, const Value *i
                          const Attr *own, int n_own) {
     double decay = node_float(param, ATTR_decay, 1) * u->ctx->recipe.weight_decay;
     double scale = scale_of_rate(u, param);
+    enum { MOST_OPERANDS = 10 };
     Attr attrs[6];
+    Value operands[MOST_OPERANDS], rescale = u->rescale[param->id];
     int n_attrs = n_own;
     for (int i = 0; i < n_own; i++) attrs[i] = own[i];
+    for (int i = 0; i < n_inputs; i++) operands[i] = inputs[i];
+    if (rescale.node) operands[n_inputs++] = rescale;
     attrs[n_attrs++] = attr_float(ATTR_weight_decay, decay);
     if (scale != 1) attrs[n_attrs++] = attr_float(ATTR_lr_scale, scale);
-    return build(u, op, param, inputs, n_inputs, attrs, n_attrs).node != NULL;
+    return build(u, op, param, operands, n_inputs, attrs, n_attrs).node != NULL;
 }
 
 static bool append_adamw(Update *u, Node *param, Value gradient) {
@@ -413,5 +419,7 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
     u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
     if (!append_clipping(&u)) return NULL;
     u.uses = muon_find_uses(u.out, ctx->arena);
+    u.rescale = qk_clip_append(ctx, u.out);
+    if (!u.rescale) return NULL;
     return append_params(&u) ? u.out : NULL;
 }

@@ -91,7 +91,7 @@ static void check_shape(const AttentionShape *s) {
         for (int64_t pos = 0; pos < s->seq; pos++)
             for (int64_t h = 0; h < s->kv_heads; h++)
                 for (int64_t g = 0; g < s->group; g++) reference_row(s, &d, &r, b, pos, h, g);
-    CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
+    CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse, NULL), "head refused");
     CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
           "refused");
 #define WHAT "b%d s%d kv%d g%d h%d v%d w%d"
@@ -144,7 +144,7 @@ static void check_wrong_documents(bool causal) {
         s.starts = starts;
         s.ends = causal ? NULL : ends;
         Data d = make_data(&s);
-        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
         attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
         for (int64_t k = 0; k < d.n_q; k++) {
             CHECK(isfinite(d.o[k]) && isfinite(d.dq[k]), "row %d", (int)k / 16);
@@ -172,7 +172,7 @@ static void check_far_documents(bool causal) {
     s.ends = causal ? NULL : ends;
     Data d = make_data(&s);
     for (int64_t i = spoilt; i < spoilt + EACH; i++) d.k[i] = d.v[i] = NAN;
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     for (int64_t i = from; i < from + EACH; i++) {
         CHECK(isfinite(d.o[i]) && isfinite(d.dq[i]), "row %d", (int)i / 8);
@@ -185,12 +185,12 @@ static void check_threads(void) {
     const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
     Data d = make_data(&s);
     omp_set_num_threads(1);
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     float *o = kc_copy(d.o, d.n_q), *dq = kc_copy(d.dq, d.n_q), *dk = kc_copy(d.dk, d.n_k);
     float *dv = kc_copy(d.dv, d.n_k);
     omp_set_num_threads(3);
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     omp_set_num_threads(2);
     CHECK(kc_same_bits(o, d.o, d.n_q), "o differs");
@@ -264,8 +264,8 @@ int main(void) {
                                  0, 0, 0, {0}, NULL, NULL, 0},
                          deep = {1, 1, 1, 1,   8,    true, 1.0f, DTYPE_F32,
                                  0, 0, 0, {0}, NULL, NULL, 641};
-    CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
-    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
-    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
+    CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL, NULL), "empty refused");
+    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
+    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
     return check_report();
 }
