@@ -232,7 +232,9 @@ static void verify_all(Verifier *v) {
     verify_messages(v);
     if (v->n_defects == before) verify_flow(v);
     for (int s = 0; !before && s < plan->n_stages; s++) {
-        if (runner[plan->stages[s].program] == s + 1) verify_update(v, s);
+        if (runner[plan->stages[s].program] != s + 1) continue;
+        verify_update(v, s);
+        verify_largest(v, s);
     }
     if (!before) verify_names(v); /* names tell little when blocks are not where they belong */
 }

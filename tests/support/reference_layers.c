@@ -312,10 +312,10 @@ void reference_document_ends(const RefCall *call) {
     } while (point_next(&p, type));
 }
 
-/* softmax(scale q k^T) for one query row: probabilities over positions, and what a soft cap leaves
- * of scores' gradients; returns log-sum-exp. */
+/* softmax(scale q k^T) for one query row: probabilities over positions, what a soft cap leaves of
+ * scores' gradients, and the largest score; returns log-sum-exp. */
 static double attention_row(const RefCall *call, const Point *query, double *out_probability,
-                            double *out_slope) {
+                            double *out_slope, double *out_most) {
     int seq = node_axis(call->node, ATTR_seq), head = node_axis(call->node, ATTR_head);
     const Type *q_type = ref_type(call, 0), *k_type = ref_type(call, 1);
     int64_t size = ref_only(q_type, head).dims[0], n = k_type->dims[1], position = query->at[seq];
@@ -349,6 +349,7 @@ static double attention_row(const RefCall *call, const Point *query, double *out
     for (int64_t s = 0; s < n; s++) {
         out_probability[s] = exp(out_probability[s] - most) / sum;
     }
+    *out_most = most;
     return most + log(sum);
 }
 
@@ -360,7 +361,9 @@ void reference_attention(const RefCall *call) {
     double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
     Point p = {{0}};
     do {
-        call->out[1][point_offset(&p, &rows)] = attention_row(call, &p, probability, unused);
+        double most, lse = attention_row(call, &p, probability, unused, &most);
+        call->out[1][point_offset(&p, &rows)] = lse;
+        if (call->node->n_outputs > 2) call->out[2][point_offset(&p, &rows)] = most;
         do {
             double sum = 0;
             Point first = p;
@@ -406,7 +409,7 @@ void reference_attention_grad(const RefCall *call) {
         Point at = p;
         Line own_q = line_of(call->in[0], q, &p, head), dq = line_of(call->out[0], q, &p, head);
         Line dy = line_of(call->in[5], ref_type(call, 5), &p, value);
-        double own = attention_row(call, &p, probability, left);
+        double most, own = attention_row(call, &p, probability, left, &most);
         double all = exp(own - ref_read(call, 4, &p));
         for (int64_t s = 0; s < n; s++) probability[s] *= all;
         for (at.at[seq] = 0; at.at[seq] < n; at.at[seq]++) {
@@ -557,6 +560,29 @@ void reference_divergence_grad(const RefCall *call) {
     } while (point_next(&p, x));
 }
 
+/* The largest of rows' numbers along the accumulator's axes, and of what is in it. */
+void reference_largest(const RefCall *call) {
+    const Type *most = ref_type(call, 0), *rows = ref_type(call, 1);
+    Point p = {{0}};
+    for (int64_t i = 0; i < type_elements(most); i++) {
+        call->out[0][i] = call->ref->overwrite ? -INFINITY : call->in[0][i];
+    }
+    do {
+        double *to = &call->out[0][point_offset(&p, most)];
+        *to = fmax(*to, ref_read(call, 1, &p));
+    } while (point_next(&p, rows));
+}
+
+void reference_max_n(const RefCall *call) {
+    double most = -INFINITY;
+    for (int i = 0; i < call->node->n_inputs; i++) {
+        for (int64_t k = 0; k < type_elements(ref_type(call, i)); k++) {
+            most = fmax(most, call->in[i][k]);
+        }
+    }
+    call->out[0][0] = most;
+}
+
 void reference_sumsq(const RefCall *call) {
     double sum = 0;
     for (int64_t i = 0; i < type_elements(ref_type(call, 0)); i++) {
@@ -602,8 +628,27 @@ static double keep_square(DType dtype, double v, double step) {
     return fmax(shifted, ldexp(0.5, exponent)); /* below it numbers lie closer together */
 }
 
-/* p, g, m, v, scale, lr, step and perhaps a copy of p; a scale that is not finite changes nothing.
- */
+/* An optimizer's optional operands, behind n that it always has: factors along some of the
+ * parameter's axes, in f32, and then a copy in 16 bits. */
+static double rescaled(const RefCall *call, int n, int64_t i, double p) {
+    const Type *param = &call->node->types[0];
+    if (n == call->node->n_inputs || dtype_is_low(ref_type(call, n)->dtype)) return p;
+    Point at = {{0}};
+    for (int d = param->rank - 1; d >= 0; d--) {
+        at.at[param->axes[d]] = i % param->dims[d];
+        i /= param->dims[d];
+    }
+    return p * ref_read(call, n, &at);
+}
+
+/* That of the copy; -1: there is none. */
+static int copy_operand(const RefCall *call, int n) {
+    int last = call->node->n_inputs - 1;
+    return last >= n && dtype_is_low(ref_type(call, last)->dtype) ? last : -1;
+}
+
+/* p, g, m, v, scale, lr, step and perhaps factors and a copy of p; a scale that is not finite
+ * changes nothing. */
 void reference_adamw(const RefCall *call) {
     const DType state = value_type(call->node->inputs[3])->dtype;
     const Node *node = call->node;
@@ -619,15 +664,17 @@ void reference_adamw(const RefCall *call) {
             v = b2 * v + (1 - b2) * g * g;
             double m_hat = m / (1 - pow(b1, step)), v_hat = v / (1 - pow(b2, step));
             p = p - rate * decay * p - rate * m_hat / (sqrt(v_hat) + eps);
+            p = rescaled(call, 7, i, p);
         }
         call->out[0][i] = p;
         call->out[1][i] = m;
         call->out[2][i] = isfinite(scale) ? keep_square(state, v, step) : v;
-        if (node->n_inputs > 7) call->out[3][i] = isfinite(scale) ? p : call->in[7][i];
+        const int copy = copy_operand(call, 7);
+        if (copy >= 0) call->out[3][i] = isfinite(scale) ? p : call->in[copy][i];
     }
 }
 
-/* p, g, buffer, scale, lr and perhaps a copy of p. */
+/* p, g, buffer, scale, lr and perhaps factors and a copy of p. */
 void reference_sgd(const RefCall *call) {
     const Node *node = call->node;
     double momentum = node_float(node, ATTR_momentum, 0);
@@ -641,14 +688,16 @@ void reference_sgd(const RefCall *call) {
             /* Without momentum the buffer is not kept. */
             if (momentum != 0) buffer = momentum * buffer + g;
             p -= rate * (momentum != 0 ? buffer : g);
+            p = rescaled(call, 5, i, p);
         }
         call->out[0][i] = p;
         call->out[1][i] = buffer;
-        if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
+        const int copy = copy_operand(call, 5);
+        if (copy >= 0) call->out[2][i] = isfinite(scale) ? p : call->in[copy][i];
     }
 }
 
-/* p, g, m, scale, lr and perhaps a copy of p. */
+/* p, g, m, scale, lr and perhaps factors and a copy of p. */
 void reference_lion(const RefCall *call) {
     const Node *node = call->node;
     double b1 = node_float(node, ATTR_beta1, 0), b2 = node_float(node, ATTR_beta2, 0);
@@ -660,10 +709,12 @@ void reference_lion(const RefCall *call) {
             double x = b1 * m + (1 - b1) * g;
             p = p - rate * (decay * p + (x > 0) - (x < 0));
             m = b2 * m + (1 - b2) * g;
+            p = rescaled(call, 5, i, p);
         }
         call->out[0][i] = p;
         call->out[1][i] = m;
-        if (node->n_inputs > 5) call->out[2][i] = isfinite(scale) ? p : call->in[5][i];
+        const int copy = copy_operand(call, 5);
+        if (copy >= 0) call->out[2][i] = isfinite(scale) ? p : call->in[copy][i];
     }
 }
 
@@ -699,7 +750,8 @@ void reference_lamb_moments(const RefCall *call) {
     call->out[3][0] = r2;
 }
 
-/* p, m, v, scale, lr, step, squared norms of p and the direction, and perhaps a copy of p. */
+/* p, m, v, scale, lr, step, squared norms of p and the direction, and perhaps
+ * factors and a copy of p. */
 void reference_lamb(const RefCall *call) {
     const Node *node = call->node;
     double p2 = call->in[6][0], r2 = call->in[7][0], most = node_float(node, ATTR_trust_max, 0);
@@ -710,9 +762,10 @@ void reference_lamb(const RefCall *call) {
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
         double p = call->in[0][i];
         double r = lamb_direction(node, p, call->in[1][i], call->in[2][i], call->in[5][0]);
-        if (finite) p -= rate * trust * r;
+        const int copy = copy_operand(call, 8);
+        if (finite) p = rescaled(call, 8, i, p - rate * trust * r);
         call->out[0][i] = p;
-        if (node->n_inputs > 8) call->out[1][i] = finite ? p : call->in[8][i];
+        if (copy >= 0) call->out[1][i] = finite ? p : call->in[copy][i];
     }
 }
 
@@ -727,7 +780,7 @@ void reference_muon_momentum(const RefCall *call) {
     }
 }
 
-/* p, direction, scale, lr and perhaps a copy of p. */
+/* p, direction, scale, lr and perhaps factors and a copy of p. */
 void reference_muon(const RefCall *call) {
     const Node *node = call->node;
     double decay = node_float(node, ATTR_weight_decay, 0);
@@ -736,9 +789,10 @@ void reference_muon(const RefCall *call) {
     for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
         double p = call->in[0][i];
         double x = node_float(node, ATTR_scale, 0) * call->in[1][i];
-        if (finite) p -= rate * (decay * p + x);
+        const int copy = copy_operand(call, 4);
+        if (finite) p = rescaled(call, 4, i, p - rate * (decay * p + x));
         call->out[0][i] = p;
-        if (node->n_inputs > 4) call->out[1][i] = finite ? p : call->in[4][i];
+        if (copy >= 0) call->out[1][i] = finite ? p : call->in[copy][i];
     }
 }
 
