@@ -373,13 +373,19 @@ static bool append_param(Update *u, Node *param, Value gradient) {
     }
 }
 
-/* Those of one kind together: a GPU updates neighbours at once. */
-static bool append_params(Update *u) {
+static bool append_simple(Update *u, bool rescaled) {
     for (int i = 0; i < u->n_params; i++) {
         const Node *param = u->params[i];
         if (has_muon(u, param) || has_lamb(u, param) || node_is_balanced(param)) continue;
+        if ((u->rescale[param->id].node != NULL) != rescaled) continue;
         if (!append_param(u, u->params[i], u->gradients[i])) return false;
     }
+    return true;
+}
+
+/* Those of one kind together: a GPU updates neighbours at once. */
+static bool append_params(Update *u) {
+    if (!append_simple(u, false) || !append_simple(u, true)) return false;
     if (!append_lamb(u) || !append_muon(u)) return false;
     for (int i = 0; i < u->n_params; i++) {
         if (!node_is_balanced(u->params[i])) continue;

@@ -314,12 +314,12 @@ static void test_broken(void) {
  * is rounded by 2^-9, and largest ones differ by some of that. */
 static void test_cuda(double tau) {
     static const Layout LAYOUTS[] = {{1, 1, 1, 4, 1, "1f1b", false, NULL, 0},
-                                     {2, 1, 2, 2, 1, "1f1b", false, NULL, 0}};
+                                     {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}};
     for (int l = 0; l < 2; l++) {
         Run cpu, cuda;
         run_precision = DTYPE_BF16;
         run_qk_clip = tau;
-        check_begin(l ? "on the fake of a GPU, t=2, p=2" : "on the fake of a GPU");
+        check_begin(l ? "on the fake of a GPU, t=2, d=2" : "on the fake of a GPU");
         const Variant *v = &VARIANTS[GPT];
         bool ready = run_plan_for(&cpu, v->path, v->settings, 7, &LAYOUTS[l], GLOBAL_BATCH, false,
                                   false, DTYPE_BF16) &&
