@@ -335,6 +335,10 @@ static void print_start(const Run *run) {
                lacking);
     }
     print_precision(plan);
+    if (plan_qk_clip(plan) > 0) {
+        printf("qk-clip queries and keys of heads whose largest score is above %.6g are scaled\n",
+               plan_qk_clip(plan));
+    }
     if (run->options.control) {
         printf("memory  %s planned for all ranks, %s allocated for this one\n", planned, allocated);
     } else {
