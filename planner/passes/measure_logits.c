@@ -7,6 +7,8 @@
  */
 #include "planner/passes/pass.h"
 
+#include <string.h>
+
 /* Of a block's accumulators, and of those of none: '#' is the block's number (ir/teacher.h). */
 static Attr next_name(PassContext *ctx, int *counts, int block) {
     bool none = block == NO_BLOCK;
@@ -43,8 +45,24 @@ static Node *copy_attention(ValueMap *map, const Node *node, Graph *out, PassCon
     return value_map_copy(map, &asked, out, ctx->diag);
 }
 
+/* The name is taken if the model reports a number of its own by it. */
+static bool check_name(const Graph *in, PassContext *ctx) {
+    for (int n = 0; n < in->n_nodes; n++) {
+        const Node *node = in->nodes[n];
+        bool own = node->op == OP_ACCUMULATOR &&
+                   strcmp(node_string(node, ATTR_name), OUTPUT_MAX_LOGIT) == 0;
+        if (!own) continue;
+        diag_error(ctx->diag, node->loc,
+                   "the model's output '" OUTPUT_MAX_LOGIT "' has the name that --max-logit and "
+                   "--qk-clip report attention's largest score by; rename it");
+        return false;
+    }
+    return true;
+}
+
 Graph *pass_measure_logits(const Graph *in, PassContext *ctx) {
     if (!ctx->options.max_logit && ctx->options.qk_clip == 0) return (Graph *)in;
+    if (!check_name(in, ctx)) return NULL;
     Graph *out = graph_create_like(in, ctx->arena);
     ValueMap map = value_map_create(in, ctx->arena);
     const bool *learns = graph_find_learning(in, ctx->arena);

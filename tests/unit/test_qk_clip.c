@@ -319,18 +319,21 @@ static void test_cuda(double tau) {
         Run cpu, cuda;
         run_precision = DTYPE_BF16;
         run_qk_clip = tau;
-        check_begin(l ? "on the fake of a GPU, t=2, d=2" : "on the fake of a GPU");
+        check_begin(l ? "on the fake of a GPU, t=2, d=2, states on the host"
+                      : "on the fake of a GPU");
         const Variant *v = &VARIANTS[GPT];
         bool ready = run_plan_for(&cpu, v->path, v->settings, 7, &LAYOUTS[l], GLOBAL_BATCH, false,
                                   false, DTYPE_BF16) &&
                      run_start(&cpu) && run_steps(&cpu, STEPS, LEARNING_RATE);
         CHECK(ready, "%s", diag_text(cpu.diag));
         cuda_api_replace(fake_cuda_create(&(FakeOptions){.seed = 1}));
+        run_offload = l ? 100 : 0;
         bool done =
             run_plan_for(&cuda, v->path, v->settings, 7, &LAYOUTS[l], GLOBAL_BATCH, false, true,
                          DTYPE_BF16) &&
             run_start_on(&cuda, &(EngineOptions){.device = DEVICE_CUDA, .virtual_ranks = true}) &&
             run_steps(&cuda, STEPS, LEARNING_RATE);
+        run_offload = 0;
         CHECK(done, "%s", diag_text(cuda.diag));
         for (int s = 0; ready && done && s < STEPS; s++) {
             CHECK(fabs(cpu.losses[s] - cuda.losses[s]) < 2e-3, "loss of step %d: %g, on a CPU %g",
