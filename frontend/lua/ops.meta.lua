@@ -316,7 +316,7 @@ function ops.document_ends(args) end
 ---of ops.documents and, where not causal, that of ops.document_ends: a position sees its own only;
 ---perhaps sinks [kv_heads, group]: each softmax has its head's as one more score, of no value ->
 ---like q; with largest = 1 the third result is the largest score of each row
----@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap, largest
+---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end
 

@@ -64,9 +64,9 @@ typedef struct AttentionForwardArgs {
     AttentionSizes sizes;
     const void *q, *k, *v;
     void *o;
-    float *lse;      /* [batch, seq, kv_heads, group], natural logarithm */
-    float *largest;  /* likewise, of scores as the softmax sees them; or NULL */
-    float raise_at;  /* by so much, in base 2, a row's maximum may lag: 0 where `largest` is */
+    float *lse;     /* [batch, seq, kv_heads, group], natural logarithm */
+    float *largest; /* likewise, of scores as the softmax sees them; or NULL */
+    float raise_at; /* by so much, in base 2, a row's maximum may lag: 0 where `largest` is */
 } AttentionForwardArgs;
 
 /* lse2 and delta: workspace, [batch, kv_heads, rows_padded] f32. */
