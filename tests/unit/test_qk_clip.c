@@ -32,19 +32,22 @@ typedef struct Variant {
 } Variant;
 
 /* clang-format off */
-#define SIZES {"optimizer.eps", "1e-6"}, {"model", "32"}, {"heads", "4"}, {"seq", "16"}, \
-              {"layers", "2"}, {"vocab", "61"}, {"ffn", "48"}
+#define SIZES {"optimizer.eps", "1e-6"}, {"heads", "4"}, {"seq", "16"}, {"layers", "2"}, \
+              {"vocab", "61"}, {"ffn", "48"}
+#define WIDTH {"model", "32"}
 static const Variant VARIANTS[] = {
-    {"gpt", "models/gpt.lua", {SIZES},
+    {"gpt", "models/gpt.lua", {SIZES, WIDTH},
      {{".wq", 0.5}, {".bq", 0.5}, {".wk", 0.5}, {".bk", 0.5}}},
-    {"llama by muon", "models/llama.lua", {SIZES, {"kv_heads", "2"}, {"optimizer", "muon"}},
+    {"llama by muon", "models/llama.lua", {SIZES, WIDTH, {"kv_heads", "2"}, {"optimizer", "muon"}},
      {{".wq", 1}}},
     {"deepseek", "models/deepseek.lua", {{"optimizer.eps", "1e-6"}, {"seq", "16"}},
      {{".wq_b_nope", 0.5}, {".wq_nope", 0.5}, {".wk", 0.5}, {".wq_b_rope", 1}, {".wq_rope", 1}}},
-    {"one key", "models/llama.lua", {SIZES, {"kv_heads", "1"}}, {{".wq", 1}}},
+    {"heads over d", "models/llama.lua",
+     {SIZES, {"model", "34"}, {"head", "8"}, {"kv_heads", "4"}}, {{".wq", 0.5}, {".wk", 0.5}}},
+    {"one key", "models/llama.lua", {SIZES, WIDTH, {"kv_heads", "1"}}, {{".wq", 1}}},
 };
 /* clang-format on */
-enum { GPT, LLAMA, DEEPSEEK, ONE_KEY, N_VARIANTS };
+enum { GPT, LLAMA, DEEPSEEK, OVER_D, ONE_KEY, N_VARIANTS };
 static const Layout ALONE = {1, 1, 1, 4, 1, "1f1b", false, NULL, 0};
 
 static bool plan(Run *run, int variant, const Layout *layout, double tau) {
@@ -199,6 +202,8 @@ static const Case CASES[] = {
     {LLAMA, 1, 1, 1, RECOMPUTE_NONE, {2, 2, 1, 2, 1, "1f1b", false, NULL, 0}},
     {LLAMA, 2, 3, 1, RECOMPUTE_NONE, {1, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
     {DEEPSEEK, 1, 2, 1, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", false, NULL, 0}},
+    {OVER_D, 1, 2, 1, RECOMPUTE_NONE, {1, 4, 1, 1, 1, "1f1b", false, NULL, 0}},  /* factors' shards
+                                                                                  */
     {ONE_KEY, 1, 3, 1, RECOMPUTE_NONE, {2, 2, 1, 1, 1, "1f1b", false, NULL, 0}}, /* t: group */
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
