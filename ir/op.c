@@ -93,20 +93,23 @@ bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
 int op_alias(const Node *node, int output) {
     switch (node->op) {
     case OP_ACCUMULATE:
+    case OP_LARGEST:
     case OP_CACHE_APPEND: return 0;
     case OP_CACHE_LINEAR_ATTENTION: return output == 1 ? 3 : -1; /* states */
     case OP_CACHE_CONVOLVE: return output == 1 ? 1 : -1;
     case OP_ALL_GATHER: return node->n_inputs == 2 ? 1 : -1;
     case OP_MATMUL: return matmul_accumulator(node);
     case OP_EMBEDDING_GRAD: return node->n_inputs == 4 ? 3 : -1;
-    case OP_ADAMW: return output == 0 ? 0 : output == 3 ? 7 : output + 1; /* p, m, v, copy */
+    case OP_ADAMW: /* p, m, v, copy */
+        return output == 0 ? 0 : output == 3 ? node->n_inputs - 1 : output + 1;
     case OP_LOSS_SCALE: return output + 1;
     case OP_SGD:
-    case OP_LION: return output == 0 ? 0 : output == 2 ? 5 : 2; /* p, momentum, copy */
-    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1;  /* m, v */
-    case OP_LAMB: return output == 0 ? 0 : 8;                   /* p, copy */
+    case OP_LION: /* p, momentum, copy */
+        return output == 0 ? 0 : output == 2 ? node->n_inputs - 1 : 2;
+    case OP_LAMB_MOMENTS: return output < 2 ? output + 1 : -1; /* m, v */
+    case OP_LAMB: return output == 0 ? 0 : node->n_inputs - 1; /* p, copy */
     case OP_MUON_MOMENTUM: return output == 0 ? 0 : -1;
-    case OP_MUON: return output == 0 ? 0 : 4; /* p, copy */
+    case OP_MUON: return output == 0 ? 0 : node->n_inputs - 1; /* p, copy */
     case OP_BALANCE:
     case OP_EMA: return 0;
     default: return -1;
@@ -249,6 +252,8 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
         if (input == op_gradient_operand(op)) return OPERAND_GRADIENT;
         return is_state(op, input) ? OPERAND_STATE : OPERAND_F32;
     case OP_SUMSQ: return OPERAND_GRADIENT;
+    case OP_LARGEST:
+    case OP_MAX_N:
     case OP_CLIP_SCALE:
     case OP_LOSS_SCALE:
     case OP_SKIP_SPIKE:
@@ -382,6 +387,35 @@ bool op_is_optimizer(OpKind op) {
 
 bool op_updates_elements(OpKind op) {
     return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_EMA;
+}
+
+/* Operands of an optimizer that it always has. */
+static int update_operands(OpKind op) {
+    switch (op) {
+    case OP_ADAMW: return 7;
+    case OP_SGD:
+    case OP_LION: return 5;
+    case OP_LAMB: return 8;
+    case OP_MUON: return 4;
+    default: return -1;
+    }
+}
+
+int op_rescale_operand(const Node *node) {
+    int at = update_operands(node->op);
+    bool any = at >= 0 && at < node->n_inputs;
+    return any && value_type(node->inputs[at])->dtype == DTYPE_F32 ? at : -1;
+}
+
+bool op_rescale_place(const Type *param, const Type *factors, int *out_at) {
+    int at = factors->rank ? type_find_axis(param, factors->axes[0]) : -1;
+    if (at < 0 || at + factors->rank > param->rank) return false;
+    for (int i = 0; i < factors->rank; i++) {
+        if (param->axes[at + i] != factors->axes[i]) return false;
+        if (param->dims[at + i] != factors->dims[i]) return false;
+    }
+    *out_at = at;
+    return true;
 }
 
 int op_gradient_operand(OpKind op) {
@@ -543,6 +577,7 @@ bool node_overlaps(const Node *node) {
 }
 
 ReduceKind op_partial_kind(const Node *node) {
+    if (node->op == OP_LARGEST || node->op == OP_MAX_N) return REDUCE_MAX;
     return node->op == OP_LOGSUMEXP ? REDUCE_LSE : REDUCE_SUM;
 }
 

@@ -165,6 +165,8 @@ bool output_is_reported(const Node *node);
 /* How many of them a model may have beside its loss, how long their names may be, and the names of
  * the planner's own outputs of the update. */
 enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
+/* With --max-logit, and the number that people watch. */
+#define OUTPUT_MAX_LOGIT "max_logit"
 #define OUTPUT_OWN_NAMES                                                                           \
     { "loss", "grad_norm_squared", "loss_scale" }
 /* A number for each row, which preferences compare: their output, and another model's of the same
@@ -212,6 +214,10 @@ bool op_is_optimizer(OpKind op);
 /* Does it update each element by itself, so that ranks can each have a part of a parameter, and one
  * launch many parameters? */
 bool op_updates_elements(OpKind op);
+/* The operand of an optimizer that says what its parameter is multiplied by after the step, or -1;
+ * and from which of the parameter's axes on it has its own, which follow one another there. */
+int op_rescale_operand(const Node *node);
+bool op_rescale_place(const Type *param, const Type *factors, int *out_at);
 /* The operand of an update that is its parameter's gradient, or -1. */
 int op_gradient_operand(OpKind op);
 /* Does the op multiply by or look up its weights, so that in 16 bits it reads a kept copy of them?

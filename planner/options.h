@@ -43,6 +43,8 @@ typedef struct PlanOptions {
     int frozen_bits; /* of frozen weights of blocks: 4 or 8 (pack_frozen); 0: as precision says */
     bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;
+    bool max_logit; /* the largest scores of attention are found, and told of (measure_logits) */
+    double qk_clip; /* above which they scale weights of queries and keys (qk_clip.h); 0: none */
     Recompute recompute;
     int vocab_multiple;  /* of words that each rank stores; 0: what the device likes; 1: any */
     bool cudnn_backward; /* 16 bits on CUDA: memory is left for cuDNN's gradient of attention */

@@ -161,6 +161,21 @@ bool bind_scaled_product(const Binding *binding, ScaledProduct *out) {
     return fits || bind_fail(binding, "has operands of fp8 that do not lie as products read them");
 }
 
+bool bind_rescale(const Binding *binding, BindRescale *out) {
+    const int operand = op_rescale_operand(binding->node);
+    int at;
+    *out = (BindRescale){NULL, 1, 1};
+    if (operand < 0) return true;
+    const Type *param = &binding->in_local[0], *factors = &binding->in_local[operand];
+    if (!op_rescale_place(param, factors, &at) || type_elements(param) == 0) {
+        return bind_fail(binding, "has factors that do not lie as the parameter does");
+    }
+    out->factors = binding->in[operand];
+    out->count = type_elements(factors);
+    out->inner = bind_stride(param, at + factors->rank - 1);
+    return true;
+}
+
 int64_t bind_rows(const Type *local) {
     int64_t rows = 1;
     for (int i = 0; i + 1 < local->rank; i++) rows *= local->dims[i];

@@ -78,6 +78,13 @@ typedef struct ScaledProduct {
     ScaleForm forms[2];
 } ScaledProduct;
 bool bind_scaled_product(const Binding *binding, ScaledProduct *out);
+/* What an optimizer's parameter is multiplied by after the step: element i by factors[i / inner %
+ * count]; factors NULL: by nothing. False, reported: ranks' parts of the two do not fit. */
+typedef struct BindRescale {
+    const float *factors;
+    int64_t inner, count;
+} BindRescale;
+bool bind_rescale(const Binding *binding, BindRescale *out);
 /* Elements of all dimensions but the last. */
 int64_t bind_rows(const Type *local);
 /* Elements from one index of `dimension` to the next in a contiguous tensor. */

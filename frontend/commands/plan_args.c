@@ -204,6 +204,8 @@ bool plan_precision_from_args(const CliArgs *args, PlanOptions *options, Diag *d
     int dtype = dtype_find(name, (int)strlen(name));
     options->precision = (DType)dtype;
     options->frozen_bits = (int)cli_int(args, OPT_FROZEN_BITS, 0);
+    options->qk_clip = cli_real(args, OPT_QK_CLIP, 0);
+    options->max_logit = cli_given(args, OPT_MAX_LOGIT);
     if (dtype < 0 || !dtype_is_precision(options->precision)) {
         diag_error(diag, NO_LOC, "--precision: '%s' is not f32, bf16, f16 or fp8", name);
         return false;

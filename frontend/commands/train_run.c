@@ -72,6 +72,10 @@ void train_run_print_start(const TrainRun *run) {
                lacking);
     }
     print_precision(plan);
+    if (plan_qk_clip(plan) > 0) {
+        printf("qk-clip queries and keys of heads whose largest score is above %.6g are scaled\n",
+               plan_qk_clip(plan));
+    }
     if (run->options.control) {
         printf("memory  %s planned for all ranks, %s allocated for this one\n", planned, allocated);
     } else {

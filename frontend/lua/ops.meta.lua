@@ -296,6 +296,7 @@ function ops.embedding(args) end
 ---@field window? integer positions that each one attends to; all if absent
 ---@field scale number of scores
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
+---@field largest? integer 1: there is a third result
 
 ---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
 ---result is how far the position is from there. A document's last token is `separator` (2147483647:
@@ -314,7 +315,7 @@ function ops.document_ends(args) end
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
 ---of ops.documents and, where not causal, that of ops.document_ends: a position sees its own only;
 ---perhaps sinks [kv_heads, group]: each softmax has its head's as one more score, of no value ->
----like q
+---like q; with largest = 1 the third result is the largest score of each row
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
 ---@return perilune.Value
 function ops.attention(args) end

@@ -383,8 +383,12 @@ bool infer_document_ends(Graph *graph, Node *node, Diag *diag) {
 bool infer_attention(Graph *graph, Node *node, Diag *diag) {
     if (!check_attention(graph, node, diag) || !check_scores(graph, node, diag)) return false;
     node->types[0] = with_last(value_type(node->inputs[0]), value_type(node->inputs[2]));
-    node->types[1] = rows_of(&node->types[0]);
-    return true;
+    node->types[1] = node->types[2] = rows_of(&node->types[0]);
+    int64_t largest = node_int(node, ATTR_largest, 0);
+    node->n_outputs = 2 + (largest == 1);
+    if (largest == 0 || largest == 1) return true;
+    diag_error(diag, node->loc, "attention: 'largest' is %" PRId64 "; it is 0 or 1", largest);
+    return false;
 }
 
 /* inputs: q, k, v, o, lse, do, optional beginnings and ends of documents -> dq, dk, dv */
@@ -425,7 +429,12 @@ void grad_attention(GradContext *ctx, const Node *node, const Value *douts, Valu
     for (int i = 0; i < 2; i++) {
         if (documents[i] >= 0) inputs[n++] = node->inputs[documents[i]];
     }
-    Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, n, node->attrs, node->n_attrs);
+    Attr attrs[N_ATTRS];
+    int n_attrs = 0;
+    for (int i = 0; i < node->n_attrs; i++) {
+        if (node->attrs[i].key != ATTR_largest) attrs[n_attrs++] = node->attrs[i];
+    }
+    Value grad = grad_build(ctx, OP_ATTENTION_GRAD, inputs, n, attrs, n_attrs);
     for (int i = 0; i < 3; i++) dins[i] = node_value(grad.node, i);
     int sinks = attention_sinks(node);
     if (sinks >= 0) dins[sinks] = grad_sinks(ctx, node, douts[0], node->inputs[sinks]);

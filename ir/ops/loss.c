@@ -166,26 +166,75 @@ bool infer_loss_scale(Graph *graph, Node *node, Diag *diag) {
     return require_scalars(node, diag);
 }
 
+/* inputs: the largest so far f32[heads...], rows f32[..., heads...] -> as the first */
+bool infer_largest(Graph *graph, Node *node, Diag *diag) {
+    const Type *most = value_type(node->inputs[0]), *rows = value_type(node->inputs[1]);
+    int before = rows->rank - most->rank;
+    (void)graph;
+    bool fits = most->dtype == DTYPE_F32 && rows->dtype == DTYPE_F32 && before >= 0;
+    for (int i = 0; fits && i < most->rank; i++) {
+        fits = most->axes[i] == rows->axes[before + i] && most->dims[i] == rows->dims[before + i];
+    }
+    node->types[0] = *most;
+    if (fits) return true;
+    diag_error(diag, node->loc,
+               "largest: takes f32 numbers, and rows in f32 of which these axes are the last");
+    return false;
+}
+
+/* f32 of any shapes -> the largest of all their elements */
+bool infer_max_n(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = (Type){.dtype = DTYPE_F32};
+    for (int i = 0; i < node->n_inputs; i++) {
+        if (value_type(node->inputs[i])->dtype == DTYPE_F32) continue;
+        diag_error(diag, node->loc, "max_n: operand %d must be f32", i + 1);
+        return false;
+    }
+    return true;
+}
+
+/* What a parameter is multiplied by along some of its axes. */
+static bool check_rescale(const Node *node, int at, Diag *diag) {
+    int unused;
+    if (at < 0 ||
+        op_rescale_place(value_type(node->inputs[0]), value_type(node->inputs[at]), &unused)) {
+        return true;
+    }
+    diag_error(diag, node->loc,
+               "%s: operand %d must have some axes of the parameter, one behind the other",
+               OPS[node->op].name, at + 1);
+    return false;
+}
+
 /* First `n_like` operands f32, or a state's or a gradient's, and shaped alike, then scalars, and
- * perhaps, past the `n_always`-th, the parameter's copy in bf16 or f16. Results: `n_results`, the
- * parameter and its states, and the copy. */
+ * perhaps, past the `n_always`-th, what the parameter is multiplied by and its copy in bf16 or f16.
+ * Results: `n_results`, the parameter and its states, and the copy. */
 static bool check_update(Node *node, int n_like, int n_always, int n_results, Diag *diag) {
     const Type scalar = {.dtype = DTYPE_F32};
     const Type param = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
     const Type state = type_with_dtype(&param, node_state_dtype(node));
     const Type gradient = type_with_dtype(&param, node_gradient_dtype(node));
-    bool has_copy = node->n_inputs > n_always;
-    DType low = has_copy ? value_type(node->inputs[n_always])->dtype : DTYPE_BF16;
+    const int rescale = op_rescale_operand(node), copy_at = n_always + (rescale >= 0);
+    bool has_copy = node->n_inputs > copy_at;
+    DType low = has_copy ? value_type(node->inputs[copy_at])->dtype : DTYPE_BF16;
     const Type copy = type_with_dtype(&param, dtype_is_low(low) ? low : DTYPE_BF16);
     node->n_outputs = n_results + has_copy;
     for (int i = 0; i < n_results; i++) node->types[i] = i ? state : param;
     if (has_copy) node->types[n_results] = copy;
+    if (!check_rescale(node, rescale, diag)) return false;
+    if (node->n_inputs > copy_at + 1) {
+        diag_error(diag, node->loc, "%s: operand %d is one too many", OPS[node->op].name,
+                   copy_at + 2);
+        return false;
+    }
     for (int i = 0; i < node->n_inputs; i++) {
+        if (i == rescale) continue;
         OperandPrecision precision = op_operand_precision(node->op, i);
         const Type *like = precision == OPERAND_STATE      ? &state
                            : precision == OPERAND_GRADIENT ? &gradient
                                                            : &param;
-        const Type *want = i == n_always ? &copy : i < n_like ? like : &scalar;
+        const Type *want = i == copy_at ? &copy : i < n_like ? like : &scalar;
         const Type *have = value_type(node->inputs[i]);
         bool any = precision == OPERAND_EITHER; /* looked at before */
         if (any || type_equal(have, want)) continue;

@@ -13,6 +13,7 @@
  */
 #include "ir/param_index.h"
 #include "planner/passes/muon.h"
+#include "planner/passes/qk_clip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ typedef struct Update {
     Node **params; /* of `out`, with a gradient */
     Value *gradients;
     ParamUses uses;
+    const Value *rescale; /* by id of a parameter: after its step it is multiplied by that */
 } Update;
 
 static Node *leaf(Update *u, OpKind op, const Node *like, const char *name, const char *of) {
@@ -198,12 +200,16 @@ static bool build_update(Update *u, OpKind op, const Node *param, const Value *i
                          const Attr *own, int n_own) {
     double decay = node_float(param, ATTR_decay, 1) * u->ctx->recipe.weight_decay;
     double scale = scale_of_rate(u, param);
+    enum { MOST_OPERANDS = 10 };
     Attr attrs[6];
+    Value operands[MOST_OPERANDS], rescale = u->rescale[param->id];
     int n_attrs = n_own;
     for (int i = 0; i < n_own; i++) attrs[i] = own[i];
+    for (int i = 0; i < n_inputs; i++) operands[i] = inputs[i];
+    if (rescale.node) operands[n_inputs++] = rescale;
     attrs[n_attrs++] = attr_float(ATTR_weight_decay, decay);
     if (scale != 1) attrs[n_attrs++] = attr_float(ATTR_lr_scale, scale);
-    return build(u, op, param, inputs, n_inputs, attrs, n_attrs).node != NULL;
+    return build(u, op, param, operands, n_inputs, attrs, n_attrs).node != NULL;
 }
 
 static bool append_adamw(Update *u, Node *param, Value gradient) {
@@ -383,13 +389,19 @@ static bool append_param(Update *u, Node *param, Value gradient) {
     }
 }
 
-/* Those of one kind together: a GPU updates neighbours at once. */
-static bool append_params(Update *u) {
+static bool append_simple(Update *u, bool rescaled) {
     for (int i = 0; i < u->n_params; i++) {
         const Node *param = u->params[i];
         if (has_muon(u, param) || has_lamb(u, param) || node_is_balanced(param)) continue;
+        if ((u->rescale[param->id].node != NULL) != rescaled) continue;
         if (!append_param(u, u->params[i], u->gradients[i])) return false;
     }
+    return true;
+}
+
+/* Those of one kind together: a GPU updates neighbours at once. */
+static bool append_params(Update *u) {
+    if (!append_simple(u, false) || !append_simple(u, true)) return false;
     if (!append_lamb(u) || !append_muon(u)) return false;
     for (int i = 0; i < u->n_params; i++) {
         if (!node_is_balanced(u->params[i])) continue;
@@ -429,5 +441,7 @@ Graph *pass_append_update(const Graph *in, PassContext *ctx) {
     u.step = node_value(leaf(&u, OP_SCALAR, &scalar, "step", NULL), 0);
     if (!append_clipping(&u)) return NULL;
     u.uses = muon_find_uses(u.out, ctx->arena);
+    u.rescale = qk_clip_append(ctx, u.out);
+    if (!u.rescale) return NULL;
     return append_params(&u) ? u.out : NULL;
 }

@@ -100,6 +100,7 @@ static bool expand_sinks(const Node *node, bool with_log, ValueMap *map, Graph *
     Node *made = pass_build(ctx, out, OP_ATTENTION, node, node->phase, inputs, at, node->attrs,
                             node->n_attrs);
     if (!made) return false;
+    if (node->n_outputs > 2) *value_map_at(map, node_value((Node *)node, 2)) = node_value(made, 2);
     Value sinks = inputs[at], lse = node_value(made, 1);
     Value above = apply(ctx, out, node, OP_SUB, lse, sinks);
     Value kept = apply(ctx, out, node, OP_SIGMOID, above, NO_VALUE);

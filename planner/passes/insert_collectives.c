@@ -266,7 +266,7 @@ static bool complete_numbers(Inserter *ins, Value number) {
 static Value completed_value(Inserter *ins, Value value, const Sharding *to, const Node *user) {
     if (!(value_sharding(value)->partial & ~to->partial)) return value;
     bool number = user->phase == PHASE_UPDATE && value_type(value)->rank == 0 && !to->partial &&
-                  user->op != OP_ADD_N;
+                  user->op != OP_ADD_N && value_sharding(value)->reduce == REDUCE_SUM;
     for (int i = 0; i < ins->n_completed; i++) {
         if (value_equal(ins->completed[i].from, value) &&
             ins->completed[i].to.partial == to->partial && reaches(&ins->completed[i], user)) {
@@ -377,7 +377,8 @@ static void list_numbers(Inserter *ins, const Graph *in) {
             Value value = node->inputs[i];
             bool *seen = &listed[value.node->id * MAX_OUTPUTS + value.output];
             bool number = value.node->phase == PHASE_UPDATE && value_type(value)->rank == 0 &&
-                          value_sharding(value)->partial;
+                          value_sharding(value)->partial &&
+                          value_sharding(value)->reduce == REDUCE_SUM;
             if (!number || *seen) continue;
             *seen = true;
             ARENA_PUSH(ins->ctx->arena, ins->numbers, ins->n_numbers, ins->numbers_capacity, value);

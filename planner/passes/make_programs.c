@@ -32,6 +32,7 @@ struct ProgramMaker {
     IntList *stage_updates; /* [p]: ids of nodes of the update of weights that the stage has */
     IntList updates;        /* and of those that are of no weight: each stage looks for itself */
     Value total;            /* what gradients are clipped by; NO_VALUE: by nothing */
+    Value largest;          /* what is told of attention's scores; NO_VALUE: nothing is */
     int n_values;
     const Node **chain_leaf; /* by id, NULL: of no accumulator */
     int *param_row;          /* by parameter's id */
@@ -97,7 +98,8 @@ static void find_chain_leaves(ProgramMaker *m) {
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n];
         if (node->op == OP_ACCUMULATOR) m->chain_leaf[n] = node;
-        if (node->op == OP_ACCUMULATE) m->chain_leaf[n] = m->chain_leaf[node->inputs[0].node->id];
+        bool adds = node->op == OP_ACCUMULATE || node->op == OP_LARGEST;
+        if (adds) m->chain_leaf[n] = m->chain_leaf[node->inputs[0].node->id];
     }
 }
 
@@ -183,11 +185,14 @@ static void list_updates(ProgramMaker *m) {
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n];
         if (node->phase == PHASE_UPDATE && node->op == OP_CLIP_SCALE) m->total = node->inputs[0];
+        bool told = node->phase == PHASE_UPDATE && node->op == OP_OUTPUT &&
+                    strcmp(node_string(node, ATTR_name), OUTPUT_MAX_LOGIT) == 0;
+        if (told) m->largest = node->inputs[0];
     }
     for (int n = 0; n < m->in->n_nodes; n++) {
         const Node *node = m->in->nodes[n], *param = m->param_of[n];
         if (node->phase != PHASE_UPDATE) continue;
-        if (!param || node->op == OP_ADD_N || node == m->total.node) {
+        if (!param || node->op == OP_ADD_N || node->op == OP_MAX_N || node == m->total.node) {
             list_push(m, &m->updates, n);
             continue;
         }
@@ -308,7 +313,8 @@ static Node *copy_node(StageMaker *s, const Node *node, int chunk) {
     if (!copy) BUG("make_programs: cannot copy %s", OPS[node->op].name);
     relocate(s, copy, chunk);
     set_results(s, node, copy, chunk);
-    const Node *leaf = node->op == OP_ACCUMULATE ? s->maker->chain_leaf[node->id] : NULL;
+    bool adds = node->op == OP_ACCUMULATE || node->op == OP_LARGEST;
+    const Node *leaf = adds ? s->maker->chain_leaf[node->id] : NULL;
     if (leaf) set_value(s, &s->maker->chains[leaf->id], node_value(copy, 0));
     return copy;
 }
@@ -374,7 +380,21 @@ static Value tied_gradient(StageMaker *s, Value old, int chunk) {
     return *known;
 }
 
-/* Sums over parameters: what is on this stage, each weight counted on its first stage only. */
+/* The operand of a sum, if it is on this stage; NO_VALUE: it is not. */
+static Value find_term(StageMaker *s, Value old) {
+    ProgramMaker *m = s->maker;
+    if (m->chain_leaf[old.node->id]) { /* of heads' largest scores, before any message */
+        bool here = path_stage(m->path, old.node->chunk) == s->stage;
+        return here ? find_input(s, old, path_chunk(m->path, old.node->chunk)) : NO_VALUE;
+    }
+    for (int c = 0; c < m->n_chunks; c++) {
+        if (local_at(s, c, old)->node) return *local_at(s, c, old);
+    }
+    return NO_VALUE;
+}
+
+/* Sums over parameters: what is on this stage, each weight counted on its first stage only; and
+ * the maximum of what is on this stage. */
 static void make_sum(StageMaker *s, const Node *node) {
     ProgramMaker *m = s->maker;
     Value *inputs = ARENA_ARRAY(s->out->arena, Value, node->n_inputs + 1);
@@ -383,29 +403,34 @@ static void make_sum(StageMaker *s, const Node *node) {
         Value old = node->inputs[i];
         const Node *param = m->param_of[old.node->id];
         if (param && m->first_stage[param->id] != s->stage) continue;
-        for (int c = 0; c < m->n_chunks; c++) {
-            if (!local_at(s, c, old)->node) continue;
-            inputs[n_inputs++] = *local_at(s, c, old);
-            break;
-        }
+        Value term = find_term(s, old);
+        if (term.node) inputs[n_inputs++] = term;
     }
     if (n_inputs == 0) return;
-    Node *sum = add(s, OP_ADD_N, inputs, n_inputs, NULL, 0, node, NULL, PHASE_UPDATE, 0);
+    Node *sum = add(s, node->op, inputs, n_inputs, NULL, 0, node, NULL, PHASE_UPDATE, 0);
     sum->shardings[0] = node->shardings[0];
     set_results(s, node, sum, 0);
 }
 
-/* The last sum before clipping covers this stage only: add up the pipeline. */
-static void make_total(StageMaker *s, Value old) {
+/* The last sum before clipping covers this stage only: add up the pipeline. Likewise of the largest
+ * score, which a stage without attention has no part in. */
+static void make_total(StageMaker *s, Value old, ReduceKind reduce) {
+    static const double LEAST = -1e38; /* less than any score */
     Value *value = local_at(s, 0, old);
     const Node *like = old.node;
     if (!value->node) {
-        Attr zero = attr_float(ATTR_value, 0);
+        Attr zero = attr_float(ATTR_value, reduce == REDUCE_MAX ? LEAST : 0);
         Node *none = add(s, OP_CONST, NULL, 0, &zero, 1, like, NULL, PHASE_UPDATE, 0);
         set_value(s, value, node_value(none, 0));
     }
     if (s->maker->n_pipeline == 1) return;
     Attr mesh = attr_string(ATTR_mesh, mesh_axis_name(MESH_P));
+    if (reduce == REDUCE_MAX) { /* how is said with the operand: one of its own */
+        Node *own = add(s, OP_MAX_N, value, 1, NULL, 0, like, NULL, PHASE_UPDATE, 0);
+        own->shardings[0].reduce = (uint8_t)reduce;
+        own->shardings[0].partial = 1u << MESH_P;
+        *value = node_value(own, 0);
+    }
     Node *total = add(s, OP_ALL_REDUCE, value, 1, &mesh, 1, like, NULL, PHASE_UPDATE, 0);
     set_value(s, value, node_value(total, 0));
 }
@@ -427,7 +452,7 @@ static void make_update_node(StageMaker *s, const Node *node) {
     const Node *param = m->param_of[node->id];
     int chunk = 0;
     if (is_local_leaf(node)) return;
-    if (node->op == OP_ADD_N) {
+    if (node->op == OP_ADD_N || node->op == OP_MAX_N) {
         make_sum(s, node);
         return;
     }
@@ -455,7 +480,7 @@ static void make_update_node(StageMaker *s, const Node *node) {
     }
     int gradient = is_norm_part(node) ? 0 : op_gradient_operand(node->op);
     if (gradient >= 0) {
-        Value inputs[8];
+        Value inputs[12]; /* an optimizer's are fewer */
         for (int i = 0; i < node->n_inputs; i++) {
             inputs[i] = i == gradient ? tied_gradient(s, node->inputs[i], chunk)
                                       : find_input(s, node->inputs[i], chunk);
@@ -477,7 +502,8 @@ static void make_update(StageMaker *s) {
         bool is_own = k == all->count || (i < own->count && own->items[i] < all->items[k]);
         int n = is_own ? own->items[i++] : all->items[k++];
         make_update_node(s, m->in->nodes[n]);
-        if (m->in->nodes[n] == m->total.node) make_total(s, m->total);
+        if (m->in->nodes[n] == m->total.node) make_total(s, m->total, REDUCE_SUM);
+        if (m->in->nodes[n] == m->largest.node) make_total(s, m->largest, REDUCE_MAX);
     }
 }
 

@@ -140,6 +140,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .gradient_dtype = info->run == pass_lower_gradients ? DTYPE_BF16 : DTYPE_F32,
                     .split_masters = info->run == pass_split_masters,
                     .ema_decay = info->run == pass_append_averages ? 0.999 : 0,
+                    .max_logit = info->run == pass_measure_logits,
                     .frozen_bits = info->run == pass_pack_frozen ? 4 : 0,
                     .fp8_tensor_cores = info->run == pass_multiply_fp8,
                     .recompute = RECOMPUTE_FULL,

@@ -304,7 +304,8 @@ static void join_gradients(Planner *p) {
 }
 
 /* An accumulator into which nothing is added (a shared weight whose use on this stage has no
- * gradient) is zero from the start, and no first share makes it so again: nothing may borrow it. */
+ * gradient) is zero from the start, and no first share makes it so again: nothing may borrow it.
+ * Nor one of no parameter, which the engine may read after a step, or a forward alone. */
 static void keep_untouched_accumulators(Planner *p) {
     const Graph *graph = p->graph;
     bool *written = ARENA_ARRAY(p->arena, bool, graph->n_nodes + 1);
@@ -316,7 +317,8 @@ static void keep_untouched_accumulators(Planner *p) {
         }
     }
     for (int n = 0; n < graph->n_nodes; n++) {
-        if (graph->nodes[n]->op != OP_ACCUMULATOR || written[n]) continue;
+        const Node *leaf = graph->nodes[n];
+        if (leaf->op != OP_ACCUMULATOR || (written[n] && node_string(leaf, ATTR_of)[0])) continue;
         p->storages[p->storage_of[n * MAX_OUTPUTS]].last = FOREVER;
     }
 }

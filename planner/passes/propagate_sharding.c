@@ -309,6 +309,7 @@ Graph *pass_propagate_sharding(const Graph *in, PassContext *ctx) {
             ShardingRule rule = sharding_rule(out, node, uses, by_heads[n],
                                               ctx->options.sequence_parallel, ctx->arena);
             for (int i = 0; i < node->n_outputs; i++) node->shardings[i] = rule.outputs[i];
+            if (node->op == OP_LARGEST) node->inputs[0].node->shardings[0] = rule.outputs[0];
         }
         if (!check_blocks(out, node, ctx->diag)) return NULL;
         if (node->op == OP_PARAM && !check_weight(out, node, ctx->diag)) return NULL;

@@ -327,6 +327,24 @@ static void divide_documents(const Graph *graph, const Node *node, ShardingRule 
     for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].mesh[last] = MESH_C;
 }
 
+/* Rows as they come, and of what divides them a maximum over its ranks. */
+static void divide_largest(const Graph *graph, const Node *node, ShardingRule *rule) {
+    const Type *rows = value_type(node->inputs[1]), *most = &node->types[0];
+    const Sharding *from = value_sharding(node->inputs[1]);
+    Sharding to = sharding_none();
+    int before = rows->rank - most->rank;
+    for (int i = 0; i < rows->rank; i++) {
+        if (i < before) {
+            to.partial |= (uint8_t)mesh_axes(&graph->mesh, from->mesh[i]);
+        } else {
+            to.mesh[i - before] = from->mesh[i];
+        }
+    }
+    to.reduce = REDUCE_MAX;
+    rule->inputs[0] = rule->outputs[0] = to;
+    rule->inputs[1] = *from;
+}
+
 ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses, bool by_heads,
                            bool sequence_parallel, Arena *arena) {
     ShardingRule rule = {.inputs = ARENA_ARRAY(arena, Sharding, node->n_inputs + 1)};
@@ -339,6 +357,10 @@ ShardingRule sharding_rule(const Graph *graph, const Node *node, const int *uses
             if (node->op == OP_OUTPUT && !logits) rule.inputs[i] = sharding_none();
         }
         if (node->n_inputs) rule.outputs[0] = rule.inputs[0];
+        return rule;
+    }
+    if (node->op == OP_LARGEST) {
+        divide_largest(graph, node, &rule);
         return rule;
     }
     AxisMap map = {.taken = 0};

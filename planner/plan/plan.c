@@ -309,6 +309,30 @@ DType plan_state_dtype(const Plan *plan) {
     return DTYPE_F32;
 }
 
+/* The constant that factors are made of, beside largest scores; 0: not found within `depth`. */
+static double find_threshold(const Node *node, int depth) {
+    double found = 0;
+    if (node->op == OP_CONST) return node_float(node, ATTR_value, 0);
+    if (node->op == OP_LARGEST || depth == 0) return 0;
+    for (int i = 0; i < node->n_inputs && i < 4 && found == 0; i++) {
+        found = find_threshold(node->inputs[i].node, depth - 1);
+    }
+    return found;
+}
+
+double plan_qk_clip(const Plan *plan) {
+    enum { DEEPEST = 8 }; /* messages, and elementwise nodes that may be one */
+    for (int p = 0; p < plan->n_programs; p++) {
+        const Graph *graph = plan->programs[p].graph;
+        for (int n = 0; n < graph->n_nodes; n++) {
+            const Node *node = graph->nodes[n];
+            int at = op_is_optimizer(node->op) ? op_rescale_operand(node) : -1;
+            if (at >= 0) return find_threshold(node->inputs[at].node, DEEPEST);
+        }
+    }
+    return 0;
+}
+
 /* A gradient that is kept in bf16, or a share of one that a product made so. */
 static bool has_low_gradient(const Node *node) {
     if (node->phase == PHASE_UPDATE) return node_gradient_dtype(node) == DTYPE_BF16;

@@ -330,6 +330,9 @@ bool plan_skips_spikes(const Plan *plan);
 #define MOST_NORM_NAME "most_norm_squared"
 /* What their optimizer keeps its states in: f32 (also where there is none) or bf16. */
 DType plan_state_dtype(const Plan *plan);
+/* Above which score of a head weights of its queries and keys are scaled (--qk-clip); 0: none are.
+ */
+double plan_qk_clip(const Plan *plan);
 /* What gradients are that products make: f32, or bf16 where any is (--gradients). */
 DType plan_gradient_dtype(const Plan *plan);
 /* Are any weights' copies in bf16 halves of them (--masters)? */

@@ -62,6 +62,7 @@ static void add_layout(Comparison *of) {
               dtype_name(plan_state_dtype(b)));
     add_words(of, "gradients", "weights' gradients", dtype_name(plan_gradient_dtype(a)),
               dtype_name(plan_gradient_dtype(b)));
+    add_values(of, "qk_clip", "QK-clip", UNIT_NUMBER, plan_qk_clip(a), plan_qk_clip(b));
     add_words(of, "masters", "masters", plan_splits_masters(a) ? "split" : "whole",
               plan_splits_masters(b) ? "split" : "whole");
     add_values(of, "ema_decay", "decay of averages", UNIT_NUMBER, plan_ema_decay(a),

@@ -135,6 +135,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     }
     html_put_fact(out, "Precision", dtype_name(plan->precision));
     if (plan_state_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
+    if (plan_qk_clip(plan) > 0) {
+        html_put_fact(out, "QK-clip", arena_printf(facts->arena, "%.6g", plan_qk_clip(plan)));
+    }
     if (plan_gradient_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Weights' gradients", "bf16");
     if (plan_splits_masters(plan)) html_put_fact(out, "Copies of weights", "halves of them");
     if (facts->largest_host_bytes > 0) {

@@ -153,6 +153,7 @@ static void put_head(json_t *root, const Facts *facts) {
     if (plan_skips_spikes(plan)) json_object_set_new(root, "skips_spikes", json_true());
     json_put_name(root, "gradients", dtype_name(plan_gradient_dtype(plan)));
     json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
+    if (plan_qk_clip(plan) > 0) json_put_real(root, "qk_clip", plan_qk_clip(plan));
     json_put_int(root, "offload", plan->offload);
     put_fp8(root, plan);
     put_packed(root, plan);

@@ -198,6 +198,10 @@ static void put_head(StrBuf *out, const Facts *facts) {
     put_label(out, "precision");
     put_precision(out, plan);
     put_steadying(out, plan);
+    if (plan_qk_clip(plan) > 0) {
+        put_label(out, "qk-clip");
+        strbuf_printf(out, "heads' largest scores above %.6g\n", plan_qk_clip(plan));
+    }
     put_packed(out, plan);
     put_expert_parts(out, plan);
     put_loss_parts(out, plan);

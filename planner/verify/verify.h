@@ -60,6 +60,9 @@ void verify_flow(Verifier *v);
 /* Parameters are updated as a whole, from what is theirs (verify_update.c). Needs a sound program.
  */
 void verify_update(Verifier *v, int stage);
+/* Largest scores are maxima, and factors lie as their parameters do (verify_largest.c). Likewise.
+ */
+void verify_largest(Verifier *v, int stage);
 /* Logical names are unique on a stage; tied weights stay one weight (verify_names.c). */
 void verify_names(Verifier *v);
 

@@ -240,7 +240,8 @@ static void softmax_add_block(RunningSoftmax *run, int n_keys, float scores[][RO
 }
 
 static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
-                         const void *q, const void *k, const void *v, void *o, float *lse) {
+                         const void *q, const void *k, const void *v, void *o, float *lse,
+                         float *largest) {
     float wide[KEYS * ATTENTION_MAX_READ_HEAD] __attribute__((aligned(64)));
     float qt[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
     float ot[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
@@ -272,12 +273,14 @@ static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t 
     }
     for (int i = 0; i < tile.n_rows; i++)
         lse[row_place(s, b, h, tile.first + i)] = run.max[i] + vmath_log(run.sum[i]);
+    for (int i = 0; largest && i < tile.n_rows; i++)
+        largest[row_place(s, b, h, tile.first + i)] = run.max[i];
     for (int i = 0; i < ROWS; i++) run.sum[i] = 1.0f / run.sum[i];
     store_transposed(s, &tile, b, h, ot, run.sum, o, n_values);
 }
 
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
-                       void *o, float *lse) {
+                       void *o, float *lse, float *largest) {
     if (is_longer(shape, ATTENTION_MAX_READ_HEAD)) return false;
     const int64_t n_tiles = (shape->seq * shape->group + ROWS - 1) / ROWS;
     const int64_t n_tasks = shape->batch * shape->kv_heads * n_tiles;
@@ -287,7 +290,8 @@ bool attention_forward(const AttentionShape *shape, const void *q, const void *k
     for (int64_t task = 0; task < n_tasks; task++) {
         const int64_t pair = task % (shape->batch * shape->kv_heads);
         const int64_t index = n_tiles - 1 - task / (shape->batch * shape->kv_heads);
-        forward_tile(shape, pair / shape->kv_heads, pair % shape->kv_heads, index, q, k, v, o, lse);
+        forward_tile(shape, pair / shape->kv_heads, pair % shape->kv_heads, index, q, k, v, o, lse,
+                     largest);
     }
     return true;
 }

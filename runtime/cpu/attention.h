@@ -43,9 +43,10 @@ typedef struct AttentionShape {
     int64_t values; /* numbers of a head of v and o; 0: head */
 } AttentionShape;
 
-/* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). */
+/* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). largest: of each
+ * row's scores, where lse lies likewise; or NULL. */
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
-                       void *o, float *lse);
+                       void *o, float *lse, float *largest);
 
 /* The gradients of q, k and v (dk and dv summed over the group) given the forward's o and lse and
  * the gradient of o. Parallel over batch and kv_heads. False: longer than ATTENTION_MAX_HEAD. In 16

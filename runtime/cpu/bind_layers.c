@@ -548,9 +548,11 @@ static void zero_padding(const AttentionArgs *a, void *x, int64_t head_bytes) {
 
 static bool run_attention(const void *args) {
     const AttentionArgs *a = args;
-    if (!attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1])) {
+    if (!attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1],
+                           a->out[2])) {
         return false;
     }
+    if (a->out[2]) zero_padding(a, a->out[2], (int64_t)sizeof(float));
     zero_padding(a, a->out[0], a->shape.values * dtype_bytes(a->shape.dtype));
     zero_padding(a, a->out[1], (int64_t)sizeof(float));
     return true;

@@ -8,7 +8,7 @@
 
 typedef struct UpdateArgs {
     int64_t n;
-    const float *in[8]; /* f32, but for states and gradients */
+    const float *in[9]; /* f32, but for states and gradients */
     float *out[4];
     uint16_t *copy;                    /* of the parameter, in 16 bits, or NULL */
     DType copy_dtype;                  /* f32: there is none */
@@ -21,6 +21,7 @@ typedef struct UpdateArgs {
     LambConfig lamb;
     MuonConfig muon;
     double momentum, step, decay;
+    BindRescale rescale;
 } UpdateArgs;
 
 static UpdateArgs *new_args(Binding *b) {
@@ -28,7 +29,7 @@ static UpdateArgs *new_args(Binding *b) {
     args->n = type_elements(&b->in_local[0]);
     args->state_dtype = node_state_dtype(b->node);
     args->gradient_dtype = node_gradient_dtype(b->node);
-    for (int i = 0; i < b->node->n_inputs && i < 8; i++) args->in[i] = b->in[i];
+    for (int i = 0; i < b->node->n_inputs && i < 9; i++) args->in[i] = b->in[i];
     for (int i = 0; i < b->node->n_outputs; i++) {
         int from = op_alias(b->node, i);
         bool state = from >= 0 && op_operand_precision(b->node->op, from) == OPERAND_STATE;
@@ -40,6 +41,15 @@ static UpdateArgs *new_args(Binding *b) {
         }
     }
     return args;
+}
+
+/* What follows an optimizer's step, if it has the operand. */
+static bool rescale_parameter(const UpdateArgs *a, const float *clip) {
+    const BindRescale *r = &a->rescale;
+    if (!r->factors) return true;
+    optimizer_rescale(a->n, r->inner, r->count, clip, r->factors, a->out[0], a->copy,
+                      a->copy_dtype);
+    return true;
 }
 
 static bool run_sumsq(const void *args) {
@@ -105,7 +115,7 @@ static bool run_adamw(const void *args) {
     const UpdateArgs *a = args;
     optimizer_adamw(&a->adamw, a->n, a->in[5], a->in[6], a->in[4], a->in[1], a->out[0], a->out[1],
                     a->out[2], a->copy);
-    return true;
+    return rescale_parameter(a, a->in[4]);
 }
 
 bool cpu_bind_adamw(Binding *b, CpuCall *out) {
@@ -119,13 +129,13 @@ bool cpu_bind_adamw(Binding *b, CpuCall *out) {
                                 .state_dtype = args->state_dtype,
                                 .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_adamw, args};
-    return true;
+    return bind_rescale(b, &args->rescale);
 }
 
 static bool run_sgd(const void *args) {
     const UpdateArgs *a = args;
     optimizer_sgd(&a->sgd, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
-    return true;
+    return rescale_parameter(a, a->in[3]);
 }
 
 bool cpu_bind_sgd(Binding *b, CpuCall *out) {
@@ -137,13 +147,13 @@ bool cpu_bind_sgd(Binding *b, CpuCall *out) {
                             .state_dtype = args->state_dtype,
                             .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_sgd, args};
-    return true;
+    return bind_rescale(b, &args->rescale);
 }
 
 static bool run_lion(const void *args) {
     const UpdateArgs *a = args;
     optimizer_lion(&a->lion, a->n, a->in[4], a->in[3], a->in[1], a->out[0], a->out[1], a->copy);
-    return true;
+    return rescale_parameter(a, a->in[3]);
 }
 
 bool cpu_bind_lion(Binding *b, CpuCall *out) {
@@ -156,7 +166,7 @@ bool cpu_bind_lion(Binding *b, CpuCall *out) {
                               .state_dtype = args->state_dtype,
                               .gradient_dtype = args->gradient_dtype};
     *out = (CpuCall){run_lion, args};
-    return true;
+    return bind_rescale(b, &args->rescale);
 }
 
 static LambConfig lamb_config(const Binding *b, const UpdateArgs *args) {
@@ -189,14 +199,14 @@ static bool run_lamb(const void *args) {
     const UpdateArgs *a = args;
     optimizer_lamb(&a->lamb, a->n, a->in[4], a->in[5], a->in[3], a->in[6], a->in[7], a->in[1],
                    a->in[2], a->out[0], a->copy);
-    return true;
+    return rescale_parameter(a, a->in[3]);
 }
 
 bool cpu_bind_lamb(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->lamb = lamb_config(b, args);
     *out = (CpuCall){run_lamb, args};
-    return true;
+    return bind_rescale(b, &args->rescale);
 }
 
 static bool run_muon_momentum(const void *args) {
@@ -216,7 +226,7 @@ bool cpu_bind_muon_momentum(Binding *b, CpuCall *out) {
 static bool run_muon(const void *args) {
     const UpdateArgs *a = args;
     optimizer_muon(&a->muon, a->n, a->in[3], a->in[2], a->in[1], a->out[0], a->copy);
-    return true;
+    return rescale_parameter(a, a->in[2]);
 }
 
 bool cpu_bind_muon(Binding *b, CpuCall *out) {
@@ -227,7 +237,7 @@ bool cpu_bind_muon(Binding *b, CpuCall *out) {
                               .direction_dtype = b->in_local[1].dtype,
                               .copy_dtype = args->copy_dtype};
     *out = (CpuCall){run_muon, args};
-    return true;
+    return bind_rescale(b, &args->rescale);
 }
 
 static bool run_balance(const void *args) {
@@ -253,5 +263,57 @@ bool cpu_bind_ema(Binding *b, CpuCall *out) {
     UpdateArgs *args = new_args(b);
     args->decay = node_float(b->node, ATTR_decay, 0);
     *out = (CpuCall){run_ema, args};
+    return true;
+}
+
+typedef struct LargestArgs {
+    int64_t n_rows, width;
+    const float *rows;
+    bool accumulate;
+    float *out;
+} LargestArgs;
+
+static bool run_largest(const void *args) {
+    const LargestArgs *a = args;
+    reduce_largest(a->n_rows, a->width, a->rows, a->accumulate, a->out);
+    return true;
+}
+
+bool cpu_bind_largest(Binding *b, CpuCall *out) {
+    LargestArgs *args = ARENA_NEW(b->arena, LargestArgs);
+    int64_t width = type_elements(&b->out_local[0]);
+    *args = (LargestArgs){.n_rows = type_elements(&b->in_local[1]) / (width ? width : 1),
+                          .width = width,
+                          .rows = b->in[1],
+                          .accumulate = !b->overwrite,
+                          .out = b->out[0]};
+    *out = (CpuCall){run_largest, args};
+    return true;
+}
+
+typedef struct MaxArgs {
+    int n;
+    const float **in;
+    int64_t *counts;
+    float *out;
+} MaxArgs;
+
+static bool run_max_n(const void *args) {
+    const MaxArgs *a = args;
+    for (int i = 0; i < a->n; i++) reduce_largest(a->counts[i], 1, a->in[i], i > 0, a->out);
+    return true;
+}
+
+bool cpu_bind_max_n(Binding *b, CpuCall *out) {
+    MaxArgs *args = ARENA_NEW(b->arena, MaxArgs);
+    args->n = b->node->n_inputs;
+    args->in = ARENA_ARRAY(b->arena, const float *, args->n);
+    args->counts = ARENA_ARRAY(b->arena, int64_t, args->n);
+    args->out = b->out[0];
+    for (int i = 0; i < args->n; i++) {
+        args->in[i] = b->in[i];
+        args->counts[i] = type_elements(&b->in_local[i]);
+    }
+    *out = (CpuCall){run_max_n, args};
     return true;
 }

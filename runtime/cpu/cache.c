@@ -288,7 +288,7 @@ static bool attend_tiles(const CacheAttention *a) {
         if (!attention_forward(&shape, vec_at(a->q, s->dtype, b * queries * a->head),
                                vec_at(a->k, s->dtype, row * keys * a->head),
                                vec_at(a->v, s->dtype, row * keys * a->values), o,
-                               a->lse + b * queries))
+                               a->lse + b * queries, NULL))
             return false;
     }
     return true;

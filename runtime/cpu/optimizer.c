@@ -326,6 +326,25 @@ void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const 
     }
 }
 
+void optimizer_rescale(int64_t n, int64_t inner, int64_t count, const float *clip,
+                       const float *factors, void *p, uint16_t *copy, DType copy_dtype) {
+    if (!isfinite(*clip)) return;
+    const int64_t n_runs = n / inner;
+#pragma omp parallel for schedule(static) if (n > CHUNK)
+    for (int64_t run = 0; run < n_runs; run++) {
+        const float factor = factors[run % count];
+        if (factor == 1) continue; /* most heads, in most steps */
+        for (int64_t at = 0; at < inner; at += TILE) {
+            const int64_t first = run * inner + at, left = inner - at;
+            const int64_t count_here = left < TILE ? left : TILE;
+            float tile[TILE], *ps = open_parameter(p, copy, n, first, count_here, tile);
+#pragma omp simd
+            for (int64_t i = 0; i < count_here; i++) ps[i] *= factor;
+            close_parameter(copy_dtype, p, copy, n, first, count_here, ps);
+        }
+    }
+}
+
 void optimizer_balance(double step, int64_t n, const float *clip, const float *tally, float *p) {
     double total = 0;
     if (!isfinite(*clip)) return;

@@ -113,6 +113,11 @@ typedef struct MuonConfig {
 void optimizer_muon(const MuonConfig *config, int64_t n, const float *lr, const float *clip,
                     const void *direction, void *p, uint16_t *copy);
 
+/* p[i] *= factors[i / inner % count], of n elements, and its copy, if it has one, anew. Where
+ * p is its copy it is in halves. *clip only says whether anything changes. */
+void optimizer_rescale(int64_t n, int64_t inner, int64_t count, const float *clip,
+                       const float *factors, void *p, uint16_t *copy, DType copy_dtype);
+
 /* p += step sign(mean of the tally - tally), sign(0) = 0   (Wang et al. 2024, arXiv 2408.15664,
  * algorithm 1: biases of experts, who were chosen so often). The mean is exact where the tally is
  * whole numbers. *clip only says whether anything changes. */

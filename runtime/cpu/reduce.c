@@ -403,3 +403,16 @@ void reduce_permute(int n_dims, const int64_t *dims, const int *perm, DType dtyp
     else
         permute_squares(&s, along, total, dtype, x, out);
 }
+
+void reduce_largest(int64_t n_rows, int64_t width, const float *x, bool accumulate, float *out) {
+    if (n_rows == 0 || width == 0) return;
+    if (!accumulate) memcpy(out, x, (size_t)width * sizeof *out);
+    for (int64_t i = accumulate ? 0 : 1; i < n_rows; i++) {
+        const float *row = x + i * width;
+#pragma omp simd
+        for (int64_t j = 0; j < width; j++) {
+            const bool kept = row[j] <= out[j] || out[j] != out[j];
+            out[j] = kept ? out[j] : row[j];
+        }
+    }
+}

@@ -22,6 +22,10 @@ void reduce_sum(int n_dims, const int64_t *dims, const bool *reduced, const void
 /* *out = sum of x[i]^2; x is f32, bf16 or f16. */
 void reduce_sum_squares(const void *x, DType dtype, int64_t n, float *out);
 
+/* out[j] = the largest of x[i, j], x f32 [n_rows, width]; with `accumulate` of out[j], too.
+ * Not-a-number is larger than any number. */
+void reduce_largest(int64_t n_rows, int64_t width, const float *x, bool accumulate, float *out);
+
 /* The first i where x[i] is infinite or NaN, or -1; x is f32, bf16 or f16. */
 int64_t reduce_first_nonfinite(const void *x, DType dtype, int64_t n);
 

@@ -299,6 +299,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .keys = s->keys,
         .values = s->values,
         .documents = s->starts != NULL,
+        .largest = command.d_o == NULL && b->node->n_outputs > 2,
     };
     command.q = b->in[0];
     command.k = b->in[1];
@@ -345,11 +346,15 @@ bool cuda_bind_attention(Binding *b) {
     AttentionForwardArgs args = {
         .q = b->in[0], .k = b->in[1], .v = b->in[2], .o = b->out[0], .lse = b->out[1]};
     const AttentionSizes *s = &args.sizes;
+    const bool largest = b->node->n_outputs > 2;
+    args.largest = largest ? b->out[2] : NULL;
+    args.raise_at = largest ? 0 : ATTENTION_RAISE_AT;
     if (!make_sizes(b, &args.sizes)) return false;
     AttentionCommand command = make_command(b, s, (AttentionCommand){.o = args.o, .lse = args.lse});
     return push_forward(b, &command, &args) &&
            push_zero_padding(b, s, b->out[0], s->values * dtype_bytes(b->in_local[0].dtype)) &&
-           push_zero_padding(b, s, b->out[1], (int64_t)sizeof(float));
+           push_zero_padding(b, s, b->out[1], (int64_t)sizeof(float)) &&
+           (!largest || push_zero_padding(b, s, b->out[2], (int64_t)sizeof(float)));
 }
 
 /* What a plan leaves for cuDNN's gradient: for all of it at once where it says so, else for parts

@@ -68,6 +68,24 @@ static int32_t copy_dtype(const Binding *b, int output) {
     return b->node->n_outputs > output ? (int32_t)b->out_local[output].dtype : 0;
 }
 
+/* What follows an optimizer, if it has the operand; clip: as its. The optimizers' own launches stay
+ * as they are, of as many tensors as there is room for. */
+static bool push_rescale(Binding *b, int copy_output, const float *clip) {
+    BindRescale r;
+    if (!bind_rescale(b, &r)) return false;
+    if (!r.factors) return true;
+    RescaleArgs args = {.p = b->out[0],
+                        .copy = copy_of(b, copy_output),
+                        .factors = r.factors,
+                        .clip = clip,
+                        .n = type_elements(&b->in_local[0]),
+                        .inner = r.inner,
+                        .count = r.count,
+                        .copy_dtype = copy_dtype(b, copy_output)};
+    Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
+    return cuda_push_launch(b, KERNEL_rescale, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
 bool cuda_bind_adamw(Binding *b) {
     AdamwArgs args = {
         .scalars = {.clip = b->in[4],
@@ -91,7 +109,8 @@ bool cuda_bind_adamw(Binding *b) {
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     bool halves = (void *)args.tensor.p == args.tensor.copy;
     return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0,
-                            &args, sizeof(args));
+                            &args, sizeof(args)) &&
+           push_rescale(b, 3, b->in[4]);
 }
 
 bool cuda_bind_sgd(Binding *b) {
@@ -111,7 +130,8 @@ bool cuda_bind_sgd(Binding *b) {
                    .weight_decay = (float)node_float(b->node, ATTR_weight_decay, 0)},
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+           push_rescale(b, 2, b->in[3]);
 }
 
 bool cuda_bind_lion(Binding *b) {
@@ -132,7 +152,8 @@ bool cuda_bind_lion(Binding *b) {
                    .weight_decay = node_float(b->node, ATTR_weight_decay, 0)},
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+           push_rescale(b, 2, b->in[3]);
 }
 
 static int64_t lamb_chunk(int64_t n) {
@@ -198,7 +219,8 @@ bool cuda_bind_lamb(Binding *b) {
     args.tensor.r_squared = b->in[7];
     args.tensor.copy = copy_of(b, 1);
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_lamb, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, KERNEL_lamb, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+           push_rescale(b, 1, b->in[3]);
 }
 
 bool cuda_bind_muon_momentum(Binding *b) {
@@ -227,7 +249,8 @@ bool cuda_bind_muon(Binding *b) {
                      .direction_dtype = (int32_t)b->in_local[1].dtype,
                      .copy_dtype = copy_dtype(b, 1)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
-    return cuda_push_launch(b, KERNEL_muon, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+    return cuda_push_launch(b, KERNEL_muon, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
+           push_rescale(b, 1, b->in[2]);
 }
 
 /* One block: a parameter has as many elements as there are experts. */
@@ -249,4 +272,32 @@ bool cuda_bind_ema(Binding *b) {
         .tensor = {.average = b->out[0], .p = b->in[1], .n = type_elements(&b->in_local[0])}};
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_ema, grid, UPDATE_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_largest(Binding *b) {
+    int64_t width = type_elements(&b->out_local[0]);
+    LargestArgs args = {.x = b->in[1],
+                        .out = b->out[0],
+                        .n_rows = type_elements(&b->in_local[1]) / (width ? width : 1),
+                        .width = width,
+                        .accumulate = !b->overwrite};
+    Grid grid = {cuda_blocks(width, LARGEST_COLUMNS), 1, 1};
+    return cuda_push_launch(b, KERNEL_largest, grid, LARGEST_THREADS, 0, &args, sizeof(args));
+}
+
+bool cuda_bind_max_n(Binding *b) {
+    MaxNArgs args = {.out = b->out[0]};
+    for (int k = 0; k < b->node->n_inputs;) {
+        args.accumulate = k > 0;
+        args.n_operands = 0;
+        while (k < b->node->n_inputs && args.n_operands < MAX_N_OPERANDS) {
+            args.count[args.n_operands] = type_elements(&b->in_local[k]);
+            args.in[args.n_operands++] = b->in[k++];
+        }
+        if (!cuda_push_launch(b, KERNEL_max_n, (Grid){1, 1, 1}, UPDATE_THREADS, 0, &args,
+                              sizeof(args))) {
+            return false;
+        }
+    }
+    return true;
 }

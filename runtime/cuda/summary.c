@@ -29,7 +29,8 @@ static int parts_of(const Command *command) {
     case KERNEL_linear_chunk_decays:
     case KERNEL_lamb_norms_finish_many:
     case KERNEL_sumsq_finish:
-    case KERNEL_sumsq_finish_many: return 0;
+    case KERNEL_sumsq_finish_many:
+    case KERNEL_rescale: return 0;
     default: break;
     }
     if (begins(name, "attention_delta_")) return 0;

@@ -185,7 +185,7 @@ typedef struct AttentionArgs {
 
 static bool run_attention(const void *args) {
     const AttentionArgs *a = args;
-    return attention_forward(&a->shape, a->q, a->k, a->v, a->o, a->lse);
+    return attention_forward(&a->shape, a->q, a->k, a->v, a->o, a->lse, NULL);
 }
 
 static bool run_attention_grad(const void *args) {

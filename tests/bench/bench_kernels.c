@@ -131,7 +131,7 @@ static void bench_attention(void) {
         char name[64];
         snprintf(name, sizeof name, "attention forward %s s%d h%d g%d",
                  s.causal ? "causal" : "full", (int)s.seq, (int)s.head, (int)s.group);
-        BENCH_FLOPS(name, flops, attention_forward(&s, q, k, v, o, lse));
+        BENCH_FLOPS(name, flops, attention_forward(&s, q, k, v, o, lse, NULL));
         snprintf(name, sizeof name, "attention backward %s s%d h%d g%d",
                  s.causal ? "causal" : "full", (int)s.seq, (int)s.head, (int)s.group);
         BENCH_FLOPS(name, 2.5 * flops,

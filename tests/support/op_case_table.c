@@ -270,7 +270,7 @@ const OpCase OP_CASES[] = {
     CASE(ATTENTION,
          "batch=1 seq=5 kv=1 group=2 head=4; batch=1 seq=5 kv=1 head=4; "
          "batch=1 seq=5 kv=1 head=4",
-         "seq=seq head=head causal=0 scale=0.5"),
+         "seq=seq head=head causal=0 scale=0.5 largest=1"),
     CASE(ATTENTION,
          "batch=2 seq=3 kv=2 group=1 head=2; batch=2 seq=3 kv=2 head=2; "
          "batch=2 seq=3 kv=2 head=2",
@@ -278,7 +278,7 @@ const OpCase OP_CASES[] = {
     CASE(ATTENTION,
          "batch=2 seq=7 kv=2 group=2 head=3; batch=2 seq=7 kv=2 head=3; "
          "batch=2 seq=7 kv=2 head=3",
-         "seq=seq head=head causal=1 window=3 scale=0.6"),
+         "seq=seq head=head causal=1 window=3 scale=0.6 largest=1"),
     CASE(ATTENTION,
          "batch=1 seq=6 kv=2 group=1 head=3; batch=1 seq=6 kv=2 head=3; "
          "batch=1 seq=6 kv=2 head=3",
@@ -295,7 +295,7 @@ const OpCase OP_CASES[] = {
     CASE(ATTENTION,
          "batch=1 seq=5 kv=2 group=2 head=2; batch=1 seq=5 kv=2 head=2; "
          "batch=1 seq=5 kv=2 value=4; #3 batch=1 seq=5",
-         "seq=seq head=head causal=1 window=3 scale=0.5 softcap=0.75"),
+         "seq=seq head=head causal=1 window=3 scale=0.5 softcap=0.75 largest=1"),
     /* Within documents, which are found in the last operand's tokens: 0 ends one. */
     CASE(ATTENTION,
          "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
@@ -309,7 +309,7 @@ const OpCase OP_CASES[] = {
     CASE(ATTENTION,
          "batch=2 seq=9 kv=2 group=2 head=3; batch=2 seq=9 kv=2 head=3; "
          "batch=2 seq=9 kv=2 head=3; #4 batch=2 seq=9; @3",
-         "seq=seq head=head causal=0 scale=0.6"),
+         "seq=seq head=head causal=0 scale=0.6 largest=1"),
     CASE(ATTENTION,
          "batch=1 seq=13 kv=1 head=3; batch=1 seq=13 kv=1 head=3; "
          "batch=1 seq=13 kv=1 value=2; #5 batch=1 seq=13; @3",
@@ -322,7 +322,7 @@ const OpCase OP_CASES[] = {
     CASE(ATTENTION,
          "batch=2 seq=6 kv=2 group=2 head=3; batch=2 seq=6 kv=2 head=3; "
          "batch=2 seq=6 kv=2 head=3; kv=2 group=2",
-         "seq=seq head=head causal=1 window=3 scale=0.6"),
+         "seq=seq head=head causal=1 window=3 scale=0.6 largest=1"),
     CASE(ATTENTION,
          "batch=1 seq=7 kv=2 head=3; batch=1 seq=7 kv=2 head=3; "
          "batch=1 seq=7 kv=2 value=2; #3 batch=1 seq=7; kv=2",
@@ -591,6 +591,34 @@ const OpCase OP_CASES[] = {
     CASE(MUON, "rows=3 cols=7; ~rows=3 cols=7; :0.5; :0.03125; ~rows=3 cols=7",
          "scale=6.4 weight_decay=0.1"),
     CASE(MUON, "rows=9; rows=9; :1; :0.03125", "scale=1 weight_decay=0 lr_scale=0.5"),
+    /* Behind the step: factors of some axes, and the copy then */
+    CASE(ADAMW,
+         "in=3 kv=2 head=5; in=3 kv=2 head=5; in=3 kv=2 head=5; + in=3 kv=2 head=5; :0.5; "
+         ":0.03125; :2; + kv=2; ~in=3 kv=2 head=5",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(ADAMW,
+         "in=3 kv=2 group=3 head=8; in=3 kv=2 group=3 head=8; in=3 kv=2 group=3 head=8; "
+         "+ in=3 kv=2 group=3 head=8; :0.5; :0.03125; :2; + kv=2 group=3",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(ADAMW, "kv=3; kv=3; kv=3; + kv=3; :nan; :0.03125; :2; + kv=3",
+         "beta1=0.9 beta2=0.95 eps=1e-8 weight_decay=0.1"),
+    CASE(SGD, "in=3 kv=2 head=4; in=3 kv=2 head=4; in=3 kv=2 head=4; :0.5; :0.03125; + kv=2",
+         "momentum=0.9 weight_decay=0.1"),
+    CASE(LION,
+         "in=3 kv=2 head=4; in=3 kv=2 head=4; in=3 kv=2 head=4; :0.5; :0.03125; + kv=2 head=4; "
+         "~in=3 kv=2 head=4",
+         "beta1=0.9 beta2=0.99 weight_decay=0.1"),
+    CASE(LAMB,
+         "in=3 kv=2 head=5; in=3 kv=2 head=5; + in=3 kv=2 head=5; :1; :0.03125; :5; :4; :1; "
+         "+ kv=2; ~in=3 kv=2 head=5",
+         "beta1=0.9 beta2=0.95 eps=0.01 weight_decay=1"),
+    CASE(MUON, "in=3 kv=2 head=4; in=3 kv=2 head=4; :0.5; :0.03125; + kv=2; ~in=3 kv=2 head=4",
+         "scale=6.4 weight_decay=0.1"),
+    CASE(LARGEST, "kv=2 group=3; batch=3 seq=7 kv=2 group=3", ""),
+    CASE(LARGEST, "heads=11; batch=2 seq=70 heads=11", ""),
+    CASE(LARGEST, "; batch=2 seq=3", ""),
+    CASE(MAX_N, "kv=2 group=3; kv=2 group=3; kv=300", ""),
+    CASE(MAX_N, ":-2 kv=2", ""),
     CASE(BALANCE, "rows=300; rows=300; :0.5", "balance=0.25"),
     CASE(BALANCE, "rows=4; :3 rows=4; :0.5", "balance=0.25"),
     CASE(BALANCE, "rows=4; rows=4; :inf", "balance=0.25"),

@@ -5,7 +5,7 @@
 #include "tests/unit/kernel_check.h"
 
 typedef struct Data {
-    float *q, *k, *v, *o, *lse, *d_o, *dq, *dk, *dv;
+    float *q, *k, *v, *o, *lse, *largest, *d_o, *dq, *dk, *dv;
     int64_t n_q, n_k, n_v, n_o, n_rows;
 } Data;
 
@@ -21,18 +21,18 @@ static Data make_data(const AttentionShape *s) {
     d.n_o = d.n_rows * values_of(s);
     d.q = kc_random(d.n_q), d.k = kc_random(d.n_k), d.v = kc_random(d.n_v);
     d.d_o = kc_random(d.n_o);
-    d.o = kc_zeros(d.n_o), d.lse = kc_zeros(d.n_rows);
+    d.o = kc_zeros(d.n_o), d.lse = kc_zeros(d.n_rows), d.largest = kc_zeros(d.n_rows);
     d.dq = kc_zeros(d.n_q), d.dk = kc_random(d.n_k), d.dv = kc_random(d.n_v);
     return d;
 }
 
 static void free_data(Data *d) {
-    free(d->q), free(d->k), free(d->v), free(d->o), free(d->lse);
+    free(d->q), free(d->k), free(d->v), free(d->o), free(d->lse), free(d->largest);
     free(d->d_o), free(d->dq), free(d->dk), free(d->dv);
 }
 
 typedef struct Reference {
-    double *o, *lse, *dq, *dk, *dv;
+    double *o, *lse, *dq, *dk, *dv, *largest;
 } Reference;
 
 /* One query row against all keys of its head. */
@@ -64,6 +64,7 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
     }
     for (int64_t j = from; j < n_keys; j++) sum += exp(p[j] - top);
     r->lse[row] = top + log(sum);
+    r->largest[row] = top;
     for (int64_t j = from; j < n_keys; j++) {
         p[j] = exp(p[j] - r->lse[row]);
         delta += p[j] * dp[j];
@@ -85,13 +86,13 @@ static void reference_row(const AttentionShape *s, const Data *d, Reference *r, 
 
 static void check_shape(const AttentionShape *s) {
     Data d = make_data(s);
-    Reference r = {kc_zeros64(d.n_o), kc_zeros64(d.n_rows), kc_zeros64(d.n_q), kc_zeros64(d.n_k),
-                   kc_zeros64(d.n_v)};
+    Reference r = {kc_zeros64(d.n_o), kc_zeros64(d.n_rows), kc_zeros64(d.n_q),
+                   kc_zeros64(d.n_k), kc_zeros64(d.n_v),    kc_zeros64(d.n_rows)};
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t pos = 0; pos < s->seq; pos++)
             for (int64_t h = 0; h < s->kv_heads; h++)
                 for (int64_t g = 0; g < s->group; g++) reference_row(s, &d, &r, b, pos, h, g);
-    CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse), "head refused");
+    CHECK(attention_forward(s, d.q, d.k, d.v, d.o, d.lse, d.largest), "head refused");
     CHECK(attention_backward(s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
           "refused");
 #define WHAT "b%d s%d kv%d g%d h%d v%d w%d"
@@ -100,12 +101,13 @@ static void check_shape(const AttentionShape *s) {
         (int)s->window
     CHECK_NEAR(d.o, r.o, d.n_o, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.lse, r.lse, d.n_rows, 1.0, 3e-6, WHAT, SIZES);
+    CHECK_NEAR(d.largest, r.largest, d.n_rows, 1.0, 3e-6, WHAT, SIZES);
     CHECK_NEAR(d.dq, r.dq, d.n_q, fmax(1.0, (double)s->scale), 1e-5, WHAT, SIZES);
     /* dk and dv sum over seq * group rows. */
     const double many = sqrt((double)(s->seq * s->group));
     CHECK_NEAR(d.dk, r.dk, d.n_k, many, 5e-6, WHAT, SIZES);
     CHECK_NEAR(d.dv, r.dv, d.n_v, many, 5e-6, WHAT, SIZES);
-    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv);
+    free(r.o), free(r.lse), free(r.dq), free(r.dk), free(r.dv), free(r.largest);
     free_data(&d);
 }
 
@@ -144,7 +146,7 @@ static void check_wrong_documents(bool causal) {
         s.starts = starts;
         s.ends = causal ? NULL : ends;
         Data d = make_data(&s);
-        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+        attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
         attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
         for (int64_t k = 0; k < d.n_q; k++) {
             CHECK(isfinite(d.o[k]) && isfinite(d.dq[k]), "row %d", (int)k / 16);
@@ -172,7 +174,7 @@ static void check_far_documents(bool causal) {
     s.ends = causal ? NULL : ends;
     Data d = make_data(&s);
     for (int64_t i = spoilt; i < spoilt + EACH; i++) d.k[i] = d.v[i] = NAN;
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     for (int64_t i = from; i < from + EACH; i++) {
         CHECK(isfinite(d.o[i]) && isfinite(d.dq[i]), "row %d", (int)i / 8);
@@ -185,12 +187,12 @@ static void check_threads(void) {
     const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
     Data d = make_data(&s);
     omp_set_num_threads(1);
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     float *o = kc_copy(d.o, d.n_q), *dq = kc_copy(d.dq, d.n_q), *dk = kc_copy(d.dk, d.n_k);
     float *dv = kc_copy(d.dv, d.n_k);
     omp_set_num_threads(3);
-    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse);
+    attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
     attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL);
     omp_set_num_threads(2);
     CHECK(kc_same_bits(o, d.o, d.n_q), "o differs");
@@ -264,8 +266,8 @@ int main(void) {
                                  0, 0, 0, {0}, NULL, NULL, 0},
                          deep = {1, 1, 1, 1,   8,    true, 1.0f, DTYPE_F32,
                                  0, 0, 0, {0}, NULL, NULL, 641};
-    CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL), "empty refused");
-    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
-    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
+    CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL, NULL), "empty refused");
+    CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
+    CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");
     return check_report();
 }

@@ -284,9 +284,9 @@ static void check_attention(AttentionShape s) {
     Pair o = new_result(n_o), dq = new_result(n_q), dk = new_result(n_k), dv = new_result(n_v);
     float *lse[2] = {kc_zeros(rows), kc_zeros(rows)}, *work = kc_zeros(n_k + n_v);
     s.dtype = DTYPE_F32;
-    CHECK(attention_forward(&s, q.wide, k.wide, v.wide, o.wide, lse[0]), "refused");
+    CHECK(attention_forward(&s, q.wide, k.wide, v.wide, o.wide, lse[0], NULL), "refused");
     s.dtype = low;
-    CHECK(attention_forward(&s, q.low, k.low, v.low, o.low, lse[1]), "refused");
+    CHECK(attention_forward(&s, q.low, k.low, v.low, o.low, lse[1], NULL), "refused");
     CHECK(is_rounded(&o), "o is not the f32 one rounded");
     CHECK(kc_same_bits(lse[0], lse[1], rows), "the log-sum-exps differ");
     CHECK(attention_backward(&s, q.low, k.low, v.low, o.low, lse[1], d_o.low, dq.low, dk.low,

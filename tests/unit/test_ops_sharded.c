@@ -306,6 +306,27 @@ static const ShardedCase CASES[] = {
          PARAM(3, ":0.5", "]") "%4 = to_f16(%1) : f16[rows=3, cols=7/t]\n"
                                "%5 = muon(%0, %4, %3, %2) {scale=1, weight_decay=0.1} : "
                                "f32[rows=3, cols=7/t]\n"},
+    {"largest scores of rows that c and d divide, of heads that t divides", "t=2, c=2, d=2, p=1",
+     true, /* lse of a head that is padding */
+     PARAM(0, "", "batch=4/d, seq=8/c, kv=3/t, group=2, head=4]") PARAM(
+         1, "", "batch=4/d, seq=8, kv=3/t, head=4]") PARAM(2, "",
+                                                           "batch=4/d, seq=8, kv=3/t, head=4]")
+         PARAM(3, ":-9",
+               "kv=3/t, group=2]") "%4:3 = attention(%0, %1, %2) {seq=seq, head=head, causal=1, "
+                                   "scale=2, largest=1} : f32[batch=4/d, seq=8/c, kv=3/t, group=2, "
+                                   "head=4], f32[batch=4/d, seq=8/c, kv=3/t, group=2], "
+                                   "f32[batch=4/d, seq=8/c, kv=3/t, group=2]\n"
+                                   "%5 = largest(%3, %4.2) : f32[kv=3/t, group=2]~max(c,d)\n"
+                                   "%6 = all_reduce(%5) {mesh=\"c\"} : f32[kv=3/t, "
+                                   "group=2]~max(d)\n"
+                                   "%7 = all_reduce(%6) {mesh=\"d\"} : f32[kv=3/t, group=2]\n"
+                                   "%8 = max_n(%7) : f32[]~max(t)\n"
+                                   "%9 = all_reduce(%8) {mesh=\"t\"} : f32[]\n"},
+    {"factors of a divided parameter", "t=3, d=1, p=1", false,
+     PARAM(0, "", "rows=3, kv=7/t, head=2]") PARAM(1, "", "rows=3, kv=7/t, head=2]")
+         PARAM(2, ":0.03125", "]") PARAM(3, ":0.5", "]")
+             PARAM(4, "+", "kv=7/t]") "%5 = muon(%0, %1, %3, %2, %4) {scale=1, weight_decay=0.1} : "
+                                      "f32[rows=3, kv=7/t, head=2]\n"},
     {"loss scale", "t=2, d=1, p=1", false,
      PARAM(0, ":6553600", "]") PARAM(1, ":1024", "]") PARAM(2, ":1", "]") PARAM(
          3, ":5", "]") "%4:2 = clip_scale(%0, %1) {max_norm=1} : f32[], f32[]\n"

@@ -44,6 +44,8 @@ static int run_vocab_multiple = 0;
 static int run_lanes = 1;
 static int run_loss_parts = 1;
 static bool run_fp8_tensor_cores = false;
+static bool run_max_logit = false;
+static double run_qk_clip = 0;
 /* Cores that engines started from now on use; 0: all. Products this small cost more to divide than
  * to do, and tests run beside each other. */
 static int run_threads = 1;
@@ -126,6 +128,8 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .state_dtype = run_state_dtype,
                                        .gradient_dtype = run_gradient_dtype,
                                        .split_masters = run_split_masters,
+                                       .max_logit = run_max_logit,
+                                       .qk_clip = run_qk_clip,
                                        .offload = run_offload,
                                        .loss_scaling = run_loss_scaling,
                                        .ema_decay = run_ema_decay,

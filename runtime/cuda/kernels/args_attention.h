@@ -27,6 +27,9 @@ typedef struct AttentionSizes {
                       * to keep than with another pointer; 0: they have no ends */
 } AttentionSizes;
 
+/* AttentionForwardArgs' raise_at where nobody asks: rescaling is then rare. */
+#define ATTENTION_RAISE_AT 8.0f
+
 enum {
     ATTENTION_TILE = 128,            /* rows or keys that a block owns, */
     ATTENTION_STEP = 64,             /* and keys or rows that it passes over at a time; */
@@ -61,7 +64,9 @@ typedef struct AttentionForwardArgs {
     AttentionSizes sizes;
     const void *q, *k, *v;
     void *o;
-    float *lse; /* [batch, seq, kv_heads, group], natural logarithm */
+    float *lse;     /* [batch, seq, kv_heads, group], natural logarithm */
+    float *largest; /* likewise, of scores as the softmax sees them; or NULL */
+    float raise_at; /* by so much, in base 2, a row's maximum may lag: 0 where `largest` is */
 } AttentionForwardArgs;
 
 /* lse2 and delta: workspace, [batch, kv_heads, rows_padded] f32. */

@@ -239,6 +239,34 @@ typedef struct MuonArgs {
     int32_t direction_dtype, copy_dtype; /* DTypes */
 } MuonArgs;
 
+/* As optimizer_rescale: behind an optimizer that has factors. */
+typedef struct RescaleArgs {
+    float *p;
+    uint16_t *copy;
+    const float *factors, *clip;
+    int64_t n, inner, count;
+    int32_t copy_dtype; /* a DType */
+} RescaleArgs;
+
+/* As reduce_largest of runtime/cpu/reduce.h: x [n_rows, width]. */
+enum { LARGEST_THREADS = 512, LARGEST_COLUMNS = 8 /* of a block: 32 bytes of a row */ };
+typedef struct LargestArgs {
+    const float *x;
+    float *out;
+    int64_t n_rows, width;
+    int32_t accumulate;
+} LargestArgs;
+
+/* *out = the largest of all elements of up to so many values, and with `accumulate` of *out. One
+ * block. */
+enum { MAX_N_OPERANDS = 64 };
+typedef struct MaxNArgs {
+    const float *in[MAX_N_OPERANDS];
+    int64_t count[MAX_N_OPERANDS];
+    float *out;
+    int32_t n_operands, accumulate;
+} MaxNArgs;
+
 /* As optimizer_balance. */
 typedef struct BalanceArgs {
     float *p;

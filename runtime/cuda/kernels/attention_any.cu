@@ -158,6 +158,8 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         if (tx == 0 && row < s.rows)
             a.lse[attention_lse_index(s, place, row)] =
                 fmaf(most[i], 0.6931471805599453f, logf(sum[i]));
+        if (a.largest && tx == 0 && row < s.rows)
+            a.largest[attention_lse_index(s, place, row)] = most[i] * 0.6931471805599453f;
         sum[i] = 1.0f / sum[i];
     }
     store_rows((T *)a.o + out_at, OutRows{s}, s.values, first_row, s.rows, acc, sum);

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
 #pragma unroll
         for (int m = 0; m < MT; m++) {
             float factor[2];
-            if (run[m].raise(s.scale_log2, scores[m], factor)) rescale(acc[m], factor);
+            if (run[m].raise(s.scale_log2, a.raise_at, scores[m], factor)) rescale(acc[m], factor);
             run[m].weigh(s.scale_log2, scores[m]);
         }
         pack_fragments<T>(weights, scores);

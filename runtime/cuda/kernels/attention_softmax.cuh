@@ -5,10 +5,9 @@
 #include "runtime/cuda/kernels/attention.cuh"
 
 /* Of a thread's two rows of 16: g and g + 8, g = lane / 4. `most` lags behind the true maximum by
- * up to 2^RESCALE_AT in weights: rescaling is then rare, and division by the sum makes the result
+ * up to 2^raise_at in weights: rescaling is then rare, and division by the sum makes the result
  * exact all the same. Sums are of this lane's columns until the end. */
 struct RunningSoftmax {
-    static constexpr float RESCALE_AT = 8.0f;
     /* Less than any score, and finite, also times the highest soft cap in base 2: a row that has
      * seen nothing yet has weights of zero. */
     static constexpr float LOWEST = -1e31f;
@@ -22,8 +21,8 @@ struct RunningSoftmax {
     /* Where a maximum has grown, what was added up before is to be multiplied by the row's factor.
      * True, of the whole warp: somewhere it has. */
     template <int N8>
-    __device__ __forceinline__ bool raise(float scale_log2, const float (&scores)[N8][4],
-                                          float (&factor)[2]) {
+    __device__ __forceinline__ bool raise(float scale_log2, float raise_at,
+                                          const float (&scores)[N8][4], float (&factor)[2]) {
         bool grown = false;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -34,7 +33,7 @@ struct RunningSoftmax {
             }
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            bool grows = (top - old) * scale_log2 > RESCALE_AT;
+            bool grows = (top - old) * scale_log2 > raise_at;
             most[half] = grows ? top : old;
             factor[half] = grows ? exp2_fast((old - top) * scale_log2) : 1.0f;
             grown |= grows;
@@ -75,6 +74,10 @@ struct RunningSoftmax {
             if (lane % 4 == 0 && row < a.sizes.rows) {
                 a.lse[attention_lse_index(a.sizes, place, row)] =
                     fmaf(most[half], a.sizes.lse_scale, logf(all));
+                if (a.largest) {
+                    a.largest[attention_lse_index(a.sizes, place, row)] =
+                        most[half] * a.sizes.lse_scale;
+                }
             }
         }
     }

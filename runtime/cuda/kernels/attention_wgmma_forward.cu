@@ -68,7 +68,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     wgmma_wait<0>();
     wgmma_pin(scores[0]);
     mask<KEYS>(s, starts, tile_row, begin_key, scores);
-    run.raise(s.scale_log2, scores[0], factor);
+    run.raise(s.scale_log2, a.raise_at, scores[0], factor);
     run.weigh(s.scale_log2, scores[0]);
     pack_fragments<T>(weights, scores);
 #pragma unroll 1
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
         bool grown = false;
         if (wgmma_meanwhile(s.seq)) {
             mask<KEYS>(s, starts, tile_row, first_key, scores);
-            grown = run.raise(s.scale_log2, scores[0], factor);
+            grown = run.raise(s.scale_log2, a.raise_at, scores[0], factor);
             run.weigh(s.scale_log2, scores[0]);
         }
         wgmma_wait<0>();

@@ -169,7 +169,7 @@ static __device__ __forceinline__ void multiply(const AttentionForwardArgs &a,
     auto weigh = [&]() {
         attention_mask_scores(s, way.starts, way.tile_row + thread_anew() / 32 * 16, way.key,
                               scores);
-        const bool grown = run.raise(s.scale_log2, scores[0], factor);
+        const bool grown = run.raise(s.scale_log2, a.raise_at, scores[0], factor);
         run.weigh(s.scale_log2, scores[0]);
         return grown;
     };

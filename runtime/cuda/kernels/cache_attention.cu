@@ -123,7 +123,7 @@ static __device__ __forceinline__ void attend(const CacheAttentionArgs &a) {
                                   TileLane<HEAD>::by_columns(tile, 0));
         attention_cap_scores(s, scores);
         mask_scores(seen, first_key, scores[0]);
-        if (run.raise(s.scale_log2, scores[0], factor)) rescale(acc[0], factor);
+        if (run.raise(s.scale_log2, ATTENTION_RAISE_AT, scores[0], factor)) rescale(acc[0], factor);
         run.weigh(s.scale_log2, scores[0]);
         pack_fragments<T>(weights, scores);
         multiply_fragments<T, 1, KEYS>(acc, weights, TileLane<VALUE>::by_rows(tile + K_BYTES, 0));

@@ -685,3 +685,73 @@ KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) ema_many(EmaManyArgs a) {
     const int t = find_tensor(a.first_block, a.n_tensors);
     ema_chunk(a.tensor[t], a.scalars, blockIdx.x - a.first_block[t]);
 }
+
+template <int N>
+static __device__ __forceinline__ void rescale_elements(const RescaleArgs &a, float factor,
+                                                        int64_t i) {
+    float p[N];
+    get_parameter<N>(a, i, p);
+#pragma unroll
+    for (int j = 0; j < N; j++) p[j] = __fmul_rn(p[j], factor);
+    put_parameter<N>(a, a.copy_dtype, i, p);
+}
+
+/* Most heads have a factor of 1, in most steps: then nothing but factors is read. */
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) rescale(RescaleArgs a) {
+    if (!is_finite(*a.clip)) return;
+    const int64_t begin = (int64_t)blockIdx.x * UPDATE_CHUNK;
+    const int64_t end = a.n - begin < UPDATE_CHUNK ? a.n : begin + UPDATE_CHUNK;
+    const int64_t width = a.inner % 4 == 0 ? 4 : 1; /* n is a multiple of inner */
+    for (int64_t i = begin + width * threadIdx.x; i < end; i += width * UPDATE_THREADS) {
+        const float factor = a.factors[i / a.inner % a.count];
+        if (factor == 1.0f) continue;
+        if (width == 4) {
+            rescale_elements<4>(a, factor, i);
+        } else {
+            rescale_elements<1>(a, factor, i);
+        }
+    }
+}
+
+/* Not-a-number is larger than any number. */
+static __device__ __forceinline__ float larger(float a, float b) {
+    return b <= a || a != a ? a : b;
+}
+
+KERNEL_FUNCTION __launch_bounds__(LARGEST_THREADS) largest(LargestArgs a) {
+    enum { ROWS = LARGEST_THREADS / LARGEST_COLUMNS };
+    __shared__ float most[LARGEST_THREADS];
+    const int64_t column =
+        (int64_t)blockIdx.x * LARGEST_COLUMNS + (int)threadIdx.x % LARGEST_COLUMNS;
+    const int first = (int)threadIdx.x / LARGEST_COLUMNS;
+    float top = bits_to_float(0xff800000u);
+    for (int64_t row = first; column < a.width && row < a.n_rows; row += ROWS) {
+        top = larger(top, a.x[row * a.width + column]);
+    }
+    most[threadIdx.x] = top;
+    for (int half = LARGEST_THREADS / 2; half >= LARGEST_COLUMNS; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half)
+            most[threadIdx.x] = larger(most[threadIdx.x], most[threadIdx.x + half]);
+    }
+    if (first > 0 || column >= a.width) return;
+    top = most[threadIdx.x];
+    a.out[column] = a.accumulate ? larger(a.out[column], top) : top;
+}
+
+KERNEL_FUNCTION __launch_bounds__(UPDATE_THREADS) max_n(MaxNArgs a) {
+    __shared__ float most[UPDATE_THREADS];
+    float top = a.accumulate ? *a.out : bits_to_float(0xff800000u);
+    for (int k = 0; k < a.n_operands; k++) {
+        for (int64_t i = threadIdx.x; i < a.count[k]; i += UPDATE_THREADS) {
+            top = larger(top, a.in[k][i]);
+        }
+    }
+    most[threadIdx.x] = top;
+    for (int half = UPDATE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half)
+            most[threadIdx.x] = larger(most[threadIdx.x], most[threadIdx.x + half]);
+    }
+    if (threadIdx.x == 0) *a.out = most[0];
+}
