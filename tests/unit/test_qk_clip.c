@@ -4,7 +4,8 @@
  *
  * Would catch: factors of other heads, of keys that heads share, of values; a maximum of one rank,
  * micro-batch, lane or stage alone, or a sum; factors before the step, or twice; shards that have
- * another shard's factors; a copy in 16 bits that is left as it was.
+ * another shard's factors; a copy in 16 bits that is left as it was; averages of weights (--ema)
+ * that are taken before they are scaled.
  */
 #include "runtime/engine_internal.h"
 #include "tests/unit/broken_text.h"
@@ -167,6 +168,25 @@ static int compare_scaled(const Variant *variant, Run *clipped, Run *free_run, d
     return n_scaled;
 }
 
+/* Averages that keep a millionth of themselves are the weights, as they are scaled. */
+static void compare_averages(Run *run) {
+    Arena *arena = arena_create();
+    float **weights = ARENA_ARRAY(arena, float *, run->n_params);
+    for (int i = 0; i < run->n_params; i++) {
+        int64_t n = type_elements(&run->types[i]);
+        weights[i] = ARENA_ARRAY(arena, float, n);
+        memcpy(weights[i], run_weight(run, i), (size_t)n * sizeof(float));
+    }
+    CHECK(engine_swap_averages(run->engine, run->diag), "%s", diag_text(run->diag));
+    for (int i = 0; i < run->n_params; i++) {
+        double error =
+            relative_distance(run_weight(run, i), weights[i], type_elements(&run->types[i]));
+        CHECK(error < 1e-6, "the average of '%s' is off by %.3g", run->names[i], error);
+    }
+    CHECK(engine_swap_averages(run->engine, run->diag), "%s", diag_text(run->diag));
+    arena_destroy(arena);
+}
+
 /* One step with and one without, from the same weights: the same numbers, times factors. */
 static void test_factors(int variant, double *out_tau) {
     char name[80];
@@ -178,11 +198,14 @@ static void test_factors(int variant, double *out_tau) {
     if (ready) {
         *out_tau = middle_score(&free_run);
         double told = max_logit(&free_run);
+        run_ema_decay = 1e-6;
         ready = start(&clipped, variant, &ALONE, *out_tau) && run_steps(&clipped, 1, LEARNING_RATE);
+        run_ema_decay = 0;
         CHECK(ready, "%s", diag_text(clipped.diag));
         CHECK(told == max_logit(&clipped), "the largest is %g, or %g", told, max_logit(&clipped));
         int n = ready ? compare_scaled(&VARIANTS[variant], &clipped, &free_run, *out_tau) : 0;
         CHECK(n > 0, "no head is above %g", *out_tau);
+        if (ready) compare_averages(&clipped);
         run_close(&clipped);
     }
     run_close(&free_run);
@@ -333,13 +356,16 @@ static void test_cuda(double tau) {
         CHECK(ready, "%s", diag_text(cpu.diag));
         cuda_api_replace(fake_cuda_create(&(FakeOptions){.seed = 1}));
         run_offload = l ? 100 : 0;
+        run_ema_decay = 1e-6;
         bool done =
             run_plan_for(&cuda, v->path, v->settings, 7, &LAYOUTS[l], GLOBAL_BATCH, false, true,
                          DTYPE_BF16) &&
             run_start_on(&cuda, &(EngineOptions){.device = DEVICE_CUDA, .virtual_ranks = true}) &&
             run_steps(&cuda, STEPS, LEARNING_RATE);
         run_offload = 0;
+        run_ema_decay = 0;
         CHECK(done, "%s", diag_text(cuda.diag));
+        if (done) compare_averages(&cuda);
         for (int s = 0; ready && done && s < STEPS; s++) {
             CHECK(fabs(cpu.losses[s] - cuda.losses[s]) < 2e-3, "loss of step %d: %g, on a CPU %g",
                   s + 1, cuda.losses[s], cpu.losses[s]);
