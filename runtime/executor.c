@@ -13,8 +13,12 @@ RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
     context.parts = program_workspace(context.program->graph, plan->cuda);
     context.slots = ARENA_ARRAY(arena, int32_t, (size_t)plan->n_chunks * (size_t)plan->n_micro);
     if (plan_frame_slots(plan, context.stage, context.slots) >= 0) BUG("too few frame slots");
+    int64_t at = context.program->host_bytes;
     for (int pool = 0; pool < plan->n_chunks; pool++) {
         context.slot_bytes[pool] = plan_slot_bytes(plan, context.stage, pool);
+        context.host_slot_bytes[pool] = plan_host_slot_bytes(plan, context.stage, pool);
+        context.host_frame_base[pool] = at;
+        at += context.stage->frame_slots[pool] * context.host_slot_bytes[pool];
     }
     return context;
 }
@@ -29,10 +33,11 @@ static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
 }
 
-static int64_t frame_base(const RankContext *rank, int chunk, int micro) {
+static int64_t frame_base(const RankContext *rank, int chunk, int micro, bool host) {
     int pool = rank->stage->frame_pool[chunk];
     int32_t slot = rank->slots[(size_t)chunk * (size_t)rank->plan->n_micro + (size_t)micro];
-    return rank->stage->frame_base[pool] + slot * rank->slot_bytes[pool];
+    return host ? rank->host_frame_base[pool] + slot * rank->host_slot_bytes[pool]
+                : rank->stage->frame_base[pool] + slot * rank->slot_bytes[pool];
 }
 
 void *executor_address(const RankContext *rank, Value value, int micro) {
@@ -41,9 +46,11 @@ void *executor_address(const RankContext *rank, Value value, int micro) {
     int64_t base = 0;
     switch (buffer->region) {
     case REGION_PERSISTENT: base = stage->persistent_base; break;
-    case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro); break;
+    case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro, false); break;
     case REGION_SCRATCH: base = stage->scratch_base; break;
     case REGION_HOST: return rank->host + buffer->offset_bytes;
+    case REGION_HOST_FRAME:
+        return rank->host + frame_base(rank, buffer->chunk, micro, true) + buffer->offset_bytes;
     default: BUG("a value without memory");
     }
     return rank->memory + base + buffer->offset_bytes;

@@ -172,17 +172,38 @@ bool plan_offload_is_searched(const CliArgs *args) {
     return strcmp(cli_text(args, OPT_OFFLOAD, "0"), "auto") == 0;
 }
 
+/* What of an --offload goes: a share of states and masters, activations, or both. */
+static bool read_offload(const CliArgs *args, const char *text, PlanOptions *out) {
+    int64_t percent = 0;
+    size_t length = strcspn(text, ",");
+    const char *first = arena_strndup(args->arena, text, length), *second = text + length;
+    if (*second) second++;
+    out->offload_activations = strcmp(first, "activations") == 0;
+    if (out->offload_activations) return !text[length];
+    if (strcmp(first, "states") == 0) {
+        percent = 100;
+    } else if (!cli_parse_int(first, &percent) || percent < 0 || percent > 100) {
+        return false;
+    }
+    out->offload = (int)percent;
+    out->offload_activations = strcmp(second, "activations") == 0;
+    return out->offload_activations || !text[length];
+}
+
 /* Halves of what products read stay with them: --masters split leaves states alone. */
 static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_OFFLOAD, "0");
-    int64_t percent = 0;
     bool searched = plan_offload_is_searched(args);
-    if (!searched && (!cli_parse_int(text, &percent) || percent < 0 || percent > 100)) {
-        diag_error(diag, NO_LOC, "--offload: '%s' is no percentage from 0 to 100, nor auto", text);
+    if (!searched && !read_offload(args, text, options)) {
+        diag_error(diag, NO_LOC,
+                   "--offload: '%s' is no percentage from 0 to 100, nor auto, nor states, "
+                   "activations or states,activations",
+                   text);
         return false;
     }
-    options->offload = (int)percent;
-    if ((!searched && percent == 0) || options->cuda) return true;
+    if ((!searched && !options->offload && !options->offload_activations) || options->cuda) {
+        return true;
+    }
     diag_error(diag, NO_LOC,
                "--offload: is for --device cuda: on a CPU all memory is the host's already");
     return false;

@@ -28,6 +28,7 @@ static DType run_state_dtype = DTYPE_F32;    /* of the optimizer's states */
 static DType run_gradient_dtype = DTYPE_F32; /* of those that products make */
 static bool run_split_masters = false;       /* copies in bf16 are halves of parameters */
 static int run_offload = 0;                  /* percent of states and masters, to the host */
+static bool run_offload_activations = false; /* of blocks, to the host */
 static LossScaling run_loss_scaling = {0};
 static int run_zero = 0;
 static bool run_join_messages = true; /* of ZeRO-2 and 3 on CUDA */
@@ -125,6 +126,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .gradient_dtype = run_gradient_dtype,
                                        .split_masters = run_split_masters,
                                        .offload = run_offload,
+                                       .offload_activations = run_offload_activations,
                                        .loss_scaling = run_loss_scaling,
                                        .recompute = run_recompute,
                                        .frozen_bits = run_frozen_bits,
