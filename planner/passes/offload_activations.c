@@ -13,6 +13,7 @@
 #include "ir/message_group.h"
 #include "planner/passes/pass.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { SMALL_SHARE = 32 }; /* a value that is smaller than the block's largest by this stays */
@@ -21,7 +22,6 @@ typedef struct BlockNodes {
     int last_forward;   /* ids of work; -1: none */
     int first_backward; /* or of what reads a kept value, whichever comes first */
     int before;         /* the block whose backward comes right before; itself: none does */
-    int64_t largest;    /* bytes of a value that may go */
 } BlockNodes;
 
 /* Of one value that may go: who reads it behind. */
@@ -62,7 +62,7 @@ static void find_blocks(Offloader *o) {
         if (node->block >= o->n_blocks) o->n_blocks = node->block + 1;
     }
     o->blocks = ARENA_ARRAY(o->ctx->arena, BlockNodes, o->n_chunks * o->n_blocks + 1);
-    for (int i = 0; i < o->n_chunks * o->n_blocks; i++) o->blocks[i] = (BlockNodes){-1, -1, -1, 0};
+    for (int i = 0; i < o->n_chunks * o->n_blocks; i++) o->blocks[i] = (BlockNodes){-1, -1, -1};
     for (int n = 0; n < o->in->n_nodes; n++) {
         const Node *node = o->in->nodes[n];
         if (node->block == NO_BLOCK || node->chunk < 0 || !is_work(node)) continue;
@@ -118,15 +118,42 @@ static void find_kept(Offloader *o) {
     }
 }
 
-static void drop_small(Offloader *o) {
-    for (int pass = 0; pass < 2; pass++) {
-        for (int v = 0; v < o->in->n_nodes * MAX_OUTPUTS; v++) {
-            Kept *kept = &o->kept[v];
-            if (kept->block < 0) continue;
-            BlockNodes *block = block_of(o, o->in->nodes[v / MAX_OUTPUTS]->chunk, kept->block);
-            int64_t bytes = value_bytes(o, v);
-            if (pass == 0 && bytes > block->largest) block->largest = bytes;
-            if (pass == 1 && bytes < block->largest / SMALL_SHARE) kept->block = -1;
+/* A value that may go, for sorting: by block, largest first. */
+typedef struct Size {
+    int place, value; /* place: of the block among all of the stage */
+    int64_t bytes;
+} Size;
+
+static int by_block_and_size(const void *left, const void *right) {
+    const Size *a = left, *b = right;
+    if (a->place != b->place) return a->place - b->place;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return a->value - b->value;
+}
+
+/* Of each block's values, the largest first, as many as make up the share that was asked for, to
+ * half of the smallest. */
+static void choose(Offloader *o) {
+    Size *sizes = ARENA_ARRAY(o->ctx->arena, Size, o->in->n_nodes * MAX_OUTPUTS + 1);
+    int count = 0;
+    for (int v = 0; v < o->in->n_nodes * MAX_OUTPUTS; v++) {
+        if (o->kept[v].block < 0) continue;
+        int place = o->in->nodes[v / MAX_OUTPUTS]->chunk * o->n_blocks + o->kept[v].block;
+        sizes[count++] = (Size){place, v, value_bytes(o, v)};
+    }
+    qsort(sizes, (size_t)count, sizeof(*sizes), by_block_and_size);
+    for (int first = 0, end; first < count; first = end) {
+        double left = 0;
+        for (end = first; end < count && sizes[end].place == sizes[first].place; end++) {
+            if (sizes[end].bytes < sizes[first].bytes / SMALL_SHARE)
+                o->kept[sizes[end].value].block = -1;
+            else
+                left += (double)sizes[end].bytes * o->ctx->options.offload_activations / 100;
+        }
+        for (int i = first; i < end; i++) {
+            Kept *kept = &o->kept[sizes[i].value];
+            if (left < (double)sizes[i].bytes / 2) kept->block = -1;
+            if (kept->block >= 0) left -= (double)sizes[i].bytes;
         }
     }
 }
@@ -249,7 +276,7 @@ Graph *pass_offload_activations(const Graph *in, PassContext *ctx) {
     memset(o.back_before, -1, ((size_t)in->n_nodes + 1) * sizeof(int));
     find_blocks(&o);
     find_kept(&o);
-    drop_small(&o);
+    choose(&o);
     place(&o);
     return rebuild(&o) ? o.out : NULL;
 }

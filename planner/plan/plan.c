@@ -122,6 +122,11 @@ int64_t plan_host_bytes(const Plan *plan, const Stage *stage) {
     return plan->programs[stage->program].host_bytes + plan_host_frames_bytes(plan, stage);
 }
 
+const char *plan_offload_phrase(const Plan *plan) {
+    if (plan->offload_activations == 0) return "states and masters";
+    return plan->offload == 0 ? "activations" : "states, masters and activations";
+}
+
 int64_t plan_largest_host_bytes(const Plan *plan) {
     int64_t most = 0;
     for (int s = 0; s < plan->n_stages; s++) {

@@ -236,8 +236,8 @@ typedef struct Plan {
     bool sequence_parallel;
     int zero;    /* ZeroStage (shard_update.c) */
     int offload; /* percent of states and masters that lie in the host's memory (offload.h) */
-    bool offload_activations; /* what blocks keep lies there, too */
-    DType precision;          /* of activations and products: dtype_is_precision */
+    int offload_activations; /* percent of what blocks keep (offload_activations.c) */
+    DType precision;         /* of activations and products: dtype_is_precision */
     Recompute recompute;
     uint64_t seed;
     double learning_rate;    /* peak; train may override, and the two below */
@@ -330,6 +330,8 @@ int64_t plan_host_bytes(const Plan *plan, const Stage *stage);
 int64_t plan_host_frames_bytes(const Plan *plan, const Stage *stage);
 /* The most of any rank; 0: the plan needs none. */
 int64_t plan_largest_host_bytes(const Plan *plan);
+/* What lies there: "states and masters", "activations" or "states, masters and activations". */
+const char *plan_offload_phrase(const Plan *plan);
 
 /* How the plan's programs scale the loss. */
 LossScaling plan_loss_scaling(const Plan *plan);

@@ -229,6 +229,30 @@ static void run_recomputed(void) {
     run_recompute = RECOMPUTE_NONE;
 }
 
+/* What blocks keep goes to the host and comes back, in any order that the waits allow. */
+static void run_offloaded(void) {
+    static const Layout layouts[] = {
+        {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
+        {1, 2, 1, 2, 1, "gpipe", false, NULL, 0},
+        {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
+    };
+    static const Variant deep = {
+        "llama bf16 deep",
+        "models/llama.lua",
+        2,
+        DTYPE_BF16,
+        {SIZES, {"layers", "6"}, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+    run_offload_activations = 100;
+    for (int i = 0; i < 3; i++) {
+        run_recompute = (Recompute)i;
+        run_zero = i == 1 ? ZERO_PARAMETERS : 0;
+        run_offload = i == 2 ? 100 : 0;
+        check_layouts(i == 0 ? &OTHERS[0] : &deep, &layouts[i], 1);
+    }
+    run_recompute = RECOMPUTE_NONE;
+    run_zero = run_offload = run_offload_activations = 0;
+}
+
 /* The scale doubles in each step; then it is so large that no step changes anything. */
 static void run_scaled(void) {
     check_layouts(&HALF, OTHER_LAYOUTS, N_OTHER_LAYOUTS);
@@ -326,6 +350,7 @@ static void run(void) {
     run_scaled();
     run_rounded();
     run_recomputed();
+    run_offloaded();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     check_layouts(&T5[0], &OTHER_LAYOUTS[0], 1);
