@@ -178,9 +178,12 @@ static bool check_offloaded(const Plan *plan, Diag *diag) {
             if (plan->programs[i].host_frame_bytes[c] > 0) return true;
         }
     }
-    diag_error(diag, NO_LOC,
-               "--offload activations: the last block of each chunk keeps its values, and no chunk "
-               "has more than one that keeps any: use fewer chunks or stages");
+    diag_error(
+        diag, NO_LOC,
+        "--offload activations: nothing goes: the last block of each chunk keeps its values, "
+        "and of another block %d %% is less than half of its smallest: use fewer chunks or "
+        "stages, or a larger share",
+        plan->offload_activations);
     return false;
 }
 

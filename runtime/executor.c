@@ -65,6 +65,7 @@ typedef struct Walk {
     const RankContext *rank;
     const Emitter *emitter;
     Diag *diag;
+    bool forward_only;
 } Walk;
 
 /* All of it, as it is: what it is depends on the chunk, and nothing is divided. */
@@ -289,6 +290,8 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
             if (node->op == OP_SEND ? send : recv) fine = emit_message(walk, node, task, send);
         } else if (node_is_once(node) && !first_micro) {
             continue; /* is there since the step's first */
+        } else if (walk->forward_only && node->op == OP_OFFLOAD) {
+            continue; /* nothing fetches it */
         } else if (!send && !recv && !(OPS[node->op].flags & LEAF) && node->op != OP_OUTPUT) {
             fine = emit_node(walk, node, task, first_micro);
         }
@@ -298,7 +301,7 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
 }
 
 bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag) {
-    Walk walk = {rank, emitter, diag};
+    Walk walk = {rank, emitter, diag, false};
     bool seen[N_PHASES][MAX_CHUNKS] = {{false}};
     for (int t = 0; t < rank->stage->n_tasks; t++) {
         const Task *task = &rank->stage->tasks[t];
@@ -346,7 +349,7 @@ static bool emit_reported(const Walk *walk, int chunk, int micro) {
 bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Emitter *emitter,
                          Diag *diag) {
     static const TaskKind KINDS[] = {TASK_RECV_FORWARD, TASK_FORWARD, TASK_SEND_FORWARD};
-    Walk walk = {rank, emitter, diag};
+    Walk walk = {rank, emitter, diag, true};
     for (int k = 0; k < 3; k++) {
         Task task = {(uint8_t)KINDS[k], (uint8_t)chunk, micro};
         if (!has_task(rank, KINDS[k], chunk)) continue;

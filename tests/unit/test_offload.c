@@ -395,7 +395,7 @@ static void test_no_activations(void) {
           1,
           DTYPE_F32},
          "nor of the only block of a chunk",
-         "the last block of each chunk keeps its values"},
+         "nothing goes: the last block of each chunk keeps its values"},
     };
     for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k++) {
         Run run;
