@@ -229,28 +229,20 @@ static void run_recomputed(void) {
     run_recompute = RECOMPUTE_NONE;
 }
 
-/* What blocks keep goes to the host and comes back, in any order that the waits allow. */
+/* What blocks keep goes to the host and comes back, in any order that the waits allow; where there
+ * are two stages, one has a block that does. */
 static void run_offloaded(void) {
-    static const Layout layouts[] = {
-        {2, 1, 1, 4, 1, "1f1b", true, NULL, 0},
-        {1, 2, 1, 2, 1, "gpipe", false, NULL, 0},
-        {2, 2, 2, 2, 1, "1f1b", true, NULL, 0},
-    };
-    static const Variant deep = {
-        "llama bf16 deep",
-        "models/llama.lua",
-        2,
-        DTYPE_BF16,
-        {SIZES, {"layers", "6"}, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
+    static const Layout divided = {1, 2, 1, 2, 1, "gpipe", false, NULL, 0};
+    static const Layout pipeline = {2, 1, 2, 4, 1, "1f1b", true, NULL, 0};
     run_offload_activations = 100;
-    for (int i = 0; i < 3; i++) {
-        run_recompute = (Recompute)i;
-        run_zero = i == 1 ? ZERO_PARAMETERS : 0;
-        run_offload = i == 2 ? 100 : 0;
-        check_layouts(i == 0 ? &OTHERS[0] : &deep, &layouts[i], 1);
-    }
+    run_recompute = RECOMPUTE_SELECTIVE;
+    run_zero = ZERO_PARAMETERS;
+    check_layouts(&OTHERS[6], &divided, 1); /* in bf16 */
     run_recompute = RECOMPUTE_NONE;
-    run_zero = run_offload = run_offload_activations = 0;
+    run_zero = 0;
+    run_offload = 100;
+    check_layouts(&OTHERS[0], &pipeline, 1);
+    run_offload = run_offload_activations = 0;
 }
 
 /* The scale doubles in each step; then it is so large that no step changes anything. */
