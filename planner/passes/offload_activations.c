@@ -138,8 +138,8 @@ static void choose(Offloader *o) {
     int count = 0;
     for (int v = 0; v < o->in->n_nodes * MAX_OUTPUTS; v++) {
         if (o->kept[v].block < 0) continue;
-        int place = o->in->nodes[v / MAX_OUTPUTS]->chunk * o->n_blocks + o->kept[v].block;
-        sizes[count++] = (Size){place, v, value_bytes(o, v)};
+        int at = o->in->nodes[v / MAX_OUTPUTS]->chunk * o->n_blocks + o->kept[v].block;
+        sizes[count++] = (Size){at, v, value_bytes(o, v)};
     }
     qsort(sizes, (size_t)count, sizeof(*sizes), by_block_and_size);
     for (int first = 0, end; first < count; first = end) {
