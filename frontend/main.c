@@ -25,6 +25,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune plan models/gpt.lua --set size=124m --mesh d=2,p=2,t=2 --micro-batch 2 \\\n"
      "      --global-batch 16 --schedule interleaved --chunks 2 -o gpt.plan\n"
      "  perilune plan models/llama.lua --set size=8b --tensor 8 --json\n"
+     "  perilune plan models/llama.lua --set size=8b --device cuda --recompute selective \\\n"
+     "      --offload states,activations:50 -o llama.plan\n"
      "  perilune plan models/gpt.lua --set size=1t --cluster selene --ranks 3072 \\\n"
      "      --global-batch 3072 --days-for-tokens 300e9 --html plan.html\n",
      cmd_plan},

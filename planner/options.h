@@ -33,13 +33,14 @@ typedef struct PlanOptions {
     int zero;           /* ZeroStage */
     bool join_messages; /* on CUDA, of ZeRO-2 and 3: a block's weights, and gradients, at once */
     uint64_t seed;
-    DType precision;      /* of activations and products: dtype_is_precision */
-    DType state_dtype;    /* of the optimizer's states: f32 or bf16 */
-    DType gradient_dtype; /* f32; bf16: where products make them (lower_gradients) */
-    double ema_decay;     /* of averages of weights (append_averages); 0: there are none */
-    bool skips_spikes;    /* updates whose norm is above a number of the run's are left out */
-    bool split_masters;   /* copies in bf16 are halves of their parameters (split_masters) */
-    int offload;          /* percent of states and masters in the host's memory (offload.h) */
+    DType precision;         /* of activations and products: dtype_is_precision */
+    DType state_dtype;       /* of the optimizer's states: f32 or bf16 */
+    DType gradient_dtype;    /* f32; bf16: where products make them (lower_gradients) */
+    double ema_decay;        /* of averages of weights (append_averages); 0: there are none */
+    bool skips_spikes;       /* updates whose norm is above a number of the run's are left out */
+    bool split_masters;      /* copies in bf16 are halves of their parameters (split_masters) */
+    int offload;             /* percent of states and masters in the host's memory (offload.h) */
+    int offload_activations; /* percent of what blocks keep (offload_activations.c) */
     int frozen_bits; /* of frozen weights of blocks: 4 or 8 (pack_frozen); 0: as precision says */
     bool fp8_tensor_cores; /* of precision fp8: products read fp8 and scales (multiply_fp8) */
     LossScaling loss_scaling;

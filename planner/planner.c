@@ -168,7 +168,31 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
             options->schedule);
         return false;
     }
+    if (options->offload_activations && schedule_splits(schedule_find(options->schedule))) {
+        diag_error(diag, NO_LOC,
+                   "--offload activations with schedule %s: what gradients of weights read would "
+                   "have to come back twice; use 1f1b, gpipe or interleaved",
+                   options->schedule);
+        return false;
+    }
     return true;
+}
+
+/* Does any program keep activations with the host? */
+static bool check_offloaded(const Plan *plan, Diag *diag) {
+    if (!plan->offload_activations) return true;
+    for (int i = 0; i < plan->n_programs; i++) {
+        for (int c = 0; c < plan->n_chunks; c++) {
+            if (plan->programs[i].host_frame_bytes[c] > 0) return true;
+        }
+    }
+    diag_error(
+        diag, NO_LOC,
+        "--offload activations: nothing goes: the last block of each chunk keeps its values, "
+        "and of another block %d %% is less than half of its smallest: use fewer chunks or "
+        "stages, or a larger share",
+        plan->offload_activations);
+    return false;
 }
 
 static void count_model(Plan *plan, const Graph *graph) {
@@ -273,7 +297,7 @@ static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx) 
     plan->programs = ARENA_ARRAY(plan->arena, Program, set.n);
     for (int i = 0; i < set.n && fine; i++) {
         Program *program = &plan->programs[plan->n_programs++];
-        fine = run_passes(&set.graphs[i], "fold_accumulate", "join_update", ctx);
+        fine = run_passes(&set.graphs[i], "fold_accumulate", "offload_activations", ctx);
         if (!fine) break;
         program->graph = graph_copy(set.graphs[i].graph, plan->arena);
         arena_destroy(set.graphs[i].arena);
@@ -321,6 +345,7 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     plan->sequence_parallel = options->sequence_parallel;
     plan->zero = options->zero;
     plan->offload = options->offload;
+    plan->offload_activations = options->offload_activations;
     plan->precision = options->precision;
     plan->recompute = options->recompute;
     plan->seed = options->seed;
@@ -351,7 +376,8 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
     fine = fine && (request->options.priced || check_nodes(at.graph, plan, diag)) &&
            check_quantized(at.graph, request->options.precision, "", diag) &&
            check_packed(at.graph, request->options.frozen_bits, diag) &&
-           make_stage_programs(plan, &at, &ctx) && schedule_apply(plan, NO_LOC, diag);
+           make_stage_programs(plan, &at, &ctx) && check_offloaded(plan, diag) &&
+           schedule_apply(plan, NO_LOC, diag);
     arena_destroy(at.arena);
     if (fine) {
         size_channels(plan);

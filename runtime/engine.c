@@ -50,10 +50,10 @@ bool engine_check_host_memory(const Engine *engine, int first, int n, int n_on_h
     if (total < have) return true;
     if (offloaded) {
         diag_error(diag, NO_LOC,
-                   "the plan keeps %.1f GiB of the optimizer's states and masters of %d rank%s in "
-                   "this machine's memory; %s %.1f GiB: offload less, or use fewer of its GPUs",
-                   (double)total / (1 << 30), n_ranks, n_ranks == 1 ? "" : "s",
-                   host_memory_phrase(), (double)have / (1 << 30));
+                   "the plan keeps %.1f GiB of %s of %d rank%s in this machine's memory; %s %.1f "
+                   "GiB: offload less, or use fewer of its GPUs",
+                   (double)total / (1 << 30), plan_offload_phrase(engine->plan), n_ranks,
+                   n_ranks == 1 ? "" : "s", host_memory_phrase(), (double)have / (1 << 30));
         return false;
     }
     const char *why;

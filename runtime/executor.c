@@ -13,8 +13,12 @@ RankContext rank_context(const Plan *plan, int rank, Arena *arena) {
     context.parts = program_workspace(context.program->graph, plan->cuda);
     context.slots = ARENA_ARRAY(arena, int32_t, (size_t)plan->n_chunks * (size_t)plan->n_micro);
     if (plan_frame_slots(plan, context.stage, context.slots) >= 0) BUG("too few frame slots");
+    int64_t at = context.program->host_bytes;
     for (int pool = 0; pool < plan->n_chunks; pool++) {
         context.slot_bytes[pool] = plan_slot_bytes(plan, context.stage, pool);
+        context.host_slot_bytes[pool] = plan_host_slot_bytes(plan, context.stage, pool);
+        context.host_frame_base[pool] = at;
+        at += context.stage->frame_slots[pool] * context.host_slot_bytes[pool];
     }
     return context;
 }
@@ -29,10 +33,11 @@ static int value_index(Value value) {
     return value.node->id * MAX_OUTPUTS + value.output;
 }
 
-static int64_t frame_base(const RankContext *rank, int chunk, int micro) {
+static int64_t frame_base(const RankContext *rank, int chunk, int micro, bool host) {
     int pool = rank->stage->frame_pool[chunk];
     int32_t slot = rank->slots[(size_t)chunk * (size_t)rank->plan->n_micro + (size_t)micro];
-    return rank->stage->frame_base[pool] + slot * rank->slot_bytes[pool];
+    return host ? rank->host_frame_base[pool] + slot * rank->host_slot_bytes[pool]
+                : rank->stage->frame_base[pool] + slot * rank->slot_bytes[pool];
 }
 
 void *executor_address(const RankContext *rank, Value value, int micro) {
@@ -41,9 +46,11 @@ void *executor_address(const RankContext *rank, Value value, int micro) {
     int64_t base = 0;
     switch (buffer->region) {
     case REGION_PERSISTENT: base = stage->persistent_base; break;
-    case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro); break;
+    case REGION_FRAME: base = frame_base(rank, buffer->chunk, micro, false); break;
     case REGION_SCRATCH: base = stage->scratch_base; break;
     case REGION_HOST: return rank->host + buffer->offset_bytes;
+    case REGION_HOST_FRAME:
+        return rank->host + frame_base(rank, buffer->chunk, micro, true) + buffer->offset_bytes;
     default: BUG("a value without memory");
     }
     return rank->memory + base + buffer->offset_bytes;
@@ -58,6 +65,7 @@ typedef struct Walk {
     const RankContext *rank;
     const Emitter *emitter;
     Diag *diag;
+    bool forward_only;
 } Walk;
 
 /* All of it, as it is: what it is depends on the chunk, and nothing is divided. */
@@ -282,6 +290,8 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
             if (node->op == OP_SEND ? send : recv) fine = emit_message(walk, node, task, send);
         } else if (node_is_once(node) && !first_micro) {
             continue; /* is there since the step's first */
+        } else if (walk->forward_only && node->op == OP_OFFLOAD) {
+            continue; /* nothing fetches it */
         } else if (!send && !recv && !(OPS[node->op].flags & LEAF) && node->op != OP_OUTPUT) {
             fine = emit_node(walk, node, task, first_micro);
         }
@@ -291,7 +301,7 @@ static bool emit_task(const Walk *walk, const Task *task, bool first_micro) {
 }
 
 bool executor_emit_train(const RankContext *rank, const Emitter *emitter, Diag *diag) {
-    Walk walk = {rank, emitter, diag};
+    Walk walk = {rank, emitter, diag, false};
     bool seen[N_PHASES][MAX_CHUNKS] = {{false}};
     for (int t = 0; t < rank->stage->n_tasks; t++) {
         const Task *task = &rank->stage->tasks[t];
@@ -339,7 +349,7 @@ static bool emit_reported(const Walk *walk, int chunk, int micro) {
 bool executor_emit_chunk(const RankContext *rank, int chunk, int micro, const Emitter *emitter,
                          Diag *diag) {
     static const TaskKind KINDS[] = {TASK_RECV_FORWARD, TASK_FORWARD, TASK_SEND_FORWARD};
-    Walk walk = {rank, emitter, diag};
+    Walk walk = {rank, emitter, diag, true};
     for (int k = 0; k < 3; k++) {
         Task task = {(uint8_t)KINDS[k], (uint8_t)chunk, micro};
         if (!has_task(rank, KINDS[k], chunk)) continue;

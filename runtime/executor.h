@@ -19,8 +19,9 @@ typedef struct RankContext {
     unsigned char *workspace; /* what kernels use within one call, at the end of its scratch */
     Workspace parts;          /* of it */
     int32_t *slots;           /* as plan_frame_slots has them */
-    int64_t slot_bytes[MAX_CHUNKS]; /* of each pool */
-    Arena *arena;                   /* for arguments */
+    int64_t slot_bytes[MAX_CHUNKS];                                   /* of each pool */
+    int64_t host_slot_bytes[MAX_CHUNKS], host_frame_base[MAX_CHUNKS]; /* likewise, in `host` */
+    Arena *arena;                                                     /* for arguments */
 } RankContext;
 
 /* What a call does and for which node: for reports. */

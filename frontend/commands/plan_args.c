@@ -172,17 +172,45 @@ bool plan_offload_is_searched(const CliArgs *args) {
     return strcmp(cli_text(args, OPT_OFFLOAD, "0"), "auto") == 0;
 }
 
+/* "60", "states" or "activations:60", which `name` begins. */
+static bool read_share(const char *text, const char *name, int *out_percent) {
+    const size_t length = strlen(name);
+    int64_t percent = 100;
+    bool named = strncmp(text, name, length) == 0;
+    if (named && !text[length]) {
+        *out_percent = 100;
+        return true;
+    }
+    const char *number = named && text[length] == ':' ? text + length + 1 : text;
+    if (!cli_parse_int(number, &percent) || percent < 0 || percent > 100) return false;
+    if (number == text && strcmp(name, "states") != 0) return false; /* a bare one is theirs */
+    *out_percent = (int)percent;
+    return true;
+}
+
+/* What of an --offload goes: states and masters, what blocks keep, or both. */
+static bool read_offload(const CliArgs *args, const char *text, PlanOptions *out) {
+    const char *comma = strchr(text, ',');
+    const char *first = comma ? arena_strndup(args->arena, text, (size_t)(comma - text)) : text;
+    if (!comma && read_share(text, "activations", &out->offload_activations)) return true;
+    return read_share(first, "states", &out->offload) &&
+           (!comma || read_share(comma + 1, "activations", &out->offload_activations));
+}
+
 /* Halves of what products read stay with them: --masters split leaves states alone. */
 static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     const char *text = cli_text(args, OPT_OFFLOAD, "0");
-    int64_t percent = 0;
     bool searched = plan_offload_is_searched(args);
-    if (!searched && (!cli_parse_int(text, &percent) || percent < 0 || percent > 100)) {
-        diag_error(diag, NO_LOC, "--offload: '%s' is no percentage from 0 to 100, nor auto", text);
+    if (!searched && !read_offload(args, text, options)) {
+        diag_error(diag, NO_LOC,
+                   "--offload: '%s' is no percentage from 0 to 100, nor auto, nor states, "
+                   "activations or states,activations (states:50, activations:50: half)",
+                   text);
         return false;
     }
-    options->offload = (int)percent;
-    if ((!searched && percent == 0) || options->cuda) return true;
+    if ((!searched && !options->offload && !options->offload_activations) || options->cuda) {
+        return true;
+    }
     diag_error(diag, NO_LOC,
                "--offload: is for --device cuda: on a CPU all memory is the host's already");
     return false;

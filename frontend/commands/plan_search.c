@@ -93,8 +93,8 @@ static const char *find_hint(const CliArgs *args, const SearchJob *job,
     if (!known || said || best->recompute != RECOMPUTE_FULL || report->options.offload > 0)
         return NULL;
     return "all blocks are computed again for want of memory: --offload auto asks whether states "
-           "in "
-           "the nodes' memory would be faster";
+           "in the nodes' memory would be faster; what blocks keep may lie there, too, in a plan "
+           "made by hand (--offload activations)";
 }
 
 /* The plan to -o, the page to --html, what was found to standard output; unless one of these goes

@@ -13,8 +13,8 @@ void train_run_say_pinning(const TrainRun *run) {
     if (run->quiet || !run->is_first || run->options.device != DEVICE_CUDA || bytes < long_bytes)
         return;
     units_format_bytes(text, sizeof(text), bytes);
-    printf("host    %s of this machine's memory a rank are pinned first, for states and masters\n",
-           text);
+    printf("host    %s of this machine's memory a rank are pinned first, for %s\n", text,
+           plan_offload_phrase(run->plan));
     fflush(stdout);
 }
 
@@ -83,9 +83,13 @@ void train_run_print_start(const TrainRun *run) {
     }
     if (engine_host_bytes(run->engine) > 0) {
         units_format_bytes(allocated, sizeof(allocated), engine_host_bytes(run->engine));
-        printf(
-            "        %s more, of this machine's, for %d %% of the optimizer's states and masters\n",
-            allocated, plan->offload);
+        printf("        %s more, of this machine's, for ", allocated);
+        if (plan->offload > 0) printf("%d %% of the optimizer's states and masters", plan->offload);
+        if (plan->offload_activations > 0) {
+            printf("%s%d %% of what blocks keep", plan->offload > 0 ? " and " : "",
+                   plan->offload_activations);
+        }
+        printf("\n");
     }
     if (run->checkpoint.snapshot) {
         units_format_bytes(allocated, sizeof(allocated),

@@ -3,6 +3,7 @@
 #include "ir/message_group.h"
 #include "ir/op.h"
 #include "planner/cost/collective_time.h"
+#include "planner/cost/copy_clock.h"
 #include "planner/cost/measured_time.h"
 #include "planner/cost/message_clock.h"
 #include "planner/cost/node_cost.h"
@@ -181,11 +182,11 @@ static double host_bytes(const Pricing *p, const Node *node, double *out_all) {
         Value in = node->inputs[i];
         const Buffer *buffer = &buffers[in.node->id * MAX_OUTPUTS + in.output];
         if (op_operand_precision(node->op, i) == OPERAND_UNREAD) continue;
-        if (buffer->region == REGION_HOST) read += (double)buffer->bytes;
+        if (region_is_host(buffer->region)) read += (double)buffer->bytes;
     }
     for (int o = 0; o < node->n_outputs; o++) {
         const Buffer *buffer = &buffers[node->id * MAX_OUTPUTS + o];
-        if (buffer->region == REGION_HOST) written += (double)buffer->bytes;
+        if (region_is_host(buffer->region)) written += (double)buffer->bytes;
     }
     *out_all = read + written;
     return read > written ? read : written;
@@ -291,8 +292,9 @@ static bool add_task_message(TaskMessages *messages, const Plan *plan, const Nod
 
 /* Without a cluster ranks are threads on one processor, and nothing overlaps. */
 static void close_task(Cost *task, const TaskMessages *messages, const MessageClock *clock,
-                       const Device *device) {
+                       const CopyClock *copies, const Device *device) {
     double us = messages->all_us;
+    if (device->cluster) task->us += copy_clock_waits_us(copies);
     if (device->cluster && device->cluster->software.overlaps_block) {
         double hidden_us = message_clock_hidden_us(clock);
         hidden_us *= 1 - device->cluster->software.overlap_slowdown;
@@ -331,6 +333,8 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
     TaskMessages messages[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
     MessageClock clocks[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
     MessageTimes times = message_times_create(graph, arena);
+    CopyClock copies[PHASE_UPDATE][MAX_CHUNKS] = {{{0}}};
+    double *copied_us = ARENA_ARRAY(arena, double, graph->n_nodes + 1);
     Cost *tasks[PHASE_UPDATE] = {sum.forward, sum.backward, sum.weights};
     int part = 0;
     for (int i = 0; i < graph->n_nodes; i++) {
@@ -346,6 +350,8 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
             continue;
         }
         if (add_task_message(&messages[node->phase][chunk], plan, node, &cost)) continue;
+        copy_clock_add(&copies[node->phase][chunk], copied_us, node, cost.us);
+        if (device->cluster && op_copies_host(node->op)) continue; /* beside the work */
         cost_add(&tasks[node->phase][chunk], cost);
         message_clock_add(&clocks[node->phase][chunk], &times, node, cost.us);
     }
@@ -353,7 +359,8 @@ ProgramCost cost_program(const Plan *plan, int program, const Device *device, Ar
         double slowed_us = device->cluster ? device->cluster->software.overlap_slowdown : 0;
         sum.update[0].us += slowed_us * sum.data[c].us; /* of the work beside them */
         for (int phase = 0; phase < PHASE_UPDATE; phase++) {
-            close_task(&tasks[phase][c], &messages[phase][c], &clocks[phase][c], device);
+            close_task(&tasks[phase][c], &messages[phase][c], &clocks[phase][c], &copies[phase][c],
+                       device);
         }
     }
     return sum;

@@ -144,6 +144,7 @@ Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag
                     .frozen_bits = info->run == pass_pack_frozen ? 4 : 0,
                     .fp8_tensor_cores = info->run == pass_multiply_fp8,
                     .recompute = RECOMPUTE_FULL,
+                    .offload_activations = 100,
                     .zero = moves_messages ? ZERO_PARAMETERS : ZERO_OPTIMIZER,
                     .join_messages = info->run == pass_join_messages,
                     .lanes = 1 + (info->run == pass_part_batch),

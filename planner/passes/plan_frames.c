@@ -21,6 +21,25 @@ int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool) {
     return most;
 }
 
+int64_t plan_host_slot_bytes(const Plan *plan, const Stage *stage, int pool) {
+    const Program *program = &plan->programs[stage->program];
+    int64_t most = 0;
+    for (int c = 0; c < plan->n_chunks; c++) {
+        if (stage->frame_pool[c] == pool && program->host_frame_bytes[c] > most) {
+            most = program->host_frame_bytes[c];
+        }
+    }
+    return most;
+}
+
+int64_t plan_host_frames_bytes(const Plan *plan, const Stage *stage) {
+    int64_t sum = 0;
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        sum += stage->frame_slots[pool] * plan_host_slot_bytes(plan, stage, pool);
+    }
+    return sum;
+}
+
 size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool) {
     size_t n_chunks = 0;
     for (int c = 0; c < plan->n_chunks; c++) n_chunks += stage->frame_pool[c] == pool;

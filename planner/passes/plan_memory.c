@@ -17,7 +17,8 @@
  * of shards goes there, too.
  *
  * With --offload leaves that only the update touches lie in the host's memory, one after the other
- * (planner/plan/offload.h).
+ * (planner/plan/offload.h). What is kept there for a backward (offload_activations.c) has a frame
+ * of its own there.
  */
 #include "ir/masters.h"
 #include "ir/message_group.h"
@@ -161,6 +162,28 @@ static void keep_groups(Planner *p) {
     }
 }
 
+/* A value on its way to the host stays until the next block of its task is done, beside which it
+ * is copied: what is written there would wait for it. */
+static void keep_offloaded(Planner *p) {
+    const Graph *graph = p->graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        int value, end = n, next = NO_BLOCK;
+        if (node->op != OP_OFFLOAD) continue;
+        for (int k = n + 1; k < graph->n_nodes; k++) {
+            const Node *other = graph->nodes[k];
+            bool work = OPS[other->op].flags & KERNEL && !(OPS[other->op].flags & COLLECTIVE);
+            if (segment_of(other) != segment_of(node)) break;
+            if (!work || other->op == OP_OFFLOAD || other->block == NO_BLOCK) continue;
+            if (next == NO_BLOCK && other->block != node->block) next = other->block;
+            if (next != NO_BLOCK && other->block == next) end = k;
+            if (next != NO_BLOCK && other->block != next && other->block != node->block) break;
+        }
+        value = value_index(node->inputs[0]);
+        if (p->last_use[value] < end) p->last_use[value] = end;
+    }
+}
+
 /* Does what lives to `last` die with the node, which may lie on it? */
 static bool dies_with(const Planner *p, const Node *node, int last) {
     return last == node->id ||
@@ -243,6 +266,11 @@ static Storage new_storage(const Planner *p, const Node *node, int o) {
     storage.first = node->op == OP_RECV ? -1 : node->id; /* written before the segment starts */
     if (node_is_joined(node)) storage.first = p->group_first[node->id];
     storage.last = p->last_use[value] > node->id ? p->last_use[value] : node->id;
+    if (node->op == OP_OFFLOAD) {
+        storage.region = REGION_HOST_FRAME;
+        storage.class = CLASS_ACTIVATION;
+        return storage;
+    }
     if (OPS[node->op].flags & PERSISTENT) {
         storage.region = p->on_host[node->id] ? REGION_HOST : REGION_PERSISTENT;
         storage.class = persistent_class(node);
@@ -485,6 +513,9 @@ static void place_storages(Planner *p) {
             program->host_bytes += storage->bytes;
         } else if (storage->region == REGION_PERSISTENT && !(packed && is_gradient(storage))) {
             place_persistent(program, storage);
+        } else if (storage->region == REGION_HOST_FRAME) {
+            storage->offset = program->host_frame_bytes[storage->chunk];
+            program->host_frame_bytes[storage->chunk] += storage->bytes;
         } else if (storage->region == REGION_FRAME && !p->splits) {
             storage->offset = program->frame_bytes[storage->chunk];
             program->frame_bytes[storage->chunk] += storage->bytes;
@@ -536,6 +567,7 @@ void plan_places(Program *program, int n_chunks, bool cuda, int offload, Arena *
     find_uses(&p);
     keep_outputs(&p);
     if (cuda) keep_sent(&p);
+    if (cuda) keep_offloaded(&p);
     keep_groups(&p);
     make_storages(&p);
     if (cuda) join_gradients(&p);

@@ -34,7 +34,8 @@
 #include <string.h>
 
 const char *region_name(Region region) {
-    static const char *const NAMES[N_REGIONS] = {"none", "persistent", "frame", "scratch", "host"};
+    static const char *const NAMES[N_REGIONS] = {"none",    "persistent", "frame",
+                                                 "scratch", "host",       "host_frame"};
     return region < N_REGIONS ? NAMES[region] : "?";
 }
 
@@ -118,7 +119,12 @@ void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CL
 }
 
 int64_t plan_host_bytes(const Plan *plan, const Stage *stage) {
-    return plan->programs[stage->program].host_bytes;
+    return plan->programs[stage->program].host_bytes + plan_host_frames_bytes(plan, stage);
+}
+
+const char *plan_offload_phrase(const Plan *plan) {
+    if (plan->offload_activations == 0) return "states and masters";
+    return plan->offload == 0 ? "activations" : "states, masters and activations";
 }
 
 int64_t plan_largest_host_bytes(const Plan *plan) {
@@ -179,7 +185,7 @@ static void put_buffers(StrBuf *out, const Program *program) {
             strbuf_printf(out, "    %%%d", n);
             if (k) strbuf_printf(out, ".%d", k);
             strbuf_printf(out, " %s", region_name(b->region));
-            if (b->region == REGION_FRAME) strbuf_printf(out, "%d", b->chunk);
+            if (region_is_frame(b->region)) strbuf_printf(out, "%d", b->chunk);
             strbuf_printf(out, " %s %" PRId64 "+%" PRId64 "\n", buffer_class_name(b->class),
                           b->offset_bytes, b->bytes);
         }
@@ -194,6 +200,7 @@ static void put_program(StrBuf *out, const Plan *plan, int index) {
     put_sizes(out, "scratch_bytes", &program->scratch_bytes, 1);
     put_sizes(out, "host_bytes", &program->host_bytes, 1);
     put_sizes(out, "frame_bytes", program->frame_bytes, plan->n_chunks);
+    put_sizes(out, "host_frame_bytes", program->host_frame_bytes, plan->n_chunks);
     put_sizes(out, "class_bytes", program->class_bytes, N_BUFFER_CLASSES);
     put_doubles(out, "forward_flops", program->forward_flops, plan->n_chunks);
     put_doubles(out, "backward_flops", program->backward_flops, plan->n_chunks);

@@ -7,8 +7,10 @@
  *
  * Memory: one arena per rank, laid out per stage as regions, each a multiple of ALIGN_BYTES:
  *   persistent | frames, pool by pool (slots x the largest frame_bytes) | messages | scratch
- * and, with --offload, the region `host` in the memory of the machine that the device is in
- * (offload.h).
+ * and, with --offload, in the memory of the machine that the device is in, the region `host`
+ * (offload.h) and behind it the frames' other parts, pool by pool: as many slots, each as large as
+ * the largest host_frame_bytes of the pool's chunks. What lies there is copied there and back
+ * (offload_activations.c).
  * A Buffer says in which region a value lives and where. Frames hold what a chunk's forward keeps
  * for its backward, and what of both is kept for weights(c): plan_frame_slots says in which slot.
  * Where a micro-batch's way turns within a stage (path.h), what one chunk hands to the other lies
@@ -26,7 +28,7 @@
 
 /* GPUs read and write whole lines of 128 bytes: what begins between two takes a line more for each
  * warp (AdamW ran at 3.5 TB/s at multiples of 64, at 4.1 at those of 256, on an H200). */
-enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 24 };
+enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 25 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
 enum { MAX_PLAN_NODES = 200000 }; /* of all programs */
 #define PLAN_FEWER_NODES                                                                           \
@@ -38,10 +40,17 @@ typedef enum Region {
     REGION_FRAME,
     REGION_SCRATCH,
     REGION_HOST,
+    REGION_HOST_FRAME,
     N_REGIONS
 } Region;
-/* "none", "persistent", "frame", "scratch", "host" */
+/* "none", "persistent", "frame", "scratch", "host", "host_frame" */
 const char *region_name(Region region);
+static inline bool region_is_frame(Region region) { /* a chunk's */
+    return region == REGION_FRAME || region == REGION_HOST_FRAME;
+}
+static inline bool region_is_host(Region region) { /* in the memory of the device's machine */
+    return region == REGION_HOST || region == REGION_HOST_FRAME;
+}
 
 /* What a buffer is for: the classes of the memory map. */
 typedef enum BufferClass {
@@ -59,7 +68,7 @@ const char *buffer_class_name(BufferClass class);
 typedef struct Buffer {
     Region region;
     BufferClass class;
-    int64_t offset_bytes, bytes; /* within the region (within one frame for REGION_FRAME) */
+    int64_t offset_bytes, bytes; /* within the region (within one frame for frames) */
     int chunk;                   /* whose frame */
 } Buffer;
 
@@ -68,7 +77,7 @@ typedef struct Program {
     Buffer *buffers; /* [n_nodes * MAX_OUTPUTS] */
     int64_t persistent_bytes, scratch_bytes;
     int64_t host_bytes; /* of no arena: a rank's part of its machine's memory */
-    int64_t frame_bytes[MAX_CHUNKS];
+    int64_t frame_bytes[MAX_CHUNKS], host_frame_bytes[MAX_CHUNKS];
     /* Of the persistent region, by class: parameter, gradient, optimizer, input; padding included.
      */
     int64_t class_bytes[N_BUFFER_CLASSES];
@@ -225,9 +234,10 @@ typedef struct Plan {
     PathKind path;
     bool cuda; /* leaves room for what CUDA's kernels need beside values; runs on CPUs, too */
     bool sequence_parallel;
-    int zero;        /* ZeroStage (shard_update.c) */
-    int offload;     /* percent of states and masters that lie in the host's memory (offload.h) */
-    DType precision; /* of activations and products: dtype_is_precision */
+    int zero;    /* ZeroStage (shard_update.c) */
+    int offload; /* percent of states and masters that lie in the host's memory (offload.h) */
+    int offload_activations; /* percent of what blocks keep (offload_activations.c) */
+    DType precision;         /* of activations and products: dtype_is_precision */
     Recompute recompute;
     uint64_t seed;
     double learning_rate;    /* peak; train may override, and the two below */
@@ -298,6 +308,8 @@ int64_t plan_channel_value_bytes(const Plan *plan, int channel); /* that fit suc
 
 /* One frame of the pool: the largest of its chunks'. */
 int64_t plan_slot_bytes(const Plan *plan, const Stage *stage, int pool);
+/* Of it what lies in the host's memory. */
+int64_t plan_host_slot_bytes(const Plan *plan, const Stage *stage, int pool);
 /* Frames of a step that the pool holds one after another: no more slots are ever used. */
 size_t plan_pool_frames(const Plan *plan, const Stage *stage, int pool);
 /* out_slots[chunk * n_micro + micro]: the slot of the chunk's pool that is the micro-batch's frame.
@@ -314,8 +326,12 @@ void plan_frame_ends(const Stage *stage, TaskKind out_ends[MAX_CHUNKS]);
 void plan_class_bytes(const Plan *plan, int stage, int64_t out_bytes[N_BUFFER_CLASSES]);
 /* What one rank of `stage` has in the memory of its machine (--offload). */
 int64_t plan_host_bytes(const Plan *plan, const Stage *stage);
+/* Of these, the activations, which lie behind states and masters. */
+int64_t plan_host_frames_bytes(const Plan *plan, const Stage *stage);
 /* The most of any rank; 0: the plan needs none. */
 int64_t plan_largest_host_bytes(const Plan *plan);
+/* What lies there: "states and masters", "activations" or "states, masters and activations". */
+const char *plan_offload_phrase(const Plan *plan);
 
 /* How the plan's programs scale the loss. */
 LossScaling plan_loss_scaling(const Plan *plan);

@@ -76,9 +76,10 @@ static bool is_random(const Graph *graph) {
     return random;
 }
 
-/* One call of each kind of a program's nodes, by phase and chunk, and those done once. */
+/* One call of each kind of a program's nodes, by phase and chunk; copies to the host, which only
+ * training makes; and those done once. */
 typedef struct CallBytes {
-    int64_t of[N_PHASES][MAX_CHUNKS], once;
+    int64_t of[N_PHASES][MAX_CHUNKS], away[MAX_CHUNKS], once;
 } CallBytes;
 
 static void count_calls(const Graph *graph, int64_t bytes, int64_t elementwise_bytes,
@@ -90,6 +91,8 @@ static void count_calls(const Graph *graph, int64_t bytes, int64_t elementwise_b
         if (!node_is_called(node) || node_is_joined(node)) continue;
         if (node_is_once(node)) {
             out->once += own;
+        } else if (node->op == OP_OFFLOAD) {
+            out->away[node->chunk] += own;
         } else {
             out->of[node->phase][node->chunk] += own;
         }
@@ -98,7 +101,8 @@ static void count_calls(const Graph *graph, int64_t bytes, int64_t elementwise_b
 
 static int64_t task_bytes(const CallBytes *calls, const Task *task, int emissions) {
     switch (task->kind) {
-    case TASK_FORWARD: return emissions * calls->of[PHASE_FORWARD][task->chunk];
+    case TASK_FORWARD:
+        return emissions * calls->of[PHASE_FORWARD][task->chunk] + calls->away[task->chunk];
     case TASK_BACKWARD: return calls->of[PHASE_BACKWARD][task->chunk];
     case TASK_WEIGHTS: return calls->of[PHASE_WEIGHTS][task->chunk];
     default: return 0;

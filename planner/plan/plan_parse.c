@@ -154,8 +154,8 @@ static bool read_buffer(PlanReader *reader, const Plan *plan, int node, int outp
     } else if (plan_reader_accept(reader, "none ")) {
         b->region = REGION_NONE;
     } else {
-        b->region = REGION_FRAME;
-        plan_reader_expect(reader, "frame");
+        b->region = plan_reader_accept(reader, "host_frame") ? REGION_HOST_FRAME : REGION_FRAME;
+        if (b->region == REGION_FRAME) plan_reader_expect(reader, "frame");
         if (!plan_reader_int32(reader, 0, plan->n_chunks - 1, &b->chunk)) return false;
     }
     int kind = 0;
@@ -190,6 +190,7 @@ static bool read_program(PlanReader *reader, const Plan *plan, int index, Progra
     read_sizes(reader, "scratch_bytes", &program->scratch_bytes, 1);
     read_sizes(reader, "host_bytes", &program->host_bytes, 1);
     read_sizes(reader, "frame_bytes", program->frame_bytes, plan->n_chunks);
+    read_sizes(reader, "host_frame_bytes", program->host_frame_bytes, plan->n_chunks);
     read_sizes(reader, "class_bytes", program->class_bytes, N_BUFFER_CLASSES);
     read_doubles(reader, "forward_flops", program->forward_flops, plan->n_chunks);
     read_doubles(reader, "backward_flops", program->backward_flops, plan->n_chunks);

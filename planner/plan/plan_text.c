@@ -30,6 +30,7 @@ const PlanField PLAN_FIELDS[] = {
     FIELD("sequence_parallel", BOOL, sequence_parallel, 1),
     FIELD("zero", INT, zero, N_ZERO_STAGES - 1),
     FIELD("offload", INT, offload, 100),
+    FIELD("offload_activations", INT, offload_activations, 100),
     FIELD("precision", PRECISION, precision, 0),
     FIELD("recompute", RECOMPUTE, recompute, 0),
     FIELD("micro_batch", INT, micro_batch, INT_MAX),

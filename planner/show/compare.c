@@ -5,12 +5,13 @@
  *   rows[]      key, label, unit (text, bytes, seconds, count, fraction), values [a, b],
  *               differ, difference (b - a; null for texts), ratio (b / a; null if a is 0)
  *   keys        model, parameters, mesh, ranks, schedule, chunks, micro_batch, global_batch, split,
- *               precision, optimizer_state, gradients, masters, offload, frozen_bits, expert_parts,
- *               lanes, loss_parts, loss_scale, recompute, zero, sequence_parallel, device,
- * step_seconds, tokens_per_second_per_rank, bubble_fraction, message_fraction, flops_per_rank,
- * memory (the largest arena), memory_CLASS (of that rank), host_memory, beyond,
- * traffic_COMMUNICATOR (bytes that the busiest rank sends per step) and, with a cluster,
- * traffic_nodes and traffic_network (of all ranks) sentences[] what the differences cost
+ *               precision, optimizer_state, gradients, masters, offload,
+ *               offload_activations, frozen_bits, expert_parts, lanes, loss_parts, loss_scale,
+ * recompute, zero, sequence_parallel, device, step_seconds, tokens_per_second_per_rank,
+ * bubble_fraction, message_fraction, flops_per_rank, memory (the largest arena), memory_CLASS (of
+ * that rank), host_memory, beyond, traffic_COMMUNICATOR (bytes that the busiest rank sends per
+ * step) and, with a cluster, traffic_nodes and traffic_network (of all ranks) sentences[] what the
+ * differences cost
  */
 #include "planner/show/compare_facts.h"
 #include "planner/show/show_json_put.h"

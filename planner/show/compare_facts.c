@@ -72,6 +72,8 @@ static void add_layout(Comparison *of) {
                   plan_skips_spikes(b) ? "left out" : "learned from");
     }
     add_values(of, "offload", "offloaded per cent", UNIT_NUMBER, a->offload, b->offload);
+    add_values(of, "offload_activations", "offloaded activations per cent", UNIT_NUMBER,
+               a->offload_activations, b->offload_activations);
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);
     add_values(of, "expert_parts", "runs of experts' slots", UNIT_NUMBER,

@@ -141,8 +141,9 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     if (plan_gradient_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Weights' gradients", "bf16");
     if (plan_splits_masters(plan)) html_put_fact(out, "Copies of weights", "halves of them");
     if (facts->largest_host_bytes > 0) {
-        snprintf(text, sizeof(text), "%d %% of states and masters: %s a rank, %s in all",
-                 plan->offload, unit_bytes((double)facts->largest_host_bytes, a),
+        snprintf(text, sizeof(text), "%s (%d %%, %d %%): %s a rank, %s in all",
+                 plan_offload_phrase(plan), plan->offload, plan->offload_activations,
+                 unit_bytes((double)facts->largest_host_bytes, a),
                  unit_bytes(facts->all_host_bytes, b));
         html_put_fact(out, "In the machines' memory", text);
     }

@@ -18,6 +18,7 @@
  *   gradients         of weights, as products make them: f32 or bf16
  *   masters           whole, or split: weights' copies in bf16 are halves of them
  *   offload           percent of states and masters that lie in the machines' memory
+ *   offload_activations  percent of what blocks keep for their backward that lies there
  *   expert_parts      runs that the slots of a mixture's experts are cut into; 1 without experts
  *   lanes             that a micro-batch's sequences go through the model in
  *   loss_parts        of the positions, whose logits are computed in turn
@@ -37,6 +38,7 @@
  *   memory            largest_arena_bytes, all_arena_bytes (all ranks), largest_host_bytes,
  *                     all_host_bytes (in the machines' memory), library_bytes
  *   programs[]        nodes, persistent_bytes, scratch_bytes, host_bytes, frame_bytes[chunk],
+ *                     host_frame_bytes[chunk],
  *                     forward_flops[chunk], backward_flops[chunk], forward_us[chunk],
  *                     backward_us[chunk], weights_flops[chunk], weights_us[chunk] (0 but where the
  *                     schedule has W tasks, no part of backward's), update_us
@@ -155,6 +157,7 @@ static void put_head(json_t *root, const Facts *facts) {
     json_put_name(root, "masters", plan_splits_masters(plan) ? "split" : "whole");
     if (plan_qk_clip(plan) > 0) json_put_real(root, "qk_clip", plan_qk_clip(plan));
     json_put_int(root, "offload", plan->offload);
+    json_put_int(root, "offload_activations", plan->offload_activations);
     put_fp8(root, plan);
     put_packed(root, plan);
     put_expert_parts(root, plan);
@@ -197,6 +200,7 @@ static void put_program(json_t *programs, const Facts *facts, int index) {
     json_put_int(json, "scratch_bytes", program->scratch_bytes);
     json_put_int(json, "host_bytes", program->host_bytes);
     json_t *frame_bytes = json_put_new(json, "frame_bytes", json_array());
+    json_t *host_frame_bytes = json_put_new(json, "host_frame_bytes", json_array());
     json_t *forward_flops = json_put_new(json, "forward_flops", json_array());
     json_t *backward_flops = json_put_new(json, "backward_flops", json_array());
     json_t *forward_us = json_put_new(json, "forward_us", json_array());
@@ -205,6 +209,7 @@ static void put_program(json_t *programs, const Facts *facts, int index) {
     json_t *weights_us = json_put_new(json, "weights_us", json_array());
     for (int chunk = 0; chunk < facts->plan->n_chunks; chunk++) {
         json_array_append_new(frame_bytes, json_integer(program->frame_bytes[chunk]));
+        json_array_append_new(host_frame_bytes, json_integer(program->host_frame_bytes[chunk]));
         json_array_append_new(forward_flops, json_real(cost->forward[chunk].flops));
         json_array_append_new(backward_flops, json_real(cost->backward[chunk].flops));
         json_array_append_new(forward_us, json_real(cost->forward[chunk].us));

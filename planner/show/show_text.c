@@ -264,9 +264,9 @@ static void put_head(StrBuf *out, const Facts *facts) {
     strbuf_put(out, "\n");
     if (facts->largest_host_bytes == 0) return;
     put_label(out, "host");
-    strbuf_printf(out, "%s of states and masters a rank in its machine's memory, %s in all\n",
+    strbuf_printf(out, "%s of %s a rank in its machine's memory, %s in all\n",
                   unit_bytes((double)facts->largest_host_bytes, a),
-                  unit_bytes(facts->all_host_bytes, b));
+                  plan_offload_phrase(facts->plan), unit_bytes(facts->all_host_bytes, b));
 }
 
 static void put_bytes(StrBuf *out, int64_t bytes) {

@@ -53,10 +53,12 @@ static const char *text(Lifetimes *l, Value value) {
     return verify_value_text(l->v, l->stage, value);
 }
 
-/* Scratch of a segment, then frames of a chunk, then what persists, here or with the host. */
+/* Scratch of a segment, then frames of a chunk, then what persists, here or with the host, then
+ * frames there. */
 static int space_of(const Buffer *buffer, const Node *node) {
     if (buffer->region == REGION_SCRATCH) return verify_segment(node);
     if (buffer->region == REGION_FRAME) return N_SEGMENTS + buffer->chunk;
+    if (buffer->region == REGION_HOST_FRAME) return N_SEGMENTS + MAX_CHUNKS + 2 + buffer->chunk;
     return N_SEGMENTS + MAX_CHUNKS + (buffer->region == REGION_HOST);
 }
 

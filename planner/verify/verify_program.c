@@ -154,6 +154,7 @@ static int64_t region_bytes(const ProgramVerifier *pv, const Buffer *buffer) {
     case REGION_FRAME: return program->frame_bytes[buffer->chunk];
     case REGION_SCRATCH: return program->scratch_bytes - pv->workspace_bytes;
     case REGION_HOST: return program->host_bytes;
+    case REGION_HOST_FRAME: return program->host_frame_bytes[buffer->chunk];
     default: return 0;
     }
 }
@@ -197,6 +198,14 @@ static void check_buffer(ProgramVerifier *pv, const Node *node, int output) {
     if ((int)b->region <= REGION_NONE || (int)b->region >= N_REGIONS ||
         (int)b->class >= N_BUFFER_CLASSES) {
         DEFECT(pv, node, "%s: has no place in memory", text(pv, value));
+    } else if ((b->region == REGION_HOST_FRAME) != (node->op == OP_OFFLOAD)) {
+        DEFECT(pv, node, "%s: %s", text(pv, value),
+               node->op == OP_OFFLOAD ? "is to lie in the host's memory, and does not"
+                                      : "lies in a frame in the host's memory, and is no copy");
+    } else if (node->op == OP_OFFLOAD &&
+               (node->phase != PHASE_FORWARD || b->chunk != node->chunk)) {
+        DEFECT(pv, node, "%s: goes to a frame of chunk %d, and is made in %s", text(pv, value),
+               b->chunk, verify_segment_text(pv->v, node));
     } else if (b->region == REGION_FRAME && !may_lie_in_frame(node, b->chunk)) {
         DEFECT(pv, node, "%s: lies in a frame of chunk %d but is made in %s", text(pv, value),
                b->chunk, verify_segment_text(pv->v, node));
@@ -227,12 +236,30 @@ static bool is_handed_over(const Node *from, const Node *node, const Buffer *buf
            buffer->chunk == (forward ? from->chunk : node->chunk);
 }
 
+/* What lies in the host's memory comes back before anything else reads it; no other node fetches.
+ */
+static bool check_fetch(ProgramVerifier *pv, const Node *node, Value value) {
+    const Node *from = value.node;
+    bool fetches = node->op == OP_FETCH, far = from->op == OP_OFFLOAD;
+    bool fits = node->phase == PHASE_BACKWARD && node->chunk == from->chunk;
+    if (fetches != far) {
+        DEFECT(pv, node, "%s: reads %s, which %s", text(pv, (Value){(Node *)node, 0}),
+               text(pv, value), far ? "is in the host's memory" : "is not in the host's memory");
+    } else if (fetches && !fits) {
+        DEFECT(pv, node, "%s: in %s fetches %s, which is its chunk's backward's",
+               text(pv, (Value){(Node *)node, 0}), verify_segment_text(pv->v, node),
+               text(pv, value));
+    }
+    return fetches || far;
+}
+
 /* A value reaches the segment that makes it, and, in a frame, those of its chunk that follow, and
  * whom it is handed to. */
 static void check_read(ProgramVerifier *pv, const Node *node, int operand) {
     Value value = node->inputs[operand];
     const Node *from = value.node;
     const Buffer *b = &pv->program->buffers[from->id * MAX_OUTPUTS + value.output];
+    if (check_fetch(pv, node, value)) return;
     if (verify_segment(from) == verify_segment(node)) return;
     if (is_persistent(value) && region_persists(b->region)) return;
     if (b->region == REGION_FRAME && node->phase < PHASE_UPDATE &&
@@ -258,7 +285,8 @@ static void check_totals(ProgramVerifier *pv) {
                    program->scratch_bytes % ALIGN_BYTES == 0 &&
                    program->host_bytes % ALIGN_BYTES == 0;
     for (int c = 0; c < pv->v->plan->n_chunks; c++) {
-        aligned &= program->frame_bytes[c] >= 0 && program->frame_bytes[c] % ALIGN_BYTES == 0;
+        const int64_t near = program->frame_bytes[c], far = program->host_frame_bytes[c];
+        aligned &= near >= 0 && near % ALIGN_BYTES == 0 && far >= 0 && far % ALIGN_BYTES == 0;
     }
     if (!aligned || program->persistent_bytes < 0 || program->scratch_bytes < 0 ||
         program->host_bytes < 0) {

@@ -51,6 +51,23 @@ static bool check_messages_fit(Verifier *v, int stage) {
     return false;
 }
 
+/* As many slots as on the device, whose number is bounded by now. */
+static bool check_host_frames(Verifier *v, int stage) {
+    const Stage *s = &v->plan->stages[stage];
+    int64_t sum = v->plan->programs[s->program].host_bytes, bytes;
+    for (int pool = 0; pool < v->plan->n_chunks; pool++) {
+        if (!__builtin_mul_overflow((int64_t)s->frame_slots[pool],
+                                    plan_host_slot_bytes(v->plan, s, pool), &bytes) &&
+            !__builtin_add_overflow(sum, bytes, &sum)) {
+            continue;
+        }
+        verify_defect(v, NO_LOC, "%s: %d frames of pool %d in the host's memory: too many",
+                      verify_stage_text(v, stage), s->frame_slots[pool], pool);
+        return false;
+    }
+    return true;
+}
+
 /* Every chunk keeps its frames in a pool that is there. */
 static bool check_frame_pools(Verifier *v, int stage) {
     const Stage *s = &v->plan->stages[stage];
@@ -85,7 +102,7 @@ bool verify_regions(Verifier *v, int stage) {
         }
         spans[n++] = (Span){name, s->frame_base[pool], bytes};
     }
-    bool sound = check_messages_fit(v, stage);
+    bool sound = check_messages_fit(v, stage) && check_host_frames(v, stage);
     for (int i = 0; i < n; i++) sound &= check_span(v, stage, &spans[i]);
     if (!sound) return false;
     qsort(spans, (size_t)n, sizeof(*spans), by_base);

@@ -57,6 +57,40 @@ static bool bind_parts(Binding *b, CpuCall *out) {
     return true;
 }
 
+/* All of it in pieces, from one place to another. */
+static bool bind_whole(Binding *b, CpuCall *out) {
+    enum { PIECE_BYTES = 256 << 10 };
+    PartsArgs *args = ARENA_NEW(b->arena, PartsArgs);
+    int64_t bytes = type_bytes(&b->out_local[0]), whole = bytes / PIECE_BYTES;
+    int64_t rest = bytes - whole * PIECE_BYTES;
+    args->element_bytes = 1;
+    if (whole > 0) {
+        args->moves[args->n_moves++] =
+            (PartMove){.outer = whole, .inner = PIECE_BYTES, .n_in = 1, .n_out = 1, .count = 1};
+    }
+    if (rest > 0) {
+        args->moves[args->n_moves++] = (PartMove){.outer = 1,
+                                                  .inner = 1,
+                                                  .n_in = bytes,
+                                                  .n_out = bytes,
+                                                  .from = bytes - rest,
+                                                  .to = bytes - rest,
+                                                  .count = rest};
+    }
+    for (int i = 0; i < args->n_moves; i++) args->in[i] = b->in[0];
+    args->out = b->out[0];
+    *out = (CpuCall){run_parts, args};
+    return true;
+}
+
+bool cpu_bind_offload(Binding *b, CpuCall *out) {
+    return bind_whole(b, out);
+}
+
+bool cpu_bind_fetch(Binding *b, CpuCall *out) {
+    return bind_whole(b, out);
+}
+
 bool cpu_bind_narrow(Binding *b, CpuCall *out) {
     return bind_parts(b, out);
 }

@@ -78,6 +78,28 @@ bool cuda_push_copy(Binding *binding, void *to, const void *from, int64_t bytes)
                                     .copy = {.to = to, .from = from, .bytes = bytes}});
 }
 
+/* Each way has a stream of its own, as the bus has lanes for each. */
+static bool bind_host_copy(Binding *binding, bool out) {
+    const Type *type = &binding->out_local[0];
+    int64_t bytes = type_bytes(type);
+    if (!bytes) return true;
+    return push(binding, &(Command){.kind = COMMAND_COPY,
+                                    .stream = out ? STREAM_OFFLOAD : STREAM_FETCH,
+                                    .copy = {.to = binding->out[0],
+                                             .from = binding->in[0],
+                                             .bytes = bytes,
+                                             .to_host = out,
+                                             .from_host = !out}});
+}
+
+bool cuda_bind_offload(Binding *binding) {
+    return bind_host_copy(binding, true);
+}
+
+bool cuda_bind_fetch(Binding *binding) {
+    return bind_host_copy(binding, false);
+}
+
 bool cuda_push_fill(Binding *binding, void *to, int byte, int64_t bytes) {
     if (!bytes) return true;
     return push(

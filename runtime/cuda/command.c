@@ -41,7 +41,9 @@ const char *stream_kind_name(StreamKind kind) {
                                         "send forward, back up",
                                         "receive forward, back up",
                                         "send backward, back up",
-                                        "receive backward, back up"};
+                                        "receive backward, back up",
+                                        "offload",
+                                        "fetch"};
     return NAMES[kind];
 }
 

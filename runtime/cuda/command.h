@@ -29,6 +29,8 @@ typedef enum StreamKind {
     STREAM_BACK_RECV_FORWARD,
     STREAM_BACK_SEND_BACKWARD,
     STREAM_BACK_RECV_BACKWARD,
+    STREAM_OFFLOAD, /* copies to the host's memory, and from there */
+    STREAM_FETCH,
     N_STREAM_KINDS
 } StreamKind;
 bool stream_sends(StreamKind kind); /* to another stage */
@@ -209,7 +211,8 @@ typedef struct CopyCommand {
     void *to;
     const void *from;
     int64_t bytes;
-    bool to_host; /* `to` is pinned host memory */
+    bool to_host;   /* `to` is pinned host memory */
+    bool from_host; /* `from` is */
 } CopyCommand;
 
 typedef struct FillCommand {

@@ -12,13 +12,14 @@
  * follows products has kernels of its own. --own-products: products by a plain kernel, not tuned
  * and not of fp8. --low-states: the optimizer's state in bf16. --low-gradients: gradients of
  * weights, where a step has one micro-batch. --split-masters: copies of weights are halves of
- * them. --offload: the optimizer's states and masters in the host's memory. --no-wgmma: not tried
- * by --tune. --micro-batch N: sequences at a time, of as many in a step.
+ * them. --offload: the optimizer's states and masters in the host's memory. --activations: what
+ * blocks keep for the backward there. --no-wgmma: not tried by --tune. --micro-batch N: sequences
+ * at a time, of as many in a step.
  *
  *   build/bench/bench_gpu [--steps N] [--micro-batch N] [--no-cudnn] [--attention KERNELS]
  *       [--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues]
  *       [--own-products] [--low-states] [--low-gradients] [--split-masters] [--offload]
- *       [gpt-124m gpt-1.5b llama-8b]
+ *       [--activations] [gpt-124m gpt-1.5b llama-8b]
  */
 #ifndef HAVE_CUDA
 #include <stdio.h>
@@ -63,7 +64,7 @@ typedef struct Bench {
     int n_steps, n_wanted, micro_batch; /* 0: each case's */
     AttentionKernels attention;         /* N_ATTENTION_KERNELS: not asked for */
     bool fp8_tensor_cores, no_cudnn, no_epilogues, own_products, no_wgmma, cudnn_backward, tune,
-        low_states, low_gradients, split_masters, offload, wanted[N_CASES];
+        low_states, low_gradients, split_masters, offload, activations, wanted[N_CASES];
 } Bench;
 
 static double now(void) {
@@ -187,6 +188,7 @@ static Plan *make_plan(const Bench *bench, const Case *c, int layers, Arena *are
                     .gradient_dtype = bench->low_gradients ? DTYPE_BF16 : DTYPE_F32,
                     .split_masters = bench->split_masters,
                     .offload = bench->offload ? 100 : 0,
+                    .offload_activations = bench->activations ? 100 : 0,
                     .cudnn_backward = bench->cudnn_backward,
                     .seed = 1}};
     return plan_make(arena, &request, diag);
@@ -433,7 +435,7 @@ static int usage(void) {
         "[--attention cudnn|mma|wgmma|joint] "
         "[--cudnn-backward] [--tune] [--no-wgmma] [--f16 | --fp8 | --fp8-widened] [--no-epilogues] "
         "[--own-products] [--low-states] [--low-gradients] [--split-masters] [--offload] "
-        "[gpt-124m gpt-1.5b llama-8b]\n");
+        "[--activations] [gpt-124m gpt-1.5b llama-8b]\n");
     return 2;
 }
 
@@ -464,6 +466,7 @@ static bool read_argument(char **argv, int argc, int *i, Bench *bench) {
     if (strcmp(text, "--low-gradients") == 0) return bench->low_gradients = true;
     if (strcmp(text, "--split-masters") == 0) return bench->split_masters = true;
     if (strcmp(text, "--offload") == 0) return bench->offload = true;
+    if (strcmp(text, "--activations") == 0) return bench->activations = true;
     if (strcmp(text, "--no-wgmma") == 0) return bench->no_wgmma = true;
     if (strcmp(text, "--cudnn-backward") == 0) return bench->cudnn_backward = true;
     if (strcmp(text, "--tune") == 0) return bench->tune = true;

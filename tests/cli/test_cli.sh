@@ -66,6 +66,15 @@ works 'and in HTML' "In the machines' memory" show "$folder/host.plan" --html
 works 'trained on the processor' 'for 60 % of the optimizer' \
     train "$folder/host.plan" --device cpu --data README.md --steps 1
 works 'and compared' 'offloaded per cent' compare "$folder/host.plan" "$folder/whole.plan"
+works 'activations on the host, too' 'of states, masters and activations a rank' plan $model --device cuda --set layers=4 --offload states,activations:60 -o "$folder/far.plan"
+works 'a plan of them is sound, too' 'is sound' check "$folder/far.plan"
+works 'with both shares in JSON' '"offload_activations": 60' show "$folder/far.plan" --json
+works 'and trained on the processor' "for 100 % of the optimizer's states and masters and 60 % of what blocks keep" \
+    train "$folder/far.plan" --device cpu --data README.md --steps 1
+fails 'activations of no share' 2 "--offload: 'activations:101' is no percentage" plan $model --device cuda --offload activations:101
+fails 'a share of activations alone' 2 "--offload: '50,60' is no percentage" plan $model --device cuda --offload 50,60
+fails 'activations in a search' 2 '--offload activations: searches do not price it yet' \
+    plan $model --cluster h100-dgx --ranks 1 --global-batch 8 --offload activations
 fails 'gradients in bf16 of f32 products' 2 '--gradients bf16: is for products in bf16, and --precision is f32' plan $model --gradients bf16
 works 'gradients in bf16' "f32 parameters and sums; weights' gradients bf16" plan $model --precision bf16 --micro-batch 8 --global-batch 8 --gradients bf16 -o "$folder/gradients.plan"
 works 'gradients in bf16, as JSON' '"gradients": "bf16"' show "$folder/gradients.plan" --json
@@ -312,7 +321,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 24' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 25' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json

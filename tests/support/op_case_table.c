@@ -11,6 +11,10 @@ const OpCase OP_CASES[] = {
     {.op = OP_LABEL_SHARE, .attrs = "value=3"},
     CASE(ACCUMULATE, "rows=3 cols=5; rows=3 cols=5", ""),
     CASE(ACCUMULATE, ":2; :3", ""),
+    CASE(OFFLOAD, "rows=3 cols=5", ""),
+    CASE(OFFLOAD, "rows=367 cols=365", ""), /* of several pieces */
+    CASE(FETCH, "rows=3 cols=5", ""),
+    CASE(FETCH, "rows=367 cols=365", ""),
     /* Elementwise: same shape, row and column broadcast, outer product, permuted axes, scalar */
     CASE(ADD, "rows=3 cols=5; rows=3 cols=5", ""),
     CASE(ADD, "rows=3 cols=5; cols=5", ""),

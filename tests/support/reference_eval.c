@@ -170,6 +170,8 @@ SPREAD(reduce_scatter)
 SPREAD(all_to_all)
 SPREAD(slice)
 SPREAD(stage_reduce)
+SPREAD(offload)
+SPREAD(fetch)
 SPREAD(broadcast)
 SPREAD(transpose)
 

@@ -106,8 +106,8 @@ static inline void prove(const Run *run) {
     CHECK(fake_cuda_graph(0)->n_nodes == engine_call_count(run->engine),
           "%d nodes, %lld were emitted", fake_cuda_graph(0)->n_nodes,
           (long long)engine_call_count(run->engine));
-    CHECK((engine_host_bytes(run->engine) > 0) == (run_offload > 0), "%lld bytes of the host's",
-          (long long)engine_host_bytes(run->engine));
+    CHECK((engine_host_bytes(run->engine) > 0) == (run_offload + run_offload_activations > 0),
+          "%lld bytes of the host's", (long long)engine_host_bytes(run->engine));
 }
 
 static inline void compare_bits(Run *run, const Run *other, float *const *weights) {

@@ -229,6 +229,22 @@ static void run_recomputed(void) {
     run_recompute = RECOMPUTE_NONE;
 }
 
+/* What blocks keep goes to the host and comes back, in any order that the waits allow; where there
+ * are two stages, one has a block that does. */
+static void run_offloaded(void) {
+    static const Layout divided = {1, 2, 1, 2, 1, "gpipe", false, NULL, 0};
+    static const Layout pipeline = {2, 1, 2, 4, 1, "1f1b", true, NULL, 0};
+    run_offload_activations = 100;
+    run_recompute = RECOMPUTE_SELECTIVE;
+    run_zero = ZERO_PARAMETERS;
+    check_layouts(&OTHERS[6], &divided, 1); /* in bf16 */
+    run_recompute = RECOMPUTE_NONE;
+    run_zero = 0;
+    run_offload = 100;
+    check_layouts(&OTHERS[0], &pipeline, 1);
+    run_offload = run_offload_activations = 0;
+}
+
 /* The scale doubles in each step; then it is so large that no step changes anything. */
 static void run_scaled(void) {
     check_layouts(&HALF, OTHER_LAYOUTS, N_OTHER_LAYOUTS);
@@ -326,6 +342,7 @@ static void run(void) {
     run_scaled();
     run_rounded();
     run_recomputed();
+    run_offloaded();
     for (int l = 0; l < N_LAYOUTS; l += 2) check_layouts(&LLAMA, &LAYOUTS[l], 1); /* GPT: all */
     check_layouts(&PARTS, &OTHER_LAYOUTS[2], 1);
     check_layouts(&T5[0], &OTHER_LAYOUTS[0], 1);

@@ -114,7 +114,77 @@ static void check_case(const Case *c) {
     check_end();
 }
 
+/* --- copies to the host and back --- */
+
+static bool is_of(const Command *command, Phase phase) {
+    return command->info.node && command->info.node->phase == phase;
+}
+
+/* What goes out of a block is beside the next one, what comes back into one beside that behind it:
+ * so work waits for the former two blocks later, and for the latter to read it; what goes out waits
+ * for its own block at most, what comes back for the blocks whose place it takes. Returns false
+ * where `command` waits for `other` too early or late. */
+static bool may_wait(const Command *command, const Command *other) {
+    int block = command->info.block, of = other->info.block;
+    if (!command_same_task(&command->info, &other->info)) return true;
+    if (other->stream == STREAM_OFFLOAD) {
+        return command->stream == STREAM_OFFLOAD || of == NO_BLOCK || block == NO_BLOCK ||
+               block >= of + 2;
+    }
+    if (other->stream == STREAM_FETCH) return reads(command, other);
+    if (command->stream == STREAM_OFFLOAD) return of == NO_BLOCK || of <= block;
+    if (command->stream == STREAM_FETCH) return of == NO_BLOCK || of >= block + 2;
+    return true;
+}
+
+static void check_copies(Recompute recompute, int percent) {
+    static const Layout alone = {1, 1, 1, 1, 1, "1f1b", false, NULL, 0};
+    static const ModelSetting settings[] = {{"size", "8b"}, {"layers", "6"}, {"seq", "4096"}};
+    enum { MICRO_BATCHES = 2 };
+    Run run;
+    CommandList list = {0};
+    CommandOrder order = {0};
+    char name[128];
+    snprintf(name, sizeof(name), "copies of %d %% to the host are beside work, recomputing %s",
+             percent, recompute_mode_name(recompute));
+    check_begin(name);
+    run_recompute = recompute, run_offload_activations = percent;
+    bool fine = run_plan_for(&run, "models/llama.lua", settings, N_SETTINGS, &alone, MICRO_BATCHES,
+                             false, true, DTYPE_BF16);
+    run_recompute = RECOMPUTE_NONE, run_offload_activations = 0;
+    fine = fine && cuda_emit_stage(run.plan, 0, NULL, NULL, run.arena,
+                                   kernel_cache_create(run.arena), &list, run.diag);
+    CHECK(fine, "%s", diag_text(run.diag));
+    int n_copies[2] = {0, 0}, n_waits = 0, n_bad = 0;
+    if (fine) order_commands(&list, run.arena, &order);
+    for (int i = 0; fine && i < list.count; i++) {
+        const Command *command = &list.items[i];
+        bool out = command->stream == STREAM_OFFLOAD, back = command->stream == STREAM_FETCH;
+        n_copies[0] += out && is_of(command, PHASE_FORWARD) && command->copy.to_host;
+        n_copies[1] += back && is_of(command, PHASE_BACKWARD) && command->copy.from_host;
+        for (int k = 0; k < command->n_waits; k++) {
+            const Command *other = &list.items[command->waits[k]];
+            bool bad = !may_wait(command, other);
+            n_waits++;
+            n_bad += bad;
+            if (getenv("VERBOSE") && bad)
+                printf("# %s of block %d waits for %s of block %d\n",
+                       OPS[command->info.node->op].name, command->info.block,
+                       OPS[other->info.node->op].name, other->info.block);
+        }
+    }
+    CHECK(n_copies[0] > 0 && n_copies[0] == n_copies[1], "%d copies there, %d back", n_copies[0],
+          n_copies[1]);
+    CHECK(n_waits > 0 && n_bad == 0, "%d of %d waits are too strict", n_bad, n_waits);
+    command_list_release(&list);
+    run_close(&run);
+    check_end();
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) check_case(&CASES[i]);
+    check_copies(RECOMPUTE_FULL, 100);
+    check_copies(RECOMPUTE_SELECTIVE, 100);
+    check_copies(RECOMPUTE_NONE, 50);
     return check_report();
 }

@@ -4,6 +4,8 @@
  * graph's edges. Some of the broken graphs are run, what lost its wait first: how many of these
  * races change the result is printed.
  *
+ * So they are where what blocks keep goes to the host's memory and comes back.
+ *
  * And do the accesses, on which all proofs stand, say the truth? In two layouts every operation is
  * run alone: it must change nothing but what it says it writes, and must not depend on anything but
  * what it says it reads. */
@@ -28,6 +30,8 @@ static const Variant LLAMA = {"llama",
                               2,
                               DTYPE_F32,
                               {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}}};
+static const Variant DEEP = {
+    "gpt deep", "models/gpt.lua", 4, DTYPE_F32, {SIZES, {"layers", "3"}, {"vocab", "61"}}};
 static const Variant LOW = {
     "gpt bf16", "models/gpt.lua", 4, DTYPE_BF16, {SIZES, {"layers", "2"}, {"vocab", "61"}}};
 
@@ -141,13 +145,12 @@ static bool prepare(Run *run, Mutation *m) {
     return true;
 }
 
-static void check_waits(void) {
+static void check_waits(const char *name, const Variant *variant, const Layout *layout) {
     enum { RUN = EACH == 1 ? 24 : 4 };
-    const Layout layout = {2, 2, 2, 4, 1, "1f1b", true, NULL, 0};
     Run run;
     Mutation m = {0};
-    check_begin("each wait left out is found");
-    bool done = start_on_fake(&run, &GPT, &layout, GRAPH) && prepare(&run, &m);
+    check_begin(name);
+    bool done = start_on_fake(&run, variant, layout, GRAPH) && prepare(&run, &m);
     CHECK(done, "%s", diag_text(run.diag));
     if (done) {
         FakeDag dag = fake_dag_build(m.graph, -1);
@@ -192,6 +195,8 @@ static void check_accesses(const Variant *variant, const Layout *layout) {
 }
 
 int main(void) {
+    const Layout mesh = {2, 2, 2, 4, 1, "1f1b", true, NULL, 0};
+    const Layout alone = {1, 1, 1, 4, 1, "gpipe", false, NULL, 0};
     const Layout pipeline = {2, 1, 2, 8, 1, "1f1b", true, NULL, 0};
     const Layout data = {2, 2, 1, 4, 1, "1f1b", true, NULL, 0};
     if (fake_missing()) {
@@ -199,8 +204,14 @@ int main(void) {
         return 0;
     }
     forget_cache();
-    check_waits();
+    check_waits("each wait left out is found", &GPT, &mesh);
+    run_offload_activations = 100;
+    check_waits("and each for copies to the host and back", &DEEP, &alone);
+    run_offload_activations = 0;
     check_accesses(&GPT, &pipeline);
+    run_offload_activations = 100;
+    if (EACH == 1) check_accesses(&DEEP, &alone);
+    run_offload_activations = 0;
     if (EACH == 1) check_accesses(&LLAMA, &data);
     if (EACH == 1) check_accesses(&LOW, &data);
     for (run_zero = ZERO_OPTIMIZER; EACH == 1 && run_zero < N_ZERO_STAGES; run_zero++) {

@@ -153,6 +153,17 @@ static void check_offload(const Variant *variant, DType precision, const Layout 
     compare_bits("states on the host give the bits of others", done, &far, &near);
 }
 
+/* Nor where what blocks keep goes there and comes back. */
+static void check_activations(const Variant *variant, DType precision, const Layout *layout) {
+    Run far, near;
+    run_offload_activations = 100;
+    bool done = train(&far, variant, layout, precision, &GRAPH);
+    run_offload_activations = 0;
+    CHECK(!done || engine_host_bytes(far.engine) > 0, "nothing is on the host");
+    done &= train(&near, variant, layout, precision, &GRAPH);
+    compare_bits("activations on the host give the bits of others", done, &far, &near);
+}
+
 static void check_low(const Variant *variant, DType precision, const Layout *layout) {
     const double tolerance = precision == DTYPE_F16 ? 0.01 : 0.02;
     char name[160], full[200];
@@ -439,6 +450,7 @@ int main(void) {
         check_halves(&VARIANTS[v], &LAYOUTS[2]);
         check_offload(&VARIANTS[v], DTYPE_BF16, &ALONE, 100);
         check_offload(&VARIANTS[v], DTYPE_F32, &LAYOUTS[2], 60);
+        check_activations(&VARIANTS[v], DTYPE_BF16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_F16, &ALONE);
         check_low(&VARIANTS[v], DTYPE_F16, &LAYOUTS[2]);
         check_bits(&VARIANTS[v], DTYPE_F32, &LAYOUTS[11]);

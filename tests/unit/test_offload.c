@@ -1,13 +1,16 @@
-/* States and masters in the host's memory (--offload): which are, how many of them, that exactly
- * their bytes leave the arena, that no bit of training changes under any layout or optimizer, nor
- * of a checkpoint, whichever way it was written and is read, and that plans are refused which let
- * anything but the update touch what lies there.
+/* States, masters and activations in the host's memory (--offload): which are, how many of them,
+ * that exactly their bytes leave the arena, that no bit of training changes under any layout or
+ * optimizer, nor of a checkpoint, whichever way it was written and is read, and that plans are
+ * refused which let anything but the update touch what lies there.
  *
  * Would catch: a leaf on the host that a product, message or norm reads; a state that stays on the
  * device though its parameter's others went; a share other than was asked for; leaves that overlap
  * on the host; one that is initialised, saved, loaded or reported at its old place; a plan's text
- * that forgets the region; a price that does not know of the bus, or of a node's memory.
+ * that forgets the region; a price that does not know of the bus, or of a node's memory. Of
+ * activations: a value that is read before it is back, or whose place is taken before it is away;
+ * frames of two micro-batches in one place; a value that goes and is kept, too.
  */
+#include "frontend/lua/cluster_read.h"
 #include "planner/cost/cost.h"
 #include "planner/plan/offload.h"
 #include "planner/simulate/simulate.h"
@@ -228,6 +231,335 @@ static void test_checkpoint(int from, int to, bool behind) {
     check_end();
 }
 
+/* --- activations --- */
+
+typedef struct ActivationCase {
+    LayoutCase at;
+    const char *path, *layers;
+    int percent, states, context;
+    DType precision;
+} ActivationCase;
+
+static bool plan_activations(Run *run, const ActivationCase *c, int percent, bool text) {
+    const ModelSetting settings[] = {
+        {"optimizer.eps", "1e-6"}, {"model", "32"},       {"heads", "4"}, {"seq", "16"},
+        {"vocab", "64"},           {"layers", c->layers}, {"ffn", "72"},  {"dropout", "0.1"}};
+    run_recompute = c->at.recompute;
+    run_zero = c->at.zero;
+    run_context = c->context;
+    run_offload = c->states;
+    run_offload_activations = percent;
+    bool fine = run_plan_for(run, c->path, settings, sizeof(settings) / sizeof(settings[0]),
+                             &c->at.layout, GLOBAL_BATCH, text, true, c->precision);
+    run_recompute = RECOMPUTE_NONE;
+    run_zero = run_offload = run_offload_activations = 0;
+    run_context = 1;
+    return fine;
+}
+
+static int64_t frames_of(const Plan *plan, int stage, bool host) {
+    const Stage *s = &plan->stages[stage];
+    int64_t sum = 0;
+    for (int pool = 0; pool < plan->n_chunks; pool++) {
+        sum += s->frame_slots[pool] *
+               (host ? plan_host_slot_bytes(plan, s, pool) : plan_slot_bytes(plan, s, pool));
+    }
+    return sum;
+}
+
+/* What frames lose is on the host, but for what the pools of several chunks round up. */
+static void compare_frames(const Plan *far, const Plan *near) {
+    int64_t moved = 0;
+    for (int s = 0; s < far->n_stages; s++) {
+        int64_t host = frames_of(far, s, true);
+        int64_t less = frames_of(near, s, false) - frames_of(far, s, false);
+        CHECK(far->n_chunks > 1 || less == host,
+              "stage %d: frames have %lld bytes less, %lld on the "
+              "host",
+              s, (long long)less, (long long)host);
+        CHECK(plan_host_frames_bytes(far, &far->stages[s]) == host, "stage %d", s);
+        moved += host;
+    }
+    CHECK(moved > 0, "nothing is on the host");
+}
+
+static const ActivationCase ACTIVATIONS[] = {
+    {{{1, 1, 1, 8, 1, "1f1b", false, NULL, 0}, RECOMPUTE_NONE, 0},
+     "models/gpt.lua",
+     "4",
+     100,
+     0,
+     1,
+     DTYPE_BF16},
+    {{{2, 2, 1, 4, 1, "1f1b", true, NULL, 0}, RECOMPUTE_SELECTIVE, 3},
+     "models/llama.lua",
+     "4",
+     100,
+     100,
+     1,
+     DTYPE_BF16},
+    {{{1, 1, 2, 2, 1, "1f1b", false, NULL, 0}, RECOMPUTE_FULL, 0},
+     "models/gpt.lua",
+     "5",
+     100,
+     0,
+     1,
+     DTYPE_F32},
+    {{{2, 1, 2, 2, 2, "interleaved", true, NULL, 0}, RECOMPUTE_NONE, 0},
+     "models/gpt.lua",
+     "8",
+     60,
+     0,
+     1,
+     DTYPE_F32},
+    {{{1, 2, 2, 2, 1, "gpipe", false, NULL, 0}, RECOMPUTE_SELECTIVE, 1},
+     "models/llama.lua",
+     "5",
+     100,
+     50,
+     1,
+     DTYPE_F32},
+    {{{2, 1, 1, 8, 1, "1f1b", true, NULL, 0}, RECOMPUTE_FULL, 0},
+     "models/llama.lua",
+     "4",
+     100,
+     0,
+     2,
+     DTYPE_BF16},
+};
+enum { N_ACTIVATIONS = sizeof(ACTIVATIONS) / sizeof(ACTIVATIONS[0]) };
+
+static void test_activations(const ActivationCase *c) {
+    char title[200];
+    Run run, other;
+    int length = snprintf(title, sizeof(title), "%d %% of what blocks keep, %s, ", c->percent,
+                          dtype_name(c->precision));
+    run_recompute = c->at.recompute, run_zero = c->at.zero, run_context = c->context;
+    layout_name(c->path, &c->at.layout, title + length, sizeof(title) - (size_t)length);
+    check_begin(title);
+    bool done = plan_activations(&run, c, c->percent, true) && run_start(&run) &&
+                run_steps(&run, STEPS, 2e-3);
+    done = plan_activations(&other, c, 0, false) && run_start(&other) &&
+           run_steps(&other, STEPS, 2e-3) && done;
+    CHECK(done, "%s%s", diag_text(run.diag), diag_text(other.diag));
+    if (done) {
+        compare_to_the_bit(&run, &other, 0, STEPS);
+        compare_memory(&run);
+        compare_frames(run.plan, other.plan);
+    }
+    run_close(&run);
+    run_close(&other);
+    check_end();
+}
+
+/* Half of each block's bytes, to half of its smallest value. */
+static void test_activation_share(void) {
+    Run all, half;
+    check_begin("a share of what blocks keep");
+    bool fine = plan_activations(&all, &ACTIVATIONS[0], 100, false);
+    fine = plan_activations(&half, &ACTIVATIONS[0], 50, true) && fine;
+    CHECK(fine, "%s%s", diag_text(all.diag), diag_text(half.diag));
+    if (fine) {
+        double share = (double)frames_of(half.plan, 0, true) / (double)frames_of(all.plan, 0, true);
+        CHECK(share > 0.4 && share < 0.6, "%.3f of the bytes", share);
+        CHECK(half.plan->offload_activations == 50, "the plan says %d",
+              half.plan->offload_activations);
+        CHECK(plan_host_bytes(half.plan, &half.plan->stages[0]) == frames_of(half.plan, 0, true),
+              "states are there, too");
+    }
+    run_close(&all);
+    run_close(&half);
+    check_end();
+}
+
+/* Plans that cannot be. */
+static void test_no_activations(void) {
+    static const struct {
+        ActivationCase of;
+        const char *name, *expected;
+    } CASES[] = {
+        {{{{1, 1, 2, 2, 1, "zb-h1", false, NULL, 0}, RECOMPUTE_NONE, 0},
+          "models/gpt.lua",
+          "4",
+          100,
+          0,
+          1,
+          DTYPE_F32},
+         "no activations with backwards in two",
+         "--offload activations with schedule zb-h1"},
+        {{{{1, 1, 2, 2, 2, "interleaved", false, NULL, 0}, RECOMPUTE_NONE, 0},
+          "models/gpt.lua",
+          "4",
+          100,
+          0,
+          1,
+          DTYPE_F32},
+         "nor of the only block of a chunk",
+         "nothing goes: the last block of each chunk keeps its values"},
+    };
+    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k++) {
+        Run run;
+        check_begin(CASES[k].name);
+        bool fine = plan_activations(&run, &CASES[k].of, 100, false);
+        CHECK(!fine && strstr(diag_text(run.diag), CASES[k].expected), "not said: %s; but: %s",
+              CASES[k].expected, diag_text(run.diag));
+        run_close(&run);
+        check_end();
+    }
+}
+
+/* The k-th node of an op, from 0. */
+static Node *find_op(const Plan *plan, OpKind op, int k) {
+    const Graph *graph = plan->programs[0].graph;
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (graph->nodes[n]->op == op && k-- == 0) return graph->nodes[n];
+    }
+    BUG("no %s", OPS[op].name);
+}
+
+static Buffer *result_of(const Plan *plan, const Node *node) {
+    return &plan->programs[0].buffers[node->id * MAX_OUTPUTS];
+}
+
+typedef enum FrameDamage {
+    NEVER_GONE,
+    NO_COPY,
+    OTHER_CHUNK,
+    ONE_PLACE,
+    OVER_ANOTHER,
+    FRAME_TOO_SHORT,
+    FRAME_ODD,
+    FRAME_HUGE,
+    READ_THERE,
+    FETCHED_NEAR,
+    FETCHED_BY_OTHERS,
+    N_FRAME_DAMAGES
+} FrameDamage;
+
+/* A node that reads what is fetched. */
+static Node *reader_of(const Plan *plan, const Node *fetch) {
+    const Graph *graph = plan->programs[0].graph;
+    for (int n = fetch->id + 1; n < graph->n_nodes; n++) {
+        for (int i = 0; i < graph->nodes[n]->n_inputs; i++) {
+            if (graph->nodes[n]->inputs[i].node == fetch) return graph->nodes[n];
+        }
+    }
+    BUG("nothing reads what is fetched");
+}
+
+static void damage_frame(const Plan *plan, FrameDamage how) {
+    Program *program = &plan->programs[0];
+    Node *gone = find_op(plan, OP_OFFLOAD, 0), *other = find_op(plan, OP_OFFLOAD, 1),
+         *back = find_op(plan, OP_FETCH, 0), *next = find_op(plan, OP_FETCH, 1);
+    switch (how) {
+    case NEVER_GONE: result_of(plan, gone)->region = REGION_FRAME; break;
+    case NO_COPY: result_of(plan, gone->inputs[0].node)->region = REGION_HOST_FRAME; break;
+    case OTHER_CHUNK: result_of(plan, gone)->chunk = 1; break;
+    case ONE_PLACE:
+        result_of(plan, other)->offset_bytes = result_of(plan, gone)->offset_bytes;
+        break;
+    case OVER_ANOTHER:
+        result_of(plan, next)->offset_bytes = result_of(plan, back)->offset_bytes;
+        break;
+    case FRAME_TOO_SHORT: program->host_frame_bytes[0] -= ALIGN_BYTES; break;
+    case FRAME_ODD: program->host_frame_bytes[0] += 8; break;
+    case FRAME_HUGE: program->host_frame_bytes[0] = INT64_MAX / ALIGN_BYTES * ALIGN_BYTES; break;
+    case READ_THERE: {
+        Node *reader = reader_of(plan, back);
+        for (int i = 0; i < reader->n_inputs; i++) {
+            if (reader->inputs[i].node == back) reader->inputs[i] = back->inputs[0];
+        }
+        break;
+    }
+    case FETCHED_NEAR: back->inputs[0] = back->inputs[0].node->inputs[0]; break;
+    default:
+        for (int k = 0; other->chunk == back->chunk; k++) other = find_op(plan, OP_OFFLOAD, k);
+        back->inputs[0] = node_value(other, 0);
+    }
+}
+
+static void test_activations_refused(void) {
+    static const struct {
+        FrameDamage how;
+        const char *name, *expected;
+    } CASES[] = {
+        {NEVER_GONE, "a copy that stays", "is to lie in the host's memory, and does not"},
+        {NO_COPY, "a product's result in the host's frames", "and is no copy"},
+        {OTHER_CHUNK, "a copy in another chunk's frame", "goes to a frame of chunk 1"},
+        {ONE_PLACE, "two copies in one place", "of host_frame, alive together"},
+        {OVER_ANOTHER, "one fetched over another", "of scratch, alive together"},
+        {FRAME_TOO_SHORT, "a copy beyond the frame", "are outside its region: host_frame has"},
+        {FRAME_ODD, "a frame of odd size", "is no multiple of 256 bytes"},
+        {FRAME_HUGE, "frames that no machine has", "in the host's memory: too many"},
+        {READ_THERE, "a copy that is read where it is", "is in the host's memory"},
+        {FETCHED_NEAR, "a value fetched that never went", "is not in the host's memory"},
+        {FETCHED_BY_OTHERS, "one that another chunk fetches", "is its chunk's backward's"},
+    };
+    static const ActivationCase
+        gpipe = {{{1, 1, 1, 4, 1, "gpipe", false, NULL, 0}, RECOMPUTE_NONE, 0},
+                 "models/gpt.lua",
+                 "4",
+                 100,
+                 0,
+                 1,
+                 DTYPE_F32},
+        chunks = {{{1, 1, 2, 4, 2, "interleaved", false, NULL, 0}, RECOMPUTE_FULL, 0},
+                  "models/gpt.lua",
+                  "8",
+                  100,
+                  0,
+                  1,
+                  DTYPE_F32};
+    for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k++) {
+        Run run;
+        check_begin(CASES[k].name);
+        bool others = CASES[k].how == FETCHED_BY_OTHERS;
+        bool fine = plan_activations(&run, others ? &chunks : &gpipe, 100, true);
+        CHECK(fine, "%s", diag_text(run.diag));
+        if (fine) {
+            Diag *diag = diag_create();
+            damage_frame(run.plan, CASES[k].how);
+            bool sound = verify_plan(run.plan, diag);
+            CHECK(!sound && strstr(diag_text(diag), CASES[k].expected), "not said: %s; but: %s",
+                  CASES[k].expected, diag_text(diag));
+            diag_destroy(diag);
+        }
+        run_close(&run);
+        check_end();
+    }
+}
+
+/* A task is as long as its copies where the bus is slow, and no longer than without where it is
+ * fast; on a processor, where nothing is beside it, their sum. */
+static void test_activation_price(void) {
+    Run far, near;
+    double us[4] = {0};
+    check_begin("copies to the host have their price");
+    bool fine = plan_activations(&far, &ACTIVATIONS[0], 100, false);
+    fine = plan_activations(&near, &ACTIVATIONS[0], 0, false) && fine;
+    CHECK(fine, "%s%s", diag_text(far.diag), diag_text(near.diag));
+    if (fine) {
+        Cluster cluster = *cluster_read(far.arena, "h100-dgx", NULL, far.diag);
+        double moved = (double)frames_of(far.plan, 0, true);
+        for (int k = 0; k < 4; k++) {
+            cluster.node.host_bytes_per_second = k == 1 ? 1e15 : 1e5;
+            cluster.node.host_fraction = 1;
+            Device device = device_of_cluster(&cluster, DTYPE_BF16);
+            if (k == 3) device.cluster = NULL;
+            ProgramCost cost = cost_program(k ? far.plan : near.plan, 0, &device, far.arena);
+            us[k] = cost.forward[0].us;
+        }
+        double bus_us = moved / 1e5 * 1e6;
+        CHECK(us[1] >= us[0] && us[1] < 1.01 * us[0], "%.1f us with a fast bus, %.1f without",
+              us[1], us[0]);
+        CHECK(us[2] > 0.95 * bus_us && us[2] < bus_us + us[0] && us[3] > us[2],
+              "%.1f us with a slow bus, which takes %.1f; %.1f one by one", us[2], bus_us, us[3]);
+    }
+    run_close(&far);
+    run_close(&near);
+    check_end();
+}
+
 /* --- plans that are wrong --- */
 
 static Node *find(const Plan *plan, OpKind op, const char *name) {
@@ -405,5 +737,10 @@ int main(void) {
     test_refused();
     test_halves();
     test_price();
+    for (int i = 0; i < N_ACTIVATIONS; i += VARIANT_STEP) test_activations(&ACTIVATIONS[i]);
+    test_activation_share();
+    test_no_activations();
+    test_activations_refused();
+    test_activation_price();
     return check_report();
 }

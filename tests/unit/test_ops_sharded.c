@@ -138,6 +138,9 @@ static const ShardedCase CASES[] = {
                               "%4 = slice(%3) {mesh=\"t\", axis=b} : f32[a=7, b=5/t, c=11/d]\n"
                               "%5 = all_gather(%4) {mesh=\"d\", axis=c} : f32[a=7, b=5/t, c=11]\n"
                               "%6 = all_gather(%5) {mesh=\"t\", axis=b} : f32[a=7, b=5, c=11]\n"},
+    {"copies to the host and back", "t=3, d=2, p=1", false,
+     PARAM(0, "", "a=7/d, b=5, c=11/t]") "%1 = offload(%0) : f32[a=7/d, b=5, c=11/t]\n"
+                                         "%2 = fetch(%1) : f32[a=7/d, b=5, c=11/t]\n"},
     {"all_gather over what was there before", "t=3, d=2, p=1", false,
      PARAM(0, "",
            "a=7, b=5, c=11/t]") "%1 = slice(%0) {mesh=\"d\", axis=a} : f32[a=7/d, b=5, c=11/t]\n"

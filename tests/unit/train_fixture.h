@@ -28,6 +28,7 @@ static DType run_state_dtype = DTYPE_F32;    /* of the optimizer's states */
 static DType run_gradient_dtype = DTYPE_F32; /* of those that products make */
 static bool run_split_masters = false;       /* copies in bf16 are halves of parameters */
 static int run_offload = 0;                  /* percent of states and masters, to the host */
+static int run_offload_activations = 0;      /* percent of what blocks keep */
 static LossScaling run_loss_scaling = {0};
 static double run_ema_decay = 0;      /* of averages of weights; 0: there are none */
 static bool run_skips_spikes = false; /* a step's norm may be too large (engine_set_most_norm) */
@@ -131,6 +132,7 @@ static inline bool run_plan_for(Run *run, const char *path, const ModelSetting *
                                        .max_logit = run_max_logit,
                                        .qk_clip = run_qk_clip,
                                        .offload = run_offload,
+                                       .offload_activations = run_offload_activations,
                                        .loss_scaling = run_loss_scaling,
                                        .ema_decay = run_ema_decay,
                                        .skips_spikes = run_skips_spikes,

@@ -189,12 +189,14 @@ static bool issue_one(const Replay *replay, int i, cudaStream_t stream, Diag *di
                                                &command->attention, stream),
                                diag);
     case COMMAND_COPY:
-        return cuda_check(
-            api,
-            api->cudaMemcpyAsync(
-                command->copy.to, command->copy.from, (size_t)command->copy.bytes,
-                command->copy.to_host ? cudaMemcpyDeviceToHost : cudaMemcpyDeviceToDevice, stream),
-            diag, "a copy");
+        return cuda_check(api,
+                          api->cudaMemcpyAsync(command->copy.to, command->copy.from,
+                                               (size_t)command->copy.bytes,
+                                               command->copy.to_host     ? cudaMemcpyDeviceToHost
+                                               : command->copy.from_host ? cudaMemcpyHostToDevice
+                                                                         : cudaMemcpyDeviceToDevice,
+                                               stream),
+                          diag, "a copy");
     case COMMAND_FILL:
         return cuda_check(api,
                           api->cudaMemsetAsync(command->fill.to, command->fill.byte,
@@ -463,7 +465,8 @@ static bool same_command(const Replay *replay, int i, int k) {
     case COMMAND_ATTENTION: return same_attention(&a->attention, &b->attention);
     case COMMAND_COPY:
         return a->copy.to == b->copy.to && a->copy.from == b->copy.from &&
-               a->copy.bytes == b->copy.bytes && a->copy.to_host == b->copy.to_host;
+               a->copy.bytes == b->copy.bytes && a->copy.to_host == b->copy.to_host &&
+               a->copy.from_host == b->copy.from_host;
     case COMMAND_FILL:
         return a->fill.to == b->fill.to && a->fill.byte == b->fill.byte &&
                a->fill.bytes == b->fill.bytes;
