@@ -1,5 +1,6 @@
 #include "frontend/lua/lua_sandbox.h"
 
+#include "frontend/lua/lua_compiled.h"
 #include "frontend/lua/lua_safe.h"
 #include "ir/base/file.h"
 
@@ -287,7 +288,9 @@ static int run_chunk(lua_State *lua, const char *text, size_t length, const char
     lua_Debug record;
     lua_getinfo(lua, ">S", &record);
     memcpy(chunk->shortened, record.short_src, sizeof(chunk->shortened));
-    if (luaL_loadbufferx(lua, text, length, chunk->source, "t") != LUA_OK) {
+    int status = is_library ? lua_compiled_load(lua, text, length, chunk->source)
+                            : luaL_loadbufferx(lua, text, length, chunk->source, "t");
+    if (status != LUA_OK) {
         if (lua_type(lua, -1) == LUA_TSTRING && text[0] == LUA_SIGNATURE[0]) {
             diag_error(sandbox->diag, (SourceLoc){path, 0}, "is compiled Lua; a text is needed");
             sandbox_fail(lua);

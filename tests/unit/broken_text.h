@@ -12,6 +12,14 @@ typedef struct BrokenText {
     const char *after, *from, *to, *says;
 } BrokenText;
 
+/* Of a plan that was damaged as it is. */
+static inline void check_broken_plan(const Plan *plan, const char *says) {
+    Diag *diag = diag_create();
+    bool sound = verify_plan(plan, diag);
+    CHECK(!sound && strstr(diag_text(diag), says), "not said: %s; but: %s", says, diag_text(diag));
+    diag_destroy(diag);
+}
+
 static inline void check_broken_text(const Run *run, const BrokenText *change) {
     StrBuf text = strbuf_create(), broken = strbuf_create();
     plan_print(&text, run->plan);

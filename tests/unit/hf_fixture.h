@@ -42,12 +42,11 @@ static inline bool import(Arena *arena, const char *dir, const char *path, HfImp
     return fine;
 }
 
-/* A plan of the imported model on one rank. */
-static inline bool start(Run *run, const HfImport *import, const char *path) {
+/* A plan of a shipped model on one rank, and its engine. */
+static inline bool start_model(Run *run, const char *script, const ModelSetting *settings,
+                               int n_settings) {
     *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    const HfConfig *config = &import->config;
-    run->model = model_load_shipped(run->arena, config->family->script, config->settings,
-                                    config->n_settings, BATCH, run->diag);
+    run->model = model_load_shipped(run->arena, script, settings, n_settings, BATCH, run->diag);
     if (!run->model) return false;
     PlanRequest request = {.model = run->model->name,
                            .forward = run->model->graph,
@@ -61,7 +60,13 @@ static inline bool start(Run *run, const HfImport *import, const char *path) {
                                        .n_chunks = 1,
                                        .schedule = "1f1b"}};
     run->plan = plan_make(run->arena, &request, run->diag);
-    return run->plan && run_start(run) && engine_load(run->engine, path, run->diag);
+    return run->plan && run_start(run);
+}
+
+static inline bool start(Run *run, const HfImport *import, const char *path) {
+    const HfConfig *config = &import->config;
+    return start_model(run, config->family->script, config->settings, config->n_settings) &&
+           engine_load(run->engine, path, run->diag);
 }
 
 static inline bool export(Arena *arena, const Model *model, const char *weights, const char *like,

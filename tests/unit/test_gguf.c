@@ -275,22 +275,8 @@ static const Model *make_weights(Arena *arena, const char *path, int vocab, cons
                                      {"model", width},
                                      {"ffn", ffn},
                                      {"vocab", arena_printf(arena, "%d", vocab)}};
-    *run = (Run){.arena = arena_create(), .diag = diag_create()};
-    run->model = model_load_shipped(run->arena, "llama", settings, 4, BATCH, run->diag);
-    if (!run->model) return NULL;
-    PlanRequest request = {.model = run->model->name,
-                           .forward = run->model->graph,
-                           .n_blocks = run->model->n_blocks,
-                           .seq = run->model->seq,
-                           .vocab = run->model->vocab,
-                           .recipe = run->model->recipe,
-                           .options = {.mesh = {.size = {1, 1, 1, 1, 1, 1}},
-                                       .micro_batch = BATCH,
-                                       .global_batch = BATCH,
-                                       .n_chunks = 1,
-                                       .schedule = "1f1b"}};
-    run->plan = plan_make(run->arena, &request, run->diag);
-    const bool fine = run->plan && run_start(run) && engine_save(run->engine, path, run->diag);
+    const bool fine =
+        start_model(run, "llama", settings, 4) && engine_save(run->engine, path, run->diag);
     return fine ? run->model : NULL;
 }
 
