@@ -610,8 +610,8 @@ static json_t *parse_file(Arena *arena, const char *path, Diag *diag) {
 
 bool hf_config_read_rows(Arena *arena, const char *path, json_t *json, const HfFamily *family,
                          const HfType *type, HfConfig *out, Diag *diag) {
-    Reader reader = {arena, out, diag};
     *out = (HfConfig){.path = path, .family = family, .type = type, .json = json};
+    Reader reader = {arena, out, diag};
     if (read_keys(&reader)) return true;
     json_decref(json);
     out->json = NULL;

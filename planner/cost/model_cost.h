@@ -47,7 +47,7 @@ typedef enum UpdateKind {
 
 /* Of a segment's or stage's parameters those that e divides, which are the same over d alone. */
 typedef struct ExpertWeights {
-    int n_weights, n_small, n_frozen;
+    int64_t n_weights, n_small, n_frozen;
     int64_t n_parameters, parameter_bytes, gradient_bytes, optimizer_bytes, offloaded_bytes;
     int64_t low_gradients, upper_bytes, frozen_bytes;
 } ExpertWeights;

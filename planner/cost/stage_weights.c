@@ -581,7 +581,7 @@ static WeightTimes weight_times(const Cluster *cluster, const CollectiveGroup *g
         reduced = (Messages){part->n_weights - part->n_in_blocks, all - blocks, part->n_blocks,
                              part->n_in_blocks, blocks};
     }
-    int n_in_blocks = part->n_in_blocks + part->n_frozen_in_blocks;
+    int64_t n_in_blocks = part->n_in_blocks + part->n_frozen_in_blocks;
     if (joins && n_in_blocks > 0) {
         gathered = (Messages){gathered.n - n_in_blocks, gathered.bytes - (double)part->block_bytes,
                               part->n_blocks, n_in_blocks, (double)part->block_bytes};

@@ -10,7 +10,7 @@
 #include "planner/cost/collective_time.h"
 #include "planner/cost/model_cost.h"
 
-/* Whole; counts and bytes of one rank. */
+/* Whole; counts and bytes of one rank. Without padding: compared as bytes. */
 typedef struct StageWeights {
     int n_weights, n_small, n_frozen; /* each with messages of its own, or in groups */
     int n_tensor;                     /* sums of gradients over t */
@@ -20,10 +20,10 @@ typedef struct StageWeights {
         frozen_bytes;                  /* of SegmentCost; the last of none of these */
     int64_t of_shape[WEIGHT_SHAPES];   /* of the parameters */
     int64_t largest, largest_in_block; /* parameters of one weight; in_block: that blocks read */
-    int64_t largest_frozen, largest_frozen_in_block; /* bytes of one */
-    ExpertWeights experts;                           /* of the counts and bytes, what e divides */
-    int n_blocks, n_in_blocks, n_frozen_in_blocks;   /* of these, what is in blocks */
-    int64_t block_parameters, block_bytes;           /* bytes: parameter and frozen ones */
+    int64_t largest_frozen, largest_frozen_in_block;   /* bytes of one */
+    ExpertWeights experts;                             /* of the counts and bytes, what e divides */
+    int64_t n_blocks, n_in_blocks, n_frozen_in_blocks; /* of these, what is in blocks */
+    int64_t block_parameters, block_bytes;             /* bytes: parameter and frozen ones */
     int64_t block_low_gradients;
     int64_t largest_block, largest_frozen_block; /* parameters, and frozen bytes, of one */
 } StageWeights;

@@ -136,7 +136,7 @@ int64_t zero_micro_calls(const Candidate *candidate, const StageWeights *weights
     int64_t calls = 2 * summed->n_weights; /* messages, and what adds them up */
     if (gathers) calls += 2 * (gathered->n_weights + gathered->n_frozen); /* forward, backward */
     if (!candidate->joins_messages || weights->n_blocks == 0) return calls;
-    int n_read = gathered->n_in_blocks + gathered->n_frozen_in_blocks;
+    int64_t n_read = gathered->n_in_blocks + gathered->n_frozen_in_blocks;
     calls -= summed->n_in_blocks - summed->n_blocks;
     return calls - (gathers ? (FORWARD_EMISSIONS + 1) * (n_read - gathered->n_blocks) : 0);
 }
