@@ -14,6 +14,7 @@ typedef struct RunStatus {
     const char *run, *model; /* labels: of every sample, and of the run's state */
     RunState state;
     const StepMetrics *last; /* NULL: no step yet */
+    int64_t step, n_samples; /* done and taken so far, by whatever process; 0 samples: not told */
     int64_t n_steps;         /* that the run is to take */
     double val_loss;         /* the last ones; NaN: none yet */
     double val_loss_ema;

@@ -424,10 +424,11 @@ static void test_prometheus(void) {
                         .lr = 1e-4,
                         .seconds = 0.5,
                         .tokens_per_s = 2048,
-                        .n_samples = 16777219,
                         .n_spikes = 3};
     RunStatus status = {.run = "a run",
                         .model = "a \"model\"\\",
+                        .step = 16777217,
+                        .n_samples = 16777219,
                         .n_steps = 20000000,
                         .val_loss = NAN,
                         .val_loss_ema = NAN,
@@ -444,6 +445,7 @@ static void test_prometheus(void) {
                             "\\\"model\\\"\\\\\",state=\"running\"} 1\n"),
           "%s", text.text);
     CHECK(!strstr(text.text, "perilune_loss"), "%s", text.text);
+    CHECK(strstr(text.text, "perilune_step{run=\"a run\"} 16777217\n"), "%s", text.text);
     strbuf_destroy(&text);
 
     check_begin("prometheus: of a run, large counts to the digit, what is no number as NaN");
