@@ -85,6 +85,10 @@ void train_metrics_step(TrainMetrics *metrics, const StepMetrics *step, double n
     status->n_tokens = (int64_t)n_tokens;
     if (step->has_val_loss) status->val_loss = step->val_loss;
     if (step->has_val_loss_ema) status->val_loss_ema = step->val_loss_ema;
+    if (step->outer_step > 0) {
+        status->n_meetings = step->outer_step;
+        status->n_islands = step->outer_islands;
+    }
     if (step->slowest_ratio > 0) status->slowest_ratio = step->slowest_ratio;
     if (clock_now() - metrics->written >= INTERVAL_SECONDS) {
         write_file(metrics, progress);

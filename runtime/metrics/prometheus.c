@@ -127,6 +127,11 @@ void prometheus_format(StrBuf *out, const RunStatus *status) {
         put(out, status, "resident_memory_bytes", "Memory of the first process that is resident.",
             (double)status->memory_bytes);
     }
+    if (status->n_meetings > 0) {
+        put_count(out, status, "outer_step", "Meetings of islands so far.", status->n_meetings);
+        put_count(out, status, "outer_islands", "Islands in the last meeting's mean.",
+                  status->n_islands);
+    }
     if (status->slowest_ratio > 0) {
         put(out, status, "slowest_rank_ratio",
             "The slowest rank's own work over the median of those alike, as last measured.",

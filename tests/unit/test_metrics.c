@@ -460,6 +460,8 @@ static void test_prometheus(void) {
         "perilune_validation_loss{run=\"a run\"} 2.5\n",
         "perilune_validation_loss_ema{run=\"a run\"} 2.25\n",
         "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",
+        "perilune_outer_step{run=\"a run\"} 12\n",
+        "perilune_outer_islands{run=\"a run\"} 3\n",
         "perilune_checkpoint_step{run=\"a run\"} 16777210\n",
         "perilune_checkpoint_age_seconds{run=\"a run\"} 10.25\n",
         "perilune_updated_timestamp_seconds{run=\"a run\"} 1795967110.250\n",
@@ -470,6 +472,8 @@ static void test_prometheus(void) {
     status.val_loss = 2.5;
     status.val_loss_ema = 2.25;
     status.slowest_ratio = 1.5;
+    status.n_meetings = 12;
+    status.n_islands = 3;
     status.checkpoint_step = 16777210;
     status.checkpoint_seconds = 1795967100;
     text = strbuf_create();
