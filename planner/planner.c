@@ -186,12 +186,16 @@ static bool check_offloaded(const Plan *plan, Diag *diag) {
             if (plan->programs[i].host_frame_bytes[c] > 0) return true;
         }
     }
-    diag_error(
-        diag, NO_LOC,
-        "--offload activations: nothing goes: the last block of each chunk keeps its values, "
-        "and of another block %d %% is less than half of its smallest: use fewer chunks or "
-        "stages, or a larger share",
-        plan->offload_activations);
+    static const char WHY[] =
+        "--offload activations: nothing goes: the last block of each chunk keeps its values";
+    if (plan->offload_activations == 100) {
+        diag_error(diag, NO_LOC, "%s: use fewer chunks or stages", WHY);
+    } else {
+        diag_error(diag, NO_LOC,
+                   "%s, and of another block %d %% is less than half of its smallest: use fewer "
+                   "chunks or stages, or a larger share",
+                   WHY, plan->offload_activations);
+    }
     return false;
 }
 

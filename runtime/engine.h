@@ -140,8 +140,10 @@ typedef struct TrainingPlace {
     /* Of an island (runtime/islands), with its last meeting; n_islands 0: none. */
     int island, n_islands;
     int64_t met_step, met_samples, n_meetings;
-    int n_left;    /* weights that the file has and the plan's model has not, */
-    char left[64]; /* and the first one's name */
+    int averages_begun; /* averages that the file has none of, and that begin with its weights */
+    bool averages_left; /* it has averages, and the plan keeps none */
+    int n_left;         /* weights that the file has and the plan's model has not, */
+    char left[64];      /* and the first one's name */
 } TrainingPlace;
 /* What checkpoints have beside what the engine knows of: f32 in this process' memory, which stays
  * the caller's and as it is while a checkpoint is begun. All processes name the same ones; only the

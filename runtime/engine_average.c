@@ -14,7 +14,7 @@ void engine_set_most_norm(Engine *engine, double norm) {
     engine->most_norm_squared = (float)(norm * norm);
 }
 
-static bool is_average(const Node *node) {
+bool engine_is_average(const Node *node) {
     return node->op == OP_STATE &&
            strncmp(node_string(node, ATTR_name), EMA_PREFIX, strlen(EMA_PREFIX)) == 0;
 }
@@ -25,7 +25,7 @@ bool engine_prepare_averages(Engine *engine, Diag *diag) {
         const Graph *graph = engine->plan->programs[p].graph;
         for (int n = 0; n < graph->n_nodes; n++) {
             int64_t elements = type_elements(&graph->nodes[n]->types[0]);
-            if (is_average(graph->nodes[n]) && elements > most) most = elements;
+            if (engine_is_average(graph->nodes[n]) && elements > most) most = elements;
         }
     }
     for (int i = 0; i < 2 && most > 0; i++) {
@@ -66,7 +66,7 @@ static void set_both(Engine *engine, const char *name, const char *average_name,
         const Graph *graph = rank->program->graph;
         for (int n = 0; n < graph->n_nodes && engine_is_local(rank); n++) {
             Node *node = graph->nodes[n];
-            bool averaged = is_average(node);
+            bool averaged = engine_is_average(node);
             if (!averaged && node->op != OP_PARAM) continue;
             if (strcmp(engine_leaf_name(rank, node, arena), averaged ? average_name : name) != 0) {
                 continue;
@@ -83,7 +83,7 @@ bool engine_swap_averages(Engine *engine, Diag *diag) {
     bool good = true, begun = has_begun(engine, &list);
     for (int i = 0; i < list.count && good && begun; i++) {
         const Logical *average = &list.items[i];
-        if (!is_average(average->node)) continue;
+        if (!engine_is_average(average->node)) continue;
         const char *name = average->name + strlen(EMA_PREFIX);
         const Logical *param = find_logical(&list, name);
         if (!param) BUG("'%s' is the average of no parameter", average->name);

@@ -26,6 +26,7 @@ typedef struct Sources {
     const char *whole_path, *trained_path;
     bool adapters_begin; /* neither has any: they are as they are made */
     bool heads_begin;    /* likewise */
+    bool averages_begin; /* it has none: they begin with the weights */
     bool of_teacher;     /* `whole` has a teacher's, by the names of its own model */
 } Sources;
 
@@ -85,6 +86,7 @@ static bool load_leaf(Engine *engine, const RankContext *rank, Node *node, const
         engine_set_leaf(engine, rank, node, NULL, arena);
         return true;
     }
+    if (from->averages_begin && engine_is_average(node)) name += strlen(EMA_PREFIX);
     if (!find_leaf(from, node, name, &info, &path, diag)) return false;
     bool state = node->op == OP_STATE && !node_is_copy(node);
     DType dtype = DTYPE_F32;
@@ -523,6 +525,23 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     return read_island(file, path, out, diag);
 }
 
+static bool has_averages(const Safetensors *file) {
+    for (int i = 0; i < safetensors_count(file); i++) {
+        if (strncmp(safetensors_at(file, i)->name, EMA_PREFIX, strlen(EMA_PREFIX)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A run may begin to average on its way, or give it up: how many averages the plan has that begin,
+ * with the weights of the file. */
+static int count_averages_begun(Engine *engine, const Safetensors *file, Arena *arena) {
+    LogicalList list = engine_list_leaves(engine, true, arena);
+    int n = 0;
+    for (int i = 0; i < list.count; i++) n += engine_is_average(list.items[i].node);
+    return has_averages(file) ? 0 : n;
+}
+
 /* A model of fewer weights (bias=false) may go on from one of more, but not in silence. */
 static void count_left(const Safetensors *file, const LogicalList *list, TrainingPlace *out) {
     for (int i = 0; i < safetensors_count(file); i++) {
@@ -536,10 +555,16 @@ bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Dia
     Arena *arena = arena_create();
     LogicalList list = engine_list_leaves(engine, false, arena);
     Safetensors *file = safetensors_open(path, diag);
-    const Sources from = {.whole = file, .whole_path = path};
+    Sources from = {.whole = file, .whole_path = path};
     bool fine = agree_on_file(engine, file, path, diag) &&
                 load_place(engine, file, path, out, diag) && check_strangers(&from, &list, diag) &&
-                check_adapters(engine, &from, arena, diag) && load_leaves(engine, &from, out, diag);
+                check_adapters(engine, &from, arena, diag);
+    if (fine) {
+        out->averages_begun = count_averages_begun(engine, file, arena);
+        out->averages_left = plan_ema_decay(engine->plan) == 0 && has_averages(file);
+        from.averages_begin = out->averages_begun > 0;
+    }
+    fine = fine && load_leaves(engine, &from, out, diag);
     if (fine) count_left(file, &list, out);
     if (fine) engine->n_spikes = out->n_spikes;
     if (file) safetensors_close(file);

@@ -137,6 +137,8 @@ const void *engine_view_bytes(Engine *engine, const RankContext *rank, Value val
 bool engine_copy_failed(const Engine *engine, Diag *diag);
 /* The same, or has the job of several processes failed? */
 bool engine_job_failed(const Engine *engine, Diag *diag);
+/* Of a parameter's average, a state: its name is EMA_PREFIX and the parameter's. */
+bool engine_is_average(const Node *node);
 /* Takes the memory that engine_swap_averages needs. False: reported. */
 bool engine_prepare_averages(Engine *engine, Diag *diag);
 /* Only of a local rank. */

@@ -5,8 +5,10 @@
 #include "frontend/hf/hf_adapter_import.h"
 #include "frontend/hf/hf_import.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* transformers goes by how long a text is when it runs, which a compiled graph cannot. */
 static void print_positions(const SettingTable *settings) {
@@ -144,6 +146,20 @@ static int import_adapter(CliArgs *args, const Given *given, Diag *diag) {
     return EXIT_DONE;
 }
 
+/* What is no GGUF file must be a folder. */
+static bool check_folder(const char *path, Diag *diag) {
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        diag_error(diag, (SourceLoc){path, 0}, "cannot open: %s", strerror(errno));
+        return false;
+    }
+    if (S_ISDIR(st.st_mode)) return true;
+    diag_error(diag, (SourceLoc){path, 0},
+               "is neither a GGUF file nor a folder of transformers', with config.json and "
+               "weights");
+    return false;
+}
+
 int cmd_import(CliArgs *args) {
     Diag *diag = diag_create();
     Given given = {.path = cli_text(args, OPT_OUTPUT_WEIGHTS, NULL),
@@ -166,7 +182,7 @@ int cmd_import(CliArgs *args) {
                        "--save-tokenizer: %s is no GGUF file; a folder has its "
                        "tokenizer's files",
                        args->operand);
-        } else {
+        } else if (gguf || check_folder(args->operand, diag)) {
             status = gguf      ? import_gguf(args, &given, diag)
                      : adapter ? import_adapter(args, &given, diag)
                                : import_model(args, &given, diag);

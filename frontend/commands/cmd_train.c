@@ -482,8 +482,9 @@ static bool prepare(TrainRun *run) {
     if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag)) return false;
     if (!predict(run) || !join_islands(run)) return false;
     if (!run->is_first) return true;
-    train_metrics_open(run->args, run->plan, run->n_steps, &run->metrics);
-    return train_log_open(run->args, run->steps_done, &run->log, run->diag);
+    if (!train_log_open(run->args, run->steps_done, &run->log, run->diag)) return false;
+    train_metrics_open(run->args, run->plan, run->n_steps, &run->checkpoint.place, &run->metrics);
+    return true;
 }
 
 /* What other islands are told of this one's end; NULL: it is the end for all. */
@@ -530,16 +531,23 @@ static bool trace(TrainRun *run) {
     return train_trace(run->engine, run->plan, &device, path, run->quiet, run->diag);
 }
 
+static bool save_averages(TrainRun *run, const char *path) {
+    if (!engine_swap_averages(run->engine, run->diag)) return false;
+    bool good = engine_save(run->engine, path, run->diag);
+    return engine_swap_averages(run->engine, run->diag) && good;
+}
+
+/* A file that cannot be written costs none of the others. */
 static bool save_weights(TrainRun *run) {
     const char *save = cli_text(run->args, OPT_SAVE, NULL);
     const char *trained = cli_text(run->args, OPT_SAVE_TRAINED, NULL);
     const char *average = cli_text(run->args, OPT_SAVE_EMA, NULL);
+    bool good = true;
     if (!train_islands_leads(&run->islands)) return true;
-    if (save && !engine_save(run->engine, save, run->diag)) return false;
-    if (trained && !engine_save_trained(run->engine, trained, run->diag)) return false;
-    return !average || (engine_swap_averages(run->engine, run->diag) &&
-                        engine_save(run->engine, average, run->diag) &&
-                        engine_swap_averages(run->engine, run->diag));
+    if (save) good &= engine_save(run->engine, save, run->diag);
+    if (trained) good &= engine_save_trained(run->engine, trained, run->diag);
+    if (average) good &= save_averages(run, average);
+    return good;
 }
 
 int cmd_train(CliArgs *args) {

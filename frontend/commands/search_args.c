@@ -148,18 +148,24 @@ static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag
     }
     for (int i = 0; i < NEEDED && given; i++) {
         if (cli_given(args, ALL[i])) continue;
-        diag_error(diag, NO_LOC, "--%s: with --islands N, --outer-every N and --outer-link GBPS",
-                   CLI_OPTIONS[*given].name);
+        diag_error(diag, NO_LOC,
+                   "--%s: what meetings of islands take follows from --islands N, --outer-every N "
+                   "and --outer-link GBPS together: --%s is not given",
+                   CLI_OPTIONS[*given].name, CLI_OPTIONS[ALL[i]].name);
         return false;
     }
     if (!given) return true;
+    if (cli_int(args, OPT_ISLANDS, 1) < 2) {
+        diag_error(diag, NO_LOC, "--islands 1: one alone meets nobody; plan it without");
+        return false;
+    }
     const char *dtype = cli_text(args, OPT_OUTER_DTYPE, "f32");
     const bool low = strcmp(dtype, "bf16") == 0;
     if (!low && strcmp(dtype, "f32") != 0) {
         diag_error(diag, NO_LOC, "--outer-dtype: '%s' is neither f32 nor bf16", dtype);
         return false;
     }
-    *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 1),
+    *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 2),
                           .every = cli_int(args, OPT_OUTER_EVERY, 1),
                           .word_bytes = low ? 2 : 4,
                           .link_bytes_per_second = cli_real(args, OPT_OUTER_LINK, 1) * 1e9 / 8};

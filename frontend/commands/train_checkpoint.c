@@ -87,6 +87,16 @@ bool train_checkpoint_load(TrainCheckpoint *checkpoint, Engine *engine,
         fprintf(stderr, "note: %s was trained on other data (%s): goes on with this (%s)\n",
                 checkpoint->from, place.data, checkpoint->place.data);
     }
+    if (!quiet && place.averages_begun) {
+        fprintf(stderr, "note: %s has no averages of weights: they begin with its weights\n",
+                checkpoint->from);
+    }
+    if (!quiet && place.averages_left) {
+        fprintf(stderr,
+                "note: %s has averages of weights, which the plan does not keep: they stay "
+                "behind\n",
+                checkpoint->from);
+    }
     if (!quiet && place.n_left) {
         fprintf(stderr,
                 "note: %s has %d weight%s that the plan's model has not, and that stay behind: "

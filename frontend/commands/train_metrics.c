@@ -35,19 +35,6 @@ static const char *name_run(Arena *arena, const char *path) {
     return dot && dot > name ? arena_strndup(arena, name, (size_t)(dot - name)) : name;
 }
 
-void train_metrics_open(const CliArgs *args, const Plan *plan, int64_t n_steps, TrainMetrics *out) {
-    *out = (TrainMetrics){.path = cli_text(args, OPT_METRICS, NULL)};
-    out->status = (RunStatus){.run = out->path ? name_run(args->arena, out->path) : "",
-                              .model = plan->model,
-                              .state = RUN_RUNNING,
-                              .n_steps = n_steps,
-                              .n_ranks = mesh_rank_count(&plan->mesh),
-                              .flops = plan->model_flops,
-                              .val_loss = NAN,
-                              .val_loss_ema = NAN,
-                              .checkpoint_step = -1};
-}
-
 static void write_file(TrainMetrics *metrics, Progress *progress) {
     StrBuf text = strbuf_create();
     Diag *diag = diag_create();
@@ -55,16 +42,36 @@ static void write_file(TrainMetrics *metrics, Progress *progress) {
     metrics->status.memory_bytes = resident_bytes();
     prometheus_format(&text, &metrics->status);
     metrics->written = clock_now();
-    if (!file_write(metrics->path, text.text, text.length, diag)) {
-        progress_finish(progress);
+    const bool failed = !file_write(metrics->path, text.text, text.length, diag);
+    if (failed != metrics->failed && progress) progress_finish(progress);
+    if (failed && !metrics->failed) {
         diag_print(diag, stderr);
-        fprintf(stderr, "no metrics from step %lld on; training goes on\n",
-                (long long)metrics->last.step);
-        metrics->failed = true;
-        metrics->path = NULL;
+        fprintf(stderr, "no metrics after step %lld; training goes on, and tries again\n",
+                (long long)metrics->status.step);
+    } else if (!failed && metrics->failed) {
+        fprintf(stderr, "metrics are written again, after step %lld\n",
+                (long long)metrics->status.step);
     }
+    metrics->failed = failed;
     diag_destroy(diag);
     strbuf_destroy(&text);
+}
+
+void train_metrics_open(const CliArgs *args, const Plan *plan, int64_t n_steps,
+                        const TrainingPlace *place, TrainMetrics *out) {
+    *out = (TrainMetrics){.path = cli_text(args, OPT_METRICS, NULL)};
+    out->status = (RunStatus){.run = out->path ? name_run(args->arena, out->path) : "",
+                              .model = plan->model,
+                              .state = RUN_RUNNING,
+                              .step = place->step,
+                              .n_steps = n_steps,
+                              .n_samples = place->samples,
+                              .n_ranks = mesh_rank_count(&plan->mesh),
+                              .flops = plan->model_flops,
+                              .val_loss = NAN,
+                              .val_loss_ema = NAN,
+                              .checkpoint_step = -1};
+    if (out->path) write_file(out, NULL);
 }
 
 void train_metrics_step(TrainMetrics *metrics, const StepMetrics *step, double n_tokens,
@@ -73,11 +80,17 @@ void train_metrics_step(TrainMetrics *metrics, const StepMetrics *step, double n
     RunStatus *status = &metrics->status;
     metrics->last = *step; /* of which only numbers are read */
     status->last = &metrics->last;
+    status->step = step->step;
+    status->n_samples = step->n_samples;
     status->n_tokens = (int64_t)n_tokens;
     if (step->has_val_loss) status->val_loss = step->val_loss;
     if (step->has_val_loss_ema) status->val_loss_ema = step->val_loss_ema;
+    if (step->outer_step > 0) {
+        status->n_meetings = step->outer_step;
+        status->n_islands = step->outer_islands;
+    }
     if (step->slowest_ratio > 0) status->slowest_ratio = step->slowest_ratio;
-    if (metrics->written == 0 || clock_now() - metrics->written >= INTERVAL_SECONDS) {
+    if (clock_now() - metrics->written >= INTERVAL_SECONDS) {
         write_file(metrics, progress);
     }
 }
@@ -94,5 +107,5 @@ void train_metrics_end(TrainMetrics *metrics, RunState state, Progress *progress
 }
 
 void train_metrics_print(const TrainMetrics *metrics) {
-    if (metrics->path) printf("wrote   %s\n", metrics->path);
+    if (metrics->path && !metrics->failed) printf("wrote   %s\n", metrics->path);
 }

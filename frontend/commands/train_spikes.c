@@ -89,10 +89,11 @@ bool train_spikes_end(TrainSpikes *spikes, TrainingPlace *place, const StepResul
     place->n_spikes++;
     if (++place->n_spikes_in_row < spikes->stop) return true;
     diag_error(diag, NO_LOC,
-               "train: %d steps in a row were spikes: the last one's gradients had a norm of %.4g, "
-               "the limit is %g times the median of %d steps, %.4g",
-               place->n_spikes_in_row, result->grad_norm, spikes->factor, spikes->window,
-               spikes->limit);
+               "train: %d step%s in a row %s: the last one's gradients had a norm of %.4g, the "
+               "limit is %g times the median of %d steps, %.4g",
+               place->n_spikes_in_row, place->n_spikes_in_row == 1 ? "" : "s",
+               place->n_spikes_in_row == 1 ? "was a spike" : "were spikes", result->grad_norm,
+               spikes->factor, spikes->window, spikes->limit);
     diag_note(diag, NO_LOC,
               "nothing has changed in them: it is no single batch. Go on from an earlier "
               "checkpoint (--resume) with other samples (--skip-samples) or a lower --lr; if norms "

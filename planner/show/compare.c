@@ -30,8 +30,13 @@ static const char *value_text(const Row *row, int side, char *text, size_t size)
     case UNIT_BYTES: return value > 0 ? unit_bytes(value, text) : "-";
     case UNIT_SECONDS: return unit_us(value * 1e6, text);
     case UNIT_NUMBER:
-        return value < 1e5 && value == floor(value) ? (snprintf(text, size, "%.0f", value), text)
-                                                    : unit_count(value, text);
+        if (value < 1e5 && value == floor(value)) {
+            snprintf(text, size, "%.0f", value);
+            return text;
+        }
+        if (value > 1) return unit_count(value, text);
+        snprintf(text, size, "%.8g", value); /* 0.9999 is not 1.00 */
+        break;
     case UNIT_FRACTION: snprintf(text, size, "%.1f %%", 100 * value); break;
     }
     return text;

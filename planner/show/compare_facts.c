@@ -71,8 +71,8 @@ static void add_layout(Comparison *of) {
         add_words(of, "spikes", "spikes", plan_skips_spikes(a) ? "left out" : "learned from",
                   plan_skips_spikes(b) ? "left out" : "learned from");
     }
-    add_values(of, "offload", "offloaded per cent", UNIT_NUMBER, a->offload, b->offload);
-    add_values(of, "offload_activations", "offloaded activations per cent", UNIT_NUMBER,
+    add_values(of, "offload", "states offloaded, %", UNIT_NUMBER, a->offload, b->offload);
+    add_values(of, "offload_activations", "activations offloaded, %", UNIT_NUMBER,
                a->offload_activations, b->offload_activations);
     add_values(of, "frozen_bits", "frozen bits", UNIT_NUMBER, facts_count_packed(a).bits,
                facts_count_packed(b).bits);

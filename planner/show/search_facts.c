@@ -330,6 +330,24 @@ int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
     return n;
 }
 
+int search_update_remarks(Arena *arena, const PlanOptions *options,
+                          SearchRemark out[UPDATE_REMARKS]) {
+    int n = 0;
+    if (options->ema_decay > 0) {
+        out[n++] = (SearchRemark){
+            "averages", arena_printf(arena, "of all weights that train, in f32, decay %.10g",
+                                     options->ema_decay)};
+    }
+    if (options->skips_spikes) {
+        out[n++] = (SearchRemark){"spikes", "steps may be left out for their gradients' norm"};
+    }
+    if (options->qk_clip > 0) {
+        out[n++] = (SearchRemark){
+            "qk-clip", arena_printf(arena, "heads' largest scores above %.6g", options->qk_clip)};
+    }
+    return n;
+}
+
 const char *search_gradients_text(const Candidate *candidate) {
     if (candidate->n_micro == 1) return "bf16";
     bool sent = candidate->zero >= ZERO_GRADIENTS && candidate_replicas(candidate) > 1;

@@ -88,6 +88,11 @@ typedef struct SearchRemark {
 int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
                    SearchRemark out[SEARCH_REMARKS]);
 
+/* What the update does beside training, whatever the layout; n of them. */
+enum { UPDATE_REMARKS = 3 };
+int search_update_remarks(Arena *arena, const PlanOptions *options,
+                          SearchRemark out[UPDATE_REMARKS]);
+
 /* With --gradients bf16: what weights' gradients are in the layout. */
 const char *search_gradients_text(const Candidate *candidate);
 

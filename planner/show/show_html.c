@@ -138,6 +138,11 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     if (plan_qk_clip(plan) > 0) {
         html_put_fact(out, "QK-clip", arena_printf(facts->arena, "%.6g", plan_qk_clip(plan)));
     }
+    if (plan_ema_decay(plan) > 0) {
+        html_put_fact(out, "Averages of weights",
+                      arena_printf(facts->arena, "f32, decay %.10g", plan_ema_decay(plan)));
+    }
+    if (plan_skips_spikes(plan)) html_put_fact(out, "Spikes", "steps may be left out");
     if (plan_gradient_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Weights' gradients", "bf16");
     if (plan_splits_masters(plan)) html_put_fact(out, "Copies of weights", "halves of them");
     if (facts->largest_host_bytes > 0) {

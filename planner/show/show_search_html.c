@@ -125,6 +125,9 @@ static void put_choice(StrBuf *out, const SearchFacts *facts) {
     SearchRemark remarks[SEARCH_REMARKS];
     int n = search_remarks(facts->arena, &report->options, facts->best.found, remarks);
     for (int i = 0; i < n; i++) html_put_fact(out, remarks[i].label, remarks[i].text);
+    SearchRemark updates[UPDATE_REMARKS];
+    n = search_update_remarks(facts->arena, &report->options, updates);
+    for (int i = 0; i < n; i++) html_put_fact(out, updates[i].label, updates[i].text);
     if (facts->best.found->split) {
         StrBuf split = strbuf_create();
         put_split(&split, facts->best.found);

@@ -32,6 +32,7 @@
  *     unusual          null, or what lies outside the range in which predictions were validated
  *   split              blocks per chunk in pipeline order, of the best
  *   masters            whole, or split: weights' copies in bf16 are halves of them
+ *   ema_decay, skips_spikes, qk_clip   as asked for; 0, false, 0: not
  *   offload            percent of states and masters that are in the nodes' memory
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
@@ -46,8 +47,9 @@
  *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
  *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
  *   islands            null, or of such runs apart: n, every, bytes (each sends, and gets), seconds
- * and share of an exchange, tokens_per_second of all; one_run_seconds and _share: of one run that
- * adds up gradients over the same links hint               null, or an option that may find
+ *                      and share of an exchange, tokens_per_second of all; one_run_seconds and
+ *                      _share: of one run that adds up gradients over the same links
+ *   hint               null, or an option that may find
  * something faster, and why
  */
 #include "planner/show/show_goodput.h"
@@ -141,6 +143,9 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_name(root, "optimizer_state", dtype_name(report->options.state_dtype));
     json_put_name(root, "gradients", dtype_name(report->options.gradient_dtype));
     json_put_name(root, "masters", report->options.split_masters ? "split" : "whole");
+    json_put_real(root, "ema_decay", report->options.ema_decay);
+    json_object_set_new(root, "skips_spikes", json_boolean(report->options.skips_spikes));
+    json_put_real(root, "qk_clip", report->options.qk_clip);
     json_put_int(root, "offload", report->options.offload);
     json_put_int(root, "frozen_bits", report->options.frozen_bits);
 }

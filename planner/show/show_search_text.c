@@ -90,6 +90,12 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
         put_label(out, remarks[i].label);
         strbuf_printf(out, "%s\n", remarks[i].text);
     }
+    SearchRemark updates[UPDATE_REMARKS];
+    n = search_update_remarks(facts->arena, &report->options, updates);
+    for (int i = 0; i < n; i++) {
+        put_label(out, updates[i].label);
+        strbuf_printf(out, "%s\n", updates[i].text);
+    }
     if (!of->zero) return;
     put_label(out, "zero");
     strbuf_printf(out, "%d: %s divided over d%s%s\n", of->zero, zero_stage_text(of->zero),

@@ -12,10 +12,18 @@ static bool same_message(const Node *a, const Node *b) {
            strcmp(node_string(a, ATTR_mesh), node_string(b, ATTR_mesh)) == 0;
 }
 
+/* Where a copy that waited in the host's memory is from. */
+static Value before_copies(Value x) {
+    while (x.node->op == OP_FETCH || x.node->op == OP_OFFLOAD) x = x.node->inputs[0];
+    return x;
+}
+
 static bool belong_together(Value values, Value scales) {
+    values = before_copies(values);
+    scales = before_copies(scales);
     while (same_message(values.node, scales.node)) {
-        values = values.node->inputs[0];
-        scales = scales.node->inputs[0];
+        values = before_copies(values.node->inputs[0]);
+        scales = before_copies(scales.node->inputs[0]);
     }
     return values.node == scales.node && values.node->op == OP_QUANTIZE && values.output == 0 &&
            scales.output == 1;
@@ -65,9 +73,10 @@ static bool operand_uncut(const Graph *graph, const Node *quantize) {
     return quantize_layout(quantize, &local, &layout);
 }
 
-/* Before it is read fp8 is gathered and sliced only, in equal parts of an even number of bytes:
- * kernels that move memory take two at a time. */
+/* Before it is read fp8 is copied whole to the host and back, and else gathered and sliced only, in
+ * equal parts of an even number of bytes: kernels that move memory take two at a time. */
 static const char *check_move(const Graph *graph, const Node *node) {
+    if (node->op == OP_OFFLOAD || node->op == OP_FETCH) return NULL;
     for (int i = 0; i < node->n_inputs; i++) {
         Value x = node->inputs[i];
         if (value_type(x)->dtype != DTYPE_FP8) continue;

@@ -226,6 +226,10 @@ static bool read_file(Safetensors *file, Diag *diag) {
         return false;
     }
     memcpy(&header_bytes, file->map.data, LENGTH_BYTES);
+    if (memcmp(file->map.data, "GGUF", 4) == 0) {
+        diag_error(diag, loc, "is a GGUF file, of which perilune import makes weights");
+        return false;
+    }
     n_left = file->map.length_bytes - LENGTH_BYTES;
     if (header_bytes > n_left || header_bytes > MAX_HEADER_BYTES) {
         diag_error(

@@ -80,8 +80,6 @@ static void put_state(StrBuf *out, const RunStatus *status) {
 }
 
 static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *status) {
-    put_count(out, status, "step",
-              "The last step that was done, counted from the beginning of the run.", last->step);
     put(out, status, "loss", "Mean loss of the last step, nats per label.", last->loss);
     put(out, status, "grad_norm", "Norm of the last step's gradients, before clipping.",
         last->grad_norm);
@@ -91,10 +89,6 @@ static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *stat
         last->tokens_per_s);
     put_count(out, status, "tokens_total", "Tokens that this process' run has trained on.",
               status->n_tokens);
-    if (last->n_samples) {
-        put_count(out, status, "samples_total",
-                  "Samples taken, with those that an earlier process took.", last->n_samples);
-    }
     if (status->flops > 0 && last->seconds > 0) {
         put(out, status, "model_flops_per_second",
             "Model FLOP of the last step over its wall time; over the devices' peak it is MFU.",
@@ -111,6 +105,12 @@ static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *stat
 
 void prometheus_format(StrBuf *out, const RunStatus *status) {
     put_state(out, status);
+    put_count(out, status, "step",
+              "The last step that was done, counted from the beginning of the run.", status->step);
+    if (status->n_samples) {
+        put_count(out, status, "samples_total",
+                  "Samples taken, with those that an earlier process took.", status->n_samples);
+    }
     put(out, status, "planned_steps", "Steps that the run is to take.", (double)status->n_steps);
     put(out, status, "ranks", "Ranks of the plan.", (double)status->n_ranks);
     put_time(out, status, "updated_timestamp_seconds", "When this file was written, since 1970.",
@@ -126,6 +126,11 @@ void prometheus_format(StrBuf *out, const RunStatus *status) {
     if (status->memory_bytes > 0) {
         put(out, status, "resident_memory_bytes", "Memory of the first process that is resident.",
             (double)status->memory_bytes);
+    }
+    if (status->n_meetings > 0) {
+        put_count(out, status, "outer_step", "Meetings of islands so far.", status->n_meetings);
+        put_count(out, status, "outer_islands", "Islands in the last meeting's mean.",
+                  status->n_islands);
     }
     if (status->slowest_ratio > 0) {
         put(out, status, "slowest_rank_ratio",

@@ -14,6 +14,7 @@ typedef struct RunStatus {
     const char *run, *model; /* labels: of every sample, and of the run's state */
     RunState state;
     const StepMetrics *last; /* NULL: no step yet */
+    int64_t step, n_samples; /* done and taken so far, by whatever process; 0 samples: not told */
     int64_t n_steps;         /* that the run is to take */
     double val_loss;         /* the last ones; NaN: none yet */
     double val_loss_ema;
@@ -21,6 +22,8 @@ typedef struct RunStatus {
     double flops;              /* of the model, a step; forward and backward, nothing twice */
     int64_t memory_bytes;      /* that this process has resident; 0: not known */
     int64_t n_ranks;           /* of the plan */
+    int64_t n_meetings;        /* of islands; 0: none */
+    int n_islands;             /* in the last of them */
     double slowest_ratio;      /* as last measured; 0: not */
     int64_t checkpoint_step;   /* of the last that was written; -1: none */
     double checkpoint_seconds; /* when, since 1970 */

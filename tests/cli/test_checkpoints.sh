@@ -163,7 +163,7 @@ works 'a plan that keeps averages' 'in f32, decay 0.9' plan $model "${small[@]}"
 works 'and says so' '"ema_decay": 0.9' show "$steady" --json
 steady_run=(train "$steady" --data "$text" --lr-schedule constant --warmup 2 --lr 0.02 --spike-factor 1.2 --spike-window 4
     --spike-stop 40 --eval-every 10)
-works 'beside one that does not' 'decay of averages ' compare "$plan" "$steady"
+works 'beside one that does not' 'decay of averages           0                           0.9  ' compare "$plan" "$steady"
 works 'a run with spikes' 'with averaged weights' "${steady_run[@]}" --steps 40 --log "$folder/spikes.jsonl" \
     --save "$folder/s.st" --save-ema "$folder/e.st" --metrics "$folder/run.prom"
 spikes=$(grep -c '"spike":true' "$folder/spikes.jsonl")
@@ -191,8 +191,11 @@ fails 'half of all steps' 2 'give more than 1' train "$steady" --data "$text" --
 fails 'a decay above 1' 2 '--ema: 1.5 is not' plan $model --ema 1.5
 fails 'a decay of 1' 2 '--ema: 1 is not between 0 and 1' plan $model --ema 1
 fails 'averages of halves' 2 '--ema with --masters split' plan $model --ema 0.9 --masters split --precision bf16
-fails 'averages that a checkpoint has not' 2 "has no tensor 'ema/" train "$steady" --data "$text" \
-    --resume "$folder/c.st"
+works 'averages that begin with the weights of a checkpoint' 'with averaged weights' train "$steady" --data "$text" \
+    --resume "$folder/c.st" --steps 14
+result 'which a line says' "$([[ $err == *'c.st has no averages of weights: they begin with its weights'* ]] || echo "$err")"
+works 'averages that are left' '' train "$plan" --data "$text" --resume "$folder/steady.ckpt" --steps 41
+result 'in a line, too' "$([[ $err == *'steady.ckpt has averages of weights, which the plan does not keep'* ]] || echo "$err")"
 fails 'metrics into nothing' 2 'none/run.prom' train "$plan" --data "$text" --metrics "$folder/none/run.prom"
 
 # --- means of weights ---

@@ -65,7 +65,7 @@ works 'as JSON' '"offload": 60' show "$folder/host.plan" --json
 works 'and in HTML' "In the machines' memory" show "$folder/host.plan" --html
 works 'trained on the processor' 'for 60 % of the optimizer' \
     train "$folder/host.plan" --device cpu --data README.md --steps 1
-works 'and compared' 'offloaded per cent' compare "$folder/host.plan" "$folder/whole.plan"
+works 'and compared' 'states offloaded, %' compare "$folder/host.plan" "$folder/whole.plan"
 works 'activations on the host, too' 'of states, masters and activations a rank' plan $model --device cuda --set layers=4 --offload states,activations:60 -o "$folder/far.plan"
 works 'a plan of them is sound, too' 'is sound' check "$folder/far.plan"
 works 'with both shares in JSON' '"offload_activations": 60' show "$folder/far.plan" --json

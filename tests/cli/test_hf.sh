@@ -31,7 +31,7 @@ fails 'no folder' 2 'import: which DIR?' import
 fails 'no output' 2 'import: -o FILE says where to write' import $fixtures/gpt2
 fails 'import to standard output' 2 'import: --output: takes a file, not standard output' \
     import $fixtures/gpt2 -o -
-fails 'a folder that is not there' 2 'nowhere/config.json' import nowhere -o "$folder/x"
+fails 'a folder that is not there' 2 'nowhere: cannot open' import nowhere -o "$folder/x"
 copy gpt2
 fails 'an output in the folder' 2 'is in the folder that import reads' import "$copy" \
     -o "$copy/model.safetensors"
@@ -397,6 +397,10 @@ fails 'an option of files' 2 'export: --tokenizer goes with --format gguf' expor
     --tokenizer tests/data/tokenizers/trained.json -o "$folder/y"
 fails 'in place of the weights' 2 'would replace what export reads' export "$folder/l31.safetensors" --format gguf \
     -o "$folder/l31.safetensors"
+fails 'as weights' 2 'is a GGUF file, of which perilune import makes weights' export "$folder/l31.gguf" -o "$folder/y"
+fails 'a file of another kind' 2 'README.md: is neither a GGUF file nor a folder' import README.md \
+    -o "$folder/y.safetensors"
+fails 'no file' 2 'none.gguf: cannot open: No such file' import "$folder/none.gguf" -o "$folder/y.safetensors"
 head -c 20000 "$folder/l31.gguf" >"$folder/short.gguf"
 fails 'a file that ends early' 2 'is the file whole?' import "$folder/short.gguf" -o "$folder/y.safetensors"
 result 'nothing half made' "$(find "$folder" -name 'y*' -o -name '*.??????' -type d | head -n 3)"

@@ -206,7 +206,7 @@ fails 'deltas of another type' 2 "'f16' is neither f32 nor bf16" "${gpt[@]}" --i
 fails 'ramps' 2 'is not for --islands' "${gpt[@]}" --islands 1 --outer-every 3 --batch-ramp 4:2
 cluster=(plan models/gpt.lua --cluster h100-dgx --ranks 8 --tensor 1 --pipeline 1 --zero 1)
 works 'a prediction' 'islands    4 such runs apart,' "${cluster[@]}" --islands 4 --outer-every 100 --outer-link 10
-fails 'a prediction without a link' 2 'with --islands N, --outer-every N and --outer-link GBPS' "${cluster[@]}" --islands 4
+fails 'a prediction without a link' 2 'and --outer-link GBPS together: --outer-every is not given' "${cluster[@]}" --islands 4
 fails 'a prediction without a search' 2 'only with --cluster or --ranks' plan models/gpt.lua --outer-link 10
 PERILUNE_ISLANDS=many fails 'the environment' 2 "PERILUNE_ISLANDS is 'many'" "${gpt[@]}" --outer-every 3
 

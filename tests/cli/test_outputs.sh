@@ -160,4 +160,23 @@ result 'train --log: a full disk' "$([ $? -eq 0 ] || echo "status $status: $err"
 [[ $err == *"TensorBoard's events: File too large"*'no events for TensorBoard from step '*'step 200/200'* ]]
 result 'train --tensorboard: a full disk' "$([ $? -eq 0 ] || echo "$err")"
 
+# What can be written at the end is, whatever cannot.
+steady=$folder/steady.plan gone=$folder/gone
+run plan $model "${small[@]}" --ema 0.9 -o "$steady"
+mkdir "$gone"
+"$perilune" train "$steady" --data "$text" --steps 1000000 --log "$folder/gone.jsonl" --save "$gone/s.st" \
+    --save-ema "$folder/kept.st" --metrics "$gone/run.prom" >"$folder/out" 2>"$folder/err" </dev/null &
+for ((i = 0; i < 300; i++)); do
+    [ -s "$folder/gone.jsonl" ] && break
+    sleep 0.05
+done
+result 'train --metrics: from the beginning' "$(grep -q 'state="running"} 1' "$gone/run.prom" || cat "$gone/run.prom")"
+rm -r "$gone"
+kill -INT $!
+wait $!
+status=$? err=$(cat "$folder/err")
+[[ $status -eq 1 && $err == *"gone/run.prom: cannot "*'no metrics after step '*"gone/s.st: cannot "* ]]
+result 'train: a folder that has gone' "$([ $? -eq 0 ] || echo "status $status: $err")"
+works 'train --save-ema: beside a --save that failed' 'loss    ' evaluate "$plan" --load "$folder/kept.st" --data "$text"
+
 [ "$n_failed" -eq 0 ]

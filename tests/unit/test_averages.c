@@ -213,6 +213,53 @@ static void test_checkpoint(void) {
     }
 }
 
+/* From a checkpoint without averages, whose weights they begin with; and from one with them. */
+static void test_begin_later(void) {
+    static const Layout TO = {1, 2, 2, 2, 1, "1f1b", false, NULL, 0};
+    TrainingPlace found = {0};
+    char path[] = "/tmp/perilune-average-XXXXXX";
+    int file = mkstemp(path);
+    Run plain, run;
+    check_begin("averages begin on the way, and end there");
+    bool fine = start(&plain, "adamw", &ALONE, false) && run_steps(&plain, 3, 1e-3) &&
+                run_save(&plain, path, 3, true);
+    run_ema_decay = 0.5;
+    run_zero = 1;
+    fine = start(&run, "adamw", &TO, false) && fine;
+    run_ema_decay = run_zero = 0;
+    fine = fine && engine_load_state(run.engine, path, &found, run.diag);
+    CHECK(fine && found.averages_begun == run.n_params && !found.averages_left, "%d begin%s",
+          found.averages_begun, diag_text(run.diag));
+    double **averages = fine ? ARENA_ARRAY(run.arena, double *, run.n_params) : NULL;
+    for (int i = 0; fine && i < run.n_params; i++) {
+        const int64_t n = type_elements(&run.types[i]);
+        const float *w = run_weight(&run, i);
+        averages[i] = ARENA_ARRAY(run.arena, double, n);
+        for (int64_t k = 0; k < n; k++) averages[i][k] = (double)w[k];
+    }
+    for (int step = 3; fine && step < 5; step++) {
+        fine = run_steps_from(&run, step, 1, 1e-2);
+        const double keep = fmin(0.5, step / (step + 9.0));
+        for (int i = 0; fine && i < run.n_params; i++) {
+            const float *w = run_weight(&run, i);
+            for (int64_t k = 0; k < type_elements(&run.types[i]); k++) {
+                averages[i][k] = keep * averages[i][k] + (1 - keep) * (double)w[k];
+            }
+        }
+    }
+    fine = fine && engine_swap_averages(run.engine, run.diag);
+    if (fine) compare_averages(&run, averages);
+    fine = fine && engine_swap_averages(run.engine, run.diag) && run_save(&run, path, 5, true) &&
+           engine_load_state(plain.engine, path, &found, plain.diag);
+    CHECK(fine && found.averages_left && !found.averages_begun, "%s%s", diag_text(plain.diag),
+          diag_text(run.diag));
+    run_close(&plain);
+    run_close(&run);
+    if (file >= 0) close(file);
+    unlink(path);
+    check_end();
+}
+
 /* --- steps that are left out --- */
 
 /* Step number `step` with a batch of its own. */
@@ -376,6 +423,7 @@ int main(void) {
     test_layouts("muon", 2e-3);
     for (int zero = 0; zero < N_ZERO_STAGES; zero += VARIANT_STEP) test_exchange(zero, &STAGES);
     test_checkpoint();
+    test_begin_later();
     for (int i = 0; i < N_KINDS; i += VARIANT_STEP) {
         test_left_out(&KINDS[i], &ALONE, 0, DTYPE_F32);
     }

@@ -424,10 +424,11 @@ static void test_prometheus(void) {
                         .lr = 1e-4,
                         .seconds = 0.5,
                         .tokens_per_s = 2048,
-                        .n_samples = 16777219,
                         .n_spikes = 3};
     RunStatus status = {.run = "a run",
                         .model = "a \"model\"\\",
+                        .step = 16777217,
+                        .n_samples = 16777219,
                         .n_steps = 20000000,
                         .val_loss = NAN,
                         .val_loss_ema = NAN,
@@ -444,6 +445,7 @@ static void test_prometheus(void) {
                             "\\\"model\\\"\\\\\",state=\"running\"} 1\n"),
           "%s", text.text);
     CHECK(!strstr(text.text, "perilune_loss"), "%s", text.text);
+    CHECK(strstr(text.text, "perilune_step{run=\"a run\"} 16777217\n"), "%s", text.text);
     strbuf_destroy(&text);
 
     check_begin("prometheus: of a run, large counts to the digit, what is no number as NaN");
@@ -458,6 +460,8 @@ static void test_prometheus(void) {
         "perilune_validation_loss{run=\"a run\"} 2.5\n",
         "perilune_validation_loss_ema{run=\"a run\"} 2.25\n",
         "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",
+        "perilune_outer_step{run=\"a run\"} 12\n",
+        "perilune_outer_islands{run=\"a run\"} 3\n",
         "perilune_checkpoint_step{run=\"a run\"} 16777210\n",
         "perilune_checkpoint_age_seconds{run=\"a run\"} 10.25\n",
         "perilune_updated_timestamp_seconds{run=\"a run\"} 1795967110.250\n",
@@ -468,6 +472,8 @@ static void test_prometheus(void) {
     status.val_loss = 2.5;
     status.val_loss_ema = 2.25;
     status.slowest_ratio = 1.5;
+    status.n_meetings = 12;
+    status.n_islands = 3;
     status.checkpoint_step = 16777210;
     status.checkpoint_seconds = 1795967100;
     text = strbuf_create();
