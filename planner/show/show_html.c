@@ -115,24 +115,10 @@ void html_put_fact(StrBuf *out, const char *label, const char *value) {
     strbuf_put(out, "</dd>");
 }
 
-static void put_layout(StrBuf *out, const Facts *facts) {
+/* How weights are kept and updated. */
+static void put_numbers(StrBuf *out, const Facts *facts) {
     const Plan *plan = facts->plan;
-    const Device *device = facts->device;
-    char text[200], a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
-    strbuf_put(out, "<div class=\"pair\">\n");
-    html_put_mesh(out, &plan->mesh);
-    html_open_section(out, "plan", "Plan", "What was asked for, and what the times assume.");
-    strbuf_put(out, "<dl class=\"facts\">");
-    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x %s=%d", plan->global_batch,
-             plan->n_micro, plan->micro_batch, mesh_batch_name(&plan->mesh),
-             mesh_batch_parts(&plan->mesh));
-    html_put_fact(out, "Global batch", text);
-    snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
-             plan->n_chunks == 1 ? "" : "s");
-    html_put_fact(out, "Schedule", text);
-    if (facts_has_bare_chunk(plan)) {
-        html_put_fact(out, "Blocks by chunk", facts_split(facts->arena, plan));
-    }
+    char text[200], a[UNIT_TEXT], b[UNIT_TEXT];
     html_put_fact(out, "Precision", dtype_name(plan->precision));
     if (plan_state_dtype(plan) == DTYPE_BF16) html_put_fact(out, "Optimizer's state", "bf16");
     if (plan_qk_clip(plan) > 0) {
@@ -152,6 +138,33 @@ static void put_layout(StrBuf *out, const Facts *facts) {
                  unit_bytes(facts->all_host_bytes, b));
         html_put_fact(out, "In the machines' memory", text);
     }
+    LossScaling scaling = plan_loss_scaling(plan);
+    if (scaling.initial != 0) {
+        snprintf(text, sizeof(text), "%s, %s %.10g", scaling.interval ? "dynamic" : "fixed",
+                 scaling.interval ? "from" : "at", scaling.initial);
+        html_put_fact(out, "Loss scale", text);
+    }
+}
+
+static void put_layout(StrBuf *out, const Facts *facts) {
+    const Plan *plan = facts->plan;
+    const Device *device = facts->device;
+    char text[200], a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    strbuf_put(out, "<div class=\"pair\">\n");
+    html_put_mesh(out, &plan->mesh);
+    html_open_section(out, "plan", "Plan", "What was asked for, and what the times assume.");
+    strbuf_put(out, "<dl class=\"facts\">");
+    snprintf(text, sizeof(text), "%d sequences = %d micro-batches x %d x %s=%d", plan->global_batch,
+             plan->n_micro, plan->micro_batch, mesh_batch_name(&plan->mesh),
+             mesh_batch_parts(&plan->mesh));
+    html_put_fact(out, "Global batch", text);
+    snprintf(text, sizeof(text), "%s, %d chunk%s per stage", plan->schedule, plan->n_chunks,
+             plan->n_chunks == 1 ? "" : "s");
+    html_put_fact(out, "Schedule", text);
+    if (facts_has_bare_chunk(plan)) {
+        html_put_fact(out, "Blocks by chunk", facts_split(facts->arena, plan));
+    }
+    put_numbers(out, facts);
     PackedFacts packed = facts_count_packed(plan);
     if (packed.bits) {
         snprintf(text, sizeof(text), "%d bits in blocks", packed.bits);
@@ -171,12 +184,6 @@ static void put_layout(StrBuf *out, const Facts *facts) {
     if (n_parts > 1) {
         snprintf(text, sizeof(text), "in %d parts of the positions", n_parts);
         html_put_fact(out, "Logits", text);
-    }
-    LossScaling scaling = plan_loss_scaling(plan);
-    if (scaling.initial != 0) {
-        snprintf(text, sizeof(text), "%s, %s %.10g", scaling.interval ? "dynamic" : "fixed",
-                 scaling.interval ? "from" : "at", scaling.initial);
-        html_put_fact(out, "Loss scale", text);
     }
     html_put_fact(out, "Recompute", recompute_mode_name(plan->recompute));
     html_put_fact(out, "Sequence parallel", plan->sequence_parallel ? "yes" : "no");
