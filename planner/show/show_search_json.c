@@ -33,6 +33,7 @@
  *   split              blocks per chunk in pipeline order, of the best
  *   masters            whole, or split: weights' copies in bf16 are halves of them
  *   offload            percent of states and masters that are in the nodes' memory
+ *   offload_activations  percent of what blocks keep for their backward that is there
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
@@ -142,6 +143,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_put_name(root, "gradients", dtype_name(report->options.gradient_dtype));
     json_put_name(root, "masters", report->options.split_masters ? "split" : "whole");
     json_put_int(root, "offload", report->options.offload);
+    json_put_int(root, "offload_activations", report->options.offload_activations);
     json_put_int(root, "frozen_bits", report->options.frozen_bits);
 }
 
