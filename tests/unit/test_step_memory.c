@@ -2,6 +2,8 @@
  * with captured graphs, of the rank that has most of both. */
 #include "frontend/lua/cluster_read.h"
 #include "frontend/lua/model.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/far_cost.h"
 #include "planner/plan/plan_library.h"
 #include "planner/search/search.h"
 #include "tests/unit/check.h"
@@ -255,6 +257,52 @@ static void test_who_captures(const Layout *l, Diag *diag) {
     arena_destroy(arena);
 }
 
+/* What tasks wait for copies by a plan's clock: they are longer than with a bus that takes no time.
+ */
+static void plan_waits(const Plan *plan, Cluster *cluster, double rate, double us[2],
+                       Arena *arena) {
+    for (int free = 0; free < 2; free++) {
+        cluster->node.host_bytes_per_second = free ? 1e18 : rate;
+        const Device device = device_of_cluster(cluster, DTYPE_BF16);
+        ProgramCost cost = cost_program(plan, 0, &device, arena);
+        us[0] = cost.forward[0].us - (free ? us[0] : 0);
+        us[1] = cost.backward[0].us - (free ? us[1] : 0);
+    }
+    us[0] = -us[0], us[1] = -us[1];
+}
+
+/* Of one stage: by a bus that hides all, most, some and nearly nothing. */
+static void test_waits(const Layout *l, Diag *diag) {
+    static const double RATES[] = {400e9, 40e9, 10e9, 1e9};
+    ModelSetting size = {"size", l->settings};
+    Arena *arena = arena_create();
+    Model *thin = model_load(arena, l->path, &size, 1, 1, diag);
+    Model *whole = model_load(arena, l->path, &size, 1, l->b, diag);
+    Cluster *cluster = cluster_read(arena, "selene", NULL, diag);
+    if (!thin || !whole || !cluster) BUG("%s", diag_text(diag));
+    PlanRequest request = request_of(thin, l, NULL), made = request_of(whole, l, NULL);
+    made.options.priced = true;
+    Plan *plan = plan_make(arena, &made, diag);
+    if (!plan) BUG("%s", diag_text(diag));
+    for (size_t i = 0; i < sizeof(RATES) / sizeof(RATES[0]); i++) {
+        double us[2];
+        const char *reason = "";
+        cluster->node.host_fraction = 1;
+        plan_waits(plan, cluster, RATES[i], us, arena);
+        cluster->node.host_bytes_per_second = RATES[i];
+        ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
+        if (!costs) BUG("%s", diag_text(diag));
+        const LayoutCost *layout = model_costs_at(costs, 1, false, l->recompute, l->b, &reason);
+        FarChunk far = far_chunk(costs, layout, 0, costs->n_blocks, true, true);
+        double bus_us = (double)far.host_bytes / RATES[i] * 1e6;
+        CHECK(fabs(far.forward_us - us[0]) < 0.002 * bus_us + 1 &&
+                  fabs(far.backward_us - us[1]) < 0.002 * bus_us + 1,
+              "%s, %g GB/s: %.1f and %.1f us priced, %.1f and %.1f planned, of %.1f", l->path,
+              RATES[i] / 1e9, far.forward_us, far.backward_us, us[0], us[1], bus_us);
+    }
+    arena_destroy(arena);
+}
+
 static void compare_all(const Layout *layouts, size_t count, size_t step, Diag *diag) {
     for (size_t i = 0; i < count; i += step) compare(&layouts[i], diag);
 }
@@ -436,6 +484,13 @@ int main(void) {
     check_begin("and with activations there: with p, interleaved, t, d, ZeRO and recomputation");
     activations = 100;
     compare_all(FAR, sizeof(FAR) / sizeof(FAR[0]), LAYOUT_STEP, diag);
+    static const Layout WAITS[] = {
+        {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/gemma.lua", "3-1b", 1, 1, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_SELECTIVE,
+         0},
+    };
+    check_begin("what their copies wait for is what they wait for in a plan");
+    for (int i = 0; i < 2; i++) test_waits(&WAITS[i], diag);
     check_begin("and with a share of them, and states");
     activations = 50, offload = 100;
     compare_all(FAR, 3, LAYOUT_STEP, diag);
