@@ -116,6 +116,11 @@ static bool check_blocks(const SearchSpace *space, Diag *diag) {
     if ((int64_t)p * v > n_blocks + MOST_BARE_CHUNKS) {
         diag_error(diag, NO_LOC, "%s needs at least %d blocks; the model has %d", words,
                    p * v - MOST_BARE_CHUNKS, n_blocks);
+    } else if (space->costs->offload_activations && p * v >= n_blocks) {
+        diag_error(diag, NO_LOC,
+                   "%s with --offload activations needs more blocks than that, as the last of a "
+                   "chunk keeps its values; the model has %d",
+                   words, n_blocks);
     } else if (software->even_split && !blocks_split_evenly(software, n_blocks, p * v)) {
         diag_error(diag, NO_LOC,
                    "%s: software %s splits blocks evenly, and the model's %d are no multiple of %d",
