@@ -155,9 +155,12 @@ rm "$folder/far.plan"
 run "${long[@]}" --set seq=131072 --mesh d=8 --zero 3 --loss-parts 64 --offload activations --explain
 [[ $status -eq 0 && $out == *'recompute=none does not fit: '*' missing per device, as its node has no room'*'of what is offloaded'* ]]
 result 'a node has no room for all of them' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${long[@]}" --set seq=196608 --global-batch 8 --mesh d=8 --zero 3
+[[ $status -eq 0 && $out == *'offload    100 % of what blocks keep: '* ]]
+result 'which are tried where nothing fits, with states there or not' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run "${long[@]}" --set seq=131072 --mesh d=2,t=4 --micro-batch 1 --lanes 1 --offload auto
 [[ $status -eq 0 && $out == *' % of what blocks keep: '*' GiB a device in its node'* ]]
-result 'which are chosen where that is faster than computing blocks again' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+result 'and chosen where that is faster than computing blocks again' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
 result 'nor more than a node has memory for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
