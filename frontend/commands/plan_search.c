@@ -90,11 +90,15 @@ static const char *find_hint(const CliArgs *args, const SearchJob *job,
     const Candidate *best = &report->result->found[report->chosen].candidate;
     bool known = job->cluster->node.host_bytes_per_second > 0 && !job->cluster->is_cpu;
     bool said = cli_given(args, OPT_OFFLOAD) || cli_given(args, OPT_RECOMPUTE);
-    if (!known || said || best->recompute != RECOMPUTE_FULL || report->options.offload > 0)
+    if (!known || said || best->recompute != RECOMPUTE_FULL ||
+        report->options.offload_activations > 0)
         return NULL;
-    return "all blocks are computed again for want of memory: --offload auto asks whether states "
-           "in the nodes' memory would be faster; what blocks keep may lie there, too, in a plan "
-           "made by hand (--offload activations)";
+    if (report->options.offload > 0) {
+        return "all blocks are computed again for want of memory: --offload auto asks whether what "
+               "they keep, in the nodes' memory, too, would be faster";
+    }
+    return "all blocks are computed again for want of memory: --offload auto asks whether states, "
+           "or what blocks keep, in the nodes' memory would be faster";
 }
 
 /* The plan to -o, the page to --html, what was found to standard output; unless one of these goes

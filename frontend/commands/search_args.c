@@ -192,13 +192,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
         !plan_loss_scaling_from_args(args, options, diag)) {
         return NULL;
     }
-    if (options->offload_activations) {
-        diag_error(diag, NO_LOC,
-                   "--offload activations: searches do not price it yet: plan a layout by hand "
-                   "(--mesh), and show PLAN --cluster predicts its time");
-        return NULL;
-    }
-    if ((options->offload || plan_offload_is_searched(args)) &&
+    if ((options->offload || options->offload_activations || plan_offload_is_searched(args)) &&
         cluster->node.host_bytes_per_second <= 0) {
         diag_error(diag, NO_LOC,
                    "--offload: cluster %s does not say how fast the way to its nodes' memory is "

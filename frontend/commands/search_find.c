@@ -23,6 +23,8 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         if (how & VARIANT_LOW_STATES) options->state_dtype = DTYPE_BF16;
         if (how & VARIANT_LOW_GRADIENTS) options->gradient_dtype = DTYPE_BF16;
         if (how & VARIANT_SPLIT_MASTERS) options->split_masters = true;
+        int halves = how % VARIANT_OFFLOAD / VARIANT_ACTIVATIONS;
+        if (halves) options->offload_activations = halves * 50;
         if (how >= VARIANT_OFFLOAD)
             options->offload = how / VARIANT_OFFLOAD * 100 / OFFLOAD_QUARTERS;
         Diag *aside = diag_create();
@@ -143,26 +145,55 @@ static double step_of(const SearchFind *find) {
     return found_any(find) ? find->result->found[0].cost.step_us : INFINITY;
 }
 
-/* With some or all states and masters in the hosts' memory: the fastest, and of those that are
- * about as fast the one that needs least there. That is worth a step that is shorter by a
- * hundredth. If all of them do not make room, fewer will not. */
-static void find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                           bool runs, SearchFind *best) {
+static int64_t host_bytes_of(const SearchFind *find) {
+    return find->result->found[0].cost.host_bytes;
+}
+
+/* The best of what was looked at with something in the hosts' memory. */
+typedef struct OffloadFind {
+    CliArgs *args;
+    SearchJob *job;
+    const SearchRequest *request;
+    bool runs;
+    SearchFind *best;
+    double near_us, best_us, seconds; /* near_us: with nothing there */
+} OffloadFind;
+
+/* Is there any with it? It is taken if a step is shorter by a hundredth than with nothing there,
+ * and than the best by that or, if less is there than of the best, about as short. */
+static bool try_offloaded(OffloadFind *of, int how) {
     const double worth = 0.99, alike = 1.002;
-    double seconds = best->result->seconds, near_us = step_of(best), best_us = near_us;
+    Diag *aside = diag_create();
+    SearchFind find = find_near(of->args, of->job, of->request, how, of->runs, aside);
+    diag_destroy(aside);
+    if (find.result) of->seconds += find.result->seconds;
+    if (!found_any(&find)) return false;
+    double us = step_of(&find);
+    bool less = found_any(of->best) && host_bytes_of(&find) < host_bytes_of(of->best);
+    if (us >= worth * of->near_us || us >= (less ? alike : worth) * of->best_us) return true;
+    of->best_us = us;
+    *of->best = find;
+    return true;
+}
+
+/* With some or all states and masters in the hosts' memory: the fastest, and of those that are
+ * about as fast the one that needs least there. If all of them do not make room, fewer will not.
+ * With activations there, and some or no states, if `all`, or where nothing fits yet. */
+static void find_offloaded(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
+                           bool runs, bool all, SearchFind *best) {
+    double us = step_of(best);
+    OffloadFind of = {args, job, request, runs, best, us, us, best->result->seconds};
     for (int quarters = OFFLOAD_QUARTERS; quarters > 0; quarters--) {
-        Diag *aside = diag_create();
-        SearchFind find =
-            find_near(args, job, request, how + quarters * VARIANT_OFFLOAD, runs, aside);
-        diag_destroy(aside);
-        if (find.result) seconds += find.result->seconds;
-        if (!found_any(&find)) break;
-        double us = step_of(&find);
-        if (us >= worth * near_us || us >= alike * best_us) continue;
-        best_us = us;
-        *best = find;
+        if (!try_offloaded(&of, how + quarters * VARIANT_OFFLOAD)) break;
     }
-    best->result->seconds = seconds;
+    if (all || !found_any(best)) {
+        for (int quarters = 0; quarters <= OFFLOAD_QUARTERS; quarters += OFFLOAD_QUARTERS) {
+            int with = how + quarters * VARIANT_OFFLOAD;
+            if (try_offloaded(&of, with + 2 * VARIANT_ACTIVATIONS))
+                try_offloaded(&of, with + VARIANT_ACTIVATIONS);
+        }
+    }
+    best->result->seconds = of.seconds;
 }
 
 static bool knows_bus(const SearchJob *job) {
@@ -175,7 +206,7 @@ static SearchFind find_fitting(CliArgs *args, SearchJob *job, const SearchReques
     bool asked = plan_offload_is_searched(args), given = cli_given(args, OPT_OFFLOAD);
     SearchFind best = find_near(args, job, request, how, runs, diag);
     if (best.result && knows_bus(job) && (asked || (!given && !found_any(&best)))) {
-        find_offloaded(args, job, request, how, runs, &best);
+        find_offloaded(args, job, request, how, runs, asked, &best);
     }
     return best;
 }
@@ -204,8 +235,13 @@ static bool fits_near(CliArgs *args, SearchJob *job, const SearchRequest *reques
 static bool fits_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how) {
     bool offloads =
         knows_bus(job) && (plan_offload_is_searched(args) || !cli_given(args, OPT_OFFLOAD));
-    return fits_near(args, job, request, how) ||
-           (offloads && fits_near(args, job, request, how + OFFLOAD_QUARTERS * VARIANT_OFFLOAD));
+    const int MORE[] = {OFFLOAD_QUARTERS * VARIANT_OFFLOAD, 2 * VARIANT_ACTIVATIONS,
+                        OFFLOAD_QUARTERS * VARIANT_OFFLOAD + 2 * VARIANT_ACTIVATIONS};
+    bool fits = fits_near(args, job, request, how);
+    for (int i = 0; i < 3 && offloads && !fits; i++) {
+        fits = fits_near(args, job, request, how + MORE[i]);
+    }
+    return fits;
 }
 
 /* The least first: gradients are rounded once, where PyTorch's autocast does so, too. */

@@ -9,13 +9,14 @@ typedef struct SearchFind {
     SearchResult *result; /* NULL: reported */
     ModelCosts *costs;
     PlanRequest
-        plan; /* options: expert_parts, loss_parts, split_masters, offload as they were found */
+        plan; /* options: expert_parts, loss_parts, split_masters, offload... as they were found */
 } SearchFind;
 
 /* The fastest layouts of a request. Where nothing fits otherwise, copies of weights are halves of
- * them, logits go in parts, or, last, states and masters lie in the hosts' memory: with --offload
- * auto they do where that is faster, too. If `runs`, also experts' slots in two runs, whose
- * all-to-alls hide beside each other's work, where that is faster. What was said by hand stays. */
+ * them, logits go in parts, states and masters lie in the hosts' memory, or, last, activations:
+ * with --offload auto they do where that is faster, too. If `runs`, also experts' slots in two
+ * runs, whose all-to-alls hide beside each other's work, where that is faster. What was said by
+ * hand stays. */
 SearchFind search_find(CliArgs *args, SearchJob *job, const SearchRequest *request, bool runs,
                        Diag *diag);
 

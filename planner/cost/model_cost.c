@@ -4,6 +4,7 @@
 #include "ir/ops/route.h"
 #include "ir/teacher.h"
 #include "planner/cost/count_calls.h"
+#include "planner/cost/far_cost.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/thin_model.h"
 
@@ -11,6 +12,7 @@
 
 typedef struct CachedCost {
     int lowered, zero;           /* of the cache: its program, and that whose shards are sent */
+    int far[N_FAR_MODELS];       /* likewise; -1: none */
     struct CachedCost *compared; /* what recomputes nothing; NULL: itself */
     bool priced;
     LayoutCost cost;
@@ -18,8 +20,9 @@ typedef struct CachedCost {
 
 struct ModelCostsCache {
     Arena *arena;
-    PlanRequest request;   /* of the thin model */
-    double *mask_elements; /* of dropout, by kind; then before, after */
+    PlanRequest request;          /* of the thin model */
+    ThinModel *far[N_FAR_MODELS]; /* NULL: none */
+    double *mask_elements;        /* of dropout, by kind; then before, after */
     int n_lowered, lowered_capacity;
     Lowered *lowered;
     int n_costs, costs_capacity;
@@ -68,7 +71,7 @@ static void place_leaves(Lowered *lowered, Arena *arena) {
 static bool same_program(const Lowered *a, const Lowered *b) {
     return a->t == b->t && a->c == b->c && a->e == b->e && a->lanes == b->lanes &&
            a->sequence_parallel == b->sequence_parallel && a->recompute == b->recompute &&
-           a->zero == b->zero && a->split == b->split;
+           a->zero == b->zero && a->split == b->split && a->far == b->far;
 }
 
 /* Its place in the cache, made if there is none: then it is still to be filled. */
@@ -84,6 +87,12 @@ static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
 /* Plans it, in an arena that the cache will keep. */
 static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena) {
     PlanRequest request = costs->cache->request;
+    if (lowered->far) {
+        request.forward = costs->cache->far[lowered->far - 1]->graph;
+        request.n_blocks = costs->cache->far[lowered->far - 1]->n_kept;
+    } else {
+        request.options.offload_activations = 0;
+    }
     int n_batches = (lowered->zero ? 2 : 1) * lowered->e * lowered->lanes;
     if (n_batches > 1) request.forward = graph_scale_batch(request.forward, n_batches, arena);
     for (int axis = 0; axis < N_MESH_AXES; axis++) request.options.mesh.size[axis] = 1;
@@ -104,7 +113,7 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
     lowered->plan = plan_make(arena, &request, diag);
-    if (lowered->plan) {
+    if (lowered->plan && !lowered->far) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
         const Plan *plan = lowered->plan;
@@ -113,7 +122,7 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
                 program_workspace(plan->programs[0].graph, plan->cuda).bytes[WORKSPACE_DATA];
         else
             lowered->leaves = layout_cost_count_parameters(lowered, costs->n_kinds, arena);
-    } else {
+    } else if (!lowered->plan) {
         const char *text = diag_text(diag);
         lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
     }
@@ -181,6 +190,23 @@ static Lowered program_key(const ModelCosts *costs, const LayoutKey *key, bool s
                      .split = split};
 }
 
+/* The layout's chains, if activations go; false: they cannot, and *out_reason says why. */
+static bool place_far(ModelCosts *costs, const LayoutKey *key, int out[N_FAR_MODELS],
+                      const char **out_reason) {
+    for (int which = 0; which < N_FAR_MODELS; which++) {
+        Lowered far = program_key(costs, key, false);
+        out[which] = -1;
+        if (!costs->cache->far[which]) continue;
+        far.far = which + 1;
+        const Lowered *lowered = lower(costs, far);
+        out[which] = (int)(lowered - costs->cache->lowered);
+        if (lowered->plan) continue;
+        if (out_reason) *out_reason = lowered->reason;
+        return false;
+    }
+    return true;
+}
+
 static LayoutKey without_recomputing(LayoutKey key) {
     key.recompute = RECOMPUTE_NONE;
     return key;
@@ -221,6 +247,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
             return known;
         }
     }
+    int far[N_FAR_MODELS];
+    if (!place_far(costs, key, far, out_reason)) return NULL;
     CachedCost *compared = NULL;
     if (key->recompute != RECOMPUTE_NONE) {
         const LayoutKey none = without_recomputing(*key);
@@ -230,10 +258,23 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
     made->lowered = at;
     made->compared = compared;
+    memcpy(made->far, far, sizeof(far));
     made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
     made->cost = layout_of(key);
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
     return made;
+}
+
+static const FarCost *fill_far(const ModelCosts *costs, const CachedCost *made, Arena *arena) {
+    const struct ModelCostsCache *cache = costs->cache;
+    FarCost *far = NULL;
+    for (int which = 0; which < N_FAR_MODELS; which++) {
+        if (made->far[which] < 0) continue;
+        if (!far) far = far_cost_create(costs->n_kinds, arena);
+        far_cost_price(costs, cache->lowered[made->far[which]].plan, cache->far[which],
+                       made->cost.micro_batch / made->cost.lanes, which, far);
+    }
+    return far;
 }
 
 /* Prices it, in an arena that the cache will keep; what it is compared with is priced already. */
@@ -244,6 +285,7 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, arena);
     layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
+    made->cost.far = fill_far(costs, made, arena);
     made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
     count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
@@ -353,6 +395,14 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
         place_lowered(cache, program_key(costs, &none, false));
         place_lowered(cache, zero_key(&keys[i]));
         if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
+        for (int which = 0; which < N_FAR_MODELS; which++) {
+            Lowered far = program_key(costs, &keys[i], false);
+            Lowered far_none = program_key(costs, &none, false);
+            far.far = far_none.far = which + 1;
+            if (!cache->far[which]) continue;
+            place_lowered(cache, far);
+            place_lowered(cache, far_none);
+        }
     }
     crew_run(crew, "thin models planned", cache->n_lowered - work->first, 1, fill_programs, work);
 }
@@ -449,6 +499,20 @@ static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_
     }
 }
 
+/* Models whose activations go to the host, if that was asked for. */
+static bool make_chains(ModelCosts *costs, const PlanRequest *request, Diag *diag) {
+    struct ModelCostsCache *cache = costs->cache;
+    const int RUNS[N_FAR_MODELS] = {2, FAR_CHAIN_BLOCKS};
+    costs->offload_activations = request->options.offload_activations;
+    for (int which = 0; which < N_FAR_MODELS && costs->offload_activations; which++) {
+        if (which == FAR_PAIR && costs->n_kinds > 1) continue; /* pairs are many */
+        cache->far[which] =
+            thin_chain(cache->arena, request->forward, request->n_blocks, RUNS[which], diag);
+        if (!cache->far[which]) return false;
+    }
+    return true;
+}
+
 ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const Cluster *cluster,
                                Diag *diag) {
     ThinModel *thin = thin_model(arena, request->forward, request->n_blocks, diag);
@@ -472,6 +536,7 @@ ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const C
     int *multiple = &costs->cache->request.options.vocab_multiple;
     if (!*multiple && !cluster->software.fills_vocab) *multiple = 1;
     count_masks(costs->cache, thin->graph, thin->n_kinds);
+    if (!make_chains(costs, request, diag)) return NULL;
     /* The whole model on one rank must be possible: it is what everything is compared with. */
     const char *reason;
     const LayoutCost *whole = model_costs_at(costs, 1, false, RECOMPUTE_NONE, 1, &reason);

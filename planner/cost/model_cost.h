@@ -100,6 +100,7 @@ typedef struct SharedWeight {
  * backwards go from part to part, each turning what its forward kept into what its W reads. */
 typedef struct FrameCost {
     int64_t kept, weights, kept_rise, weights_rise;
+    int64_t host; /* of --offload activations: not in `kept` */
 } FrameCost;
 static inline void frame_cost_add(FrameCost *sum, const SegmentCost *segment, int count) {
     int64_t kept_rise = segment->peak_bytes - segment->kept_bytes;
@@ -118,7 +119,8 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 
 typedef struct LayoutCost {
     const struct LayoutCost
-        *split; /* the same with backwards in two; NULL: not asked for, or none */
+        *split;                /* the same with backwards in two; NULL: not asked for, or none */
+    const struct FarCost *far; /* of --offload activations; NULL: nothing goes (far_cost.h) */
     int t, c, e, lanes, micro_batch;
     bool sequence_parallel;
     Recompute recompute;
@@ -151,10 +153,11 @@ typedef struct ModelCosts {
     int64_t seq, vocab, n_parameters, n_trained;
     /* Of a checkpoint's tensors: weights in f32, and the optimizer's state. */
     int64_t saved_weight_bytes, saved_state_bytes;
-    int64_t source;    /* what an encoder reads of a sample, beside seq; 0: there is none */
-    int64_t n_experts; /* that e can divide; 0: none */
-    bool has_pairs;    /* rows of the batch are pairs: micro-batches are even */
-    bool is_random;    /* draws numbers in each micro-batch */
+    int64_t source;          /* what an encoder reads of a sample, beside seq; 0: there is none */
+    int64_t n_experts;       /* that e can divide; 0: none */
+    int offload_activations; /* percent of what blocks keep */
+    bool has_pairs;          /* rows of the batch are pairs: micro-batches are even */
+    bool is_random;          /* draws numbers in each micro-batch */
     double n_active_parameters; /* that a token meets: less where there are experts */
     double model_flops;         /* one sequence, forward + backward, whole model */
     struct ModelCostsCache *cache;

@@ -17,7 +17,7 @@ struct StepPricer {
     /* Of sums, in a schedule of so many micro-batches: frames, and of them inputs [stage]. */
     bool has_frames;
     int schedule, n_micro;
-    int64_t *activation_bytes, *input_bytes;
+    int64_t *activation_bytes, *input_bytes, *host_frames_bytes;
     /* What ranks have of a layout's weights. */
     const LayoutCost *zero_layout;
     Replicas replicas;
@@ -92,31 +92,48 @@ static int64_t message_bytes(const Pricing *x, int stage) {
            (n_channels * x->layout->border_bytes + n_forward * x->layout->border_padding_bytes);
 }
 
+/* Frames on the device, and on the host, which have as many slots. */
+typedef struct Frames {
+    int64_t bytes, host;
+} Frames;
+
+static Frames larger_frames(Frames a, Frames b) {
+    return (Frames){a.bytes > b.bytes ? a.bytes : b.bytes, a.host > b.host ? a.host : b.host};
+}
+
+static Frames add_frames(Frames sum, int n, Frames each) {
+    return (Frames){sum.bytes + n * each.bytes, sum.host + n * each.host};
+}
+
 /* The frames of a stage, as plan_choose_pools divides them; *out_inputs: of it, the tokens and
  * labels of its first or last chunk. */
-static int64_t frames_bytes(const Pricing *x, int stage, int64_t *out_inputs) {
+static Frames frames_of(const Pricing *x, int stage, int64_t *out_inputs) {
     int p = x->shape.p, v = x->shape.n_chunks, schedule = x->candidate->schedule, largest = 0;
-    int64_t bytes[v], others = 0, each_alone = 0;
+    Frames of[v], others = {0}, each_alone = {0};
     *out_inputs = 0;
     for (int c = 0; c < v; c++) {
         int g = path_global(shape_path(&x->shape), stage, c);
         int frames = schedule_frames(schedule, &x->shape, stage, c);
         bool has_inputs = g == 0 || g + 1 == p * v;
-        bytes[c] = frame_cost_bytes(&x->chunks[g].frame);
-        if (has_inputs) bytes[c] += x->layout->input_bytes;
+        of[c] = (Frames){frame_cost_bytes(&x->chunks[g].frame), x->chunks[g].frame.host};
+        if (has_inputs) of[c].bytes += x->layout->input_bytes;
         if (has_inputs) *out_inputs += frames * x->layout->input_bytes;
-        each_alone += frames * bytes[c];
-        if (bytes[c] > bytes[largest]) largest = c;
+        each_alone = add_frames(each_alone, frames, of[c]);
+        if (of[c].bytes > of[largest].bytes) largest = c;
     }
     if (v == 1) return each_alone;
     for (int c = 0; c < v; c++) {
-        if (c != largest && bytes[c] > others) others = bytes[c];
+        if (c != largest) others = larger_frames(others, of[c]);
     }
-    int64_t together = schedule_frames_but(schedule, &x->shape, stage, NO_CHUNK) * bytes[largest];
-    int64_t largest_alone = schedule_frames_but(schedule, &x->shape, stage, largest) * others +
-                            schedule_frames(schedule, &x->shape, stage, largest) * bytes[largest];
-    int64_t least = together < largest_alone ? together : largest_alone;
-    return least < each_alone ? least : each_alone;
+    Frames together =
+        add_frames((Frames){0}, schedule_frames_but(schedule, &x->shape, stage, NO_CHUNK),
+                   larger_frames(others, of[largest]));
+    Frames largest_alone =
+        add_frames((Frames){0}, schedule_frames_but(schedule, &x->shape, stage, largest), others);
+    largest_alone = add_frames(largest_alone, schedule_frames(schedule, &x->shape, stage, largest),
+                               of[largest]);
+    Frames least = largest_alone.bytes < together.bytes ? largest_alone : together;
+    return each_alone.bytes < least.bytes ? each_alone : least;
 }
 
 UpdateKind candidate_update(const Candidate *candidate) {
@@ -219,7 +236,8 @@ static void price_memory(const StepPricer *pricer, const Pricing *x, StepCost *o
         int64_t runtime = stage_runtime_bytes(x->costs, x->layout, candidate, s, &calls);
         int64_t all = weights.parameter + weights.gradient + weights.optimizer + activations +
                       messages + scratch + runtime;
-        if (weights.host > out->host_bytes) out->host_bytes = weights.host;
+        int64_t host = weights.host + pricer->host_frames_bytes[s];
+        if (host > out->host_bytes) out->host_bytes = host;
         if (all <= most) continue;
         most = all;
         out->worst_stage = s;
@@ -630,8 +648,11 @@ static void sum_frames(StepPricer *pricer, const Pricing *x) {
     pricer->has_frames = true;
     pricer->schedule = candidate->schedule;
     pricer->n_micro = candidate->n_micro;
-    for (int s = 0; s < x->shape.p; s++)
-        pricer->activation_bytes[s] = frames_bytes(x, s, &pricer->input_bytes[s]);
+    for (int s = 0; s < x->shape.p; s++) {
+        Frames frames = frames_of(x, s, &pricer->input_bytes[s]);
+        pricer->activation_bytes[s] = frames.bytes;
+        pricer->host_frames_bytes[s] = frames.host;
+    }
 }
 
 static ZeroChoice zero_of(StepPricer *pricer, const Candidate *candidate,
@@ -708,6 +729,7 @@ StepPricer *step_pricer_create(const ModelCosts *costs, Arena *arena) {
                                     .repeats = ARENA_ARRAY(arena, bool, n)},
                            .activation_bytes = ARENA_ARRAY(arena, int64_t, n),
                            .input_bytes = ARENA_ARRAY(arena, int64_t, n),
+                           .host_frames_bytes = ARENA_ARRAY(arena, int64_t, n),
                            .chunks = ARENA_ARRAY(arena, StageSum, n),
                            .stages = ARENA_ARRAY(arena, StageSum, n),
                            .forward_us = ARENA_ARRAY(arena, double, n),
@@ -726,7 +748,7 @@ void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidat
                const int *split, StepCost *out) {
     int p = candidate->p, n_total = p * candidate->n_chunks, own_split[n_total];
     StageSum chunks[n_total], stages[p], own_chunks[n_total], own_stages[p];
-    int64_t activation_bytes[p], input_bytes[p];
+    int64_t activation_bytes[p], input_bytes[p], host_frames_bytes[p];
     double forward_us[n_total], backward_us[n_total], weights_us[n_total], border_us[p], free[p];
     bool repeats[p];
     StepPricer pricer = {
@@ -734,6 +756,7 @@ void step_cost(const ModelCosts *costs, const LayoutCost *layout, const Candidat
         .sums = {.split = own_split, .chunks = chunks, .stages = stages, .repeats = repeats},
         .activation_bytes = activation_bytes,
         .input_bytes = input_bytes,
+        .host_frames_bytes = host_frames_bytes,
         .chunks = own_chunks,
         .stages = own_stages,
         .forward_us = forward_us,
@@ -748,12 +771,13 @@ void step_memory(const ModelCosts *costs, const LayoutCost *layout, const Candid
                  const int *split, StepCost *out) {
     int p = candidate->p, n_total = p * candidate->n_chunks, own_split[n_total];
     StageSum chunks[n_total], stages[p];
-    int64_t activation_bytes[p], input_bytes[p];
+    int64_t activation_bytes[p], input_bytes[p], host_frames_bytes[p];
     bool repeats[p];
     StepPricer pricer = {
         .costs = costs,
         .sums = {.split = own_split, .chunks = chunks, .stages = stages, .repeats = repeats},
         .activation_bytes = activation_bytes,
-        .input_bytes = input_bytes};
+        .input_bytes = input_bytes,
+        .host_frames_bytes = host_frames_bytes};
     step_pricer_memory(&pricer, layout, candidate, split, out);
 }

@@ -142,38 +142,80 @@ static void stand_in(ValueMap *map, const Block *dropped, const Block *last, con
     }
 }
 
-static bool copy_kept(const Thinner *t, const int *first, Graph *out, Arena *work, Diag *diag) {
+/* number: by block, in the copy; -1: dropped. */
+static bool copy_kept(const Thinner *t, const int *first, const int *number, Graph *out,
+                      Arena *work, Diag *diag) {
     ValueMap map = value_map_create(t->in, work);
     const Block *last = NULL; /* the last kept one that is complete */
     for (int n = 0; n < t->in->n_nodes; n++) {
         const Node *node = t->in->nodes[n];
         const Block *block = node->block == NO_BLOCK ? NULL : &t->blocks[node->block];
         bool ends = block && block->nodes[block->n_nodes - 1] == node;
-        if (block && first[block->kind] != node->block) {
+        if (block && number[node->block] < 0) {
             if (ends) stand_in(&map, block, last, &t->blocks[first[block->kind]]);
             continue;
         }
         Node *copy = value_map_copy(&map, node, out, diag);
         if (!copy) return false;
-        if (block) copy->block = block->kind;
+        if (block) copy->block = number[node->block];
         if (ends) last = block;
     }
     return true;
 }
 
-ThinModel *thin_model(Arena *arena, const Graph *forward, int n_blocks, Diag *diag) {
+/* number: by block, in the chain; -1: dropped. Returns how many stay. */
+static int number_chain(const Thinner *t, int run, int *number, Arena *work) {
+    bool *seen = ARENA_ARRAY(work, bool, t->n_kinds * t->n_kinds + 1);
+    int *kept = ARENA_ARRAY(work, int, t->n_blocks + 1);
+    int n_kept = 0, n_needed = 1, n_run = 0;
+    for (int b = 0; b < t->n_blocks; b++) {
+        int kind = t->blocks[b].kind, before = b > 0 ? t->blocks[b - 1].kind : -1;
+        n_run = kind == before ? n_run + 1 : 1;
+        number[b] = -1;
+        if (n_run > run) continue;
+        kept[n_kept++] = b;
+        bool *pair = b > 0 ? &seen[before * t->n_kinds + kind] : NULL;
+        if (pair && !*pair) n_needed = n_kept;
+        if (pair) *pair = true;
+    }
+    n_needed += run - 2;
+    if (n_needed < n_kept) n_kept = n_needed;
+    for (int i = 0; i < n_kept; i++) number[kept[i]] = i;
+    return n_kept;
+}
+
+/* run: of a chain; 0: one of each kind. */
+static ThinModel *make_thin(Arena *arena, const Graph *forward, int n_blocks, int run, Diag *diag) {
     Arena *work = arena_create();
     Thinner t = {.in = forward, .n_blocks = n_blocks};
     if (graph_has_frozen(forward)) t.learns = graph_find_learning(forward, work);
     int *first = ARENA_ARRAY(work, int, n_blocks + 1);
+    int *number = ARENA_ARRAY(work, int, n_blocks + 1);
     find_blocks(&t, work);
     find_kinds(&t, first);
     ThinModel *thin = ARENA_NEW(arena, ThinModel);
-    thin->n_kinds = t.n_kinds;
+    thin->n_kept = thin->n_kinds = t.n_kinds;
+    for (int b = 0; b < n_blocks; b++) {
+        int kind = t.blocks[b].kind;
+        number[b] = first[kind] == b ? kind : -1;
+    }
+    if (run > 0) thin->n_kept = number_chain(&t, run, number, work);
     thin->kind_of_block = ARENA_ARRAY(arena, int, n_blocks + 1);
-    for (int b = 0; b < n_blocks; b++) thin->kind_of_block[b] = t.blocks[b].kind;
+    thin->kind_of_kept = ARENA_ARRAY(arena, int, thin->n_kept + 1);
+    for (int b = 0; b < n_blocks; b++) {
+        thin->kind_of_block[b] = t.blocks[b].kind;
+        if (number[b] >= 0) thin->kind_of_kept[number[b]] = t.blocks[b].kind;
+    }
     thin->graph = graph_create_like(forward, arena);
-    bool fine = copy_kept(&t, first, thin->graph, work, diag);
+    bool fine = copy_kept(&t, first, number, thin->graph, work, diag);
     arena_destroy(work);
     return fine ? thin : NULL;
+}
+
+ThinModel *thin_model(Arena *arena, const Graph *forward, int n_blocks, Diag *diag) {
+    return make_thin(arena, forward, n_blocks, 0, diag);
+}
+
+ThinModel *thin_chain(Arena *arena, const Graph *forward, int n_blocks, int run, Diag *diag) {
+    return make_thin(arena, forward, n_blocks, run, diag);
 }

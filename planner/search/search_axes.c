@@ -24,6 +24,8 @@ static int list_divisors(int n, int most, int *out) {
 static bool can_split(const SearchSpace *space, int n_chunks) {
     int n_blocks = space->costs->n_blocks;
     if (n_chunks > n_blocks + MOST_BARE_CHUNKS) return false;
+    /* The last of a chunk stays. */
+    if (space->costs->offload_activations && n_chunks >= n_blocks) return false;
     const ClusterSoftware *software = &space->costs->cluster->software;
     return !software->even_split || blocks_split_evenly(software, n_blocks, n_chunks);
 }
@@ -301,12 +303,13 @@ static int s_fixed(const SearchSpace *space) {
 static bool s_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     int v = space->request->n_chunks;
     PipelineShape shape = shape_of(candidate, v != ANY ? v : schedule_least_chunks(value));
-    if (candidate->recompute == RECOMPUTE_FULL && schedule_splits(value)) return false;
+    bool again = candidate->recompute == RECOMPUTE_FULL || space->costs->offload_activations;
+    if (again && schedule_splits(value)) return false;
     return schedule_allows(value, &shape);
 }
 static bool may_split(const SearchSpace *space, const Candidate *candidate) {
     return space->costs->cluster->software.splits_backward && candidate->p > 1 &&
-           candidate->recompute != RECOMPUTE_FULL;
+           candidate->recompute != RECOMPUTE_FULL && !space->costs->offload_activations;
 }
 static int s_values(const SearchSpace *space, const Candidate *candidate, int *out) {
     int n = 0, v = space->request->n_chunks;
@@ -340,6 +343,8 @@ static int v_fixed(const SearchSpace *space) {
 }
 static bool v_allows(const SearchSpace *space, const Candidate *candidate, int value) {
     PipelineShape shape = shape_of(candidate, value);
+    /* What chunks of one stage hand on stays. */
+    if (space->costs->offload_activations && candidate->p == 1 && value > 1) return false;
     return schedule_allows(candidate->schedule, &shape) && can_split(space, candidate->p * value);
 }
 static int v_values(const SearchSpace *space, const Candidate *candidate, int *out) {

@@ -117,6 +117,14 @@ static const char *graphs_remark(Arena *arena, const Found *found, double missin
                         found->candidate.n_micro, bytes_text(arena, bytes));
 }
 
+/* What the node's memory lacks is missing on the device. */
+static const char *host_remark(Arena *arena, const Cluster *cluster, const StepCost *cost) {
+    double bytes = (double)step_missing_host_bytes(cluster, cost);
+    if (bytes == 0) return "";
+    return arena_printf(arena, ", as its node has no room for %s of what is offloaded",
+                        bytes_text(arena, bytes));
+}
+
 /* Is there any candidate of this tensor degree? */
 static bool is_priced(const SearchChoice *choices, int n_choices, int t) {
     for (int i = 0; i < n_choices; i++) {
@@ -169,11 +177,12 @@ void search_explain(Arena *arena, const SearchRecords *records, const SearchChoi
             other->slowdown = found->cost.step_us / winner->cost.step_us;
             other->reason = reason_of(arena, records, other, &found->cost, winner);
         } else {
-            double missing = (double)found->cost.memory_bytes - limit_bytes;
+            double missing = (double)choices[i].best->memory_bytes - limit_bytes;
             other->missing_bytes = (int64_t)ceil(missing);
-            other->reason = arena_printf(arena, "%s=%s does not fit: %s missing per device%s",
+            other->reason = arena_printf(arena, "%s=%s does not fit: %s missing per device%s%s",
                                          other->axis, other->value, bytes_text(arena, missing),
-                                         graphs_remark(arena, found, missing));
+                                         graphs_remark(arena, found, missing),
+                                         host_remark(arena, records->costs->cluster, &found->cost));
         }
     }
     for (int i = 0; i < records->n_refusals; i++) {

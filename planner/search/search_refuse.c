@@ -116,6 +116,11 @@ static bool check_blocks(const SearchSpace *space, Diag *diag) {
     if ((int64_t)p * v > n_blocks + MOST_BARE_CHUNKS) {
         diag_error(diag, NO_LOC, "%s needs at least %d blocks; the model has %d", words,
                    p * v - MOST_BARE_CHUNKS, n_blocks);
+    } else if (space->costs->offload_activations && p * v >= n_blocks) {
+        diag_error(diag, NO_LOC,
+                   "%s with --offload activations needs more blocks than that, as the last of a "
+                   "chunk keeps its values; the model has %d",
+                   words, n_blocks);
     } else if (software->even_split && !blocks_split_evenly(software, n_blocks, p * v)) {
         diag_error(diag, NO_LOC,
                    "%s: software %s splits blocks evenly, and the model's %d are no multiple of %d",
@@ -252,9 +257,21 @@ static const char *why_all_refused(const SearchRecords *records) {
 /* What the axis' values must be, here. */
 static const char *rule_of(const SearchRecords *records, const SearchAxis *axis) {
     const ClusterSoftware *software = &records->costs->cluster->software;
-    if (!axis->divides_blocks || !software->even_split) return axis->rule;
-    return arena_printf(records->arena, "%s; software %s splits the model's %d blocks evenly",
-                        axis->rule, software->name, records->costs->n_blocks);
+    const char *rule = axis->rule;
+    if (records->costs->offload_activations && axis->divides_blocks) {
+        rule = arena_printf(records->arena,
+                            "%s; with --offload activations fewer chunks than blocks, of which the "
+                            "last of a chunk keeps its values",
+                            rule);
+    }
+    if (records->costs->offload_activations && strcmp(axis->name, "schedule") == 0) {
+        rule =
+            arena_printf(records->arena,
+                         "%s; nor --offload activations, which wants one chunk where p is 1", rule);
+    }
+    if (!axis->divides_blocks || !software->even_split) return rule;
+    return arena_printf(records->arena, "%s; software %s splits the model's %d blocks evenly", rule,
+                        software->name, records->costs->n_blocks);
 }
 
 static void report_stuck(const SearchRecords *records, Diag *diag) {

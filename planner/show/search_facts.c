@@ -305,6 +305,21 @@ const char *search_cut_short(Arena *arena, const SearchResult *result) {
                         result->n_open);
 }
 
+static const char *offload_text(Arena *arena, const PlanOptions *options, const Found *found) {
+    char bytes[UNIT_TEXT];
+    StrBuf text = strbuf_create();
+    if (options->offload > 0) strbuf_printf(&text, "%d %% of states and masters", options->offload);
+    if (options->offload_activations > 0) {
+        strbuf_printf(&text, "%s%d %% of what blocks keep", options->offload > 0 ? ", " : "",
+                      options->offload_activations);
+    }
+    strbuf_printf(&text, ": %s a device in its node's memory",
+                  unit_bytes((double)found->cost.host_bytes, bytes));
+    const char *kept = arena_strdup(arena, text.text);
+    strbuf_destroy(&text);
+    return kept;
+}
+
 int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
                    SearchRemark out[SEARCH_REMARKS]) {
     int n = 0;
@@ -316,12 +331,8 @@ int search_remarks(Arena *arena, const PlanOptions *options, const Found *found,
             (SearchRemark){"logits", arena_printf(arena, "of 1/%d of the positions at a time",
                                                   options->loss_parts)};
     }
-    if (options->offload > 0) {
-        char bytes[UNIT_TEXT];
-        out[n++] = (SearchRemark){
-            "offload",
-            arena_printf(arena, "%d %% of states and masters: %s a device in its node's memory",
-                         options->offload, unit_bytes((double)found->cost.host_bytes, bytes))};
+    if (options->offload > 0 || options->offload_activations > 0) {
+        out[n++] = (SearchRemark){"offload", offload_text(arena, options, found)};
     }
     if (options->expert_parts > 1 && candidate_e(&found->candidate) > 1) {
         out[n++] = (SearchRemark){"experts",

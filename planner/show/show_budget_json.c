@@ -9,10 +9,10 @@
  *   sizes[]      size, parameters, active_parameters (the law's N), vocab, seq; trouble (null, or
  * why there is no loss); of what fits also mesh {t, d, p}, schedule, chunks, micro_batch,
  *                micro_batches, recompute, zero, sequence_parallel, step_seconds,
- *                tokens_per_second, mfu, memory_bytes, masters, offload, loss_parts, unusual,
- *                goodput (of the steps: see show_goodput.h); and without trouble steps, tokens,
- *                tokens_per_parameter, epochs (null), worth_tokens, loss, days, device_hours,
- *                price (null), beyond_law
+ *                tokens_per_second, mfu, memory_bytes, masters, offload, offload_activations,
+ *                loss_parts, unusual, goodput (of the steps: see show_goodput.h); and without
+ *                trouble steps, tokens, tokens_per_parameter, epochs (null), worth_tokens, loss,
+ *                days, device_hours, price (null), beyond_law
  *   planned      null, or a sentence;  search_seconds;  warnings[]
  */
 #include "planner/show/budget_facts.h"
@@ -62,6 +62,7 @@ static void put_layout(json_t *json, const BudgetPoint *point) {
     json_put_int(json, "memory_bytes", point->found->cost.memory_bytes);
     json_put_name(json, "masters", options->split_masters ? "split" : "whole");
     json_put_int(json, "offload", options->offload);
+    json_put_int(json, "offload_activations", options->offload_activations);
     json_put_int(json, "loss_parts", options->loss_parts);
     const char *unusual = point->found->unusual ? point->found->why : NULL;
     json_object_set_new(json, "unusual", unusual ? json_name(unusual) : json_null());

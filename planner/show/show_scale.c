@@ -10,6 +10,7 @@
  *               second and rank against the first that fits), price_per_gigatoken (null), days,
  *               price (null: not asked for), goodput (days with failures: see show_goodput.h),
  * masters ("whole", "split"), offload (percent of states and masters in the nodes' memory),
+ * offload_activations (percent of what blocks keep there),
  * host_bytes there, loss_parts (of positions, whose logits are computed in turn), expert_parts
  * (with e: runs of experts' slots), candidates_total, candidates_fit, candidates_open (could be
  * faster, not simulated), unusual (null, or what lies outside the range in which predictions were
@@ -220,6 +221,7 @@ static void put_found(json_t *json, const ScalePoint *point) {
     json_put_goodput(json, &point->facts);
     json_put_name(json, "masters", point->row->options.split_masters ? "split" : "whole");
     json_put_int(json, "offload", point->row->options.offload);
+    json_put_int(json, "offload_activations", point->row->options.offload_activations);
     json_put_int(json, "host_bytes", point->found->cost.host_bytes);
     json_put_int(json, "loss_parts", point->row->options.loss_parts);
     if (candidate_e(&point->found->candidate) > 1)

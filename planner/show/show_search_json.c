@@ -34,6 +34,7 @@
  *   masters            whole, or split: weights' copies in bf16 are halves of them
  *   ema_decay, skips_spikes, qk_clip   as asked for; 0, false, 0: not
  *   offload            percent of states and masters that are in the nodes' memory
+ *   offload_activations  percent of what blocks keep for their backward that is there
  *   expert_parts       with e: runs that experts' slots are cut into, of all layouts here
  *   loss_parts         if more than 1: of positions, whose logits are computed in turn
  *   exact_bytes        of the best's plan with what lies beyond its arena; null: not planned
@@ -147,6 +148,7 @@ static void put_head(json_t *root, const SearchFacts *facts) {
     json_object_set_new(root, "skips_spikes", json_boolean(report->options.skips_spikes));
     json_put_real(root, "qk_clip", report->options.qk_clip);
     json_put_int(root, "offload", report->options.offload);
+    json_put_int(root, "offload_activations", report->options.offload_activations);
     json_put_int(root, "frozen_bits", report->options.frozen_bits);
 }
 

@@ -87,8 +87,7 @@ static void put_layout(StrBuf *out, const SearchFacts *facts) {
     SearchRemark remarks[SEARCH_REMARKS];
     int n = search_remarks(facts->arena, &report->options, facts->best.found, remarks);
     for (int i = 0; i < n; i++) {
-        put_label(out, remarks[i].label);
-        strbuf_printf(out, "%s\n", remarks[i].text);
+        lines_put_wrapped(out, remarks[i].label, 11, remarks[i].text);
     }
     SearchRemark updates[UPDATE_REMARKS];
     n = search_update_remarks(facts->arena, &report->options, updates);

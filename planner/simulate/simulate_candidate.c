@@ -1,6 +1,7 @@
 #include "planner/simulate/simulate_candidate.h"
 
 #include "planner/cost/border_time.h"
+#include "planner/cost/far_cost.h"
 #include "planner/cost/shared_weights.h"
 
 #include <string.h>
@@ -88,6 +89,15 @@ static void add_edge(PipelineChunk *chunk, const SegmentCost *block) {
     chunk->backward_us += block->backward.edge_us;
     chunk->forward_tensor_us += block->forward.edge_us;
     chunk->backward_tensor_us += block->backward.edge_us;
+}
+
+/* What goes to the host is not in the device's frames. */
+static void add_far(PipelineChunk *chunk, Share *share, const FarChunk *far) {
+    chunk->forward_us += far->forward_us;
+    chunk->backward_us += far->backward_us;
+    share->frame.kept -= far->host_bytes;
+    share->calls.per_micro += far->n_calls;
+    if (far->scratch_bytes > share->scratch_bytes) share->scratch_bytes = far->scratch_bytes;
 }
 
 static void add_share(Share *sum, const Share *other) {
@@ -243,6 +253,9 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             if (i == 0) add_edge(chunk, kind);
         }
         if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after, false);
+        FarChunk far =
+            far_chunk(of->costs, of->layout, block - split[g], split[g], g == 0, g + 1 == p * v);
+        add_far(chunk, &share, &far);
         if (g + 1 == p * v && path_ends_meet(path)) { /* tied weights are there once */
             Share once = share_of(&of->layout->tied, update, -1);
             add_share(&share, &once);

@@ -73,8 +73,10 @@ works 'and trained on the processor' "for 100 % of the optimizer's states and ma
     train "$folder/far.plan" --device cpu --data README.md --steps 1
 fails 'activations of no share' 2 "--offload: 'activations:101' is no percentage" plan $model --device cuda --offload activations:101
 fails 'a share of activations alone' 2 "--offload: '50,60' is no percentage" plan $model --device cuda --offload 50,60
-fails 'activations in a search' 2 '--offload activations: searches do not price it yet' \
-    plan $model --cluster h100-dgx --ranks 1 --global-batch 8 --offload activations
+fails 'activations of backwards in two in a search' 2 'no split backward full recomputation; nor --offload activations' \
+    plan $model --cluster h100-dgx --ranks 2 --mesh p=2 --global-batch 8 --schedule zb-h1 --offload activations
+fails 'nor of the only block of a chunk' 2 'p=4 with --offload activations needs more blocks than that' \
+    plan $model --set layers=4 --cluster h100-dgx --ranks 4 --mesh p=4 --global-batch 8 --schedule 1f1b --chunks 1 --offload activations
 fails 'gradients in bf16 of f32 products' 2 '--gradients bf16: is for products in bf16, and --precision is f32' plan $model --gradients bf16
 works 'gradients in bf16' "f32 parameters and sums; weights' gradients bf16" plan $model --precision bf16 --micro-batch 8 --global-batch 8 --gradients bf16 -o "$folder/gradients.plan"
 works 'gradients in bf16, as JSON' '"gradients": "bf16"' show "$folder/gradients.plan" --json

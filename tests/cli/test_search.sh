@@ -141,6 +141,26 @@ for optimizer in adamw lamb; do # LAMB goes over the bus twice
     result "the bus takes as long in the plan as in the search: $optimizer" "$([ $? -eq 0 ] || echo "$searched, $played")"
 done
 rm "$folder/bus.plan"
+long=(plan models/llama.lua --set size=8b --set seq=32768 --cluster h100-dgx --ranks 8 --global-batch 32)
+run "${long[@]}" --mesh d=8 --zero 3 --micro-batch 1 --recompute selective --loss-parts 64 --offload activations -o "$folder/far.plan" --json
+searched=$(grep -o '"step_seconds": [0-9.]*' <<<"$out" | head -n 1)
+there=$(grep -o '"host_bytes": [0-9]*' <<<"$out" | head -n 1)
+[[ $status -eq 0 && $out == *'"offload_activations": 100'* ]]
+result 'a search prices activations on the host' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run show "$folder/far.plan" --cluster h100-dgx --json
+played=$(grep -o '"step_us": [0-9.]*' <<<"$out" | head -n 1)
+awk "BEGIN { r = ${searched#*: } * 1e6 / ${played#*: }; exit !(r > 0.98 && r < 1.02) }" && [[ $out == *"\"host_bytes\": ${there#*: }"* ]]
+result 'their copies and bytes are those of the plan' "$([ $? -eq 0 ] || echo "$searched, $played; $there")"
+rm "$folder/far.plan"
+run "${long[@]}" --set seq=131072 --mesh d=8 --zero 3 --loss-parts 64 --offload activations --explain
+[[ $status -eq 0 && $out == *'recompute=none does not fit: '*' missing per device, as its node has no room'*'of what is offloaded'* ]]
+result 'a node has no room for all of them' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${long[@]}" --set seq=196608 --global-batch 8 --mesh d=8 --zero 3
+[[ $status -eq 0 && $out == *'offload    100 % of what blocks keep: '* ]]
+result 'which are tried where nothing fits, with states there or not' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
+run "${long[@]}" --set seq=131072 --mesh d=2,t=4 --micro-batch 1 --lanes 1 --offload auto
+[[ $status -eq 0 && $out == *' % of what blocks keep: '*' GiB a device in its node'* ]]
+result 'and chosen where that is faster than computing blocks again' "$([ $? -eq 0 ] || echo "status $status: $err$out")"
 run plan models/llama.lua --set size=8b --cluster "$folder/small.lua" --ranks 1 --global-batch 8
 [[ $status -eq 1 && $err == 'perilune: nothing fits 1 device'* ]]
 result 'nor more than a node has memory for' "$([ $? -eq 0 ] || echo "status $status: $err$out")"

@@ -2,6 +2,7 @@
  * and FLOPs must be the plan's, for every tensor degree, precision and batch. A model with several
  * kinds of blocks, too. */
 #include "frontend/lua/model.h"
+#include "planner/cost/far_cost.h"
 #include "planner/cost/model_cost.h"
 #include "tests/unit/check.h"
 
@@ -407,12 +408,28 @@ static bool same_segment(const SegmentCost *a, const SegmentCost *b) {
            a->gradient_bytes == b->gradient_bytes && a->micro_calls == b->micro_calls;
 }
 
+static bool same_block(const FarBlock *a, const FarBlock *b) {
+    return a->host_bytes == b->host_bytes && a->own_us == b->own_us && a->in_us == b->in_us &&
+           a->back_us == b->back_us && a->n_calls == b->n_calls;
+}
+
+static bool same_far(const FarCost *a, const FarCost *b, int n_kinds) {
+    bool same = (a != NULL) == (b != NULL) && (!a || same_block(&a->first, &b->first));
+    for (int k = 0; a && same && k < n_kinds; k++) {
+        same = same_block(&a->kinds[k], &b->kinds[k]) && a->kinds[k].host_bytes > 0 &&
+               a->pair_scratch[k] == b->pair_scratch[k] &&
+               a->chain_scratch[k] == b->chain_scratch[k];
+    }
+    return same;
+}
+
 static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const LayoutCost *b) {
     bool same = same_segment(&a->before, &b->before) && same_segment(&a->after, &b->after) &&
                 same_segment(&a->tied, &b->tied) && a->workspace_bytes == b->workspace_bytes &&
                 a->zero_bytes == b->zero_bytes && a->border_bytes == b->border_bytes &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
-                (a->split != NULL) == (b->split != NULL);
+                (a->split != NULL) == (b->split != NULL) &&
+                same_far(a->far, b->far, costs->n_kinds);
     for (int k = 0; same && k < costs->n_kinds; k++) {
         same = same_segment(&a->kinds[k], &b->kinds[k]);
     }
@@ -420,7 +437,7 @@ static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const Layo
 }
 
 /* By a crew, all at once; and one by one as they are asked for, in another order. */
-static void test_prepared(void) {
+static void test_prepared(int activations) {
     static const LayoutKey KEYS[] = {
         {1, 1, 1, 1, 1, false, RECOMPUTE_SELECTIVE, true},
         {2, 1, 1, 2, 1, true, RECOMPUTE_FULL, true},
@@ -435,11 +452,14 @@ static void test_prepared(void) {
     const Crew crew = {.n_threads = 3};
     Arena *arena = arena_create();
     Diag *diag = diag_create();
-    check_begin("layouts priced together are those priced one by one");
+    check_begin(activations ? "with activations on the host, too"
+                            : "layouts priced together are those priced one by one");
     Model *model = model_load(arena, "models/gpt.lua", NULL, 0, 1, diag);
     CHECK(model, "%s", diag_text(diag));
     if (model) {
         PlanRequest request = request_of(model, 1, 1, false, DTYPE_BF16);
+        request.options.cuda = activations > 0;
+        request.options.offload_activations = activations;
         ModelCosts *together = model_costs_create(arena, &request, &CLUSTER, diag);
         ModelCosts *single = model_costs_create(arena, &request, &CLUSTER, diag);
         model_costs_prepare(together, KEYS, N_KEYS, &crew);
@@ -456,6 +476,7 @@ static void test_prepared(void) {
                                              : costs[0] == costs[1];
             CHECK(same, "layout %d differs", i);
             CHECK((costs[0] != NULL) == (k->t != 3), "layout %d", i);
+            CHECK(!costs[0] || (costs[0]->far != NULL) == (activations > 0), "layout %d", i);
         }
     }
     check_end();
@@ -471,6 +492,7 @@ int main(void) {
     test_published_memory();
     test_mixed();
     test_impossible();
-    test_prepared();
+    test_prepared(0);
+    test_prepared(100);
     return check_report();
 }

@@ -2,6 +2,8 @@
  * with captured graphs, of the rank that has most of both. */
 #include "frontend/lua/cluster_read.h"
 #include "frontend/lua/model.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/far_cost.h"
 #include "planner/plan/plan_library.h"
 #include "planner/search/search.h"
 #include "tests/unit/check.h"
@@ -27,6 +29,7 @@ static int lanes = 1;
 static DType gradients = DTYPE_F32;
 static bool splits = false; /* masters */
 static int offload = 0;     /* percent of states and masters */
+static int activations = 0; /* percent of what blocks keep */
 static bool joins = false;  /* a block's messages, with ZeRO-2 and 3 */
 
 static PlanRequest request_of(const Model *model, const Layout *l, const int *split) {
@@ -51,6 +54,7 @@ static PlanRequest request_of(const Model *model, const Layout *l, const int *sp
                                      .gradient_dtype = gradients,
                                      .split_masters = splits,
                                      .offload = offload,
+                                     .offload_activations = activations,
                                      .sequence_parallel = l->sequence_parallel,
                                      .recompute = l->recompute,
                                      .zero = l->zero,
@@ -149,8 +153,9 @@ static void print(const Layout *l, const StepCost *cost, const Plan *plan, int l
  * trains carry no gradients, and are priced like others. Graphs of Muon are counted as if hardly
  * any matrix were in a stack, those of LAMB without what takes norms out of vectors. In pieces each
  * chunk is priced as if its frames came to all slots. With
- * lanes, what leads to the next block's first message is there while this one's last products run.
- */
+ * lanes, what leads to the next block's first message is there while this one's last products run,
+ * and activations on their way are priced as they lie beside a head's values, which not all stages
+ * have. */
 static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan *plan) {
     int largest = largest_stage(plan);
     bool lone_head = l->v == 1 && plan->stages[largest].n_blocks[0] == 0;
@@ -164,6 +169,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     if (optimizer && l->zero) calls = 0.25, least -= 0.002, most += 0.005;
     if (lanes > 1 && least > -0.003) least = -0.003;
     if (lanes > 1 && calls < 0.006) calls = 0.006;
+    if (lanes > 1 && activations) most = 0.005;
     if (frozen.key && l->p > 1) most = 0.02, calls = 0.017;
     if (l->v > 1 && plan_graph_in_pieces(plan, &plan->stages[largest])) calls = 0.12;
     double arena = (double)(cost->memory_bytes - cost->runtime_bytes);
@@ -184,7 +190,7 @@ static void compare_with_plan(const Layout *l, const StepCost *cost, const Plan 
     CHECK(fabs((double)cost->host_bytes - host) <= 0.005 * host,
           "%s: %lld bytes priced on hosts, %.0f planned", l->settings, (long long)cost->host_bytes,
           host);
-    CHECK((host > 0) == (offload > 0), "%.0f bytes on hosts", host);
+    CHECK((host > 0) == (offload > 0 || activations > 0), "%.0f bytes on hosts", host);
     double fullest = (double)plan_fullest_bytes(plan);
     error = (double)cost->memory_bytes / fullest - 1;
     CHECK(error > least && error < most, "%s: priced %+.4f of all", l->settings, error);
@@ -247,6 +253,52 @@ static void test_who_captures(const Layout *l, Diag *diag) {
                   without.memory_bytes == x.cost.memory_bytes - x.cost.runtime_bytes,
               "%s: %lld bytes", cpu ? "a processor" : "no graphs",
               (long long)without.runtime_bytes);
+    }
+    arena_destroy(arena);
+}
+
+/* What tasks wait for copies by a plan's clock: they are longer than with a bus that takes no time.
+ */
+static void plan_waits(const Plan *plan, Cluster *cluster, double rate, double us[2],
+                       Arena *arena) {
+    for (int free = 0; free < 2; free++) {
+        cluster->node.host_bytes_per_second = free ? 1e18 : rate;
+        const Device device = device_of_cluster(cluster, DTYPE_BF16);
+        ProgramCost cost = cost_program(plan, 0, &device, arena);
+        us[0] = cost.forward[0].us - (free ? us[0] : 0);
+        us[1] = cost.backward[0].us - (free ? us[1] : 0);
+    }
+    us[0] = -us[0], us[1] = -us[1];
+}
+
+/* Of one stage: by a bus that hides all, most, some and nearly nothing. */
+static void test_waits(const Layout *l, Diag *diag) {
+    static const double RATES[] = {400e9, 40e9, 10e9, 1e9};
+    ModelSetting size = {"size", l->settings};
+    Arena *arena = arena_create();
+    Model *thin = model_load(arena, l->path, &size, 1, 1, diag);
+    Model *whole = model_load(arena, l->path, &size, 1, l->b, diag);
+    Cluster *cluster = cluster_read(arena, "selene", NULL, diag);
+    if (!thin || !whole || !cluster) BUG("%s", diag_text(diag));
+    PlanRequest request = request_of(thin, l, NULL), made = request_of(whole, l, NULL);
+    made.options.priced = true;
+    Plan *plan = plan_make(arena, &made, diag);
+    if (!plan) BUG("%s", diag_text(diag));
+    for (size_t i = 0; i < sizeof(RATES) / sizeof(RATES[0]); i++) {
+        double us[2];
+        const char *reason = "";
+        cluster->node.host_fraction = 1;
+        plan_waits(plan, cluster, RATES[i], us, arena);
+        cluster->node.host_bytes_per_second = RATES[i];
+        ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
+        if (!costs) BUG("%s", diag_text(diag));
+        const LayoutCost *layout = model_costs_at(costs, 1, false, l->recompute, l->b, &reason);
+        FarChunk far = far_chunk(costs, layout, 0, costs->n_blocks, true, true);
+        double bus_us = (double)far.host_bytes / RATES[i] * 1e6;
+        CHECK(fabs(far.forward_us - us[0]) < 0.002 * bus_us + 1 &&
+                  fabs(far.backward_us - us[1]) < 0.002 * bus_us + 1,
+              "%s, %g GB/s: %.1f and %.1f us priced, %.1f and %.1f planned, of %.1f", l->path,
+              RATES[i] / 1e9, far.forward_us, far.backward_us, us[0], us[1], bus_us);
     }
     arena_destroy(arena);
 }
@@ -409,6 +461,47 @@ int main(void) {
     offload = 35;
     for (int i = 0; i < 3; i++) compare(&OFFLOADED[i], diag);
     offload = 0;
+    static const Layout FAR[] = {
+        {"models/llama.lua", "8b", 1, 1, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 3, 2, 4, "interleaved", true, true, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "774m", 2, 1, 6, 1, 2, 12, "1f1b", true, true, RECOMPUTE_SELECTIVE, 0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 1, 4, 4, "1f1b", true, false, RECOMPUTE_NONE, 1},
+        {"models/gpt.lua", "124m", 2, 1, 4, 1, 2, 8, "gpipe", false, false, RECOMPUTE_NONE, 0},
+        {"models/gpt.lua", "124m", 1, 1, 6, 1, 2, 8, "1f1b", false, false, RECOMPUTE_FULL, 0},
+        {"models/gpt.lua", "774m", 1, 1, 6, 3, 1, 12, "interleaved", false, false, RECOMPUTE_FULL,
+         0},
+        {"models/gpt.lua", "124m", 2, 2, 2, 5, 2, 4, "interleaved", true, false, RECOMPUTE_NONE, 1},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 3},
+        {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_FULL, 2},
+        {"models/gemma.lua", "3-1b", 4, 2, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/deepseek.lua", "v2-lite", 1, 1, 2, 1, 1, 4, "1f1b", false, false,
+         RECOMPUTE_SELECTIVE, 0},
+        {"models/hybrid.lua", "mamba2-130m", 2, 1, 2, 1, 2, 4, "1f1b", true, false,
+         RECOMPUTE_SELECTIVE, 0},
+        {"tests/models/shared.lua", "wide", 1, 1, 3, 1, 2, 8, "1f1b", false, false, RECOMPUTE_NONE,
+         0},
+    };
+    check_begin("and with activations there: with p, interleaved, t, d, ZeRO and recomputation");
+    activations = 100;
+    compare_all(FAR, sizeof(FAR) / sizeof(FAR[0]), LAYOUT_STEP, diag);
+    static const Layout WAITS[] = {
+        {"models/gpt.lua", "124m", 1, 1, 1, 1, 4, 4, "1f1b", false, false, RECOMPUTE_NONE, 0},
+        {"models/gemma.lua", "3-1b", 1, 1, 1, 1, 1, 4, "1f1b", false, false, RECOMPUTE_SELECTIVE,
+         0},
+    };
+    check_begin("what their copies wait for is what they wait for in a plan");
+    for (int i = 0; i < 2; i += LAYOUT_STEP) test_waits(&WAITS[i], diag);
+    check_begin("and with a share of them, and states");
+    activations = 50, offload = 100;
+    compare_all(FAR, 3, LAYOUT_STEP, diag);
+    check_begin("and in lanes, and with c");
+    activations = 100, offload = 0;
+    lanes = 2;
+    compare(&FAR[2], diag);
+    lanes = 1, context = 2;
+    if (LAYOUT_STEP == 1) compare(&FAR[1], diag);
+    context = 1;
+    activations = 0;
     static const Layout FROZEN[] = {
         {"models/llama.lua", "8b", 2, 2, 2, 1, 1, 8, "1f1b", true, false, RECOMPUTE_NONE, 1},
         {"models/llama.lua", "8b", 1, 8, 1, 1, 1, 8, "1f1b", false, false, RECOMPUTE_SELECTIVE, 3},
