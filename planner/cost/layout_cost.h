@@ -10,7 +10,7 @@
 typedef struct Lowered {
     int t, c, e, lanes;
     bool sequence_parallel, zero, split; /* zero: over two ranks of d; split: backwards in two */
-    int far; /* a chain of which activations go to the host: FAR_*, + 1; 0: none */
+    int offload; /* a chain of which activations go to the host: OFFLOAD_*, + 1; 0: none */
     Recompute recompute;
     const Plan *plan; /* NULL: cannot be */
     const char *reason;

@@ -4,25 +4,25 @@
 #include "ir/ops/route.h"
 #include "ir/teacher.h"
 #include "planner/cost/count_calls.h"
-#include "planner/cost/far_cost.h"
 #include "planner/cost/layout_cost.h"
+#include "planner/cost/offload_cost.h"
 #include "planner/cost/thin_model.h"
 
 #include <string.h>
 
 typedef struct CachedCost {
-    int lowered, zero;           /* of the cache: its program, and that whose shards are sent */
-    int far[N_FAR_MODELS];       /* likewise; -1: none */
-    struct CachedCost *compared; /* what recomputes nothing; NULL: itself */
+    int lowered, zero;             /* of the cache: its program, and that whose shards are sent */
+    int offload[N_OFFLOAD_CHAINS]; /* likewise; -1: none */
+    struct CachedCost *compared;   /* what recomputes nothing; NULL: itself */
     bool priced;
     LayoutCost cost;
 } CachedCost;
 
 struct ModelCostsCache {
     Arena *arena;
-    PlanRequest request;          /* of the thin model */
-    ThinModel *far[N_FAR_MODELS]; /* NULL: none */
-    double *mask_elements;        /* of dropout, by kind; then before, after */
+    PlanRequest request;                  /* of the thin model */
+    ThinModel *offload[N_OFFLOAD_CHAINS]; /* NULL: none */
+    double *mask_elements;                /* of dropout, by kind; then before, after */
     int n_lowered, lowered_capacity;
     Lowered *lowered;
     int n_costs, costs_capacity;
@@ -71,7 +71,7 @@ static void place_leaves(Lowered *lowered, Arena *arena) {
 static bool same_program(const Lowered *a, const Lowered *b) {
     return a->t == b->t && a->c == b->c && a->e == b->e && a->lanes == b->lanes &&
            a->sequence_parallel == b->sequence_parallel && a->recompute == b->recompute &&
-           a->zero == b->zero && a->split == b->split && a->far == b->far;
+           a->zero == b->zero && a->split == b->split && a->offload == b->offload;
 }
 
 /* Its place in the cache, made if there is none: then it is still to be filled. */
@@ -87,9 +87,9 @@ static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
 /* Plans it, in an arena that the cache will keep. */
 static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena) {
     PlanRequest request = costs->cache->request;
-    if (lowered->far) {
-        request.forward = costs->cache->far[lowered->far - 1]->graph;
-        request.n_blocks = costs->cache->far[lowered->far - 1]->n_kept;
+    if (lowered->offload) {
+        request.forward = costs->cache->offload[lowered->offload - 1]->graph;
+        request.n_blocks = costs->cache->offload[lowered->offload - 1]->n_kept;
     } else {
         request.options.offload_activations = 0;
     }
@@ -113,7 +113,7 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
     lowered->plan = plan_make(arena, &request, diag);
-    if (lowered->plan && !lowered->far) {
+    if (lowered->plan && !lowered->offload) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
         const Plan *plan = lowered->plan;
@@ -191,14 +191,14 @@ static Lowered program_key(const ModelCosts *costs, const LayoutKey *key, bool s
 }
 
 /* The layout's chains, if activations go; false: they cannot, and *out_reason says why. */
-static bool place_far(ModelCosts *costs, const LayoutKey *key, int out[N_FAR_MODELS],
-                      const char **out_reason) {
-    for (int which = 0; which < N_FAR_MODELS; which++) {
-        Lowered far = program_key(costs, key, false);
+static bool place_offload(ModelCosts *costs, const LayoutKey *key, int out[N_OFFLOAD_CHAINS],
+                          const char **out_reason) {
+    for (int which = 0; which < N_OFFLOAD_CHAINS; which++) {
+        Lowered offload = program_key(costs, key, false);
         out[which] = -1;
-        if (!costs->cache->far[which]) continue;
-        far.far = which + 1;
-        const Lowered *lowered = lower(costs, far);
+        if (!costs->cache->offload[which]) continue;
+        offload.offload = which + 1;
+        const Lowered *lowered = lower(costs, offload);
         out[which] = (int)(lowered - costs->cache->lowered);
         if (lowered->plan) continue;
         if (out_reason) *out_reason = lowered->reason;
@@ -247,8 +247,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
             return known;
         }
     }
-    int far[N_FAR_MODELS];
-    if (!place_far(costs, key, far, out_reason)) return NULL;
+    int offload[N_OFFLOAD_CHAINS];
+    if (!place_offload(costs, key, offload, out_reason)) return NULL;
     CachedCost *compared = NULL;
     if (key->recompute != RECOMPUTE_NONE) {
         const LayoutKey none = without_recomputing(*key);
@@ -258,23 +258,24 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     CachedCost *made = ARENA_NEW(cache->arena, CachedCost);
     made->lowered = at;
     made->compared = compared;
-    memcpy(made->far, far, sizeof(far));
+    memcpy(made->offload, offload, sizeof(offload));
     made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
     made->cost = layout_of(key);
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
     return made;
 }
 
-static const FarCost *fill_far(const ModelCosts *costs, const CachedCost *made, Arena *arena) {
+static const OffloadCost *fill_offload(const ModelCosts *costs, const CachedCost *made,
+                                       Arena *arena) {
     const struct ModelCostsCache *cache = costs->cache;
-    FarCost *far = NULL;
-    for (int which = 0; which < N_FAR_MODELS; which++) {
-        if (made->far[which] < 0) continue;
-        if (!far) far = far_cost_create(costs->n_kinds, arena);
-        far_cost_price(costs, cache->lowered[made->far[which]].plan, cache->far[which],
-                       made->cost.micro_batch / made->cost.lanes, which, far);
+    OffloadCost *offload = NULL;
+    for (int which = 0; which < N_OFFLOAD_CHAINS; which++) {
+        if (made->offload[which] < 0) continue;
+        if (!offload) offload = offload_cost_create(costs->n_kinds, arena);
+        offload_cost_price(costs, cache->lowered[made->offload[which]].plan, cache->offload[which],
+                           made->cost.micro_batch / made->cost.lanes, which, offload);
     }
-    return far;
+    return offload;
 }
 
 /* Prices it, in an arena that the cache will keep; what it is compared with is priced already. */
@@ -285,7 +286,7 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, arena);
     layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
-    made->cost.far = fill_far(costs, made, arena);
+    made->cost.offload = fill_offload(costs, made, arena);
     made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
     count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
@@ -395,13 +396,13 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
         place_lowered(cache, program_key(costs, &none, false));
         place_lowered(cache, zero_key(&keys[i]));
         if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
-        for (int which = 0; which < N_FAR_MODELS; which++) {
-            Lowered far = program_key(costs, &keys[i], false);
-            Lowered far_none = program_key(costs, &none, false);
-            far.far = far_none.far = which + 1;
-            if (!cache->far[which]) continue;
-            place_lowered(cache, far);
-            place_lowered(cache, far_none);
+        for (int which = 0; which < N_OFFLOAD_CHAINS; which++) {
+            Lowered offload = program_key(costs, &keys[i], false);
+            Lowered offload_none = program_key(costs, &none, false);
+            offload.offload = offload_none.offload = which + 1;
+            if (!cache->offload[which]) continue;
+            place_lowered(cache, offload);
+            place_lowered(cache, offload_none);
         }
     }
     crew_run(crew, "thin models planned", cache->n_lowered - work->first, 1, fill_programs, work);
@@ -502,13 +503,13 @@ static void count_masks(struct ModelCostsCache *cache, const Graph *thin, int n_
 /* Models whose activations go to the host, if that was asked for. */
 static bool make_chains(ModelCosts *costs, const PlanRequest *request, Diag *diag) {
     struct ModelCostsCache *cache = costs->cache;
-    const int RUNS[N_FAR_MODELS] = {2, FAR_CHAIN_BLOCKS};
+    const int RUNS[N_OFFLOAD_CHAINS] = {2, OFFLOAD_CHAIN_BLOCKS};
     costs->offload_activations = request->options.offload_activations;
-    for (int which = 0; which < N_FAR_MODELS && costs->offload_activations; which++) {
-        if (which == FAR_PAIR && costs->n_kinds > 1) continue; /* pairs are many */
-        cache->far[which] =
+    for (int which = 0; which < N_OFFLOAD_CHAINS && costs->offload_activations; which++) {
+        if (which == OFFLOAD_PAIR && costs->n_kinds > 1) continue; /* pairs are many */
+        cache->offload[which] =
             thin_chain(cache->arena, request->forward, request->n_blocks, RUNS[which], diag);
-        if (!cache->far[which]) return false;
+        if (!cache->offload[which]) return false;
     }
     return true;
 }

@@ -119,8 +119,9 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
 
 typedef struct LayoutCost {
     const struct LayoutCost
-        *split;                /* the same with backwards in two; NULL: not asked for, or none */
-    const struct FarCost *far; /* of --offload activations; NULL: nothing goes (far_cost.h) */
+        *split; /* the same with backwards in two; NULL: not asked for, or none */
+    const struct OffloadCost
+        *offload; /* of --offload activations; NULL: nothing goes (offload_cost.h) */
     int t, c, e, lanes, micro_batch;
     bool sequence_parallel;
     Recompute recompute;

@@ -1,6 +1,6 @@
 #include "planner/cost/stage_sums.h"
 
-#include "planner/cost/far_cost.h"
+#include "planner/cost/offload_cost.h"
 #include "planner/cost/shared_weights.h"
 #include "planner/plan/plan_library.h"
 
@@ -54,13 +54,13 @@ static void add_edge(StageSum *sum, const SegmentCost *block) {
 }
 
 /* What goes to the host is in its frames, not in the device's. */
-static void add_far(StageSum *sum, const FarChunk *far) {
-    sum->forward_us += far->forward_us;
-    sum->backward_us += far->backward_us;
-    sum->frame.kept -= far->host_bytes;
-    sum->frame.host += far->host_bytes;
-    sum->micro_calls += far->n_calls;
-    if (far->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = far->scratch_bytes;
+static void add_offload(StageSum *sum, const OffloadChunk *offload) {
+    sum->forward_us += offload->forward_us;
+    sum->backward_us += offload->backward_us;
+    sum->frame.kept -= offload->host_bytes;
+    sum->frame.host += offload->host_bytes;
+    sum->micro_calls += offload->n_calls;
+    if (offload->scratch_bytes > sum->scratch_bytes) sum->scratch_bytes = offload->scratch_bytes;
 }
 
 /* Blocks of one kind from `first` on. */
@@ -94,9 +94,10 @@ static StageSum sum_chunk(const Way *way, int global, int first_block) {
     }
     if (n_blocks > 0) add_edge(&sum, &layout->kinds[costs->kind_of_block[first_block]]);
     if (is_last) add_segment(&sum, &layout->after, 1, false);
-    if (layout->far) {
-        FarChunk far = far_chunk(costs, layout, first_block, n_blocks, is_first, is_last);
-        add_far(&sum, &far);
+    if (layout->offload) {
+        OffloadChunk offload =
+            offload_chunk(costs, layout, first_block, n_blocks, is_first, is_last);
+        add_offload(&sum, &offload);
     }
     frame_cost_add_borders(&sum.frame, layout, way->candidate, global);
     /* The first chunk has its documents already; others get the tokens and look, those between have

@@ -1,7 +1,7 @@
 #include "planner/simulate/simulate_candidate.h"
 
 #include "planner/cost/border_time.h"
-#include "planner/cost/far_cost.h"
+#include "planner/cost/offload_cost.h"
 #include "planner/cost/shared_weights.h"
 
 #include <string.h>
@@ -92,12 +92,13 @@ static void add_edge(PipelineChunk *chunk, const SegmentCost *block) {
 }
 
 /* What goes to the host is not in the device's frames. */
-static void add_far(PipelineChunk *chunk, Share *share, const FarChunk *far) {
-    chunk->forward_us += far->forward_us;
-    chunk->backward_us += far->backward_us;
-    share->frame.kept -= far->host_bytes;
-    share->calls.per_micro += far->n_calls;
-    if (far->scratch_bytes > share->scratch_bytes) share->scratch_bytes = far->scratch_bytes;
+static void add_offload(PipelineChunk *chunk, Share *share, const OffloadChunk *offload) {
+    chunk->forward_us += offload->forward_us;
+    chunk->backward_us += offload->backward_us;
+    share->frame.kept -= offload->host_bytes;
+    share->calls.per_micro += offload->n_calls;
+    if (offload->scratch_bytes > share->scratch_bytes)
+        share->scratch_bytes = offload->scratch_bytes;
 }
 
 static void add_share(Share *sum, const Share *other) {
@@ -253,9 +254,9 @@ static void price_chunks(CandidateLoad *of, const int *split) {
             if (i == 0) add_edge(chunk, kind);
         }
         if (g + 1 == p * v) add_segment(chunk, &share, update, &of->layout->after, false);
-        FarChunk far =
-            far_chunk(of->costs, of->layout, block - split[g], split[g], g == 0, g + 1 == p * v);
-        add_far(chunk, &share, &far);
+        OffloadChunk offload = offload_chunk(of->costs, of->layout, block - split[g], split[g],
+                                             g == 0, g + 1 == p * v);
+        add_offload(chunk, &share, &offload);
         if (g + 1 == p * v && path_ends_meet(path)) { /* tied weights are there once */
             Share once = share_of(&of->layout->tied, update, -1);
             add_share(&share, &once);

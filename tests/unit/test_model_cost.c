@@ -2,8 +2,8 @@
  * and FLOPs must be the plan's, for every tensor degree, precision and batch. A model with several
  * kinds of blocks, too. */
 #include "frontend/lua/model.h"
-#include "planner/cost/far_cost.h"
 #include "planner/cost/model_cost.h"
+#include "planner/cost/offload_cost.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -408,12 +408,12 @@ static bool same_segment(const SegmentCost *a, const SegmentCost *b) {
            a->gradient_bytes == b->gradient_bytes && a->micro_calls == b->micro_calls;
 }
 
-static bool same_block(const FarBlock *a, const FarBlock *b) {
+static bool same_block(const OffloadBlock *a, const OffloadBlock *b) {
     return a->host_bytes == b->host_bytes && a->own_us == b->own_us && a->in_us == b->in_us &&
            a->back_us == b->back_us && a->n_calls == b->n_calls;
 }
 
-static bool same_far(const FarCost *a, const FarCost *b, int n_kinds) {
+static bool same_offload(const OffloadCost *a, const OffloadCost *b, int n_kinds) {
     bool same = (a != NULL) == (b != NULL) && (!a || same_block(&a->first, &b->first));
     for (int k = 0; a && same && k < n_kinds; k++) {
         same = same_block(&a->kinds[k], &b->kinds[k]) && a->kinds[k].host_bytes > 0 &&
@@ -429,7 +429,7 @@ static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const Layo
                 a->zero_bytes == b->zero_bytes && a->border_bytes == b->border_bytes &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 (a->split != NULL) == (b->split != NULL) &&
-                same_far(a->far, b->far, costs->n_kinds);
+                same_offload(a->offload, b->offload, costs->n_kinds);
     for (int k = 0; same && k < costs->n_kinds; k++) {
         same = same_segment(&a->kinds[k], &b->kinds[k]);
     }
@@ -476,7 +476,7 @@ static void test_prepared(int activations) {
                                              : costs[0] == costs[1];
             CHECK(same, "layout %d differs", i);
             CHECK((costs[0] != NULL) == (k->t != 3), "layout %d", i);
-            CHECK(!costs[0] || (costs[0]->far != NULL) == (activations > 0), "layout %d", i);
+            CHECK(!costs[0] || (costs[0]->offload != NULL) == (activations > 0), "layout %d", i);
         }
     }
     check_end();

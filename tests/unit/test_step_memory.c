@@ -3,7 +3,7 @@
 #include "frontend/lua/cluster_read.h"
 #include "frontend/lua/model.h"
 #include "planner/cost/cost.h"
-#include "planner/cost/far_cost.h"
+#include "planner/cost/offload_cost.h"
 #include "planner/plan/plan_library.h"
 #include "planner/search/search.h"
 #include "tests/unit/check.h"
@@ -293,12 +293,12 @@ static void test_waits(const Layout *l, Diag *diag) {
         ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
         if (!costs) BUG("%s", diag_text(diag));
         const LayoutCost *layout = model_costs_at(costs, 1, false, l->recompute, l->b, &reason);
-        FarChunk far = far_chunk(costs, layout, 0, costs->n_blocks, true, true);
-        double bus_us = (double)far.host_bytes / RATES[i] * 1e6;
-        CHECK(fabs(far.forward_us - us[0]) < 0.002 * bus_us + 1 &&
-                  fabs(far.backward_us - us[1]) < 0.002 * bus_us + 1,
+        OffloadChunk offload = offload_chunk(costs, layout, 0, costs->n_blocks, true, true);
+        double bus_us = (double)offload.host_bytes / RATES[i] * 1e6;
+        CHECK(fabs(offload.forward_us - us[0]) < 0.002 * bus_us + 1 &&
+                  fabs(offload.backward_us - us[1]) < 0.002 * bus_us + 1,
               "%s, %g GB/s: %.1f and %.1f us priced, %.1f and %.1f planned, of %.1f", l->path,
-              RATES[i] / 1e9, far.forward_us, far.backward_us, us[0], us[1], bus_us);
+              RATES[i] / 1e9, offload.forward_us, offload.backward_us, us[0], us[1], bus_us);
     }
     arena_destroy(arena);
 }

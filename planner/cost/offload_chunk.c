@@ -1,32 +1,32 @@
 /* Copies of a chunk's blocks beside its work: the same three streams as copy_clock.h's, block by
  * block.
  */
-#include "planner/cost/far_cost.h"
+#include "planner/cost/offload_cost.h"
 
 #include <math.h>
 
 /* Blocks of a chunk. */
-typedef struct FarWay {
+typedef struct OffloadWay {
     const ModelCosts *costs;
     const LayoutCost *layout;
     int first, n_blocks;
-} FarWay;
+} OffloadWay;
 
-static const SegmentCost *segment_at(const FarWay *way, int i) {
+static const SegmentCost *segment_at(const OffloadWay *way, int i) {
     return &way->layout->kinds[way->costs->kind_of_block[way->first + i]];
 }
 
-static const FarBlock *block_at(const FarWay *way, int i) {
-    static const FarBlock STAYS = {.back_us = -INFINITY};
-    const FarCost *far = way->layout->far;
+static const OffloadBlock *block_at(const OffloadWay *way, int i) {
+    static const OffloadBlock STAYS = {.back_us = -INFINITY};
+    const OffloadCost *offload = way->layout->offload;
     if (i + 1 >= way->n_blocks) return &STAYS;
     bool first = way->first + i == 0;
-    return first ? &far->first : &far->kinds[way->costs->kind_of_block[way->first + i]];
+    return first ? &offload->first : &offload->kinds[way->costs->kind_of_block[way->first + i]];
 }
 
 /* What goes out behind a block: what it made, for itself and the next one, and what the chunk's
  * first was given. Before the next block's go, these have to be away (copy_clock.h). */
-static double forward_waits_us(const FarWay *way, double before_us, double after_us) {
+static double forward_waits_us(const OffloadWay *way, double before_us, double after_us) {
     double us = before_us, work_us = before_us + after_us, away_us = 0;
     for (int i = 0; i < way->n_blocks; i++) {
         double out_us = block_at(way, i)->own_us + block_at(way, i + 1)->in_us;
@@ -40,12 +40,12 @@ static double forward_waits_us(const FarWay *way, double before_us, double after
 }
 
 /* What a block reads begins to come back with the backward of the one behind it. */
-static double backward_waits_us(const FarWay *way, double after_us) {
+static double backward_waits_us(const OffloadWay *way, double after_us) {
     double us = after_us, work_us = after_us, free_us = 0, begun_us = 0;
     for (int i = way->n_blocks - 1; i >= 0; i--) {
         double own_us = begun_us + block_at(way, i)->back_us;
         if (i > 0) {
-            const FarBlock *next = block_at(way, i - 1);
+            const OffloadBlock *next = block_at(way, i - 1);
             begun_us = fmax(us, free_us);
             free_us = begun_us + next->own_us + next->in_us;
         }
@@ -55,14 +55,14 @@ static double backward_waits_us(const FarWay *way, double after_us) {
     return us - work_us;
 }
 
-FarChunk far_chunk(const ModelCosts *costs, const LayoutCost *layout, int first, int n_blocks,
-                   bool begins, bool ends) {
-    const FarWay way = {costs, layout, first, n_blocks};
-    const FarCost *far = layout->far;
-    FarChunk sum = {0};
-    if (!far || n_blocks < 2) return sum;
+OffloadChunk offload_chunk(const ModelCosts *costs, const LayoutCost *layout, int first,
+                           int n_blocks, bool begins, bool ends) {
+    const OffloadWay way = {costs, layout, first, n_blocks};
+    const OffloadCost *offload = layout->offload;
+    OffloadChunk sum = {0};
+    if (!offload || n_blocks < 2) return sum;
     bool pair = n_blocks == 2 && costs->n_kinds == 1;
-    const int64_t *scratch = pair ? far->pair_scratch : far->chain_scratch;
+    const int64_t *scratch = pair ? offload->pair_scratch : offload->chain_scratch;
     for (int i = 0; i < n_blocks; i++) {
         int64_t bytes = scratch[costs->kind_of_block[first + i]];
         sum.host_bytes += block_at(&way, i)->host_bytes;
