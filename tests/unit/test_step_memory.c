@@ -293,12 +293,12 @@ static void test_waits(const Layout *l, Diag *diag) {
         ModelCosts *costs = model_costs_create(arena, &request, cluster, diag);
         if (!costs) BUG("%s", diag_text(diag));
         const LayoutCost *layout = model_costs_at(costs, 1, false, l->recompute, l->b, &reason);
-        OffloadChunk offload = offload_chunk(costs, layout, 0, costs->n_blocks, true, true);
-        double bus_us = (double)offload.host_bytes / RATES[i] * 1e6;
-        CHECK(fabs(offload.forward_us - us[0]) < 0.002 * bus_us + 1 &&
-                  fabs(offload.backward_us - us[1]) < 0.002 * bus_us + 1,
+        OffloadChunk chunk = offload_chunk(costs, layout, 0, costs->n_blocks, true, true);
+        double bus_us = (double)chunk.host_bytes / RATES[i] * 1e6;
+        CHECK(fabs(chunk.forward_us - us[0]) < 0.002 * bus_us + 1 &&
+                  fabs(chunk.backward_us - us[1]) < 0.002 * bus_us + 1,
               "%s, %g GB/s: %.1f and %.1f us priced, %.1f and %.1f planned, of %.1f", l->path,
-              RATES[i] / 1e9, offload.forward_us, offload.backward_us, us[0], us[1], bus_us);
+              RATES[i] / 1e9, chunk.forward_us, chunk.backward_us, us[0], us[1], bus_us);
     }
     arena_destroy(arena);
 }
