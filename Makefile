@@ -74,9 +74,9 @@ TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lu
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
 # Sanitizers leave out the slowest tests of what others run, too.
-SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_graph_llama cuda_ranks equivalence fp8_training \
-                         lanes loss_parts loss_scaling low_gradients muon search search_models step_memory \
-                         vocab_multiple)
+SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_codegen cuda_graph_llama cuda_nvrtc cuda_ranks \
+                         equivalence fp8_tensor fp8_training gather_once lanes loss_parts loss_scaling \
+                         low_gradients muon search search_models step_memory vocab_multiple)
 # Without kernels and without variants that sanitizers leave out: `make test` runs these with them alone.
 SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time compare dataset event_file \
                     exchange_cost file frontend host jinja launch metrics model_cost node_cost pack path \
