@@ -21,16 +21,6 @@ typedef struct Reader {
     Diag *diag;
 } Reader;
 
-__attribute__((format(printf, 2, 3))) static bool fail(const Reader *reader, const char *format,
-                                                       ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(reader->arena, format, args);
-    va_end(args);
-    diag_error(reader->diag, (SourceLoc){reader->file->path, 0}, "%s", text);
-    return false;
-}
-
 static int64_t integer_of(const json_t *json, const char *name) {
     return json_integer_value(hf_config_find(json, name));
 }
@@ -82,13 +72,15 @@ static bool read_pairs(const Reader *reader) {
         if (strncmp(pair->key, arch, length) != 0 || pair->key[length] != '.') continue;
         const char *name = pair->key + length + 1;
         if (name[0] == '_' || !knows(reader, name)) {
-            return fail(reader, "%s is not supported: what it is for could change the model",
-                        hf_quoted(reader->arena, pair->key));
+            return gguf_fail(reader->file->path, reader->diag,
+                             "%s is not supported: what it is for could change the model",
+                             hf_quoted(reader->arena, pair->key));
         }
         json_t *value = value_of(reader, pair);
         if (!value) {
-            return fail(reader, "%s is no finite number, text or short list",
-                        hf_quoted(reader->arena, pair->key));
+            return gguf_fail(reader->file->path, reader->diag,
+                             "%s is no finite number, text or short list",
+                             hf_quoted(reader->arena, pair->key));
         }
         hf_config_put(reader->json, name, value);
     }
@@ -107,10 +99,10 @@ static bool read_heads(const Reader *reader) {
     const int64_t head = integer_of(json, "attention.key_length");
     const json_t *value = hf_config_find(json, "attention.value_length");
     if (value && json_integer_value(value) != head) {
-        return fail(reader,
-                    "'attention.value_length' is %s, and not 'attention.key_length', "
-                    "%" PRId64,
-                    hf_config_shown(reader->arena, value), head);
+        return gguf_fail(reader->file->path, reader->diag,
+                         "'attention.value_length' is %s, and not 'attention.key_length', "
+                         "%" PRId64,
+                         hf_config_shown(reader->arena, value), head);
     }
     if (!hf_config_find(json, "rope.freq_base")) {
         hf_config_put(json, "rope.freq_base", json_real(ROPE_BASE));
@@ -120,8 +112,9 @@ static bool read_heads(const Reader *reader) {
     }
     const bool whole = strstr(reader->type->settings, "rotary_share=1") != NULL;
     if (!whole || integer_of(json, "rope.dimension_count") == head) return true;
-    return fail(reader, "'rope.dimension_count' is %" PRId64 "; a %s's heads turn wholly, %" PRId64,
-                integer_of(json, "rope.dimension_count"), reader->type->architecture, head);
+    return gguf_fail(reader->file->path, reader->diag,
+                     "'rope.dimension_count' is %" PRId64 "; a %s's heads turn wholly, %" PRId64,
+                     integer_of(json, "rope.dimension_count"), reader->type->architecture, head);
 }
 
 /* Scores are divided by the square root of this: of the largest of a kind, which llama.cpp knows by
@@ -138,7 +131,8 @@ static int64_t gemma_scale(const json_t *json, const HfType *type) {
 static bool read_tables(const Reader *reader) {
     const GgufTensor *table = gguf_find_tensor(reader->file, "token_embd.weight");
     if (!table || table->info.n_dims != 2) {
-        return fail(reader, "has no tensor 'token_embd.weight' of two dimensions");
+        return gguf_fail(reader->file->path, reader->diag,
+                         "has no tensor 'token_embd.weight' of two dimensions");
     }
     hf_config_put(reader->json, "vocab_size", json_integer(table->info.shape[0]));
     hf_config_put(reader->json, "_tied",
@@ -210,8 +204,9 @@ static bool read_factors(const Reader *reader) {
     if (tensor->info.dtype != SAFETENSORS_F32 || tensor->info.n_dims != 1 ||
         tensor->info.shape[0] != half || half < 1 || half > MOST_ELEMENTS ||
         hf_config_find(reader->json, "rope.scaling.type")) {
-        return fail(reader, "'%s' is not %" PRId64 " numbers in f32, or there is another scaling",
-                    FREQUENCIES, half);
+        return gguf_fail(reader->file->path, reader->diag,
+                         "'%s' is not %" PRId64 " numbers in f32, or there is another scaling",
+                         FREQUENCIES, half);
     }
     float factors[MOST_ELEMENTS], most = 0;
     memcpy(factors, tensor->info.data, (size_t)half * sizeof(*factors));
@@ -228,26 +223,28 @@ static bool read_factors(const Reader *reader) {
         hf_config_put(reader->json, "rope.scaling.original_context_length", json_integer(context));
         return true;
     }
-    return fail(reader, "'%s' has factors that are not those of Llama 3.1, which alone are read",
-                FREQUENCIES);
+    return gguf_fail(reader->file->path, reader->diag,
+                     "'%s' has factors that are not those of Llama 3.1, which alone are read",
+                     FREQUENCIES);
 }
 
 static bool find_type(Reader *reader) {
     const GgufFile *file = reader->file;
     const char *arch = gguf_text(file, "general.architecture");
     int64_t parts = 0, experts = 0;
-    if (!arch) return fail(reader, "has no text 'general.architecture'");
+    if (!arch)
+        return gguf_fail(reader->file->path, reader->diag, "has no text 'general.architecture'");
     if (gguf_count(file, "split.count", &parts) && parts > 1) {
-        return fail(reader,
-                    "is one of %" PRId64 " parts of a model; join them with llama.cpp's "
-                    "llama-gguf-split --merge",
-                    parts);
+        return gguf_fail(reader->file->path, reader->diag,
+                         "is one of %" PRId64 " parts of a model; join them with llama.cpp's "
+                         "llama-gguf-split --merge",
+                         parts);
     }
     gguf_count(file, arena_printf(reader->arena, "%s.expert_count", arch), &experts);
     reader->type = gguf_type_of(arch, experts > 0, &reader->family);
     if (reader->type) return true;
-    return fail(reader, "is of the architecture %s; supported: %s", hf_quoted(reader->arena, arch),
-                gguf_arch_names(reader->arena));
+    return gguf_fail(reader->file->path, reader->diag, "is of the architecture %s; supported: %s",
+                     hf_quoted(reader->arena, arch), gguf_arch_names(reader->arena));
 }
 
 bool gguf_config_read(const GgufFile *file, HfConfig *out, Diag *diag) {

@@ -20,19 +20,20 @@ typedef struct Cursor {
     Diag *diag;
 } Cursor;
 
-__attribute__((format(printf, 2, 3))) static bool fail(const Cursor *cursor, const char *format,
-                                                       ...) {
+bool gguf_fail(const char *path, Diag *diag, const char *format, ...) {
+    Arena *arena = arena_create();
     va_list args;
     va_start(args, format);
-    const char *text = arena_vprintf(cursor->file->arena, format, args);
+    const char *text = arena_vprintf(arena, format, args);
     va_end(args);
-    diag_error(cursor->diag, (SourceLoc){cursor->file->path, 0}, "%s", text);
+    diag_error(diag, (SourceLoc){path, 0}, "%s", text);
+    arena_destroy(arena);
     return false;
 }
 
 static bool fail_short(const Cursor *cursor, const char *what) {
-    return fail(cursor, "ends within %s, at byte %zu: is it whole?", what,
-                cursor->file->map.length_bytes);
+    return gguf_fail(cursor->file->path, cursor->diag, "ends within %s, at byte %zu: is it whole?",
+                     what, cursor->file->map.length_bytes);
 }
 
 static size_t left(const Cursor *cursor) {
@@ -68,8 +69,9 @@ static bool take_bytes(Cursor *cursor, const unsigned char **out, size_t *out_le
     *out_length = 0;
     if (!take(cursor, &length, sizeof(length), what)) return false;
     if (length > left(cursor)) {
-        return fail(cursor, "has a text of %" PRIu64 " bytes in %s, where %zu are left", length,
-                    what, left(cursor));
+        return gguf_fail(cursor->file->path, cursor->diag,
+                         "has a text of %" PRIu64 " bytes in %s, where %zu are left", length, what,
+                         left(cursor));
     }
     *out = cursor->at;
     *out_length = (size_t)length;
@@ -85,8 +87,9 @@ static const char *take_name(Cursor *cursor, size_t most, const char *what) {
     bool fine = length > 0 && length <= most && gguf_is_text((const char *)bytes, length);
     for (size_t i = 0; fine && i < length; i++) fine = bytes[i] > 32 && bytes[i] != 127;
     if (fine) return arena_strndup(cursor->file->arena, (const char *)bytes, length);
-    fail(cursor, "has %s that is no name: of %zu bytes, UTF-8 without spaces of 1 to %zu is one",
-         what, length, most);
+    gguf_fail(cursor->file->path, cursor->diag,
+              "has %s that is no name: of %zu bytes, UTF-8 without spaces of 1 to %zu is one", what,
+              length, most);
     return NULL;
 }
 
@@ -96,14 +99,16 @@ static bool skip_values(Cursor *cursor, const GgufPair *pair) {
     const size_t bytes = KIND_BYTES[pair->kind];
     if (pair->kind != GGUF_TEXT) {
         if (pair->count > left(cursor) / bytes) {
-            return fail(cursor, "%s has %" PRIu64 " numbers, where %zu bytes are left",
-                        hf_quoted(cursor->file->arena, pair->key), pair->count, left(cursor));
+            return gguf_fail(cursor->file->path, cursor->diag,
+                             "%s has %" PRIu64 " numbers, where %zu bytes are left",
+                             hf_quoted(cursor->file->arena, pair->key), pair->count, left(cursor));
         }
         cursor->at += pair->count * bytes;
         for (uint64_t i = 0; pair->kind == GGUF_BOOL && i < pair->count; i++) {
             if (pair->data[i] > 1) {
-                return fail(cursor, "%s is neither true nor false, but %d",
-                            hf_quoted(cursor->file->arena, pair->key), pair->data[i]);
+                return gguf_fail(cursor->file->path, cursor->diag,
+                                 "%s is neither true nor false, but %d",
+                                 hf_quoted(cursor->file->arena, pair->key), pair->data[i]);
             }
         }
         return true;
@@ -113,8 +118,8 @@ static bool skip_values(Cursor *cursor, const GgufPair *pair) {
         size_t length;
         if (!take_bytes(cursor, &text, &length, "its metadata")) return false;
         if (pair->is_array || gguf_is_text((const char *)text, length)) continue;
-        return fail(cursor, "%s is a text that is not UTF-8",
-                    hf_quoted(cursor->file->arena, pair->key));
+        return gguf_fail(cursor->file->path, cursor->diag, "%s is a text that is not UTF-8",
+                         hf_quoted(cursor->file->arena, pair->key));
     }
     return true;
 }
@@ -132,9 +137,10 @@ static bool take_pair(Cursor *cursor, GgufPair *out) {
         }
     }
     if (kind >= GGUF_N_KINDS || kind == GGUF_ARRAY) {
-        return fail(cursor, "%s is of type %u, which is not supported%s",
-                    hf_quoted(cursor->file->arena, out->key), kind,
-                    kind == GGUF_ARRAY ? ": an array of arrays" : "");
+        return gguf_fail(cursor->file->path, cursor->diag,
+                         "%s is of type %u, which is not supported%s",
+                         hf_quoted(cursor->file->arena, out->key), kind,
+                         kind == GGUF_ARRAY ? ": an array of arrays" : "");
     }
     out->kind = (GgufKind)kind;
     out->data = cursor->at;
@@ -153,7 +159,8 @@ static bool take_pairs(Cursor *cursor) {
     qsort(file->pairs, (size_t)file->n_pairs, sizeof(GgufPair), compare_pairs);
     for (int i = 1; i < file->n_pairs; i++) {
         if (strcmp(file->pairs[i - 1].key, file->pairs[i].key) != 0) continue;
-        return fail(cursor, "has %s twice", hf_quoted(file->arena, file->pairs[i].key));
+        return gguf_fail(cursor->file->path, cursor->diag, "has %s twice",
+                         hf_quoted(file->arena, file->pairs[i].key));
     }
     return true;
 }
@@ -177,28 +184,32 @@ static bool take_shape(Cursor *cursor, GgufTensor *tensor, const char *name) {
     SafetensorsInfo *info = &tensor->info;
     if (!take(cursor, &n_dims, sizeof(n_dims), name)) return false;
     if (n_dims < 1 || n_dims > GGUF_MOST_DIMS) {
-        return fail(cursor, "tensor %s has %u dimensions; 1 to %d are supported", name, n_dims,
-                    GGUF_MOST_DIMS);
+        return gguf_fail(cursor->file->path, cursor->diag,
+                         "tensor %s has %u dimensions; 1 to %d are supported", name, n_dims,
+                         GGUF_MOST_DIMS);
     }
     if (!take(cursor, dims, n_dims * sizeof(dims[0]), name) ||
         !take(cursor, &number, sizeof(number), name)) {
         return false;
     }
     tensor->type = gguf_type_find(number);
-    if (!tensor->type) return fail(cursor, "tensor %s is of type %u, which is none", name, number);
+    if (!tensor->type)
+        return gguf_fail(cursor->file->path, cursor->diag, "tensor %s is of type %u, which is none",
+                         name, number);
     info->n_dims = (int)n_dims;
     for (uint32_t i = 0; i < n_dims; i++) {
         if (dims[i] < 1 || dims[i] > (uint64_t)(MOST_ELEMENTS / elements)) {
-            return fail(cursor, "tensor %s has a dimension of %" PRIu64, name, dims[i]);
+            return gguf_fail(cursor->file->path, cursor->diag,
+                             "tensor %s has a dimension of %" PRIu64, name, dims[i]);
         }
         elements *= (int64_t)dims[i];
         info->shape[n_dims - 1 - i] = (int64_t)dims[i];
     }
     if (dims[0] % (uint64_t)tensor->type->block != 0) {
-        return fail(cursor,
-                    "tensor %s is %s, of blocks of %" PRId64 ", but its rows have %" PRIu64
-                    " numbers",
-                    name, tensor->type->name, tensor->type->block, dims[0]);
+        return gguf_fail(cursor->file->path, cursor->diag,
+                         "tensor %s is %s, of blocks of %" PRId64 ", but its rows have %" PRIu64
+                         " numbers",
+                         name, tensor->type->name, tensor->type->block, dims[0]);
     }
     info->dtype = dtype_of(tensor->type);
     info->n_bytes = (size_t)(elements / tensor->type->block) * tensor->type->bytes;
@@ -228,7 +239,8 @@ static bool find_alignment(const Cursor *cursor, size_t *out) {
     const int64_t value = pair->kind == GGUF_U32 && !pair->is_array ? gguf_integer(pair, 0) : 0;
     *out = (size_t)value;
     if (value >= 8 && (value & (value - 1)) == 0) return true;
-    return fail(cursor, "'general.alignment' is no power of two from 8 on, of type u32");
+    return gguf_fail(cursor->file->path, cursor->diag,
+                     "'general.alignment' is no power of two from 8 on, of type u32");
 }
 
 static int compare_data(const void *a, const void *b) {
@@ -251,12 +263,14 @@ static bool place_tensors(Cursor *cursor, const uint64_t *offsets) {
         SafetensorsInfo *info = &file->tensors[i].info;
         const char *name = hf_quoted(file->arena, info->name);
         if (offsets[i] % alignment != 0) {
-            return fail(cursor, "tensor %s begins at %" PRIu64 ", which is no multiple of %zu",
-                        name, offsets[i], alignment);
+            return gguf_fail(cursor->file->path, cursor->diag,
+                             "tensor %s begins at %" PRIu64 ", which is no multiple of %zu", name,
+                             offsets[i], alignment);
         }
         if (offsets[i] > length || info->n_bytes > length - offsets[i]) {
-            return fail(cursor, "tensor %s has %zu bytes at %" PRIu64 " of %zu: is the file whole?",
-                        name, info->n_bytes, offsets[i], length);
+            return gguf_fail(cursor->file->path, cursor->diag,
+                             "tensor %s has %zu bytes at %" PRIu64 " of %zu: is the file whole?",
+                             name, info->n_bytes, offsets[i], length);
         }
         info->data = file->map.data + begin + offsets[i];
     }
@@ -264,14 +278,15 @@ static bool place_tensors(Cursor *cursor, const uint64_t *offsets) {
     for (int i = 1; i < file->n_tensors; i++) {
         const SafetensorsInfo *a = &file->tensors[i - 1].info, *b = &file->tensors[i].info;
         if ((const char *)a->data + a->n_bytes <= (const char *)b->data) continue;
-        return fail(cursor, "tensors %s and %s overlap", hf_quoted(file->arena, a->name),
-                    hf_quoted(file->arena, b->name));
+        return gguf_fail(cursor->file->path, cursor->diag, "tensors %s and %s overlap",
+                         hf_quoted(file->arena, a->name), hf_quoted(file->arena, b->name));
     }
     qsort(file->tensors, (size_t)file->n_tensors, sizeof(GgufTensor), compare_names);
     for (int i = 1; i < file->n_tensors; i++) {
         const char *name = file->tensors[i].info.name;
         if (strcmp(file->tensors[i - 1].info.name, name) != 0) continue;
-        return fail(cursor, "has a tensor %s twice", hf_quoted(file->arena, name));
+        return gguf_fail(cursor->file->path, cursor->diag, "has a tensor %s twice",
+                         hf_quoted(file->arena, name));
     }
     return true;
 }
@@ -284,21 +299,24 @@ static bool take_count(Cursor *cursor, size_t least, const char *what, int *out)
     if (!take(cursor, &count, sizeof(count), "its header")) return false;
     *out = (int)count;
     if (count <= left(cursor) / least && count <= MOST_COUNT) return true;
-    return fail(cursor, "says that it has %" PRIu64 " %s, where %zu bytes are left", count, what,
-                left(cursor));
+    return gguf_fail(cursor->file->path, cursor->diag,
+                     "says that it has %" PRIu64 " %s, where %zu bytes are left", count, what,
+                     left(cursor));
 }
 
 static bool take_version(Cursor *cursor) {
     GgufFile *file = cursor->file;
     char magic[MAGIC_BYTES];
     if (!take(cursor, magic, MAGIC_BYTES, "its header")) return false;
-    if (memcmp(magic, MAGIC, MAGIC_BYTES) != 0) return fail(cursor, "is no GGUF file");
+    if (memcmp(magic, MAGIC, MAGIC_BYTES) != 0)
+        return gguf_fail(cursor->file->path, cursor->diag, "is no GGUF file");
     if (!take(cursor, &file->version, sizeof(file->version), "its header")) return false;
     if (file->version == 2 || file->version == 3) return true;
     const bool other_end = (file->version & 0xffff) == 0;
-    return fail(cursor, "is %s; versions 2 and 3, lowest bytes first, are supported",
-                other_end ? "a GGUF file with the highest bytes of numbers first"
-                          : arena_printf(file->arena, "GGUF of version %u", file->version));
+    return gguf_fail(cursor->file->path, cursor->diag,
+                     "is %s; versions 2 and 3, lowest bytes first, are supported",
+                     other_end ? "a GGUF file with the highest bytes of numbers first"
+                               : arena_printf(file->arena, "GGUF of version %u", file->version));
 }
 
 static bool read_file(Cursor *cursor) {

@@ -90,4 +90,8 @@ bool gguf_kind_is_integer(GgufKind kind);
  * can be any bytes. */
 const char *gguf_next_text(const unsigned char **at, size_t *out_length);
 
+/* Reports what is wrong with the file at `path`; false. */
+bool gguf_fail(const char *path, Diag *diag, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #endif

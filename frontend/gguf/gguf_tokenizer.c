@@ -36,16 +36,6 @@ typedef struct Reader {
     Diag *diag;
 } Reader;
 
-__attribute__((format(printf, 2, 3))) static bool fail(const Reader *reader, const char *format,
-                                                       ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(reader->arena, format, args);
-    va_end(args);
-    diag_error(reader->diag, (SourceLoc){reader->path, 0}, "%s", text);
-    return false;
-}
-
 static bool is_type(const json_t *json, const char *type) {
     const char *text = json_string_value(json_object_get(json, "type"));
     return text && strcmp(text, type) == 0;
@@ -55,8 +45,9 @@ static bool is_type(const json_t *json, const char *type) {
 
 static bool set_token(Reader *reader, const char *text, int64_t id, int kind) {
     if (id < 0 || id >= reader->vocab) {
-        return fail(reader, "has token %" PRId64 ", but the model has %" PRId64 " tokens", id,
-                    reader->vocab);
+        return gguf_fail(reader->path, reader->diag,
+                         "has token %" PRId64 ", but the model has %" PRId64 " tokens", id,
+                         reader->vocab);
     }
     reader->tokens[id] = text;
     reader->kinds[id] = kind;
@@ -150,10 +141,10 @@ static bool check_merges(const Reader *reader) {
     }
     json_decref(known);
     if (!missing) return true;
-    return fail(reader,
-                "its merges lack %s, two tokens that make a third, which llama.cpp would "
-                "join: only tokenizers of SentencePiece's kind are written",
-                hf_quoted(reader->arena, missing));
+    return gguf_fail(reader->path, reader->diag,
+                     "its merges lack %s, two tokens that make a third, which llama.cpp would "
+                     "join: only tokenizers of SentencePiece's kind are written",
+                     hf_quoted(reader->arena, missing));
 }
 
 /* SentencePiece joins the two neighbours whose token has the greatest score: that of an earlier
@@ -173,11 +164,11 @@ static bool read_scores(Reader *reader) {
         if (id == last) continue;
         last = id;
         if (reader->scores[id] != least) {
-            return fail(reader,
-                        "merges that make %s have others between them, where llama.cpp "
-                        "has one score for all: only tokenizers of SentencePiece's kind "
-                        "are written",
-                        hf_quoted(reader->arena, whole));
+            return gguf_fail(reader->path, reader->diag,
+                             "merges that make %s have others between them, where llama.cpp "
+                             "has one score for all: only tokenizers of SentencePiece's kind "
+                             "are written",
+                             hf_quoted(reader->arena, whole));
         }
         reader->scores[id] = -(float)(i + 1);
     }
@@ -269,7 +260,8 @@ static bool put_chat_template(GgufWriter *writer, const Reader *reader) {
         size_t length;
         text = file_read(reader->arena, file, MOST_TEMPLATE_BYTES, &length, reader->diag);
         if (!text) return false;
-        if (!gguf_is_text(text, length)) return fail(reader, "%s is not UTF-8", file);
+        if (!gguf_is_text(text, length))
+            return gguf_fail(reader->path, reader->diag, "%s is not UTF-8", file);
     }
     if (text) gguf_put_text(writer, "tokenizer.chat_template", text);
     return true;
@@ -300,12 +292,14 @@ static bool put_byte_level(GgufWriter *writer, Reader *reader) {
     size_t i;
     reader->out->composes = normalizer && !json_is_null(normalizer);
     if (reader->out->composes && !is_type(normalizer, "NFC")) {
-        return fail(reader, "its normalizer is more than NFC, which llama.cpp has not");
+        return gguf_fail(reader->path, reader->diag,
+                         "its normalizer is more than NFC, which llama.cpp has not");
     }
     if (!pre) {
-        return fail(reader, "its text is divided into words in a way that llama.cpp has no name "
-                            "for (tokenizer.ggml.pre): those of GPT-2, Llama 3, Qwen 2, GPT-4o, "
-                            "Tekken and SmolLM can be written");
+        return gguf_fail(reader->path, reader->diag,
+                         "its text is divided into words in a way that llama.cpp has no name "
+                         "for (tokenizer.ggml.pre): those of GPT-2, Llama 3, Qwen 2, GPT-4o, "
+                         "Tekken and SmolLM can be written");
     }
     gguf_put_text(writer, "tokenizer.ggml.model", "gpt2");
     gguf_put_text(writer, "tokenizer.ggml.pre", pre->name);
@@ -350,8 +344,9 @@ static bool put_characters(GgufWriter *writer, Reader *reader) {
     bool prefix = false;
     if (!normalizer_marks(json_object_get(reader->json, "normalizer"), &prefix) ||
         !steps_mark(json_object_get(reader->json, "pre_tokenizer"), &prefix)) {
-        return fail(reader, "its text is changed, or divided, in another way than that spaces "
-                            "become a mark, which is all that llama.cpp's model of it does");
+        return gguf_fail(reader->path, reader->diag,
+                         "its text is changed, or divided, in another way than that spaces "
+                         "become a mark, which is all that llama.cpp's model of it does");
     }
     if (!check_merges(reader) || !read_scores(reader)) return false;
     gguf_put_text(writer, "tokenizer.ggml.model", "llama");
@@ -364,7 +359,8 @@ static bool put_characters(GgufWriter *writer, Reader *reader) {
 static bool put_tokenizer(GgufWriter *writer, Reader *reader) {
     const Tokenizer *tokenizer = reader->tokenizer;
     if (strcmp(tokenizer->format, "tokenizer.json") != 0 || tokenizer->kind != TOKENIZER_BPE) {
-        return fail(reader, "is no tokenizer.json of type BPE, which alone is written as GGUF");
+        return gguf_fail(reader->path, reader->diag,
+                         "is no tokenizer.json of type BPE, which alone is written as GGUF");
     }
     reader->json = json_parse_file(reader->path, TOKENIZER_MOST_FILE_BYTES, reader->diag);
     if (!reader->json) return false;

@@ -21,23 +21,13 @@ typedef struct Saver {
     Diag *diag;
 } Saver;
 
-__attribute__((format(printf, 2, 3))) static bool fail(const Saver *saver, const char *format,
-                                                       ...) {
-    va_list args;
-    va_start(args, format);
-    const char *text = arena_vprintf(saver->file->arena, format, args);
-    va_end(args);
-    diag_error(saver->diag, (SourceLoc){saver->file->path, 0}, "%s", text);
-    return false;
-}
-
 /* A list that is there, of that kind, and as long as that of tokens. */
 static const GgufPair *list_of(const Saver *saver, const char *key, GgufKind kind) {
     const GgufPair *pair = gguf_find(saver->file, key);
     const bool fits = pair && pair->is_array && pair->kind == kind &&
                       (!saver->tokens || pair->count == saver->tokens->count);
     if (fits) return pair;
-    fail(saver, "has no list '%s' of its tokens", key);
+    gguf_fail(saver->file->path, saver->diag, "has no list '%s' of its tokens", key);
     return NULL;
 }
 
@@ -54,10 +44,11 @@ static bool read_tokens(Saver *saver) {
         const int64_t kind = gguf_integer(saver->kinds, id);
         if (kind == UNUSED || length == 0) continue;
         if (!gguf_is_text(bytes, length)) {
-            return fail(saver, "token %" PRIu64 " is not UTF-8", id);
+            return gguf_fail(saver->file->path, saver->diag, "token %" PRIu64 " is not UTF-8", id);
         }
         if (json_object_get(saver->vocab, text)) {
-            return fail(saver, "has the token %s twice", hf_quoted(saver->file->arena, text));
+            return gguf_fail(saver->file->path, saver->diag, "has the token %s twice",
+                             hf_quoted(saver->file->arena, text));
         }
         if (kind == CONTROL || kind == USER_DEFINED || kind == UNKNOWN) {
             json_t *added = json_pack("{s:I, s:s, s:b, s:b, s:b, s:b, s:b}", "id", (json_int_t)id,
@@ -79,7 +70,8 @@ static void add_merge(Saver *saver, const char *text, size_t left, size_t length
 static bool read_merges(Saver *saver) {
     const GgufPair *merges = gguf_find(saver->file, "tokenizer.ggml.merges");
     if (!merges || !merges->is_array || merges->kind != GGUF_TEXT) {
-        return fail(saver, "has no list 'tokenizer.ggml.merges' of texts");
+        return gguf_fail(saver->file->path, saver->diag,
+                         "has no list 'tokenizer.ggml.merges' of texts");
     }
     const unsigned char *at = merges->data;
     for (uint64_t i = 0; i < merges->count; i++) {
@@ -88,11 +80,13 @@ static bool read_merges(Saver *saver) {
         const char *space = length > 2 ? memchr(text + 1, ' ', length - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
         if (!gguf_is_text(text, length)) {
-            return fail(saver, "merge %" PRIu64 " is not UTF-8", i);
+            return gguf_fail(saver->file->path, saver->diag, "merge %" PRIu64 " is not UTF-8", i);
         }
         json_t *pair =
             space ? json_pack("[s%, s%]", text, left, space + 1, length - left - 1) : NULL;
-        if (!pair) return fail(saver, "merge %" PRIu64 " is not two tokens", i);
+        if (!pair)
+            return gguf_fail(saver->file->path, saver->diag, "merge %" PRIu64 " is not two tokens",
+                             i);
         if (json_array_append_new(saver->merges, pair) != 0) BUG("out of memory");
     }
     return true;
@@ -129,7 +123,8 @@ static bool make_merges(Saver *saver) {
         each->score = (float)gguf_number(saver->scores, id);
         if (isfinite(each->score)) continue;
         free(all);
-        return fail(saver, "token %" PRIu64 " has a score that is not finite", id);
+        return gguf_fail(saver->file->path, saver->diag,
+                         "token %" PRIu64 " has a score that is not finite", id);
     }
     qsort(all, n, sizeof(*all), compare_scored);
     for (uint64_t i = 0; i < n; i++) {
@@ -204,13 +199,15 @@ static json_t *read_all(Saver *saver) {
     const bool characters = model && strcmp(model, "llama") == 0;
     const GgufPre *pre = bytes && name ? gguf_pre_named(name) : NULL;
     if (!bytes && !characters) {
-        fail(saver, "'tokenizer.ggml.model' is %s; gpt2 and llama can be saved as tokenizer.json",
-             model ? hf_quoted(saver->file->arena, model) : "missing");
+        gguf_fail(saver->file->path, saver->diag,
+                  "'tokenizer.ggml.model' is %s; gpt2 and llama can be saved as tokenizer.json",
+                  model ? hf_quoted(saver->file->arena, model) : "missing");
         return NULL;
     }
     if (bytes && !pre) {
-        fail(saver, "'tokenizer.ggml.pre' is %s, whose words are not known here",
-             name ? hf_quoted(saver->file->arena, name) : "missing");
+        gguf_fail(saver->file->path, saver->diag,
+                  "'tokenizer.ggml.pre' is %s, whose words are not known here",
+                  name ? hf_quoted(saver->file->arena, name) : "missing");
         return NULL;
     }
     saver->tokens = list_of(saver, "tokenizer.ggml.tokens", GGUF_TEXT);
