@@ -8,40 +8,49 @@
 #include "frontend/commands/train_trace.h"
 #include "frontend/units.h"
 #include "ir/base/clock.h"
+#include "ir/base/temporary.h"
 #include "planner/plan/plan_library.h"
 #include "planner/show/show_facts.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { DEFAULT_STEPS = 1000 };
 
-static volatile sig_atomic_t interrupted;
+static _Atomic double interrupted_at; /* 0: not yet */
+static const double AGAIN_S = 1;
 
-/* The second Ctrl-C ends the program at once (SA_RESETHAND). */
+/* The first one: this step is the last. Another ends the program at once, unless it comes within a
+ * second: timeout(1) sends its own to the program and to its group, a terminal and a launcher may
+ * both pass on one Ctrl-C, and the last checkpoint would be lost. */
 static void on_interrupt(int number) {
-    (void)number;
     static const char text[] = "\ninterrupted: ending after this step (again: at once)\n";
-    interrupted = 1;
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+    double first = 0, now = clock_now();
+    if (atomic_compare_exchange_strong(&interrupted_at, &first, now)) {
+        if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) return;
+    } else if (now - first >= AGAIN_S) {
+        temporary_remove_all();
+        signal(number, SIG_DFL);
+        raise(number); /* once the handler has returned */
+    }
 }
 
 static bool is_interrupted(void) {
-    return interrupted;
+    return atomic_load(&interrupted_at) > 0;
 }
 
+/* But for those that are ignored: nohup does so, and a shell for jobs in its background. */
 static void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = on_interrupt,
-                               .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    static const int ENDING[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    struct sigaction before; /* nohup has the end of a terminal ignored */
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
-        sigaction(SIGHUP, &action, NULL);
+    for (int i = 0; i < 3; i++) {
+        bool ignored = sigaction(ENDING[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!ignored) sigaction(ENDING[i], &action, NULL);
     }
 }
 
@@ -356,7 +365,7 @@ static bool take_step(TrainRun *run, int64_t step) {
         run->n_empty += metrics.n_labels == 0;
     }
     if (!meet(run, &metrics)) return false;
-    run->stopped |= engine_args_any(&run->options, interrupted);
+    run->stopped |= engine_args_any(&run->options, is_interrupted());
     bool is_last = run->steps_done == run->n_steps || run->stopped;
     const char *names[BLEND_MOST_SOURCES];
     if (run->data.n_val && train_islands_leads(&run->islands) &&

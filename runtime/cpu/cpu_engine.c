@@ -257,6 +257,17 @@ static void find_scalars(RankThread *thread) {
     }
 }
 
+/* By all threads: one takes seconds for tens of GiB, and would have all of them on its node. */
+static void clear(char *memory, size_t bytes) {
+    enum { PART_BYTES = 16 << 20 };
+    const size_t n_parts = (bytes + PART_BYTES - 1) / PART_BYTES;
+#pragma omp parallel for schedule(static) if (n_parts > 1)
+    for (size_t i = 0; i < n_parts; i++) {
+        size_t first = i * PART_BYTES, left = bytes - first;
+        memset(memory + first, 0, left < PART_BYTES ? left : PART_BYTES);
+    }
+}
+
 /* Zeroed, page-aligned memory of exactly the plan's size. Touched at once: no page faults later,
  * and a machine without enough memory says so now. */
 static void *allocate(const RankContext *rank, int64_t n_bytes, Diag *diag) {
@@ -269,7 +280,8 @@ static void *allocate(const RankContext *rank, int64_t n_bytes, Diag *diag) {
         return NULL;
     }
     madvise(memory, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses; no matter if refused */
-    return memset(memory, 0, bytes);
+    clear(memory, bytes);
+    return memory;
 }
 
 static bool allocate_rank(Engine *engine, RankContext *rank, Diag *diag) {

@@ -739,6 +739,14 @@ for signal in TERM HUP; do # a shell's background jobs ignore SIGINT
     result "SIG$signal: status 130" "$([ $status -eq 130 ] || echo "status $status: $(cat "$folder/err")")"
     result "SIG$signal: weights are saved" "$([ -s "$folder/stopped-$signal.st" ] || echo 'no file')"
 done
+start_endless --data "$text" --save "$folder/stopped-twice.st"
+kill "$pid"
+sleep 0.05
+kill "$pid" # as timeout(1) does, and launchers that pass on what a terminal has sent already
+wait "$pid"
+status=$?
+result 'SIGTERM twice at once: weights are saved' "$([ $status -eq 130 ] && [ -s "$folder/stopped-twice.st" ] ||
+    echo "status $status: $(cat "$folder/err")")"
 start_endless --data "$text"
 result "OpenMP's threads do not spin for long" \
     "$(tr '\0' '\n' <"/proc/$pid/environ" | grep -qx 'GOMP_SPINCOUNT=2000' || echo 'not set')"

@@ -135,9 +135,10 @@ reaches() { # I TEXT
     done
     why=${why:-island $1 does not say "'$2'": $(tail -n 3 "$folder/said.$1")}
 }
-# The process itself: timeout(1) cannot pass that on.
+# The process itself: timeout(1) cannot pass a KILL on, and a second after a TERM sends one.
+process_of() { pgrep -P "${pids[$1]}"; }
 kill_island() {
-    { kill -KILL "$(pgrep -P "${pids[$1]}")" && wait "${pids[$1]}"; } 2>/dev/null
+    { kill -KILL "$(process_of "$1")" && wait "${pids[$1]}"; } 2>/dev/null
 }
 why= && next_port
 for i in 0 1; do island $i "${long[@]}" --checkpoint "$folder/long$i"; done
@@ -148,7 +149,7 @@ reaches 0 ': 1 of 2 islands.*; without island 1'
 island 1 "${long[@]}" --checkpoint "$folder/long1"
 reaches 0 'takes the weights of step .*, and the optimizer'
 reaches 1 ': 2 of 2 islands'
-kill -TERM "${pids[0]}"
+kill -TERM "$(process_of 0)"
 ends 0 130 "an island's share was lacking"
 ends 1 1 'island 0 has ended: it was stopped after step'
 result 'killed: left out, and comes back; island 0 stopped: the end' "$why"
