@@ -74,15 +74,19 @@ TEXTS   := $(sort $(shell find frontend planner -name '*.lua' ! -name '*.meta.lu
 CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
 # Sanitizers leave out the slowest tests of what others run, too.
-SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_codegen cuda_graph_llama cuda_nvrtc cuda_ranks \
-                         equivalence fp8_tensor fp8_training gather_once lanes loss_parts loss_scaling \
-                         low_gradients muon search search_models step_memory vocab_multiple)
-# Without kernels and without variants that sanitizers leave out: `make test` runs these with them alone.
-SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time compare dataset event_file \
-                    exchange_cost file frontend host jinja launch metrics model_cost node_cost pack path \
-                    pipeline_sim safetensors scaling_law schedule sentencepiece show_scale \
-                    simulate_candidate spans step_cost token_file trace train_bpe train_unigram validate \
-                    validate_published verify_division verify_plan verify_update)
+SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_codegen cuda_graph cuda_graph_llama cuda_nvrtc \
+                         cuda_races cuda_ranks equivalence fp8_tensor fp8_training gather_once lanes loss_parts \
+                         loss_scaling low_gradients muon search search_models step_memory vocab_multiple)
+# Without kernels whose code optimization changes much, and without variants that sanitizers leave out:
+# `make test` runs these with them alone.
+SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time comm comm_tcp compare control \
+                    control_lost dataset event_file exchange_cost file frontend hf hf_newer hf_quantized host ir \
+                    islands jinja launch metrics model_cost node_cost pack path pipeline_sim safetensors \
+                    scaling_law schedule sentencepiece show_scale simulate_candidate spans step_cost token_file \
+                    trace train_bpe train_processes train_unigram validate validate_published verify_division \
+                    verify_plan verify_update)
+# As are those of CUDA's kernels whose PTX is run (tests/ptx), all variants of it.
+PTX_TESTS = $(if $(PTX),$(filter-out $(SANITIZED_ELSEWHERE),$(addprefix test_cuda_,$(shell tests/ptx/test_ptx.sh --list))))
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
 ifdef SANITIZE
 TESTS   := $(filter-out $(SANITIZED_ELSEWHERE:%=$B/tests/%),$(TESTS))
@@ -280,7 +284,7 @@ PLAIN_TESTS = $(filter-out $(SANITIZED_ONLY:%=$B/tests/%),$(TESTS))
 test: deps-test
 	@$(MAKE) --no-print-directory WERROR=$(STRICT) all $(PLAIN_TESTS) $(PTX)
 	@$(MAKE) --no-print-directory WERROR=$(STRICT) SANITIZE=address,undefined all tests
-	@tests/run tests/lint $(SCRIPTS) $(PLAIN_TESTS) \
+	@tests/run tests/lint $(SCRIPTS) $(filter-out $(PTX_TESTS:%=$B/tests/%),$(PLAIN_TESTS)) \
 	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%))
 
 test-long: deps-test

@@ -18,12 +18,17 @@ struct Arena {
     Arena *owned, *next; /* the first of those that it owns; the next of its owner's */
 };
 
-/* With AddressSanitizer each allocation is a block of its own: running over its end shows. */
+/* AddressSanitizer is told what of a block is allocated, to the byte: running over an end shows, as
+ * it would with malloc, which takes several times as long. */
 #if defined(__SANITIZE_ADDRESS__)
-enum { BLOCK_BYTES = 0, ALIGNMENT = 1 };
+#include <sanitizer/asan_interface.h>
+enum { GUARD_BYTES = 32 };
 #else
-enum { BLOCK_BYTES = 64 * 1024, ALIGNMENT = 16 };
+enum { GUARD_BYTES = 0 };
+#define ASAN_POISON_MEMORY_REGION(memory, bytes)   ((void)(memory), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(memory, bytes) ((void)(memory), (void)(bytes))
 #endif
+enum { FIRST_BYTES = 8 * 1024, BLOCK_BYTES = 64 * 1024, ALIGNMENT = 16 };
 
 Arena *arena_create(void) {
     Arena *arena = calloc(1, sizeof(*arena));
@@ -51,15 +56,17 @@ void arena_destroy(Arena *arena) {
 
 void *arena_alloc(Arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 2) memory_exhausted(bytes);
-    bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t room = (bytes + GUARD_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     Block *block = arena->blocks;
-    if (!block || block->size - block->used < bytes || BLOCK_BYTES == 0) {
-        size_t size = bytes > BLOCK_BYTES / 4 ? bytes : BLOCK_BYTES;
+    if (!block || block->size - block->used < room) {
+        size_t usual = block ? BLOCK_BYTES : FIRST_BYTES;
+        size_t size = room > usual / 4 ? room : usual;
         Block *fresh = calloc(1, sizeof(*fresh) + size);
         if (!fresh) memory_exhausted(size);
         fresh->size = size;
+        ASAN_POISON_MEMORY_REGION(fresh->data, size);
         /* A large block goes behind the head, so that the head's free room stays in use. */
-        if (block && size == bytes) {
+        if (block && size == room) {
             fresh->next = block->next;
             block->next = fresh;
         } else {
@@ -69,7 +76,8 @@ void *arena_alloc(Arena *arena, size_t bytes) {
         block = fresh;
     }
     void *memory = block->data + block->used;
-    block->used += bytes;
+    block->used += room;
+    ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
     return memory;
 }
 

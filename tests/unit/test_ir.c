@@ -1,6 +1,7 @@
 /* The IR's text and the passes: round trips of real models after every pass, a golden pair per
  * pass, exact errors for bad text, graphs that the verifier must not accept, and text damaged at
- * random, which may give an error but never a crash, in no pass either.
+ * random, which may give an error but never a crash, in no pass either. And the arena that all of
+ * it lies in: zeroed, apart, and under AddressSanitizer guarded to the byte.
  *
  *   BLESS=1 build/tests/test_ir   accepts what the passes and the parser say now
  */
@@ -12,6 +13,7 @@
 #include "ir/base/file.h"
 
 #include <dirent.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -343,6 +345,34 @@ static void check_damage(const char *pass) {
     arena_destroy(arena);
 }
 
+static bool is_guarded(const unsigned char *memory) {
+#ifdef __SANITIZE_ADDRESS__
+    int __asan_address_is_poisoned(const volatile void *address); /* NOLINT */
+    return __asan_address_is_poisoned(memory) != 0;
+#else
+    (void)memory;
+    return true;
+#endif
+}
+
+static void check_arena(void) {
+    enum { MOST = 40000 };
+    check_begin("an arena: zeroed, aligned, apart, guarded");
+    Arena *arena = arena_create();
+    for (int round = 0; round < 2; round++) {
+        for (size_t bytes = 0; bytes < MOST; bytes += bytes < 70 ? 1 : bytes / 3) {
+            unsigned char *memory = arena_alloc(arena, bytes);
+            size_t n_zero = 0;
+            for (size_t i = 0; i < bytes; i++) n_zero += memory[i] == 0;
+            CHECK(n_zero == bytes && (uintptr_t)memory % 16 == 0, "%zu bytes, %zu of them zero",
+                  bytes, n_zero);
+            CHECK(is_guarded(memory + bytes), "beyond %zu bytes", bytes);
+            memset(memory, 0xff, bytes);
+        }
+    }
+    arena_destroy(arena);
+}
+
 int main(void) {
     static const Mesh MESHES[] = {{.size = {1, 1, 1, 1, 1, 1}},
                                   {.size = {2, 1, 1, 1, 1, 1}},
@@ -360,5 +390,6 @@ int main(void) {
     }
     check_bad_texts();
     check_verifier();
+    check_arena();
     return check_report();
 }
