@@ -6,6 +6,7 @@
 #include "frontend/lua/cluster_read.h"
 #include "planner/cost/cluster_profile.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
@@ -138,7 +139,8 @@ static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *di
 
 /* Runs apart, for which the search's layout is each one's. False: reported. */
 static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag) {
-    static const CliOption ALL[] = {OPT_ISLANDS, OPT_OUTER_EVERY, OPT_OUTER_LINK, OPT_OUTER_DTYPE};
+    static const CliOption ALL[] = {OPT_ISLANDS,     OPT_OUTER_EVERY, OPT_OUTER_LINK,
+                                    OPT_OUTER_DTYPE, OPT_OUTER_PARTS, OPT_OUTER_OVERLAP};
     enum { NEEDED = 3, N_ALL = sizeof(ALL) / sizeof(ALL[0]) };
     *out = (IslandChoice){0};
     if (args->command->run != cmd_plan) return true;
@@ -168,7 +170,15 @@ static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag
     *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 2),
                           .every = cli_int(args, OPT_OUTER_EVERY, 1),
                           .word_bytes = low ? 2 : 4,
+                          .n_parts = (int)cli_int(args, OPT_OUTER_PARTS, 1),
+                          .overlap = cli_int(args, OPT_OUTER_OVERLAP, 0),
                           .link_bytes_per_second = cli_real(args, OPT_OUTER_LINK, 1) * 1e9 / 8};
+    if (out->n_parts > out->every || out->overlap >= out->every) {
+        diag_error(diag, NO_LOC, "--outer-%s: %s %" PRId64 ", the steps of --outer-every",
+                   out->n_parts > out->every ? "parts" : "overlap",
+                   out->n_parts > out->every ? "give at most" : "give less than", out->every);
+        return false;
+    }
     return true;
 }
 
