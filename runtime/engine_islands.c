@@ -503,6 +503,7 @@ static IslandsResult meet_part(EngineIslands *islands, int part, TrainingPlace *
     float *own = own_of(islands, part);
     if (!gather_part(islands, part, own, diag)) return ISLANDS_FAILED;
     if (islands->islands) {
+        islands_behind(islands->islands, false);
         outcome.result = (int32_t)islands_meet(islands->islands, part, own, &outcome.place,
                                                &outcome.ended.report, diag);
     }

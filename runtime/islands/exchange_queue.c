@@ -98,7 +98,9 @@ void exchange_queue_begin(ExchangeQueue *queue, int part, const float *own,
 Exchange exchange_queue_take(ExchangeQueue *queue, Diag *diag) {
     pthread_mutex_lock(&queue->lock);
     if (queue->n_taken == queue->n_begun) BUG("nothing was begun");
+    islands_behind(queue->islands, false);
     while (queue->n_ended == queue->n_taken) pthread_cond_wait(&queue->changed, &queue->lock);
+    islands_behind(queue->islands, true);
     const Exchange item = queue->items[queue->n_taken++ % OUTER_MOST_PARTS];
     if (queue->n_taken == queue->n_begun) queue->is_broken = false;
     /* The thread reports where it fails, and then only waits. */

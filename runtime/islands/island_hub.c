@@ -205,6 +205,7 @@ static void put_names(const Islands *islands, PeerState state, StrBuf *out) {
 /* "waits for island 1, 3", now and then. */
 static void say_waiting(const Islands *islands, PeerState state, double *next) {
     if (clock_now() < *next || count(islands, state) == 0) return;
+    if (atomic_load(&islands->is_behind)) return;
     *next = clock_now() + ISLANDS_LINE_S;
     StrBuf text = strbuf_create();
     put_names(islands, state, &text);

@@ -65,6 +65,10 @@ void islands_abort(Islands *islands, bool aborts) {
     atomic_store(&islands->aborts, aborts);
 }
 
+void islands_behind(Islands *islands, bool is_behind) {
+    atomic_store(&islands->is_behind, is_behind);
+}
+
 int64_t islands_part_values(const Islands *islands, int part) {
     return islands->options.part_at[part + 1] - islands->options.part_at[part];
 }

@@ -96,6 +96,8 @@ IslandsResult islands_meet(Islands *islands, int part, const float *own, Islands
                            IslandsReport *out, Diag *diag);
 /* From any thread: waits end as by `stopped`, from now on or, with false, no more. */
 void islands_abort(Islands *islands, bool aborts);
+/* Likewise: does nobody wait for what is going on? Then nothing is said of whom it waits for. */
+void islands_behind(Islands *islands, bool is_behind);
 
 /* On island 0 after both: how many wait for weights, and does one of them want state? */
 int islands_count_waiting(const Islands *islands, bool *out_wants_state);

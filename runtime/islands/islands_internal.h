@@ -48,7 +48,7 @@ struct Islands {
     float *weights, *momentum;
     IslandsPlace place;
     int64_t largest; /* numbers of a part */
-    atomic_bool aborts;
+    atomic_bool aborts, is_behind;
     uint64_t digests[OUTER_MOST_PARTS]; /* of parts' weights, where they are known */
     bool has_digest[OUTER_MOST_PARTS];
     /* Island 0: */
