@@ -383,11 +383,15 @@ static void fill_islands(SearchFacts *facts) {
                   choice->link_bytes_per_second * 8e-9, unit_bytes(of->hub_bytes, b));
     if (choice->n_parts > 1) strbuf_printf(&text, ", %s at a time", unit_bytes(of->part_bytes, e));
     strbuf_printf(&text, ", in %s", unit_us(of->seconds * 1e6, c));
-    if (choice->overlap) {
-        strbuf_printf(&text, ", %s of them behind training, which waits %s",
-                      unit_us(of->hidden_seconds * 1e6, a), unit_us(of->wait_seconds * 1e6, b));
+    if (choice->overlap && of->wait_seconds <= 0) {
+        strbuf_put(&text, ", all behind training;");
+    } else {
+        if (choice->overlap) {
+            strbuf_printf(&text, ", of which %s behind training and %s waiting",
+                          unit_us(of->hidden_seconds * 1e6, a), unit_us(of->wait_seconds * 1e6, b));
+        }
+        strbuf_printf(&text, ", %.2g %% of the time;", 100 * of->share);
     }
-    strbuf_printf(&text, ", %.2g %% of the time;", 100 * of->share);
     strbuf_printf(&text, " as one run, gradients over such links take %s more a step, %.2g %%",
                   unit_us(of->one_run_seconds * 1e6, d), 100 * of->one_run_share);
     facts->islands_text = arena_strdup(facts->arena, text.text);
