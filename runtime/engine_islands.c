@@ -43,7 +43,7 @@ struct EngineIslands {
     Engine *engine;
     Arena *arena;
     LeafList weights, state;
-    EngineBeside *beside; /* [n_beside]: weights, then momentum */
+    EngineBeside *beside; /* [n_beside]: weights, then momentum and residual */
     int n_beside;
     IslandsOptions options;
     OuterTurns turns;
@@ -51,12 +51,12 @@ struct EngineIslands {
     int flights[OUTER_MOST_PARTS];        /* [n_flights] parts on their way, in their order */
     int n_flights;
     Ended ended[OUTER_MOST_PARTS];
-    bool is_waited;         /* on island 0: others wait for weights */
-    Islands *islands;       /* the first process' alone, as what follows */
-    ExchangeQueue *queue;   /* NULL: all meetings are waited for */
-    float *last, *momentum; /* [weights.n_values] */
-    float *own;             /* [weights.n_values], without a queue of a part */
-    float *room;            /* [largest]: a leaf on its way */
+    bool is_waited;                    /* on island 0: others wait for weights */
+    Islands *islands;                  /* the first process' alone, as what follows */
+    ExchangeQueue *queue;              /* NULL: all meetings are waited for */
+    float *last, *momentum, *residual; /* [weights.n_values] */
+    float *own;                        /* [weights.n_values], without a queue of a part */
+    float *room;                       /* [largest]: a leaf on its way */
 };
 
 /* --- leaves --- */
@@ -233,21 +233,27 @@ static bool scatter_part(EngineIslands *islands, int part, double mix, Diag *dia
 
 /* --- beginning and end --- */
 
+/* Island 0's, of what is far off when it is sent. */
+static bool has_residual(const IslandsOptions *options) {
+    return options->island == 0 && options->dtype == DTYPE_NF4;
+}
+
 /* The first process names them, and has them; the others only name them. */
 static void make_beside(EngineIslands *islands) {
     const LeafList *list = &islands->weights;
-    const bool hub = islands->options.island == 0;
-    islands->n_beside = hub ? 2 * list->count : list->count;
+    static const char *const NAMES[] = {"weights", "momentum", "residual"};
+    float *const arrays[] = {islands->last, islands->momentum, islands->residual};
+    const int n_kinds = 1 + (islands->options.island == 0) + has_residual(&islands->options);
+    islands->n_beside = n_kinds * list->count;
     islands->beside = ARENA_ARRAY(islands->arena, EngineBeside, islands->n_beside);
-    for (int kind = 0; kind < 1 + hub; kind++) {
-        float *values = kind ? islands->momentum : islands->last;
+    for (int kind = 0; kind < n_kinds; kind++) {
+        float *values = arrays[kind];
         for (int i = 0; i < list->count; i++) {
             const Leaf *leaf = &list->items[i];
-            islands->beside[kind * list->count + i] =
-                (EngineBeside){.name = arena_printf(islands->arena, "outer_%s/%s",
-                                                    kind ? "momentum" : "weights", leaf->item.name),
-                               .type = leaf->item.node->types[0],
-                               .values = values};
+            islands->beside[kind * list->count + i] = (EngineBeside){
+                .name = arena_printf(islands->arena, "outer_%s/%s", NAMES[kind], leaf->item.name),
+                .type = leaf->item.node->types[0],
+                .values = values};
             if (values) values += leaf->n;
         }
     }
@@ -270,15 +276,14 @@ int64_t engine_islands_largest(const EngineIslands *islands) {
 /* Of island 0 while all others' parts are there. */
 int64_t engine_islands_bytes(const EngineIslands *islands) {
     const IslandsOptions *options = &islands->options;
-    const int64_t n = islands->weights.n_values, word = options->bf16 ? 2 : 4;
-    const int64_t part = engine_islands_largest(islands);
-    int64_t bytes = (n + (islands->turns.overlap ? n : part) + islands->weights.largest) *
-                    (int64_t)sizeof(float);
-    if (options->island == 0) {
-        return bytes + n * 4 + (options->n_islands - 1) * part * word +
-               (options->bf16 ? part * 2 : 0);
-    }
-    return bytes + part * 4 + (options->bf16 ? part * 2 : 0);
+    const int64_t n = islands->weights.n_values, part = engine_islands_largest(islands);
+    const int64_t word = sizeof(float), way = (int64_t)outer_bytes(options->dtype, part);
+    const int64_t moved = options->dtype == DTYPE_F32 ? 0 : way;
+    const int64_t own = islands->turns.overlap ? n : part;
+    int64_t bytes = (n + own + islands->weights.largest) * word + moved;
+    if (has_residual(options)) bytes += n * word;
+    return options->island ? bytes + part * word
+                           : bytes + n * word + (options->n_islands - 1) * way;
 }
 
 static bool check_memory(const EngineIslands *islands, Diag *diag) {
@@ -307,7 +312,9 @@ static bool open_islands(EngineIslands *islands, Diag *diag) {
     islands->last = allocate(n);
     islands->own = allocate(islands->turns.overlap ? n : engine_islands_largest(islands));
     if (islands->options.island == 0) islands->momentum = allocate(n);
-    islands->islands = islands_create(&islands->options, islands->last, islands->momentum);
+    if (has_residual(&islands->options)) islands->residual = allocate(n);
+    islands->islands =
+        islands_create(&islands->options, islands->last, islands->momentum, islands->residual);
     if (!islands->turns.overlap) return true;
     islands->queue = exchange_queue_create(islands->islands, diag);
     return islands->queue;
@@ -349,6 +356,7 @@ void engine_islands_destroy(EngineIslands *islands, const char *why) {
     engine_set_beside(islands->engine, NULL, 0);
     free(islands->last);
     free(islands->momentum);
+    free(islands->residual);
     free(islands->own);
     free(islands->room);
     arena_destroy(islands->arena);

@@ -3,7 +3,9 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
+#include "frontend/commands/train_islands.h"
 #include "frontend/lua/cluster_read.h"
+#include "ir/blocks.h"
 #include "planner/cost/cluster_profile.h"
 
 #include <inttypes.h>
@@ -161,15 +163,11 @@ static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag
         diag_error(diag, NO_LOC, "--islands 1: one alone meets nobody; plan it without");
         return false;
     }
-    const char *dtype = cli_text(args, OPT_OUTER_DTYPE, "f32");
-    const bool low = strcmp(dtype, "bf16") == 0;
-    if (!low && strcmp(dtype, "f32") != 0) {
-        diag_error(diag, NO_LOC, "--outer-dtype: '%s' is neither f32 nor bf16", dtype);
-        return false;
-    }
+    DType dtype;
+    if (!train_islands_dtype(args, &dtype, diag)) return false;
     *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 2),
                           .every = cli_int(args, OPT_OUTER_EVERY, 1),
-                          .word_bytes = low ? 2 : 4,
+                          .word_bytes = (double)outer_bytes(dtype, WEIGHT_BLOCK) / WEIGHT_BLOCK,
                           .n_parts = (int)cli_int(args, OPT_OUTER_PARTS, 1),
                           .overlap = cli_int(args, OPT_OUTER_OVERLAP, 0),
                           .link_bytes_per_second = cli_real(args, OPT_OUTER_LINK, 1) * 1e9 / 8};

@@ -72,11 +72,14 @@ static bool read_address(CliArgs *args, IslandsOptions *out, Diag *diag) {
     return true;
 }
 
-static bool read_dtype(const CliArgs *args, IslandsOptions *out, Diag *diag) {
+bool train_islands_dtype(const CliArgs *args, DType *out, Diag *diag) {
+    static const DType ALL[] = {DTYPE_F32, DTYPE_BF16, DTYPE_NF4};
     const char *name = cli_text(args, OPT_OUTER_DTYPE, "f32");
-    out->bf16 = strcmp(name, "bf16") == 0;
-    if (out->bf16 || strcmp(name, "f32") == 0) return true;
-    diag_error(diag, NO_LOC, "train: --outer-dtype: '%s' is neither f32 nor bf16", name);
+    for (size_t i = 0; i < sizeof(ALL) / sizeof(ALL[0]); i++) {
+        *out = ALL[i];
+        if (strcmp(name, dtype_name(*out)) == 0) return true;
+    }
+    diag_error(diag, NO_LOC, "--outer-dtype: '%s' is none of f32, bf16 and nf4", name);
     return false;
 }
 
@@ -144,8 +147,8 @@ bool train_islands_options(CliArgs *args, bool (*stopped)(void), TrainIslands *o
     options->timeout_s = (double)cli_int(args, OPT_OUTER_TIMEOUT, DEFAULT_TIMEOUT_S);
     options->version = PERILUNE_VERSION;
     options->stopped = stopped;
-    return read_turns(args, &out->turns, diag) && read_dtype(args, options, diag) &&
-           read_token(options, diag) &&
+    return read_turns(args, &out->turns, diag) &&
+           train_islands_dtype(args, &options->dtype, diag) && read_token(options, diag) &&
            (options->n_islands == 1 || read_address(args, options, diag));
 }
 
@@ -175,7 +178,7 @@ static const char *make_recipe(const CliArgs *args, const TrainData *data, const
                   islands->turns.every, options->rule.lr, options->rule.momentum);
     strbuf_printf(&out, "--outer-parts %d\n--outer-overlap %" PRId64 "\n--outer-mix %.9g\n",
                   islands->turns.n_parts, islands->turns.overlap, islands->turns.mix);
-    strbuf_printf(&out, "--outer-dtype %s\n--steps %" PRId64 "\n", options->bf16 ? "bf16" : "f32",
+    strbuf_printf(&out, "--outer-dtype %s\n--steps %" PRId64 "\n", dtype_name(options->dtype),
                   rate->n_steps);
     strbuf_printf(&out, "--global-batch %d\nseq %" PRId64 "\n--seed %" PRIu64 "\n",
                   plan->global_batch, plan->seq, plan->seed);
@@ -353,7 +356,7 @@ void train_islands_print(const TrainIslands *islands) {
     char bytes[32], memory[32];
     if (!islands->engine) return;
     const int64_t n = engine_islands_largest(islands->engine);
-    units_format_bytes(bytes, sizeof(bytes), n * (options->bf16 ? 2 : 4));
+    units_format_bytes(bytes, sizeof(bytes), (int64_t)outer_bytes(options->dtype, n));
     units_format_bytes(memory, sizeof(memory), engine_islands_bytes(islands->engine));
     printf("island  %d of %d; every %" PRId64 " steps ", options->island, options->n_islands,
            turns->every);

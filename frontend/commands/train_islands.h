@@ -23,6 +23,8 @@ typedef struct TrainIslands {
 /* Options, and where they are not given PERILUNE_ISLANDS, PERILUNE_ISLAND and
  * PERILUNE_ISLAND_ADDRESS. `stopped`: has the user asked for an end? False: reported. */
 bool train_islands_options(CliArgs *args, bool (*stopped)(void), TrainIslands *out, Diag *diag);
+/* --outer-dtype. False: reported. */
+bool train_islands_dtype(const CliArgs *args, DType *out, Diag *diag);
 /* What cannot be done on islands. False: reported. */
 bool train_islands_check(const CliArgs *args, const Plan *plan, const TrainIslands *islands,
                          Diag *diag);

@@ -17,11 +17,11 @@
 #include <stdint.h>
 
 typedef struct IslandChoice {
-    int n_islands;   /* 0: not asked for */
-    int64_t every;   /* steps */
-    int word_bytes;  /* of a weight on its way */
-    int n_parts;     /* 0: as 1 */
-    int64_t overlap; /* steps from sending a part to merging it; 0: training waits */
+    int n_islands;     /* 0: not asked for */
+    int64_t every;     /* steps */
+    double word_bytes; /* of a weight on its way */
+    int n_parts;       /* 0: as 1 */
+    int64_t overlap;   /* steps from sending a part to merging it; 0: training waits */
     double link_bytes_per_second;
 } IslandChoice;
 

@@ -152,7 +152,7 @@ static bool read_offer(Islands *islands, Peer *peer, const Message *message) {
     peer->offer_step = step;
     peer->offer_part = (int)part;
     if (!peer->offer)
-        peer->offer = islands_allocate((size_t)islands->largest, islands->options.bf16 ? 2 : 4);
+        peer->offer = islands_allocate(outer_bytes(islands->options.dtype, islands->largest), 1);
     island_link_expect(peer->link, peer->offer, islands_offer_bytes(islands, (int)part));
     peer->state = PEER_OFFERS;
     return true;
@@ -304,7 +304,7 @@ static void take_step(Islands *islands, const float *own, IslandsReport *out) {
         const Peer *peer = &islands->peers[i];
         out->missing[i] = peer->state != PEER_OFFERED;
         if (out->missing[i]) continue;
-        if (islands->options.bf16) {
+        if (islands_send_deltas(islands)) {
             offers[n++].deltas = peer->offer;
         } else {
             offers[n++].weights = peer->offer;
@@ -312,16 +312,20 @@ static void take_step(Islands *islands, const float *own, IslandsReport *out) {
     }
     const int64_t at = islands->options.part_at[islands->part];
     out->n_present = n;
-    out->norm =
-        outer_step(&islands->options.rule, offers, n, islands_part_values(islands, islands->part),
-                   islands->weights + at, islands->momentum + at, islands->moved);
+    const OuterState state = {.weights = islands->weights + at,
+                              .momentum = islands->momentum + at,
+                              .dtype = islands->options.dtype,
+                              .moved = islands->moved,
+                              .residual = islands->residual ? islands->residual + at : NULL};
+    out->norm = outer_step(&islands->options.rule, offers, n,
+                           islands_part_values(islands, islands->part), &state);
     islands_forget_digest(islands, islands->part);
 }
 
 /* To those whose weights are in it. */
 static void put_results(Islands *islands, const IslandsReport *report) {
     const float *weights = islands->weights + islands->options.part_at[islands->part];
-    const void *array = islands->options.bf16 ? (const void *)islands->moved : weights;
+    const void *array = islands_send_deltas(islands) ? islands->moved : weights;
     for (int i = 1; i < islands->options.n_islands; i++) {
         Peer *peer = &islands->peers[i];
         if (peer->state != PEER_OFFERED) continue;

@@ -195,12 +195,13 @@ static void put_offer(Islands *islands, const Meeting *meeting) {
     message_put_u64(&islands->hub->out, (uint64_t)meeting->place->step);
     message_put_u32(&islands->hub->out, (uint32_t)meeting->part);
     message_end(&islands->hub->out, start);
-    if (options->bf16) {
-        outer_deltas(meeting->own, islands->weights + options->part_at[meeting->part],
+    if (islands_send_deltas(islands)) {
+        outer_deltas(options->dtype, meeting->own,
+                     islands->weights + options->part_at[meeting->part],
                      islands_part_values(islands, meeting->part), islands->deltas);
     }
     island_link_send_array(islands->hub,
-                           options->bf16 ? (const void *)islands->deltas : meeting->own,
+                           islands_send_deltas(islands) ? islands->deltas : meeting->own,
                            islands_offer_bytes(islands, meeting->part));
 }
 
@@ -218,7 +219,7 @@ static bool read_result(Islands *islands, const Meeting *meeting, const Message 
     meeting->report->n_present = (int)n_present;
     memcpy(&meeting->report->norm, &norm, sizeof norm);
     island_link_expect(islands->hub,
-                       islands->options.bf16 ? (void *)islands->deltas : islands->incoming,
+                       islands_send_deltas(islands) ? islands->deltas : islands->incoming,
                        islands_offer_bytes(islands, meeting->part));
     return true;
 }
@@ -248,8 +249,9 @@ static Heard offer_once(Islands *islands, Meeting *meeting, Diag *diag) {
         }
     }
     float *weights = islands->weights + islands->options.part_at[meeting->part];
-    if (islands->options.bf16) {
-        outer_move(weights, islands->deltas, islands_part_values(islands, meeting->part));
+    if (islands_send_deltas(islands)) {
+        outer_move(islands->options.dtype, weights, islands->deltas,
+                   islands_part_values(islands, meeting->part));
     } else {
         memcpy(weights, islands->incoming, islands_offer_bytes(islands, meeting->part));
     }

@@ -74,7 +74,7 @@ int64_t islands_part_values(const Islands *islands, int part) {
 }
 
 size_t islands_offer_bytes(const Islands *islands, int part) {
-    return (size_t)islands_part_values(islands, part) * (islands->options.bf16 ? 2 : sizeof(float));
+    return outer_bytes(islands->options.dtype, islands_part_values(islands, part));
 }
 
 void islands_own_host(char out[ISLAND_HOST_BYTES]) {
@@ -181,11 +181,13 @@ void islands_put_text(IslandLink *link, MessageKind kind, const char *text) {
 
 /* --- what the engine's side calls --- */
 
-Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum) {
+Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum,
+                        float *residual) {
     Islands *islands = islands_allocate(1, sizeof *islands);
     islands->options = *options;
     islands->weights = weights;
     islands->momentum = momentum;
+    islands->residual = residual;
     islands->listener = -1;
     if (!options->n_parts) {
         islands->options.n_parts = 1;
@@ -196,12 +198,15 @@ Islands *islands_create(const IslandsOptions *options, float *weights, float *mo
         if (n > islands->largest) islands->largest = n;
     }
     const size_t largest = (size_t)islands->largest;
+    const bool moves = islands_send_deltas(islands);
     if (options->island == 0) {
         islands->peers = islands_allocate((size_t)options->n_islands, sizeof(Peer));
-        if (options->bf16) islands->moved = islands_allocate(largest, 2);
+        if (moves)
+            islands->moved = islands_allocate(outer_bytes(options->dtype, islands->largest), 1);
     } else {
         islands->incoming = islands_allocate(largest, sizeof(float));
-        if (options->bf16) islands->deltas = islands_allocate(largest, 2);
+        if (moves)
+            islands->deltas = islands_allocate(outer_bytes(options->dtype, islands->largest), 1);
     }
     return islands;
 }

@@ -1,8 +1,8 @@
 /* Islands: runs that train apart and meet once in a while (DiLoCo, see outer_step.h).
  *
  * Each island is a run of its own, under its own plan. Island 0 listens, the others connect to it
- * (a star). At a meeting each brings its weights, or one part of them (in bf16: how far they have
- * moved), island 0 takes the outer step and gives all the new ones, the same bits to each.
+ * (a star). At a meeting each brings its weights, or one part of them (in bf16 or nf4: how far they
+ * have moved), island 0 takes the outer step and gives all the new ones, the same bits to each.
  *
  * Island 0 alone decides who takes part. An island whose connection is closed, or from which
  * nothing comes for timeout_s once island 0 is there, is left out, and training goes on without it:
@@ -49,7 +49,7 @@ typedef struct IslandsOptions {
     int64_t
         part_at[OUTER_MOST_PARTS + 1]; /* where each begins, and the last ends; n_parts 0: all */
     bool streams;                      /* is training elsewhere than at the last meeting? */
-    bool bf16;                         /* differences of weights travel, in bf16 */
+    DType dtype;                       /* f32: weights travel; bf16, nf4: how far they have moved */
     OuterRule rule;
     double timeout_s;
     FILE *stream;          /* where lines about the others go; NULL: nowhere */
@@ -81,9 +81,10 @@ typedef struct IslandsReport {
 
 typedef struct Islands Islands;
 
-/* weights[n_values]: those of the last meeting, or of the beginning; momentum[n_values] of island
- * 0, else NULL. Both stay the caller's. */
-Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum);
+/* weights[n_values]: those of the last meeting, or of the beginning; momentum and, with nf4,
+ * residual[n_values] (outer_step.h) of island 0, else NULL. All stay the caller's. */
+Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum,
+                        float *residual);
 /* The others are told `why`, unless NULL. NULL islands are fine. */
 void islands_destroy(Islands *islands, const char *why);
 

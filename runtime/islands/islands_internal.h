@@ -45,7 +45,7 @@ typedef struct Peer {
 
 struct Islands {
     IslandsOptions options;
-    float *weights, *momentum;
+    float *weights, *momentum, *residual;
     IslandsPlace place;
     int64_t largest; /* numbers of a part */
     atomic_bool aborts, is_behind;
@@ -56,7 +56,7 @@ struct Islands {
     Peer *peers; /* [n_islands]; its own stays absent */
     IslandLink *guests[ISLANDS_MOST_GUESTS];
     double guest_came[ISLANDS_MOST_GUESTS];
-    uint16_t *moved; /* bf16: [largest] */
+    void *moved;     /* of `largest` numbers, where distances travel */
     uint64_t digest; /* of weights */
     int part;        /* that meets */
     int64_t n_gone;  /* bytes of links that are no more */
@@ -65,7 +65,7 @@ struct Islands {
     /* [largest]; after weights were taken [n_values], with `streams` as many more, the own ones,
      * and with has_state [n_state] */
     float *incoming;
-    uint16_t *deltas; /* bf16: [largest] */
+    void *deltas; /* likewise */
     bool wants_state, has_state, has_own;
 };
 
@@ -91,6 +91,10 @@ void islands_forget_digests(Islands *islands);
 bool islands_stopped(const Islands *islands);
 int64_t islands_part_values(const Islands *islands, int part);
 size_t islands_offer_bytes(const Islands *islands, int part);
+/* Distances from the last meeting's weights travel, not weights. */
+static inline bool islands_send_deltas(const Islands *islands) {
+    return islands->options.dtype != DTYPE_F32;
+}
 void islands_own_host(char out[ISLAND_HOST_BYTES]);
 void islands_put_hello(Islands *islands, StrBuf *out);
 bool islands_read_hello(const Message *message, IslandHello *out);

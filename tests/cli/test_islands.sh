@@ -102,10 +102,10 @@ result 'an island without a checkpoint takes weights and state' "$why"
 fails 'the checkpoint of another island' 1 'is of island 1 of 2, this is island 0 of 2' "${two[@]}" --island 0 \
     --island-address "localhost:$port" --checkpoint "$folder/b0" --resume "$folder/a1-6"
 
-# Parts behind training. After step 6 one is on its way since then, one since step 4. From there on
+# Parts behind training, in 4 bits. After step 6 one is on its way since then, one since step 4. From there on
 # island 1 has two processes.
-streaming=("${gpt[@]}" --steps 14 --islands 2 --outer-every 4 --outer-parts 2 --outer-overlap 3 --checkpoint-every 6
-    --checkpoint-keep 3)
+streaming=("${gpt[@]}" --steps 14 --islands 2 --outer-every 4 --outer-parts 2 --outer-overlap 3
+    --outer-dtype nf4 --checkpoint-every 6 --checkpoint-keep 3)
 # processes ARGUMENT...: island 1 as two, which say it in rank.0 and rank.1
 processes() {
     local rank
@@ -141,6 +141,9 @@ ends 0 0 "takes the weights of step 6, and the optimizer's state"
 ends 1 0 'goes on after step 6'
 alike "$folder/t0" "$folder/t1"
 result 'parts behind training: an island without a checkpoint' "$why"
+sed 's/"2 6 9 4 7"/"9 6 9 4 7"/' "$folder/s0-6" >"$folder/damaged"
+fails 'damaged turns of parts' 2 "its place among islands is damaged: 'perilune.island_parts'" "${streaming[@]}" --island 0 \
+    --island-address "localhost:$port" --checkpoint "$folder/t0" --resume "$folder/damaged"
 fails 'other parts than of what is on its way' 1 'still to be merged: go on with --outer-parts 2' "${streaming[@]}" \
     --island 0 --island-address "localhost:$port" --checkpoint "$folder/t0" --resume "$folder/s0-6" --outer-parts 3
 
@@ -265,7 +268,7 @@ for wrong in host host: :5 host:0 host:65536 fd00::5:1 '[]:5' host:x; do
     fails "address '$wrong'" 2 'is not HOST:PORT' "${gpt[@]}" --islands 2 --island 0 --outer-every 3 --island-address "$wrong"
 done
 fails 'no meetings' 2 'after how many steps do islands meet?' "${gpt[@]}" --islands 1
-fails 'deltas of another type' 2 "'f16' is neither f32 nor bf16" "${gpt[@]}" --islands 1 --outer-every 3 --outer-dtype f16
+fails 'deltas of another type' 2 "'f16' is none of f32, bf16 and nf4" "${gpt[@]}" --islands 1 --outer-every 3 --outer-dtype f16
 fails 'more parts than steps' 2 '4 parts in 3 steps (--outer-every)' "${gpt[@]}" --islands 1 --outer-every 3 --outer-parts 4
 fails 'more parts than blocks' 2 '6 blocks and other parameters that train: give at most 6' "${gpt[@]}" --islands 1 \
     --outer-every 20 --outer-parts 20

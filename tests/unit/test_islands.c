@@ -43,13 +43,19 @@ static void step_reference(Reference *r, const OuterRule *rule, const float *con
     }
 }
 
-static void check_rule(const char *name, OuterRule rule, bool bf16) {
+/* nf4: the step is of what the offers say, exactly; what all have lags behind it by a residual that
+ * does not grow. bf16 has 8 bits: each delta and each move is off by 2^-9 of some 0.1 to 0.3. */
+static void check_rule(const char *name, OuterRule rule, DType dtype) {
     static Reference reference;
     static float weights[N], momentum[N], own[MOST_ISLANDS][N], other[N];
     static uint16_t deltas[MOST_ISLANDS][N], moved[N];
+    static float residual[N], said[MOST_ISLANDS][N];
+    const bool sends = dtype != DTYPE_F32, is_nf4 = dtype == DTYPE_NF4;
+    const OuterState state = {weights, momentum, dtype, moved, is_nf4 ? residual : NULL};
     uint32_t random = 5;
     check_begin(name);
     memset(momentum, 0, sizeof momentum);
+    memset(residual, 0, sizeof residual);
     memset(&reference, 0, sizeof reference);
     for (int i = 0; i < N; i++) reference.w[i] = weights[i] = other[i] = next_float(&random);
     for (int round = 0; round < ROUNDS; round++) {
@@ -57,24 +63,27 @@ static void check_rule(const char *name, OuterRule rule, bool bf16) {
         OuterOffer offers[MOST_ISLANDS];
         for (int k = 0; k < MOST_ISLANDS; k++) {
             for (int i = 0; i < N; i++) own[k][i] = weights[i] + 0.1f * next_float(&random);
-            outer_deltas(own[k], weights, N, deltas[k]);
-            all[k] = own[k];
-            offers[k] = bf16 ? (OuterOffer){.deltas = deltas[k]} : (OuterOffer){.weights = own[k]};
+            if (sends) outer_deltas(dtype, own[k], weights, N, deltas[k]);
+            memcpy(said[k], weights, sizeof said[k]);
+            if (is_nf4) outer_move(dtype, said[k], deltas[k], N);
+            all[k] = is_nf4 ? said[k] : own[k];
+            offers[k] = sends ? (OuterOffer){.deltas = deltas[k]} : (OuterOffer){.weights = own[k]};
         }
+        for (int i = 0; i < N && is_nf4; i++) reference.w[i] = (double)weights[i];
         step_reference(&reference, &rule, all, MOST_ISLANDS);
-        double norm =
-            outer_step(&rule, offers, MOST_ISLANDS, N, weights, momentum, bf16 ? moved : NULL);
-        /* bf16 has 8 bits: each delta and each move is off by 2^-9 of some 0.1 to 0.3. */
-        const double most = bf16 ? 2e-3 : 1e-6;
-        CHECK(fabs(norm - sqrt(reference.squares)) < (bf16 ? 1e-2 : 1e-5) * norm, "norm %.9g, %.9g",
-              norm, sqrt(reference.squares));
+        for (int i = 0; i < N && is_nf4; i++) reference.w[i] += (double)residual[i];
+        double norm = outer_step(&rule, offers, MOST_ISLANDS, N, &state);
+        const double most = dtype == DTYPE_BF16 ? 2e-3 : 1e-6;
+        CHECK(fabs(norm - sqrt(reference.squares)) < (dtype == DTYPE_BF16 ? 1e-2 : 1e-5) * norm,
+              "norm %.9g, %.9g", norm, sqrt(reference.squares));
         for (int i = 0; i < N; i++) {
-            CHECK(fabs((double)weights[i] - reference.w[i]) < most * (round + 1),
-                  "round %d: weight %d is %.9g, not %.9g", round, i, (double)weights[i],
-                  reference.w[i]);
+            const double w = (double)weights[i] + (double)residual[i];
+            CHECK(fabs(w - reference.w[i]) < most * (round + 1),
+                  "round %d: weight %d is %.9g, not %.9g", round, i, w, reference.w[i]);
+            CHECK(fabsf(residual[i]) < 0.1f, "round %d: %g is owed", round, (double)residual[i]);
         }
-        if (!bf16) continue;
-        outer_move(other, moved, N);
+        if (!sends) continue;
+        outer_move(dtype, other, moved, N);
         CHECK(memcmp(other, weights, sizeof weights) == 0, "another island has other bits");
     }
 }
@@ -85,7 +94,8 @@ static void check_mean(void) {
     float weights[] = {1, 0, 1e30f, -1e-20f, 1e-8f, 7}, momentum[6] = {0};
     const OuterRule rule = {1, 0};
     check_begin("rate 1 without momentum: the mean, to the bit");
-    outer_step(&rule, &(OuterOffer){.weights = TO}, 1, 6, weights, momentum, NULL);
+    outer_step(&rule, &(OuterOffer){.weights = TO}, 1, 6,
+               &(OuterState){.weights = weights, .momentum = momentum});
     CHECK(memcmp(weights, TO, sizeof TO) == 0, "%g %g %g %g %g %g", (double)weights[0],
           (double)weights[1], (double)weights[2], (double)weights[3], (double)weights[4],
           (double)weights[5]);
@@ -104,7 +114,7 @@ static void check_threads(void) {
         memset(momentum, 0, LONG * sizeof(float));
         omp_set_num_threads(t ? 3 : 1);
         norms[t] = outer_step(&(OuterRule){0.7, 0.9}, &(OuterOffer){.weights = own}, 1, LONG,
-                              weights[t], momentum, NULL);
+                              &(OuterState){.weights = weights[t], .momentum = momentum});
     }
     omp_set_num_threads(before);
     CHECK(norms[0] == norms[1], "norms %.17g, %.17g", norms[0], norms[1]);
@@ -181,7 +191,7 @@ typedef struct Fellow {
     int late_at;
     int leaves_after;   /* meetings; 0: stays */
     double comes_after; /* seconds */
-    float weights[N], momentum[N], own[N];
+    float weights[N], momentum[N], residual[N], own[N];
     IslandsPlace place, taken;
     IslandsResult results[8];
     IslandsReport reports[8];
@@ -189,7 +199,7 @@ typedef struct Fellow {
     pthread_t thread;
 } Fellow;
 
-static IslandsOptions fellow_options(int n_islands, int island, int port, bool bf16) {
+static IslandsOptions fellow_options(int n_islands, int island, int port, DType dtype) {
     return (IslandsOptions){.n_islands = n_islands,
                             .island = island,
                             .host = "127.0.0.1",
@@ -199,7 +209,7 @@ static IslandsOptions fellow_options(int n_islands, int island, int port, bool b
                             .recipe = "one way\nanother\n",
                             .model = 77,
                             .n_values = N,
-                            .bf16 = bf16,
+                            .dtype = dtype,
                             .rule = {0.7, 0.9},
                             .timeout_s = 20};
 }
@@ -218,7 +228,8 @@ static void *be_fellow(void *user) {
     uint32_t random = 100 + (uint32_t)f->options.island;
     sleep_s(f->comes_after);
     Islands *islands =
-        islands_create(&f->options, f->weights, f->options.island ? NULL : f->momentum);
+        islands_create(&f->options, f->weights, f->options.island ? NULL : f->momentum,
+                       f->options.island ? NULL : f->residual);
     f->results[0] = islands_start(islands, &f->place, false, f->diag);
     bool good = f->results[0] == ISLANDS_MET || f->results[0] == ISLANDS_TAKEN, wants;
     if (f->results[0] == ISLANDS_TAKEN && islands_taken_own(islands)) {
@@ -250,11 +261,11 @@ static void divide_fellow(IslandsOptions *options) {
     options->part_at[3] = N;
 }
 
-static Fellow *fellows_create(int n, int port, int n_meetings, bool bf16) {
+static Fellow *fellows_create(int n, int port, int n_meetings, DType dtype) {
     Fellow *all = calloc((size_t)n, sizeof(Fellow));
     for (int i = 0; i < n; i++) {
         uint32_t random = 3;
-        all[i].options = fellow_options(n, i, port, bf16);
+        all[i].options = fellow_options(n, i, port, dtype);
         all[i].n_meetings = n_meetings;
         all[i].late_at = 2;
         all[i].diag = diag_create();
@@ -285,12 +296,12 @@ static void check_alike(const Fellow *all, int n) {
 }
 
 /* Three that come in any order have what the step makes of them in their order. */
-static void check_meetings(const char *name, bool bf16, bool in_parts) {
+static void check_meetings(const char *name, DType dtype, bool in_parts) {
     enum { ISLANDS = 3, MEETINGS = 3 };
     check_begin(name);
     static float first[N];
     for (int run = 0; run < 2; run++) {
-        Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), MEETINGS, bf16);
+        Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), MEETINGS, dtype);
         all[run].comes_after = 0.1;
         all[1 + run].late_s = 0.05;
         for (int i = 0; i < ISLANDS && in_parts; i++) divide_fellow(&all[i].options);
@@ -302,7 +313,7 @@ static void check_meetings(const char *name, bool bf16, bool in_parts) {
               "island 2 is told of %d islands, norm %g", all[2].reports[1].n_present,
               all[2].reports[1].norm);
         const int64_t bytes = all[2].reports[in_parts ? 3 : 1].bytes; /* part 0, of a third */
-        const int64_t least = 2 * (in_parts ? N / 3 : N) * (bf16 ? 2 : 4);
+        const int64_t least = 2 * (int64_t)outer_bytes(dtype, in_parts ? N / 3 : N);
         CHECK(bytes > least && bytes < least + 1000, "%d bytes", (int)bytes);
         if (run == 0) memcpy(first, all[0].weights, sizeof first);
         CHECK(memcmp(first, all[0].weights, sizeof first) == 0, "another order, other bits");
@@ -313,7 +324,7 @@ static void check_meetings(const char *name, bool bf16, bool in_parts) {
 /* All train at the same time: who is there first waits, and waits for island 0 from then on. */
 static void check_beginning(void) {
     check_begin("islands begin together");
-    Fellow *all = fellows_create(2, find_free_port("127.0.0.1"), 1, false);
+    Fellow *all = fellows_create(2, find_free_port("127.0.0.1"), 1, DTYPE_F32);
     all[0].late_at = 1;
     all[0].late_s = 0.5;
     fellows_run(all, 2);
@@ -327,7 +338,7 @@ static void check_beginning(void) {
 static void check_late(void) {
     enum { ISLANDS = 3 };
     check_begin("one is late: left out, and back");
-    Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), 5, false);
+    Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), 5, DTYPE_F32);
     all[0].options.timeout_s = 0.4;
     all[2].late_s = 0.8;
     all[0].late_at = 3; /* by then the late one has come again */
@@ -348,8 +359,8 @@ static void check_lost(bool in_parts) {
     check_begin(in_parts ? "one goes, and comes again with nothing: all parts"
                          : "one goes, and comes again with nothing");
     const int port = find_free_port("127.0.0.1");
-    Fellow *all = fellows_create(ISLANDS + 1, port, 6, false);
-    all[2].options = fellow_options(ISLANDS, 1, port, false);
+    Fellow *all = fellows_create(ISLANDS + 1, port, 6, DTYPE_F32);
+    all[2].options = fellow_options(ISLANDS, 1, port, DTYPE_F32);
     all[0].options.n_islands = all[1].options.n_islands = ISLANDS;
     all[1].leaves_after = 1;
     all[0].late_s = 0.6; /* time for the other to come */
@@ -412,7 +423,7 @@ static void check_strangers(void) {
     check_begin("strangers change nothing");
     const int port = find_free_port("127.0.0.1");
     Stranger stranger = {.port = port};
-    Fellow *all = fellows_create(ISLANDS, port, 4, false);
+    Fellow *all = fellows_create(ISLANDS, port, 4, DTYPE_F32);
     all[1].comes_after = 0.2;
     all[1].late_s = 0.2;
     pthread_create(&stranger.thread, NULL, be_stranger, &stranger);
@@ -586,7 +597,7 @@ static void check_engines(const char *name, const Layout layouts[2], const Outer
     bool good = true;
     for (int k = 0; k < 2; k++) {
         good = good && start(&workers[k].run, &layouts[k]);
-        workers[k].options = fellow_options(2, k, port, false);
+        workers[k].options = fellow_options(2, k, port, DTYPE_F32);
         workers[k].options.rule = RULE;
         workers[k].turns = turns;
     }
@@ -676,16 +687,17 @@ static void check_prediction(void) {
 
 int main(void) {
     check_prediction();
-    check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, false);
-    check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, false);
-    check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, true);
+    check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, DTYPE_F32);
+    check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, DTYPE_F32);
+    check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, DTYPE_BF16);
+    check_rule("outer step in nf4", (OuterRule){0.7, 0.9}, DTYPE_NF4);
     check_mean();
     check_threads();
     check_turns();
     check_division();
-    check_meetings("three islands: the same bits", false, false);
-    check_meetings("three islands in bf16: the same bits", true, false);
-    check_meetings("three islands in bf16, by parts: the same bits", true, true);
+    check_meetings("three islands: the same bits", DTYPE_F32, false);
+    check_meetings("three islands in bf16: the same bits", DTYPE_BF16, false);
+    check_meetings("three islands in nf4, by parts: the same bits", DTYPE_NF4, true);
     check_beginning();
     check_late();
     check_lost(false);
