@@ -99,7 +99,7 @@ const CliCommand CLI_COMMANDS[] = {
      "      --island-address trainer.example.org:29600 --outer-every 100\n"
      "  perilune train gpt.plan --data tokens/ --steps 90000 --islands 4 --island 2 \\\n"
      "      --island-address trainer.example.org:29600 --outer-every 100 --outer-parts 4 \\\n"
-     "      --outer-overlap 5 --outer-dtype bf16\n"
+     "      --outer-overlap 5 --outer-dtype nf4\n"
      "  torchrun --nnodes=2:4 --nproc-per-node=8 --max-restarts=9 --no-python perilune train \\\n"
      "      models/llama.lua --set size=8b --cluster h100-dgx --global-batch 512 --data tokens/ "
      "\\\n"
