@@ -1,9 +1,9 @@
 /* The outer step of DiLoCo (Douillard et al. 2023, algorithm 1; Charles et al. 2025): what islands
  * do with their weights when they meet.
  *
- *     delta = w - mean_i w_i                   the outer gradient; w: the weights of the last
- * meeting v'    = momentum v + delta w'    = w - lr (delta + momentum v')     Nesterov's momentum,
- * as torch.optim.SGD has it
+ *     delta = w - mean_i w_i                  the outer gradient; w: of the last meeting
+ *     v'    = momentum v + delta
+ *     w'    = w - lr (delta + momentum v')    Nesterov's momentum, as torch.optim.SGD has it
  *
  * computed as mean + (1 - lr) delta - lr momentum v', so that lr 1 without momentum is the mean to
  * the bit. In f64 from weights and momentum in f32, each rounded once; means are of the islands in
