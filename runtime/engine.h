@@ -9,6 +9,7 @@
 #define RUNTIME_ENGINE_H
 
 #include "planner/plan/plan.h"
+#include "runtime/islands/outer_parts.h"
 #include "runtime/metrics/step_metrics.h"
 #include "runtime/rank_work.h"
 
@@ -77,6 +78,9 @@ void engine_init_parameters(Engine *engine);
 /* Of an island: its number, how many there are, the step, samples and number of the last meeting.
  */
 #define CHECKPOINT_ISLAND_KEY "perilune.island"
+/* Where its weights meet in parts: how many, and of each the step of its last meeting, and that at
+ * which what came of it is to be merged, or 0. */
+#define CHECKPOINT_PARTS_KEY "perilune.island_parts"
 /* Whole logical tensors, whatever the layout, all of them or, in `trained`, those that are not
  * frozen. */
 bool engine_save(Engine *engine, const char *path, Diag *diag);
@@ -140,6 +144,8 @@ typedef struct TrainingPlace {
     /* Of an island (runtime/islands), with its last meeting; n_islands 0: none. */
     int island, n_islands;
     int64_t met_step, met_samples, n_meetings;
+    int n_parts; /* that meet one by one, or behind training; 0: all at once */
+    PartTurn turns[OUTER_MOST_PARTS];
     int averages_begun; /* averages that the file has none of, and that begin with its weights */
     bool averages_left; /* it has averages, and the plan keeps none */
     int n_left;         /* weights that the file has and the plan's model has not, */

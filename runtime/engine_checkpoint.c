@@ -435,6 +435,30 @@ static void read_spikes(const Safetensors *file, TrainingPlace *out) {
     }
 }
 
+/* Parts' turns, if they meet one by one: none was later, and what is to be merged is so yet. */
+static bool read_parts(const Safetensors *file, const char *path, TrainingPlace *out, Diag *diag) {
+    const char *text = safetensors_find_metadata(file, CHECKPOINT_PARTS_KEY);
+    int64_t numbers[1 + 2 * OUTER_MOST_PARTS];
+    int n = 0;
+    for (char *end; text && *text && n < 1 + 2 * OUTER_MOST_PARTS; text = end + (*end == ' ')) {
+        errno = 0;
+        numbers[n] = strtoll(text, &end, 10);
+        if (end == text || errno || numbers[n] < 0) break;
+        n++;
+    }
+    if (!text) return true;
+    bool fine = !*text && n > 1 && numbers[0] <= OUTER_MOST_PARTS && n == 1 + 2 * numbers[0];
+    for (int i = 1; fine && i < n; i += 2) {
+        out->turns[i / 2] = (PartTurn){.met = numbers[i], .merge = numbers[i + 1]};
+        fine = numbers[i] <= out->step && (numbers[i + 1] == 0 || numbers[i + 1] >= out->step);
+    }
+    out->n_parts = fine ? (int)numbers[0] : 0;
+    if (fine) return true;
+    diag_error(diag, (SourceLoc){path, 0}, "its place among islands is damaged: '%s'",
+               CHECKPOINT_PARTS_KEY);
+    return false;
+}
+
 /* "1 2 500 8000 5": numbers that can be, or the file is damaged. */
 static bool read_island(const Safetensors *file, const char *path, TrainingPlace *out, Diag *diag) {
     const char *text = safetensors_find_metadata(file, CHECKPOINT_ISLAND_KEY);
@@ -447,7 +471,8 @@ static bool read_island(const Safetensors *file, const char *path, TrainingPlace
     }
     if (!text) return true;
     if (n < 5 || *text || numbers[0] >= numbers[1] || numbers[1] > INT_MAX ||
-        numbers[2] > out->step || numbers[3] > out->samples || numbers[4] > numbers[2]) {
+        numbers[2] > out->step || numbers[3] > out->samples ||
+        numbers[4] / OUTER_MOST_PARTS > numbers[2]) {
         diag_error(diag, (SourceLoc){path, 0}, "its place among islands is damaged: '%s'",
                    CHECKPOINT_ISLAND_KEY);
         return false;
@@ -457,7 +482,7 @@ static bool read_island(const Safetensors *file, const char *path, TrainingPlace
     out->met_step = numbers[2];
     out->met_samples = numbers[3];
     out->n_meetings = numbers[4];
-    return true;
+    return read_parts(file, path, out, diag);
 }
 
 bool engine_is_place_key(const char *key) {
@@ -465,7 +490,7 @@ bool engine_is_place_key(const char *key) {
         CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
         CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
         CHECKPOINT_RECENT_KEY, CHECKPOINT_SPIKES_KEY,    CHECKPOINT_NORMS_KEY,
-        CHECKPOINT_ISLAND_KEY,
+        CHECKPOINT_ISLAND_KEY, CHECKPOINT_PARTS_KEY,
     };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;

@@ -91,6 +91,17 @@ static const char *own_settings(const Plan *plan, Arena *arena) {
     return text;
 }
 
+/* "3 500 0 510 515 490 0": of three parts the second is still to be merged, after step 515. */
+static void declare_parts(Saving *s, const TrainingPlace *place) {
+    StrBuf text = strbuf_create();
+    strbuf_printf(&text, "%d", place->n_parts);
+    for (int p = 0; p < place->n_parts; p++) {
+        strbuf_printf(&text, " %" PRId64 " %" PRId64, place->turns[p].met, place->turns[p].merge);
+    }
+    safetensors_writer_add_metadata(s->writer, CHECKPOINT_PARTS_KEY, text.text);
+    strbuf_destroy(&text);
+}
+
 static void declare_spikes(Saving *s, const TrainingPlace *place) {
     char count[64];
     StrBuf norms = strbuf_create();
@@ -157,6 +168,7 @@ static void declare(Saving *s, const TrainingPlace *place) {
             arena_printf(s->arena, "%d %d %" PRId64 " %" PRId64 " %" PRId64, place->island,
                          place->n_islands, place->met_step, place->met_samples, place->n_meetings));
     }
+    if (place->n_islands && place->n_parts) declare_parts(s, place);
     if (!place->reference[0]) return;
     safetensors_writer_add_metadata(s->writer, CHECKPOINT_REFERENCE_KEY, place->reference);
 }

@@ -306,10 +306,18 @@ static void follow_place(TrainRun *run) {
 
 /* With a step done, or where a run was stopped before its islands met. */
 static bool meet(TrainRun *run, StepMetrics *metrics) {
-    if (!train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) return true;
+    if (!train_islands_due(&run->islands, &run->checkpoint.place)) return true;
     bool good = train_islands_meet(&run->islands, &run->checkpoint.place, metrics, &run->progress,
                                    run->quiet, run->diag);
     run->stopped |= run->islands.is_stopped;
+    follow_place(run);
+    return good;
+}
+
+/* A checkpoint has all that other islands have made of what this one sent. */
+static bool settle(TrainRun *run) {
+    bool good = train_islands_settle(&run->islands, &run->checkpoint.place, run->stopped,
+                                     &run->progress, run->quiet, run->diag);
     follow_place(run);
     return good;
 }
@@ -388,6 +396,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     if (!train_copies_check(&run->copies, run->engine, step, is_last || saves, run->diag)) {
         return false;
     }
+    if (saves && !settle(run)) return false;
     if (saves) {
         train_checkpoint_save(&run->checkpoint, run->engine, &run->options, &run->progress,
                               is_last);
@@ -469,7 +478,7 @@ static bool prepare(TrainRun *run) {
     if (run->is_first && !cli_try_outputs(run->args, run->diag)) return false;
     if (!train_checkpoint_prepare(&run->checkpoint, run->engine, run->diag)) return false;
     if (run->steps_done >= run->n_steps && !run->checkpoint.if_there &&
-        !train_islands_due(&run->islands, &run->checkpoint.place, run->n_steps)) {
+        !train_islands_lack_end(&run->islands, &run->checkpoint.place, run->n_steps)) {
         diag_error(run->diag, (SourceLoc){run->checkpoint.from, 0},
                    "is at step %" PRId64 " already; --steps counts from the run's beginning",
                    run->steps_done);

@@ -19,6 +19,8 @@ bool plan_without_search(const CliArgs *args, Diag *diag) {
                                      OPT_CHECKPOINT_ASYNC,
                                      OPT_ISLANDS,
                                      OPT_OUTER_EVERY,
+                                     OPT_OUTER_PARTS,
+                                     OPT_OUTER_OVERLAP,
                                      OPT_OUTER_DTYPE,
                                      OPT_OUTER_LINK,
                                      OPT_TOP,

@@ -3,9 +3,12 @@
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/profile_args.h"
+#include "frontend/commands/train_islands.h"
 #include "frontend/lua/cluster_read.h"
+#include "ir/blocks.h"
 #include "planner/cost/cluster_profile.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
@@ -138,7 +141,8 @@ static bool failures_from_args(const CliArgs *args, FailureChoice *out, Diag *di
 
 /* Runs apart, for which the search's layout is each one's. False: reported. */
 static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag) {
-    static const CliOption ALL[] = {OPT_ISLANDS, OPT_OUTER_EVERY, OPT_OUTER_LINK, OPT_OUTER_DTYPE};
+    static const CliOption ALL[] = {OPT_ISLANDS,     OPT_OUTER_EVERY, OPT_OUTER_LINK,
+                                    OPT_OUTER_DTYPE, OPT_OUTER_PARTS, OPT_OUTER_OVERLAP};
     enum { NEEDED = 3, N_ALL = sizeof(ALL) / sizeof(ALL[0]) };
     *out = (IslandChoice){0};
     if (args->command->run != cmd_plan) return true;
@@ -159,16 +163,20 @@ static bool islands_from_args(const CliArgs *args, IslandChoice *out, Diag *diag
         diag_error(diag, NO_LOC, "--islands 1: one alone meets nobody; plan it without");
         return false;
     }
-    const char *dtype = cli_text(args, OPT_OUTER_DTYPE, "f32");
-    const bool low = strcmp(dtype, "bf16") == 0;
-    if (!low && strcmp(dtype, "f32") != 0) {
-        diag_error(diag, NO_LOC, "--outer-dtype: '%s' is neither f32 nor bf16", dtype);
-        return false;
-    }
+    DType dtype;
+    if (!train_islands_dtype(args, &dtype, diag)) return false;
     *out = (IslandChoice){.n_islands = (int)cli_int(args, OPT_ISLANDS, 2),
                           .every = cli_int(args, OPT_OUTER_EVERY, 1),
-                          .word_bytes = low ? 2 : 4,
+                          .word_bytes = (double)outer_bytes(dtype, WEIGHT_BLOCK) / WEIGHT_BLOCK,
+                          .n_parts = (int)cli_int(args, OPT_OUTER_PARTS, 1),
+                          .overlap = cli_int(args, OPT_OUTER_OVERLAP, 0),
                           .link_bytes_per_second = cli_real(args, OPT_OUTER_LINK, 1) * 1e9 / 8};
+    if (out->n_parts > out->every || out->overlap >= out->every) {
+        diag_error(diag, NO_LOC, "--outer-%s: %s %" PRId64 ", the steps of --outer-every",
+                   out->n_parts > out->every ? "parts" : "overlap",
+                   out->n_parts > out->every ? "give at most" : "give less than", out->every);
+        return false;
+    }
     return true;
 }
 

@@ -10,11 +10,12 @@
 #include "runtime/metrics/progress.h"
 
 typedef struct TrainIslands {
-    int64_t every; /* steps between two meetings; 0: there are no islands */
+    OuterTurns turns; /* every 0: there are no islands */
     IslandsOptions options;
     EngineIslands *engine;
     int64_t n_met, n_missed; /* meetings; and islands' shares that were lacking in them */
-    double seconds, wait_seconds;
+    double seconds, wait_seconds, hidden_seconds;
+    double unsaid_seconds; /* since the last report: parts were sent */
     int64_t bytes;
     bool is_stopped; /* in the middle of a meeting: its step's is still to come */
 } TrainIslands;
@@ -22,6 +23,8 @@ typedef struct TrainIslands {
 /* Options, and where they are not given PERILUNE_ISLANDS, PERILUNE_ISLAND and
  * PERILUNE_ISLAND_ADDRESS. `stopped`: has the user asked for an end? False: reported. */
 bool train_islands_options(CliArgs *args, bool (*stopped)(void), TrainIslands *out, Diag *diag);
+/* --outer-dtype. False: reported. */
+bool train_islands_dtype(const CliArgs *args, DType *out, Diag *diag);
 /* What cannot be done on islands. False: reported. */
 bool train_islands_check(const CliArgs *args, const Plan *plan, const TrainIslands *islands,
                          Diag *diag);
@@ -42,11 +45,18 @@ int train_islands_own(const TrainIslands *islands);
 static inline bool train_islands_leads(const TrainIslands *islands) {
     return train_islands_own(islands) == 0;
 }
-/* Is a meeting due, with step *place done? */
-bool train_islands_due(const TrainIslands *islands, const TrainingPlace *place, int64_t n_steps);
+/* Of a checkpoint of the last step: does the meeting after it lack? */
+bool train_islands_lack_end(const TrainIslands *islands, const TrainingPlace *place,
+                            int64_t n_steps);
+/* Is a meeting due, or the merging of one, with step *place done? */
+bool train_islands_due(const TrainIslands *islands, const TrainingPlace *place);
 /* Meets; *metrics, unless NULL, says so. *place may become island 0's. False: reported. */
 bool train_islands_meet(TrainIslands *islands, TrainingPlace *place, StepMetrics *metrics,
                         Progress *progress, bool quiet, Diag *diag);
+/* Before a checkpoint: waits for what is on its way, or with gives_up, as a run is stopped, gives
+ * it up. Likewise. */
+bool train_islands_settle(TrainIslands *islands, TrainingPlace *place, bool gives_up,
+                          Progress *progress, bool quiet, Diag *diag);
 
 /* Lines for the beginning and the end of a run. */
 void train_islands_print(const TrainIslands *islands);

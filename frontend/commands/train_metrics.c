@@ -88,6 +88,8 @@ void train_metrics_step(TrainMetrics *metrics, const StepMetrics *step, double n
     if (step->outer_step > 0) {
         status->n_meetings = step->outer_step;
         status->n_islands = step->outer_islands;
+        status->has_outer_hidden = step->has_outer_hidden;
+        status->outer_wait_seconds += step->outer_wait_seconds;
     }
     if (step->slowest_ratio > 0) status->slowest_ratio = step->slowest_ratio;
     if (clock_now() - metrics->written >= INTERVAL_SECONDS) {

@@ -369,7 +369,7 @@ const char *search_gradients_text(const Candidate *candidate) {
 static void fill_islands(SearchFacts *facts) {
     const SearchReport *report = facts->report;
     const IslandChoice *choice = report->islands;
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT], e[UNIT_TEXT];
     if (!choice || choice->n_islands == 0 || facts->best.step_seconds <= 0) return;
     const int gradient_bytes = report->options.gradient_dtype == DTYPE_BF16 ? 2 : 4;
     facts->islands = island_exchange(choice, report->costs->n_trained, gradient_bytes,
@@ -378,10 +378,20 @@ static void fill_islands(SearchFacts *facts) {
     StrBuf text = strbuf_create();
     strbuf_printf(&text,
                   "%d such runs apart, %s tokens/s in all: every %lld steps island 0's link of %g "
-                  "Gbit/s moves %s in and as many out, in %s, %.2g %% of the time;",
+                  "Gbit/s moves %s in and as many out",
                   choice->n_islands, unit_count(of->tokens_per_second, a), (long long)choice->every,
-                  choice->link_bytes_per_second * 8e-9, unit_bytes(of->hub_bytes, b),
-                  unit_us(of->seconds * 1e6, c), 100 * of->share);
+                  choice->link_bytes_per_second * 8e-9, unit_bytes(of->hub_bytes, b));
+    if (choice->n_parts > 1) strbuf_printf(&text, ", %s at a time", unit_bytes(of->part_bytes, e));
+    strbuf_printf(&text, ", in %s", unit_us(of->seconds * 1e6, c));
+    if (choice->overlap && of->wait_seconds <= 0) {
+        strbuf_put(&text, ", all behind training;");
+    } else {
+        if (choice->overlap) {
+            strbuf_printf(&text, ", of which %s behind training and %s waiting",
+                          unit_us(of->hidden_seconds * 1e6, a), unit_us(of->wait_seconds * 1e6, b));
+        }
+        strbuf_printf(&text, ", %.2g %% of the time;", 100 * of->share);
+    }
     strbuf_printf(&text, " as one run, gradients over such links take %s more a step, %.2g %%",
                   unit_us(of->one_run_seconds * 1e6, d), 100 * of->one_run_share);
     facts->islands_text = arena_strdup(facts->arena, text.text);

@@ -48,8 +48,10 @@
  *   alternatives[]     axis, value, fits, slowdown (null), missing_bytes (null), reason
  *   remark             null, or a sentence on the number of ranks;  warnings[]  texts
  *   islands            null, or of such runs apart: n, every, bytes (each sends, and gets), seconds
- *                      and share of an exchange, tokens_per_second of all; one_run_seconds and
- *                      _share: of one run that adds up gradients over the same links
+ *                      of an exchange, parts, overlap (steps), hidden_seconds (behind training) and
+ *                      wait_seconds of those, share (of waiting), tokens_per_second of all;
+ *                      one_run_seconds and _share: of one run that adds up gradients over the same
+ *                      links
  *   hint               null, or an option that may find
  * something faster, and why
  */
@@ -100,6 +102,10 @@ static json_t *islands_json(const SearchFacts *facts) {
     json_object_set_new(json, "every", json_integer(facts->report->islands->every));
     json_object_set_new(json, "bytes", json_real(of->bytes));
     json_object_set_new(json, "seconds", json_real(of->seconds));
+    json_object_set_new(json, "parts", json_integer(facts->report->islands->n_parts));
+    json_object_set_new(json, "overlap", json_integer(facts->report->islands->overlap));
+    json_object_set_new(json, "hidden_seconds", json_real(of->hidden_seconds));
+    json_object_set_new(json, "wait_seconds", json_real(of->wait_seconds));
     json_object_set_new(json, "share", json_real(of->share));
     json_object_set_new(json, "tokens_per_second", json_real(of->tokens_per_second));
     json_object_set_new(json, "one_run_seconds", json_real(of->one_run_seconds));

@@ -45,7 +45,10 @@ static void lose(Islands *islands, int island, const char *why) {
 
 /* --- guests --- */
 
-static void put_welcome(Islands *islands, Peer *peer, bool takes, bool with_state) {
+/* place: where training is, for one that takes it; else NULL. */
+static void put_welcome(Islands *islands, Peer *peer, const IslandsPlace *place, bool with_state) {
+    const bool takes = place;
+    if (!takes) place = &islands->place;
     StrBuf *out = &peer->link->out;
     size_t start = message_begin(out, MESSAGE_ISLAND_WELCOME);
     message_put_u64(out, islands_token(islands, "welcome"));
@@ -54,6 +57,12 @@ static void put_welcome(Islands *islands, Peer *peer, bool takes, bool with_stat
     message_put_u64(out, (uint64_t)islands->place.step);
     message_put_u64(out, (uint64_t)islands->place.samples);
     message_put_u64(out, (uint64_t)islands->place.n_meetings);
+    message_put_u64(out, (uint64_t)place->at_step);
+    message_put_u64(out, (uint64_t)place->at_samples);
+    for (int p = 0; p < islands->options.n_parts; p++) {
+        message_put_u64(out, (uint64_t)place->turns[p].met);
+        message_put_u64(out, (uint64_t)place->turns[p].merge);
+    }
     message_end(out, start);
     peer->state = PEER_TRAINS;
 }
@@ -78,7 +87,7 @@ static bool admit(Islands *islands, IslandLink *link, const IslandHello *hello) 
     peer->link = link;
     peer->state = PEER_WAITS;
     peer->in_step = hello->step == islands->place.step && hello->digest == islands->digest;
-    peer->wants_state = hello->wants_state && islands->place.step > 0;
+    peer->wants_state = hello->wants_state && (islands->options.streams || islands->place.step > 0);
     snprintf(peer->host, sizeof peer->host, "%s", hello->host);
     return true;
 }
@@ -134,13 +143,17 @@ static void add_guest(Islands *islands, int fd) {
 /* Its weights follow: perhaps of the next meeting, while others still get what comes of this. */
 static bool read_offer(Islands *islands, Peer *peer, const Message *message) {
     Cursor cursor = cursor_create(message);
-    peer->offer_step = (int64_t)cursor_u64(&cursor);
+    const int64_t step = (int64_t)cursor_u64(&cursor);
+    const uint32_t part = cursor_u32(&cursor);
     if (message->kind != MESSAGE_ISLAND_OFFER || !cursor_end(&cursor) ||
-        peer->state != PEER_TRAINS) {
+        peer->state != PEER_TRAINS || part >= (uint32_t)islands->options.n_parts) {
         return false;
     }
-    if (!peer->offer) peer->offer = islands_allocate(islands_offer_bytes(islands), 1);
-    island_link_expect(peer->link, peer->offer, islands_offer_bytes(islands));
+    peer->offer_step = step;
+    peer->offer_part = (int)part;
+    if (!peer->offer)
+        peer->offer = islands_allocate(outer_bytes(islands->options.dtype, islands->largest), 1);
+    island_link_expect(peer->link, peer->offer, islands_offer_bytes(islands, (int)part));
     peer->state = PEER_OFFERS;
     return true;
 }
@@ -154,7 +167,8 @@ static void hear_peer(Islands *islands, int island, int64_t step, double came) {
     }
     if (!peer->link) return;
     const bool offers = peer->state == PEER_OFFERS || peer->state == PEER_OFFERED;
-    if (step >= 0 && offers && peer->offer_step != step) island_link_close(peer->link, OTHER);
+    const bool same = peer->offer_step == step && peer->offer_part == islands->part;
+    if (step >= 0 && offers && !same) island_link_close(peer->link, OTHER);
     if (peer->state == PEER_OFFERS && island_link_has_array(peer->link)) peer->state = PEER_OFFERED;
     const bool late = peer->state == PEER_TRAINS || peer->state == PEER_OFFERS ||
                       !island_link_has_sent(peer->link);
@@ -191,6 +205,7 @@ static void put_names(const Islands *islands, PeerState state, StrBuf *out) {
 /* "waits for island 1, 3", now and then. */
 static void say_waiting(const Islands *islands, PeerState state, double *next) {
     if (clock_now() < *next || count(islands, state) == 0) return;
+    if (atomic_load(&islands->is_behind)) return;
     *next = clock_now() + ISLANDS_LINE_S;
     StrBuf text = strbuf_create();
     put_names(islands, state, &text);
@@ -240,7 +255,7 @@ static bool open_listener(Islands *islands, Diag *diag) {
 static void start_alike(Islands *islands) {
     for (int i = 1; i < islands->options.n_islands; i++) {
         Peer *peer = &islands->peers[i];
-        if (peer->state == PEER_WAITS && peer->in_step) put_welcome(islands, peer, false, false);
+        if (peer->state == PEER_WAITS && peer->in_step) put_welcome(islands, peer, NULL, false);
     }
 }
 
@@ -289,20 +304,28 @@ static void take_step(Islands *islands, const float *own, IslandsReport *out) {
         const Peer *peer = &islands->peers[i];
         out->missing[i] = peer->state != PEER_OFFERED;
         if (out->missing[i]) continue;
-        if (islands->options.bf16) {
+        if (islands_send_deltas(islands)) {
             offers[n++].deltas = peer->offer;
         } else {
             offers[n++].weights = peer->offer;
         }
     }
+    const int64_t at = islands->options.part_at[islands->part];
     out->n_present = n;
-    out->norm = outer_step(&islands->options.rule, offers, n, islands->options.n_values,
-                           islands->weights, islands->momentum, islands->moved);
+    const OuterState state = {.weights = islands->weights + at,
+                              .momentum = islands->momentum + at,
+                              .dtype = islands->options.dtype,
+                              .moved = islands->moved,
+                              .residual = islands->residual ? islands->residual + at : NULL};
+    out->norm = outer_step(&islands->options.rule, offers, n,
+                           islands_part_values(islands, islands->part), &state);
+    islands_forget_digest(islands, islands->part);
 }
 
 /* To those whose weights are in it. */
 static void put_results(Islands *islands, const IslandsReport *report) {
-    const void *array = islands->options.bf16 ? (const void *)islands->moved : islands->weights;
+    const float *weights = islands->weights + islands->options.part_at[islands->part];
+    const void *array = islands_send_deltas(islands) ? islands->moved : weights;
     for (int i = 1; i < islands->options.n_islands; i++) {
         Peer *peer = &islands->peers[i];
         if (peer->state != PEER_OFFERED) continue;
@@ -313,20 +336,22 @@ static void put_results(Islands *islands, const IslandsReport *report) {
         message_put_u32(&peer->link->out, (uint32_t)report->n_present);
         message_put_u64(&peer->link->out, norm);
         message_end(&peer->link->out, start);
-        island_link_send_array(peer->link, array, islands_offer_bytes(islands));
+        island_link_send_array(peer->link, array, islands_offer_bytes(islands, islands->part));
         peer->state = PEER_TRAINS;
     }
 }
 
-IslandsResult islands_collect(Islands *islands, const float *own, const IslandsPlace *place,
-                              IslandsReport *out, Diag *diag) {
+/* One that is alone waits for nobody, and is not stopped in it. */
+IslandsResult islands_collect(Islands *islands, int part, const float *own,
+                              const IslandsPlace *place, IslandsReport *out, Diag *diag) {
     (void)diag;
+    islands->part = part;
     const double came = clock_now();
     const int64_t before = count_bytes(islands);
     double next_line = came + 2, next_sign = came;
     islands->digest = islands_digest(islands);
     do {
-        if (islands_stopped(islands)) return ISLANDS_STOPPED;
+        if (islands->listener >= 0 && islands_stopped(islands)) return ISLANDS_STOPPED;
         say_waiting(islands, PEER_TRAINS, &next_line);
         give_signs(islands, &next_sign);
         if (islands->listener >= 0) look(islands, place->step, came);
@@ -335,7 +360,9 @@ IslandsResult islands_collect(Islands *islands, const float *own, const IslandsP
              (has_guests(islands) && clock_now() < came + guest_s));
     out->wait_seconds = clock_now() - came;
     take_step(islands, own, out);
-    islands->place = (IslandsPlace){place->step, place->samples, islands->place.n_meetings + 1};
+    islands->place.step = place->step;
+    islands->place.samples = place->samples;
+    islands->place.n_meetings++;
     islands->digest = 0;
     put_results(islands, out);
     send_all(islands);
@@ -356,20 +383,22 @@ int islands_count_waiting(const Islands *islands, bool *out_wants_state) {
     return n;
 }
 
-void islands_admit(Islands *islands, const float *state) {
-    const size_t n = (size_t)islands->options.n_values;
+void islands_admit(Islands *islands, const IslandsPlace *place, const float *own,
+                   const float *state) {
+    const size_t n_values = (size_t)islands->options.n_values, n = own ? 2 * n_values : n_values;
     const size_t n_state = state ? (size_t)islands->options.n_state : 0;
     float *all = islands_allocate(n + n_state, sizeof(float));
-    memcpy(all, islands->weights, n * sizeof(float));
+    memcpy(all, islands->weights, n_values * sizeof(float));
+    if (own) memcpy(all + n_values, own, n_values * sizeof(float));
     if (n_state) memcpy(all + n, state, n_state * sizeof(float));
     for (int i = 1; i < islands->options.n_islands; i++) {
         Peer *peer = &islands->peers[i];
         if (peer->state != PEER_WAITS) continue;
         const bool with_state = state && peer->wants_state;
-        put_welcome(islands, peer, true, with_state);
+        put_welcome(islands, peer, place, with_state);
         island_link_send_array(peer->link, all, (n + (with_state ? n_state : 0)) * sizeof(float));
         say(islands, "island %d (%s) takes the weights of step %" PRId64 "%s", i, peer->host,
-            islands->place.step, with_state ? ", and the optimizer's state" : "");
+            place->at_step, with_state ? ", and the optimizer's state" : "");
     }
     send_all(islands);
     free(all);

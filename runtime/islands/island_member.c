@@ -60,7 +60,17 @@ static bool read_welcome(const Islands *islands, const Message *message, Welcome
     out->place.step = (int64_t)cursor_u64(&cursor);
     out->place.samples = (int64_t)cursor_u64(&cursor);
     out->place.n_meetings = (int64_t)cursor_u64(&cursor);
-    return message->kind == MESSAGE_ISLAND_WELCOME && cursor_end(&cursor) &&
+    out->place.at_step = (int64_t)cursor_u64(&cursor);
+    out->place.at_samples = (int64_t)cursor_u64(&cursor);
+    bool fine =
+        out->place.at_samples >= 0 && out->place.at_step >= (out->takes ? out->place.step : 0);
+    for (int p = 0; p < islands->options.n_parts; p++) {
+        PartTurn *turn = &out->place.turns[p];
+        turn->met = (int64_t)cursor_u64(&cursor);
+        turn->merge = (int64_t)cursor_u64(&cursor);
+        fine = fine && turn->met >= 0 && turn->merge >= 0;
+    }
+    return fine && message->kind == MESSAGE_ISLAND_WELCOME && cursor_end(&cursor) &&
            token == islands_token(islands, "welcome") && out->place.step >= 0 &&
            out->place.samples >= 0 && out->place.n_meetings >= 0 &&
            (!out->with_state || islands->wants_state);
@@ -81,11 +91,13 @@ static bool connect_to_hub(Islands *islands, char why[SOCKET_WHY_BYTES]) {
 static Heard take_weights(Islands *islands, const Welcome *welcome, Diag *diag) {
     const IslandsOptions *options = &islands->options;
     const size_t n = (size_t)options->n_values;
-    const size_t n_all = n + (welcome->with_state ? (size_t)options->n_state : 0);
+    const size_t n_all =
+        (options->streams ? 2 * n : n) + (welcome->with_state ? (size_t)options->n_state : 0);
     Message message;
     free(islands->incoming);
     islands->incoming = islands_allocate(n_all, sizeof(float));
     islands->has_state = welcome->with_state;
+    islands->has_own = options->streams;
     island_link_expect(islands->hub, islands->incoming, n_all * sizeof(float));
     /* Parts may have come with the welcome. */
     if (island_link_next(islands->hub, &message)) return HEARD_LOST;
@@ -95,10 +107,11 @@ static Heard take_weights(Islands *islands, const Welcome *welcome, Diag *diag) 
         if (heard == HEARD_NOTHING) continue;
         /* What came with the last bytes of an ended connection may be all. */
         if (heard == HEARD_LOST && island_link_has_array(islands->hub)) break;
-        islands->has_state = false;
+        islands->has_state = islands->has_own = false;
         return heard == HEARD_MESSAGE ? HEARD_LOST : heard;
     }
     memcpy(islands->weights, islands->incoming, n * sizeof(float));
+    islands_forget_digests(islands);
     islands->place = welcome->place;
     islands->wants_state = false;
     return HEARD_MESSAGE;
@@ -141,8 +154,8 @@ IslandsResult islands_join(Islands *islands, Diag *diag) {
     const double begun = clock_now();
     double next_line = begun + 2, heard_at = begun, pause = 0.05;
     char why[SOCKET_WHY_BYTES] = "";
-    Welcome welcome;
-    islands->has_state = false;
+    Welcome welcome = {0};
+    islands->has_state = islands->has_own = false;
     for (;;) {
         Heard heard = try_to_join(islands, &welcome, &next_line, why, diag);
         if (heard == HEARD_MESSAGE) return welcome.takes ? ISLANDS_TAKEN : ISLANDS_MET;
@@ -169,7 +182,8 @@ IslandsResult islands_join(Islands *islands, Diag *diag) {
 
 /* What of the whole has been sent and read, also over connections that are no more. */
 typedef struct Meeting {
-    const float *own;
+    int part;
+    const float *own; /* of the part, as what comes back */
     const IslandsPlace *place;
     IslandsReport *report;
     double offered; /* when all had been sent; 0: not yet */
@@ -179,12 +193,16 @@ static void put_offer(Islands *islands, const Meeting *meeting) {
     const IslandsOptions *options = &islands->options;
     size_t start = message_begin(&islands->hub->out, MESSAGE_ISLAND_OFFER);
     message_put_u64(&islands->hub->out, (uint64_t)meeting->place->step);
+    message_put_u32(&islands->hub->out, (uint32_t)meeting->part);
     message_end(&islands->hub->out, start);
-    if (options->bf16)
-        outer_deltas(meeting->own, islands->weights, options->n_values, islands->deltas);
+    if (islands_send_deltas(islands)) {
+        outer_deltas(options->dtype, meeting->own,
+                     islands->weights + options->part_at[meeting->part],
+                     islands_part_values(islands, meeting->part), islands->deltas);
+    }
     island_link_send_array(islands->hub,
-                           options->bf16 ? (const void *)islands->deltas : meeting->own,
-                           islands_offer_bytes(islands));
+                           islands_send_deltas(islands) ? islands->deltas : meeting->own,
+                           islands_offer_bytes(islands, meeting->part));
 }
 
 /* The result's head; its array follows. */
@@ -201,8 +219,8 @@ static bool read_result(Islands *islands, const Meeting *meeting, const Message 
     meeting->report->n_present = (int)n_present;
     memcpy(&meeting->report->norm, &norm, sizeof norm);
     island_link_expect(islands->hub,
-                       islands->options.bf16 ? (void *)islands->deltas : islands->incoming,
-                       islands_offer_bytes(islands));
+                       islands_send_deltas(islands) ? islands->deltas : islands->incoming,
+                       islands_offer_bytes(islands, meeting->part));
     return true;
 }
 
@@ -230,12 +248,14 @@ static Heard offer_once(Islands *islands, Meeting *meeting, Diag *diag) {
             return HEARD_LOST;
         }
     }
-    const size_t bytes = islands_offer_bytes(islands);
-    if (islands->options.bf16) {
-        outer_move(islands->weights, islands->deltas, islands->options.n_values);
+    float *weights = islands->weights + islands->options.part_at[meeting->part];
+    if (islands_send_deltas(islands)) {
+        outer_move(islands->options.dtype, weights, islands->deltas,
+                   islands_part_values(islands, meeting->part));
     } else {
-        memcpy(islands->weights, islands->incoming, bytes);
+        memcpy(weights, islands->incoming, islands_offer_bytes(islands, meeting->part));
     }
+    islands_forget_digest(islands, meeting->part);
     return HEARD_MESSAGE;
 }
 
@@ -243,10 +263,10 @@ static int64_t bytes_moved(const Islands *islands) {
     return islands->hub ? islands->hub->n_sent + islands->hub->n_read : 0;
 }
 
-IslandsResult islands_offer(Islands *islands, const float *own, const IslandsPlace *place,
+IslandsResult islands_offer(Islands *islands, int part, const float *own, const IslandsPlace *place,
                             IslandsReport *out, Diag *diag) {
-    Meeting meeting = {.own = own, .place = place, .report = out};
-    islands->has_state = false;
+    Meeting meeting = {.part = part, .own = own, .place = place, .report = out};
+    islands->has_state = islands->has_own = false;
     for (;;) {
         if (!islands->hub || islands->hub->fd < 0) {
             char text[160];
@@ -263,7 +283,9 @@ IslandsResult islands_offer(Islands *islands, const float *own, const IslandsPla
         if (heard == HEARD_STOPPED) return ISLANDS_STOPPED;
         if (heard == HEARD_END) return ISLANDS_FAILED;
         if (heard != HEARD_MESSAGE) continue;
-        islands->place = (IslandsPlace){place->step, place->samples, islands->place.n_meetings + 1};
+        islands->place.step = place->step;
+        islands->place.samples = place->samples;
+        islands->place.n_meetings++;
         return ISLANDS_MET;
     }
 }

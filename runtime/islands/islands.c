@@ -25,23 +25,56 @@ uint64_t islands_token(const Islands *islands, const char *purpose) {
     return mix_text(mix_text(mix_bits(islands->options.model), islands->options.token), purpose);
 }
 
-uint64_t islands_digest(const Islands *islands) {
-    uint64_t hash = mix_bits((uint64_t)islands->options.n_values);
-    for (int64_t i = 0; i < islands->options.n_values; i++) {
+static uint64_t digest_part(const Islands *islands, int part) {
+    const float *weights = islands->weights + islands->options.part_at[part];
+    const int64_t n = islands_part_values(islands, part);
+    uint64_t hash = mix_bits((uint64_t)n);
+    for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
-        memcpy(&bits, &islands->weights[i], sizeof bits);
+        memcpy(&bits, &weights[i], sizeof bits);
         hash = (hash ^ bits) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 29; /* both steps can be undone: one other bit is another hash */
     }
     return hash;
 }
 
-bool islands_stopped(const Islands *islands) {
-    return islands->options.stopped && islands->options.stopped();
+uint64_t islands_digest(Islands *islands) {
+    uint64_t hash = 0;
+    for (int p = 0; p < islands->options.n_parts; p++) {
+        if (!islands->has_digest[p]) islands->digests[p] = digest_part(islands, p);
+        islands->has_digest[p] = true;
+        hash = mix_bits(hash ^ islands->digests[p]);
+    }
+    return hash;
 }
 
-size_t islands_offer_bytes(const Islands *islands) {
-    return (size_t)islands->options.n_values * (islands->options.bf16 ? 2 : sizeof(float));
+void islands_forget_digest(Islands *islands, int part) {
+    islands->has_digest[part] = false;
+}
+
+void islands_forget_digests(Islands *islands) {
+    memset(islands->has_digest, 0, sizeof islands->has_digest);
+}
+
+bool islands_stopped(const Islands *islands) {
+    return atomic_load(&islands->aborts) ||
+           (islands->options.stopped && islands->options.stopped());
+}
+
+void islands_abort(Islands *islands, bool aborts) {
+    atomic_store(&islands->aborts, aborts);
+}
+
+void islands_behind(Islands *islands, bool is_behind) {
+    atomic_store(&islands->is_behind, is_behind);
+}
+
+int64_t islands_part_values(const Islands *islands, int part) {
+    return islands->options.part_at[part + 1] - islands->options.part_at[part];
+}
+
+size_t islands_offer_bytes(const Islands *islands, int part) {
+    return outer_bytes(islands->options.dtype, islands_part_values(islands, part));
 }
 
 void islands_own_host(char out[ISLAND_HOST_BYTES]) {
@@ -51,7 +84,7 @@ void islands_own_host(char out[ISLAND_HOST_BYTES]) {
 
 /* --- hello --- */
 
-void islands_put_hello(const Islands *islands, StrBuf *out) {
+void islands_put_hello(Islands *islands, StrBuf *out) {
     char host[ISLAND_HOST_BYTES];
     islands_own_host(host);
     size_t start = message_begin(out, MESSAGE_ISLAND_HELLO);
@@ -148,18 +181,32 @@ void islands_put_text(IslandLink *link, MessageKind kind, const char *text) {
 
 /* --- what the engine's side calls --- */
 
-Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum) {
+Islands *islands_create(const IslandsOptions *options, float *weights, float *momentum,
+                        float *residual) {
     Islands *islands = islands_allocate(1, sizeof *islands);
     islands->options = *options;
     islands->weights = weights;
     islands->momentum = momentum;
+    islands->residual = residual;
     islands->listener = -1;
+    if (!options->n_parts) {
+        islands->options.n_parts = 1;
+        islands->options.part_at[1] = options->n_values;
+    }
+    for (int p = 0; p < islands->options.n_parts; p++) {
+        const int64_t n = islands_part_values(islands, p);
+        if (n > islands->largest) islands->largest = n;
+    }
+    const size_t largest = (size_t)islands->largest;
+    const bool moves = islands_send_deltas(islands);
     if (options->island == 0) {
         islands->peers = islands_allocate((size_t)options->n_islands, sizeof(Peer));
-        if (options->bf16) islands->moved = islands_allocate((size_t)options->n_values, 2);
+        if (moves)
+            islands->moved = islands_allocate(outer_bytes(options->dtype, islands->largest), 1);
     } else {
-        islands->incoming = islands_allocate((size_t)options->n_values, sizeof(float));
-        if (options->bf16) islands->deltas = islands_allocate((size_t)options->n_values, 2);
+        islands->incoming = islands_allocate(largest, sizeof(float));
+        if (moves)
+            islands->deltas = islands_allocate(outer_bytes(options->dtype, islands->largest), 1);
     }
     return islands;
 }
@@ -177,22 +224,28 @@ void islands_destroy(Islands *islands, const char *why) {
 IslandsResult islands_start(Islands *islands, IslandsPlace *place, bool wants_state, Diag *diag) {
     islands->place = *place;
     islands->wants_state = wants_state;
+    islands_forget_digests(islands);
     if (islands->options.island == 0) return islands_gather(islands, diag);
     IslandsResult result = islands_join(islands, diag);
     *place = islands->place;
     return result;
 }
 
-IslandsResult islands_meet(Islands *islands, const float *own, IslandsPlace *place,
+IslandsResult islands_meet(Islands *islands, int part, const float *own, IslandsPlace *place,
                            IslandsReport *out, Diag *diag) {
     *out = (IslandsReport){.n_present = 1};
     IslandsResult result = islands->options.island == 0
-                               ? islands_collect(islands, own, place, out, diag)
-                               : islands_offer(islands, own, place, out, diag);
+                               ? islands_collect(islands, part, own, place, out, diag)
+                               : islands_offer(islands, part, own, place, out, diag);
     *place = islands->place;
     return result;
 }
 
+const float *islands_taken_own(const Islands *islands) {
+    return islands->has_own ? islands->incoming + islands->options.n_values : NULL;
+}
+
 const float *islands_taken_state(const Islands *islands) {
-    return islands->has_state ? islands->incoming + islands->options.n_values : NULL;
+    const int64_t before = islands->options.n_values * (islands->options.streams ? 2 : 1);
+    return islands->has_state ? islands->incoming + before : NULL;
 }

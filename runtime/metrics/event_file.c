@@ -127,6 +127,10 @@ static void put_step(Bytes *summary, const StepMetrics *metrics) {
         put_value(summary, "outer", "norm", metrics->outer_norm);
         put_value(summary, "outer", "seconds", metrics->outer_seconds);
         put_value(summary, "outer", "islands", metrics->outer_islands);
+        if (metrics->has_outer_hidden) {
+            put_value(summary, "outer", "wait_seconds", metrics->outer_wait_seconds);
+            put_value(summary, "outer", "hidden_seconds", metrics->outer_hidden_seconds);
+        }
     }
     for (int i = 0; i < metrics->n_values; i++) {
         put_value(summary, "values", metrics->values[i].name, metrics->values[i].value);

@@ -37,18 +37,22 @@ static void put_name(StrBuf *out, const RunStatus *status, const char *name) {
     strbuf_put(out, "\"} ");
 }
 
+/* Those that end in _total count on. */
+static const char *type_of(const char *name) {
+    return strstr(name, "_total") ? "counter" : "gauge";
+}
+
 static void put(StrBuf *out, const RunStatus *status, const char *name, const char *help,
                 double value) {
-    put_head(out, name, "gauge", help);
+    put_head(out, name, type_of(name), help);
     put_name(out, status, name);
     put_value(out, value);
 }
 
-/* Exactly, as 9 digits of a count that grows would stand still; those that end in _total count on.
- */
+/* Exactly, as 9 digits of a count that grows would stand still. */
 static void put_count(StrBuf *out, const RunStatus *status, const char *name, const char *help,
                       int64_t count) {
-    put_head(out, name, strstr(name, "_total") ? "counter" : "gauge", help);
+    put_head(out, name, type_of(name), help);
     put_name(out, status, name);
     strbuf_printf(out, "%" PRId64 "\n", count);
 }
@@ -131,6 +135,10 @@ void prometheus_format(StrBuf *out, const RunStatus *status) {
         put_count(out, status, "outer_step", "Meetings of islands so far.", status->n_meetings);
         put_count(out, status, "outer_islands", "Islands in the last meeting's mean.",
                   status->n_islands);
+    }
+    if (status->n_meetings > 0 && status->has_outer_hidden) {
+        put(out, status, "outer_wait_seconds_total",
+            "Time that training stood still for meetings behind it.", status->outer_wait_seconds);
     }
     if (status->slowest_ratio > 0) {
         put(out, status, "slowest_rank_ratio",

@@ -24,6 +24,8 @@ typedef struct RunStatus {
     int64_t n_ranks;           /* of the plan */
     int64_t n_meetings;        /* of islands; 0: none */
     int n_islands;             /* in the last of them */
+    bool has_outer_hidden;     /* meetings go on behind training: */
+    double outer_wait_seconds; /* that it has stood still for them, of this process */
     double slowest_ratio;      /* as last measured; 0: not */
     int64_t checkpoint_step;   /* of the last that was written; -1: none */
     double checkpoint_seconds; /* when, since 1970 */

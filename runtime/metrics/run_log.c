@@ -192,6 +192,14 @@ static void put_rare(StrBuf *line, const StepMetrics *metrics) {
                       "\"outer_islands\":%d,\"outer_bytes\":%lld",
                       (long long)metrics->outer_step, seconds, norm, metrics->outer_islands,
                       (long long)metrics->outer_bytes);
+        if (metrics->outer_part) strbuf_printf(line, ",\"outer_part\":%d", metrics->outer_part);
+    }
+    if (metrics->outer_step && metrics->has_outer_hidden) {
+        char waited[32], hidden[32];
+        put_number(waited, sizeof waited, metrics->outer_wait_seconds);
+        put_number(hidden, sizeof hidden, metrics->outer_hidden_seconds);
+        strbuf_printf(line, ",\"outer_wait_seconds\":%s,\"outer_hidden_seconds\":%s", waited,
+                      hidden);
     }
     if (metrics->stragglers) strbuf_printf(line, ",\"stragglers\":%s", metrics->stragglers);
 }

@@ -44,6 +44,10 @@ typedef struct StepMetrics {
     int64_t outer_step, outer_bytes;
     double outer_seconds, outer_norm; /* of the outer gradient */
     int outer_islands;                /* whose weights were in the mean */
+    int outer_part;                   /* that met, from 1; 0: all */
+    bool has_outer_hidden;            /* meetings go on behind training: */
+    double outer_wait_seconds;        /* that it stood still for what had not come back, */
+    double outer_hidden_seconds;      /* and that it did not */
     /* What a log begins with; 0: not said. */
     int64_t n_parameters, n_active; /* n_active: that a token meets, as there are experts */
     int64_t row_tokens;             /* of a sample */

@@ -3,7 +3,8 @@
 #
 # Catches: an outer step that changes what it should not, weights that differ between islands after a
 # meeting, samples that two islands take, layouts that matter, checkpoints that lack a part of it,
-# islands that hang, or go on without being told, when another ends, strangers that are let in.
+# islands that hang, or go on without being told, when another ends, strangers that are let in, parts
+# of the model that get lost on their way, or whose merging depends on when they came.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 suite=islands
@@ -39,6 +40,10 @@ alone 'the mean alone: the bits of a run of its own' "${gpt[@]}" --set dropout=0
 alone 'ZeRO-3, bf16, halves of masters' "${gpt[@]}" --mesh d=2 --zero 3 --precision bf16 --masters split --micro-batch 2
 behind=(--checkpoint-async)
 alone 't=2, p=2, checkpoints behind training' "${llama[@]}" --mesh t=2,p=2 --micro-batch 4
+behind=(--outer-parts 3)
+alone 'three parts' "${llama[@]}" --mesh d=2 --zero 2 --micro-batch 4
+behind=(--outer-every 4 --outer-parts 2 --outer-overlap 3 --outer-mix 1)
+alone 'parts behind training, of which nothing is merged' "${gpt[@]}" --set dropout=0.1
 run "${gpt[@]}" --steps 7 --quiet --save "$folder/island" --islands 1 --outer-every 3 --set dropout=0.1
 run "${gpt[@]}" --steps 7 --quiet --save "$folder/plain" --set dropout=0.1
 cmp -s "$folder/plain" "$folder/island"
@@ -97,6 +102,51 @@ result 'an island without a checkpoint takes weights and state' "$why"
 fails 'the checkpoint of another island' 1 'is of island 1 of 2, this is island 0 of 2' "${two[@]}" --island 0 \
     --island-address "localhost:$port" --checkpoint "$folder/b0" --resume "$folder/a1-6"
 
+# Parts behind training, in 4 bits. After step 6 one is on its way since then, one since step 4. From there on
+# island 1 has two processes.
+streaming=("${gpt[@]}" --steps 14 --islands 2 --outer-every 4 --outer-parts 2 --outer-overlap 3
+    --outer-dtype nf4 --checkpoint-every 6 --checkpoint-keep 3)
+# processes ARGUMENT...: island 1 as two, which say it in rank.0 and rank.1
+processes() {
+    local rank
+    for rank in 0 1; do
+        RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((port + 1)) \
+            PERILUNE_ISLANDS=2 PERILUNE_ISLAND=1 PERILUNE_ISLAND_ADDRESS=localhost:$port timeout -k 1 60 "$perilune" \
+            "$@" --device cpu >"$folder/rank.$rank" 2>&1 </dev/null &
+    done
+}
+why= && next_port
+island 0 "${streaming[@]}" --checkpoint "$folder/s0"
+island 1 "${streaming[@]}" --checkpoint "$folder/s1" --mesh t=2 --log "$folder/s1.jsonl"
+ends 0 0 '^outer   8 meetings.*; [0-9.]* s behind training'
+ends 1 0 'part 1 of 2, step 3, after step 6, merged after 9: 2 of 2 islands'
+alike "$folder/s0" "$folder/s1"
+grep -q '"step":7,.*"outer_part":2,"outer_wait_seconds":[0-9.e-]*,"outer_hidden_seconds":[0-9.e-]*}' "$folder/s1.jsonl" ||
+    why=${why:-the log: $(sed -n 7p "$folder/s1.jsonl")}
+grep -q '"step":8,.*outer' "$folder/s1.jsonl" && why=${why:-something is merged after step 8}
+result 'parts behind training: the same weights at the end' "$why"
+
+why= && next_port
+island 0 "${streaming[@]}" --checkpoint "$folder/t0" --resume "$folder/s0-6"
+processes "${streaming[@]}" --mesh t=2 --checkpoint "$folder/t1" --resume "$folder/s1-6"
+ends 0 0 'after step 6'
+wait
+for i in 0 1; do cmp -s "$folder/s$i" "$folder/t$i" || why=${why:-island $i: another checkpoint}; done
+result 'resumed with parts on their way: the same bits' "${why:+$why $(grep -h '^perilune:' "$folder"/rank.?)}"
+
+why= && next_port
+island 0 "${streaming[@]}" --checkpoint "$folder/t0" --resume "$folder/s0-6"
+island 1 "${streaming[@]}" --checkpoint "$folder/t1"
+ends 0 0 "takes the weights of step 6, and the optimizer's state"
+ends 1 0 'goes on after step 6'
+alike "$folder/t0" "$folder/t1"
+result 'parts behind training: an island without a checkpoint' "$why"
+sed 's/"2 6 9 4 7"/"9 6 9 4 7"/' "$folder/s0-6" >"$folder/damaged"
+fails 'damaged turns of parts' 2 "its place among islands is damaged: 'perilune.island_parts'" "${streaming[@]}" --island 0 \
+    --island-address "localhost:$port" --checkpoint "$folder/t0" --resume "$folder/damaged"
+fails 'other parts than of what is on its way' 1 'still to be merged: go on with --outer-parts 2' "${streaming[@]}" \
+    --island 0 --island-address "localhost:$port" --checkpoint "$folder/t0" --resume "$folder/s0-6" --outer-parts 3
+
 # Layouts, processes and bf16: island 1 as threads of four ranks, then as two processes.
 mixed=("${llama[@]}" --steps 6 --islands 2 --outer-every 3 --micro-batch 2)
 why= && next_port
@@ -115,11 +165,7 @@ result 'other layouts on both: the same losses' "$why"
 
 why= && next_port
 island 0 "${mixed[@]}" --mesh d=2 --zero 2 --checkpoint "$folder/again0" --outer-dtype bf16
-for rank in 0 1; do
-    RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((port + 1)) \
-        PERILUNE_ISLANDS=2 PERILUNE_ISLAND=1 PERILUNE_ISLAND_ADDRESS=localhost:$port timeout -k 1 60 "$perilune" \
-        "${mixed[@]}" --mesh t=2 --device cpu --checkpoint "$folder/again1" --outer-dtype bf16 >"$folder/rank.$rank" 2>&1 </dev/null &
-done
+processes "${mixed[@]}" --mesh t=2 --checkpoint "$folder/again1" --outer-dtype bf16
 ends 0 0 wrote
 wait
 alike "$folder/again0" "$folder/again1"
@@ -154,6 +200,23 @@ ends 0 130 "an island's share was lacking"
 ends 1 1 'island 0 has ended: it was stopped after step'
 result 'killed: left out, and comes back; island 0 stopped: the end' "$why"
 
+# The same behind training, where both have something on its way.
+why= && next_port
+behind=(--outer-parts 3 --outer-overlap 9 --outer-dtype bf16)
+for i in 0 1; do island $i "${long[@]}" "${behind[@]}"; done
+reaches 0 'merged after .*: 2 of 2 islands'
+kill_island 1
+reaches 0 'island 1 .* is lost after step .*: its connection closed'
+reaches 0 'merged after .*: 1 of 2 islands.*; without island 1'
+island 1 "${long[@]}" "${behind[@]}" --checkpoint "$folder/long1"
+reaches 0 'takes the weights of step .*, and the optimizer'
+reaches 1 'merged after .*: 2 of 2 islands'
+kill -TERM "$(process_of 1)"
+ends 1 130 'after step'
+kill -TERM "$(process_of 0)"
+ends 0 130 "an island's share was lacking"
+result 'killed with parts on their way, and comes back; stopped' "$why"
+
 why= && next_port
 island 0 "${long[@]}"
 refused() { # NAME TEXT ARGUMENT...
@@ -169,6 +232,8 @@ refused 'another token' 'PERILUNE_JOB_TOKEN is not the one of island 0' "${long[
 unset PERILUNE_JOB_TOKEN
 refused 'another outer rate' "has '--outer-lr 0.5', island 0 has '--outer-lr 0.7'" "${long[@]}" --outer-lr 0.5
 refused 'other meetings' "has '--outer-every 5', island 0 has '--outer-every 10'" "${long[@]}" --outer-every 5
+refused 'other parts' "has '--outer-parts 2', island 0 has '--outer-parts 1'" "${long[@]}" --outer-parts 2
+refused 'another share' "has '--outer-overlap 2', island 0 has '--outer-overlap 0'" "${long[@]}" --outer-overlap 2
 refused 'another seed' "has '--seed 3', island 0 has '--seed 1'" "${long[@]}" --seed 3
 refused 'another batch' "has '--global-batch 16'" "${long[@]}" --global-batch 16
 refused 'another model' 'trains another model' "${long[@]}" --set model=16
@@ -203,10 +268,17 @@ for wrong in host host: :5 host:0 host:65536 fd00::5:1 '[]:5' host:x; do
     fails "address '$wrong'" 2 'is not HOST:PORT' "${gpt[@]}" --islands 2 --island 0 --outer-every 3 --island-address "$wrong"
 done
 fails 'no meetings' 2 'after how many steps do islands meet?' "${gpt[@]}" --islands 1
-fails 'deltas of another type' 2 "'f16' is neither f32 nor bf16" "${gpt[@]}" --islands 1 --outer-every 3 --outer-dtype f16
+fails 'deltas of another type' 2 "'f16' is none of f32, bf16 and nf4" "${gpt[@]}" --islands 1 --outer-every 3 --outer-dtype f16
+fails 'more parts than steps' 2 '4 parts in 3 steps (--outer-every)' "${gpt[@]}" --islands 1 --outer-every 3 --outer-parts 4
+fails 'more parts than blocks' 2 '6 blocks and other parameters that train: give at most 6' "${gpt[@]}" --islands 1 \
+    --outer-every 20 --outer-parts 20
+fails 'an overlap of all steps' 2 'give less than --outer-every 3' "${gpt[@]}" --islands 1 --outer-every 3 --outer-overlap 3
+fails 'shares without an overlap' 2 'is for --outer-overlap' "${gpt[@]}" --islands 1 --outer-every 3 --outer-mix 0.5
 fails 'ramps' 2 'is not for --islands' "${gpt[@]}" --islands 1 --outer-every 3 --batch-ramp 4:2
 cluster=(plan models/gpt.lua --cluster h100-dgx --ranks 8 --tensor 1 --pipeline 1 --zero 1)
 works 'a prediction' 'islands    4 such runs apart,' "${cluster[@]}" --islands 4 --outer-every 100 --outer-link 10
+works 'a prediction of parts' ' at a time' "${cluster[@]}" --islands 4 --outer-every 100 --outer-link 10 --outer-parts 4 --outer-overlap 5
+fails 'a prediction of too long an overlap' 2 'outer-overlap: give less than 9' "${cluster[@]}" --islands 4 --outer-every 9 --outer-link 10 --outer-overlap 9
 fails 'a prediction without a link' 2 'and --outer-link GBPS together: --outer-every is not given' "${cluster[@]}" --islands 4
 fails 'a prediction without a search' 2 'only with --cluster or --ranks' plan models/gpt.lua --outer-link 10
 PERILUNE_ISLANDS=many fails 'the environment' 2 "PERILUNE_ISLANDS is 'many'" "${gpt[@]}" --outer-every 3

@@ -3,7 +3,8 @@
  *
  * Would catch: a sign or a factor of the outer step, momentum that is not Nesterov's, a mean that
  * depends on who comes first, islands whose weights differ by a bit, one that is late or lost and
- * holds up the others, weights at another place of the whole, strangers that can disturb.
+ * holds up the others, weights at another place of the whole, strangers that can disturb, a part
+ * that is merged at another step or with another share, or that is sent as it is later.
  */
 #include "planner/cost/island_exchange.h"
 #include "runtime/engine_islands.h"
@@ -42,13 +43,19 @@ static void step_reference(Reference *r, const OuterRule *rule, const float *con
     }
 }
 
-static void check_rule(const char *name, OuterRule rule, bool bf16) {
+/* nf4: the step is of what the offers say, exactly; what all have lags behind it by a residual that
+ * does not grow. bf16 has 8 bits: each delta and each move is off by 2^-9 of some 0.1 to 0.3. */
+static void check_rule(const char *name, OuterRule rule, DType dtype) {
     static Reference reference;
     static float weights[N], momentum[N], own[MOST_ISLANDS][N], other[N];
     static uint16_t deltas[MOST_ISLANDS][N], moved[N];
+    static float residual[N], said[MOST_ISLANDS][N];
+    const bool sends = dtype != DTYPE_F32, is_nf4 = dtype == DTYPE_NF4;
+    const OuterState state = {weights, momentum, dtype, moved, is_nf4 ? residual : NULL};
     uint32_t random = 5;
     check_begin(name);
     memset(momentum, 0, sizeof momentum);
+    memset(residual, 0, sizeof residual);
     memset(&reference, 0, sizeof reference);
     for (int i = 0; i < N; i++) reference.w[i] = weights[i] = other[i] = next_float(&random);
     for (int round = 0; round < ROUNDS; round++) {
@@ -56,24 +63,27 @@ static void check_rule(const char *name, OuterRule rule, bool bf16) {
         OuterOffer offers[MOST_ISLANDS];
         for (int k = 0; k < MOST_ISLANDS; k++) {
             for (int i = 0; i < N; i++) own[k][i] = weights[i] + 0.1f * next_float(&random);
-            outer_deltas(own[k], weights, N, deltas[k]);
-            all[k] = own[k];
-            offers[k] = bf16 ? (OuterOffer){.deltas = deltas[k]} : (OuterOffer){.weights = own[k]};
+            if (sends) outer_deltas(dtype, own[k], weights, N, deltas[k]);
+            memcpy(said[k], weights, sizeof said[k]);
+            if (is_nf4) outer_move(dtype, said[k], deltas[k], N);
+            all[k] = is_nf4 ? said[k] : own[k];
+            offers[k] = sends ? (OuterOffer){.deltas = deltas[k]} : (OuterOffer){.weights = own[k]};
         }
+        for (int i = 0; i < N && is_nf4; i++) reference.w[i] = (double)weights[i];
         step_reference(&reference, &rule, all, MOST_ISLANDS);
-        double norm =
-            outer_step(&rule, offers, MOST_ISLANDS, N, weights, momentum, bf16 ? moved : NULL);
-        /* bf16 has 8 bits: each delta and each move is off by 2^-9 of some 0.1 to 0.3. */
-        const double most = bf16 ? 2e-3 : 1e-6;
-        CHECK(fabs(norm - sqrt(reference.squares)) < (bf16 ? 1e-2 : 1e-5) * norm, "norm %.9g, %.9g",
-              norm, sqrt(reference.squares));
+        for (int i = 0; i < N && is_nf4; i++) reference.w[i] += (double)residual[i];
+        double norm = outer_step(&rule, offers, MOST_ISLANDS, N, &state);
+        const double most = dtype == DTYPE_BF16 ? 2e-3 : 1e-6;
+        CHECK(fabs(norm - sqrt(reference.squares)) < (dtype == DTYPE_BF16 ? 1e-2 : 1e-5) * norm,
+              "norm %.9g, %.9g", norm, sqrt(reference.squares));
         for (int i = 0; i < N; i++) {
-            CHECK(fabs((double)weights[i] - reference.w[i]) < most * (round + 1),
-                  "round %d: weight %d is %.9g, not %.9g", round, i, (double)weights[i],
-                  reference.w[i]);
+            const double w = (double)weights[i] + (double)residual[i];
+            CHECK(fabs(w - reference.w[i]) < most * (round + 1),
+                  "round %d: weight %d is %.9g, not %.9g", round, i, w, reference.w[i]);
+            CHECK(fabsf(residual[i]) < 0.1f, "round %d: %g is owed", round, (double)residual[i]);
         }
-        if (!bf16) continue;
-        outer_move(other, moved, N);
+        if (!sends) continue;
+        outer_move(dtype, other, moved, N);
         CHECK(memcmp(other, weights, sizeof weights) == 0, "another island has other bits");
     }
 }
@@ -84,7 +94,8 @@ static void check_mean(void) {
     float weights[] = {1, 0, 1e30f, -1e-20f, 1e-8f, 7}, momentum[6] = {0};
     const OuterRule rule = {1, 0};
     check_begin("rate 1 without momentum: the mean, to the bit");
-    outer_step(&rule, &(OuterOffer){.weights = TO}, 1, 6, weights, momentum, NULL);
+    outer_step(&rule, &(OuterOffer){.weights = TO}, 1, 6,
+               &(OuterState){.weights = weights, .momentum = momentum});
     CHECK(memcmp(weights, TO, sizeof TO) == 0, "%g %g %g %g %g %g", (double)weights[0],
           (double)weights[1], (double)weights[2], (double)weights[3], (double)weights[4],
           (double)weights[5]);
@@ -103,7 +114,7 @@ static void check_threads(void) {
         memset(momentum, 0, LONG * sizeof(float));
         omp_set_num_threads(t ? 3 : 1);
         norms[t] = outer_step(&(OuterRule){0.7, 0.9}, &(OuterOffer){.weights = own}, 1, LONG,
-                              weights[t], momentum, NULL);
+                              &(OuterState){.weights = weights[t], .momentum = momentum});
     }
     omp_set_num_threads(before);
     CHECK(norms[0] == norms[1], "norms %.17g, %.17g", norms[0], norms[1]);
@@ -111,6 +122,63 @@ static void check_threads(void) {
     for (int t = 0; t < 2; t++) free(weights[t]);
     free(momentum);
     free(own);
+}
+
+/* --- parts --- */
+
+/* Each meets once in `every` steps, never two after the same, and all at the end. */
+static void check_turns(void) {
+    check_begin("parts take turns");
+    for (int every = 1; every <= 12; every++) {
+        for (int n_parts = 1; n_parts <= every; n_parts++) {
+            const OuterTurns turns = {.every = every, .n_steps = 3 * every + 1, .n_parts = n_parts};
+            int n_met[OUTER_MOST_PARTS] = {0};
+            for (int step = 0; step <= 3 * every; step++) {
+                int n = 0;
+                for (int p = 0; p < n_parts; p++) {
+                    const bool due = outer_part_is_due(&turns, p, step);
+                    n_met[p] += due;
+                    n += due;
+                }
+                CHECK(n <= 1 && (step % every || n == (step > 0)), "%d of %d parts in %d: step %d",
+                      n, n_parts, every, step);
+            }
+            for (int p = 0; p < n_parts; p++) {
+                CHECK(n_met[p] == 3, "part %d of %d in %d: %d times", p, n_parts, every, n_met[p]);
+                CHECK(outer_part_is_due(&turns, p, turns.n_steps), "not at the end");
+            }
+        }
+    }
+}
+
+static void check_division(void) {
+    static const OuterItem EVEN[] = {{0, 3}, {0, 4}, {1, 7},  {2, 7},  {3, 7}, {4, 7},
+                                     {5, 7}, {6, 7}, {-1, 5}, {-1, 9}, {5, 0}};
+    static const int WANTED[] = {0, 0, 1, 2, 0, 1, 2, 0, 2, 1, 2};
+    static const OuterItem MIXED[] = {{0, 1}, {1, 9}, {2, 1}, {3, 9}, {4, 1}, {5, 9}};
+    int parts[11], sizes[2] = {0};
+    check_begin("parts are strided over depth, and even");
+    CHECK(outer_parts_divide(EVEN, 11, 3, parts) == 9, "units");
+    for (int i = 0; i < 11; i++) CHECK(parts[i] == WANTED[i], "item %d is in part %d", i, parts[i]);
+    outer_parts_divide(MIXED, 6, 2, parts); /* dense blocks and mixtures by turns */
+    for (int i = 0; i < 6; i++) sizes[parts[i]] += (int)MIXED[i].n_values;
+    CHECK(abs(sizes[0] - sizes[1]) <= 9, "%d and %d numbers", sizes[0], sizes[1]);
+    outer_parts_divide(EVEN, 11, 1, parts);
+    for (int i = 0; i < 11; i++) CHECK(parts[i] == 0, "of one part");
+
+    check_begin("what is merged");
+    static const float MET[] = {1e30f, -0.0f, 3, 0.1f}, OWN[] = {1, 5, -0.0f, 0.1f};
+    float own[4];
+    memcpy(own, OWN, sizeof own);
+    outer_mix(1, MET, 4, own);
+    CHECK(memcmp(own, OWN, sizeof own) == 0, "share 1: not one's own");
+    outer_mix(0.25, MET, 4, own);
+    CHECK(own[0] == (float)(0.25 + 0.75 * (double)1e30f) && own[1] == 1.25f && own[2] == 2.25f &&
+              own[3] == 0.1f,
+          "share 0.25: %g %g %g %g", (double)own[0], (double)own[1], (double)own[2],
+          (double)own[3]);
+    outer_mix(0, MET, 4, own);
+    CHECK(memcmp(own, MET, sizeof own) == 0, "share 0: not the others'");
 }
 
 /* --- meeting over TCP --- */
@@ -123,15 +191,15 @@ typedef struct Fellow {
     int late_at;
     int leaves_after;   /* meetings; 0: stays */
     double comes_after; /* seconds */
-    float weights[N], momentum[N], own[N];
-    IslandsPlace place;
+    float weights[N], momentum[N], residual[N], own[N];
+    IslandsPlace place, taken;
     IslandsResult results[8];
     IslandsReport reports[8];
     Diag *diag;
     pthread_t thread;
 } Fellow;
 
-static IslandsOptions fellow_options(int n_islands, int island, int port, bool bf16) {
+static IslandsOptions fellow_options(int n_islands, int island, int port, DType dtype) {
     return (IslandsOptions){.n_islands = n_islands,
                             .island = island,
                             .host = "127.0.0.1",
@@ -141,9 +209,18 @@ static IslandsOptions fellow_options(int n_islands, int island, int port, bool b
                             .recipe = "one way\nanother\n",
                             .model = 77,
                             .n_values = N,
-                            .bf16 = bf16,
+                            .dtype = dtype,
                             .rule = {0.7, 0.9},
                             .timeout_s = 20};
+}
+
+/* All that streams has is told apart: what it trains, and parts' turns. */
+static void be_giver(const Fellow *f, Islands *islands) {
+    IslandsPlace place = f->place;
+    place.at_step = place.step;
+    place.at_samples = place.samples;
+    for (int p = 0; p < f->options.n_parts; p++) place.turns[p] = (PartTurn){p + 1, p + 3};
+    islands_admit(islands, &place, f->options.streams ? f->own : NULL, NULL);
 }
 
 static void *be_fellow(void *user) {
@@ -151,29 +228,44 @@ static void *be_fellow(void *user) {
     uint32_t random = 100 + (uint32_t)f->options.island;
     sleep_s(f->comes_after);
     Islands *islands =
-        islands_create(&f->options, f->weights, f->options.island ? NULL : f->momentum);
+        islands_create(&f->options, f->weights, f->options.island ? NULL : f->momentum,
+                       f->options.island ? NULL : f->residual);
     f->results[0] = islands_start(islands, &f->place, false, f->diag);
     bool good = f->results[0] == ISLANDS_MET || f->results[0] == ISLANDS_TAKEN, wants;
-    if (good && islands_count_waiting(islands, &wants) > 0) islands_admit(islands, NULL);
+    if (f->results[0] == ISLANDS_TAKEN && islands_taken_own(islands)) {
+        memcpy(f->own, islands_taken_own(islands), sizeof f->own);
+        f->taken = f->place;
+    }
+    if (good && islands_count_waiting(islands, &wants) > 0) be_giver(f, islands);
     for (int m = 1; good && f->place.step < f->n_meetings && m < 8; m++) {
         if (f->leaves_after && m > f->leaves_after) break;
         for (int i = 0; i < N; i++) f->own[i] = f->weights[i] + 0.1f * next_float(&random);
         if (m == f->late_at) sleep_s(f->late_s);
         f->place.step++;
         f->place.samples += 8;
-        f->results[m] = islands_meet(islands, f->own, &f->place, &f->reports[m], f->diag);
+        const int n_parts = f->options.n_parts, part = n_parts ? (int)f->place.step % n_parts : 0;
+        f->results[m] = islands_meet(islands, part, f->own + f->options.part_at[part], &f->place,
+                                     &f->reports[m], f->diag);
         good = f->results[m] == ISLANDS_MET || f->results[m] == ISLANDS_TAKEN;
-        if (good && islands_count_waiting(islands, &wants) > 0) islands_admit(islands, NULL);
+        if (good && islands_count_waiting(islands, &wants) > 0) be_giver(f, islands);
     }
     islands_destroy(islands, NULL);
     return NULL;
 }
 
-static Fellow *fellows_create(int n, int port, int n_meetings, bool bf16) {
+/* In parts of a third, none and two thirds. */
+static void divide_fellow(IslandsOptions *options) {
+    options->n_parts = 3;
+    options->streams = true;
+    options->part_at[1] = options->part_at[2] = N / 3;
+    options->part_at[3] = N;
+}
+
+static Fellow *fellows_create(int n, int port, int n_meetings, DType dtype) {
     Fellow *all = calloc((size_t)n, sizeof(Fellow));
     for (int i = 0; i < n; i++) {
         uint32_t random = 3;
-        all[i].options = fellow_options(n, i, port, bf16);
+        all[i].options = fellow_options(n, i, port, dtype);
         all[i].n_meetings = n_meetings;
         all[i].late_at = 2;
         all[i].diag = diag_create();
@@ -204,14 +296,15 @@ static void check_alike(const Fellow *all, int n) {
 }
 
 /* Three that come in any order have what the step makes of them in their order. */
-static void check_meetings(bool bf16) {
+static void check_meetings(const char *name, DType dtype, bool in_parts) {
     enum { ISLANDS = 3, MEETINGS = 3 };
-    check_begin(bf16 ? "three islands in bf16: the same bits" : "three islands: the same bits");
+    check_begin(name);
     static float first[N];
     for (int run = 0; run < 2; run++) {
-        Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), MEETINGS, bf16);
+        Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), MEETINGS, dtype);
         all[run].comes_after = 0.1;
         all[1 + run].late_s = 0.05;
+        for (int i = 0; i < ISLANDS && in_parts; i++) divide_fellow(&all[i].options);
         fellows_run(all, ISLANDS);
         check_alike(all, ISLANDS);
         CHECK(all[0].place.step == MEETINGS && all[0].place.n_meetings == MEETINGS,
@@ -219,7 +312,8 @@ static void check_meetings(bool bf16) {
         CHECK(all[2].reports[1].n_present == 3 && all[2].reports[1].norm == all[0].reports[1].norm,
               "island 2 is told of %d islands, norm %g", all[2].reports[1].n_present,
               all[2].reports[1].norm);
-        const int64_t bytes = all[2].reports[1].bytes, least = 2 * N * (bf16 ? 2 : 4);
+        const int64_t bytes = all[2].reports[in_parts ? 3 : 1].bytes; /* part 0, of a third */
+        const int64_t least = 2 * (int64_t)outer_bytes(dtype, in_parts ? N / 3 : N);
         CHECK(bytes > least && bytes < least + 1000, "%d bytes", (int)bytes);
         if (run == 0) memcpy(first, all[0].weights, sizeof first);
         CHECK(memcmp(first, all[0].weights, sizeof first) == 0, "another order, other bits");
@@ -230,7 +324,7 @@ static void check_meetings(bool bf16) {
 /* All train at the same time: who is there first waits, and waits for island 0 from then on. */
 static void check_beginning(void) {
     check_begin("islands begin together");
-    Fellow *all = fellows_create(2, find_free_port("127.0.0.1"), 1, false);
+    Fellow *all = fellows_create(2, find_free_port("127.0.0.1"), 1, DTYPE_F32);
     all[0].late_at = 1;
     all[0].late_s = 0.5;
     fellows_run(all, 2);
@@ -244,7 +338,7 @@ static void check_beginning(void) {
 static void check_late(void) {
     enum { ISLANDS = 3 };
     check_begin("one is late: left out, and back");
-    Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), 5, false);
+    Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), 5, DTYPE_F32);
     all[0].options.timeout_s = 0.4;
     all[2].late_s = 0.8;
     all[0].late_at = 3; /* by then the late one has come again */
@@ -260,18 +354,27 @@ static void check_late(void) {
 }
 
 /* One goes after its first meeting; another run of it comes with other weights. */
-static void check_lost(void) {
+static void check_lost(bool in_parts) {
     enum { ISLANDS = 2 };
-    check_begin("one goes, and comes again with nothing");
+    check_begin(in_parts ? "one goes, and comes again with nothing: all parts"
+                         : "one goes, and comes again with nothing");
     const int port = find_free_port("127.0.0.1");
-    Fellow *all = fellows_create(ISLANDS + 1, port, 6, false);
-    all[2].options = fellow_options(ISLANDS, 1, port, false);
+    Fellow *all = fellows_create(ISLANDS + 1, port, 6, DTYPE_F32);
+    all[2].options = fellow_options(ISLANDS, 1, port, DTYPE_F32);
     all[0].options.n_islands = all[1].options.n_islands = ISLANDS;
     all[1].leaves_after = 1;
     all[0].late_s = 0.6; /* time for the other to come */
     all[2].comes_after = 0.3;
     memset(all[2].weights, 0, sizeof all[2].weights);
+    for (int i = 0; i <= ISLANDS && in_parts; i++) divide_fellow(&all[i].options);
     fellows_run(all, ISLANDS + 1);
+    const IslandsPlace *taken = &all[2].taken;
+    for (int p = 0; p < 3 && in_parts; p++) {
+        CHECK(taken->turns[p].met == p + 1 && taken->turns[p].merge == p + 3,
+              "turns of part %d: %d, %d", p, (int)taken->turns[p].met, (int)taken->turns[p].merge);
+    }
+    CHECK(!in_parts || (taken->at_step == 2 && taken->at_samples == 16), "it goes on after %d",
+          (int)taken->at_step);
     CHECK(all[1].results[1] == ISLANDS_MET, "the first: %s", diag_text(all[1].diag));
     CHECK(all[0].reports[2].n_present == 1, "%d at the second", all[0].reports[2].n_present);
     CHECK(all[0].reports[2].bytes >= 0, "%d bytes", (int)all[0].reports[2].bytes);
@@ -320,7 +423,7 @@ static void check_strangers(void) {
     check_begin("strangers change nothing");
     const int port = find_free_port("127.0.0.1");
     Stranger stranger = {.port = port};
-    Fellow *all = fellows_create(ISLANDS, port, 4, false);
+    Fellow *all = fellows_create(ISLANDS, port, 4, DTYPE_F32);
     all[1].comes_after = 0.2;
     all[1].late_s = 0.2;
     pthread_create(&stranger.thread, NULL, be_stranger, &stranger);
@@ -335,7 +438,11 @@ static void check_strangers(void) {
 
 /* --- engines --- */
 
-enum { STEPS = 6, EVERY = 2, BATCH = 4 };
+enum { STEPS = 6, BATCH = 4 };
+/* All at once; and two parts, both on their way after step 4. */
+static const OuterTurns AT_ONCE = {.every = 2, .n_steps = STEPS, .n_parts = 1};
+static const OuterTurns STREAMING = {
+    .every = 3, .n_steps = STEPS, .n_parts = 2, .overlap = 2, .mix = 0.4};
 static const double RATE = 5e-3;
 static const OuterRule RULE = {0.7, 0.9};
 
@@ -359,6 +466,7 @@ static bool train(Run *run, int island, int step) {
 typedef struct Worker {
     Run run;
     IslandsOptions options;
+    const OuterTurns *turns;
     TrainingPlace place;
     bool good;
     pthread_t thread;
@@ -366,44 +474,104 @@ typedef struct Worker {
 
 static void *be_worker(void *user) {
     Worker *w = user;
-    IslandsReport report;
-    EngineIslands *islands = engine_islands_create(w->run.engine, &w->options, w->run.diag);
+    MeetingReport report;
+    EngineIslands *islands =
+        engine_islands_create(w->run.engine, &w->options, w->turns, w->run.diag);
     w->good = islands && engine_islands_start(islands, NULL, &w->place, w->run.diag) == ISLANDS_MET;
     for (int step = 1; w->good && step <= STEPS; step++) {
         w->good = train(&w->run, w->options.island, step);
         w->place.step = step;
-        if (!w->good || step % EVERY) continue;
+        if (!w->good || !engine_islands_are_due(islands, &w->place)) continue;
         w->good = engine_islands_meet(islands, &w->place, &report, w->run.diag) == ISLANDS_MET;
     }
     engine_islands_destroy(islands, NULL);
     return NULL;
 }
 
-/* Two engines that take turns, and the outer step in f64 by its definition, between their steps. */
-static void train_by_hand(Run runs[2]) {
-    int64_t most = 0;
-    for (int i = 0; i < runs[0].n_params; i++) most += type_elements(&runs[0].types[i]);
-    double *w = calloc((size_t)most, sizeof(double)), *v = calloc((size_t)most, sizeof(double));
-    for (int step = 0; step <= STEPS; step++) {
-        for (int k = 0; k < 2 && step; k++) CHECK(train(&runs[k], k, step), "step %d", step);
-        if (step % EVERY) continue;
-        int64_t at = 0;
-        for (int i = 0; i < runs[0].n_params; i++) {
-            const int64_t n = type_elements(&runs[0].types[i]);
-            float *a = run_weight(&runs[0], i), *b = run_weight(&runs[1], i);
-            for (int64_t j = 0; j < n; j++, at++) {
-                const double mean = ((double)a[j] + (double)b[j]) / 2;
-                if (step == 0) w[at] = mean;
-                const double g = w[at] - mean;
-                v[at] = RULE.momentum * v[at] + g;
-                w[at] -= RULE.lr * (g + RULE.momentum * v[at]);
-                a[j] = (float)w[at];
+/* Which part a run's parameters belong to, in the order of their names as islands have them. */
+static void divide_run(const Run *run, int n_parts, int *out_parts) {
+    enum { MOST = 64 };
+    OuterItem items[MOST];
+    int order[MOST], parts[MOST];
+    CHECK(run->n_params <= MOST, "%d parameters", run->n_params);
+    for (int i = 0; i < run->n_params; i++) {
+        int at = i;
+        for (; at > 0 && strcmp(run->names[order[at - 1]], run->names[i]) > 0; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int i = 0; i < run->n_params; i++) {
+        const char *name = run->names[order[i]];
+        const bool in_block = strncmp(name, "blocks.", 7) == 0;
+        items[i] = (OuterItem){in_block ? atoi(name + 7) : OUTER_NO_BLOCK,
+                               type_elements(&run->types[order[i]])};
+    }
+    outer_parts_divide(items, run->n_params, n_parts, parts);
+    for (int i = 0; i < run->n_params; i++) out_parts[order[i]] = parts[i];
+}
+
+/* Of one parameter, by hand: what all know of it and its momentum, in f64. */
+typedef struct ByHand {
+    double *w, *v;
+    int part;
+} ByHand;
+
+/* Two engines' parameter i: merged with what all know, or sent, which in f64 has come at once. */
+static void exchange_by_hand(Run runs[2], int i, ByHand *hand, bool sends, double mix) {
+    const int64_t n = type_elements(&runs[0].types[i]);
+    float *own[2] = {run_weight(&runs[0], i), run_weight(&runs[1], i)};
+    for (int64_t j = 0; j < n && sends; j++) {
+        const double g = hand->w[j] - ((double)own[0][j] + (double)own[1][j]) / 2;
+        hand->v[j] = RULE.momentum * hand->v[j] + g;
+        hand->w[j] -= RULE.lr * (g + RULE.momentum * hand->v[j]);
+    }
+    for (int k = 0; k < 2 && !sends; k++) {
+        for (int64_t j = 0; j < n; j++)
+            own[k][j] = (float)(mix * (double)own[k][j] + (1 - mix) * hand->w[j]);
+        engine_write_parameter(runs[k].engine, runs[0].names[i], own[k]);
+    }
+}
+
+/* Two engines that take turns, and between their steps what islands do by its definition: a part is
+ * sent after (p + 1) every / n_parts steps and so on, merged `overlap` later; at the end what is
+ * left is merged, then all meet. */
+static void train_by_hand(Run runs[2], const OuterTurns *turns) {
+    enum { MOST = 64 };
+    ByHand hands[MOST];
+    int parts[MOST], sent_at[OUTER_MOST_PARTS] = {0};
+    divide_run(&runs[0], turns->n_parts, parts);
+    for (int i = 0; i < runs[0].n_params; i++) {
+        const int64_t n = type_elements(&runs[0].types[i]);
+        hands[i].w = calloc((size_t)n, sizeof(double));
+        hands[i].v = calloc((size_t)n, sizeof(double));
+        const float *own = run_weight(&runs[0], i);
+        for (int64_t j = 0; j < n; j++) hands[i].w[j] = (double)own[j];
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        const bool last = step == STEPS;
+        for (int k = 0; k < 2; k++) CHECK(train(&runs[k], k, step), "step %d", step);
+        for (int p = 0; p < turns->n_parts; p++) {
+            const bool sent = sent_at[p] && (last || step == sent_at[p] + turns->overlap);
+            for (int i = 0; i < runs[0].n_params && sent; i++)
+                if (parts[i] == p) exchange_by_hand(runs, i, &hands[i], false, turns->mix);
+            if (sent) sent_at[p] = 0;
+        }
+        for (int p = 0; p < turns->n_parts; p++) {
+            const int offset = (p + 1) * (int)turns->every / turns->n_parts % (int)turns->every;
+            if (!last && step % (int)turns->every != offset) continue;
+            const bool waits = last || turns->overlap == 0;
+            for (int i = 0; i < runs[0].n_params; i++) {
+                if (parts[i] != p) continue;
+                exchange_by_hand(runs, i, &hands[i], true, 0);
+                if (waits) exchange_by_hand(runs, i, &hands[i], false, 0);
             }
-            for (int k = 0; k < 2; k++) engine_write_parameter(runs[k].engine, runs[0].names[i], a);
+            sent_at[p] = waits ? 0 : step;
         }
     }
-    free(w);
-    free(v);
+    for (int i = 0; i < runs[0].n_params; i++) {
+        free(hands[i].w);
+        free(hands[i].v);
+    }
 }
 
 /* Largest difference of two runs' weights; but for key biases, whose gradients are rounding alone,
@@ -421,15 +589,17 @@ static double distance(Run *a, Run *b, bool all) {
     return worst;
 }
 
-static void check_engines(const char *name, const Layout layouts[2], Run *by_hand, double most) {
+static void check_engines(const char *name, const Layout layouts[2], const OuterTurns *turns,
+                          int n_meetings, Run *by_hand, double most) {
     check_begin(name);
     const int port = find_free_port("127.0.0.1");
     Worker workers[2] = {0};
     bool good = true;
     for (int k = 0; k < 2; k++) {
         good = good && start(&workers[k].run, &layouts[k]);
-        workers[k].options = fellow_options(2, k, port, false);
+        workers[k].options = fellow_options(2, k, port, DTYPE_F32);
         workers[k].options.rule = RULE;
+        workers[k].turns = turns;
     }
     for (int k = 0; k < 2 && good; k++) engine_init_parameters(workers[k].run.engine);
     for (int k = 0; k < 2 && good; k++)
@@ -443,7 +613,7 @@ static void check_engines(const char *name, const Layout layouts[2], Run *by_han
     if (good) {
         const double apart = distance(&workers[0].run, &workers[1].run, true);
         CHECK(apart == 0, "the islands' weights are %g apart", apart);
-        CHECK(workers[1].place.n_meetings == STEPS / EVERY, "%d meetings",
+        CHECK(workers[1].place.n_meetings == n_meetings, "%d meetings",
               (int)workers[1].place.n_meetings);
     }
     for (int k = 0; k < 2; k++) run_close(&workers[k].run);
@@ -457,15 +627,23 @@ static void check_all_engines(void) {
                                     {2, 1, 2, 2, 1, "1f1b", false, NULL, 0}};
     Run runs[2];
     check_begin("by hand");
-    if (start(&runs[0], &ALONE) && start(&runs[1], &ALONE)) {
-        for (int k = 0; k < 2; k++) engine_init_parameters(runs[k].engine);
-        train_by_hand(runs);
-        /* f32 rounds by 6e-8 of weights below 1; AdamW makes 1e-5 of it where gradients are small.
-         */
-        check_engines("two islands: as by hand", TWO, &runs[0], 2e-5);
-        check_engines("two islands under other layouts: as by hand", MIXED, &runs[0], 2e-4);
+    for (int streams = 0; streams < 2; streams++) {
+        const OuterTurns *turns = streams ? &STREAMING : &AT_ONCE;
+        const int n_meetings = streams ? 5 : 3; /* parts after 1, 3, 4, and both at the end */
+        if (start(&runs[0], &ALONE) && start(&runs[1], &ALONE)) {
+            for (int k = 0; k < 2; k++) engine_init_parameters(runs[k].engine);
+            train_by_hand(runs, turns);
+            /* f32 rounds by 6e-8 of weights below 1; AdamW makes 1e-5 of it where gradients are
+             * small. */
+            check_engines(streams ? "two islands, parts behind training: as by hand"
+                                  : "two islands: as by hand",
+                          TWO, turns, n_meetings, &runs[0], 2e-5);
+            check_engines(streams ? "parts behind training, other layouts: as by hand"
+                                  : "two islands under other layouts: as by hand",
+                          MIXED, turns, n_meetings, &runs[0], 2e-4);
+        }
+        for (int k = 0; k < 2; k++) run_close(&runs[k]);
     }
-    for (int k = 0; k < 2; k++) run_close(&runs[k]);
 }
 
 /* --- what is predicted --- */
@@ -473,7 +651,8 @@ static void check_all_engines(void) {
 /* By hand: 1e9 weights in 2 bytes, 4 islands on links of 10 Gbit/s, 100 steps of 5 s. */
 static void check_prediction(void) {
     check_begin("predicted seconds of a meeting");
-    const IslandChoice choice = {4, 100, 2, 1.25e9};
+    IslandChoice choice = {
+        .n_islands = 4, .every = 100, .word_bytes = 2, .link_bytes_per_second = 1.25e9};
     const IslandExchange of = island_exchange(&choice, 1000000000, 4, 5, 1000);
     CHECK(of.bytes == 2e9 && of.hub_bytes == 6e9, "%g and %g bytes", of.bytes, of.hub_bytes);
     CHECK(fabs(of.seconds - 9.6) < 1e-9 && fabs(of.share - 9.6 / 509.6) < 1e-12, "%g s, %g",
@@ -481,23 +660,48 @@ static void check_prediction(void) {
     CHECK(fabs(of.tokens_per_second - 4e5 / 509.6) < 1e-6, "%g tokens/s", of.tokens_per_second);
     CHECK(fabs(of.one_run_seconds - 4.8) < 1e-9 && fabs(of.one_run_share - 4.8 / 9.8) < 1e-12,
           "as one run: %g s, %g", of.one_run_seconds, of.one_run_share);
-    const IslandChoice alone = {1, 100, 4, 1.25e9};
+    const IslandChoice alone = {
+        .n_islands = 1, .every = 100, .word_bytes = 4, .link_bytes_per_second = 1.25e9};
     const IslandExchange nothing = island_exchange(&alone, 1000, 4, 5, 1000);
     CHECK(nothing.seconds == 0 && nothing.one_run_seconds == 0, "one island sends");
+
+    check_begin("predicted seconds behind training");
+    choice.n_parts = 3; /* each 3.2 s */
+    const IslandExchange parts = island_exchange(&choice, 1000000000, 4, 5, 1000);
+    CHECK(parts.part_bytes == 2e9 && fabs(parts.share - of.share) < 1e-12, "%g bytes, %g",
+          parts.part_bytes, parts.share);
+    choice.overlap = 2;
+    const IslandExchange hidden = island_exchange(&choice, 1000000000, 4, 5, 1000);
+    CHECK(hidden.wait_seconds == 0 && fabs(hidden.hidden_seconds - 9.6) < 1e-9 &&
+              fabs(hidden.tokens_per_second - 800) < 1e-9,
+          "waits %g s, %g hidden", hidden.wait_seconds, hidden.hidden_seconds);
+    choice.link_bytes_per_second = 1.25e8; /* each 32 s: 10 of them behind two steps */
+    const IslandExchange slow = island_exchange(&choice, 1000000000, 4, 5, 1000);
+    CHECK(fabs(slow.wait_seconds - 66) < 1e-9 && fabs(slow.hidden_seconds - 30) < 1e-9,
+          "waits %g s, %g hidden", slow.wait_seconds, slow.hidden_seconds);
+    choice.overlap = 99; /* one at a time, whatever the overlap: 500 s of steps for 960 */
+    choice.link_bytes_per_second = 1.25e7;
+    const IslandExchange full = island_exchange(&choice, 1000000000, 4, 5, 1000);
+    CHECK(fabs(full.wait_seconds - 460) < 1e-9, "waits %g s", full.wait_seconds);
 }
 
 int main(void) {
     check_prediction();
-    check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, false);
-    check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, false);
-    check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, true);
+    check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, DTYPE_F32);
+    check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, DTYPE_F32);
+    check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, DTYPE_BF16);
+    check_rule("outer step in nf4", (OuterRule){0.7, 0.9}, DTYPE_NF4);
     check_mean();
     check_threads();
-    check_meetings(false);
-    check_meetings(true);
+    check_turns();
+    check_division();
+    check_meetings("three islands: the same bits", DTYPE_F32, false);
+    check_meetings("three islands in bf16: the same bits", DTYPE_BF16, false);
+    check_meetings("three islands in nf4, by parts: the same bits", DTYPE_NF4, true);
     check_beginning();
     check_late();
-    check_lost();
+    check_lost(false);
+    check_lost(true);
     check_strangers();
     check_all_engines();
     return check_report();

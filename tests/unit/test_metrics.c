@@ -462,6 +462,8 @@ static void test_prometheus(void) {
         "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",
         "perilune_outer_step{run=\"a run\"} 12\n",
         "perilune_outer_islands{run=\"a run\"} 3\n",
+        "# TYPE perilune_outer_wait_seconds_total counter\n",
+        "perilune_outer_wait_seconds_total{run=\"a run\"} 1.5\n",
         "perilune_checkpoint_step{run=\"a run\"} 16777210\n",
         "perilune_checkpoint_age_seconds{run=\"a run\"} 10.25\n",
         "perilune_updated_timestamp_seconds{run=\"a run\"} 1795967110.250\n",
@@ -474,6 +476,8 @@ static void test_prometheus(void) {
     status.slowest_ratio = 1.5;
     status.n_meetings = 12;
     status.n_islands = 3;
+    status.has_outer_hidden = true;
+    status.outer_wait_seconds = 1.5;
     status.checkpoint_step = 16777210;
     status.checkpoint_seconds = 1795967100;
     text = strbuf_create();
