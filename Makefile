@@ -85,6 +85,7 @@ SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_tim
                     scaling_law schedule sentencepiece show_scale simulate_candidate spans step_cost token_file \
                     trace train_bpe train_processes train_unigram validate validate_published verify_division \
                     verify_plan verify_update)
+SANITIZED_SCRIPTS := $(addprefix tests/cli/test_,cli.sh checkpoints.sh hf.sh) # by test_cli_sanitized.sh
 # As are those of CUDA's kernels whose PTX is run (tests/ptx), all variants of it.
 PTX_TESTS = $(if $(PTX),$(filter-out $(SANITIZED_ELSEWHERE),$(addprefix test_cuda_,$(shell tests/ptx/test_ptx.sh --list))))
 TESTS   := $(patsubst tests/unit/%.c,$B/tests/%,$(wildcard tests/unit/*.c))
@@ -284,7 +285,7 @@ PLAIN_TESTS = $(filter-out $(SANITIZED_ONLY:%=$B/tests/%),$(TESTS))
 test: deps-test
 	@$(MAKE) --no-print-directory WERROR=$(STRICT) all $(PLAIN_TESTS) $(PTX)
 	@$(MAKE) --no-print-directory WERROR=$(STRICT) SANITIZE=address,undefined all tests
-	@tests/run tests/lint $(SCRIPTS) $(filter-out $(PTX_TESTS:%=$B/tests/%),$(PLAIN_TESTS)) \
+	@tests/run tests/lint $(filter-out $(SANITIZED_SCRIPTS),$(SCRIPTS)) $(filter-out $(PTX_TESTS:%=$B/tests/%),$(PLAIN_TESTS)) \
 	  $(filter-out $(SANITIZED_ELSEWHERE:%=build-asan/tests/%),$(TESTS:$B/%=build-asan/%))
 
 test-long: deps-test
