@@ -34,11 +34,13 @@ static const json_t *template_of(const json_t *root) {
     return json_is_null(found) ? NULL : found;
 }
 
+/* One that cannot be read may have one: whoever reads it then says what is wrong, and no other
+ * template is guessed in its place. */
 static bool config_has_one(const char *path) {
+    if (access(path, F_OK) != 0) return false;
     Diag *quiet = diag_create();
-    json_t *root =
-        access(path, F_OK) == 0 ? json_parse_file_texts(path, MOST_CONFIG_BYTES, quiet) : NULL;
-    bool found = template_of(root) != NULL;
+    json_t *root = json_parse_file_texts(path, MOST_CONFIG_BYTES, quiet);
+    bool found = !root || template_of(root);
     json_decref(root);
     diag_destroy(quiet);
     return found;

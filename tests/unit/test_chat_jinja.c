@@ -361,6 +361,10 @@ static void test_found(void) {
     put_file("tokenizer_config.json", "{\"bos_token\": \"<b>\"}");
     how = beside ? chat_template_detect(beside, arena, diag) : NULL;
     CHECK(how && !how->jinja && strcmp(how->name, "chatml") == 0, "%s", diag_text(diag));
+    put_file("tokenizer_config.json", "{");
+    CHECK(beside && !chat_template_detect(beside, arena, diag) &&
+              strstr(diag_text(diag), "tokenizer_config.json:1: JSON"),
+          "one that is no JSON: %s", diag_text(diag));
     tokenizer_destroy(beside);
     check_begin("chats in Jinja: files that are none");
     static const char *const WRONG[][2] = {
