@@ -4,8 +4,10 @@
 #include "ir/base/json.h"
 #include "ir/base/memory.h"
 #include "ir/base/strbuf.h"
+#include "runtime/data/parquet_rows.h"
 #include "runtime/data/unpack.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,11 +77,62 @@ static void close_text(LinesText *lines) {
     file_unmap(&lines->map);
 }
 
-bool json_lines_each(const char *path, JsonLineFn *each, void *user, Diag *diag) {
-    LinesText lines;
-    bool good = open_text(path, &lines, diag);
-    const char *text = lines.text, *end = lines.length ? text + lines.length : text;
-    const int n_lines = good ? count_lines(&lines) : 0;
+/* --- rows of Parquet --- */
+
+/* Those of a group; n_rows of the file. */
+static bool each_of_group(const ParquetFile *file, int group, const ParquetUse *uses, int n_rows,
+                          const char *path, JsonLineFn *each, void *user, Diag *diag) {
+    ParquetRows rows;
+    ParquetValues scratch = {0};
+    int leaf = 0;
+    const int64_t first = file->groups[group].first_row;
+    const char *wrong = parquet_rows_read(&rows, file, group, uses, &scratch, &leaf);
+    bool good = !wrong;
+    if (wrong) {
+        diag_error(diag, (SourceLoc){path, 0}, "Parquet file: column '%.60s' %s",
+                   file->leaves[leaf].column, wrong);
+    }
+    for (size_t i = 0; good && i < rows.n; i++) {
+        const SourceLoc loc = {path, (int)(first + (int64_t)i + 1)};
+        good = each(user, rows.items[i], loc, n_rows);
+    }
+    parquet_rows_release(&rows);
+    parquet_values_release(&scratch);
+    return good;
+}
+
+static bool each_of_parquet(const LinesText *lines, const char *path, JsonLineFn *each, void *user,
+                            Diag *diag) {
+    Arena *arena = arena_create();
+    ParquetFile file;
+    bool good =
+        parquet_open(&file, arena, path, (const unsigned char *)lines->text, lines->length, diag);
+    const ParquetGroup *last =
+        good && file.n_groups > 0 ? &file.groups[file.n_groups - 1] : &(ParquetGroup){0};
+    const int64_t n_rows = last->first_row + last->n_rows;
+    if (good && n_rows >= INT_MAX) {
+        diag_error(diag, (SourceLoc){path, 0}, "has %" PRId64 " rows; fewer than %d are read here",
+                   n_rows, INT_MAX);
+        good = false;
+    }
+    ParquetUse *uses = good ? ARENA_ARRAY(arena, ParquetUse, file.n_leaves + 1) : NULL;
+    for (int i = 0; good && i < file.n_leaves; i++) {
+        uses[i] = parquet_leaf_is_readable(&file.leaves[i]) ? PARQUET_VALUES : PARQUET_LEFT_OUT;
+    }
+    for (int i = 0; good && i < file.n_groups; i++) {
+        good = each_of_group(&file, i, uses, (int)n_rows, path, each, user, diag);
+    }
+    arena_destroy(arena);
+    return good;
+}
+
+/* --- all --- */
+
+static bool each_of_lines(const LinesText *lines, const char *path, JsonLineFn *each, void *user,
+                          Diag *diag) {
+    bool good = true;
+    const char *text = lines->text, *end = lines->length ? text + lines->length : text;
+    const int n_lines = count_lines(lines);
     for (int line = 1; good && text < end; line++) {
         const char *next = memchr(text, '\n', (size_t)(end - text));
         size_t length = (size_t)((next ? next : end) - text);
@@ -91,6 +144,17 @@ bool json_lines_each(const char *path, JsonLineFn *each, void *user, Diag *diag)
             json_decref(object);
         }
         text = next ? next + 1 : end;
+    }
+    return good;
+}
+
+bool json_lines_each(const char *path, JsonLineFn *each, void *user, Diag *diag) {
+    LinesText lines;
+    bool good = open_text(path, &lines, diag);
+    if (good && parquet_is((const unsigned char *)lines.text, lines.length)) {
+        good = each_of_parquet(&lines, path, each, user, diag);
+    } else if (good) {
+        good = each_of_lines(&lines, path, each, user, diag);
     }
     close_text(&lines);
     return good;

@@ -1,5 +1,6 @@
 /* Files of JSON lines, packed (.gz, .zst) or not: an object a line, blank lines between them as one
- * likes. */
+ * likes. Or rows of Parquet, as far as parquet_rows.h makes objects of their columns; others are
+ * left out. A row's number is a line's then. */
 #ifndef FRONTEND_JSON_LINES_H
 #define FRONTEND_JSON_LINES_H
 

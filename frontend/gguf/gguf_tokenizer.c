@@ -185,7 +185,7 @@ static bool open_folder(Reader *reader, const char *path) {
     const char *config =
         folder ? arena_printf(reader->arena, "%s/tokenizer_config.json", path) : NULL;
     if (!config || access(config, F_OK) != 0) return true;
-    reader->config = json_parse_file(config, MOST_CONFIG_BYTES, reader->diag);
+    reader->config = json_parse_file_texts(config, MOST_CONFIG_BYTES, reader->diag);
     return reader->config != NULL;
 }
 

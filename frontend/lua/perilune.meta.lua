@@ -232,6 +232,7 @@ function model(description) end
 ---@field qk_norm_gains? boolean of each head: are there any? true
 ---@field qk_norm_last? boolean of each head: behind positions
 ---@field norm_eps? number of qk_norm
+---@field gate? boolean the results are times a sigmoid of a product of x
 ---@field temperature? perilune.Value [batch, seq], nn.temperature's: queries are times it
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 ---@field document_ends? perilune.Value its third: needed with documents where not causal

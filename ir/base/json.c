@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Diag *diag) {
+static json_t *parse(const char *path, const void *bytes, size_t length, size_t flags, Diag *diag) {
     json_error_t error;
-    json_t *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *json = json_loadb(bytes, length, JSON_REJECT_DUPLICATES | flags, &error);
     if (!json) {
         if (json_error_code(&error) == json_error_out_of_memory) memory_exhausted(0);
         SourceLoc loc = {path, error.line > 0 ? error.line : 0};
@@ -17,13 +17,25 @@ json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Dia
     return json;
 }
 
-json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag) {
+json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Diag *diag) {
+    return parse(path, bytes, length, 0, diag);
+}
+
+static json_t *parse_file(const char *path, size_t limit_bytes, size_t flags, Diag *diag) {
     Arena *arena = arena_create();
     size_t length;
     const char *text = file_read(arena, path, limit_bytes, &length, diag);
-    json_t *json = text ? json_parse_bytes(path, text, length, diag) : NULL;
+    json_t *json = text ? parse(path, text, length, flags, diag) : NULL;
     arena_destroy(arena);
     return json;
+}
+
+json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag) {
+    return parse_file(path, limit_bytes, 0, diag);
+}
+
+json_t *json_parse_file_texts(const char *path, size_t limit_bytes, Diag *diag) {
+    return parse_file(path, limit_bytes, JSON_DECODE_INT_AS_REAL, diag);
 }
 
 void json_put_text(StrBuf *out, const char *text) {

@@ -18,6 +18,9 @@ json_t *json_parse_bytes(const char *path, const void *bytes, size_t length, Dia
 
 /* A regular file of at most limit_bytes. Reports and returns NULL. */
 json_t *json_parse_file(const char *path, size_t limit_bytes, Diag *diag);
+/* The same where no number matters: whole ones are reals, so that none is too large. transformers
+ * writes 10^30 as the model_max_length of a tokenizer that has no limit. */
+json_t *json_parse_file_texts(const char *path, size_t limit_bytes, Diag *diag);
 
 /* Appends a text in UTF-8 as a JSON string, quotes included, in ASCII alone; a byte that is no
  * UTF-8 becomes the character of its number. */

@@ -64,10 +64,21 @@ static Element read_element(Thrift *thrift, Arena *arena) {
 }
 
 /* The tree in the order of a walk, each with the number of its children; the first is its root. */
+/* A list's repeated group whose one child is the element. Some old writers have no such group, and
+ * the repeated one is a record of one field; they call it so
+ * (https://github.com/apache/parquet-format/blob/master/LogicalTypes.md, lists). */
+static bool wraps_element(const Element *element) {
+    const size_t n = strlen(element->name);
+    return element->repetition == REPEATED && element->n_children == 1 &&
+           strcmp(element->name, "array") != 0 &&
+           (n < 6 || strcmp(element->name + n - 6, "_tuple") != 0);
+}
+
 static bool read_schema(ParquetFile *file, Thrift *thrift, ThriftField field, Arena *arena) {
     size_t n = thrift_list(thrift, field, THRIFT_STRUCT);
     int64_t children_left[MOST_DEPTH + 1] = {0};
     ParquetLeaf above[MOST_DEPTH + 1] = {{0}};
+    bool wrapping[MOST_DEPTH + 1] = {false};
     int depth = 0;
     file->leaves = ARENA_ARRAY(arena, ParquetLeaf, n + 1);
     for (size_t i = 0; i < n; i++) {
@@ -91,9 +102,11 @@ static bool read_schema(ParquetFile *file, Thrift *thrift, ThriftField field, Ar
             if (++depth > MOST_DEPTH) return false;
             children_left[depth] = element.n_children;
             above[depth] = here;
+            wrapping[depth] = wraps_element(&element);
         } else {
             const int type = element.type;
             here.is_text = type == TYPE_BYTE_ARRAY;
+            here.is_element = element.repetition == REPEATED || wrapping[depth];
             here.is_real = type == TYPE_FLOAT || type == TYPE_DOUBLE;
             here.number_bytes = type == TYPE_INT64 || type == TYPE_DOUBLE  ? 8
                                 : type == TYPE_INT32 || type == TYPE_FLOAT ? 4

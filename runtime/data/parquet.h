@@ -22,6 +22,7 @@ typedef struct ParquetLeaf {
     const char *column; /* the name at the top */
     const char *name;   /* the last one; the same where nothing is nested */
     bool is_text, is_nested;
+    bool is_element;  /* it is all that an element of the innermost list has, no record */
     int number_bytes; /* 4 or 8 of a number, 1 of true and false; 0: it is none */
     bool is_real;     /* it is an f32 or f64, else an integer with a sign */
     int most_defined, most_repeated;

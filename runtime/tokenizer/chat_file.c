@@ -34,10 +34,13 @@ static const json_t *template_of(const json_t *root) {
     return json_is_null(found) ? NULL : found;
 }
 
+/* One that cannot be read may have one: whoever reads it then says what is wrong, and no other
+ * template is guessed in its place. */
 static bool config_has_one(const char *path) {
+    if (access(path, F_OK) != 0) return false;
     Diag *quiet = diag_create();
-    json_t *root = access(path, F_OK) == 0 ? json_parse_file(path, MOST_CONFIG_BYTES, quiet) : NULL;
-    bool found = template_of(root) != NULL;
+    json_t *root = json_parse_file_texts(path, MOST_CONFIG_BYTES, quiet);
+    bool found = !root || template_of(root);
     json_decref(root);
     diag_destroy(quiet);
     return found;
@@ -103,7 +106,7 @@ static bool read_named(const TemplateFile *file, const char *path, const json_t 
 }
 
 static bool read_config(const TemplateFile *file, const char *path) {
-    json_t *root = json_parse_file(path, MOST_CONFIG_BYTES, file->diag);
+    json_t *root = json_parse_file_texts(path, MOST_CONFIG_BYTES, file->diag);
     const json_t *template = template_of(root);
     bool good = false;
     if (json_is_string(template)) {
@@ -170,7 +173,7 @@ static bool read_special(ChatReady *ready, const char *path, bool *out_there, Ar
     static const char *const NAMES[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
     if (access(path, F_OK) != 0) return true;
-    json_t *root = json_parse_file(path, MOST_CONFIG_BYTES, diag);
+    json_t *root = json_parse_file_texts(path, MOST_CONFIG_BYTES, diag);
     for (size_t i = 0; root && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         const json_t *value = json_object_get(root, NAMES[i]);
         if (json_is_object(value)) value = json_object_get(value, "content");

@@ -2,29 +2,24 @@
 
 #include "ir/base/memory.h"
 #include "ir/base/strbuf.h"
-#include "ir/base/utf8.h"
+#include "runtime/data/parquet_rows.h"
 #include "runtime/tokenizer/corpus_line.h"
 #include "runtime/tokenizer/corpus_work.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_LISTED = 12 /* columns in a message */ };
 
-/* READ_VALUES: texts, or numbers that say something of texts. READ_LEVELS: what is neither within a
- * list's records, which says whether there is any. */
-typedef enum LeafUse { READ_NOTHING, READ_VALUES, READ_LEVELS } LeafUse;
-
 /* A file whose jobs are to be done. */
 typedef struct CorpusRows {
     Arena *arena;
     const char *path;
     ParquetFile file;
-    LeafUse *uses; /* [n_leaves] */
-    int text;      /* the leaf that is all there is to read; -1: rows are objects */
+    ParquetUse *uses; /* [n_leaves] */
+    int text;         /* the leaf that is all there is to read; -1: rows are objects */
 } CorpusRows;
 
 static void release_rows(void *owned) {
@@ -112,31 +107,24 @@ static bool report_columns(const CorpusRows *rows, const CorpusOptions *options,
     return false;
 }
 
-static bool is_spelled(const char *name) {
-    size_t n = strlen(name);
-    return utf8_valid_bytes((const unsigned char *)name, n) == n;
-}
-
-/* Texts at the top, or in records of a list, whose names can be JSON's; of numbers those that say
- * what a text is, or whether a message counts. */
-static bool is_readable(const ParquetLeaf *leaf) {
-    bool number =
-        leaf->number_bytes && strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0;
-    return (leaf->is_text || number) && leaf->most_repeated == leaf->is_nested &&
-           is_spelled(leaf->name);
+/* Of numbers those that say what a text is, or whether a message counts. */
+static bool is_wanted(const ParquetLeaf *leaf) {
+    return leaf->is_text || strcmp(leaf->name, leaf->is_nested ? "weight" : "label") == 0;
 }
 
 static bool choose_columns(CorpusRows *rows, const CorpusOptions *options, bool counts,
                            Diag *diag) {
     const ParquetFile *file = &rows->file;
     bool any = false;
-    rows->uses = ARENA_ARRAY(rows->arena, LeafUse, file->n_leaves + 1);
+    rows->uses = ARENA_ARRAY(rows->arena, ParquetUse, file->n_leaves + 1);
     rows->text = find_text(file, options, counts);
     for (int i = 0; i < file->n_leaves; i++) {
         const ParquetLeaf *leaf = &file->leaves[i];
         if (!is_read(options, leaf->column)) continue;
-        bool readable = is_readable(leaf);
-        rows->uses[i] = readable ? READ_VALUES : leaf->is_nested ? READ_LEVELS : READ_NOTHING;
+        bool readable = parquet_leaf_is_readable(leaf) && is_wanted(leaf);
+        rows->uses[i] = readable          ? PARQUET_VALUES
+                        : leaf->is_nested ? PARQUET_LEVELS
+                                          : PARQUET_LEFT_OUT;
         any |= readable && leaf->is_text;
     }
     return any || report_columns(rows, options, diag);
@@ -190,117 +178,18 @@ static bool run_page(CorpusJob *job, Encoder *encoder, const CorpusOptions *opti
 
 /* --- rows as objects --- */
 
-typedef struct Objects {
-    json_t **items; /* [n] */
-    size_t n, room;
-    int64_t n_rows; /* that the group promises */
-} Objects;
-
-static json_t *object_at(Objects *objects, size_t row) {
-    while (row >= objects->n) {
-        if (objects->n == objects->room) {
-            objects->room = 2 * objects->room + 64;
-            objects->items = memory_grow(objects->items, objects->room * sizeof(json_t *));
-        }
-        json_t *object = json_object();
-        if (!object) memory_exhausted(0);
-        objects->items[objects->n++] = object;
-    }
-    return objects->items[row];
-}
-
-/* The object of a list's element, all made as needed. */
-static json_t *element_at(json_t *row, const char *column, size_t i) {
-    json_t *list = json_object_get(row, column);
-    if (!json_is_array(list)) {
-        list = json_array();
-        if (!list || json_object_set_new(row, column, list) != 0) memory_exhausted(0);
-    }
-    while (json_array_size(list) <= i) {
-        if (json_array_append_new(list, json_object()) != 0) memory_exhausted(0);
-    }
-    return json_array_get(list, i);
-}
-
-typedef struct Place {
-    int64_t row; /* -1: before the first */
-    size_t element;
-} Place;
-
-/* What is no text is marked, for it to be refused where it is not known. NULL, or what is wrong. */
-static const char *put_value(json_t *object, const ParquetLeaf *leaf, const ParquetText *text) {
-    if (!text->bytes) {
-        bool spelled = is_spelled(leaf->name);
-        if (json_object_set_new(object, spelled ? leaf->name : "?", json_true()) == 0) return NULL;
-        memory_exhausted(0);
-    }
-    if (leaf->number_bytes) {
-        double number = parquet_number(leaf, text);
-        if (!isfinite(number)) return "has a number that is none";
-        if (json_object_set_new(object, leaf->name, json_real(number)) == 0) return NULL;
-        memory_exhausted(0);
-    }
-    json_t *string = json_stringn((const char *)text->bytes, text->length);
-    if (!string) return "has text that is not UTF-8";
-    if (json_object_set_new(object, leaf->name, string) != 0) memory_exhausted(0);
-    return NULL;
-}
-
-/* NULL, or what is wrong. */
-static const char *put_values(const ParquetLeaf *leaf, const ParquetValues *values, Place *place,
-                              Objects *objects) {
-    const char *wrong = NULL;
-    for (size_t i = 0; !wrong && i < values->n; i++) {
-        if (values->repeated[i] == 0) *place = (Place){.row = place->row + 1};
-        if (values->repeated[i] == 1) place->element++;
-        if (place->row < 0 || place->row >= objects->n_rows) return "has other rows than promised";
-        json_t *object = object_at(objects, (size_t)place->row);
-        if (leaf->is_nested && values->defined[i] < leaf->element_defined) continue; /* empty */
-        if (leaf->is_nested) object = element_at(object, leaf->column, place->element);
-        if (values->defined[i] < leaf->most_defined) continue;
-        wrong = put_value(object, leaf, &values->texts[i]);
-    }
-    return wrong;
-}
-
-static const char *read_leaf(CorpusJob *job, int number, Objects *objects) {
-    const ParquetFile *file = &job->rows->file;
-    const ParquetLeaf *leaf = &file->leaves[number];
-    bool texts = job->rows->uses[number] == READ_VALUES;
-    ParquetValues dictionary = {0};
-    ParquetPages pages;
-    ParquetPage page;
-    Place place = {.row = -1};
-    bool any;
-    const char *wrong = parquet_pages_begin(&pages, file, job->group, number);
-    while (!wrong && !(wrong = parquet_pages_next(&pages, &page, &any)) && any) {
-        if (page.kind == PAGE_DICTIONARY) {
-            if (texts) wrong = parquet_page_read(&page, leaf, NULL, &dictionary);
-            continue;
-        }
-        wrong = texts ? parquet_page_read(&page, leaf, &dictionary, &job->values)
-                      : parquet_page_levels(&page, leaf, &job->values);
-        if (!wrong) wrong = put_values(leaf, &job->values, &place, objects);
-    }
-    parquet_values_release(&dictionary);
-    return wrong;
-}
-
 static bool run_rows(CorpusJob *job, Encoder *encoder, const CorpusOptions *options, bool counts) {
     const CorpusRows *rows = job->rows;
-    Objects objects = {.n_rows = rows->file.groups[job->group].n_rows};
-    bool good = true;
-    for (int i = 0; good && i < rows->file.n_leaves; i++) {
-        if (rows->uses[i] == READ_NOTHING) continue;
-        const char *wrong = read_leaf(job, i, &objects);
-        good = !wrong || report(corpus_job_diag(job), rows, i, job->line, wrong);
+    ParquetRows objects = {0};
+    int leaf = 0;
+    const char *wrong =
+        parquet_rows_read(&objects, &rows->file, job->group, rows->uses, &job->values, &leaf);
+    bool good = !wrong || report(corpus_job_diag(job), rows, leaf, job->line, wrong);
+    for (size_t i = 0; good && i < objects.n; i++) {
+        good = corpus_object_run(job, encoder, options, counts, objects.items[i],
+                                 job->line + (int64_t)i);
     }
-    for (size_t i = 0; i < objects.n; i++) {
-        good = good && corpus_object_run(job, encoder, options, counts, objects.items[i],
-                                         job->line + (int64_t)i);
-        json_decref(objects.items[i]);
-    }
-    free(objects.items);
+    parquet_rows_release(&objects);
     return good;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/data/parquet: small Parquet files by pyarrow (20 or newer), in the codecs, encodings and
 versions that are read, and one in a codec that is not. Each has the texts of texts.jsonl, of which some are null
-or empty, or the conversations of messages.jsonl, or the pairs of pairs.jsonl.
+or empty, or the conversations of messages.jsonl, the pairs of pairs.jsonl, the objects of choices.jsonl.
 
     tests/reference/make_parquet.py tests/data/parquet
 """
@@ -100,6 +100,16 @@ def main():
     table = pa.table({k: [a[k] for a in answers] for k in ("prompt", "completion", "label")})
     write("answers.parquet", table, compression="snappy", row_group_size=37)
     write("answers_runs.parquet", table, data_page_version="2.0")
+
+    # Objects: choices and prompts. The last columns are left out.
+    rng = random.Random(2)
+    asked = [{"prompt": text(rng, 3), "choices": [text(rng, 1) or "x" for _ in range(i % 4)], "answer": i % 3,
+              "share": i / 8, "good": i % 2 == 0} for i in range(24)]
+    asked[5]["choices"], asked[6]["answer"], asked[7]["prompt"] = ["a", None, ""], None, None
+    save("choices.jsonl", [{k: v for k, v in a.items() if v not in (None, [])} for a in asked])
+    columns = {k: [a[k] for a in asked] for k in asked[0]}
+    columns |= {"deep": [{"a": "b"}] * 24, "lists": [[["a"]]] * 24, "numbers": [[1, 2]] * 24}
+    write("choices.parquet", pa.table(columns), compression="zstd", row_group_size=13)
 
 
 main()

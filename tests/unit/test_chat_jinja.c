@@ -327,16 +327,22 @@ static void says(const char *path, const char *object, const char *want) {
 static void test_found(void) {
     static const char ASK[] = "{\"messages\": [" U("a") "]}";
     static const char TOOLS[] = "{\"messages\": [" U("a") "], \"tools\": [{}]}";
+    static const char NAMED[] =
+        "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null, \"chat_template\": ["
+        "{\"name\": \"default\", \"template\": \"{{ bos_token }}{{ eos_token }}plain\"},"
+        "{\"name\": \"tool_use\", \"template\": \"tools{{ tools | length }}\"},"
+        "{\"name\": \"rag\", \"template\": \"{{\"}]}";
     check_begin("chats in Jinja: tokenizer_config.json, with names and tokens");
     CHECK(mkdtemp(folder), "%s", folder);
-    const char *config =
-        put_file("tokenizer_config.json",
-                 "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": null, \"chat_template\": ["
-                 "{\"name\": \"default\", \"template\": \"{{ bos_token }}{{ eos_token }}plain\"},"
-                 "{\"name\": \"tool_use\", \"template\": \"tools{{ tools | length }}\"},"
-                 "{\"name\": \"rag\", \"template\": \"{{\"}]}");
+    const char *config = put_file("tokenizer_config.json", NAMED);
     says(config, ASK, "<b>plain");
     says(config, TOOLS, "tools1");
+    check_begin("chats in Jinja: a tokenizer without a limit, which transformers writes as 10^30");
+    put_file("tokenizer_config.json",
+             "{\"model_max_length\": 1000000000000000019884624838656, \"bos_token\": \"<b>\","
+             " \"chat_template\": \"{{ bos_token }}large\"}");
+    says(folder, ASK, "<b>large");
+    put_file("tokenizer_config.json", NAMED);
     says(folder, ASK, "<b>plain");
     check_begin("chats in Jinja: chat_template.jinja comes first");
     const char *own = put_file("chat_template.jinja", "{{ bos_token }}own{{ tools is none }}");
@@ -355,6 +361,10 @@ static void test_found(void) {
     put_file("tokenizer_config.json", "{\"bos_token\": \"<b>\"}");
     how = beside ? chat_template_detect(beside, arena, diag) : NULL;
     CHECK(how && !how->jinja && strcmp(how->name, "chatml") == 0, "%s", diag_text(diag));
+    put_file("tokenizer_config.json", "{");
+    CHECK(beside && !chat_template_detect(beside, arena, diag) &&
+              strstr(diag_text(diag), "tokenizer_config.json:1: JSON"),
+          "one that is no JSON: %s", diag_text(diag));
     tokenizer_destroy(beside);
     check_begin("chats in Jinja: files that are none");
     static const char *const WRONG[][2] = {

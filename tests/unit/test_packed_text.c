@@ -2,6 +2,7 @@
  * same texts as lines of JSON, whatever the codec, encoding and pages (tests/data/parquet, made by
  * pyarrow: tests/reference/make_parquet.py); damaged ones give an error or other text, but nothing
  * that AddressSanitizer sees; blocks end where documents do. */
+#include "frontend/json_lines.h"
 #include "ir/base/file.h"
 #include "ir/base/memory.h"
 #include "runtime/data/text_blocks.h"
@@ -167,6 +168,41 @@ static void test_answers(void) {
     refuse("pairs", &options, "pairs.parquet:1: no object with 'label', true or false");
 }
 
+/* --- Parquet's rows as objects --- */
+
+typedef struct Objects {
+    json_t *list; /* NULL: they are not kept */
+    int n_rows, n_wrong;
+} Objects;
+
+static bool take_object(void *user, json_t *object, SourceLoc loc, int n_lines) {
+    Objects *objects = user;
+    objects->n_wrong += loc.line != ++objects->n_rows || n_lines < loc.line;
+    if (objects->list && json_array_append(objects->list, object) != 0) abort();
+    return true;
+}
+
+static void test_rows(void) {
+    static const char *const NAMES[] = {"choices", "answers", "answers_runs", "pairs"};
+    for (int i = 0; i < 4; i++) {
+        const char *lines = i == 2 ? "answers" : NAMES[i];
+        Objects rows = {.list = json_array()}, expected = {.list = json_array()};
+        Diag *diag = diag_create();
+        check_begin(arena_printf(arena, "Parquet: rows as objects: %s", NAMES[i]));
+        CHECK(json_lines_each(arena_printf(arena, DATA "%s.parquet", NAMES[i]), take_object, &rows,
+                              diag) &&
+                  json_lines_each(arena_printf(arena, DATA "%s.jsonl", lines), take_object,
+                                  &expected, diag),
+              "%s", diag_text(diag));
+        CHECK(rows.n_rows >= 20 && rows.n_wrong == 0, "%d rows, %d in wrong places", rows.n_rows,
+              rows.n_wrong);
+        CHECK(json_equal(rows.list, expected.list), "other objects");
+        json_decref(rows.list);
+        json_decref(expected.list);
+        diag_destroy(diag);
+    }
+}
+
 static void test_refused(void) {
     CorpusOptions options = plain_options();
     refuse("brotli", &options, "column 'text' is compressed by Brotli, which is not read");
@@ -201,6 +237,13 @@ static void put_file(const char *path, const unsigned char *bytes, size_t n) {
 static bool survives(const char *path, const CorpusOptions *options) {
     Diag *diag = diag_create();
     CorpusTotals totals;
+    if (!options) { /* as objects */
+        Objects objects = {0};
+        bool read = json_lines_each(path, take_object, &objects, diag);
+        CHECK(read == (diag_error_count(diag) == 0), "%s", diag_text(diag));
+        diag_destroy(diag);
+        return read;
+    }
     bool good;
     Tokens tokens = encode(path, options, &totals, &good, diag);
     CHECK(good == (diag_error_count(diag) == 0), "%s", diag_text(diag));
@@ -257,7 +300,8 @@ static void test_damage(void) {
                                         "labels_float",
                                         "labels_delta",
                                         "answers",
-                                        "answers_runs"};
+                                        "answers_runs",
+                                        "choices"};
     CorpusOptions options = plain_options();
     Diag *diag = diag_create();
     Chat chat;
@@ -273,7 +317,8 @@ static void test_damage(void) {
         if (!mapped) continue;
         options.classes = strncmp(NAMES[i], "labels", 6) == 0 ? "3" : NULL;
         options.unpaired = strncmp(NAMES[i], "answers", 7) == 0;
-        damage("damaged.parquet", map.data, map.length_bytes, 0, &options);
+        const bool objects = strcmp(NAMES[i], "choices") == 0;
+        damage("damaged.parquet", map.data, map.length_bytes, 0, objects ? NULL : &options);
         file_unmap(&map);
     }
     diag_destroy(diag);
@@ -429,6 +474,7 @@ int main(void) {
         test_objects();
         test_labels();
         test_answers();
+        test_rows();
         test_refused();
         test_damage();
         test_packed();
