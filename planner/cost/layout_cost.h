@@ -16,6 +16,7 @@ typedef struct Lowered {
     const char *reason;
     int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
     LeafPlaces places;
+    struct CachedCost *costs; /* of model_cost.c: what was asked for of it */
     int64_t data_bytes;       /* what messages over d are packed in */
     const LayoutCost *leaves; /* parameters of its parts, and what belongs to them, alone; of those
                                * with zero: NULL */
@@ -23,6 +24,16 @@ typedef struct Lowered {
 
 /* The graph with b times as many sequences, in `arena`. */
 Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena);
+
+/* A value's bytes on one rank, were axis `batch` so many times as long. */
+int64_t value_bytes_of_batch(Value value, int batch, int n_more, const Mesh *mesh);
+
+/* What crosses from one block to the next, forward, likewise. */
+typedef struct Crossing {
+    int64_t bytes, largest;
+    int n_values;
+} Crossing;
+Crossing measure_border(const Graph *graph, int n_kinds, int batch, int n_more, Arena *arena);
 
 /* The part of `out` that a node of the program belongs to. */
 SegmentCost *lowered_segment(const Lowered *lowered, int node, LayoutCost *out);

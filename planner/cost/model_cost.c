@@ -6,6 +6,7 @@
 #include "planner/cost/count_calls.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/offload_cost.h"
+#include "planner/cost/step_bound.h"
 #include "planner/cost/thin_model.h"
 
 #include <string.h>
@@ -13,8 +14,9 @@
 typedef struct CachedCost {
     int lowered, zero;             /* of the cache: its program, and that whose shards are sent */
     int offload[N_OFFLOAD_CHAINS]; /* likewise; -1: none */
+    bool wanted;                   /* is to be priced */
     struct CachedCost *compared;   /* what recomputes nothing; NULL: itself */
-    bool priced;
+    struct CachedCost *next;       /* of the same program */
     LayoutCost cost;
 } CachedCost;
 
@@ -240,12 +242,9 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     int at = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
-    for (int i = 0; i < cache->n_costs; i++) {
-        CachedCost *known = cache->costs[i];
-        if (known->lowered == at && known->cost.micro_batch == key->micro_batch &&
-            known->cost.recompute == key->recompute) {
+    for (CachedCost *known = lowered->costs; known; known = known->next) {
+        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
             return known;
-        }
     }
     int offload[N_OFFLOAD_CHAINS];
     if (!place_offload(costs, key, offload, out_reason)) return NULL;
@@ -261,6 +260,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     memcpy(made->offload, offload, sizeof(offload));
     made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
     made->cost = layout_of(key);
+    made->next = cache->lowered[at].costs;
+    cache->lowered[at].costs = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
     return made;
 }
@@ -290,12 +291,12 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
     count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
-    made->priced = true;
+    made->cost.priced = true;
 }
 
 static const LayoutCost *price_cost(const ModelCosts *costs, CachedCost *made) {
     if (made->compared) price_cost(costs, made->compared);
-    if (!made->priced) fill_cost(costs, made, costs->cache->arena);
+    if (!made->cost.priced) fill_cost(costs, made, costs->cache->arena);
     return &made->cost;
 }
 
@@ -412,13 +413,18 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
 static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                           CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
-    for (int i = 0; i < n_keys; i++) place_cost(costs, &keys[i], NULL);
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (cost) cost->wanted = true;
+        if (cost && cost->compared) cost->compared->wanted = true;
+    }
     work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
     for (int compared = 0; compared < 2; compared++) {
         int n = 0;
         for (int i = 0; i < cache->n_costs; i++) {
             CachedCost *cost = cache->costs[i];
-            if (!cost->priced && (cost->compared != NULL) == compared) work->items[n++] = cost;
+            bool wanted = cost->wanted && !cost->cost.priced;
+            if (wanted && (cost->compared != NULL) == compared) work->items[n++] = cost;
         }
         crew_run(crew, "thin models priced", n, 1, fill_costs, work);
     }
@@ -446,14 +452,71 @@ static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys,
     crew_run(crew, "thin models with backwards in two priced", n, 1, fill_splits, work);
 }
 
+static void fill_bounds(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    for (int i = begin; i < end; i++) {
+        LayoutCost *cost = &work->items[i]->cost;
+        const Lowered *lowered = &work->costs->cache->lowered[work->items[i]->lowered];
+        int n_more = cost->micro_batch / cost->lanes;
+        Arena *arena = arena_of(work, worker);
+        cost->bound = layout_bound_make(work->costs, lowered, n_more, arena);
+        if (work->programs[i])
+            cost->split_bound = layout_bound_make(work->costs, work->programs[i], n_more, arena);
+    }
+}
+
+static void prepare_bounds(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
+                           CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    int n = 0;
+    work->items = ARENA_ARRAY(cache->arena, CachedCost *, n_keys + 1);
+    work->programs = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (!cost) continue;
+        const Lowered *split =
+            may_split(&keys[i]) ? lower(costs, program_key(costs, &keys[i], true)) : NULL;
+        if (split && !split->plan) split = NULL;
+        cost->cost.can_split |= split != NULL;
+        if (cost->cost.bound && (cost->cost.split_bound || !split)) continue;
+        cost->cost.bound = NULL;
+        work->items[n] = cost;
+        work->programs[n++] = split;
+    }
+    crew_run(crew, "layouts bounded", n, 16, fill_bounds, work);
+}
+
+static void keep_arenas(ModelCosts *costs, CostWork *work) {
+    for (int i = 0; i < MOST_CREW; i++) {
+        if (work->arenas[i]) arena_own(costs->cache->arena, work->arenas[i]);
+    }
+}
+
+void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    CostWork work = {.costs = costs};
+    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_bounds(costs, keys, n_keys, crew, &work);
+    keep_arenas(costs, &work);
+}
+
+const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
+                                    const char **out_reason) {
+    CachedCost *made = place_cost(costs, key, out_reason);
+    return made ? &made->cost : NULL;
+}
+
+void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits) {
+    const LayoutKey key = key_of(layout);
+    price_cost(costs, place_cost(costs, &key, NULL));
+    if (splits) model_costs_split(costs, layout);
+}
+
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
     prepare_programs(costs, keys, n_keys, crew, &work);
     prepare_costs(costs, keys, n_keys, crew, &work);
     prepare_splits(costs, keys, n_keys, crew, &work);
-    for (int i = 0; i < MOST_CREW; i++) {
-        if (work.arenas[i]) arena_own(costs->cache->arena, work.arenas[i]);
-    }
+    keep_arenas(costs, &work);
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

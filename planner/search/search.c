@@ -297,7 +297,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     list_pareto(search, front, result);
     if (!(request->leaves_out & PART_SAMPLES)) list_samples(search, result);
     if (!request->explain) return;
-    int n_choices = search_choices(search->scratch, search->records, &choices);
+    int n_choices = search_choices(search->scratch, search->records, limit_bytes, &choices);
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
         const Finalist *finalist = find_fastest_with(search, &choices[i]);
@@ -309,13 +309,14 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
 
 static void report_missing(Search *search, ModelCosts *costs, double limit_bytes,
                            SearchResult *result) {
-    const SearchRecords *records = search->records;
+    SearchRecords *records = search->records;
     const SearchRecord *least = &records->items[0];
     int leaves_out = records->space.request->leaves_out;
     if (leaves_out & PART_MISSING) return;
     for (int i = 1; i < records->n; i++) {
         if (records->items[i].memory_bytes < least->memory_bytes) least = &records->items[i];
     }
+    search_settle_best(records, -1, 0, limit_bytes, &least);
     result->least_missing_bytes = (int64_t)ceil((double)least->memory_bytes - limit_bytes);
     result->least_missing = least->candidate;
     result->least_memory = search_found(search->scratch, records, least).cost;
@@ -347,7 +348,7 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
         search.simulators.diags[i] = diag_create();
     }
-    search.records = search_enumerate(search.scratch, costs, &space);
+    search.records = search_enumerate(search.scratch, costs, &space, limit_bytes);
     SearchResult *result = NULL;
     if (search.records->n == 0) {
         search_report_none(search.records, diag);
