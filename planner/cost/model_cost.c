@@ -86,8 +86,15 @@ static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
     return cache->n_lowered - 1;
 }
 
-/* Plans it, in an arena that the cache will keep. */
-static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena) {
+/* Do their plans have a stem in common (planner.h)? */
+static bool same_stem(const Lowered *a, const Lowered *b) {
+    return a->t == b->t && a->c == b->c && a->e == b->e && a->lanes == b->lanes &&
+           a->sequence_parallel == b->sequence_parallel && a->zero == b->zero &&
+           a->offload == b->offload;
+}
+
+/* Plans it, in an arena that the cache will keep. stem: of it, or NULL. */
+static void fill_lowered(const ModelCosts *costs, Lowered *lowered, PlanStem *stem, Arena *arena) {
     PlanRequest request = costs->cache->request;
     if (lowered->offload) {
         request.forward = costs->cache->offload[lowered->offload - 1]->graph;
@@ -114,7 +121,7 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     request.options.priced = true;
     request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
-    lowered->plan = plan_make(arena, &request, diag);
+    lowered->plan = plan_make_of_stem(arena, &request, stem, diag);
     if (lowered->plan && !lowered->offload) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
@@ -122,8 +129,10 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
         if (lowered->zero)
             lowered->data_bytes =
                 program_workspace(plan->programs[0].graph, plan->cuda).bytes[WORKSPACE_DATA];
-        else
+        else {
             lowered->leaves = layout_cost_count_parameters(lowered, costs->n_kinds, arena);
+            lowered->lives = scratch_lives_create(lowered, costs->n_kinds, arena);
+        }
     } else if (!lowered->plan) {
         const char *text = diag_text(diag);
         lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
@@ -139,7 +148,7 @@ static bool is_filled(const Lowered *lowered) {
 static Lowered *lower(ModelCosts *costs, Lowered key) {
     int at = place_lowered(costs->cache, key);
     Lowered *lowered = &costs->cache->lowered[at];
-    if (!is_filled(lowered)) fill_lowered(costs, lowered, costs->cache->arena);
+    if (!is_filled(lowered)) fill_lowered(costs, lowered, NULL, costs->cache->arena);
     return lowered;
 }
 
@@ -347,7 +356,7 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 /* What a crew works on: items of the cache, each in an arena of its worker's. */
 typedef struct CostWork {
     const ModelCosts *costs;
-    int first;          /* item 0 of the cache's programs */
+    int first, *stems;  /* of the cache's programs to be planned; the first of each stem */
     CachedCost **items; /* or what is to be priced, or, below, to have its backwards in two */
     const Lowered **programs, **zeros;
     LayoutCost **splits;
@@ -361,10 +370,30 @@ static Arena *arena_of(CostWork *work, int worker) {
 
 static void fill_programs(void *context, int worker, int begin, int end) {
     CostWork *work = context;
+    const struct ModelCostsCache *cache = work->costs->cache;
     for (int i = begin; i < end; i++) {
-        Lowered *lowered = &work->costs->cache->lowered[work->first + i];
-        fill_lowered(work->costs, lowered, arena_of(work, worker));
+        const Lowered *first = &cache->lowered[work->stems[i]];
+        PlanStem *stem = plan_stem_create();
+        for (int at = work->stems[i]; at < cache->n_lowered; at++) {
+            Lowered *lowered = &cache->lowered[at];
+            if (same_stem(first, lowered))
+                fill_lowered(work->costs, lowered, stem, arena_of(work, worker));
+        }
+        plan_stem_destroy(stem);
     }
+}
+
+/* Of programs that are not planned yet the first with each stem. */
+static int find_stems(const struct ModelCostsCache *cache, CostWork *work) {
+    int n = 0;
+    work->stems = ARENA_ARRAY(cache->arena, int, cache->n_lowered - work->first + 1);
+    for (int at = work->first; at < cache->n_lowered; at++) {
+        bool known = false;
+        for (int i = 0; i < n && !known; i++)
+            known = same_stem(&cache->lowered[work->stems[i]], &cache->lowered[at]);
+        if (!known) work->stems[n++] = at;
+    }
+    return n;
 }
 
 static void fill_costs(void *context, int worker, int begin, int end) {
@@ -406,7 +435,7 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
             place_lowered(cache, offload_none);
         }
     }
-    crew_run(crew, "thin models planned", cache->n_lowered - work->first, 1, fill_programs, work);
+    crew_run(crew, "thin models planned", find_stems(cache, work), 1, fill_programs, work);
 }
 
 /* Those that recompute are compared with those that do not: these first. */

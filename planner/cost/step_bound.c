@@ -46,26 +46,121 @@ static void count_kept(const Measure *m, BlockBound *kinds) {
     }
 }
 
-/* While a node runs its operands and results are there, those at once that do not share memory. */
-static void count_scratch(const Measure *m, BlockBound *kinds) {
-    enum { MOST = 16 };
-    for (int n = 0; n < m->graph->n_nodes; n++) {
-        Node *node = m->graph->nodes[n];
-        int64_t offsets[MOST], bytes = 0;
-        int segment = m->lowered->segment[n], n_seen = 0;
-        if (segment < 0 || m->lowered->places.shared[n] >= 0) continue;
-        for (int i = 0; i < node->n_inputs + node->n_outputs && n_seen < MOST; i++) {
+/* A piece of scratch: from node `first` to `last` what a value needs, or several in turn. Those that
+ * live at one time lie beside each other, whatever their sizes are. */
+typedef struct ScratchLife {
+    Value value;
+    int first, last;
+} ScratchLife;
+
+/* Of each segment's nodes: pieces that any of them reads or writes. */
+struct ScratchLives {
+    int *n; /* [segment + 2]: BEFORE is -2 */
+    ScratchLife **of;
+};
+
+/* Pieces as the program has them. Values in one place that meet are one piece, as no two lie there
+ * at once: the least of them stands for all. */
+typedef struct PieceFinder {
+    const Program *program;
+    int *piece_of; /* by value */
+    ScratchLife *pieces;
+    int n_pieces;
+} PieceFinder;
+
+static int find_piece(PieceFinder *f, Value value, int last) {
+    const Buffer *buffers = f->program->buffers;
+    const Buffer *at = &buffers[value.node->id * MAX_OUTPUTS + value.output];
+    for (int i = 0; i < value.node->n_inputs; i++) {
+        Value in = value.node->inputs[i];
+        const Buffer *from = &buffers[in.node->id * MAX_OUTPUTS + in.output];
+        int piece = f->piece_of[in.node->id * MAX_OUTPUTS + in.output];
+        if (from->region != REGION_SCRATCH || from->offset_bytes != at->offset_bytes) continue;
+        if (piece < 0) continue;
+        if (f->pieces[piece].last < last) f->pieces[piece].last = last;
+        if (at->bytes < from->bytes) f->pieces[piece].value = value;
+        return piece;
+    }
+    f->pieces[f->n_pieces] = (ScratchLife){value, value.node->id, last};
+    return f->n_pieces++;
+}
+
+static void find_pieces(PieceFinder *f, Arena *work) {
+    const Graph *graph = f->program->graph;
+    int n_values = graph->n_nodes * MAX_OUTPUTS;
+    int *last = ARENA_ARRAY(work, int, n_values + 1);
+    f->piece_of = ARENA_ARRAY(work, int, n_values + 1);
+    f->pieces = ARENA_ARRAY(work, ScratchLife, n_values + 1);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const Node *node = graph->nodes[n];
+        for (int i = 0; i < node->n_inputs; i++)
+            last[node->inputs[i].node->id * MAX_OUTPUTS + node->inputs[i].output] = n;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        for (int o = 0; o < node->n_outputs; o++) {
+            int at = n * MAX_OUTPUTS + o;
+            bool scratch = f->program->buffers[at].region == REGION_SCRATCH;
+            int end = last[at] > n ? last[at] : n;
+            f->piece_of[at] = scratch ? find_piece(f, node_value(node, o), end) : -1;
+        }
+    }
+}
+
+static void add_life(ScratchLives *lives, int segment, const ScratchLife *piece, int *seen) {
+    if (*seen == segment) return;
+    *seen = segment;
+    lives->of[segment][lives->n[segment]++] = *piece;
+}
+
+const ScratchLives *scratch_lives_create(const Lowered *lowered, int n_kinds, Arena *arena) {
+    enum { NONE = -1 };
+    Arena *work = arena_create();
+    PieceFinder f = {.program = &lowered->plan->programs[0]};
+    const Graph *graph = f.program->graph;
+    find_pieces(&f, work);
+    ScratchLives *lives = ARENA_NEW(arena, ScratchLives);
+    int n_segments = n_kinds + 2;
+    int *seen = ARENA_ARRAY(work, int, n_segments *(f.n_pieces + 1));
+    lives->n = ARENA_ARRAY(arena, int, n_segments);
+    lives->of = ARENA_ARRAY(arena, ScratchLife *, n_segments);
+    for (int i = 0; i < n_segments; i++) {
+        lives->of[i] = ARENA_ARRAY(arena, ScratchLife, f.n_pieces + 1);
+        for (int k = 0; k < f.n_pieces; k++) seen[i * f.n_pieces + k] = NONE;
+    }
+    for (int n = 0; n < graph->n_nodes; n++) {
+        Node *node = graph->nodes[n];
+        if (lowered->places.shared[n] >= 0) continue;
+        int segment = lowered->segment[n] + 2;
+        for (int i = 0; i < node->n_inputs + node->n_outputs; i++) {
             Value value =
                 i < node->n_inputs ? node->inputs[i] : node_value(node, i - node->n_inputs);
-            const Buffer *buffer = buffer_of(m, value);
-            bool known = buffer->region != REGION_SCRATCH;
-            for (int k = 0; k < n_seen && !known; k++) known = offsets[k] == buffer->offset_bytes;
-            if (known) continue;
-            offsets[n_seen++] = buffer->offset_bytes;
-            bytes += value_bytes(m, value);
+            int piece = f.piece_of[value.node->id * MAX_OUTPUTS + value.output];
+            if (piece < 0) continue;
+            add_life(lives, segment, &f.pieces[piece], &seen[segment * f.n_pieces + piece]);
         }
-        if (bytes > kinds[segment].scratch_bytes) kinds[segment].scratch_bytes = bytes;
     }
+    arena_destroy(work);
+    return lives;
+}
+
+/* The most that lives at once: scratch has no less (count_memory). work: [n_nodes + 1] zeros, and so
+ * it is left. */
+static int64_t scratch_bytes(const Measure *m, int segment, int64_t *work) {
+    const ScratchLives *lives = m->lowered->lives;
+    int64_t now = 0, most = 0;
+    for (int i = 0; i < lives->n[segment + 2]; i++) {
+        const ScratchLife *life = &lives->of[segment + 2][i];
+        int64_t bytes = value_bytes(m, life->value);
+        work[life->first] += bytes;
+        work[life->last + 1] -= bytes;
+    }
+    for (int n = 0; n <= m->graph->n_nodes; n++) {
+        now += work[n];
+        work[n] = 0;
+        if (now > most) most = now;
+    }
+    return most;
 }
 
 /* What ZeRO divides from which stage on: [0] states, [1] gradients, [2] weights. */
@@ -108,7 +203,9 @@ const LayoutBound *layout_bound_make(const ModelCosts *costs, const Lowered *low
     BlockBound kinds[costs->n_kinds + 1];
     memset(kinds, 0, sizeof(kinds));
     count_kept(&m, kinds);
-    count_scratch(&m, kinds);
+    int64_t *work = ARENA_ARRAY(arena, int64_t, program->graph->n_nodes + 2);
+    for (int k = 0; k < costs->n_kinds; k++) kinds[k].scratch_bytes = scratch_bytes(&m, k, work);
+    bound->after_scratch = scratch_bytes(&m, SEGMENT_AFTER, work);
     for (int b = 0; b < costs->n_blocks; b++) kinds[costs->kind_of_block[b]].n_blocks++;
     for (int k = 0; k < costs->n_kinds; k++) {
         BlockBound *of = &kinds[k];
@@ -168,8 +265,9 @@ static double least_slots(int schedule, const PipelineShape *shape, int stage, d
 
 /* How many blocks there is room for beside base_bytes: no more than the model has. */
 static double count_room(const BlockBound *of, double slots, double lost_bytes, double weights,
-                         double base_bytes, double limit_bytes) {
-    double room = limit_bytes - base_bytes - (double)of->scratch_bytes + lost_bytes;
+                         double base_bytes, double end_bytes, double limit_bytes) {
+    double scratch = fmax((double)of->scratch_bytes, end_bytes);
+    double room = limit_bytes - base_bytes - scratch + lost_bytes;
     double each = weights + slots * (double)of->kept_bytes;
     if (room < 0) return 0;
     return each * of->n_blocks <= room ? of->n_blocks : floor(room / each);
@@ -190,9 +288,12 @@ bool step_may_fit(const ModelCosts *costs, const LayoutCost *layout, const Candi
     for (int s = 0; s < shape.p; s++) {
         double lost, slots = least_slots(candidate->schedule, &shape, s, &lost);
         double base = runtime + (double)(step_border_slots(&shape, s) * bound->border_bytes);
+        bool has_end = s == path_stage(shape_path(&shape), shape.p * shape.n_chunks - 1);
+        double end = has_end ? (double)bound->after_scratch : 0;
+        if (base + end > limit_bytes) return false;
         double lost_bytes = lost * (double)bound->border_bytes;
-        n_kind += count_room(&bound->kind, slots, lost_bytes, kind_weights, base, limit_bytes);
-        n_all += count_room(&bound->all, slots, lost_bytes, all_weights, base, limit_bytes);
+        n_kind += count_room(&bound->kind, slots, lost_bytes, kind_weights, base, end, limit_bytes);
+        n_all += count_room(&bound->all, slots, lost_bytes, all_weights, base, end, limit_bytes);
         if (n_kind >= bound->kind.n_blocks && n_all >= bound->all.n_blocks) return true;
     }
     return false;

@@ -24,8 +24,11 @@ typedef struct BlockBound {
 
 struct LayoutBound {
     BlockBound kind, all; /* the kind that keeps most, times its blocks */
-    int64_t border_bytes;
+    int64_t border_bytes, after_scratch; /* that of what comes after the blocks */
 };
+
+/* lowered->lives. */
+const ScratchLives *scratch_lives_create(const Lowered *lowered, int n_kinds, Arena *arena);
 
 /* Of the lowered program with so many times as many sequences. */
 const LayoutBound *layout_bound_make(const ModelCosts *costs, const Lowered *lowered, int n_more,

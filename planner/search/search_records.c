@@ -244,7 +244,8 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
                                .costs = costs,
                                .arena = arena,
                                .stuck_axis = -1,
-                               .limit_bytes = limit_bytes};
+                               .limit_bytes = limit_bytes,
+                               .most_us = INFINITY};
     records->layouts = ARENA_ARRAY(arena, LayoutSlot, LAYOUT_SLOTS);
     prepare_layouts(records);
     enumerate(records, 0, (Candidate){0}, NULL);
@@ -319,6 +320,15 @@ static bool same_frames(const SearchRecord *a, const SearchRecord *b) {
            one->d * candidate_r(one) == other->d * candidate_r(other);
 }
 
+/* Stages are at it for as long on average, so one of them is. */
+static bool is_too_slow(const SearchRecords *records, const SearchRecord *record) {
+    const Candidate *c = &record->candidate;
+    if (records->most_us == INFINITY || !record->layout->priced) return false;
+    const LayoutCost *layout = candidate_layout(record->layout, c);
+    double us = layout_work_us(records->costs, layout) * c->n_micro / c->p;
+    return us > records->most_us;
+}
+
 static void price_run(void *context, int worker, int begin, int end) {
     Pricing *pricing = context;
     const ModelCosts *costs = pricing->records->costs;
@@ -334,8 +344,10 @@ static void price_run(void *context, int worker, int begin, int end) {
         SearchRecord *record = &pricing->records->items[i];
         if (!bounded || !same_frames(bounded, record)) {
             bounded = record;
-            may_fit = search_may_fit(&pricing->records->space, record, pricing->limit_bytes);
+            may_fit = !is_too_slow(pricing->records, record) &&
+                      search_may_fit(&pricing->records->space, record, pricing->limit_bytes);
         }
+        record->step_us = INFINITY;
         if (!may_fit) {
             record->memory_bytes = MORE_BYTES;
             continue;

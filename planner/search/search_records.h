@@ -34,6 +34,7 @@ typedef struct SearchRecords {
     struct LayoutSlot *layouts;
     int n_layouts;
     double limit_bytes;
+    double most_us; /* candidates that take longer for sure are not priced; INFINITY: all are */
 } SearchRecords;
 
 SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
