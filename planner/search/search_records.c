@@ -371,24 +371,23 @@ void search_price(SearchRecords *records, double limit_bytes, bool times) {
     for (int i = 0; i < MOST_CREW; i++) arena_destroy(pricing.by.arenas[i]);
 }
 
-void search_settle(SearchRecords *records, SearchRecord *record, double limit_bytes) {
+/* Prices a record's memory, whatever bounds say. */
+static void settle(SearchRecords *records, SearchSplits *splits, StepPricer *pricer,
+                   SearchRecord *record, double limit_bytes) {
     const ModelCosts *costs = records->costs;
-    const Candidate *c = &record->candidate;
-    int split[c->p * c->n_chunks];
     StepCost cost;
-    if (record->memory_bytes != MORE_BYTES) return;
-    model_costs_price(records->costs, record->layout, schedule_splits(c->schedule));
-    if (!split_blocks(costs, record->layout, candidate_path(c), c->n_chunks,
-                      costs->cluster->software.even_split, split)) {
-        BUG("a candidate without a split");
-    }
-    step_memory(costs, record->layout, c, split, &cost);
+    model_costs_price(records->costs, record->layout, schedule_splits(record->candidate.schedule));
+    const int *split = search_find_split(splits, costs, record);
+    step_pricer_memory(pricer, record->layout, &record->candidate, split, &cost);
     record->memory_bytes = counted_bytes(costs, &cost, limit_bytes);
     if ((double)record->memory_bytes <= limit_bytes) BUG("a bound above what it bounds");
 }
 
 void search_settle_best(SearchRecords *records, int row, int value, double limit_bytes,
                         const SearchRecord **best) {
+    Arena *scratch = arena_create();
+    SearchSplits splits = search_splits_create(records->costs, scratch);
+    StepPricer *pricer = step_pricer_create(records->costs, scratch);
     const SearchRecord *bounded = NULL;
     bool may_be_better = true;
     for (int i = 0; i < records->n; i++) {
@@ -402,11 +401,12 @@ void search_settle_best(SearchRecords *records, int row, int value, double limit
                 search_may_fit(&records->space, record, (double)(*best)->memory_bytes);
         }
         if (known && !may_be_better) continue;
-        search_settle(records, record, limit_bytes);
+        settle(records, &splits, pricer, record, limit_bytes);
         if (*best == record || !search_is_better(record, *best)) continue;
         *best = record;
         bounded = NULL;
     }
+    arena_destroy(scratch);
 }
 
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {

@@ -50,10 +50,8 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
 /* Can it fit, as far as bounds say? */
 bool search_may_fit(const SearchSpace *space, const SearchRecord *record, double limit_bytes);
 
-/* Sets memory_bytes of one that bounds left out. Not for several threads. */
-void search_settle(SearchRecords *records, SearchRecord *record, double limit_bytes);
-/* The same for what may be better than *best, of those with the value on an axis (any: row -1); all
- * others of them, known ones, are no better. */
+/* Sets memory_bytes of what bounds left out and may be better than *best, of those with the value on
+ * an axis (any: row -1); all others of them are no better. Not for several threads. */
 void search_settle_best(SearchRecords *records, int row, int value, double limit_bytes,
                         const SearchRecord **best);
 
