@@ -406,13 +406,18 @@ static double update_us(const Cluster *cluster, const SegmentCost *segment, doub
     return fmax(near_us, device_host_us(cluster, offloaded + again));
 }
 
+static void close_phases(const Pricer *p, SegmentCost *segment) {
+    const ClusterSoftware *software = &p->costs->cluster->software;
+    phase_cost_close(&segment->forward, software, p->out->t, false);
+    phase_cost_close(&segment->backward, software, p->out->t, true);
+    phase_cost_close(&segment->weights, software, p->out->t, true);
+}
+
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
     double copied = (double)(segment->parameter_bytes - segment->upper_bytes);
     double state = (double)segment->optimizer_bytes;
-    phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
-    phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
-    phase_cost_close(&segment->weights, &cluster->software, p->out->t, true);
+    close_phases(p, segment);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     bytes += (double)segment->norm_bytes;
@@ -512,6 +517,24 @@ void layout_cost_compare(const ModelCosts *costs, const LayoutCost *none, Layout
         kind->backward = none->kinds[k].backward;
         add_phase(&kind->backward, &kind->forward);
     }
+}
+
+void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
+    Arena *work = arena_create();
+    Program program = {0};
+    int n_more = out->micro_batch / out->lanes;
+    program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
+    Pricer p = {.costs = costs,
+                .lowered = lowered,
+                .program = &program,
+                .out = out,
+                .work = work,
+                .nodes = node_pricer_create(costs->cluster, program.graph, work)};
+    price_nodes(&p, work);
+    close_phases(&p, &out->before);
+    close_phases(&p, &out->after);
+    for (int k = 0; k < costs->n_kinds; k++) close_phases(&p, &out->kinds[k]);
+    arena_destroy(work);
 }
 
 void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,

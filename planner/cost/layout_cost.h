@@ -49,6 +49,9 @@ LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Ar
 void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
                        LayoutCost *out);
 
+/* Of the same only what forward, backward and weights take. */
+void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out);
+
 /* What recomputes is compared with what does not: the model's FLOPs are the latter's, and there is
  * software that runs the whole forward of a block again. */
 void layout_cost_compare(const ModelCosts *costs, const LayoutCost *none, LayoutCost *out);

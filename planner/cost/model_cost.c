@@ -7,6 +7,7 @@
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/offload_cost.h"
 #include "planner/cost/step_bound.h"
+#include "planner/cost/step_cost.h"
 #include "planner/cost/thin_model.h"
 
 #include <string.h>
@@ -513,6 +514,49 @@ static void prepare_bounds(ModelCosts *costs, const LayoutKey *keys, int n_keys,
         work->programs[n++] = split;
     }
     crew_run(crew, "layouts bounded", n, 16, fill_bounds, work);
+}
+
+static double time_program(const ModelCosts *costs, const Lowered *lowered,
+                           const LayoutCost *layout) {
+    Arena *work = arena_create();
+    const LayoutKey key = key_of(layout);
+    LayoutCost timed = layout_of(&key);
+    timed.kinds = ARENA_ARRAY(work, SegmentCost, costs->n_kinds + 1);
+    timed.shared = ARENA_ARRAY(work, SharedWeight, lowered->places.n_weights + 1);
+    layout_cost_time(costs, lowered, &timed);
+    double us = layout_work_us(costs, &timed);
+    arena_destroy(work);
+    return us;
+}
+
+static void fill_times(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        LayoutCost *cost = &work->items[i]->cost;
+        const Lowered *lowered = &work->costs->cache->lowered[work->items[i]->lowered];
+        cost->work_us = time_program(work->costs, lowered, cost);
+        if (work->programs[i])
+            cost->split_work_us = time_program(work->costs, work->programs[i], cost);
+    }
+}
+
+void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    CostWork work = {.costs = costs};
+    int n = 0;
+    work.items = ARENA_ARRAY(costs->cache->arena, CachedCost *, n_keys + 1);
+    work.programs = ARENA_ARRAY(costs->cache->arena, const Lowered *, n_keys + 1);
+    /* Software that computes a whole forward again is priced by what does not. */
+    if (costs->cluster->software.recomputes_all) return;
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (!cost || cost->cost.work_us > 0) continue;
+        const Lowered *split =
+            may_split(&keys[i]) ? lower(costs, program_key(costs, &keys[i], true)) : NULL;
+        work.items[n] = cost;
+        work.programs[n++] = split && split->plan ? split : NULL;
+    }
+    crew_run(crew, "thin models timed", n, 1, fill_times, &work);
 }
 
 static void keep_arenas(ModelCosts *costs, CostWork *work) {

@@ -122,6 +122,9 @@ typedef struct LayoutBound LayoutBound; /* step_bound.h */
 typedef struct LayoutCost {
     bool priced; /* else there is nothing here yet but what it is, and its bounds */
     bool can_split;
+    /* What a micro-batch takes in all blocks and both ends, and with its backward in two; 0: not
+     * asked for (model_costs_time). */
+    double work_us, split_work_us;
     const LayoutBound *bound, *split_bound; /* NULL: not known, or there is no such layout */
     const struct LayoutCost
         *split; /* the same with backwards in two; NULL: not asked for, or none */
@@ -199,6 +202,9 @@ const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
                                     const char **out_reason);
 /* Prices such a layout now; with its backwards in two, too, if `splits`. */
 void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits);
+
+/* Finds out what these, which are planned, take, but for those that are priced: sooner than that. */
+void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
 
 /* Makes the costs of all these layouts at once, likewise. The functions above and below then find
  * them. */

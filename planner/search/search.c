@@ -14,9 +14,6 @@ enum {
     MOST_TASKS = 4 << 20 /* ... or so many tasks in all: some tenths of a second */
 };
 
-/* The closed form may be above what is simulated by this much (test_step_cost.c). */
-static const double ESTIMATE_SLACK = 0.03;
-
 /* Candidates that are looked at closely: priced again, and simulated. */
 typedef struct Finalist {
     const SearchRecord *record;
@@ -350,7 +347,6 @@ static bool price_all(Search *search, double limit_bytes) {
     if (beats_us > 0) {
         int n_tried = 0;
         bool beats = false;
-        records->most_us = beats_us * (1 + 2 * ESTIMATE_SLACK);
         search_price(records, limit_bytes, true);
         for (int i = 0; i < records->n && !beats; i++) {
             const SearchRecord *record = &records->items[i];
@@ -359,6 +355,7 @@ static bool price_all(Search *search, double limit_bytes) {
         }
         records->most_us = INFINITY;
         if (!beats) return false;
+        search_prepare(records);
     }
     search_price(records, limit_bytes, true);
     return true;

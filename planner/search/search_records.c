@@ -170,8 +170,42 @@ static void bound_layouts(SearchRecords *records, int row, Candidate candidate) 
     }
 }
 
-/* What takes longest, by all threads: plans of thin models, and what is in those that may fit. */
-static void prepare_layouts(SearchRecords *records) {
+/* Stages are at it for as long on average, so one of them is: all ranks of t and c that are there
+ * share what a micro-batch takes. */
+static bool is_slow(const SearchRecords *records, const LayoutKey *key, double work_us) {
+    double ranks = (double)records->space.n_ranks / key->t / key->c;
+    double n_micro = (double)records->space.global_batch / key->micro_batch;
+    return work_us * n_micro / ranks * (1 - 1e-9) > records->most_us;
+}
+
+/* Slots of what may fit, as keys. */
+static int list_fitting(const SearchRecords *records, LayoutKey *keys) {
+    int n = 0;
+    for (int i = 0; i < LAYOUT_SLOTS; i++) {
+        const LayoutSlot *slot = &records->layouts[i];
+        if (!slot->used || !slot->may_fit) continue;
+        bool slow = is_slow(records, &slot->key, slot->layout->work_us);
+        bool splits = slot->may_split && !is_slow(records, &slot->key, slot->layout->split_work_us);
+        if (slow && !splits) continue;
+        keys[n] = slot->key;
+        keys[n++].splits = splits;
+    }
+    return n;
+}
+
+void search_prepare(SearchRecords *records) {
+    LayoutKey *keys = ARENA_ARRAY(records->arena, LayoutKey, LAYOUT_SLOTS);
+    const Crew *crew = &records->space.request->crew;
+    int n = list_fitting(records, keys);
+    if (records->most_us < INFINITY) {
+        model_costs_time(records->costs, keys, n, crew);
+        n = list_fitting(records, keys);
+    }
+    model_costs_prepare(records->costs, keys, n, crew);
+}
+
+/* Plans of thin models, by all threads, and what bounds say of them. */
+static void plan_layouts(SearchRecords *records) {
     LayoutKey *keys = ARENA_ARRAY(records->arena, LayoutKey, LAYOUT_SLOTS);
     const Crew *crew = &records->space.request->crew;
     int n = 0;
@@ -182,14 +216,6 @@ static void prepare_layouts(SearchRecords *records) {
     }
     model_costs_plan(records->costs, keys, n, crew);
     bound_layouts(records, 0, (Candidate){0});
-    n = 0;
-    for (int i = 0; i < LAYOUT_SLOTS; i++) {
-        const LayoutSlot *slot = &records->layouts[i];
-        if (!slot->used || !slot->may_fit) continue;
-        keys[n] = slot->key;
-        keys[n++].splits = slot->may_split;
-    }
-    model_costs_prepare(records->costs, keys, n, crew);
 }
 
 /* Millions: grown where they lie, if that can be, and not in the arena, which keeps what is too
@@ -237,6 +263,10 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
     }
 }
 
+static double most_us(const SearchRequest *request) {
+    return request->beats_us > 0 ? request->beats_us * (1 + 2 * ESTIMATE_SLACK) : INFINITY;
+}
+
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space,
                                 double limit_bytes) {
     SearchRecords *records = ARENA_NEW(arena, SearchRecords);
@@ -245,9 +275,10 @@ SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpa
                                .arena = arena,
                                .stuck_axis = -1,
                                .limit_bytes = limit_bytes,
-                               .most_us = INFINITY};
+                               .most_us = most_us(space->request)};
     records->layouts = ARENA_ARRAY(arena, LayoutSlot, LAYOUT_SLOTS);
-    prepare_layouts(records);
+    plan_layouts(records);
+    search_prepare(records);
     enumerate(records, 0, (Candidate){0}, NULL);
     return records;
 }
@@ -320,13 +351,13 @@ static bool same_frames(const SearchRecord *a, const SearchRecord *b) {
            one->d * candidate_r(one) == other->d * candidate_r(other);
 }
 
-/* Stages are at it for as long on average, so one of them is. */
 static bool is_too_slow(const SearchRecords *records, const SearchRecord *record) {
-    const Candidate *c = &record->candidate;
-    if (records->most_us == INFINITY || !record->layout->priced) return false;
-    const LayoutCost *layout = candidate_layout(record->layout, c);
-    double us = layout_work_us(records->costs, layout) * c->n_micro / c->p;
-    return us > records->most_us;
+    if (records->most_us == INFINITY) return false;
+    const LayoutKey key = layout_key(&record->candidate);
+    const LayoutCost *layout = record->layout;
+    bool splits = schedule_splits(record->candidate.schedule);
+    if (!layout->priced || (splits && !layout->split)) return true; /* or it does not fit */
+    return is_slow(records, &key, layout_work_us(records->costs, splits ? layout->split : layout));
 }
 
 static void price_run(void *context, int worker, int begin, int end) {

@@ -37,6 +37,9 @@ typedef struct SearchRecords {
     double most_us; /* candidates that take longer for sure are not priced; INFINITY: all are */
 } SearchRecords;
 
+/* The closed form may be above what is simulated by this much (test_step_cost.c). */
+#define ESTIMATE_SLACK 0.03
+
 SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
 
 /* Of a record: more than the limit, by bounds; how much is known once it is settled. */
@@ -46,6 +49,9 @@ SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
  * limit_bytes whatever follows, only bounds are known. */
 SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space,
                                 double limit_bytes);
+
+/* Prices layouts that may fit, and do not take more than most_us for sure. */
+void search_prepare(SearchRecords *records);
 
 /* Can it fit, as far as bounds say? */
 bool search_may_fit(const SearchSpace *space, const SearchRecord *record, double limit_bytes);
