@@ -19,8 +19,8 @@ typedef struct PlanRequest {
 Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag);
 
 /* What plans of one stage and one chunk have in common that differ in recomputation, or in whether
- * backwards are cut in two, alone: the graph as it is before. The first plan makes it; its arena has
- * to last as long. */
+ * backwards are cut in two, alone: the graph as it is before. The first plan makes it; its arena
+ * has to last as long. */
 typedef struct PlanStem PlanStem;
 PlanStem *plan_stem_create(void);
 void plan_stem_destroy(PlanStem *stem);

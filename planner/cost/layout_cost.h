@@ -6,7 +6,7 @@
 
 #include "planner/cost/shared_weights.h"
 
-typedef struct ScratchLives ScratchLives; /* step_bound.h */
+typedef struct ScratchLives ScratchLives; /* layout_bound.h */
 
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
@@ -19,10 +19,10 @@ typedef struct Lowered {
     int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
     LeafPlaces places;
     const ScratchLives *lives; /* as leaves */
-    struct CachedCost *costs; /* of model_cost.c: what was asked for of it */
-    int64_t data_bytes;       /* what messages over d are packed in */
-    const LayoutCost *leaves; /* parameters of its parts, and what belongs to them, alone; of those
-                               * with zero: NULL */
+    struct CachedCost *costs;  /* of model_cost.c: what was asked for of it */
+    int64_t data_bytes;        /* what messages over d are packed in */
+    const LayoutCost *leaves;  /* parameters of its parts, and what belongs to them, alone; of those
+                                * with zero: NULL */
 } Lowered;
 
 /* The graph with b times as many sequences, in `arena`. */

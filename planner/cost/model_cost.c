@@ -4,9 +4,9 @@
 #include "ir/ops/route.h"
 #include "ir/teacher.h"
 #include "planner/cost/count_calls.h"
+#include "planner/cost/layout_bound.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/offload_cost.h"
-#include "planner/cost/step_bound.h"
 #include "planner/cost/step_cost.h"
 #include "planner/cost/thin_model.h"
 

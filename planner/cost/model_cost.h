@@ -194,8 +194,8 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       int lanes, const char **out_reason);
 
-/* Plans all these layouts at once, by a crew, and finds their bounds; a micro-batch is a multiple of
- * its lanes. */
+/* Plans all these layouts at once, by a crew, and finds their bounds; a micro-batch is a multiple
+ * of its lanes. */
 void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
 /* As model_costs_divided, but it need not be priced yet. can_split: if the key says `splits`. */
 const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
@@ -203,7 +203,8 @@ const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
 /* Prices such a layout now; with its backwards in two, too, if `splits`. */
 void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits);
 
-/* Finds out what these, which are planned, take, but for those that are priced: sooner than that. */
+/* Finds out what these, which are planned, take, but for those that are priced: sooner than that.
+ */
 void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
 
 /* Makes the costs of all these layouts at once, likewise. The functions above and below then find

@@ -1,15 +1,14 @@
 /* Step bound: what a candidate needs at least, before its layout is priced or its blocks are split.
  *
- * A layout's plan of a thin model says what a block keeps of a micro-batch of any size, and what its
- * weights take; how many blocks a stage gets follows from times, which are not known yet. So the
- * question is asked of all ways to split: how many blocks would fit on each stage, and are these
- * all of the model's? Most layouts of a large model fit nowhere, and their prices are then never
- * made.
+ * A layout's plan of a thin model says what a block keeps of a micro-batch of any size, and what
+ * its weights take; how many blocks a stage gets follows from times, which are not known yet. So
+ * the question is asked of all ways to split: how many blocks would fit on each stage, and are
+ * these all of the model's? Most layouts of a large model fit nowhere, and their prices are then
+ * never made.
  */
 #ifndef PLANNER_COST_STEP_BOUND_H
 #define PLANNER_COST_STEP_BOUND_H
 
-#include "planner/cost/layout_cost.h"
 #include "planner/cost/step_cost.h"
 
 /* Blocks of one kind, or all with what each of them has at least. Weights: whole, of those that e
@@ -23,16 +22,9 @@ typedef struct BlockBound {
 } BlockBound;
 
 struct LayoutBound {
-    BlockBound kind, all; /* the kind that keeps most, times its blocks */
+    BlockBound kind, all;                /* the kind that keeps most, times its blocks */
     int64_t border_bytes, after_scratch; /* that of what comes after the blocks */
 };
-
-/* lowered->lives. */
-const ScratchLives *scratch_lives_create(const Lowered *lowered, int n_kinds, Arena *arena);
-
-/* Of the lowered program with so many times as many sequences. */
-const LayoutBound *layout_bound_make(const ModelCosts *costs, const Lowered *lowered, int n_more,
-                                     Arena *arena);
 
 /* False: the candidate needs more than limit_bytes a device, however its blocks are split, with
  * every stage of ZeRO up to most_zero, and with every number of replicas. `candidate` is without

@@ -337,9 +337,9 @@ SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request) 
                          .schedule = request->schedule ? schedule_find(request->schedule) : -1};
 }
 
-/* Prices all; or, where only a best of at most beats_us is of interest, first what may be that, which
- * is simulated. A candidate is no faster than it is estimated to be, less the slack (of which there
- * is twice as much here): so where none of these is, the fastest of all is not. */
+/* Prices all; or, where only a best of at most beats_us is of interest, first what may be that,
+ * which is simulated. A candidate is no faster than it is estimated to be, less the slack (of which
+ * there is twice as much here): so where none of these is, the fastest of all is not. */
 static bool price_all(Search *search, double limit_bytes) {
     enum { MOST_TRIED = 256 };
     SearchRecords *records = search->records;

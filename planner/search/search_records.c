@@ -428,8 +428,7 @@ void search_settle_best(SearchRecords *records, int row, int value, double limit
         bool known = (*best)->memory_bytes != MORE_BYTES;
         if (known && (!bounded || !same_frames(bounded, record))) {
             bounded = record;
-            may_be_better =
-                search_may_fit(&records->space, record, (double)(*best)->memory_bytes);
+            may_be_better = search_may_fit(&records->space, record, (double)(*best)->memory_bytes);
         }
         if (known && !may_be_better) continue;
         settle(records, &splits, pricer, record, limit_bytes);

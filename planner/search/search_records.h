@@ -10,7 +10,7 @@
 typedef struct SearchRecord {
     Candidate candidate;
     const LayoutCost *layout;
-    double step_us; /* INFINITY: does not fit */
+    double step_us;       /* INFINITY: does not fit */
     int64_t memory_bytes; /* or MORE_BYTES */
 } SearchRecord;
 
@@ -56,8 +56,8 @@ void search_prepare(SearchRecords *records);
 /* Can it fit, as far as bounds say? */
 bool search_may_fit(const SearchSpace *space, const SearchRecord *record, double limit_bytes);
 
-/* Sets memory_bytes of what bounds left out and may be better than *best, of those with the value on
- * an axis (any: row -1); all others of them are no better. Not for several threads. */
+/* Sets memory_bytes of what bounds left out and may be better than *best, of those with the value
+ * on an axis (any: row -1); all others of them are no better. Not for several threads. */
 void search_settle_best(SearchRecords *records, int row, int value, double limit_bytes,
                         const SearchRecord **best);
 
