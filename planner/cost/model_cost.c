@@ -7,7 +7,6 @@
 #include "planner/cost/layout_bound.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/offload_cost.h"
-#include "planner/cost/step_cost.h"
 #include "planner/cost/thin_model.h"
 
 #include <string.h>

@@ -83,3 +83,15 @@ bool step_may_fit(const ModelCosts *costs, const LayoutCost *layout, const Candi
     }
     return false;
 }
+
+static double segment_work_us(const SegmentCost *segment) {
+    return segment->forward.us + segment->backward.us + segment->weights.us;
+}
+
+double layout_work_us(const ModelCosts *costs, const LayoutCost *layout) {
+    double us = segment_work_us(&layout->before) + segment_work_us(&layout->after);
+    for (int b = 0; b < costs->n_blocks; b++) {
+        us += segment_work_us(&layout->kinds[costs->kind_of_block[b]]);
+    }
+    return us;
+}

@@ -32,4 +32,8 @@ struct LayoutBound {
 bool step_may_fit(const ModelCosts *costs, const LayoutCost *layout, const Candidate *candidate,
                   int most_zero, double limit_bytes);
 
+/* What one micro-batch takes in all blocks and both ends, messages within them included: p stages
+ * together are at it for as long, so no step is shorter than that times n_micro / p. */
+double layout_work_us(const ModelCosts *costs, const LayoutCost *layout);
+
 #endif

@@ -625,18 +625,6 @@ static void price_update(Pricing *x, StepCost *out) {
     out->data_us += gather_us;
 }
 
-static double segment_work_us(const SegmentCost *segment) {
-    return segment->forward.us + segment->backward.us + segment->weights.us;
-}
-
-double layout_work_us(const ModelCosts *costs, const LayoutCost *layout) {
-    double us = segment_work_us(&layout->before) + segment_work_us(&layout->after);
-    for (int b = 0; b < costs->n_blocks; b++) {
-        us += segment_work_us(&layout->kinds[costs->kind_of_block[b]]);
-    }
-    return us;
-}
-
 static double segment_beside_us(const SegmentCost *segment) {
     return segment->forward.beside_us + segment->backward.beside_us + segment->weights.beside_us;
 }

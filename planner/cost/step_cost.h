@@ -166,9 +166,6 @@ bool blocks_split_evenly(const ClusterSoftware *software, int n_blocks, int n_to
  * through the model, and on the last one's way back: what that adds to a step. */
 double step_unpaired_us(const ModelCosts *costs, const LayoutCost *layout);
 
-/* What one micro-batch takes in all blocks and both ends, messages within them included. */
-double layout_work_us(const ModelCosts *costs, const LayoutCost *layout);
-
 /* Prices candidates, one after the other; what neighbours have in common is made once: chunks' and
  * stages' sums of those that differ in ZeRO, replicas and micro-batches, frames of those of one
  * schedule, too. Its results are those of the functions below. Layouts have to stay where they

@@ -4,7 +4,7 @@
 #include "frontend/lua/model.h"
 #include "planner/cost/model_cost.h"
 #include "planner/cost/offload_cost.h"
-#include "planner/cost/step_cost.h"
+#include "planner/cost/step_bound.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
