@@ -2,12 +2,14 @@
  * on each distinct stage program; schedule, memory and the proofs follow. */
 #include "planner/planner.h"
 
+#include "ir/base/memory.h"
 #include "ir/ops/parts.h"
 #include "ir/ops/route.h"
 #include "planner/passes/pass.h"
 #include "planner/plan/plan_library.h"
 #include "planner/plan/schedule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct PassStep {
@@ -26,6 +28,9 @@ static void dump(const PassContext *ctx, const char *pass, const Graph *graph) {
     if (!ctx->options.dump_after || strcmp(ctx->options.dump_after, pass) != 0) return;
     graph_print(ctx->options.dump, graph);
 }
+
+/* The passes before and from `split_backward` on. */
+static const char LAST_OF_STEM[] = "multiply_fp8", FIRST_BEHIND_STEM[] = "split_backward";
 
 /* A graph between two passes, and the arena that has nothing else (NULL: the graph is not ours). */
 typedef struct Stretch {
@@ -294,19 +299,86 @@ static StageSet cut_stages(Plan *plan, Stretch *sharded, PassContext *ctx, Arena
     return set;
 }
 
-static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx) {
+struct PlanStem {
+    Stretch at; /* no graph: there is none yet */
+    Mesh mesh;
+    int64_t n_parameters, n_trained;
+    double model_flops;
+    StageComm *comms;
+    int n_comms, first_block[MAX_CHUNKS], n_blocks[MAX_CHUNKS];
+};
+
+PlanStem *plan_stem_create(void) {
+    PlanStem *stem = calloc(1, sizeof(*stem));
+    if (!stem) memory_exhausted(sizeof(*stem));
+    return stem;
+}
+
+void plan_stem_destroy(PlanStem *stem) {
+    arena_destroy(stem->at.arena);
+    free(stem);
+}
+
+/* The graph becomes the stem's. */
+static void keep_stem(PlanStem *stem, const Plan *plan, Stretch *at) {
+    const Stage *stage = &plan->stages[0];
+    *stem = (PlanStem){.at = *at,
+                       .mesh = plan->mesh,
+                       .n_parameters = plan->n_parameters,
+                       .n_trained = plan->n_trained,
+                       .model_flops = plan->model_flops,
+                       .comms = plan->comms,
+                       .n_comms = plan->n_comms};
+    memcpy(stem->first_block, stage->first_block, sizeof(stem->first_block));
+    memcpy(stem->n_blocks, stage->n_blocks, sizeof(stem->n_blocks));
+    at->arena = NULL;
+}
+
+static void take_stem(const PlanStem *stem, Plan *plan) {
+    Stage *stage = &plan->stages[0];
+    plan->mesh = stem->mesh;
+    plan->n_parameters = stem->n_parameters;
+    plan->n_trained = stem->n_trained;
+    plan->model_flops = stem->model_flops;
+    plan->comms = stem->comms;
+    plan->n_comms = stem->n_comms;
+    memcpy(stage->first_block, stem->first_block, sizeof(stem->first_block));
+    memcpy(stage->n_blocks, stem->n_blocks, sizeof(stem->n_blocks));
+}
+
+static void keep_program(Plan *plan, Stretch *at) {
+    Program *program = &plan->programs[plan->n_programs++];
+    program->graph = graph_copy(at->graph, plan->arena);
+    arena_destroy(at->arena);
+    at->arena = NULL;
+    plan_memory(program, plan->n_chunks, plan->cuda, plan->offload, plan->arena);
+}
+
+/* From the stem on, which stays. */
+static bool make_program_of_stem(Plan *plan, const PlanStem *stem, PassContext *ctx) {
+    Stretch at = {.graph = stem->at.graph};
+    take_stem(stem, plan);
+    plan->programs = ARENA_ARRAY(plan->arena, Program, 1);
+    if (run_passes(&at, FIRST_BEHIND_STEM, "offload_activations", ctx)) {
+        keep_program(plan, &at);
+        return true;
+    }
+    arena_destroy(at.arena);
+    return false;
+}
+
+/* stem: to be made, or NULL. */
+static bool make_stage_programs(Plan *plan, Stretch *sharded, PassContext *ctx, PlanStem *stem) {
     Arena *work = arena_create();
     StageSet set = cut_stages(plan, sharded, ctx, work);
     bool fine = true;
     plan->programs = ARENA_ARRAY(plan->arena, Program, set.n);
     for (int i = 0; i < set.n && fine; i++) {
-        Program *program = &plan->programs[plan->n_programs++];
-        fine = run_passes(&set.graphs[i], "fold_accumulate", "offload_activations", ctx);
-        if (!fine) break;
-        program->graph = graph_copy(set.graphs[i].graph, plan->arena);
-        arena_destroy(set.graphs[i].arena);
-        set.graphs[i].arena = NULL;
-        plan_memory(program, plan->n_chunks, plan->cuda, plan->offload, plan->arena);
+        Stretch *at = &set.graphs[i];
+        fine = run_passes(at, "fold_accumulate", LAST_OF_STEM, ctx);
+        if (fine && stem) keep_stem(stem, plan, at);
+        fine = fine && run_passes(at, FIRST_BEHIND_STEM, "offload_activations", ctx);
+        if (fine) keep_program(plan, at);
     }
     destroy_stages(&set);
     arena_destroy(work);
@@ -362,7 +434,23 @@ static Plan *new_plan(Arena *arena, const PlanRequest *request) {
     return plan;
 }
 
-static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
+/* The step's graph, and programs of it. */
+static bool make_programs(Plan *plan, const PlanRequest *request, PassContext *ctx,
+                          PlanStem *stem) {
+    Stretch at = {.graph = request->forward};
+    bool fine = run_passes(&at, "simplify", "append_update", ctx);
+    if (fine) count_model(plan, at.graph);
+    fine = fine && run_passes(&at, "expand", "split_masters", ctx);
+    if (fine) plan->mesh = at.graph->mesh;
+    fine = fine && (request->options.priced || check_nodes(at.graph, plan, ctx->diag)) &&
+           check_quantized(at.graph, request->options.precision, "", ctx->diag) &&
+           check_packed(at.graph, request->options.frozen_bits, ctx->diag) &&
+           make_stage_programs(plan, &at, ctx, stem);
+    arena_destroy(at.arena);
+    return fine;
+}
+
+static Plan *make_plan(Arena *arena, const PlanRequest *request, PlanStem *stem, Diag *diag) {
     if (!check_request(request, diag)) return NULL;
     Plan *plan = new_plan(arena, request);
     int *chunk_of_block = ARENA_ARRAY(arena, int, request->n_blocks + 1);
@@ -372,17 +460,9 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
                        .n_blocks = request->n_blocks,
                        .n_micro = plan->n_micro,
                        .chunk_of_block = chunk_of_block};
-    Stretch at = {.graph = request->forward};
-    bool fine = run_passes(&at, "simplify", "append_update", &ctx);
-    if (fine) count_model(plan, at.graph);
-    fine = fine && run_passes(&at, "expand", "split_masters", &ctx);
-    if (fine) plan->mesh = at.graph->mesh;
-    fine = fine && (request->options.priced || check_nodes(at.graph, plan, diag)) &&
-           check_quantized(at.graph, request->options.precision, "", diag) &&
-           check_packed(at.graph, request->options.frozen_bits, diag) &&
-           make_stage_programs(plan, &at, &ctx) && check_offloaded(plan, diag) &&
-           schedule_apply(plan, NO_LOC, diag);
-    arena_destroy(at.arena);
+    bool fine = stem && stem->at.graph ? make_program_of_stem(plan, stem, &ctx)
+                                       : make_programs(plan, request, &ctx, stem);
+    fine = fine && check_offloaded(plan, diag) && schedule_apply(plan, NO_LOC, diag);
     if (fine) {
         size_channels(plan);
         for (int s = 0; s < plan->n_stages; s++) plan_stage_layout(plan, &plan->stages[s]);
@@ -394,10 +474,14 @@ static Plan *make_plan(Arena *arena, const PlanRequest *request, Diag *diag) {
 }
 
 Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag) {
+    return plan_make_of_stem(arena, request, NULL, diag);
+}
+
+Plan *plan_make_of_stem(Arena *arena, const PlanRequest *request, PlanStem *stem, Diag *diag) {
     PlanRequest whole = *request;
     int *size = whole.options.mesh.size;
     if (size[MESH_C] == 0) size[MESH_C] = 1;
     if (size[MESH_E] == 0) size[MESH_E] = 1;
     if (size[MESH_R] == 0) size[MESH_R] = 1;
-    return make_plan(arena, &whole, diag);
+    return make_plan(arena, &whole, stem, diag);
 }

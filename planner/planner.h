@@ -18,6 +18,14 @@ typedef struct PlanRequest {
 /* NULL: reported. The plan has been verified. `forward` was built with batch = micro_batch * d. */
 Plan *plan_make(Arena *arena, const PlanRequest *request, Diag *diag);
 
+/* What plans of one stage and one chunk have in common that differ in recomputation, or in whether
+ * backwards are cut in two, alone: the graph as it is before. The first plan makes it; its arena
+ * has to last as long. */
+typedef struct PlanStem PlanStem;
+PlanStem *plan_stem_create(void);
+void plan_stem_destroy(PlanStem *stem);
+Plan *plan_make_of_stem(Arena *arena, const PlanRequest *request, PlanStem *stem, Diag *diag);
+
 /* One pass on a graph, for `perilune opt`; passes after sharding need the graph's mesh to be set.
  */
 Graph *planner_run_pass(Arena *arena, const Graph *graph, const char *pass, Diag *diag);

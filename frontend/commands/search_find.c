@@ -61,12 +61,14 @@ static SearchRequest watch(const CliArgs *args, const SearchRequest *request, Se
     return watched;
 }
 
+/* beats_us: of interest if it is as fast; 0: in any case. */
 static SearchFind find_with(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
-                            Diag *diag) {
+                            double beats_us, Diag *diag) {
     const SearchVariant *v = variant(args, job, how);
     if (!v) return (SearchFind){0};
     SearchLine on;
     SearchRequest watched = watch(args, request, &on);
+    watched.beats_us = beats_us;
     /* Variants are looked at for what fits alone. */
     if (how) watched.leaves_out |= PART_RANKS | PART_MISSING;
     SearchFind find = {search_layouts(args->arena, v->costs, &watched, diag), v->costs, v->plan};
@@ -90,10 +92,11 @@ bool search_has_runs(const CliArgs *args, const SearchJob *job, const SearchRequ
 /* The faster of experts' slots as one and, where e divides them, in two runs. */
 static SearchFind find_runs(CliArgs *args, SearchJob *job, const SearchRequest *request, int how,
                             bool runs, Diag *diag) {
-    SearchFind one = find_with(args, job, request, how, diag);
+    SearchFind one = find_with(args, job, request, how, 0, diag);
     if (!one.result || !runs || !search_has_runs(args, job, request)) return one;
     Diag *aside = diag_create();
-    SearchFind two = find_with(args, job, request, how | VARIANT_EXPERT_PARTS, aside);
+    double beats_us = found_any(&one) ? one.result->found[0].cost.step_us : 0;
+    SearchFind two = find_with(args, job, request, how | VARIANT_EXPERT_PARTS, beats_us, aside);
     diag_destroy(aside);
     if (!found_any(&two)) return one;
     if (found_any(&one) && one.result->found[0].cost.step_us < two.result->found[0].cost.step_us) {

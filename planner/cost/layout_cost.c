@@ -10,6 +10,13 @@
 #include <math.h>
 #include <string.h>
 
+int64_t value_bytes_of_batch(Value value, int batch, int n_more, const Mesh *mesh) {
+    Type type = *value_type(value);
+    int at = type_find_axis(&type, batch);
+    if (at >= 0) type.dims[at] *= n_more;
+    return type_local_bytes(&type, value_sharding(value), mesh);
+}
+
 Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena) {
     Graph *scaled = ARENA_NEW(arena, Graph);
     int batch = axis_find(&graph->axes, "batch", 5);
@@ -399,13 +406,18 @@ static double update_us(const Cluster *cluster, const SegmentCost *segment, doub
     return fmax(near_us, device_host_us(cluster, offloaded + again));
 }
 
+static void close_phases(const Pricer *p, SegmentCost *segment) {
+    const ClusterSoftware *software = &p->costs->cluster->software;
+    phase_cost_close(&segment->forward, software, p->out->t, false);
+    phase_cost_close(&segment->backward, software, p->out->t, true);
+    phase_cost_close(&segment->weights, software, p->out->t, true);
+}
+
 static void close_segment(const Pricer *p, SegmentCost *segment) {
     const Cluster *cluster = p->costs->cluster;
     double copied = (double)(segment->parameter_bytes - segment->upper_bytes);
     double state = (double)segment->optimizer_bytes;
-    phase_cost_close(&segment->forward, &cluster->software, p->out->t, false);
-    phase_cost_close(&segment->backward, &cluster->software, p->out->t, true);
-    phase_cost_close(&segment->weights, &cluster->software, p->out->t, true);
+    close_phases(p, segment);
     /* The norm reads gradients, the optimizer reads them again and reads and writes the rest. */
     double bytes = 2 * (double)segment->gradient_bytes + 2 * state + copied;
     bytes += (double)segment->norm_bytes;
@@ -415,11 +427,6 @@ static void close_segment(const Pricer *p, SegmentCost *segment) {
         2.0 * (double)segment->low_gradients * (dtype_bytes(DTYPE_F32) - dtype_bytes(DTYPE_BF16));
     segment->low_update_us = segment->update_us - update_us(cluster, segment, bytes - less);
 }
-
-typedef struct Crossing {
-    int64_t bytes, largest;
-    int n_values;
-} Crossing;
 
 static void add_crossing(Crossing *sum, int64_t bytes) {
     sum->bytes += bytes;
@@ -443,10 +450,10 @@ static void measure_documents(const Pricer *p) {
 /* What crosses from one block to the next: the most that others read of a block. (What a block
  * reads of others would not do: the only one of its kind reads the embedding, which may be divided
  * in another way.) */
-static void measure_border(const Pricer *p, Arena *arena) {
-    const Graph *graph = p->program->graph;
-    Crossing *of[N_PHASES], most[N_PHASES] = {{0}};
-    for (int i = 0; i < N_PHASES; i++) of[i] = ARENA_ARRAY(arena, Crossing, p->costs->n_kinds + 1);
+static void find_crossings(const Graph *graph, int n_kinds, int batch, int n_more, Arena *arena,
+                           Crossing most[N_PHASES]) {
+    Crossing *of[N_PHASES];
+    for (int i = 0; i < N_PHASES; i++) of[i] = ARENA_ARRAY(arena, Crossing, n_kinds + 1);
     bool *seen = ARENA_ARRAY(arena, bool, (graph->n_nodes + 1) * MAX_OUTPUTS);
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
@@ -459,11 +466,21 @@ static void measure_border(const Pricer *p, Arena *arena) {
             if (in.node->op == OP_ACCUMULATE) continue; /* each stage has its own */
             seen[at] = true;
             Crossing *crossing = &of[node->phase][block];
-            add_crossing(crossing,
-                         type_local_bytes(value_type(in), value_sharding(in), &graph->mesh));
+            add_crossing(crossing, value_bytes_of_batch(in, batch, n_more, &graph->mesh));
             if (crossing->bytes >= most[node->phase].bytes) most[node->phase] = *crossing;
         }
     }
+}
+
+Crossing measure_border(const Graph *graph, int n_kinds, int batch, int n_more, Arena *arena) {
+    Crossing most[N_PHASES] = {{0}};
+    find_crossings(graph, n_kinds, batch, n_more, arena, most);
+    return most[PHASE_FORWARD];
+}
+
+static void put_border(const Pricer *p, Arena *arena) {
+    Crossing most[N_PHASES] = {{0}};
+    find_crossings(p->program->graph, p->costs->n_kinds, -1, 1, arena, most);
     const Crossing *forward = &most[PHASE_FORWARD];
     int64_t slot = (forward->largest + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     p->out->border_bytes = forward->bytes;
@@ -502,6 +519,24 @@ void layout_cost_compare(const ModelCosts *costs, const LayoutCost *none, Layout
     }
 }
 
+void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
+    Arena *work = arena_create();
+    Program program = {0};
+    int n_more = out->micro_batch / out->lanes;
+    program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
+    Pricer p = {.costs = costs,
+                .lowered = lowered,
+                .program = &program,
+                .out = out,
+                .work = work,
+                .nodes = node_pricer_create(costs->cluster, program.graph, work)};
+    price_nodes(&p, work);
+    close_phases(&p, &out->before);
+    close_phases(&p, &out->after);
+    for (int k = 0; k < costs->n_kinds; k++) close_phases(&p, &out->kinds[k]);
+    arena_destroy(work);
+}
+
 void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
                        LayoutCost *out) {
     Arena *work = arena_create();
@@ -528,7 +563,7 @@ void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const do
     close_segment(&p, &out->tied);
     for (int i = 0; i < out->n_shared; i++) close_segment(&p, &out->shared[i].cost);
     for (int k = 0; k < costs->n_kinds; k++) close_segment(&p, &out->kinds[k]);
-    measure_border(&p, work);
+    put_border(&p, work);
     measure_documents(&p);
     out->workspace_bytes = program_workspace(program.graph, lowered->plan->cuda).total;
     arena_destroy(work);

@@ -6,6 +6,8 @@
 
 #include "planner/cost/shared_weights.h"
 
+typedef struct ScratchLives ScratchLives; /* layout_bound.h */
+
 /* A program lowered for one sequence, and which segment each of its nodes belongs to. */
 typedef struct Lowered {
     int t, c, e, lanes;
@@ -16,13 +18,25 @@ typedef struct Lowered {
     const char *reason;
     int *segment; /* by node id of the program: SEGMENT_*, or the kind of block */
     LeafPlaces places;
-    int64_t data_bytes;       /* what messages over d are packed in */
-    const LayoutCost *leaves; /* parameters of its parts, and what belongs to them, alone; of those
-                               * with zero: NULL */
+    const ScratchLives *lives; /* as leaves */
+    struct CachedCost *costs;  /* of model_cost.c: what was asked for of it */
+    int64_t data_bytes;        /* what messages over d are packed in */
+    const LayoutCost *leaves;  /* parameters of its parts, and what belongs to them, alone; of those
+                                * with zero: NULL */
 } Lowered;
 
 /* The graph with b times as many sequences, in `arena`. */
 Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena);
+
+/* A value's bytes on one rank, were axis `batch` so many times as long. */
+int64_t value_bytes_of_batch(Value value, int batch, int n_more, const Mesh *mesh);
+
+/* What crosses from one block to the next, forward, likewise. */
+typedef struct Crossing {
+    int64_t bytes, largest;
+    int n_values;
+} Crossing;
+Crossing measure_border(const Graph *graph, int n_kinds, int batch, int n_more, Arena *arena);
 
 /* The part of `out` that a node of the program belongs to. */
 SegmentCost *lowered_segment(const Lowered *lowered, int node, LayoutCost *out);
@@ -34,6 +48,9 @@ LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Ar
  * there, with room for all, and zero. mask_elements: of dropout, by kind; then before and after. */
 void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
                        LayoutCost *out);
+
+/* Of the same only what forward, backward and weights take. */
+void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out);
 
 /* What recomputes is compared with what does not: the model's FLOPs are the latter's, and there is
  * software that runs the whole forward of a block again. */

@@ -4,6 +4,7 @@
 #include "ir/ops/route.h"
 #include "ir/teacher.h"
 #include "planner/cost/count_calls.h"
+#include "planner/cost/layout_bound.h"
 #include "planner/cost/layout_cost.h"
 #include "planner/cost/offload_cost.h"
 #include "planner/cost/thin_model.h"
@@ -13,8 +14,9 @@
 typedef struct CachedCost {
     int lowered, zero;             /* of the cache: its program, and that whose shards are sent */
     int offload[N_OFFLOAD_CHAINS]; /* likewise; -1: none */
+    bool wanted;                   /* is to be priced */
     struct CachedCost *compared;   /* what recomputes nothing; NULL: itself */
-    bool priced;
+    struct CachedCost *next;       /* of the same program */
     LayoutCost cost;
 } CachedCost;
 
@@ -84,8 +86,15 @@ static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
     return cache->n_lowered - 1;
 }
 
-/* Plans it, in an arena that the cache will keep. */
-static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena) {
+/* Do their plans have a stem in common (planner.h)? */
+static bool same_stem(const Lowered *a, const Lowered *b) {
+    return a->t == b->t && a->c == b->c && a->e == b->e && a->lanes == b->lanes &&
+           a->sequence_parallel == b->sequence_parallel && a->zero == b->zero &&
+           a->offload == b->offload;
+}
+
+/* Plans it, in an arena that the cache will keep. stem: of it, or NULL. */
+static void fill_lowered(const ModelCosts *costs, Lowered *lowered, PlanStem *stem, Arena *arena) {
     PlanRequest request = costs->cache->request;
     if (lowered->offload) {
         request.forward = costs->cache->offload[lowered->offload - 1]->graph;
@@ -112,7 +121,7 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
     request.options.priced = true;
     request.options.waits_for_messages = !costs->cluster->software.overlaps_block;
     Diag *diag = diag_create();
-    lowered->plan = plan_make(arena, &request, diag);
+    lowered->plan = plan_make_of_stem(arena, &request, stem, diag);
     if (lowered->plan && !lowered->offload) {
         find_segments(lowered, arena);
         place_leaves(lowered, arena);
@@ -120,8 +129,10 @@ static void fill_lowered(const ModelCosts *costs, Lowered *lowered, Arena *arena
         if (lowered->zero)
             lowered->data_bytes =
                 program_workspace(plan->programs[0].graph, plan->cuda).bytes[WORKSPACE_DATA];
-        else
+        else {
             lowered->leaves = layout_cost_count_parameters(lowered, costs->n_kinds, arena);
+            lowered->lives = scratch_lives_create(lowered, costs->n_kinds, arena);
+        }
     } else if (!lowered->plan) {
         const char *text = diag_text(diag);
         lowered->reason = arena_strndup(arena, text, strcspn(text, "\n"));
@@ -137,7 +148,7 @@ static bool is_filled(const Lowered *lowered) {
 static Lowered *lower(ModelCosts *costs, Lowered key) {
     int at = place_lowered(costs->cache, key);
     Lowered *lowered = &costs->cache->lowered[at];
-    if (!is_filled(lowered)) fill_lowered(costs, lowered, costs->cache->arena);
+    if (!is_filled(lowered)) fill_lowered(costs, lowered, NULL, costs->cache->arena);
     return lowered;
 }
 
@@ -240,12 +251,9 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     int at = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
-    for (int i = 0; i < cache->n_costs; i++) {
-        CachedCost *known = cache->costs[i];
-        if (known->lowered == at && known->cost.micro_batch == key->micro_batch &&
-            known->cost.recompute == key->recompute) {
+    for (CachedCost *known = lowered->costs; known; known = known->next) {
+        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
             return known;
-        }
     }
     int offload[N_OFFLOAD_CHAINS];
     if (!place_offload(costs, key, offload, out_reason)) return NULL;
@@ -261,6 +269,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     memcpy(made->offload, offload, sizeof(offload));
     made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
     made->cost = layout_of(key);
+    made->next = cache->lowered[at].costs;
+    cache->lowered[at].costs = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
     return made;
 }
@@ -290,12 +300,12 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
     count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
-    made->priced = true;
+    made->cost.priced = true;
 }
 
 static const LayoutCost *price_cost(const ModelCosts *costs, CachedCost *made) {
     if (made->compared) price_cost(costs, made->compared);
-    if (!made->priced) fill_cost(costs, made, costs->cache->arena);
+    if (!made->cost.priced) fill_cost(costs, made, costs->cache->arena);
     return &made->cost;
 }
 
@@ -346,7 +356,7 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 /* What a crew works on: items of the cache, each in an arena of its worker's. */
 typedef struct CostWork {
     const ModelCosts *costs;
-    int first;          /* item 0 of the cache's programs */
+    int first, *stems;  /* of the cache's programs to be planned; the first of each stem */
     CachedCost **items; /* or what is to be priced, or, below, to have its backwards in two */
     const Lowered **programs, **zeros;
     LayoutCost **splits;
@@ -360,10 +370,30 @@ static Arena *arena_of(CostWork *work, int worker) {
 
 static void fill_programs(void *context, int worker, int begin, int end) {
     CostWork *work = context;
+    const struct ModelCostsCache *cache = work->costs->cache;
     for (int i = begin; i < end; i++) {
-        Lowered *lowered = &work->costs->cache->lowered[work->first + i];
-        fill_lowered(work->costs, lowered, arena_of(work, worker));
+        const Lowered *first = &cache->lowered[work->stems[i]];
+        PlanStem *stem = plan_stem_create();
+        for (int at = work->stems[i]; at < cache->n_lowered; at++) {
+            Lowered *lowered = &cache->lowered[at];
+            if (same_stem(first, lowered))
+                fill_lowered(work->costs, lowered, stem, arena_of(work, worker));
+        }
+        plan_stem_destroy(stem);
     }
+}
+
+/* Of programs that are not planned yet the first with each stem. */
+static int find_stems(const struct ModelCostsCache *cache, CostWork *work) {
+    int n = 0;
+    work->stems = ARENA_ARRAY(cache->arena, int, cache->n_lowered - work->first + 1);
+    for (int at = work->first; at < cache->n_lowered; at++) {
+        bool known = false;
+        for (int i = 0; i < n && !known; i++)
+            known = same_stem(&cache->lowered[work->stems[i]], &cache->lowered[at]);
+        if (!known) work->stems[n++] = at;
+    }
+    return n;
 }
 
 static void fill_costs(void *context, int worker, int begin, int end) {
@@ -405,20 +435,25 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
             place_lowered(cache, offload_none);
         }
     }
-    crew_run(crew, "thin models planned", cache->n_lowered - work->first, 1, fill_programs, work);
+    crew_run(crew, "thin models planned", find_stems(cache, work), 1, fill_programs, work);
 }
 
 /* Those that recompute are compared with those that do not: these first. */
 static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                           CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
-    for (int i = 0; i < n_keys; i++) place_cost(costs, &keys[i], NULL);
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (cost) cost->wanted = true;
+        if (cost && cost->compared) cost->compared->wanted = true;
+    }
     work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
     for (int compared = 0; compared < 2; compared++) {
         int n = 0;
         for (int i = 0; i < cache->n_costs; i++) {
             CachedCost *cost = cache->costs[i];
-            if (!cost->priced && (cost->compared != NULL) == compared) work->items[n++] = cost;
+            bool wanted = cost->wanted && !cost->cost.priced;
+            if (wanted && (cost->compared != NULL) == compared) work->items[n++] = cost;
         }
         crew_run(crew, "thin models priced", n, 1, fill_costs, work);
     }
@@ -446,14 +481,114 @@ static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys,
     crew_run(crew, "thin models with backwards in two priced", n, 1, fill_splits, work);
 }
 
+static void fill_bounds(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    for (int i = begin; i < end; i++) {
+        LayoutCost *cost = &work->items[i]->cost;
+        const Lowered *lowered = &work->costs->cache->lowered[work->items[i]->lowered];
+        int n_more = cost->micro_batch / cost->lanes;
+        Arena *arena = arena_of(work, worker);
+        cost->bound = layout_bound_make(work->costs, lowered, n_more, arena);
+        if (work->programs[i])
+            cost->split_bound = layout_bound_make(work->costs, work->programs[i], n_more, arena);
+    }
+}
+
+static void prepare_bounds(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
+                           CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    int n = 0;
+    work->items = ARENA_ARRAY(cache->arena, CachedCost *, n_keys + 1);
+    work->programs = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (!cost) continue;
+        const Lowered *split =
+            may_split(&keys[i]) ? lower(costs, program_key(costs, &keys[i], true)) : NULL;
+        if (split && !split->plan) split = NULL;
+        cost->cost.can_split |= split != NULL;
+        if (cost->cost.bound && (cost->cost.split_bound || !split)) continue;
+        cost->cost.bound = NULL;
+        work->items[n] = cost;
+        work->programs[n++] = split;
+    }
+    crew_run(crew, "layouts bounded", n, 16, fill_bounds, work);
+}
+
+static double time_program(const ModelCosts *costs, const Lowered *lowered,
+                           const LayoutCost *layout) {
+    Arena *work = arena_create();
+    const LayoutKey key = key_of(layout);
+    LayoutCost timed = layout_of(&key);
+    timed.kinds = ARENA_ARRAY(work, SegmentCost, costs->n_kinds + 1);
+    timed.shared = ARENA_ARRAY(work, SharedWeight, lowered->places.n_weights + 1);
+    layout_cost_time(costs, lowered, &timed);
+    double us = layout_work_us(costs, &timed);
+    arena_destroy(work);
+    return us;
+}
+
+static void fill_times(void *context, int worker, int begin, int end) {
+    CostWork *work = context;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        LayoutCost *cost = &work->items[i]->cost;
+        const Lowered *lowered = &work->costs->cache->lowered[work->items[i]->lowered];
+        cost->work_us = time_program(work->costs, lowered, cost);
+        if (work->programs[i])
+            cost->split_work_us = time_program(work->costs, work->programs[i], cost);
+    }
+}
+
+void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    CostWork work = {.costs = costs};
+    int n = 0;
+    work.items = ARENA_ARRAY(costs->cache->arena, CachedCost *, n_keys + 1);
+    work.programs = ARENA_ARRAY(costs->cache->arena, const Lowered *, n_keys + 1);
+    /* Software that computes a whole forward again is priced by what does not. */
+    if (costs->cluster->software.recomputes_all) return;
+    for (int i = 0; i < n_keys; i++) {
+        CachedCost *cost = place_cost(costs, &keys[i], NULL);
+        if (!cost || cost->cost.work_us > 0) continue;
+        const Lowered *split =
+            may_split(&keys[i]) ? lower(costs, program_key(costs, &keys[i], true)) : NULL;
+        work.items[n] = cost;
+        work.programs[n++] = split && split->plan ? split : NULL;
+    }
+    crew_run(crew, "thin models timed", n, 1, fill_times, &work);
+}
+
+static void keep_arenas(ModelCosts *costs, CostWork *work) {
+    for (int i = 0; i < MOST_CREW; i++) {
+        if (work->arenas[i]) arena_own(costs->cache->arena, work->arenas[i]);
+    }
+}
+
+void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    CostWork work = {.costs = costs};
+    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_bounds(costs, keys, n_keys, crew, &work);
+    keep_arenas(costs, &work);
+}
+
+const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
+                                    const char **out_reason) {
+    CachedCost *made = place_cost(costs, key, out_reason);
+    return made ? &made->cost : NULL;
+}
+
+void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits) {
+    const LayoutKey key = key_of(layout);
+    price_cost(costs, place_cost(costs, &key, NULL));
+    if (splits) model_costs_split(costs, layout);
+}
+
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
     prepare_programs(costs, keys, n_keys, crew, &work);
     prepare_costs(costs, keys, n_keys, crew, &work);
     prepare_splits(costs, keys, n_keys, crew, &work);
-    for (int i = 0; i < MOST_CREW; i++) {
-        if (work.arenas[i]) arena_own(costs->cache->arena, work.arenas[i]);
-    }
+    keep_arenas(costs, &work);
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

@@ -117,7 +117,15 @@ static inline int64_t frame_cost_bytes(const FrameCost *of) {
     return kept > weights ? kept : weights;
 }
 
+typedef struct LayoutBound LayoutBound; /* step_bound.h */
+
 typedef struct LayoutCost {
+    bool priced; /* else there is nothing here yet but what it is, and its bounds */
+    bool can_split;
+    /* What a micro-batch takes in all blocks and both ends, and with its backward in two; 0: not
+     * asked for (model_costs_time). */
+    double work_us, split_work_us;
+    const LayoutBound *bound, *split_bound; /* NULL: not known, or there is no such layout */
     const struct LayoutCost
         *split; /* the same with backwards in two; NULL: not asked for, or none */
     const struct OffloadCost
@@ -186,8 +194,21 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
                                       bool sequence_parallel, Recompute recompute, int micro_batch,
                                       int lanes, const char **out_reason);
 
-/* Makes the costs of all these layouts at once, by a crew; a micro-batch is a multiple of its
- * lanes. The functions above and below then find them. */
+/* Plans all these layouts at once, by a crew, and finds their bounds; a micro-batch is a multiple
+ * of its lanes. */
+void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
+/* As model_costs_divided, but it need not be priced yet. can_split: if the key says `splits`. */
+const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
+                                    const char **out_reason);
+/* Prices such a layout now; with its backwards in two, too, if `splits`. */
+void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits);
+
+/* Finds out what these, which are planned, take, but for those that are priced: sooner than that.
+ */
+void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
+
+/* Makes the costs of all these layouts at once, likewise. The functions above and below then find
+ * them. */
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew);
 
 /* Sets layout->split of one that model_costs_at returned; with full recomputation there is none. */

@@ -80,15 +80,26 @@ static void add_task_data(const Pricing *x, StageSum *chunks) {
 }
 
 /* A channel has room for a message that is read and one that arrives. */
-static int64_t message_bytes(const Pricing *x, int stage) {
-    enum { SLOTS = 2 };
-    int p = x->shape.p;
+enum { CHANNEL_SLOTS = 2 };
+
+/* Channels that the stage has, and of them those forward. */
+static int count_channels(const PipelineShape *shape, int stage, int *out_forward) {
+    int p = shape->p, below = stage + 1 < p, above = stage > 0;
+    bool ring = shape->n_chunks > 1, turns = shape->path == PATH_V;
+    *out_forward = 0;
     if (p == 1) return 0;
-    bool ring = x->shape.n_chunks > 1, turns = x->shape.path == PATH_V;
-    int below = stage + 1 < p, above = stage > 0;
-    int n_forward = turns ? below + above : ring || below;
-    int n_channels = n_forward + (turns ? below + above : ring || above);
-    return SLOTS *
+    *out_forward = turns ? below + above : ring || below;
+    return *out_forward + (turns ? below + above : ring || above);
+}
+
+int64_t step_border_slots(const PipelineShape *shape, int stage) {
+    int n_forward;
+    return CHANNEL_SLOTS * count_channels(shape, stage, &n_forward);
+}
+
+static int64_t message_bytes(const Pricing *x, int stage) {
+    int n_forward, n_channels = count_channels(&x->shape, stage, &n_forward);
+    return CHANNEL_SLOTS *
            (n_channels * x->layout->border_bytes + n_forward * x->layout->border_padding_bytes);
 }
 

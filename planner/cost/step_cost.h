@@ -216,6 +216,9 @@ UpdateKind candidate_update(const Candidate *candidate);
 int64_t stage_runtime_bytes(const ModelCosts *costs, const LayoutCost *layout,
                             const Candidate *candidate, int stage, const StageCalls *calls);
 
+/* Slots of a stage's channels, each of what crosses a border. */
+int64_t step_border_slots(const PipelineShape *shape, int stage);
+
 /* The least of it, however short the graphs are. */
 int64_t runtime_least_bytes(const Cluster *cluster);
 /* Of runtime_bytes, those that grow with the micro-batches. */

@@ -457,17 +457,23 @@ static int64_t pack_segment(Planner *p, Storage **order, int count) {
     return peak;
 }
 
+/* Of scratch, and not placed with another? */
+static bool is_packed(const Planner *p, int storage) {
+    return p->storages[storage].region == REGION_SCRATCH && !p->storages[storage].follows;
+}
+
 /* Values of scratch, segment by segment. */
 static void pack_scratch(Planner *p) {
     Storage **order = ARENA_ARRAY(p->arena, Storage *, p->n_storages + 1);
-    for (int segment = 0; segment <= UPDATE_SEGMENT; segment++) {
-        int count = 0;
-        for (int i = 0; i < p->n_storages; i++) {
-            Storage *storage = &p->storages[i];
-            bool here = storage->region == REGION_SCRATCH && storage->segment == segment;
-            if (here && !storage->follows) order[count++] = storage;
-        }
-        int64_t peak = count ? pack_segment(p, order, count) : 0;
+    int end[UPDATE_SEGMENT + 2] = {0}; /* of each segment's, one behind the other in `order` */
+    for (int i = 0; i < p->n_storages; i++) end[p->storages[i].segment + 1] += is_packed(p, i);
+    for (int segment = 0; segment <= UPDATE_SEGMENT; segment++) end[segment + 1] += end[segment];
+    for (int i = 0; i < p->n_storages; i++) {
+        if (is_packed(p, i)) order[end[p->storages[i].segment]++] = &p->storages[i];
+    }
+    for (int segment = 0, begin = 0; segment <= UPDATE_SEGMENT; begin = end[segment++]) {
+        int count = end[segment] - begin;
+        int64_t peak = count ? pack_segment(p, order + begin, count) : 0;
         if (peak > p->program->scratch_bytes) p->program->scratch_bytes = peak;
     }
 }
@@ -550,12 +556,18 @@ static void count_flops(Program *program) {
     arena_destroy(arena);
 }
 
+static int count_outputs(const Graph *graph) {
+    int n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) n += graph->nodes[i]->n_outputs;
+    return n;
+}
+
 void plan_places(Program *program, int n_chunks, bool cuda, int offload, Arena *arena) {
     const Graph *graph = program->graph;
     int n_values = graph->n_nodes * MAX_OUTPUTS;
     Arena *work = arena_create();
     Planner p = {.program = program, .graph = graph, .cuda = cuda, .arena = work};
-    p.storages = ARENA_ARRAY(work, Storage, n_values + 1);
+    p.storages = ARENA_ARRAY(work, Storage, count_outputs(graph) + 1);
     p.storage_of = ARENA_ARRAY(work, int, n_values + 1);
     p.last_use = ARENA_ARRAY(work, int, n_values + 1);
     p.keep = ARENA_ARRAY(work, bool, n_values + 1);

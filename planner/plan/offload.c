@@ -55,6 +55,7 @@ static int by_size(const void *left, const void *right) {
 }
 
 bool *offload_choose(const Graph *graph, int percent, Arena *arena) {
+    if (percent == 0) return ARENA_ARRAY(arena, bool, graph->n_nodes + 1);
     bool *chosen = offload_candidates(graph, arena);
     Leaf *leaves = ARENA_ARRAY(arena, Leaf, graph->n_nodes + 1);
     int count = 0;
@@ -70,7 +71,7 @@ bool *offload_choose(const Graph *graph, int percent, Arena *arena) {
     qsort(leaves, (size_t)count, sizeof(*leaves), by_size);
     for (int i = 0; i < count; i++) {
         double bytes = (double)leaves[i].bytes;
-        if (percent == 0 || left < bytes / 2) continue;
+        if (left < bytes / 2) continue;
         chosen[leaves[i].id] = true;
         left -= bytes;
     }

@@ -14,9 +14,6 @@ enum {
     MOST_TASKS = 4 << 20 /* ... or so many tasks in all: some tenths of a second */
 };
 
-/* The closed form may be above what is simulated by this much (test_step_cost.c). */
-static const double ESTIMATE_SLACK = 0.03;
-
 /* Candidates that are looked at closely: priced again, and simulated. */
 typedef struct Finalist {
     const SearchRecord *record;
@@ -92,6 +89,13 @@ static void simulate_run(void *context, int worker, int begin, int end) {
             search->simulators.sims[worker], search->records->costs, finalist->record->layout,
             &found->candidate, found->split, &found->cost, search->simulators.diags[worker]);
     }
+}
+
+static double simulated_us(const Search *search, const SearchRecord *record) {
+    Found found = search_found(search->scratch, search->records, record);
+    search_simulate(search->simulators.sims[0], search->records->costs, record->layout,
+                    &found.candidate, found.split, &found.cost, search->simulators.diags[0]);
+    return found.cost.step_us;
 }
 
 static void simulate_finalists(Search *search) {
@@ -297,7 +301,7 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
     list_pareto(search, front, result);
     if (!(request->leaves_out & PART_SAMPLES)) list_samples(search, result);
     if (!request->explain) return;
-    int n_choices = search_choices(search->scratch, search->records, &choices);
+    int n_choices = search_choices(search->scratch, search->records, limit_bytes, &choices);
     Found *priced = ARENA_ARRAY(search->scratch, Found, n_choices + 1);
     for (int i = 0; i < n_choices; i++) {
         const Finalist *finalist = find_fastest_with(search, &choices[i]);
@@ -309,13 +313,14 @@ static void choose(Search *search, const SearchRequest *request, double limit_by
 
 static void report_missing(Search *search, ModelCosts *costs, double limit_bytes,
                            SearchResult *result) {
-    const SearchRecords *records = search->records;
+    SearchRecords *records = search->records;
     const SearchRecord *least = &records->items[0];
     int leaves_out = records->space.request->leaves_out;
     if (leaves_out & PART_MISSING) return;
     for (int i = 1; i < records->n; i++) {
         if (records->items[i].memory_bytes < least->memory_bytes) least = &records->items[i];
     }
+    search_settle_best(records, -1, 0, limit_bytes, &least);
     result->least_missing_bytes = (int64_t)ceil((double)least->memory_bytes - limit_bytes);
     result->least_missing = least->candidate;
     result->least_memory = search_found(search->scratch, records, least).cost;
@@ -330,6 +335,30 @@ SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request) 
                          .n_ranks = request->n_ranks,
                          .global_batch = request->global_batch,
                          .schedule = request->schedule ? schedule_find(request->schedule) : -1};
+}
+
+/* Prices all; or, where only a best of at most beats_us is of interest, first what may be that,
+ * which is simulated. A candidate is no faster than it is estimated to be, less the slack (of which
+ * there is twice as much here): so where none of these is, the fastest of all is not. */
+static bool price_all(Search *search, double limit_bytes) {
+    enum { MOST_TRIED = 256 };
+    SearchRecords *records = search->records;
+    double beats_us = records->space.request->beats_us;
+    if (beats_us > 0) {
+        int n_tried = 0;
+        bool beats = false;
+        search_price(records, limit_bytes, true);
+        for (int i = 0; i < records->n && !beats; i++) {
+            const SearchRecord *record = &records->items[i];
+            if (record->step_us > records->most_us) continue;
+            beats = n_tried++ == MOST_TRIED || simulated_us(search, record) <= beats_us;
+        }
+        records->most_us = INFINITY;
+        if (!beats) return false;
+        search_prepare(records);
+    }
+    search_price(records, limit_bytes, true);
+    return true;
 }
 
 SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchRequest *request,
@@ -347,18 +376,20 @@ SearchResult *search_layouts(Arena *arena, ModelCosts *costs, const SearchReques
         search.simulators.sims[i] = pipeline_sim_create(search.simulators.arenas[i]);
         search.simulators.diags[i] = diag_create();
     }
-    search.records = search_enumerate(search.scratch, costs, &space);
+    search.records = search_enumerate(search.scratch, costs, &space, limit_bytes);
     SearchResult *result = NULL;
     if (search.records->n == 0) {
         search_report_none(search.records, diag);
     } else {
         result = ARENA_NEW(arena, SearchResult);
-        search_price(search.records, limit_bytes, true);
-        rank_fits(&search);
+        bool priced = price_all(&search, limit_bytes);
+        if (priced) rank_fits(&search);
         result->n_candidates = search.records->n;
         result->n_fit = search.n_fits;
         result->remark = search_remark(arena, &space);
-        if (search.n_fits > 0) {
+        if (!priced) {
+            result->n_found = 0;
+        } else if (search.n_fits > 0) {
             choose(&search, request, limit_bytes, result);
         } else {
             report_missing(&search, costs, limit_bytes, result);

@@ -39,6 +39,8 @@ typedef struct SearchRequest {
     Crew crew;                 /* who works, and is told how far it is */
     bool explain;
     int leaves_out; /* SearchPart */
+    /* Only a search whose best takes no longer is of interest; else nothing is found. 0: any. */
+    double beats_us;
 } SearchRequest;
 /* d as it is fixed by hand, times r if that is; ANY: it is searched. */
 int search_fixed_data(const SearchRequest *request);

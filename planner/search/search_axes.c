@@ -470,7 +470,7 @@ const SearchAxis SEARCH_AXES[] = {
      k_set, k_fixed, k_values, k_allows, NULL},
 };
 const int N_SEARCH_AXES = sizeof(SEARCH_AXES) / sizeof(SEARCH_AXES[0]);
-const int SEARCH_LAYOUT_AXES = 9;
+const int SEARCH_LAYOUT_AXES = 9, SEARCH_FRAME_AXES = 11;
 
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value) {
     return axis->name_value ? axis->name_value(value) : arena_printf(arena, "%d", value);

@@ -41,6 +41,8 @@ extern const SearchAxis SEARCH_AXES[];
 extern const int N_SEARCH_AXES;
 /* From this row on the rows before say which LayoutCost it is. */
 extern const int SEARCH_LAYOUT_AXES;
+/* Likewise how many micro-batches of what a stage keeps: what follows is ZeRO's. */
+extern const int SEARCH_FRAME_AXES;
 
 /* The value as text, kept in `arena` or static. */
 const char *search_value_text(Arena *arena, const SearchAxis *axis, int value);

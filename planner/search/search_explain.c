@@ -4,14 +4,13 @@
 
 #include <string.h>
 
-/* The faster first; of what does not fit, what lacks less; then the order of the axes. */
-static bool is_better(const SearchRecord *a, const SearchRecord *b) {
+bool search_is_better(const SearchRecord *a, const SearchRecord *b) {
     if (a->step_us != b->step_us) return a->step_us < b->step_us;
     if (a->memory_bytes != b->memory_bytes) return a->memory_bytes < b->memory_bytes;
     return a < b;
 }
 
-int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **out) {
+int search_choices(Arena *arena, SearchRecords *records, double limit_bytes, SearchChoice **out) {
     SearchChoice *choices = NULL;
     int n = 0, capacity = 0;
     for (int row = 0; row < N_SEARCH_AXES; row++) {
@@ -25,9 +24,13 @@ int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **ou
             if (last == n) {
                 SearchChoice choice = {row, value, record};
                 ARENA_PUSH(arena, choices, n, capacity, choice);
-            } else if (is_better(record, choices[last].best)) {
+            } else if (search_is_better(record, choices[last].best)) {
                 choices[last].best = record;
             }
+        }
+        for (int i = first; i < n; i++) {
+            if (choices[i].best->step_us < INFINITY) continue;
+            search_settle_best(records, row, choices[i].value, limit_bytes, &choices[i].best);
         }
         for (int i = first + 1; i < n; i++) { /* ascending values */
             SearchChoice choice = choices[i];

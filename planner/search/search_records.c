@@ -1,6 +1,7 @@
 #include "planner/search/search_records.h"
 
 #include "ir/base/memory.h"
+#include "planner/cost/step_bound.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 /* Layouts asked for, by what they depend on: open addressing. */
 typedef struct LayoutSlot {
     bool used, known;
+    bool may_fit, may_split; /* something of it; of it with backwards in two */
     LayoutKey key;
     const LayoutCost *layout; /* once known; NULL: the model cannot be divided like this */
 } LayoutSlot;
@@ -62,9 +64,12 @@ static const LayoutCost *find_layout(SearchRecords *records, const Candidate *c)
     LayoutSlot *slot = find_slot(records, &key);
     if (slot && slot->known) return slot->layout;
     const char *reason = NULL;
+    bool whole = key.micro_batch % key.lanes == 0; /* else there is no such thing */
     const LayoutCost *layout =
-        model_costs_divided(records->costs, key.t, key.c, key.e, key.sequence_parallel,
-                            key.recompute, key.micro_batch, key.lanes, &reason);
+        slot && whole
+            ? model_costs_place(records->costs, &key, &reason)
+            : model_costs_divided(records->costs, key.t, key.c, key.e, key.sequence_parallel,
+                                  key.recompute, key.micro_batch, key.lanes, &reason);
     const SearchRequest *request = records->space.request;
     bool may = (key.c == 1 || request->c != ANY) && /* else t is not to blame */
                (key.e == 1 || request->e != ANY) && (key.lanes == 1 || request->lanes != ANY);
@@ -110,16 +115,107 @@ static void collect(SearchRecords *records, int row, Candidate candidate) {
     }
 }
 
-/* What takes longest, by all threads: plans of thin models, and what is in them. */
-static void prepare_layouts(SearchRecords *records) {
+/* The most of ZeRO's stages that a candidate with these degrees may have. */
+static int most_zero(const SearchSpace *space, const Candidate *candidate) {
+    const SearchRequest *request = space->request;
+    if (request->zero >= 0) return request->zero;
+    return candidate_replicas(candidate) > 1 ? space->costs->cluster->software.zero_stages : 0;
+}
+
+bool search_may_fit(const SearchSpace *space, const SearchRecord *record, double limit_bytes) {
+    Candidate candidate = record->candidate;
+    candidate.d *= candidate_r(&candidate);
+    candidate.r = 1;
+    return step_may_fit(space->costs, record->layout, &candidate, most_zero(space, &candidate),
+                        limit_bytes);
+}
+
+/* Of what follows row SEARCH_LAYOUT_AXES, which schedules and chunks say about frames. */
+static void find_fitting(const SearchRecords *records, int row, Candidate candidate,
+                         LayoutSlot *slot) {
+    const SearchSpace *space = &records->space;
+    bool splits = row > SEARCH_LAYOUT_AXES && schedule_splits(candidate.schedule);
+    if (slot->may_fit && row > SEARCH_LAYOUT_AXES && (!splits || slot->may_split)) return;
+    if (row == SEARCH_FRAME_AXES) {
+        const SearchRecord record = {candidate, slot->layout, INFINITY, 0};
+        if (splits && !slot->layout->can_split) return;
+        if (!search_may_fit(space, &record, records->limit_bytes)) return;
+        slot->may_fit = true;
+        slot->may_split |= splits;
+        return;
+    }
+    const SearchAxis *axis = &SEARCH_AXES[row];
+    int values[MOST_VALUES], n = axis_values(space, axis, &candidate, values);
+    for (int i = 0; i < n; i++) {
+        axis->set(space, &candidate, values[i]);
+        find_fitting(records, row + 1, candidate, slot);
+    }
+}
+
+/* Which layouts are there, and does anything of them fit? */
+static void bound_layouts(SearchRecords *records, int row, Candidate candidate) {
+    const SearchSpace *space = &records->space;
+    if (row == SEARCH_LAYOUT_AXES) {
+        const LayoutKey key = layout_key(&candidate);
+        LayoutSlot *slot = find_slot(records, &key);
+        const LayoutCost *layout = slot ? find_layout(records, &candidate) : NULL;
+        if (layout && !(slot->may_fit && (slot->may_split || !layout->can_split)))
+            find_fitting(records, row, candidate, slot);
+        return;
+    }
+    int values[MOST_VALUES], n = axis_values(space, &SEARCH_AXES[row], &candidate, values);
+    for (int i = 0; i < n; i++) {
+        SEARCH_AXES[row].set(space, &candidate, values[i]);
+        bound_layouts(records, row + 1, candidate);
+    }
+}
+
+/* Stages are at it for as long on average, so one of them is: all ranks of t and c that are there
+ * share what a micro-batch takes. */
+static bool is_slow(const SearchRecords *records, const LayoutKey *key, double work_us) {
+    double ranks = (double)records->space.n_ranks / key->t / key->c;
+    double n_micro = (double)records->space.global_batch / key->micro_batch;
+    return work_us * n_micro / ranks * (1 - 1e-9) > records->most_us;
+}
+
+/* Slots of what may fit, as keys. */
+static int list_fitting(const SearchRecords *records, LayoutKey *keys) {
+    int n = 0;
+    for (int i = 0; i < LAYOUT_SLOTS; i++) {
+        const LayoutSlot *slot = &records->layouts[i];
+        if (!slot->used || !slot->may_fit) continue;
+        bool slow = is_slow(records, &slot->key, slot->layout->work_us);
+        bool splits = slot->may_split && !is_slow(records, &slot->key, slot->layout->split_work_us);
+        if (slow && !splits) continue;
+        keys[n] = slot->key;
+        keys[n++].splits = splits;
+    }
+    return n;
+}
+
+void search_prepare(SearchRecords *records) {
     LayoutKey *keys = ARENA_ARRAY(records->arena, LayoutKey, LAYOUT_SLOTS);
+    const Crew *crew = &records->space.request->crew;
+    int n = list_fitting(records, keys);
+    if (records->most_us < INFINITY) {
+        model_costs_time(records->costs, keys, n, crew);
+        n = list_fitting(records, keys);
+    }
+    model_costs_prepare(records->costs, keys, n, crew);
+}
+
+/* Plans of thin models, by all threads, and what bounds say of them. */
+static void plan_layouts(SearchRecords *records) {
+    LayoutKey *keys = ARENA_ARRAY(records->arena, LayoutKey, LAYOUT_SLOTS);
+    const Crew *crew = &records->space.request->crew;
     int n = 0;
     collect(records, 0, (Candidate){0});
     for (int i = 0; i < LAYOUT_SLOTS; i++) {
         const LayoutKey *key = &records->layouts[i].key;
         if (records->layouts[i].used && key->micro_batch % key->lanes == 0) keys[n++] = *key;
     }
-    model_costs_prepare(records->costs, keys, n, &records->space.request->crew);
+    model_costs_plan(records->costs, keys, n, crew);
+    bound_layouts(records, 0, (Candidate){0});
 }
 
 /* Millions: grown where they lie, if that can be, and not in the arena, which keeps what is too
@@ -148,8 +244,9 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
         if (!layout) return;
     }
     if (row == N_SEARCH_AXES) {
-        if (schedule_splits(candidate.schedule)) model_costs_split(records->costs, layout);
-        if (schedule_splits(candidate.schedule) && !layout->split) return;
+        bool splits = schedule_splits(candidate.schedule);
+        if (splits && layout->priced && !layout->bound) model_costs_split(records->costs, layout);
+        if (splits && !layout->can_split && !layout->split) return;
         add_record(records, (SearchRecord){candidate, layout, INFINITY, 0});
         return;
     }
@@ -166,11 +263,22 @@ static void enumerate(SearchRecords *records, int row, Candidate candidate,
     }
 }
 
-SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space) {
+static double most_us(const SearchRequest *request) {
+    return request->beats_us > 0 ? request->beats_us * (1 + 2 * ESTIMATE_SLACK) : INFINITY;
+}
+
+SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space,
+                                double limit_bytes) {
     SearchRecords *records = ARENA_NEW(arena, SearchRecords);
-    *records = (SearchRecords){.space = *space, .costs = costs, .arena = arena, .stuck_axis = -1};
+    *records = (SearchRecords){.space = *space,
+                               .costs = costs,
+                               .arena = arena,
+                               .stuck_axis = -1,
+                               .limit_bytes = limit_bytes,
+                               .most_us = most_us(space->request)};
     records->layouts = ARENA_ARRAY(arena, LayoutSlot, LAYOUT_SLOTS);
-    prepare_layouts(records);
+    plan_layouts(records);
+    search_prepare(records);
     enumerate(records, 0, (Candidate){0}, NULL);
     return records;
 }
@@ -215,21 +323,41 @@ const int *search_find_split(SearchSplits *splits, const ModelCosts *costs,
     return split;
 }
 
+/* Bytes of a device; what a node's memory has no room for would have to be there, and there is none
+ * either. */
+static int64_t counted_bytes(const ModelCosts *costs, const StepCost *cost, double limit_bytes) {
+    int64_t missing = step_missing_host_bytes(costs->cluster, cost);
+    if (missing <= 0) return cost->memory_bytes;
+    int64_t bytes = cost->memory_bytes + missing;
+    return (double)bytes <= limit_bytes ? (int64_t)limit_bytes + missing : bytes;
+}
+
 static void price_record(const Pricing *pricing, StepPricer *pricer, const int *split,
                          SearchRecord *record) {
     const Candidate *c = &record->candidate;
     StepCost cost;
     step_pricer_memory(pricer, record->layout, c, split, &cost);
-    int64_t missing = step_missing_host_bytes(pricing->records->costs->cluster, &cost);
-    record->memory_bytes = cost.memory_bytes;
-    if (missing > 0) { /* would have to be on the device, and there is none there either */
-        record->memory_bytes += missing;
-        if ((double)record->memory_bytes <= pricing->limit_bytes)
-            record->memory_bytes = (int64_t)pricing->limit_bytes + missing;
-    }
+    record->memory_bytes = counted_bytes(pricing->records->costs, &cost, pricing->limit_bytes);
     if ((double)record->memory_bytes > pricing->limit_bytes || !pricing->times) return;
     step_pricer_cost(pricer, record->layout, c, split, &cost);
     record->step_us = cost.step_us;
+}
+
+/* Of one layout, and neighbours: do they differ in ZeRO and replicas alone? */
+static bool same_frames(const SearchRecord *a, const SearchRecord *b) {
+    const Candidate *one = &a->candidate, *other = &b->candidate;
+    return a->layout == b->layout && one->p == other->p && one->schedule == other->schedule &&
+           one->n_chunks == other->n_chunks && one->n_micro == other->n_micro &&
+           one->d * candidate_r(one) == other->d * candidate_r(other);
+}
+
+static bool is_too_slow(const SearchRecords *records, const SearchRecord *record) {
+    if (records->most_us == INFINITY) return false;
+    const LayoutKey key = layout_key(&record->candidate);
+    const LayoutCost *layout = record->layout;
+    bool splits = schedule_splits(record->candidate.schedule);
+    if (!layout->priced || (splits && !layout->split)) return true; /* or it does not fit */
+    return is_slow(records, &key, layout_work_us(records->costs, splits ? layout->split : layout));
 }
 
 static void price_run(void *context, int worker, int begin, int end) {
@@ -241,8 +369,20 @@ static void price_run(void *context, int worker, int begin, int end) {
         pricing->by.pricers[worker] = step_pricer_create(costs, arena);
         *splits = search_splits_create(costs, arena);
     }
+    const SearchRecord *bounded = NULL; /* the last that was, and what that said */
+    bool may_fit = true;
     for (int i = begin; i < end; i++) {
         SearchRecord *record = &pricing->records->items[i];
+        if (!bounded || !same_frames(bounded, record)) {
+            bounded = record;
+            may_fit = !is_too_slow(pricing->records, record) &&
+                      search_may_fit(&pricing->records->space, record, pricing->limit_bytes);
+        }
+        record->step_us = INFINITY;
+        if (!may_fit) {
+            record->memory_bytes = MORE_BYTES;
+            continue;
+        }
         const int *split = search_find_split(splits, costs, record);
         price_record(pricing, pricing->by.pricers[worker], split, record);
     }
@@ -262,12 +402,50 @@ void search_price(SearchRecords *records, double limit_bytes, bool times) {
     for (int i = 0; i < MOST_CREW; i++) arena_destroy(pricing.by.arenas[i]);
 }
 
+/* Prices a record's memory, whatever bounds say. */
+static void settle(SearchRecords *records, SearchSplits *splits, StepPricer *pricer,
+                   SearchRecord *record, double limit_bytes) {
+    const ModelCosts *costs = records->costs;
+    StepCost cost;
+    model_costs_price(records->costs, record->layout, schedule_splits(record->candidate.schedule));
+    const int *split = search_find_split(splits, costs, record);
+    step_pricer_memory(pricer, record->layout, &record->candidate, split, &cost);
+    record->memory_bytes = counted_bytes(costs, &cost, limit_bytes);
+    if ((double)record->memory_bytes <= limit_bytes) BUG("a bound above what it bounds");
+}
+
+void search_settle_best(SearchRecords *records, int row, int value, double limit_bytes,
+                        const SearchRecord **best) {
+    Arena *scratch = arena_create();
+    SearchSplits splits = search_splits_create(records->costs, scratch);
+    StepPricer *pricer = step_pricer_create(records->costs, scratch);
+    const SearchRecord *bounded = NULL;
+    bool may_be_better = true;
+    for (int i = 0; i < records->n; i++) {
+        SearchRecord *record = &records->items[i];
+        if (record->memory_bytes != MORE_BYTES) continue;
+        if (row >= 0 && SEARCH_AXES[row].get(&record->candidate) != value) continue;
+        bool known = (*best)->memory_bytes != MORE_BYTES;
+        if (known && (!bounded || !same_frames(bounded, record))) {
+            bounded = record;
+            may_be_better = search_may_fit(&records->space, record, (double)(*best)->memory_bytes);
+        }
+        if (known && !may_be_better) continue;
+        settle(records, &splits, pricer, record, limit_bytes);
+        if (*best == record || !search_is_better(record, *best)) continue;
+        *best = record;
+        bounded = NULL;
+    }
+    arena_destroy(scratch);
+}
+
 Found search_found(Arena *arena, const SearchRecords *records, const SearchRecord *record) {
     const ModelCosts *costs = records->costs;
     const Candidate *c = &record->candidate;
     Found found = {.candidate = *c};
     found.split = ARENA_ARRAY(arena, int, c->p * c->n_chunks);
     bool even = costs->cluster->software.even_split;
+    model_costs_price(records->costs, record->layout, schedule_splits(c->schedule));
     if (!split_blocks(costs, record->layout, candidate_path(c), c->n_chunks, even, found.split)) {
         BUG("a candidate without a split");
     }

@@ -10,8 +10,8 @@
 typedef struct SearchRecord {
     Candidate candidate;
     const LayoutCost *layout;
-    double step_us; /* INFINITY: does not fit */
-    int64_t memory_bytes;
+    double step_us;       /* INFINITY: does not fit */
+    int64_t memory_bytes; /* or MORE_BYTES */
 } SearchRecord;
 
 /* A tensor degree that the model does not allow. */
@@ -33,17 +33,41 @@ typedef struct SearchRecords {
     Candidate stuck;
     struct LayoutSlot *layouts;
     int n_layouts;
+    double limit_bytes;
+    double most_us; /* candidates that take longer for sure are not priced; INFINITY: all are */
 } SearchRecords;
+
+/* The closed form may be above what is simulated by this much (test_step_cost.c). */
+#define ESTIMATE_SLACK 0.03
 
 SearchSpace search_space(const ModelCosts *costs, const SearchRequest *request);
 
-/* All candidates of the space, not priced; until search_records_end. */
-SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space);
+/* Of a record: more than the limit, by bounds; how much is known once it is settled. */
+#define MORE_BYTES INT64_MAX
+
+/* All candidates of the space, not priced; until search_records_end. Of layouts that need more than
+ * limit_bytes whatever follows, only bounds are known. */
+SearchRecords *search_enumerate(Arena *arena, ModelCosts *costs, const SearchSpace *space,
+                                double limit_bytes);
+
+/* Prices layouts that may fit, and do not take more than most_us for sure. */
+void search_prepare(SearchRecords *records);
+
+/* Can it fit, as far as bounds say? */
+bool search_may_fit(const SearchSpace *space, const SearchRecord *record, double limit_bytes);
+
+/* Sets memory_bytes of what bounds left out and may be better than *best, of those with the value
+ * on an axis (any: row -1); all others of them are no better. Not for several threads. */
+void search_settle_best(SearchRecords *records, int row, int value, double limit_bytes,
+                        const SearchRecord **best);
 
 void search_records_end(SearchRecords *records);
 
 /* Prices all by the request's crew: memory first, and, if `times`, time for what fits. */
 void search_price(SearchRecords *records, double limit_bytes, bool times);
+
+/* The faster first; of what does not fit, what lacks less; then the order of the axes. */
+bool search_is_better(const SearchRecord *a, const SearchRecord *b);
 
 /* Splits of a layout over p stages: neighbouring records take turns at a few. */
 typedef struct SearchSplits {
@@ -93,7 +117,7 @@ typedef struct SearchChoice {
     int axis, value;
     const SearchRecord *best;
 } SearchChoice;
-int search_choices(Arena *arena, const SearchRecords *records, SearchChoice **out);
+int search_choices(Arena *arena, SearchRecords *records, double limit_bytes, SearchChoice **out);
 void search_explain(Arena *arena, const SearchRecords *records, const SearchChoice *choices,
                     int n_choices, const Found *priced, double limit_bytes, SearchResult *result);
 

@@ -312,12 +312,13 @@ static bool request_fits(ModelCosts *costs, const SearchSpace *space, const Sear
     Arena *scratch = arena_create();
     SearchSpace smaller = *space;
     smaller.request = request;
-    SearchRecords *records = search_enumerate(scratch, costs, &smaller);
+    SearchRecords *records = search_enumerate(scratch, costs, &smaller, limit_bytes);
     SearchSplits splits = search_splits_create(costs, scratch);
     StepPricer *pricer = step_pricer_create(costs, scratch);
     bool fits = false;
     for (int i = 0; i < records->n && !fits; i++) {
         const SearchRecord *record = &records->items[i];
+        if (!search_may_fit(&smaller, record, limit_bytes)) continue;
         const int *split = search_find_split(&splits, costs, record);
         StepCost cost;
         step_pricer_memory(pricer, record->layout, &record->candidate, split, &cost);
@@ -377,7 +378,7 @@ bool search_finds_any(ModelCosts *costs, const SearchRequest *request) {
     if (!possible) return false;
     if (search_fits_least(costs, &space, request->n_ranks, limit_bytes)) return true;
     Arena *scratch = arena_create();
-    SearchRecords *records = search_enumerate(scratch, costs, &space);
+    SearchRecords *records = search_enumerate(scratch, costs, &space, limit_bytes);
     search_price(records, limit_bytes, false);
     bool fits = false;
     for (int i = 0; i < records->n; i++)

@@ -5,6 +5,7 @@
 #define TESTS_UNIT_SYNTHETIC_COSTS_H
 
 #include "planner/cost/collective_time.h"
+#include "planner/cost/step_bound.h"
 #include "planner/search/search.h"
 
 #include <math.h>
@@ -25,6 +26,7 @@ static LayoutCost synthetic_layouts[MOST_LAYOUTS];
 static SegmentCost synthetic_kinds[MOST_LAYOUTS][2];
 static LayoutCost synthetic_splits[MOST_LAYOUTS];
 static SegmentCost synthetic_split_kinds[MOST_LAYOUTS][2];
+static LayoutBound synthetic_bounds[MOST_LAYOUTS];
 static int n_synthetic_layouts;
 
 double message_us(const Cluster *cluster, double bytes, bool crosses, int sharing) {
@@ -151,6 +153,21 @@ static void synthetic_split(SegmentCost *segment) {
     segment->peak_bytes = segment->kept_bytes * 11 / 10;
 }
 
+/* What step_bound.c would find in plans, if there were any. */
+static void synthetic_bound(LayoutCost *layout, LayoutBound *out) {
+    const SegmentCost *first = &layout->kinds[0], *last = &layout->kinds[synthetic.n_kinds - 1];
+    BlockBound block = {
+        .n_blocks = synthetic_costs.n_blocks,
+        .kept_bytes = first->kept_bytes,
+        .scratch_bytes = first->scratch_bytes,
+        .weights = {{0}, {first->optimizer_bytes, first->gradient_bytes, first->parameter_bytes}}};
+    *out = (LayoutBound){block, block, layout->border_bytes, layout->after.scratch_bytes};
+    out->kind.n_blocks = synthetic_costs.n_blocks / synthetic.n_kinds; /* they take turns */
+    out->kind.kept_bytes = last->kept_bytes;
+    layout->bound = out;
+    layout->split_bound = layout->split ? out : NULL;
+}
+
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
     static char reason[200];
@@ -170,17 +187,35 @@ const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_paralle
     }
     if (n_synthetic_layouts == MOST_LAYOUTS) return NULL;
     LayoutCost *layout = &synthetic_layouts[n_synthetic_layouts];
-    *layout = (LayoutCost){.t = t,
+    *layout = (LayoutCost){.priced = true,
+                           .can_split = recompute != RECOMPUTE_FULL,
+                           .t = t,
                            .sequence_parallel = sequence_parallel,
                            .recompute = recompute,
                            .micro_batch = micro_batch};
-    synthetic_fill(layout, synthetic_kinds[n_synthetic_layouts++]);
+    synthetic_fill(layout, synthetic_kinds[n_synthetic_layouts]);
     model_costs_split(&synthetic_costs, layout);
+    synthetic_bound(layout, &synthetic_bounds[n_synthetic_layouts++]);
     return layout;
 }
 
+/* Found one by one. */
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
-    (void)costs, (void)keys, (void)n_keys, (void)crew; /* found one by one */
+    (void)costs, (void)keys, (void)n_keys, (void)crew;
+}
+void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    (void)costs, (void)keys, (void)n_keys, (void)crew;
+}
+void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
+    (void)costs, (void)keys, (void)n_keys, (void)crew;
+}
+void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits) {
+    (void)costs, (void)layout, (void)splits;
+}
+const LayoutCost *model_costs_place(ModelCosts *costs, const LayoutKey *key,
+                                    const char **out_reason) {
+    return model_costs_divided(costs, key->t, key->c, key->e, key->sequence_parallel,
+                               key->recompute, key->micro_batch, key->lanes, out_reason);
 }
 
 void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {

@@ -4,6 +4,7 @@
 #include "frontend/lua/model.h"
 #include "planner/cost/model_cost.h"
 #include "planner/cost/offload_cost.h"
+#include "planner/cost/step_bound.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -436,6 +437,15 @@ static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const Layo
     return same && (!a->split || same_layout(costs, a->split, b->split));
 }
 
+/* What is known before a layout is priced is what it then takes. */
+static void check_times(const ModelCosts *costs, const LayoutCost *timed, const LayoutCost *priced,
+                        bool splits) {
+    CHECK(timed->work_us == layout_work_us(costs, priced), "%g us", timed->work_us);
+    if (splits && priced->split)
+        CHECK(timed->split_work_us == layout_work_us(costs, priced->split), "%g us",
+              timed->split_work_us);
+}
+
 /* By a crew, all at once; and one by one as they are asked for, in another order. */
 static void test_prepared(int activations) {
     static const LayoutKey KEYS[] = {
@@ -462,6 +472,8 @@ static void test_prepared(int activations) {
         request.options.offload_activations = activations;
         ModelCosts *together = model_costs_create(arena, &request, &CLUSTER, diag);
         ModelCosts *single = model_costs_create(arena, &request, &CLUSTER, diag);
+        model_costs_plan(together, KEYS, N_KEYS, &crew);
+        model_costs_time(together, KEYS, N_KEYS, &crew);
         model_costs_prepare(together, KEYS, N_KEYS, &crew);
         for (int i = N_KEYS - 1; i >= 0; i--) {
             const LayoutKey *k = &KEYS[i];
@@ -475,6 +487,7 @@ static void test_prepared(int activations) {
             bool same = costs[0] && costs[1] ? same_layout(single, costs[0], costs[1])
                                              : costs[0] == costs[1];
             CHECK(same, "layout %d differs", i);
+            if (costs[0] && costs[1]) check_times(single, costs[0], costs[1], k->splits);
             CHECK((costs[0] != NULL) == (k->t != 3), "layout %d", i);
             CHECK(!costs[0] || (costs[0]->offload != NULL) == (activations > 0), "layout %d", i);
         }

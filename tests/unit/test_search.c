@@ -380,11 +380,12 @@ static void test_no_fit(Arena *arena, Diag *diag) {
 static void check_records(const SearchRequest *request, int i) {
     Arena *arena = arena_create();
     SearchSpace space = search_space(&synthetic_costs, request);
-    SearchRecords *records = search_enumerate(arena, &synthetic_costs, &space);
+    SearchRecords *records = search_enumerate(arena, &synthetic_costs, &space,
+                                              search_limit_bytes(&synthetic_costs, request));
     StepPricer *pricer = step_pricer_create(&synthetic_costs, arena);
     SearchSplits splits = search_splits_create(&synthetic_costs, arena);
     double least = search_least_bytes(&synthetic_costs, request->n_ranks);
-    int n_wrong = 0, n_below = 0, alone[4096];
+    int n_wrong = 0, n_below = 0, n_not = 0, alone[4096];
     for (int k = 0; k < records->n; k++) {
         const SearchRecord *record = &records->items[k];
         const Candidate *c = &record->candidate;
@@ -401,9 +402,12 @@ static void check_records(const SearchRequest *request, int i) {
                    one.memory_bytes != memory.memory_bytes ||
                    one.runtime_bytes != memory.runtime_bytes;
         n_below += (double)one.memory_bytes < least;
+        n_below += !search_may_fit(&space, record, (double)one.memory_bytes);
+        n_not += !search_may_fit(&space, record, 0.7 * (double)one.memory_bytes);
     }
     CHECK(records->n > 0 && n_wrong == 0 && n_below == 0, "case %d: of %d %d differ, %d below %g",
           i, records->n, n_wrong, n_below, least);
+    CHECK(n_not > records->n / 20, "case %d: bounds say no of %d in %d", i, n_not, records->n);
     search_records_end(records);
     arena_destroy(arena);
 }

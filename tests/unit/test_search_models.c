@@ -2,12 +2,15 @@
  * papers found. */
 #include "frontend/lua/cluster_read.h"
 #include "frontend/lua/model.h"
-#include "planner/search/search.h"
+#include "planner/search/search_records.h"
 #include "tests/unit/check.h"
 #include "tests/unit/model_request.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
+
+enum { MOST_AXES = 16, MOST_TRIED_VALUES = 128 };
 
 static double now_seconds(void) {
     struct timespec time;
@@ -232,8 +235,112 @@ static void test_batches(Diag *diag) {
     arena_destroy(arena);
 }
 
+/* What all of a space take, priced one by one. */
+typedef struct Exhaustive {
+    int64_t n_fit;
+    int n_wrong, n_bounded; /* bounds above what they bound; of what does not fit, left out */
+    bool fits[MOST_AXES][MOST_TRIED_VALUES];
+    int64_t least[MOST_AXES][MOST_TRIED_VALUES]; /* bytes: by axis and value; 0: none has it */
+} Exhaustive;
+
+static void price_alone(SearchRecords *records, double limit_bytes, Exhaustive *out) {
+    const ModelCosts *costs = records->costs;
+    Arena *scratch = arena_create();
+    SearchSplits splits = search_splits_create(costs, scratch);
+    for (int i = 0; i < records->n; i++) {
+        const SearchRecord *record = &records->items[i];
+        const Candidate *c = &record->candidate;
+        StepCost cost;
+        model_costs_price(records->costs, record->layout, schedule_splits(c->schedule));
+        step_memory(costs, record->layout, c, search_find_split(&splits, costs, record), &cost);
+        bool fits = (double)cost.memory_bytes <= limit_bytes;
+        out->n_fit += fits;
+        out->n_wrong += !search_may_fit(&records->space, record, (double)cost.memory_bytes);
+        out->n_bounded += !search_may_fit(&records->space, record, limit_bytes);
+        for (int row = 0; row < N_SEARCH_AXES; row++) {
+            int value = SEARCH_AXES[row].get(c);
+            if (value >= MOST_TRIED_VALUES) continue;
+            int64_t *least = &out->least[row][value];
+            out->fits[row][value] |= fits;
+            if (*least == 0 || cost.memory_bytes < *least) *least = cost.memory_bytes;
+        }
+    }
+    arena_destroy(scratch);
+}
+
+/* What is missing where nothing fits is what is missing of all. */
+static void check_missing(const SearchResult *result, const Exhaustive *all, double limit_bytes) {
+    Arena *arena = arena_create();
+    for (int i = 0; i < result->n_alternatives; i++) {
+        const Alternative *other = &result->alternatives[i];
+        for (int row = 0; row < N_SEARCH_AXES; row++) {
+            for (int value = 0; value < MOST_TRIED_VALUES; value++) {
+                const SearchAxis *axis = &SEARCH_AXES[row];
+                if (all->least[row][value] == 0 || strcmp(axis->name, other->axis) != 0) continue;
+                if (strcmp(search_value_text(arena, axis, value), other->value) != 0) continue;
+                CHECK(other->fits == all->fits[row][value], "%s=%s", other->axis, other->value);
+                if (other->fits) continue;
+                double missing = ceil((double)all->least[row][value] - limit_bytes);
+                CHECK((double)other->missing_bytes == missing, "%s=%s: %lld bytes, not %.0f",
+                      other->axis, other->value, (long long)other->missing_bytes, missing);
+            }
+        }
+    }
+    arena_destroy(arena);
+}
+
+/* Only those that are as fast as they have to be are found. */
+static void check_beats(Arena *arena, ModelCosts *costs, SearchRequest request, Diag *diag) {
+    double us = best_us(arena, costs, &request, diag);
+    for (int i = 0; i < 3; i++) {
+        const double times[] = {0.9, 1, 1.2};
+        request.beats_us = times[i] * us;
+        SearchResult *r = search_layouts(arena, costs, &request, diag);
+        CHECK(r && (r->n_found > 0) == (i > 0), "%g of the best", times[i]);
+        CHECK(!r || i == 0 || r->found[0].cost.step_us == us, "%g of the best", times[i]);
+    }
+}
+
+/* Bounds are below what they bound, and what they leave out changes nothing. */
+static void test_bounds(Diag *diag) {
+    static const struct {
+        const char *path, *size;
+        int n_ranks, global_batch, t, p;
+        double limit_bytes;
+    } CASES[] = {{"models/deepseek.lua", "v2-lite", 16, 32, 2, 4, 34e9},
+                 {"models/t5.lua", "3b", 8, 16, 2, 2, 10e9}};
+    check_begin("bounds: what they leave out does not fit, and all else is as without");
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i += LAYOUT_STEP) {
+        Arena *arena = arena_create();
+        ModelSetting size = {"size", CASES[i].size};
+        ModelCosts *costs = costs_of(arena, CASES[i].path, &size, 1, "h800", NULL, diag);
+        SearchRequest request = request_of(CASES[i].n_ranks, CASES[i].global_batch);
+        double limit_bytes = request.memory_limit_bytes = CASES[i].limit_bytes;
+        CHECK(costs, "%s: %s", CASES[i].path, diag_text(diag));
+        if (!costs) continue;
+        request.t = CASES[i].t, request.p = CASES[i].p;
+        request.explain = true;
+        SearchSpace space = search_space(costs, &request);
+        SearchResult *r = search_layouts(arena, costs, &request, diag);
+        SearchRecords *records = search_enumerate(arena, costs, &space, limit_bytes);
+        Exhaustive *all = ARENA_NEW(arena, Exhaustive);
+        price_alone(records, limit_bytes, all);
+        printf("# %s: %d layouts, %lld fit, bounds leave out %d\n", CASES[i].path, records->n,
+               (long long)all->n_fit, all->n_bounded);
+        CHECK(all->n_wrong == 0, "%s: %d bounds are too high", CASES[i].path, all->n_wrong);
+        CHECK(all->n_fit > 0 && all->n_bounded > 0, "%s: nothing to compare", CASES[i].path);
+        CHECK(r && r->n_fit == all->n_fit, "%s: %lld fit", CASES[i].path,
+              (long long)(r ? r->n_fit : 0));
+        if (r) check_missing(r, all, limit_bytes);
+        if (i == 0) check_beats(arena, costs, request, diag);
+        search_records_end(records);
+        arena_destroy(arena);
+    }
+}
+
 int main(void) {
     Diag *diag = diag_create();
+    test_bounds(diag);
     test_speed(diag);
     test_llama(diag);
     test_mesh(diag);
