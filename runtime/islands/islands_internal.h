@@ -49,6 +49,7 @@ struct Islands {
     Peer *peers; /* [n_islands]; its own stays absent */
     IslandLink *guests[ISLANDS_MOST_GUESTS];
     double guest_came[ISLANDS_MOST_GUESTS];
+    int n_refused;
     uint16_t *moved; /* bf16: [n_values] */
     uint64_t digest; /* of weights */
     int64_t n_gone;  /* bytes of links that are no more */
