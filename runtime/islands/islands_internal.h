@@ -58,6 +58,7 @@ struct Islands {
     float *incoming;  /* [n_values], and with has_state [n_state] */
     uint16_t *deltas; /* bf16: [n_values] */
     bool wants_state, has_state;
+    double answered; /* when something came that island 0 alone says, in seconds of clock_now */
 };
 
 /* What an island says of itself. */

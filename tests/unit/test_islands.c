@@ -391,6 +391,40 @@ static void check_refusals(void) {
     fellows_free(all, ISLANDS);
 }
 
+/* Something else at the address, such as a server of ssh, which says who it is. */
+static void *be_server(void *user) {
+    static const char BANNER[] = "SSH-2.0-other\r\n";
+    Stranger *stranger = user;
+    char why[SOCKET_WHY_BYTES];
+    bool exhausted;
+    int listener = socket_listen("127.0.0.1", stranger->port, why);
+    while (!stranger->ends) {
+        int fd = socket_wait(listener, false, 0.05) ? socket_accept(listener, &exhausted) : -1;
+        size_t n;
+        if (fd < 0) continue;
+        socket_send(fd, BANNER, strlen(BANNER), &n);
+        close(fd);
+    }
+    close(listener);
+    return NULL;
+}
+
+static void check_other_server(void) {
+    check_begin("something else at island 0's address is not waited for");
+    const int port = find_free_port("127.0.0.1");
+    Stranger stranger = {.port = port};
+    Fellow *all = fellows_create(2, port, 1, false);
+    all[1].options.timeout_s = 0.5;
+    pthread_create(&stranger.thread, NULL, be_server, &stranger);
+    be_fellow(&all[1]);
+    stranger.ends = true;
+    pthread_join(stranger.thread, NULL);
+    CHECK(all[1].results[0] == ISLANDS_FAILED &&
+              strstr(diag_text(all[1].diag), "cannot be reached for 0.5 s"),
+          "%s", diag_text(all[1].diag));
+    fellows_free(all, 2);
+}
+
 static void check_strangers(void) {
     enum { ISLANDS = 2 };
     check_begin("strangers change nothing");
@@ -577,6 +611,7 @@ int main(void) {
     check_strangers();
     check_silent();
     check_refusals();
+    check_other_server();
     check_all_engines();
     return check_report();
 }
