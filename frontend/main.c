@@ -440,6 +440,14 @@ static void limit_spinning(const CliCommand *command, char **argv) {
     /* Where that cannot be done: as it is. */
 }
 
+/* libgomp has what it knows of each thread on the stack, which hundreds of thousands overflow. */
+static int check_threads(void) {
+    enum { MOST_THREADS = 4096 }; /* as --threads */
+    const char *value = getenv("OMP_NUM_THREADS");
+    if (!value || strtol(value, NULL, 10) <= MOST_THREADS) return EXIT_DONE;
+    return cli_usage_error("OMP_NUM_THREADS is '%.20s': more than %d", value, MOST_THREADS);
+}
+
 static int run_command(int argc, char **argv) {
     if (argc < 2) {
         cli_print_overview(stderr);
@@ -456,6 +464,7 @@ static int run_command(int argc, char **argv) {
     }
     const CliCommand *command = cli_find_command(name);
     if (!command) return unknown_command(name);
+    if (check_threads() != EXIT_DONE) return EXIT_USAGE;
     limit_spinning(command, argv);
     Arena *arena = arena_create();
     CliArgs args = {.arena = arena, .command = command};

@@ -4,6 +4,7 @@
  * beside them ("adam_m/wte", "loss_scale"), in f32 or bf16, and its place in the run as metadata.
  */
 #include "ir/base/file.h"
+#include "ir/base/utf8.h"
 #include "ir/teacher.h"
 #include "runtime/checkpoint/tensor_values.h"
 #include "runtime/data/mix.h"
@@ -304,7 +305,7 @@ static bool may_differ(const char *key, size_t length) {
 }
 
 const char *engine_unlike_settings(const Engine *engine, const char *path, Arena *arena) {
-    enum { MOST = 4 };
+    enum { MOST = 4, MOST_SHOWN = 200 }; /* settings; bytes of what the file says of one */
     Diag *unseen = diag_create();
     Safetensors *file = engine->is_first ? safetensors_open(path, unseen) : NULL;
     const char *theirs = file ? safetensors_find_metadata(file, ENGINE_SETTINGS_KEY) : NULL;
@@ -321,7 +322,10 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
         bool begins = strcmp(key, "classes") == 0 && strcmp(other, "none") == 0;
         if (begins) continue; /* of a base that wrote text */
         if (n++ >= MOST) continue;
-        was = arena_printf(arena, "%s%s%s=%s", was, n > 1 ? ", " : "", key, other);
+        char shown[MOST_SHOWN];
+        snprintf(shown, sizeof(shown), "%s", other);
+        utf8_keep_printable(shown);
+        was = arena_printf(arena, "%s%s%s=%s", was, n > 1 ? ", " : "", key, shown);
         is = arena_printf(arena, "%s%s%s=%s", is, n > 1 ? ", " : "", key, own);
     }
     if (file) safetensors_close(file);
@@ -543,6 +547,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     const char *data = safetensors_find_metadata(file, CHECKPOINT_DATA_KEY);
     *out = (TrainingPlace){.step = (int64_t)step, .samples = (int64_t)samples};
     snprintf(out->data, sizeof(out->data), "%s", data ? data : "");
+    utf8_keep_printable(out->data);
     const char *reference = safetensors_find_metadata(file, CHECKPOINT_REFERENCE_KEY);
     snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
     read_recent(safetensors_find_metadata(file, CHECKPOINT_RECENT_KEY), out);
@@ -573,6 +578,7 @@ static void count_left(const Safetensors *file, const LogicalList *list, Trainin
         const char *name = safetensors_at(file, i)->name;
         if (strchr(name, '/') || is_listed(list, name)) continue;
         if (out->n_left++ == 0) snprintf(out->left, sizeof(out->left), "%s", name);
+        utf8_keep_printable(out->left);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "frontend/commands/tokenizer_args.h"
 #include "ir/base/file.h"
 #include "ir/base/json.h"
+#include "ir/base/utf8.h"
 #include "runtime/data/token_file.h"
 #include "runtime/tokenizer/chat_template.h"
 
@@ -15,6 +16,13 @@ enum { MOST_LISTED = 20 };
 
 /* --- show --- */
 
+/* What a file says, in a line of a terminal. */
+static void put_shown(StrBuf *out, const char *text, size_t length) {
+    const size_t start = out->length;
+    strbuf_put_bytes(out, text, length);
+    utf8_keep_printable(out->text + start);
+}
+
 static void show_special_text(StrBuf *out, const Tokenizer *tokenizer) {
     const AddedTokens *added = &tokenizer->added;
     int n_listed = 0, n_special = 0;
@@ -22,8 +30,9 @@ static void show_special_text(StrBuf *out, const Tokenizer *tokenizer) {
     strbuf_printf(out, "special   %d", n_special);
     for (int i = 0; i < added->count && n_listed < MOST_LISTED; i++) {
         if (!added->items[i].special) continue;
-        strbuf_printf(out, "%s%s %u", n_listed++ ? ", " : ": ", added->items[i].text,
-                      added->items[i].id);
+        strbuf_put(out, n_listed++ ? ", " : ": ");
+        put_shown(out, added->items[i].text, strlen(added->items[i].text));
+        strbuf_printf(out, " %u", added->items[i].id);
     }
     strbuf_put(out, n_special > n_listed ? ", ... (--json lists all)\n" : "\n");
     if (added->count > n_special) {
@@ -58,16 +67,22 @@ static void show_text(StrBuf *out, const Tokenizer *tokenizer) {
     strbuf_put(out, "\n");
     const char *names = tokenizer->normalizer.names;
     if (names) strbuf_printf(out, "text      normalized: %s\n", names);
-    strbuf_printf(out, "pattern   %s\n",
-                  name                 ? name
-                  : tokenizer->pattern ? tokenizer->pattern
-                  : divides(tokenizer) ? "none: words begin at spaces"
-                                       : "none: words are not divided");
+    const char *pattern = name                 ? name
+                          : tokenizer->pattern ? tokenizer->pattern
+                          : divides(tokenizer) ? "none: words begin at spaces"
+                                               : "none: words are not divided";
+    strbuf_put(out, "pattern   ");
+    put_shown(out, pattern, strlen(pattern));
+    strbuf_put(out, "\n");
     show_special_text(out, tokenizer);
     size_t length;
     const char *text = tokenizer_text(tokenizer, end, &length);
     if (length && text[0] == ' ') text++, length--;
-    if (end != NO_TOKEN) strbuf_printf(out, "--eot auto %.*s\n", (int)length, text);
+    if (end != NO_TOKEN) {
+        strbuf_put(out, "--eot auto ");
+        put_shown(out, text, length);
+        strbuf_put(out, "\n");
+    }
     Diag *quiet = diag_create();
     const ChatTemplate *chat = chat_template_detect(tokenizer, tokenizer->arena, quiet);
     if (chat) strbuf_printf(out, "chats     as %s, if --chat-template does not say\n", chat->name);

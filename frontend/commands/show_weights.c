@@ -1,7 +1,9 @@
 #include "frontend/commands/show_weights.h"
 
 #include "ir/base/arena.h"
+#include "ir/base/file.h"
 #include "ir/base/json.h"
+#include "ir/base/utf8.h"
 #include "planner/show/show_facts.h"
 #include "runtime/checkpoint/tensor_values.h"
 #include "runtime/engine.h"
@@ -22,10 +24,7 @@ enum {
 bool is_weights(const char *path) {
     unsigned char head[9];
     uint64_t length;
-    FILE *file = fopen(path, "rb");
-    bool read = file && fread(head, 1, sizeof(head), file) == sizeof(head);
-    if (file) fclose(file);
-    if (!read) return false;
+    if (!file_read_head(path, head, sizeof(head))) return false;
     memcpy(&length, head, sizeof(length));
     return length > 1 && length < UINT64_C(1) << 40 && head[8] == '{';
 }
@@ -50,11 +49,8 @@ static Sums sum_tensors(const Safetensors *file, bool states) {
 
 /* What a terminal would not show as text is a question mark. */
 static const char *plain(const char *text, char out[MOST_NAME]) {
-    size_t n = 0;
-    for (; text[n] && n + 1 < MOST_NAME; n++) {
-        out[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
-    }
-    out[n] = '\0';
+    snprintf(out, MOST_NAME, "%s", text);
+    utf8_keep_printable(out);
     return out;
 }
 

@@ -1,6 +1,7 @@
 #include "frontend/commands/train_run.h"
 
 #include "frontend/units.h"
+#include "ir/base/utf8.h"
 #include "planner/plan/plan_library.h"
 
 #include <inttypes.h>
@@ -43,11 +44,13 @@ static void print_precision(const Plan *plan) {
 
 void train_run_print_start(const TrainRun *run) {
     const Plan *plan = run->plan;
-    char planned[32], allocated[32], rate[192];
+    char planned[32], allocated[32], rate[192], model[64];
     if (run->quiet) return;
+    snprintf(model, sizeof(model), "%s", plan->model);
+    utf8_keep_printable(model);
     units_format_bytes(planned, sizeof(planned), train_run_planned_bytes(plan));
     units_format_bytes(allocated, sizeof(allocated), engine_arena_bytes(run->engine));
-    printf("model   %s: %" PRId64 " parameters, ", plan->model, plan->n_parameters);
+    printf("model   %s: %" PRId64 " parameters, ", model, plan->n_parameters);
     if (plan->n_trained < plan->n_parameters)
         printf("%" PRId64 " of them trained, ", plan->n_trained);
     if (plan_count_teacher(plan))

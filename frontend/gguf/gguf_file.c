@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAGIC_BYTES = 4, MOST_KEY = 65535, MOST_NAME = 1024, MOST_COUNT = 1 << 24 };
 static const char MAGIC[] = "GGUF";
@@ -334,13 +333,7 @@ static bool read_file(Cursor *cursor) {
 
 bool gguf_is_file(const char *path) {
     char magic[MAGIC_BYTES];
-    struct stat st;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return false;
-    FILE *file = fopen(path, "rb");
-    const bool is = file && fread(magic, 1, MAGIC_BYTES, file) == MAGIC_BYTES &&
-                    memcmp(magic, MAGIC, MAGIC_BYTES) == 0;
-    if (file) fclose(file);
-    return is;
+    return file_read_head(path, magic, MAGIC_BYTES) && memcmp(magic, MAGIC, MAGIC_BYTES) == 0;
 }
 
 bool gguf_open(Arena *arena, const char *path, GgufFile *out, Diag *diag) {

@@ -12,7 +12,8 @@
 
 /* llama.cpp's kinds of tokens (llama_token_attr). */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
-static const char MARK[] = "\xe2\x96\x81"; /* of a space, U+2581 */
+enum { MERGES_OF_TOKEN = 16, SOME_MERGES = 1000 }; /* published ones have 2 of a token */
+static const char MARK[] = "\xe2\x96\x81";         /* of a space, U+2581 */
 
 typedef struct Saver {
     const GgufFile *file;
@@ -112,8 +113,25 @@ static bool is_piece(const Saver *saver, const char *text, size_t length) {
     return id && gguf_integer(saver->kinds, (uint64_t)json_integer_value(id)) == NORMAL;
 }
 
+/* Of one token. Of a vocabulary of every length of a run of letters there are as many as the square
+ * of its size: false is more than *left. */
+static bool make_merges_of(Saver *saver, const Scored *token, uint64_t *left) {
+    for (size_t at = 1; at < token->length; at++) {
+        const bool within = ((unsigned char)token->text[at] & 0xc0) == 0x80;
+        if (within || !is_piece(saver, token->text, at) ||
+            !is_piece(saver, token->text + at, token->length - at)) {
+            continue;
+        }
+        if ((*left)-- == 0) return false;
+        add_merge(saver, token->text, at, token->length);
+    }
+    return true;
+}
+
 static bool make_merges(Saver *saver) {
     const uint64_t n = saver->tokens->count;
+    uint64_t left = MERGES_OF_TOKEN * n + SOME_MERGES;
+    bool fine = true;
     const unsigned char *at = saver->tokens->data;
     Scored *all = memory_alloc((n + 1) * sizeof(*all));
     for (uint64_t id = 0; id < n; id++) {
@@ -127,19 +145,15 @@ static bool make_merges(Saver *saver) {
                          "token %" PRIu64 " has a score that is not finite", id);
     }
     qsort(all, n, sizeof(*all), compare_scored);
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; fine && i < n; i++) {
         if (gguf_integer(saver->kinds, all[i].id) != NORMAL) continue;
-        for (size_t left = 1; left < all[i].length; left++) {
-            const bool within = ((unsigned char)all[i].text[left] & 0xc0) == 0x80;
-            if (within || !is_piece(saver, all[i].text, left) ||
-                !is_piece(saver, all[i].text + left, all[i].length - left)) {
-                continue;
-            }
-            add_merge(saver, all[i].text, left, all[i].length);
-        }
+        fine = make_merges_of(saver, &all[i], &left);
     }
     free(all);
-    return true;
+    if (fine) return true;
+    return gguf_fail(saver->file->path, saver->diag,
+                     "has tokens that are made of each other in too many ways: it is broken, or "
+                     "made to be");
 }
 
 /* --- the file --- */

@@ -140,6 +140,15 @@ static int pairs_sorted(lua_State *lua) {
     return 1;
 }
 
+/* Of lines, which a terminal is shown. */
+static void put_printable(const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool shown = (c >= ' ' && c != 0x7f) || c == '\n' || c == '\t';
+        fputc(shown ? c : '?', stderr);
+    }
+}
+
 /* To stderr: stdout may carry the plan. */
 static int print_line(lua_State *lua) {
     int n = lua_gettop(lua);
@@ -147,7 +156,7 @@ static int print_line(lua_State *lua) {
         size_t length;
         const char *text = luaL_tolstring(lua, i, &length);
         if (i > 1) fputc('\t', stderr);
-        fwrite(text, 1, length, stderr);
+        put_printable(text, length);
         lua_pop(lua, 1);
     }
     fputc('\n', stderr);

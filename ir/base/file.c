@@ -39,8 +39,12 @@ static const char *kind_name(mode_t mode) {
 }
 
 /* O_NONBLOCK so that a pipe with no writer is refused instead of waited for. */
+static int open_at_once(const char *path) {
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
 static int open_regular(const char *path, size_t *out_bytes, Diag *diag) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open_at_once(path);
     if (fd < 0) {
         report(diag, path, "cannot open");
         return -1;
@@ -92,6 +96,16 @@ char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_
     }
     close(fd);
     return text;
+}
+
+bool file_read_head(const char *path, void *out, size_t n) {
+    struct stat st;
+    size_t length = 0;
+    int fd = open_at_once(path);
+    if (fd < 0) return false;
+    bool read = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read_fully(fd, out, n, &length);
+    close(fd);
+    return read && length == n;
 }
 
 /* --- writing --- */

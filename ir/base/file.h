@@ -11,6 +11,10 @@
 /* Reads a regular file of at most limit_bytes; the text is terminated. Reports and returns NULL. */
 char *file_read(Arena *arena, const char *path, size_t limit_bytes, size_t *out_length, Diag *diag);
 
+/* The first n bytes of a regular file: tells what kind it is. False, silently: there is none with
+ * so many that can be read. */
+bool file_read_head(const char *path, void *out, size_t n);
+
 /* A file without a name, or under a temporary one beside `path` where the file system has no such
  * files, which replaces `path` on commit (fsync, rename). Without commit nothing is left behind; if
  * the process is killed, the file with the temporary name is, but where a handler of the signal

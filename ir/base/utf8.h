@@ -61,6 +61,15 @@ static inline size_t utf8_valid_bytes(const unsigned char *text, size_t length) 
     return at;
 }
 
+/* For a terminal: control characters, also those of two bytes (U+0080 to U+009F), become '?'. Tabs
+ * stay. The text is terminated. */
+static inline void utf8_keep_printable(char *text) {
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        if ((*c < ' ' && *c != '\t') || *c == 0x7f) *c = '?';
+        if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) c[0] = c[1] = '?';
+    }
+}
+
 /* White_Space of the Unicode character database. */
 static inline int utf8_is_space(uint32_t c) {
     return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||

@@ -321,6 +321,21 @@ static void check_input(ProgramVerifier *pv, const Node *node) {
            name, (long long)type->dims[0], (long long)n_lanes, (long long)rows);
 }
 
+/* Tokens of data are compared with the plan's vocabulary alone: what has no row in a table would
+ * silently be a word of zeros. */
+static void check_vocab(ProgramVerifier *pv) {
+    const int64_t vocab = pv->v->plan->vocab;
+    for (int n = 0; n < pv->graph->n_nodes; n++) {
+        const Node *node = pv->graph->nodes[n];
+        const Type *type = node->n_outputs > 0 ? &node->types[0] : NULL;
+        const int at = type ? type_find_axis(type, AXIS_VOCAB) : -1;
+        if (at < 0 || type->dims[at] == vocab) continue;
+        DEFECT(pv, node, "%s is of %lld words, the plan of %lld",
+               text(pv, (Value){(Node *)node, 0}), (long long)type->dims[at], (long long)vocab);
+        return; /* so are all others */
+    }
+}
+
 /* Nothing is added up in 16 bits: a gradient that is kept so has one share a step. */
 static void check_low_gradients(ProgramVerifier *pv) {
     const Graph *graph = pv->graph;
@@ -364,6 +379,7 @@ bool verify_program(Verifier *v, int stage) {
     for (int n = 0; n < graph->n_nodes; n++) {
         if (graph->nodes[n]->op == OP_INPUT) check_input(&pv, graph->nodes[n]);
     }
+    check_vocab(&pv);
     check_low_gradients(&pv);
     if (!pv.sound) return false;
     pv.workspace_bytes = program_workspace(graph, v->plan->cuda).total;

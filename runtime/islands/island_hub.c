@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_REFUSAL_LINES = 20 }; /* a stranger comes as often as it will */
+
 static const double hello_s = 10;   /* who connects says hello at once */
 static const double guest_s = 0.5;  /* so long a meeting waits for what a new one has to say */
 static const double farewell_s = 2; /* for what is said at the end */
@@ -80,7 +82,9 @@ static bool admit(Islands *islands, IslandLink *link, const IslandHello *hello) 
     if (objects) {
         char text[ISLANDS_WHY_BYTES + 32];
         snprintf(text, sizeof text, "island %u %s", hello->island, why);
-        say(islands, "%s: refused; it is on %s", text, hello->host);
+        if (islands->n_refused++ < MOST_REFUSAL_LINES) {
+            say(islands, "%s: refused; it is on %s", text, hello->host);
+        }
         islands_put_text(link, MESSAGE_REFUSED, text);
         return false;
     }
@@ -129,12 +133,14 @@ static bool has_guests(const Islands *islands) {
 static void add_guest(Islands *islands, int fd) {
     int at = 0;
     while (at < ISLANDS_MOST_GUESTS && islands->guests[at]) at++;
-    IslandLink *link = island_link_create(fd);
-    if (at == ISLANDS_MOST_GUESTS) { /* one of the others will have to go first */
-        island_link_destroy(link);
-        return;
+    if (at == ISLANDS_MOST_GUESTS) { /* the oldest is the likeliest stranger */
+        at = 0;
+        for (int i = 1; i < ISLANDS_MOST_GUESTS; i++) {
+            if (islands->guest_came[i] < islands->guest_came[at]) at = i;
+        }
+        island_link_destroy(islands->guests[at]);
     }
-    islands->guests[at] = link;
+    islands->guests[at] = island_link_create(fd);
     islands->guest_came[at] = clock_now();
 }
 

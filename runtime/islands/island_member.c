@@ -31,11 +31,15 @@ static Heard hear(Islands *islands, Message *message, Diag *diag) {
     island_links_wait(only, 1, -1, ISLANDS_LOOK_S, NULL);
     while (island_link_next(link, message)) {
         char text[ISLANDS_WHY_BYTES + 32];
-        if (message->kind == MESSAGE_ISLAND_WAIT) continue;
+        if (message->kind == MESSAGE_ISLAND_WAIT) {
+            islands->answered = link->heard;
+            continue;
+        }
         if (message->kind != MESSAGE_FAIL && message->kind != MESSAGE_REFUSED) return HEARD_MESSAGE;
         Cursor cursor = cursor_create(message);
         cursor_text(&cursor, text, sizeof text);
         const bool failed = message->kind == MESSAGE_FAIL;
+        if (!text[0]) snprintf(text, sizeof text, "island 0 refuses, and does not say why");
         diag_error(diag, NO_LOC, "%s%s", failed ? "island 0 has ended: " : "", text);
         return HEARD_END;
     }
@@ -139,6 +143,7 @@ static Heard try_to_join(Islands *islands, Welcome *welcome, double *next_line,
         }
         if (!welcome->takes) return HEARD_MESSAGE;
         heard = take_weights(islands, welcome, diag);
+        islands->answered = islands->hub->heard;
         if (heard == HEARD_LOST) snprintf(why, SOCKET_WHY_BYTES, "the connection was closed");
         return heard;
     }
@@ -152,17 +157,17 @@ static void pause_for(double seconds) {
 
 IslandsResult islands_join(Islands *islands, Diag *diag) {
     const double begun = clock_now();
-    double next_line = begun + 2, heard_at = begun, pause = 0.05;
+    double next_line = begun + 2, pause = 0.05;
     char why[SOCKET_WHY_BYTES] = "";
     Welcome welcome = {0};
     islands->has_state = islands->has_own = false;
+    islands->answered = begun;
     for (;;) {
         Heard heard = try_to_join(islands, &welcome, &next_line, why, diag);
         if (heard == HEARD_MESSAGE) return welcome.takes ? ISLANDS_TAKEN : ISLANDS_MET;
         if (heard == HEARD_STOPPED) return ISLANDS_STOPPED;
         if (heard == HEARD_END) return ISLANDS_FAILED;
-        if (islands->hub && islands->hub->n_read > 0) heard_at = islands->hub->heard;
-        if (clock_now() > fmax(heard_at, begun) + islands->options.timeout_s) break;
+        if (clock_now() > islands->answered + islands->options.timeout_s) break;
         if (clock_now() > next_line) {
             char text[SOCKET_WHY_BYTES + 80];
             snprintf(text, sizeof text, "island 0 cannot be reached (%s): tries again", why);

@@ -56,6 +56,7 @@ struct Islands {
     Peer *peers; /* [n_islands]; its own stays absent */
     IslandLink *guests[ISLANDS_MOST_GUESTS];
     double guest_came[ISLANDS_MOST_GUESTS];
+    int n_refused;
     void *moved;     /* of `largest` numbers, where distances travel */
     uint64_t digest; /* of weights */
     int part;        /* that meets */
@@ -67,6 +68,7 @@ struct Islands {
     float *incoming;
     void *deltas; /* likewise */
     bool wants_state, has_state, has_own;
+    double answered; /* when something came that island 0 alone says, in seconds of clock_now */
 };
 
 /* What an island says of itself. */

@@ -791,4 +791,12 @@ works 'the rate is said' 'rate    wsd-linear: 0.001 after 1 step, from step 7 do
 works 'a warm-up beyond the run is said' 'goes up in all 2 steps, to 0.0002 of 0.001: warm-up is 10' \
     train "$plan" --data "$text" --steps 2 --warmup 10 --lr 1e-3
 
+# --- what others say, and terminals ---
+OMP_NUM_THREADS=999999 fails 'more threads than there can be' 2 "OMP_NUM_THREADS is '999999': more than 4096" \
+    check "$plan"
+works 'a special token' '' tokenizer train "$text" --vocab 300 -o "$folder/t.json" --special-token $'<\e[31m>' -q
+works 'shown without its control characters' 'special   1: <?[31m> ' tokenizer show "$folder/t.json"
+mkfifo "$folder/pipe"
+fails 'a pipe that nobody writes' 2 "pipe: is a pipe, not a regular file" show "$folder/pipe"
+
 [ "$n_failed" -eq 0 ]

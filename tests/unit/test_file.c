@@ -3,6 +3,7 @@
 #include "ir/base/file.h"
 #include "ir/base/json.h"
 #include "ir/base/temporary.h"
+#include "ir/base/utf8.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
@@ -123,6 +124,7 @@ static void expect_refused(bool ok, const char *path, const char *reason) {
 
 static void test_refusals(void) {
     FileMap map;
+    char head[11];
     Diag *diag = diag_create();
     refusals = diag_create();
     char *missing = in_folder("missing"), *fifo = in_folder("fifo"), *link = in_folder("link");
@@ -137,6 +139,10 @@ static void test_refusals(void) {
     expect_refused(file_map(fifo, &map, refusals), fifo, "is a pipe");
     expect_refused(file_map(missing, &map, refusals), missing, "No such file");
     CHECK(file_write(big, "0123456789", 10, diag), "%s", diag_text(diag));
+    CHECK(!file_read_head(fifo, head, 1) && !file_read_head("/dev/zero", head, 1), "has a head");
+    CHECK(!file_read_head(folder, head, 1) && !file_read_head(missing, head, 1), "has a head");
+    CHECK(!file_read_head(big, head, 11), "11 bytes of 10");
+    CHECK(file_read_head(big, head, 10) && memcmp(head, "0123456789", 10) == 0, "another head");
     expect_refused(file_read(arena, big, 9, NULL, refusals), big, "has 10 bytes; at most 9");
 
     check_begin("file: writing over a folder, a device, a pipe or a link; into no folder");
@@ -154,6 +160,33 @@ static void test_refusals(void) {
     file_unmap(&map);
     diag_destroy(refusals);
     diag_destroy(diag);
+}
+
+/* Names and excerpts of others' files are in errors: each stays one line that a terminal may show,
+ * and not a megabyte. */
+static void test_errors(void) {
+    enum { LONG = 100000 };
+    char *text = malloc(LONG + 1);
+    Diag *diag = diag_create();
+    check_begin("file: an error is a line of text");
+    diag_error(diag, (SourceLoc){"a\nb", 0}, "'%s' \t", "\033[31m\r\x7f \302\233x \303\251");
+    CHECK(strcmp(diag_text(diag), "a?b: '?[31m?? ??x \303\251' \t\n") == 0, "%s", diag_text(diag));
+    diag_note(diag, NO_LOC, "x\ny");
+    CHECK(strstr(diag_text(diag), "\n  note: x?y\n"), "%s", diag_text(diag));
+    diag_destroy(diag);
+    for (int i = 0; i < LONG; i++) text[i] = i % 2 ? '\251' : '\303';
+    text[LONG] = '\0';
+    for (int shift = 0; shift < 2; shift++) { /* no character of two bytes is cut */
+        diag = diag_create();
+        diag_error(diag, NO_LOC, "begins%s'%s' ends", shift ? " " : "  ", text);
+        const char *line = diag_text(diag);
+        const size_t length = strlen(line);
+        CHECK(length < 4000 && strncmp(line, "begins ", 7) == 0, "%zu bytes", length);
+        CHECK(strstr(line, " ... ") && strcmp(line + length - 7, "' ends\n") == 0, "%s", line);
+        CHECK(utf8_valid_bytes((const unsigned char *)line, length) == length, "%s", line);
+        diag_destroy(diag);
+    }
+    free(text);
 }
 
 /* As a handler of SIGINT does: what has its last name stays, what is under way goes. */
@@ -210,6 +243,7 @@ int main(void) {
     test_write_and_read();
     test_killed();
     test_refusals();
+    test_errors();
     test_temporaries();
     test_json();
     const char *names[] = {"a.txt", "fifo", "link", "big", "x.json"};

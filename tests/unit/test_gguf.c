@@ -506,6 +506,38 @@ static void test_tokenizers(void) {
     arena_destroy(arena);
 }
 
+/* A vocabulary of a, aa, aaa, ... has half of its square of pairs that make a token. */
+static void test_many_merges(void) {
+    enum { TOKENS = 300 };
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    GgufWriter *writer = gguf_writer_create();
+    const char *path = in_scratch(arena, "many.gguf"), *to = in_scratch(arena, "many.json");
+    const int32_t normal = 1;
+    const float score = 0;
+    char letters[TOKENS];
+    GgufFile file;
+    memset(letters, 'a', sizeof(letters));
+    check_begin("gguf: tokens that make each other in too many ways");
+    gguf_put_text(writer, "tokenizer.ggml.model", "llama");
+    gguf_put_array(writer, "tokenizer.ggml.tokens", GGUF_TEXT, TOKENS);
+    for (size_t i = 1; i <= TOKENS; i++) gguf_put_element_text(writer, letters, i);
+    gguf_put_array(writer, "tokenizer.ggml.token_type", GGUF_I32, TOKENS);
+    for (int i = 0; i < TOKENS; i++) gguf_put_element(writer, &normal, sizeof(normal));
+    gguf_put_array(writer, "tokenizer.ggml.scores", GGUF_F32, TOKENS);
+    for (int i = 0; i < TOKENS; i++) gguf_put_element(writer, &score, sizeof(score));
+    CHECK(gguf_writer_open(writer, path, diag) && gguf_writer_commit(writer, diag), "%s",
+          diag_text(diag));
+    CHECK(gguf_open(arena, path, &file, diag), "%s", diag_text(diag));
+    CHECK(!gguf_tokenizer_save(&file, to, diag) &&
+              strstr(diag_text(diag), "made of each other in too many ways"),
+          "%s", diag_text(diag));
+    CHECK(access(to, F_OK) != 0, "something was written");
+    gguf_close(&file);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 /* --- what is no such file --- */
 
 typedef struct Damaged {
@@ -665,6 +697,7 @@ int main(void) {
     test_types();
     test_k_types();
     test_tokenizers();
+    test_many_merges();
     test_damaged();
     remove_folder(arena, scratch);
     arena_destroy(arena);

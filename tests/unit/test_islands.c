@@ -6,9 +6,11 @@
  * holds up the others, weights at another place of the whole, strangers that can disturb, a part
  * that is merged at another step or with another share, or that is sent as it is later.
  */
+#include "ir/base/clock.h"
 #include "planner/cost/island_exchange.h"
 #include "runtime/engine_islands.h"
 #include "runtime/islands/islands.h"
+#include "runtime/islands/islands_internal.h"
 #include "tests/unit/control_job.h"
 #include "tests/unit/message_noise.h"
 #include "tests/unit/train_compare.h"
@@ -191,6 +193,7 @@ typedef struct Fellow {
     int late_at;
     int leaves_after;   /* meetings; 0: stays */
     double comes_after; /* seconds */
+    double joined_s;    /* how long joining took */
     float weights[N], momentum[N], residual[N], own[N];
     IslandsPlace place, taken;
     IslandsResult results[8];
@@ -230,7 +233,9 @@ static void *be_fellow(void *user) {
     Islands *islands =
         islands_create(&f->options, f->weights, f->options.island ? NULL : f->momentum,
                        f->options.island ? NULL : f->residual);
+    const double came = clock_now();
     f->results[0] = islands_start(islands, &f->place, false, f->diag);
+    f->joined_s = clock_now() - came;
     bool good = f->results[0] == ISLANDS_MET || f->results[0] == ISLANDS_TAKEN, wants;
     if (f->results[0] == ISLANDS_TAKEN && islands_taken_own(islands)) {
         memcpy(f->own, islands_taken_own(islands), sizeof f->own);
@@ -416,6 +421,111 @@ static void *be_stranger(void *user) {
         strbuf_destroy(&out);
     }
     return NULL;
+}
+
+/* More connections than island 0 has room for, which say nothing. */
+static void *be_silent(void *user) {
+    Stranger *stranger = user;
+    int fds[ISLANDS_MOST_GUESTS + 6], n = 0;
+    while (!stranger->ends) {
+        char why[SOCKET_WHY_BYTES];
+        int fd =
+            n < ISLANDS_MOST_GUESTS + 6 ? socket_connect("127.0.0.1", stranger->port, 1, why) : -1;
+        if (fd >= 0) fds[n++] = fd;
+        if (fd < 0) sleep_s(0.005);
+    }
+    while (n > 0) close(fds[--n]);
+    return NULL;
+}
+
+static void check_silent(void) {
+    enum { ISLANDS = 2 };
+    check_begin("strangers that say nothing keep nobody out");
+    const int port = find_free_port("127.0.0.1");
+    Stranger stranger = {.port = port};
+    Fellow *all = fellows_create(ISLANDS, port, 1, DTYPE_F32);
+    all[1].comes_after = 0.3;
+    pthread_create(&stranger.thread, NULL, be_silent, &stranger);
+    fellows_run(all, ISLANDS);
+    stranger.ends = true;
+    pthread_join(stranger.thread, NULL);
+    CHECK(all[0].reports[1].n_present == 2, "%s", diag_text(all[0].diag));
+    CHECK(all[1].joined_s < 6, "it took %.1f s to join", all[1].joined_s); /* they stay for 10 */
+    fellows_free(all, ISLANDS);
+}
+
+/* Of another run, again and again. */
+static void *be_refused(void *user) {
+    const Stranger *stranger = user;
+    float weights[N] = {0};
+    IslandsOptions options = fellow_options(2, 1, stranger->port, DTYPE_F32);
+    options.token = "another";
+    for (int i = 0; i < 40; i++) {
+        IslandsPlace place = {0};
+        Diag *diag = diag_create();
+        Islands *islands = islands_create(&options, weights, NULL, NULL);
+        CHECK(islands_start(islands, &place, false, diag) == ISLANDS_FAILED &&
+                  strstr(diag_text(diag), "PERILUNE_JOB_TOKEN is not the one of island 0"),
+              "%s", diag_text(diag));
+        islands_destroy(islands, NULL);
+        diag_destroy(diag);
+    }
+    return NULL;
+}
+
+static void check_refusals(void) {
+    enum { ISLANDS = 2 };
+    check_begin("refusals do not fill what island 0 says");
+    const int port = find_free_port("127.0.0.1");
+    Stranger stranger = {.port = port};
+    Fellow *all = fellows_create(ISLANDS, port, 1, DTYPE_F32);
+    FILE *said = tmpfile();
+    int n_lines = 0;
+    all[0].options.stream = said;
+    pthread_create(&all[0].thread, NULL, be_fellow, &all[0]);
+    be_refused(&stranger);
+    pthread_create(&all[1].thread, NULL, be_fellow, &all[1]);
+    for (int i = 0; i < ISLANDS; i++) pthread_join(all[i].thread, NULL);
+    rewind(said);
+    for (int c; (c = fgetc(said)) != EOF;) n_lines += c == '\n';
+    CHECK(n_lines >= 20 && n_lines < 30, "%d lines", n_lines);
+    CHECK(all[0].reports[1].n_present == 2, "%s", diag_text(all[0].diag));
+    fclose(said);
+    fellows_free(all, ISLANDS);
+}
+
+/* Something else at the address, such as a server of ssh, which says who it is. */
+static void *be_server(void *user) {
+    static const char BANNER[] = "SSH-2.0-other\r\n";
+    Stranger *stranger = user;
+    char why[SOCKET_WHY_BYTES];
+    bool exhausted;
+    int listener = socket_listen("127.0.0.1", stranger->port, why);
+    while (!stranger->ends) {
+        int fd = socket_wait(listener, false, 0.05) ? socket_accept(listener, &exhausted) : -1;
+        size_t n;
+        if (fd < 0) continue;
+        socket_send(fd, BANNER, strlen(BANNER), &n);
+        close(fd);
+    }
+    close(listener);
+    return NULL;
+}
+
+static void check_other_server(void) {
+    check_begin("something else at island 0's address is not waited for");
+    const int port = find_free_port("127.0.0.1");
+    Stranger stranger = {.port = port};
+    Fellow *all = fellows_create(2, port, 1, DTYPE_F32);
+    all[1].options.timeout_s = 0.5;
+    pthread_create(&stranger.thread, NULL, be_server, &stranger);
+    be_fellow(&all[1]);
+    stranger.ends = true;
+    pthread_join(stranger.thread, NULL);
+    CHECK(all[1].results[0] == ISLANDS_FAILED &&
+              strstr(diag_text(all[1].diag), "cannot be reached for 0.5 s"),
+          "%s", diag_text(all[1].diag));
+    fellows_free(all, 2);
 }
 
 static void check_strangers(void) {
@@ -703,6 +813,9 @@ int main(void) {
     check_lost(false);
     check_lost(true);
     check_strangers();
+    check_silent();
+    check_refusals();
+    check_other_server();
     check_all_engines();
     return check_report();
 }

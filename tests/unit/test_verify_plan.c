@@ -87,6 +87,10 @@ static void wide_vocabulary(Plan *plan) {
     plan->vocab = INT64_C(1) << 32; /* 0, as the number of a token */
 }
 
+static void other_vocabulary(Plan *plan) {
+    plan->vocab += 1; /* data could have a token that no table has */
+}
+
 /* ---- Programs ---- */
 static void other_sequence(Plan *plan) {
     plan->seq *= 2; /* data would be cut by it */
@@ -408,6 +412,8 @@ static const Case CASES[] = {
      "8 tokens, a vocabulary of 0: out of range, 1 to 2147483647", ""},
     {"vocabulary of more than tokens have", &PIPELINE, wide_vocabulary,
      "a vocabulary of 4294967296: out of range, 1 to 2147483647", ""},
+    {"vocabulary of other tables", &PIPELINE, other_vocabulary, "words, the plan of ",
+     "stage 0 (rank 0)"},
     {"inputs of another length", &PIPELINE, other_sequence,
      "input 'tokens' is no sequence of 16, as the plan says", "stage 0 (rank 0)"},
     {"block on no stage", &PIPELINE, dropped_block, "blocks 8 to 8 of the model are on no stage",
