@@ -1,13 +1,10 @@
-/* DiLoCo: the outer step against its definition in f64, islands that meet over TCP, and engines as
- * islands against the same by hand.
+/* DiLoCo: islands that meet over TCP, and engines as islands against the same by hand.
  *
- * Would catch: a sign or a factor of the outer step, momentum that is not Nesterov's, a mean that
- * depends on who comes first, islands whose weights differ by a bit, one that is late or lost and
- * holds up the others, weights at another place of the whole, strangers that can disturb, a part
+ * Would catch: islands whose weights differ by a bit, one that is late or lost and holds up the
+ * others, weights at another place of the whole, strangers that can disturb, a part
  * that is merged at another step or with another share, or that is sent as it is later.
  */
 #include "ir/base/clock.h"
-#include "planner/cost/island_exchange.h"
 #include "runtime/engine_islands.h"
 #include "runtime/islands/islands.h"
 #include "runtime/islands/islands_internal.h"
@@ -15,172 +12,14 @@
 #include "tests/unit/message_noise.h"
 #include "tests/unit/train_compare.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* --- the outer step --- */
-
-enum { N = 9001, ROUNDS = 4, MOST_ISLANDS = 3 };
+enum { N = 9001 };
 
 /* Uniform in (-1, 1). */
 static float next_float(uint32_t *random) {
     return (float)next_random(random) / (float)(1 << 23) - 1;
-}
-
-typedef struct Reference {
-    double w[N], v[N], squares;
-} Reference;
-
-/* As torch.optim.SGD(lr, momentum, nesterov=True) does it, of the gradient w - mean. */
-static void step_reference(Reference *r, const OuterRule *rule, const float *const *own, int n) {
-    r->squares = 0;
-    for (int i = 0; i < N; i++) {
-        double mean = 0;
-        for (int k = 0; k < n; k++) mean += (double)own[k][i] / n;
-        const double g = r->w[i] - mean;
-        r->v[i] = rule->momentum * r->v[i] + g;
-        r->w[i] -= rule->lr * (g + rule->momentum * r->v[i]);
-        r->squares += g * g;
-    }
-}
-
-/* nf4: the step is of what the offers say, exactly; what all have lags behind it by a residual that
- * does not grow. bf16 has 8 bits: each delta and each move is off by 2^-9 of some 0.1 to 0.3. */
-static void check_rule(const char *name, OuterRule rule, DType dtype) {
-    static Reference reference;
-    static float weights[N], momentum[N], own[MOST_ISLANDS][N], other[N];
-    static uint16_t deltas[MOST_ISLANDS][N], moved[N];
-    static float residual[N], said[MOST_ISLANDS][N];
-    const bool sends = dtype != DTYPE_F32, is_nf4 = dtype == DTYPE_NF4;
-    const OuterState state = {weights, momentum, dtype, moved, is_nf4 ? residual : NULL};
-    uint32_t random = 5;
-    check_begin(name);
-    memset(momentum, 0, sizeof momentum);
-    memset(residual, 0, sizeof residual);
-    memset(&reference, 0, sizeof reference);
-    for (int i = 0; i < N; i++) reference.w[i] = weights[i] = other[i] = next_float(&random);
-    for (int round = 0; round < ROUNDS; round++) {
-        const float *all[MOST_ISLANDS];
-        OuterOffer offers[MOST_ISLANDS];
-        for (int k = 0; k < MOST_ISLANDS; k++) {
-            for (int i = 0; i < N; i++) own[k][i] = weights[i] + 0.1f * next_float(&random);
-            if (sends) outer_deltas(dtype, own[k], weights, N, deltas[k]);
-            memcpy(said[k], weights, sizeof said[k]);
-            if (is_nf4) outer_move(dtype, said[k], deltas[k], N);
-            all[k] = is_nf4 ? said[k] : own[k];
-            offers[k] = sends ? (OuterOffer){.deltas = deltas[k]} : (OuterOffer){.weights = own[k]};
-        }
-        for (int i = 0; i < N && is_nf4; i++) reference.w[i] = (double)weights[i];
-        step_reference(&reference, &rule, all, MOST_ISLANDS);
-        for (int i = 0; i < N && is_nf4; i++) reference.w[i] += (double)residual[i];
-        double norm = outer_step(&rule, offers, MOST_ISLANDS, N, &state);
-        const double most = dtype == DTYPE_BF16 ? 2e-3 : 1e-6;
-        CHECK(fabs(norm - sqrt(reference.squares)) < (dtype == DTYPE_BF16 ? 1e-2 : 1e-5) * norm,
-              "norm %.9g, %.9g", norm, sqrt(reference.squares));
-        for (int i = 0; i < N; i++) {
-            const double w = (double)weights[i] + (double)residual[i];
-            CHECK(fabs(w - reference.w[i]) < most * (round + 1),
-                  "round %d: weight %d is %.9g, not %.9g", round, i, w, reference.w[i]);
-            CHECK(fabsf(residual[i]) < 0.1f, "round %d: %g is owed", round, (double)residual[i]);
-        }
-        if (!sends) continue;
-        outer_move(dtype, other, moved, N);
-        CHECK(memcmp(other, weights, sizeof weights) == 0, "another island has other bits");
-    }
-}
-
-/* Of one island the mean is what it has, whatever that is. */
-static void check_mean(void) {
-    static const float TO[] = {1e-30f, -0.0f, 3e-39f, 1, 65504, -1e-12f};
-    float weights[] = {1, 0, 1e30f, -1e-20f, 1e-8f, 7}, momentum[6] = {0};
-    const OuterRule rule = {1, 0};
-    check_begin("rate 1 without momentum: the mean, to the bit");
-    outer_step(&rule, &(OuterOffer){.weights = TO}, 1, 6,
-               &(OuterState){.weights = weights, .momentum = momentum});
-    CHECK(memcmp(weights, TO, sizeof TO) == 0, "%g %g %g %g %g %g", (double)weights[0],
-          (double)weights[1], (double)weights[2], (double)weights[3], (double)weights[4],
-          (double)weights[5]);
-}
-
-static void check_threads(void) {
-    enum { LONG = 3000000 };
-    float *weights[2], *momentum = calloc(LONG, sizeof(float)), *own = malloc(LONG * sizeof(float));
-    double norms[2];
-    const int before = omp_get_max_threads();
-    check_begin("any number of threads: the same bits");
-    uint32_t random = 9;
-    for (int i = 0; i < LONG; i++) own[i] = next_float(&random);
-    for (int t = 0; t < 2; t++) {
-        weights[t] = calloc(LONG, sizeof(float));
-        memset(momentum, 0, LONG * sizeof(float));
-        omp_set_num_threads(t ? 3 : 1);
-        norms[t] = outer_step(&(OuterRule){0.7, 0.9}, &(OuterOffer){.weights = own}, 1, LONG,
-                              &(OuterState){.weights = weights[t], .momentum = momentum});
-    }
-    omp_set_num_threads(before);
-    CHECK(norms[0] == norms[1], "norms %.17g, %.17g", norms[0], norms[1]);
-    CHECK(memcmp(weights[0], weights[1], LONG * sizeof(float)) == 0, "other weights");
-    for (int t = 0; t < 2; t++) free(weights[t]);
-    free(momentum);
-    free(own);
-}
-
-/* --- parts --- */
-
-/* Each meets once in `every` steps, never two after the same, and all at the end. */
-static void check_turns(void) {
-    check_begin("parts take turns");
-    for (int every = 1; every <= 12; every++) {
-        for (int n_parts = 1; n_parts <= every; n_parts++) {
-            const OuterTurns turns = {.every = every, .n_steps = 3 * every + 1, .n_parts = n_parts};
-            int n_met[OUTER_MOST_PARTS] = {0};
-            for (int step = 0; step <= 3 * every; step++) {
-                int n = 0;
-                for (int p = 0; p < n_parts; p++) {
-                    const bool due = outer_part_is_due(&turns, p, step);
-                    n_met[p] += due;
-                    n += due;
-                }
-                CHECK(n <= 1 && (step % every || n == (step > 0)), "%d of %d parts in %d: step %d",
-                      n, n_parts, every, step);
-            }
-            for (int p = 0; p < n_parts; p++) {
-                CHECK(n_met[p] == 3, "part %d of %d in %d: %d times", p, n_parts, every, n_met[p]);
-                CHECK(outer_part_is_due(&turns, p, turns.n_steps), "not at the end");
-            }
-        }
-    }
-}
-
-static void check_division(void) {
-    static const OuterItem EVEN[] = {{0, 3}, {0, 4}, {1, 7},  {2, 7},  {3, 7}, {4, 7},
-                                     {5, 7}, {6, 7}, {-1, 5}, {-1, 9}, {5, 0}};
-    static const int WANTED[] = {0, 0, 1, 2, 0, 1, 2, 0, 2, 1, 2};
-    static const OuterItem MIXED[] = {{0, 1}, {1, 9}, {2, 1}, {3, 9}, {4, 1}, {5, 9}};
-    int parts[11], sizes[2] = {0};
-    check_begin("parts are strided over depth, and even");
-    CHECK(outer_parts_divide(EVEN, 11, 3, parts) == 9, "units");
-    for (int i = 0; i < 11; i++) CHECK(parts[i] == WANTED[i], "item %d is in part %d", i, parts[i]);
-    outer_parts_divide(MIXED, 6, 2, parts); /* dense blocks and mixtures by turns */
-    for (int i = 0; i < 6; i++) sizes[parts[i]] += (int)MIXED[i].n_values;
-    CHECK(abs(sizes[0] - sizes[1]) <= 9, "%d and %d numbers", sizes[0], sizes[1]);
-    outer_parts_divide(EVEN, 11, 1, parts);
-    for (int i = 0; i < 11; i++) CHECK(parts[i] == 0, "of one part");
-
-    check_begin("what is merged");
-    static const float MET[] = {1e30f, -0.0f, 3, 0.1f}, OWN[] = {1, 5, -0.0f, 0.1f};
-    float own[4];
-    memcpy(own, OWN, sizeof own);
-    outer_mix(1, MET, 4, own);
-    CHECK(memcmp(own, OWN, sizeof own) == 0, "share 1: not one's own");
-    outer_mix(0.25, MET, 4, own);
-    CHECK(own[0] == (float)(0.25 + 0.75 * (double)1e30f) && own[1] == 1.25f && own[2] == 2.25f &&
-              own[3] == 0.1f,
-          "share 0.25: %g %g %g %g", (double)own[0], (double)own[1], (double)own[2],
-          (double)own[3]);
-    outer_mix(0, MET, 4, own);
-    CHECK(memcmp(own, MET, sizeof own) == 0, "share 0: not the others'");
 }
 
 /* --- meeting over TCP --- */
@@ -756,55 +595,7 @@ static void check_all_engines(void) {
     }
 }
 
-/* --- what is predicted --- */
-
-/* By hand: 1e9 weights in 2 bytes, 4 islands on links of 10 Gbit/s, 100 steps of 5 s. */
-static void check_prediction(void) {
-    check_begin("predicted seconds of a meeting");
-    IslandChoice choice = {
-        .n_islands = 4, .every = 100, .word_bytes = 2, .link_bytes_per_second = 1.25e9};
-    const IslandExchange of = island_exchange(&choice, 1000000000, 4, 5, 1000);
-    CHECK(of.bytes == 2e9 && of.hub_bytes == 6e9, "%g and %g bytes", of.bytes, of.hub_bytes);
-    CHECK(fabs(of.seconds - 9.6) < 1e-9 && fabs(of.share - 9.6 / 509.6) < 1e-12, "%g s, %g",
-          of.seconds, of.share);
-    CHECK(fabs(of.tokens_per_second - 4e5 / 509.6) < 1e-6, "%g tokens/s", of.tokens_per_second);
-    CHECK(fabs(of.one_run_seconds - 4.8) < 1e-9 && fabs(of.one_run_share - 4.8 / 9.8) < 1e-12,
-          "as one run: %g s, %g", of.one_run_seconds, of.one_run_share);
-    const IslandChoice alone = {
-        .n_islands = 1, .every = 100, .word_bytes = 4, .link_bytes_per_second = 1.25e9};
-    const IslandExchange nothing = island_exchange(&alone, 1000, 4, 5, 1000);
-    CHECK(nothing.seconds == 0 && nothing.one_run_seconds == 0, "one island sends");
-
-    check_begin("predicted seconds behind training");
-    choice.n_parts = 3; /* each 3.2 s */
-    const IslandExchange parts = island_exchange(&choice, 1000000000, 4, 5, 1000);
-    CHECK(parts.part_bytes == 2e9 && fabs(parts.share - of.share) < 1e-12, "%g bytes, %g",
-          parts.part_bytes, parts.share);
-    choice.overlap = 2;
-    const IslandExchange hidden = island_exchange(&choice, 1000000000, 4, 5, 1000);
-    CHECK(hidden.wait_seconds == 0 && fabs(hidden.hidden_seconds - 9.6) < 1e-9 &&
-              fabs(hidden.tokens_per_second - 800) < 1e-9,
-          "waits %g s, %g hidden", hidden.wait_seconds, hidden.hidden_seconds);
-    choice.link_bytes_per_second = 1.25e8; /* each 32 s: 10 of them behind two steps */
-    const IslandExchange slow = island_exchange(&choice, 1000000000, 4, 5, 1000);
-    CHECK(fabs(slow.wait_seconds - 66) < 1e-9 && fabs(slow.hidden_seconds - 30) < 1e-9,
-          "waits %g s, %g hidden", slow.wait_seconds, slow.hidden_seconds);
-    choice.overlap = 99; /* one at a time, whatever the overlap: 500 s of steps for 960 */
-    choice.link_bytes_per_second = 1.25e7;
-    const IslandExchange full = island_exchange(&choice, 1000000000, 4, 5, 1000);
-    CHECK(fabs(full.wait_seconds - 460) < 1e-9, "waits %g s", full.wait_seconds);
-}
-
 int main(void) {
-    check_prediction();
-    check_rule("outer step: rate 0.7, momentum 0.9", (OuterRule){0.7, 0.9}, DTYPE_F32);
-    check_rule("outer step: rate 1.5 without momentum", (OuterRule){1.5, 0}, DTYPE_F32);
-    check_rule("outer step in bf16", (OuterRule){0.7, 0.9}, DTYPE_BF16);
-    check_rule("outer step in nf4", (OuterRule){0.7, 0.9}, DTYPE_NF4);
-    check_mean();
-    check_threads();
-    check_turns();
-    check_division();
     check_meetings("three islands: the same bits", DTYPE_F32, false);
     check_meetings("three islands in bf16: the same bits", DTYPE_BF16, false);
     check_meetings("three islands in nf4, by parts: the same bits", DTYPE_NF4, true);
