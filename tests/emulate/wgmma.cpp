@@ -16,9 +16,10 @@ struct Operation {
     int group;
 };
 
+/* Apart from what lies between others of a thread: each block begins with all of these anew. */
+static Operation queues[EMULATE_MOST_THREADS][MOST_UNDER_WAY];
 static struct {
-    Operation queue[MOST_UNDER_WAY];
-    int n, group;
+    int n, group; /* of its queue; of operations */
     bool fenced;  /* since the last wait */
     bool written; /* shared memory, not yet for wgmma */
 } threads[EMULATE_MOST_THREADS];
@@ -124,11 +125,11 @@ void emulate_wgmma(const EmulateWgmma &what, EmulateSite site) {
     if (!what.a) check_matrix(what.a_matrix, site);
     check_matrix(what.b_matrix, site);
     if (self->n == MOST_UNDER_WAY) emulate_fail(site, "too many operations under way");
-    Operation *operation = &self->queue[self->n++];
+    Operation *queue = queues[emulate_thread_index.x], *operation = &queue[self->n++];
     *operation = {what,       site, {}, false, sum_operands(what, emulate_thread_index.x % 32 == 0),
                   self->group};
     bool taken = false;
-    for (int i = 0; i < self->n - 1; i++) taken |= self->queue[i].what.d == what.d;
+    for (int i = 0; i < self->n - 1; i++) taken |= queue[i].what.d == what.d;
     if (!taken) take(operation);
 }
 
@@ -180,9 +181,9 @@ static int column_of(int t, int i) {
 static void multiply(int first, int i) {
     static float a[ROWS][DEPTH], b[MOST_N][DEPTH];
     alignas(EmulateRow) static float d[ROWS][MOST_N], b_columns[DEPTH][MOST_N];
-    const EmulateWgmma &w = threads[first].queue[i].what;
+    const EmulateWgmma &w = queues[first][i].what;
     for (int t = 0; t < GROUP; t++) {
-        Operation *operation = &threads[first + t].queue[i];
+        Operation *operation = &queues[first + t][i];
         const EmulateWgmma &own = operation->what;
         if (operation->first) memcpy(own.d, operation->before, sizeof(float) * (size_t)w.n / 2);
         for (int k = 0; k < w.n / 2; k++) d[row_of(t, k)][column_of(t, k)] = w.add ? own.d[k] : 0;
@@ -198,7 +199,7 @@ static void multiply(int first, int i) {
     }
     for (int m = 0; m < ROWS; m++) emulate_add_product(d[m], a[m], b_columns[0], MOST_N, w.n);
     for (int t = 0; t < GROUP; t++) {
-        const EmulateWgmma &own = threads[first + t].queue[i].what;
+        const EmulateWgmma &own = queues[first + t][i].what;
         for (int k = 0; k < w.n / 2; k++) own.d[k] = d[row_of(t, k)][column_of(t, k)];
     }
 }
@@ -208,9 +209,9 @@ static void finish(void *const *operands, int) {
     const int first = (int)(emulate_thread_index.x & ~(GROUP - 1u)), n = *(const int *)operands[0];
     for (int t = 0; t < GROUP; t++) {
         if (*(const int *)operands[t] != n)
-            return emulate_fail(threads[first].queue[0].site, "threads issued different numbers");
+            return emulate_fail(queues[first][0].site, "threads issued different numbers");
         for (int i = 0; i < n; i++) {
-            const Operation *own = &threads[first + t].queue[i], *other = &threads[first].queue[i];
+            const Operation *own = &queues[first + t][i], *other = &queues[first][i];
             if (!same_operation(*own, *other))
                 return emulate_fail(own->site, "threads of a group issued different operations");
             if (own->first && !is_taken(own->what))
@@ -222,14 +223,13 @@ static void finish(void *const *operands, int) {
     for (int i = 0; i < n; i++) multiply(first, i);
     for (int t = 0; t < GROUP; t++) {
         auto *thread = &threads[first + t];
-        memmove(thread->queue, thread->queue + n, sizeof(Operation) * (size_t)(thread->n - n));
+        Operation *queue = queues[first + t];
+        memmove(queue, queue + n, sizeof(Operation) * (size_t)(thread->n - n));
         thread->n -= n;
         for (int i = 0; i < thread->n; i++) {
-            bool taken = thread->queue[i].first;
-            for (int j = 0; j < i; j++) {
-                taken |= thread->queue[j].what.d == thread->queue[i].what.d;
-            }
-            if (!taken) take(&thread->queue[i]);
+            bool taken = queue[i].first;
+            for (int j = 0; j < i; j++) taken |= queue[j].what.d == queue[i].what.d;
+            if (!taken) take(&queue[i]);
         }
     }
 }
@@ -238,6 +238,6 @@ void emulate_wgmma_wait(int pending, EmulateSite site) {
     auto *self = &threads[emulate_thread_index.x];
     int n = 0;
     self->fenced = false;
-    while (n < self->n && self->queue[n].group < self->group - pending) n++;
+    while (n < self->n && queues[emulate_thread_index.x][n].group < self->group - pending) n++;
     emulate_wait_warpgroup(&n, finish, site);
 }
