@@ -27,7 +27,8 @@ static size_t stack_bytes(int number) {
 }
 
 #if defined(__x86_64__)
-/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. */
+/* Saves what the System V ABI says a call keeps; floating-point modes are never changed. Leaves by a
+ * jump: processors expect returns where calls came from, not from other stacks. */
 extern "C" void emulate_switch_stacks(void **from, void *to);
 __asm__(".text\n"
         ".globl emulate_switch_stacks\n"
@@ -47,7 +48,8 @@ __asm__(".text\n"
         "    popq %r12\n"
         "    popq %rbx\n"
         "    popq %rbp\n"
-        "    ret\n"
+        "    popq %rcx\n"
+        "    jmp *%rcx\n"
         ".size emulate_switch_stacks, .-emulate_switch_stacks\n");
 
 void fiber_create(Fiber *fiber, int number, void (*main)(void)) {
