@@ -236,14 +236,14 @@ static bool start_engine(TrainRun *run) {
     return true;
 }
 
-static bool is_to_validate(const TrainRun *run, int64_t step, bool is_last) {
-    return is_last || (run->eval_every && step % run->eval_every == 0);
+static bool is_to_validate(const TrainRun *run, int64_t step, bool ends) {
+    return ends || (run->eval_every && step % run->eval_every == 0);
 }
 
 /* Of a step that learned from answers. */
-static bool tell_answers(TrainRun *run, bool is_last, StepMetrics *metrics) {
+static bool tell_answers(TrainRun *run, bool ends, StepMetrics *metrics) {
     RolloutValidation *val = NULL;
-    if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
+    if (run->data.prompts.n_val && is_to_validate(run, metrics->step, ends)) {
         val = &run->of_answers;
         if (!rollout_validate(run->rollout, val, run->diag)) return false;
         metrics->stays = true;
@@ -375,12 +375,18 @@ static bool take_step(TrainRun *run, int64_t step) {
     if (!meet(run, &metrics)) return false;
     run->stopped |= engine_args_any(&run->options, is_interrupted());
     bool is_last = run->steps_done == run->n_steps || run->stopped;
+    /* One that goes on later validates where it would have without a stop: so its log is the same.
+     */
+    const bool ends = run->steps_done == run->n_steps || (run->stopped && !run->checkpoint.to);
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && train_islands_leads(&run->islands) &&
-        is_to_validate(run, step, is_last) && !validate(run, names, &metrics)) {
+    run->log.ends = is_last;
+    run->is_validated = false;
+    run->of_answers = ROLLOUT_NOT_VALIDATED;
+    if (run->data.n_val && train_islands_leads(&run->islands) && is_to_validate(run, step, ends) &&
+        !validate(run, names, &metrics)) {
         return false;
     }
-    if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
+    if (run->rollout && !tell_answers(run, ends, &metrics)) return false;
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
                               run->quiet, run->diag)) {
         return false;
