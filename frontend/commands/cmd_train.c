@@ -322,6 +322,12 @@ static bool settle(TrainRun *run) {
     return good;
 }
 
+/* What all processes have found in the same numbers is the first one's to say. False. */
+static bool ends_alike(TrainRun *run) {
+    run->told_by_first = !run->is_first;
+    return false;
+}
+
 static bool take_step(TrainRun *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     double rate = lr_schedule_at(&run->rate, step - 1);
@@ -395,7 +401,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     train_log_write(&run->log, &metrics, &run->progress);
     train_metrics_checkpoint(&run->metrics, run->checkpoint.written_step);
     train_metrics_step(&run->metrics, &metrics, run->n_tokens, &run->progress);
-    if (!goes_on) return false;
+    if (!goes_on) return ends_alike(run);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     const bool saves =
         checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0));
@@ -533,9 +539,10 @@ static bool run_end(TrainRun *run, bool good) {
 }
 
 /* False: steps were taken and not one of them was an update. */
-static bool has_learned(const TrainRun *run) {
+static bool has_learned(TrainRun *run) {
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     if (n_taken == 0 || run->n_skipped < n_taken) return true;
+    if (!run->is_first) return ends_alike(run);
     diag_error(run->diag, NO_LOC,
                "none of %" PRId64 " steps changed the weights: gradients were not finite; the loss "
                "scale is %.10g",
@@ -600,9 +607,9 @@ int cmd_train(CliArgs *args) {
                           &run.progress);
         if (run.metrics.failed) status = EXIT_FAILED;
     }
-    if (!good && (status == EXIT_FAILED || status == EXIT_USAGE)) {
+    if (!good && !run.told_by_first && (status == EXIT_FAILED || status == EXIT_USAGE)) {
         engine_args_explain(&run.options, run.diag);
     }
-    cli_fail(run.diag, status);
+    if (!run.told_by_first) cli_fail(run.diag, status);
     return run_end(&run, good) ? status : EXIT_FAILED;
 }
