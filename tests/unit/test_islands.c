@@ -409,7 +409,8 @@ static void check_not_finite(const char *name, DType dtype, float spoiled, bool 
           "result %d: %s", all[1].results[2], diag_text(all[1].diag));
     CHECK(all[0].reports[2].n_present == 2 && all[0].reports[2].missing[1],
           "%d were at the second meeting", all[0].reports[2].n_present);
-    all[1] = all[2];
+    diag_destroy(all[1].diag);
+    all[1] = all[2]; /* the two that go on */
     check_alike(all, 2);
     CHECK(all[0].place.step == 4, "after step %d", (int)all[0].place.step);
     for (int i = 0; i < N; i++)
