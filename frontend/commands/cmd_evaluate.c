@@ -4,6 +4,7 @@
 #include "frontend/commands/evaluate_choices.h"
 #include "frontend/commands/evaluate_classes.h"
 #include "frontend/commands/evaluate_rewards.h"
+#include "frontend/commands/generate_chat.h"
 #include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"
@@ -33,6 +34,8 @@ typedef struct Evaluation {
     TrainData data;
     Tokenizer *tokenizer; /* of choices, where there are no data */
     ChoicesWay way;
+    CorpusOptions chat; /* of choices that are answers */
+    json_t *system;     /* what is said before them */
     SourceResult sources[BLEND_MOST_SOURCES];
     PairsResult
         pairs[BLEND_MOST_SOURCES]; /* in place of sources, where the plan learns from such */
@@ -254,6 +257,28 @@ static bool evaluate(Evaluation *e) {
 
 /* --- preparing --- */
 
+/* What choices cannot be, and cannot be told. */
+static const char *refuse_choices(const Evaluation *e) {
+    const CliArgs *args = e->args;
+    const bool chat = cli_given(args, OPT_CHAT), data = cli_given(args, OPT_DATA);
+    if (chat && e->n_choices == 0) {
+        return "--chat: is for --choices; chats of --data go through the template as they are";
+    }
+    if (!chat && cli_given(args, OPT_SYSTEM)) return "--system: is for --chat only";
+    if (chat && !cli_given(args, OPT_TOKENIZER)) {
+        return "--chat: needs --tokenizer FILE: chats are told apart by its tokens";
+    }
+    if (chat && cli_given(args, OPT_BOS)) return "--bos: a chat begins as its template says";
+    if (chat || data) return NULL;
+    if (cli_given(args, OPT_CHAT_TEMPLATE)) {
+        return "--chat-template: is for --data, and for --choices with --chat";
+    }
+    return cli_given(args, OPT_CHAT_SET)
+               ? "--chat-set: is for --data, and for --choices with --chat"
+           : cli_given(args, OPT_EOT) ? "--eot: is for --data, and for --choices with --chat"
+                                      : NULL;
+}
+
 static bool check_options(const Evaluation *e) {
     if (!cli_given(e->args, OPT_LOAD)) {
         diag_error(e->diag, NO_LOC, "evaluate: which weights? give --load FILE");
@@ -263,9 +288,13 @@ static bool check_options(const Evaluation *e) {
         diag_error(e->diag, NO_LOC, "evaluate: on what? give --data FILE or --choices FILE.jsonl");
         return false;
     }
-    static const CliOption OF_DATA[] = {OPT_EOT,       OPT_PACK,        OPT_PACK_LONG,
-                                        OPT_SEPARATOR, OPT_FIELD,       OPT_CHAT_TEMPLATE,
-                                        OPT_CHAT_SET,  OPT_TOKEN_BYTES, OPT_SPECIAL};
+    const char *why = refuse_choices(e);
+    if (why) {
+        diag_error(e->diag, NO_LOC, "evaluate: %s", why);
+        return false;
+    }
+    static const CliOption OF_DATA[] = {OPT_PACK,  OPT_PACK_LONG,   OPT_SEPARATOR,
+                                        OPT_FIELD, OPT_TOKEN_BYTES, OPT_SPECIAL};
     if (cli_given(e->args, OPT_DATA)) return train_data_options(e->args, e->diag);
     for (size_t i = 0; i < sizeof(OF_DATA) / sizeof(OF_DATA[0]); i++) {
         if (!cli_given(e->args, OF_DATA[i])) continue;
@@ -298,6 +327,20 @@ static bool check_classes(Evaluation *e) {
     return !why;
 }
 
+/* Choices as answers: the template, and what the system says. */
+static bool prepare_chat(Evaluation *e) {
+    if (!cli_given(e->args, OPT_CHAT)) return true;
+    if (!corpus_options_from_args(e->args, tokenizer_of(e), &e->chat, e->diag)) return false;
+    if (!e->chat.chat) {
+        diag_error(e->diag, NO_LOC, "evaluate: --chat: %s", e->chat.no_chat);
+        return false;
+    }
+    e->chat.with_special = false; /* of --data's texts */
+    e->way.chat = &e->chat;
+    e->way.system = e->system = generate_chat_system(e->args);
+    return true;
+}
+
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
@@ -325,11 +368,12 @@ static bool prepare(Evaluation *e) {
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
-    e->way = (ChoicesWay){tokenizer_of(e), NO_TOKEN};
+    e->way = (ChoicesWay){.tokenizer = tokenizer_of(e), .first = NO_TOKEN};
     if (good && bos->given) {
         e->way.first = tokenizer_find_added(tokenizer_of(e), bos->text, "bos", e->diag);
         good = e->way.first != NO_TOKEN;
     }
+    good = good && prepare_chat(e);
     for (int i = 0; i < e->n_choices && good; i++) {
         const char *path = args->values[OPT_CHOICES].list[i];
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
@@ -357,6 +401,11 @@ static bool prepare(Evaluation *e) {
 }
 
 /* --- what is told --- */
+
+/* Of the template that choices are answers by; nothing where they are not. */
+static const char *chat_name(const Evaluation *e) {
+    return e->way.chat ? e->way.chat->chat->how->name : "";
+}
 
 /* All sources together, each label alike. */
 static SourceResult all_sources(const Evaluation *e) {
@@ -387,13 +436,15 @@ static void put_source(StrBuf *out, const char *name, const SourceResult *r) {
         strbuf_printf(out, "kl      %.4f a token from the teacher\n", r->kl / r->n_compared);
 }
 
-static void put_choices(StrBuf *out, const char *path, const ChoicesResult *r) {
+static void put_choices(const Evaluation *e, StrBuf *out, const char *path,
+                        const ChoicesResult *r) {
     double n = (double)r->n_questions;
     strbuf_printf(out,
                   "choices %.2f %% right, %.2f %% per byte; by chance %.2f %%; %s: %" PRId64
-                  " questions\n",
+                  " questions%s%s\n",
                   100 * (double)r->n_right / n, 100 * (double)r->n_right_per_byte / n,
-                  100 * r->by_chance / n, path, r->n_questions);
+                  100 * r->by_chance / n, path, r->n_questions,
+                  e->way.chat ? ", answered in a chat as " : "", chat_name(e));
     if (r->n_cut == 0) return;
     strbuf_printf(out,
                   "        the beginning of %" PRId64 " of %" PRId64
@@ -455,7 +506,7 @@ static void put_text(const Evaluation *e, StrBuf *out) {
                       n_tokens / e->seconds);
     }
     for (int i = 0; i < e->n_choices; i++) {
-        put_choices(out, e->args->values[OPT_CHOICES].list[i], &e->choices[i]);
+        put_choices(e, out, e->args->values[OPT_CHOICES].list[i], &e->choices[i]);
     }
 }
 
@@ -530,9 +581,15 @@ static void put_json(const Evaluation *e, StrBuf *out) {
         json_put_text(out, e->args->values[OPT_CHOICES].list[i]);
         strbuf_printf(out,
                       ", \"questions\": %" PRId64 ", \"right\": %.9g, \"right_per_byte\": %.9g, "
-                      "\"by_chance\": %.9g, \"cut_prompts\": %" PRId64 "}",
+                      "\"by_chance\": %.9g, \"cut_prompts\": %" PRId64
+                      ", \"answers_log_probability\": %.9g",
                       r->n_questions, (double)r->n_right / n, (double)r->n_right_per_byte / n,
-                      r->by_chance / n, r->n_cut);
+                      r->by_chance / n, r->n_cut, r->answers / n);
+        if (e->way.chat) {
+            strbuf_put(out, ", \"chat_template\": ");
+            json_put_text(out, chat_name(e));
+        }
+        strbuf_put(out, "}");
     }
     strbuf_put(out, e->n_choices ? "]}\n" : "}\n");
 }
@@ -573,6 +630,7 @@ int cmd_evaluate(CliArgs *args) {
     free(e.logits);
     evaluate_classes_release(&e.classes);
     evaluate_rewards_release(&e.rewards);
+    json_decref(e.system);
     tokenizer_destroy(e.tokenizer);
     train_data_close(&e.data);
     diag_destroy(e.diag);

@@ -236,14 +236,14 @@ static bool start_engine(TrainRun *run) {
     return true;
 }
 
-static bool is_to_validate(const TrainRun *run, int64_t step, bool is_last) {
-    return is_last || (run->eval_every && step % run->eval_every == 0);
+static bool is_to_validate(const TrainRun *run, int64_t step, bool ends) {
+    return ends || (run->eval_every && step % run->eval_every == 0);
 }
 
 /* Of a step that learned from answers. */
-static bool tell_answers(TrainRun *run, bool is_last, StepMetrics *metrics) {
+static bool tell_answers(TrainRun *run, bool ends, StepMetrics *metrics) {
     RolloutValidation *val = NULL;
-    if (run->data.prompts.n_val && is_to_validate(run, metrics->step, is_last)) {
+    if (run->data.prompts.n_val && is_to_validate(run, metrics->step, ends)) {
         val = &run->of_answers;
         if (!rollout_validate(run->rollout, val, run->diag)) return false;
         metrics->stays = true;
@@ -322,6 +322,12 @@ static bool settle(TrainRun *run) {
     return good;
 }
 
+/* What all processes have found in the same numbers is the first one's to say. False. */
+static bool ends_alike(TrainRun *run) {
+    run->told_by_first = !run->is_first;
+    return false;
+}
+
 static bool take_step(TrainRun *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     double rate = lr_schedule_at(&run->rate, step - 1);
@@ -375,12 +381,18 @@ static bool take_step(TrainRun *run, int64_t step) {
     if (!meet(run, &metrics)) return false;
     run->stopped |= engine_args_any(&run->options, is_interrupted());
     bool is_last = run->steps_done == run->n_steps || run->stopped;
+    /* One that goes on later validates where it would have without a stop: so its log is the same.
+     */
+    const bool ends = run->steps_done == run->n_steps || (run->stopped && !run->checkpoint.to);
     const char *names[BLEND_MOST_SOURCES];
-    if (run->data.n_val && train_islands_leads(&run->islands) &&
-        is_to_validate(run, step, is_last) && !validate(run, names, &metrics)) {
+    run->log.ends = is_last;
+    run->is_validated = false;
+    run->of_answers = ROLLOUT_NOT_VALIDATED;
+    if (run->data.n_val && train_islands_leads(&run->islands) && is_to_validate(run, step, ends) &&
+        !validate(run, names, &metrics)) {
         return false;
     }
-    if (run->rollout && !tell_answers(run, is_last, &metrics)) return false;
+    if (run->rollout && !tell_answers(run, ends, &metrics)) return false;
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
                               run->quiet, run->diag)) {
         return false;
@@ -389,7 +401,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     train_log_write(&run->log, &metrics, &run->progress);
     train_metrics_checkpoint(&run->metrics, run->checkpoint.written_step);
     train_metrics_step(&run->metrics, &metrics, run->n_tokens, &run->progress);
-    if (!goes_on) return false;
+    if (!goes_on) return ends_alike(run);
     const TrainCheckpoint *checkpoint = &run->checkpoint;
     const bool saves =
         checkpoint->to && (is_last || (checkpoint->every && step % checkpoint->every == 0));
@@ -527,9 +539,10 @@ static bool run_end(TrainRun *run, bool good) {
 }
 
 /* False: steps were taken and not one of them was an update. */
-static bool has_learned(const TrainRun *run) {
+static bool has_learned(TrainRun *run) {
     int64_t n_taken = run->steps_done - (run->first_step - 1);
     if (n_taken == 0 || run->n_skipped < n_taken) return true;
+    if (!run->is_first) return ends_alike(run);
     diag_error(run->diag, NO_LOC,
                "none of %" PRId64 " steps changed the weights: gradients were not finite; the loss "
                "scale is %.10g",
@@ -594,9 +607,9 @@ int cmd_train(CliArgs *args) {
                           &run.progress);
         if (run.metrics.failed) status = EXIT_FAILED;
     }
-    if (!good && (status == EXIT_FAILED || status == EXIT_USAGE)) {
+    if (!good && !run.told_by_first && (status == EXIT_FAILED || status == EXIT_USAGE)) {
         engine_args_explain(&run.options, run.diag);
     }
-    cli_fail(run.diag, status);
+    if (!run.told_by_first) cli_fail(run.diag, status);
     return run_end(&run, good) ? status : EXIT_FAILED;
 }

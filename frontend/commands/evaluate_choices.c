@@ -1,5 +1,7 @@
 #include "frontend/commands/evaluate_choices.h"
 
+#include "frontend/commands/completion_tokens.h"
+#include "frontend/commands/generate_chat.h"
 #include "frontend/json_lines.h"
 #include "runtime/tokenizer/token_run.h"
 
@@ -8,6 +10,13 @@
 #include <string.h>
 
 enum { MOST_CHOICES = 256, VOCAB_BYTES = 256 };
+
+/* A prompt and a choice as they are in a file. */
+typedef struct Choice {
+    const json_t *object, *prompt, *text;
+    int number;
+    SourceLoc loc;
+} Choice;
 
 /* One choice, as a sequence of its own. */
 typedef struct Entry {
@@ -56,20 +65,73 @@ static bool encode_part(Scoring *s, TokenRun *run, const json_t *text, bool coun
 }
 
 /* Prompt and choice; *out_first: of the choice's tokens. */
-static bool encode(Scoring *s, const json_t *prompt, const json_t *choice, TokenList *out,
-                   int64_t *out_first) {
+static bool encode_text(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
     TokenMarks marks = {0};
     TokenRun run = {
         .encoder = s->encoder, .tokens = out, .marks = &marks, .where = s->path, .diag = s->diag};
     if (s->way->first != NO_TOKEN) token_list_add(out, s->way->first);
     if (s->encoder) token_run_begin(&run);
     if (s->way->first != NO_TOKEN) run.place = TEXT_FOLLOWS;
-    bool good = encode_part(s, &run, prompt, false) && (!s->encoder || token_run_close(&run));
+    bool good =
+        encode_part(s, &run, choice->prompt, false) && (!s->encoder || token_run_close(&run));
     *out_first = (int64_t)out->count;
-    good = good && encode_part(s, &run, choice, true);
+    good = good && encode_part(s, &run, choice->text, true);
     if (s->encoder) good = token_run_end(&run, good);
     token_marks_release(&marks);
     return good;
+}
+
+/* Without the space that parts it from a prompt. */
+static const char *answer_text(const json_t *choice, size_t *out_length) {
+    const char *text = json_string_value(choice);
+    const size_t n = json_string_length(choice), space = n > 0 && text[0] == ' ';
+    *out_length = n - space;
+    return text + space;
+}
+
+/* The line as fine-tuning's data have a conversation; what else it says is the template's. */
+static json_t *make_record(const Scoring *s, const Choice *choice) {
+    static const char *const OTHERS[] = {"text", "messages", "conversations", "ctx"};
+    const json_t *prompt = choice->prompt;
+    size_t n;
+    const char *said = answer_text(choice->text, &n);
+    json_t *record = json_copy((json_t *)(uintptr_t)choice->object);
+    json_t *asked = generate_chat_messages(s->way->system, json_is_array(prompt) ? prompt : NULL,
+                                           json_string_value(prompt), json_string_length(prompt));
+    json_t *answer = json_pack("[{s:s, s:s%}]", "role", "assistant", "content", said, n);
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        json_object_del(record, OTHERS[i]);
+    }
+    if (!answer || json_object_set_new(record, "prompt", asked) != 0 ||
+        json_object_set_new(record, "completion", answer) != 0) {
+        BUG("out of memory");
+    }
+    return record;
+}
+
+/* The choice as an answer: from the first token that counts as a label to the last. */
+static bool encode_answer(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
+    CompletionTokens told;
+    json_t *record = make_record(s, choice);
+    bool good =
+        completion_tokens_encode(s->way->chat, s->encoder, record, choice->loc, &told, s->diag);
+    size_t first = 0, end = told.count;
+    while (end > 0 && !completion_tokens_count(&told, end - 1)) end--;
+    while (first < end && !completion_tokens_count(&told, first)) first++;
+    for (size_t i = 0; good && i < end; i++) token_list_add(out, told.items[i]);
+    *out_first = (int64_t)first;
+    completion_tokens_release(&told);
+    json_decref(record);
+    return good;
+}
+
+static bool encode(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
+    size_t n = json_string_length(choice->text);
+    if (!s->way->chat) return encode_text(s, choice, out, out_first);
+    if (n > 0) answer_text(choice->text, &n);
+    if (n > 0) return encode_answer(s, choice, out, out_first);
+    diag_error(s->diag, choice->loc, "choice %d is empty", choice->number);
+    return false;
 }
 
 /* --- scores --- */
@@ -93,6 +155,7 @@ static void settle(Scoring *s, const Question *q) {
     s->out->n_questions++;
     s->out->n_choices += q->n_choices;
     s->out->by_chance += 1 / (double)q->n_choices;
+    s->out->answers += q->scores[q->answer];
     s->out->n_right += best_of(q->scores, q->n_choices) == q->answer;
     s->out->n_right_per_byte += best_of(q->scores + q->n_choices, q->n_choices) == q->answer;
 }
@@ -142,21 +205,22 @@ static bool compute(Scoring *s) {
 }
 
 /* A window that ends with the choice; at least one token stands before what is scored. */
-static bool add_entry(Scoring *s, const json_t *prompt, const json_t *choice, int number,
-                      SourceLoc loc) {
+static bool add_entry(Scoring *s, const Choice *choice) {
     const int64_t seq = s->plan->seq;
     TokenList tokens = {0};
-    int64_t first;
-    bool good = encode(s, prompt, choice, &tokens, &first);
+    int64_t first = 0;
+    size_t n_bytes = json_string_length(choice->text);
+    bool good = encode(s, choice, &tokens, &first);
+    if (s->way->chat) answer_text(choice->text, &n_bytes);
     int64_t count = (int64_t)tokens.count, cut = count > seq ? count - seq : 0;
     if (good && (first == 0 || first == count)) {
-        diag_error(s->diag, loc, "the %s has no token", first == 0 ? "prompt" : "choice");
+        diag_error(s->diag, choice->loc, "the %s has no token", first == 0 ? "prompt" : "choice");
         good = false;
     } else if (good && first - cut < 1) {
-        diag_error(s->diag, loc,
+        diag_error(s->diag, choice->loc,
                    "choice %d has %" PRId64 " tokens; with one before them %" PRId64
                    " fit the plan's sequence",
-                   number, count - first, seq - 1);
+                   choice->number, count - first, seq - 1);
         good = false;
     }
     for (int64_t t = 0; good && t < seq; t++) {
@@ -167,10 +231,10 @@ static bool add_entry(Scoring *s, const json_t *prompt, const json_t *choice, in
     if (!good) return false;
     s->out->n_cut += cut > 0;
     s->entries[s->n_entries++] = (Entry){.question = s->n_settled + s->n_open - 1,
-                                         .choice = number,
+                                         .choice = choice->number,
                                          .first = first - cut,
                                          .count = count - cut,
-                                         .n_bytes = json_string_length(choice)};
+                                         .n_bytes = n_bytes};
     return s->n_entries < s->batch || compute(s);
 }
 
@@ -199,15 +263,41 @@ static void open_question(Scoring *s, int answer, int n_choices) {
     s->open[s->n_open++] = (Question){.answer = answer, .n_choices = n_choices, .scores = scores};
 }
 
-static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
+/* Messages, of which an answer may be the next. */
+static bool is_asked(const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(either(last, "role", "from"));
+    return role && strcmp(role, "assistant") != 0 && strcmp(role, "gpt") != 0;
+}
+
+/* A text; of a chat also messages. NULL: there is none, reported. */
+static const json_t *find_prompt(const Scoring *s, const json_t *object, SourceLoc loc) {
     const json_t *prompt = either(object, "prompt", "ctx");
+    if (!prompt) prompt = json_object_get(object, "messages");
+    if (s->way->chat && json_is_array(prompt)) {
+        if (is_asked(prompt)) return prompt;
+        diag_error(s->diag, loc, "messages: the last one is not the user's");
+        return NULL;
+    }
+    if (json_is_string(prompt)) return prompt;
+    diag_error(s->diag, loc,
+               "no object with a string 'prompt' (or 'ctx')%s and a list 'choices' (or 'endings')",
+               s->way->chat            ? " or a list 'messages',"
+               : json_is_array(prompt) ? ", as messages need --chat,"
+                                       : "");
+    return NULL;
+}
+
+static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
+    const json_t *prompt = find_prompt(s, object, loc);
     const json_t *choices = either(object, "choices", "endings"), *choice;
     int64_t answer = read_answer(either(object, "answer", "label"));
     size_t n = json_array_size(choices), i;
-    if (!json_is_string(prompt) || n < 2 || n > MOST_CHOICES) {
+    if (!prompt) return false;
+    if (n < 2 || n > MOST_CHOICES) {
         diag_error(s->diag, loc,
-                   "no object with a string 'prompt' and a list 'choices' of 2 to %d (or 'ctx' and "
-                   "'endings')",
+                   "no object with a string 'prompt' (or 'ctx') and a list 'choices' of 2 to %d "
+                   "(or 'endings')",
                    MOST_CHOICES);
         return false;
     }
@@ -222,7 +312,7 @@ static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
     }
     open_question(s, (int)answer, (int)n);
     json_array_foreach(choices, i, choice) {
-        if (!add_entry(s, prompt, choice, (int)i, loc)) return false;
+        if (!add_entry(s, &(Choice){object, prompt, choice, (int)i, loc})) return false;
     }
     return true;
 }

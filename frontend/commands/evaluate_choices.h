@@ -6,25 +6,36 @@
  * its tokens' probabilities behind the prompt; per byte it is that over its bytes (acc and acc_norm
  * of EleutherAI's lm-evaluation-harness). No token reaches from the prompt into the choice. Where
  * both do not fit the sequence, the prompt's beginning is left out.
+ *
+ * As answers of a chat, a choice is what the assistant says to the prompt, which is what the user
+ * says, or a list of messages (also "messages"). What is scored are the tokens that count when that
+ * conversation is learned: those of the choice and of its end, as the chat's template has them. The
+ * one space that a choice may begin with, for texts that go on, is left out.
  */
 #ifndef FRONTEND_COMMANDS_EVALUATE_CHOICES_H
 #define FRONTEND_COMMANDS_EVALUATE_CHOICES_H
 
 #include "ir/base/diag.h"
 #include "runtime/engine.h"
+#include "runtime/tokenizer/corpus.h"
 #include "runtime/tokenizer/tokenizer.h"
+
+#include <jansson.h>
 
 typedef struct ChoicesResult {
     int64_t n_questions, n_choices;
     int64_t n_right, n_right_per_byte;
     int64_t n_cut;    /* choices whose prompt did not fit whole */
     double by_chance; /* questions that guessing would get right */
+    double answers;   /* the logarithm of the right choices' probabilities, summed */
 } ChoicesResult;
 
 /* How texts become tokens. */
 typedef struct ChoicesWay {
     const Tokenizer *tokenizer; /* NULL: a token is a byte */
     uint32_t first;             /* put before each prompt; NO_TOKEN: none */
+    const CorpusOptions *chat;  /* how answers of a chat are told; NULL: the prompt goes on */
+    const json_t *system;       /* of a chat: what is said first, a list of a message or none */
 } ChoicesWay;
 
 /* Whether the file can be scored under this plan. False: reported. */

@@ -47,14 +47,19 @@ void generate_chat_set_end(const Chat *chat, Arena *arena, GenerateText *text,
     text->stops = stops;
 }
 
+json_t *generate_chat_system(const CliArgs *args) {
+    const char *system = cli_text(args, OPT_SYSTEM, NULL);
+    json_t *messages = json_array();
+    if (system) say(messages, "system", system, strlen(system));
+    return messages;
+}
+
 bool generate_chat_begin(const CliArgs *args, GenerateText *text, GenerateChat *out, Diag *diag) {
     *out = (GenerateChat){0};
     if (!cli_given(args, OPT_CHAT)) return true;
     if (!chat_from_args(args, text->tokenizer, text->end, &out->chat, diag)) return false;
     generate_chat_set_end(&out->chat, args->arena, text, &out->stop);
-    out->messages = json_array();
-    const char *system = cli_text(args, OPT_SYSTEM, NULL);
-    if (system) say(out->messages, "system", system, strlen(system));
+    out->messages = generate_chat_system(args);
     return true;
 }
 
@@ -141,14 +146,20 @@ static bool has_system(const json_t *messages) {
     return role && strcmp(role, "system") == 0;
 }
 
+json_t *generate_chat_messages(const json_t *system, const json_t *messages, const char *said,
+                               size_t length) {
+    json_t *own = has_system(messages) ? json_array() : json_copy((json_t *)(uintptr_t)system);
+    if (messages && json_array_extend(own, (json_t *)(uintptr_t)messages) != 0)
+        BUG("out of memory");
+    if (!messages) say(own, "user", said, length);
+    return own;
+}
+
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const json_t *object,
                           const char *said, size_t length, SourceLoc loc, GenerateText *text,
                           Diag *diag) {
     TokenList tokens = {0};
-    json_t *own = has_system(messages) ? json_array() : json_copy(chat->messages);
-    if (messages && json_array_extend(own, (json_t *)(uintptr_t)messages) != 0)
-        BUG("out of memory");
-    if (!messages) say(own, "user", said, length);
+    json_t *own = generate_chat_messages(chat->messages, messages, said, length);
     bool good = generate_chat_encode(&chat->chat, own, object, text->tokenizer, loc, &tokens, diag);
     json_decref(own);
     generate_chat_begin_answer(text, tokens);

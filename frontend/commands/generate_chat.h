@@ -33,6 +33,11 @@ bool generate_chat_ask(GenerateChat *chat, const char *said, int64_t context, Ge
 bool generate_chat_prompt(const GenerateChat *chat, const json_t *messages, const json_t *object,
                           const char *said, size_t length, SourceLoc loc, GenerateText *text,
                           Diag *diag);
+/* The messages of it, which are the caller's. system: what the system says, or no message. */
+json_t *generate_chat_messages(const json_t *system, const json_t *messages, const char *said,
+                               size_t length);
+/* What the system says of itself, a list of one message or none. */
+json_t *generate_chat_system(const CliArgs *args);
 /* The same as tokens alone. */
 bool generate_chat_encode(const Chat *chat, const json_t *messages, const json_t *object,
                           const Tokenizer *tokenizer, SourceLoc loc, TokenList *out, Diag *diag);

@@ -126,11 +126,13 @@ static void tell(TrainCheckpoint *checkpoint, const EngineOptions *options, Prog
     progress_finish(progress);
     if (failed && options->rank == 0) {
         diag_print(diag, stderr);
-        fprintf(stderr, "no checkpoint at step %" PRId64 "; training goes on\n", step);
+        fprintf(stderr, "no checkpoint at step %" PRId64 "%s\n", step,
+                checkpoint->ends ? "" : "; training goes on");
     }
     if (!failed) {
         checkpoint->written_step = step;
-        train_keep_put(&checkpoint->keep, &checkpoint->place, step, options->rank == 0);
+        train_keep_put(&checkpoint->keep, &checkpoint->place, step, options->rank == 0,
+                       checkpoint->ends);
     }
     if (failed || checkpoint->quiet) return;
     units_format_bytes(size, sizeof(size), stat(checkpoint->to, &st) == 0 ? st.st_size : 0);
@@ -159,6 +161,7 @@ void train_checkpoint_save(TrainCheckpoint *checkpoint, Engine *engine,
     Diag *diag = diag_create();
     int64_t step = checkpoint->place.step;
     SnapshotState state = SNAPSHOT_WRITING;
+    checkpoint->ends = is_last;
     if (checkpoint->async) look(checkpoint, options, progress, true); /* one at a time */
     if (options->rank == 0) note_replaced(checkpoint);
     train_keep_begin(&checkpoint->keep, &checkpoint->place);
@@ -186,6 +189,7 @@ void train_checkpoint_poll(TrainCheckpoint *checkpoint, const EngineOptions *opt
 void train_checkpoint_end(TrainCheckpoint *checkpoint, const EngineOptions *options,
                           Progress *progress) {
     if (!checkpoint->snapshot) return;
+    checkpoint->ends = true;
     look(checkpoint, options, progress, true);
     engine_snapshot_destroy(checkpoint->snapshot);
     checkpoint->snapshot = NULL;

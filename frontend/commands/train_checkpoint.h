@@ -17,6 +17,7 @@ typedef struct TrainCheckpoint {
     bool async;           /* behind training */
     bool quiet;           /* says nothing of what goes well */
     bool last_failed;     /* of those written */
+    bool ends;            /* the run does, with this one or without */
     int64_t written_step; /* of the last that was; -1: none yet */
     TrainingPlace place;
     TrainKeep keep;

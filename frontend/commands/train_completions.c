@@ -1,7 +1,6 @@
 #include "frontend/commands/train_completions.h"
 
-#include "runtime/data/token_mask.h"
-#include "runtime/tokenizer/corpus_line.h"
+#include "frontend/commands/completion_tokens.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,27 +31,14 @@ json_t *train_completion_asked(const json_t *messages) {
     return asked;
 }
 
-static bool counts(const CorpusJob *job, size_t i) {
-    return i >= job->marks.count || (job->marks.items[i] & TOKEN_COUNTS);
-}
-
-/* A template in Jinja may tell a conversation as several texts: the answer is in the last. */
-static size_t find_last(const CorpusJob *job) {
-    size_t first = 0;
-    for (size_t i = 0; i < job->marks.count; i++) {
-        if (job->marks.items[i] & TOKEN_BEGINS) first = i;
-    }
-    return first;
-}
-
 /* What the text and the prompt have alike is asked, whatever of it counts as fine-tuning sees it:
  * answers earlier in a conversation. */
-static void set_row(TrainPrompt *prompt, const CorpusJob *job, int64_t seq, bool *out_cut) {
-    const size_t first = find_last(job), count = job->tokens.count - first;
+static void set_row(TrainPrompt *prompt, const CompletionTokens *told, int64_t seq, bool *out_cut) {
+    const size_t count = told->count;
     const TokenList *asked = &prompt->begin.tokens;
     size_t n_asked = 0;
     while (n_asked < count && n_asked < asked->count &&
-           asked->items[n_asked] == job->tokens.items[first + n_asked]) {
+           asked->items[n_asked] == told->items[n_asked]) {
         n_asked++;
     }
     *out_cut = count > (size_t)seq;
@@ -61,8 +47,8 @@ static void set_row(TrainPrompt *prompt, const CorpusJob *job, int64_t seq, bool
     prompt->is_label = calloc((size_t)prompt->n_row + 1, 1);
     if (!prompt->row || !prompt->is_label) BUG("out of memory");
     for (int64_t i = 0; i < prompt->n_row; i++) {
-        prompt->row[i] = job->tokens.items[first + (size_t)i];
-        prompt->is_label[i] = (size_t)i >= n_asked && counts(job, first + (size_t)i);
+        prompt->row[i] = told->items[i];
+        prompt->is_label[i] = (size_t)i >= n_asked && completion_tokens_count(told, (size_t)i);
     }
 }
 
@@ -77,14 +63,12 @@ static json_t *copy_record(const json_t *record) {
 
 bool train_completion_encode(const CorpusOptions *how, const Tokenizer *tokenizer, int64_t seq,
                              TrainPrompt *prompt, bool *out_cut, Diag *diag) {
-    CorpusJob job = {.kind = JOB_OBJECTS, .path = prompt->loc.file};
+    CompletionTokens told;
     Encoder *encoder = encoder_create(tokenizer);
     json_t *record = copy_record(prompt->record);
-    bool good =
-        corpus_object_run(&job, encoder, how, false, record, prompt->loc.line) && !job.failed;
-    if (good) set_row(prompt, &job, seq, out_cut);
-    if (job.diag) diag_append(diag, job.diag);
-    corpus_job_release(&job);
+    bool good = completion_tokens_encode(how, encoder, record, prompt->loc, &told, diag);
+    if (good) set_row(prompt, &told, seq, out_cut);
+    completion_tokens_release(&told);
     json_decref(record);
     encoder_destroy(encoder);
     if (!good) return false;

@@ -79,7 +79,7 @@ void train_keep_begin(const TrainKeep *keep, TrainingPlace *place) {
     place->recent[place->n_recent++] = place->step;
 }
 
-void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first) {
+void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first, bool ends) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     const char *name = name_at(keep, step, arena);
@@ -90,8 +90,8 @@ void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool fi
         } else if (!file_link(keep->to, name, diag)) {
             keep->failed = true;
             diag_print(diag, stderr);
-            fprintf(stderr, "the checkpoint of step %" PRId64 " is not kept; training goes on\n",
-                    step);
+            fprintf(stderr, "the checkpoint of step %" PRId64 " is not kept%s\n", step,
+                    ends ? "" : "; training goes on");
         }
     }
     int most = keep->n_last > 1 ? keep->n_last : 0; /* names */

@@ -21,8 +21,7 @@ bool train_keep_options(const CliArgs *args, TrainKeep *out, Diag *diag);
  * whoever goes on from it knows what may be taken away, whatever the options were and are. */
 void train_keep_begin(const TrainKeep *keep, TrainingPlace *place);
 /* A checkpoint of this step is there: keeps it, and takes away the one that is too many. Of several
- * processes one is `first`, and does it.
- */
-void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first);
+ * processes one is `first`, and does it. ends: the run does. */
+void train_keep_put(TrainKeep *keep, TrainingPlace *place, int64_t step, bool first, bool ends);
 
 #endif

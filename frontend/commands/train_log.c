@@ -23,7 +23,8 @@ static void tell_failure(TrainLog *log, const char *what, int64_t step, Progress
                          const Diag *diag) {
     progress_finish(progress);
     diag_print(diag, stderr);
-    fprintf(stderr, "no %s from step %" PRId64 " on; training goes on\n", what, step);
+    fprintf(stderr, "no %s from step %" PRId64 " on%s\n", what, step,
+            log->ends ? "" : "; training goes on");
     log->failed = true;
 }
 

@@ -15,6 +15,7 @@ typedef struct TrainLog {
     RunLog *answers;   /* the same */
     const char *lines_path, *answers_path;
     bool failed; /* any */
+    bool ends;   /* the run does, with the step that is written */
 } TrainLog;
 
 /* For a run that goes on after `step`, or begins: 0. False: reported; close it all the same. */

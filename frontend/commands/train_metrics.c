@@ -46,8 +46,8 @@ static void write_file(TrainMetrics *metrics, Progress *progress) {
     if (failed != metrics->failed && progress) progress_finish(progress);
     if (failed && !metrics->failed) {
         diag_print(diag, stderr);
-        fprintf(stderr, "no metrics after step %lld; training goes on, and tries again\n",
-                (long long)metrics->status.step);
+        fprintf(stderr, "no metrics after step %lld%s\n", (long long)metrics->status.step,
+                metrics->status.state == RUN_RUNNING ? "; training goes on, and tries again" : "");
     } else if (!failed && metrics->failed) {
         fprintf(stderr, "metrics are written again, after step %lld\n",
                 (long long)metrics->status.step);

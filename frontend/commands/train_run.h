@@ -58,6 +58,7 @@ typedef struct TrainRun {
     int64_t n_empty;              /* steps of which no label counted */
     bool stopped;                 /* by a signal */
     bool is_first;                /* of several processes: the one that talks and writes */
+    bool told_by_first;           /* how it ended: all know, the first says it */
     bool quiet, is_validated;
     bool is_resumed;
     WeightsBegun begun; /* what --load did not have */

@@ -130,6 +130,34 @@ static bool check_files(const HfExport *export, Diag *diag) {
            (!export->trained || check_extra(export, export->trained, export->trained_path, diag));
 }
 
+/* What a tokenizer is made of, and how to generate, by the names that they have everywhere. */
+static const char *const OTHERS[] = {"tokenizer.json",
+                                     "tokenizer_config.json",
+                                     "tokenizer.model",
+                                     "vocab.json",
+                                     "merges.txt",
+                                     "special_tokens_map.json",
+                                     "added_tokens.json",
+                                     "chat_template.jinja",
+                                     "configuration_deepseek.py",
+                                     "modeling_deepseek.py",
+                                     "generation_config.json"};
+
+/* to NULL: they are only looked at. */
+static bool copy_others(const HfExport *export, const char *to, Diag *diag) {
+    for (size_t i = 0; export->like && i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        const char *from = arena_printf(export->arena, "%s/%s", export->like, OTHERS[i]);
+        FileMap map;
+        if (access(from, F_OK) != 0) continue;
+        if (!file_map(from, &map, diag)) return false;
+        bool fine = !to || file_write(arena_printf(export->arena, "%s/%s", to, OTHERS[i]), map.data,
+                                      map.length_bytes, diag);
+        file_unmap(&map);
+        if (!fine) return false;
+    }
+    return true;
+}
+
 bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out, Diag *diag) {
     HfConfig config = {0};
     const Model *model = request->model;
@@ -146,6 +174,7 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
                       .adapters_alone = request->adapters_alone};
     if (!out->family) return false;
     if (out->like && !read_like(out, out->like, &config, diag)) return false;
+    if (!request->family && !copy_others(out, NULL, diag)) return false;
     out->type = hf_config_type(model, out->family, config.type,
                                request->reader ? request->reader : HF_READER, diag);
     bool fine = out->type && hf_adapter_find(out, diag) &&
@@ -230,32 +259,6 @@ bool hf_write_json(Arena *arena, const char *dir, const char *name, const json_t
     const char *text = arena_printf(arena, "%s\n", dump);
     free(dump);
     return file_write(arena_printf(arena, "%s/%s", dir, name), text, strlen(text), diag);
-}
-
-/* What a tokenizer is made of, and how to generate, by the names that they have everywhere. */
-static bool copy_others(const HfExport *export, const char *dir, Diag *diag) {
-    static const char *const NAMES[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "chat_template.jinja",
-                                        "configuration_deepseek.py",
-                                        "modeling_deepseek.py",
-                                        "generation_config.json"};
-    for (size_t i = 0; export->like && i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        const char *from = arena_printf(export->arena, "%s/%s", export->like, NAMES[i]);
-        FileMap map;
-        if (access(from, F_OK) != 0) continue;
-        if (!file_map(from, &map, diag)) return false;
-        bool fine = file_write(arena_printf(export->arena, "%s/%s", dir, NAMES[i]), map.data,
-                               map.length_bytes, diag);
-        file_unmap(&map);
-        if (!fine) return false;
-    }
-    return true;
 }
 
 /* --- the weights --- */

@@ -303,12 +303,24 @@ static int model_param(lua_State *lua) {
     return 1;
 }
 
+/* A function that forgets its `return` would be found out where the next layer has no value. */
+static void check_returned(lua_State *lua, lua_Integer i, int n_returned) {
+    if (n_returned > 0 && !lua_isnil(lua, -n_returned)) return;
+    lua_pushvalue(lua, 3);
+    SourceLoc loc = sandbox_function_line(lua);
+    diag_error(sandbox_of(lua)->diag, loc,
+               "block %d: this function returns nothing: end it with `return` of what the block "
+               "computes",
+               (int)i);
+    sandbox_fail(lua);
+}
+
 /* m:block(i, f) -> what f returns. */
 static int model_block(lua_State *lua) {
     ScriptGraph *script = script_graph(lua);
     check_self(lua, "block");
     lua_settop(lua, 3);
-    int whole = 0;
+    int whole = 0, n_returned;
     lua_Integer i = lua_type(lua, 2) == LUA_TNUMBER ? lua_tointegerx(lua, 2, &whole) : 0;
     if (!whole || !lua_isfunction(lua, 3)) {
         script_error(lua, "block: takes its number and a function, as in m:block(i, function() "
@@ -325,9 +337,12 @@ static int model_block(lua_State *lua) {
                script->block_locs_capacity, sandbox_user_line(lua));
     script->n_block_dropouts = 0;
     script->n_block_params = 0;
+    lua_pushvalue(lua, 3);
     lua_call(lua, 0, LUA_MULTRET);
     script->block = NO_BLOCK;
-    return lua_gettop(lua) - 2;
+    n_returned = lua_gettop(lua) - 3;
+    check_returned(lua, i, n_returned);
+    return n_returned;
 }
 
 /* A single number goes to the log of training. */

@@ -60,6 +60,15 @@ local function check_arguments(layer, m, x)
   end
 end
 
+-- What a loss or a product is multiplied by: zero or more where `from_zero`, else more.
+local function check_coefficient(layer, option, value, from_zero)
+  local good = type(value) == "number" and value <= 1e6 and (value > 0 or from_zero and value == 0)
+  if good then return end
+  fail("%s: '%s' must be a number %s, not %s", layer, option,
+    from_zero and "from 0 to 1e6" or "more than 0 and at most 1e6",
+    value ~= value and "NaN" or tostring(value))
+end
+
 local function as_list(axes) return type(axes) == "table" and axes or { axes } end
 
 local function joined(a, b)
@@ -359,6 +368,7 @@ end
 -- Without a name there is no gain.
 local function rmsnorm_over(m, x, axes, over, name, eps)
   local count = 1
+  if not (eps >= 0) then fail("rmsnorm: 'eps' must be at least 0, not %g", eps) end
   over = over or axes
   for _, axis in ipairs(over) do count = count * x:dim(axis) end
   local gain = name and m:param(name .. ".gain", axes, { init = "ones", decay = 0 })
@@ -425,6 +435,7 @@ function nn.swiglu(m, x, options)
   local o = read_options("swiglu", options,
     { name = "mlp", act = "silu", gate_scale = 1.0, dropout = 0.0, std = STD, out_std = NONE,
       decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE, lora = NONE })
+  check_coefficient("swiglu", "gate_scale", o.gate_scale)
   local function linear(y, from, to, which, std)
     return nn.linear(m, y, from, to,
       { weight = o.name .. ".w" .. which, std = std, decay = o.decay, lr_scale = o.lr_scale,
@@ -569,11 +580,13 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, from_source = NONE,
       z = NONE, beside = NONE })
   local output = o.output
+  if o.z then check_coefficient("cross_entropy", "z", o.z, true) end
+  if type(o.weight) == "number" then check_coefficient("cross_entropy", "weight", o.weight) end
   if o.masked_lm then o.ignore = check_masked_lm(o, logits:dim(vocab)) end
   if o.from_source then o.ignore = check_from_source(o, logits:dim(vocab)) end
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
-  if o.z then
+  if o.z and o.z > 0 then
     local lse = ops.logsumexp{ logits, axis = vocab }
     each = each + ops.square{ lse } * (1 - ops.less{ labels, 0 }) * o.z
   end
@@ -604,10 +617,11 @@ require "nn_attention".add(nn, { fail = fail, read_options = read_options, joine
 require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
   residual_std = residual_std, option_axis = option_axis, activate = activate,
-  rmsnorm_over = rmsnorm_over })
+  rmsnorm_over = rmsnorm_over, check_coefficient = check_coefficient })
 require "nn_experts".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, check_arguments = check_arguments, residual_std = residual_std,
-  option_axis = option_axis, activate = activate, read_lora = read_lora, adapter = adapter })
+  option_axis = option_axis, activate = activate, read_lora = read_lora, adapter = adapter,
+  check_coefficient = check_coefficient })
 local of_texts = { fail = fail, read_options = read_options, NONE = NONE,
   check_arguments = check_arguments, mean_of = mean_of }
 require "nn_preference".add(nn, of_texts)

@@ -9,7 +9,7 @@ local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
 local check_arguments, residual_std = tools.check_arguments, tools.residual_std
 local option_axis, activate = tools.option_axis, tools.activate
 local read_lora, adapter = tools.read_lora, tools.adapter
-local NONE, STD = tools.NONE, tools.STD
+local check_coefficient, NONE, STD = tools.check_coefficient, tools.NONE, tools.STD
 
 -- How many tokens of a sequence an expert takes: `capacity` times its share, at most all of them;
 -- all where capacity is 0.
@@ -42,9 +42,10 @@ local function check_moe(m, o, experts)
   if o.gate_input and o.top_k ~= 1 then
     fail("moe: 'gate_input' is for one expert a token, top_k = 1, not %d", o.top_k)
   end
-  for _, weight in ipairs{ "balance", "z" } do
-    if not (o[weight] >= 0) then fail("moe: '%s' must be a number, 0 or more", weight) end
+  for _, name in ipairs{ "balance", "z", "sum_plus" } do
+    check_coefficient("moe", name, o[name], true)
   end
+  for _, name in ipairs{ "scale", "limit", "alpha" } do check_coefficient("moe", name, o[name]) end
 end
 
 -- Of each sequence, experts x sum over experts of f P: f the share of the sequence's choices that
@@ -297,8 +298,9 @@ function nn.expert_decoder(m, tokens, labels, options)
       .. "classes")
   end
   for _, name in ipairs{ "embedding_scale", "residual_scale", "logit_divisor" } do
-    if not (o[name] > 0) then fail("expert_decoder: '%s' must be more than 0", name) end
+    check_coefficient("expert_decoder", name, o[name])
   end
+  if o.mtp then check_coefficient("expert_decoder", "mtp", o.mtp) end
   local dense, n_sparse = dense_layers(m, o.dense)
   local x = nn.embedding(m, "wte", tokens, "vocab", "model")
   if o.embedding_scale ~= 1 then x = x * o.embedding_scale end

@@ -12,6 +12,7 @@ local fail, read_options, joined = tools.fail, tools.read_options, tools.joined
 local check_arguments, residual_std = tools.check_arguments, tools.residual_std
 local option_axis, activate = tools.option_axis, tools.activate
 local rmsnorm_over = tools.rmsnorm_over
+local check_coefficient = tools.check_coefficient
 local NONE, STD, EPS = tools.NONE, tools.STD, tools.EPS
 
 local HEADS = { "state_groups", "state_heads" }
@@ -169,9 +170,7 @@ local function check_scales(scales)
     if not known then
       fail("state_space: 'scales' has z, x, b, c and dt, not '%s'", tostring(name))
     end
-    if type(by) ~= "number" or not (by > 0 and by <= 1e6) then
-      fail("state_space: scales.%s must be a number more than 0 and at most 1e6", name)
-    end
+    check_coefficient("state_space", "scales." .. name, by)
   end
 end
 
@@ -302,7 +301,7 @@ function nn.gated_linear_attention(m, x, options)
   local o = read_options(layer, options,
     { name = "gla", rank = 16, temper = 16.0, norm_eps = EPS, places = NONE, std = STD,
       out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE, frozen = NONE })
-  if not (o.temper > 0) then fail("%s: 'temper' must be more than 0", layer) end
+  check_coefficient(layer, "temper", o.temper)
   rank_axis(m, layer, o, "decay_rank")
   local made = projections(layer, m, x, o)
   local q, k = made.linear("q", x, "model", KEYS), made.linear("k", x, "model", KEYS)

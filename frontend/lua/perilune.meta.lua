@@ -63,7 +63,7 @@ local Model = {}
 function Model:param(name, axes, options) end
 
 ---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
----returns, which must be computed in it.
+---returns: something, computed in it.
 ---@generic T
 ---@param i integer
 ---@param f fun(): T

@@ -201,11 +201,11 @@ double budget_worse(const BudgetFacts *facts, const BudgetPoint *point) {
 /* "14.0 days, 21.5 k device-hours, 64.5 k USD" */
 static void put_spent(StrBuf *out, const BudgetFacts *facts, double days) {
     const Cluster *cluster = facts->report->cluster;
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
+    char a[2 * UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT];
     double hours = days * 24 * facts->report->n_ranks;
-    strbuf_printf(out, "%s days, %s device-hours", days_text(days, a), unit_count(hours, b));
+    strbuf_printf(out, "%s, %s device-hours", duration_text(days, a), small_text(hours, b));
     if (cluster->price_per_device_hour <= 0) return;
-    strbuf_printf(out, ", %s ", unit_count(hours * cluster->price_per_device_hour, c));
+    strbuf_printf(out, ", %s ", small_text(hours * cluster->price_per_device_hour, c));
     strbuf_put(out, cluster->currency ? cluster->currency : "");
 }
 

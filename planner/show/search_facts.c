@@ -96,8 +96,31 @@ void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_by
                   unit_bytes((double)found->cost.memory_bytes, a));
 }
 
+const char *small_text(double count, char *text) {
+    if (count <= 0 || count >= 0.0095) return unit_count(count, text);
+    snprintf(text, UNIT_TEXT, "%.2g", count);
+    return text;
+}
+
+const char *duration_text(double days, char *text) {
+    static const struct {
+        const char *unit;
+        double days;
+    } UNITS[] = {{"hours", 1.0 / 24}, {"minutes", 1.0 / 1440}, {"seconds", 1.0 / 86400}};
+    char count[UNIT_TEXT];
+    const char *unit = "days";
+    double each = 1;
+    for (int u = 0; u < 3 && days < each && days < 0.0995; u++) {
+        unit = UNITS[u].unit;
+        each = UNITS[u].days;
+    }
+    snprintf(text, 2 * UNIT_TEXT, "%s %s", days_text(days / each, count), unit);
+    return text;
+}
+
 const char *days_text(double days, char *text) {
     if (days >= 1e5) return unit_count(days, text);
+    if (days < 0.0095) return small_text(days, text);
     snprintf(text, UNIT_TEXT, "%.*f", days < 0.995 ? 3 : days < 99.95 ? 1 : 0, days);
     return text;
 }

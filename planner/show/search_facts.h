@@ -100,8 +100,12 @@ const char *search_gradients_text(const Candidate *candidate);
  * refused[i] of the report. */
 void refused_put(StrBuf *out, const SearchReport *report, int i, double limit_bytes);
 
-/* "34.1" or "128"; the text holds UNIT_TEXT. */
+/* "34.1" or "128", of little "0.0021"; the text holds UNIT_TEXT. */
 const char *days_text(double days, char *text);
+/* As unit_count; of little as many digits: "0.0048". */
+const char *small_text(double count, char *text);
+/* "34.1 days"; of less than a tenth of one "17.3 minutes". The text holds 2 UNIT_TEXT. */
+const char *duration_text(double days, char *text);
 
 /* The same as columns of a table, and the step's time: b is the micro-batch, rec. recomputation;
  * more: Z1 for ZeRO-1, sp for sequence-parallel, c2, e2 and r2 for these axes. */

@@ -76,8 +76,8 @@ static void put_point(StrBuf *out, const BudgetFacts *facts, const BudgetPoint *
     double worse = budget_worse(facts, point);
     if (reaches(facts->report)) {
         strbuf_printf(out, " %6s %6s%s %6s", days_text(point->days, a),
-                      unit_count(point->device_hours, b), point->beyond ? "~" : " ",
-                      point->price > 0 ? unit_count(point->price, c) : "-");
+                      small_text(point->device_hours, b), point->beyond ? "~" : " ",
+                      point->price > 0 ? small_text(point->price, c) : "-");
         snprintf(d, sizeof(d), worse < 0.9995 ? "%+.1f %%" : "x%.3g",
                  worse < 0.9995 ? 100 * worse : 1 + worse);
         strbuf_printf(out, " %7s\n", worse > 0 ? d : "best");

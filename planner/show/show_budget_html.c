@@ -7,13 +7,13 @@
 enum { MOST_COLUMNS = 11 };
 
 static const char *point_title(const BudgetFacts *facts, const BudgetPoint *point) {
-    char a[UNIT_TEXT], b[UNIT_TEXT], c[UNIT_TEXT], d[UNIT_TEXT], layout[LAYOUT_TEXT];
+    char a[UNIT_TEXT], b[UNIT_TEXT], c[2 * UNIT_TEXT], d[UNIT_TEXT], layout[LAYOUT_TEXT];
     return arena_printf(facts->arena,
-                        "%s: %s parameters\nloss %.4f after %s tokens, %s days, %s device-hours\n"
+                        "%s: %s parameters\nloss %.4f after %s tokens, %s, %s device-hours\n"
                         "%s\nMFU %.1f %%",
                         point->row->size, unit_count(point->parameters, a), point->loss,
-                        unit_count(point->tokens, b), days_text(point->days, c),
-                        unit_count(point->device_hours, d),
+                        unit_count(point->tokens, b), duration_text(point->days, c),
+                        small_text(point->device_hours, d),
                         layout_text(&point->found->candidate, layout), 100 * point->facts.mfu);
 }
 
@@ -83,7 +83,7 @@ static void put_row(StrBuf *out, const BudgetFacts *facts, const BudgetPoint *po
     }
     strbuf_printf(out, "<td>%.4f%s</td>", point->loss, point->beyond ? " ~" : "");
     put_cell(out, days_text(point->days, a));
-    put_cell(out, unit_count(point->device_hours, a));
+    put_cell(out, small_text(point->device_hours, a));
     strbuf_put(out, "</tr>\n");
 }
 

@@ -45,6 +45,15 @@ static void lose(Islands *islands, int island, const char *why) {
     peer->state = PEER_ABSENT;
 }
 
+/* What is to be said, before a connection is closed. */
+static void say_last(IslandLink *link) {
+    IslandLink *const only[1] = {link};
+    const double end = clock_now() + farewell_s;
+    while (link->fd >= 0 && !island_link_has_sent(link) && clock_now() < end) {
+        island_links_wait(only, 1, -1, ISLANDS_LOOK_S, NULL);
+    }
+}
+
 /* --- guests --- */
 
 /* place: where training is, for one that takes it; else NULL. */
@@ -108,11 +117,7 @@ static void hear_guest(Islands *islands, int at) {
             islands->guests[at] = NULL;
             return;
         } else {
-            IslandLink *const only[1] = {link};
-            const double end = clock_now() + farewell_s;
-            while (link->fd >= 0 && !island_link_has_sent(link) && clock_now() < end) {
-                island_links_wait(only, 1, -1, ISLANDS_LOOK_S, NULL);
-            }
+            say_last(link);
             island_link_close(link, "refused");
         }
     } else if (clock_now() > islands->guest_came[at] + hello_s) {
@@ -164,6 +169,27 @@ static bool read_offer(Islands *islands, Peer *peer, const Message *message) {
     return true;
 }
 
+/* All of its weights are here. Of numbers that are not finite no mean with others' would be: it is
+ * told so, which ends it. */
+static void take_offer(Islands *islands, int island) {
+    Peer *peer = &islands->peers[island];
+    const bool deltas = islands_send_deltas(islands);
+    const OuterOffer offer = {deltas ? NULL : peer->offer, deltas ? peer->offer : NULL};
+    peer->state = PEER_OFFERED;
+    if (outer_offer_is_finite(islands->options.dtype, &offer,
+                              islands_part_values(islands, peer->offer_part))) {
+        return;
+    }
+    char text[ISLANDS_WHY_BYTES];
+    snprintf(text, sizeof text,
+             "island %d: its weights after step %" PRId64 " are not finite, so island 0 leaves "
+             "them out: go on from a checkpoint before, or without one from island 0's weights",
+             island, peer->offer_step);
+    islands_put_text(peer->link, MESSAGE_REFUSED, text);
+    say_last(peer->link);
+    island_link_close(peer->link, "its weights are not finite, and are left out");
+}
+
 static void hear_peer(Islands *islands, int island, int64_t step, double came) {
     static const char OTHER[] = "it does not offer the weights of this meeting";
     Peer *peer = &islands->peers[island];
@@ -175,7 +201,8 @@ static void hear_peer(Islands *islands, int island, int64_t step, double came) {
     const bool offers = peer->state == PEER_OFFERS || peer->state == PEER_OFFERED;
     const bool same = peer->offer_step == step && peer->offer_part == islands->part;
     if (step >= 0 && offers && !same) island_link_close(peer->link, OTHER);
-    if (peer->state == PEER_OFFERS && island_link_has_array(peer->link)) peer->state = PEER_OFFERED;
+    if (peer->state == PEER_OFFERS && island_link_has_array(peer->link))
+        take_offer(islands, island);
     const bool late = peer->state == PEER_TRAINS || peer->state == PEER_OFFERS ||
                       !island_link_has_sent(peer->link);
     const double since = fmax(came, peer->link->heard);
@@ -350,8 +377,15 @@ static void put_results(Islands *islands, const IslandsReport *report) {
 /* One that is alone waits for nobody, and is not stopped in it. */
 IslandsResult islands_collect(Islands *islands, int part, const float *own,
                               const IslandsPlace *place, IslandsReport *out, Diag *diag) {
-    (void)diag;
     islands->part = part;
+    if (!outer_offer_is_finite(DTYPE_F32, &(OuterOffer){.weights = own},
+                               islands_part_values(islands, part))) {
+        diag_error(diag, NO_LOC,
+                   "island 0: its weights after step %" PRId64 " are not finite: go on from a "
+                   "checkpoint before",
+                   place->step);
+        return ISLANDS_FAILED;
+    }
     const double came = clock_now();
     const int64_t before = count_bytes(islands);
     double next_line = came + 2, next_sign = came;

@@ -2,6 +2,7 @@
 
 #include "ir/blocks.h"
 #include "runtime/cpu/blocks.h"
+#include "runtime/cpu/vec.h"
 
 #include <math.h>
 
@@ -54,6 +55,26 @@ static void add_offer(DType dtype, const OuterOffer *offer, const float *weights
     }
     load(dtype, offer->deltas, at, count, room);
     for (int64_t i = 0; i < count; i++) sums[i] += (double)weights[at + i] + (double)room[i];
+}
+
+/* Exponents of all ones: infinite, or no number. */
+static bool are_finite(const float *x, int64_t count) {
+    int n_wrong = 0;
+#pragma omp simd reduction(+ : n_wrong)
+    for (int64_t i = 0; i < count; i++) n_wrong += (vec_bits(x[i]) & 0x7f800000) == 0x7f800000;
+    return n_wrong == 0;
+}
+
+bool outer_offer_is_finite(DType dtype, const OuterOffer *offer, int64_t n) {
+    bool good = true;
+#pragma omp parallel for schedule(static) reduction(&& : good)
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        float room[BLOCK];
+        const int64_t count = n - at < BLOCK ? n - at : BLOCK;
+        if (!offer->weights) load(dtype, offer->deltas, at, count, room);
+        good = good && are_finite(offer->weights ? offer->weights + at : room, count);
+    }
+    return good;
 }
 
 /* w becomes what all come to that are told how far it moves to next[count]. */

@@ -14,6 +14,7 @@
 
 #include "ir/dtype.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,9 @@ typedef struct OuterState {
 /* Returns the norm of delta. */
 double outer_step(const OuterRule *rule, const OuterOffer *offers, int n_offers, int64_t n,
                   const OuterState *state);
+
+/* Whether all n numbers of an offer are finite: of one that are not no mean would be. */
+bool outer_offer_is_finite(DType dtype, const OuterOffer *offer, int64_t n);
 
 /* Of n weights or distances on their way. */
 size_t outer_bytes(DType dtype, int64_t n);

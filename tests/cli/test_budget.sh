@@ -126,6 +126,8 @@ result 'failures have a column and a line' "$([ $? -eq 0 ] || echo "$err$out")"
 run "${gpt[@]}" "${fixed[@]}" --days 2 --sizes 124m,350m --mtbf 1.3351
 [[ $status -eq 0 && $out == *'350m '*' no progress is expected: a failure every '*'best       124m: '* ]]
 result 'no progress is said' "$([ $? -eq 0 ] || echo "$err$out")"
+run "${gpt[@]}" "${fixed[@]}" --days 0.0002 --sizes 124m
+result 'a budget of seconds' "$([[ $out == *'budget     17.3 seconds, 0.0'[0-9]*' device-hours'* ]] || echo "$out")"
 run "${gpt[@]}" "${fixed[@]}" --money 1152 --sizes 350m --json # 8 devices x 48 hours x 3.00
 near 'money buys days' "$(value days)" 2
 near 'and tokens' "$(value tokens 2)" "$days"

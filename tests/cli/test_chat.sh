@@ -108,4 +108,43 @@ fails 'a template with other tokens' 2 "llama3 needs the special token '<|begin_
 fails 'no one is the system' 2 'the chat template '"$folder/mine.json"' has no system' "${talks[@]}" --chat \
     --chat-template "$folder/mine.json" --system x --prompt 'sea?'
 
+# evaluate --choices --chat: what is scored is what fine-tuning learns of the same answers.
+evaluates=(evaluate models/gpt.lua --set-from "$w" --load "$w" --tokenizer $t --json)
+rest='"choices": ["Salty.", " It follows the moon.", "A pale one.", "Around and around."]'
+printf '%s\n' '{"prompt": "tide?", '"$rest"', "answer": 1}' '{"messages": [{"role": "user", "content": "tide?"},
+    {"role": "assistant", "content": "It follows the moon."}, {"role": "user", "content": "moon?"}], '"$rest"', "answer": 2}' |
+    tr -d '\n' | sed 's/}{"mes/}\n{"mes/' >"$folder/q.jsonl"
+answers() { grep -o '"answers_log_probability": [^,]*' "$folder/out" | cut -d ' ' -f 2; }
+works 'choices as answers' '"questions": 2, "right": 1, "right_per_byte": 1, ' "${evaluates[@]}" --choices "$folder/q.jsonl" --chat
+both=$(answers)
+result 'by the template that is named' "$([[ $out == *'"chat_template": "chatml"}'* ]] || echo "$out")"
+run "${evaluates[@]}" --choices "$folder/q.jsonl" --chat --chat-template $jinja/marked.jinja
+result 'by one in Jinja' "$(awk -v a="$both" -v b="$(answers)" 'BEGIN { if (!(a < 0 && (a - b) ^ 2 < 1e-8)) print a " and " b }')"
+said() { echo '{"role": "'"$1"'", "content": "'"$2"'"'"${3:-}"'}'; }
+printf '{"messages": [%s, %s]}\n' "$(said user 'tide?')" "$(said assistant "${said[0]}")" >"$folder/one.jsonl"
+printf '{"messages": [%s, %s, %s, %s]}\n' "$(said user 'tide?')" "$(said assistant "${said[0]}" ', "weight": 0')" \
+    "$(said user 'moon?')" "$(said assistant "${said[1]}")" >"$folder/two.jsonl"
+sum=0
+for told in one two; do
+    run "${evaluates[@]}" --set masked=true --data "$folder/$told.jsonl" --pack
+    sum=$(awk -v s="$sum" -v l="$(grep -o '"loss": [^,]*' "$folder/out" | head -n 1 | cut -d ' ' -f 2)" \
+        -v n="$(grep -o '"labels": [^,]*' "$folder/out" | head -n 1 | cut -d ' ' -f 2)" 'BEGIN { printf "%.9g", s - l * n / 2 }')
+done
+result 'as the loss of these answers says' "$(awk -v a="$both" -v b="$sum" 'BEGIN { if (!(a < 0 && (a / b - 1) ^ 2 < 1e-8)) print a " and " b }')"
+tail -n 1 "$folder/q.jsonl" >"$folder/bare.jsonl"
+echo '{"messages": [{"role": "assistant", "content": "a"}], "choices": ["b", "c"], "answer": 0}' >"$folder/bad.jsonl"
+works 'in words' 'questions, answered in a chat as chatml' "${evaluates[@]:0:8}" --choices "$folder/q.jsonl" --chat \
+    --system 'Be brief.'
+fails 'messages that are no chat' 2 "bare.jsonl:1: no object with a string 'prompt' (or 'ctx'), as messages need --chat," \
+    "${evaluates[@]}" --choices "$folder/bare.jsonl"
+fails 'choices behind an answer' 2 "bad.jsonl:1: messages: the last one is not the user's" "${evaluates[@]}" --chat \
+    --choices "$folder/bad.jsonl"
+fails 'a chat without choices' 2 'evaluate: --chat: is for --choices' "${evaluates[@]}" --data "$chats" --chat
+fails 'a system of none' 2 'evaluate: --system: is for --chat only' "${evaluates[@]}" --choices "$folder/q.jsonl" --system x
+fails 'a template of none' 2 'evaluate: --chat-template: is for --data, and for --choices with --chat' "${evaluates[@]}" \
+    --choices "$folder/q.jsonl" --chat-template chatml
+fails 'a beginning of its own' 2 'evaluate: --bos: a chat begins as its template says' "${evaluates[@]}" --chat \
+    --choices "$folder/q.jsonl" --bos '<|endoftext|>'
+fails 'answers in bytes' 2 'evaluate: --chat: needs --tokenizer FILE' "${evaluates[@]:0:6}" --choices "$folder/q.jsonl" --chat
+
 [ "$n_failed" -eq 0 ]

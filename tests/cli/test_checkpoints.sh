@@ -84,6 +84,29 @@ works 'and gone on from' 'after step 10' train "$plan" --data "$text" --steps 12
 result 'as from others' "$(cmp "$folder/whole.st" "$folder/resumed.st" 2>&1)"
 works 'weights of a checkpoint' '' generate "$plan" --load "$folder/c.st" --length 5
 
+err=$(ulimit -f 8; exec "$perilune" train "$plan" --data "$text" --steps 2 -q --checkpoint "$folder/large.st" \
+    --checkpoint-every 1 2>&1 >/dev/null </dev/null)
+status=$?
+result 'checkpoints that cannot be written: training goes on, but after the last' \
+    "$([ $status -eq 1 ] && [ "$(grep '^no' <<<"$err")" = "$(printf '%s\n' \
+        'no checkpoint at step 1; training goes on' 'no checkpoint at step 2')" ] || echo "status $status: $err")"
+
+# Stopped by a signal: no validation but where there would have been one.
+signalled=(train "$plan" --data "$text" --lr-schedule constant --warmup 5 --eval-every 97 -q)
+"$perilune" "${signalled[@]}" --steps 1000000 --log "$folder/cut.jsonl" --checkpoint "$folder/cut.st" >"$folder/out" 2>&1 &
+for ((i = 0; i < 300; i++)); do
+    [ -s "$folder/cut.jsonl" ] && break
+    sleep 0.02
+done
+kill -TERM $!
+wait $!
+n=$(($(wc -l <"$folder/cut.jsonl") + 3))
+works 'a run that was stopped goes on' '' "${signalled[@]}" --steps "$n" --log "$folder/cut.jsonl" --checkpoint "$folder/cut.st" --continue
+works 'and one without a stop' '' "${signalled[@]}" --steps "$n" --log "$folder/uncut.jsonl"
+untimed() { sed -E 's/"(seconds|tokens_per_s)":[^,}]*//g' "$1"; }
+result 'their logs are alike but for times' "$(diff <(untimed "$folder/cut.jsonl") <(untimed "$folder/uncut.jsonl") | head -n 4)"
+result 'and have validations' "$(grep -q 'val_loss' "$folder/uncut.jsonl" || echo none)"
+
 # --- checkpoints that are kept ---
 kept() { (cd "$folder/kept" && echo *); }
 mkdir "$folder/kept"
@@ -117,7 +140,7 @@ result 'takes away those that were to go' \
 mkdir "$folder/kept/run-16.ckpt"
 run "${keep[@]}" --steps 16 --continue --checkpoint-keep 2
 result 'what cannot be kept is said, and the run ends with 1' \
-    "$([ "$status" -eq 1 ] && grep -q 'the checkpoint of step 16 is not kept; training goes on' "$folder/err" || echo "status $status: $err")"
+    "$([ "$status" -eq 1 ] && grep -qx 'the checkpoint of step 16 is not kept' "$folder/err" || echo "status $status: $err")"
 
 # --- what is in a file ---
 works 'what is in a checkpoint' 'step      6, 24 samples' show "$folder/kept/run-6.ckpt"

@@ -74,7 +74,7 @@ works 'in words' 'choices 100.00 % right, 100.00 % per byte; by chance 41.67 %' 
 result 'with losses' "$([ $? -eq 0 ] || echo "$out")"
 works 'with a token before it' '"questions": 2' "${of[@]}" --choices "$folder/q.jsonl" --bos '<|endoftext|>'
 fails 'a token that is not there' 2 'bos' "${of[@]}" --choices "$folder/q.jsonl" --bos '<bos>'
-fails 'options of data' 2 'evaluate: --eot: is for --data, not for --choices' "${of[@]}" --choices "$folder/q.jsonl" \
+fails 'options of data' 2 'evaluate: --eot: is for --data, and for --choices with --chat' "${of[@]}" --choices "$folder/q.jsonl" \
     --eot auto
 one=$("$perilune" "${of[@]}" --choices "$folder/q.jsonl" --micro-batch 1 --global-batch 1)
 result 'however many at once' "$(diff <(echo "$one") <("$perilune" "${of[@]}" --choices "$folder/q.jsonl" \

@@ -248,6 +248,10 @@ copy llama31
 echo '{"chat": 1}' >"$copy/tokenizer_config.json"
 works 'with its tokenizer' 'wrote' export "$folder/tuned.safetensors" --like "$copy" -o "$folder/dir5"
 result 'copied' "$(cmp "$copy/tokenizer_config.json" "$folder/dir5/tokenizer_config.json" 2>&1)"
+mkfifo "$copy/merges.txt"
+fails 'a pipe among its files' 2 'merges.txt: is a pipe, not a regular file' export "$folder/tuned.safetensors" --like "$copy" \
+    -o "$folder/dir6"
+rm "$copy/merges.txt"
 
 # --- adapters over an import ---
 run train models/gpt.lua --set-from "$folder/gpt.safetensors" --set lora=2 --load "$folder/gpt.safetensors" \

@@ -172,7 +172,7 @@ for ((i = 0; i < 300; i++)); do
 done
 result 'train --metrics: from the beginning' "$(grep -q 'state="running"} 1' "$gone/run.prom" || cat "$gone/run.prom")"
 rm -r "$gone"
-kill -INT $!
+kill -TERM $!
 wait $!
 status=$? err=$(cat "$folder/err")
 [[ $status -eq 1 && $err == *"gone/run.prom: cannot "*'no metrics after step '*"gone/s.st: cannot "* ]]

@@ -266,6 +266,13 @@ why=
 [ "$codes" = ' 130 130' ] || why="exit codes$codes"
 [ -s "$folder/stopped" ] || why=${why:-no checkpoint}
 result 'a signal to one rank ends all, with a checkpoint' "$why"
+# shellcheck disable=SC2086
+run plan $gpt $small --global-batch 8 --mesh d=2 --skip-spikes -o "$folder/spiky"
+job 2 train "$folder/spiky" --data "$folder/text" --steps 1000 --spike-factor 1.01 --spike-window 2 --spike-stop 1
+finish
+n=$(cat "$folder"/rank[01] | grep -c 'train: 1 step in a row was a spike')
+result 'an end by spikes is told once' "$([ "$codes" = ' 1 1' ] && [ "$n" -eq 1 ] && ! grep -q 'was lost' "$folder"/rank[01] ||
+    echo "exit codes$codes, $n times: $(tail -n 4 "$folder"/rank[01])")"
 
 # until_says TEXT [COMMAND...]: rank 0 says it within 30 s, in which the command is run again and again.
 until_says() {

@@ -31,6 +31,8 @@ typedef struct Fellow {
     double late_s; /* before meeting late_at */
     int late_at;
     int leaves_after;   /* meetings; 0: stays */
+    int spoils_at;      /* meeting; 0: none */
+    float spoiled;      /* what it offers there as one of its weights */
     double comes_after; /* seconds */
     double joined_s;    /* how long joining took */
     float weights[N], momentum[N], residual[N], own[N];
@@ -85,6 +87,7 @@ static void *be_fellow(void *user) {
         if (f->leaves_after && m > f->leaves_after) break;
         for (int i = 0; i < N; i++) f->own[i] = f->weights[i] + 0.1f * next_float(&random);
         if (m == f->late_at) sleep_s(f->late_s);
+        if (m == f->spoils_at) f->own[N - 1] = f->spoiled;
         f->place.step++;
         f->place.samples += 8;
         const int n_parts = f->options.n_parts, part = n_parts ? (int)f->place.step % n_parts : 0;
@@ -226,6 +229,50 @@ static void check_lost(bool in_parts) {
     CHECK(all[0].reports[3].n_present == 2, "%d at the third", all[0].reports[3].n_present);
     CHECK(memcmp(all[2].weights, all[0].weights, sizeof all[0].weights) == 0, "other weights");
     fellows_free(all, ISLANDS + 1);
+}
+
+/* Of three one offers what is not finite: the others go on as if it were not there, and it ends. */
+static void check_not_finite(const char *name, DType dtype, float spoiled, bool in_parts) {
+    enum { ISLANDS = 3 };
+    check_begin(name);
+    Fellow *all = fellows_create(ISLANDS, find_free_port("127.0.0.1"), 4, dtype);
+    FILE *said = tmpfile();
+    char line[200] = "";
+    all[0].options.stream = said;
+    all[1].spoils_at = 2;
+    all[1].spoiled = spoiled;
+    for (int i = 0; i < ISLANDS && in_parts; i++) divide_fellow(&all[i].options);
+    fellows_run(all, ISLANDS);
+    CHECK(all[1].results[2] == ISLANDS_FAILED &&
+              strstr(diag_text(all[1].diag), "island 1: its weights after step 2 are not finite"),
+          "result %d: %s", all[1].results[2], diag_text(all[1].diag));
+    CHECK(all[0].reports[2].n_present == 2 && all[0].reports[2].missing[1],
+          "%d were at the second meeting", all[0].reports[2].n_present);
+    diag_destroy(all[1].diag);
+    all[1] = all[2]; /* the two that go on */
+    check_alike(all, 2);
+    CHECK(all[0].place.step == 4, "after step %d", (int)all[0].place.step);
+    for (int i = 0; i < N; i++)
+        CHECK(isfinite(all[0].weights[i]), "weight %d is %g", i, (double)all[0].weights[i]);
+    rewind(said);
+    while (fgets(line, sizeof line, said) && !strstr(line, "not finite")) continue;
+    CHECK(strstr(line, "is lost after step 1: its weights are not finite, and are left out"),
+          "island 0 says '%s'", line);
+    fclose(said);
+    all[1].diag = diag_create();
+    fellows_free(all, ISLANDS);
+}
+
+static void check_own_not_finite(void) {
+    check_begin("island 0's own weights that are not finite end it");
+    Fellow *all = fellows_create(1, 1, 4, DTYPE_F32);
+    all[0].spoils_at = 3;
+    all[0].spoiled = -INFINITY;
+    fellows_run(all, 1);
+    CHECK(all[0].results[3] == ISLANDS_FAILED &&
+              strstr(diag_text(all[0].diag), "island 0: its weights after step 3 are not finite"),
+          "result %d: %s", all[0].results[3], diag_text(all[0].diag));
+    fellows_free(all, 1);
 }
 
 /* --- strangers --- */
@@ -417,9 +464,19 @@ typedef struct Worker {
     IslandsOptions options;
     const OuterTurns *turns;
     TrainingPlace place;
+    int spoils_at; /* step; 0: none */
     bool good;
     pthread_t thread;
 } Worker;
+
+/* Of each parameter the first number is none any more. */
+static void spoil(Run *run) {
+    for (int i = 0; i < run->n_params; i++) {
+        float *weights = run_weight(run, i);
+        weights[0] = NAN;
+        engine_write_parameter(run->engine, run->names[i], weights);
+    }
+}
 
 static void *be_worker(void *user) {
     Worker *w = user;
@@ -430,6 +487,7 @@ static void *be_worker(void *user) {
     for (int step = 1; w->good && step <= STEPS; step++) {
         w->good = train(&w->run, w->options.island, step);
         w->place.step = step;
+        if (w->good && step == w->spoils_at) spoil(&w->run);
         if (!w->good || !engine_islands_are_due(islands, &w->place)) continue;
         w->good = engine_islands_meet(islands, &w->place, &report, w->run.diag) == ISLANDS_MET;
     }
@@ -595,6 +653,33 @@ static void check_all_engines(void) {
     }
 }
 
+/* One island's weights go bad behind training: the other's stay finite, to the end. */
+static void check_spoiled_engines(void) {
+    static const Layout ALONE = {1, 1, 1, 4, 1, "1f1b", false, NULL, 0};
+    check_begin("weights that are not finite, in parts behind training");
+    const int port = find_free_port("127.0.0.1");
+    Worker workers[2] = {{.good = false}, {.spoils_at = 3}};
+    bool good = true;
+    for (int k = 0; k < 2; k++) {
+        good = good && start(&workers[k].run, &ALONE);
+        workers[k].options = fellow_options(2, k, port, DTYPE_NF4);
+        workers[k].turns = &STREAMING;
+    }
+    for (int k = 0; k < 2 && good; k++) engine_init_parameters(workers[k].run.engine);
+    for (int k = 0; k < 2 && good; k++)
+        pthread_create(&workers[k].thread, NULL, be_worker, &workers[k]);
+    for (int k = 0; k < 2 && good; k++) pthread_join(workers[k].thread, NULL);
+    CHECK(!workers[1].good, "island 1 goes on");
+    CHECK(workers[0].good, "island 0: %s", diag_text(workers[0].run.diag));
+    for (int i = 0; i < workers[0].run.n_params && good; i++) {
+        const float *weights = run_weight(&workers[0].run, i);
+        const int64_t n = type_elements(&workers[0].run.types[i]);
+        for (int64_t j = 0; j < n; j++) good = good && isfinite(weights[j]);
+    }
+    CHECK(good, "island 0 has numbers that are not finite");
+    for (int k = 0; k < 2; k++) run_close(&workers[k].run);
+}
+
 int main(void) {
     check_meetings("three islands: the same bits", DTYPE_F32, false);
     check_meetings("three islands in bf16: the same bits", DTYPE_BF16, false);
@@ -603,10 +688,15 @@ int main(void) {
     check_late();
     check_lost(false);
     check_lost(true);
+    check_not_finite("NaN is left out", DTYPE_F32, NAN, false);
+    check_not_finite("what is infinite, in bf16", DTYPE_BF16, INFINITY, false);
+    check_not_finite("NaN in nf4, by parts", DTYPE_NF4, NAN, true);
+    check_own_not_finite();
     check_strangers();
     check_silent();
     check_refusals();
     check_other_server();
     check_all_engines();
+    check_spoiled_engines();
     return check_report();
 }

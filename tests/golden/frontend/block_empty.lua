@@ -4,7 +4,7 @@ return model {
   loss = function(m, tokens, labels)
     local x = nn.embedding(m, "wte", tokens)
     for i = 1, m.layers do
-      m:block(i, function() end)
+      m:block(i, function() return x end)
     end
     return nn.cross_entropy(m, nn.logits(m, "wte", x), labels)
   end,
