@@ -12,7 +12,8 @@
 #include <string.h>
 
 typedef struct CachedCost {
-    int lowered, zero;             /* of the cache: its program, and that whose shards are sent */
+    int lowered; /* of the cache: its program ... */
+    int zero;    /* ... and that whose shards are sent, once it is to be priced; else -1 */
     int offload[N_OFFLOAD_CHAINS]; /* likewise; -1: none */
     bool wanted;                   /* is to be priced */
     struct CachedCost *compared;   /* what recomputes nothing; NULL: itself */
@@ -23,6 +24,7 @@ typedef struct CachedCost {
 struct ModelCostsCache {
     Arena *arena;
     PlanRequest request;                  /* of the thin model */
+    const struct ModelCostsCache *alike;  /* model_costs_share; NULL: none */
     ThinModel *offload[N_OFFLOAD_CHAINS]; /* NULL: none */
     double *mask_elements;                /* of dropout, by kind; then before, after */
     int n_lowered, lowered_capacity;
@@ -76,11 +78,23 @@ static bool same_program(const Lowered *a, const Lowered *b) {
            a->zero == b->zero && a->split == b->split && a->offload == b->offload;
 }
 
-/* Its place in the cache, made if there is none: then it is still to be filled. */
+static int find_lowered(const struct ModelCostsCache *cache, const Lowered *key) {
+    for (int i = 0; i < cache->n_lowered; i++) {
+        if (same_program(&cache->lowered[i], key)) return i;
+    }
+    return -1;
+}
+
+/* Its place in the cache, made if there is none: then it is still to be filled, but for what
+ * another model has. */
 static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
     key.sequence_parallel &= key.t > 1;
-    for (int i = 0; i < cache->n_lowered; i++) {
-        if (same_program(&cache->lowered[i], &key)) return i;
+    int at = find_lowered(cache, &key);
+    if (at >= 0) return at;
+    at = cache->alike && key.e == 1 ? find_lowered(cache->alike, &key) : -1;
+    if (at >= 0) {
+        key = cache->alike->lowered[at];
+        key.costs = NULL;
     }
     ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, key);
     return cache->n_lowered - 1;
@@ -243,6 +257,24 @@ static LayoutKey key_of(const LayoutCost *layout) {
                        .recompute = layout->recompute};
 }
 
+static CachedCost *find_cost(const Lowered *lowered, const LayoutKey *key) {
+    for (CachedCost *known = lowered->costs; known; known = known->next) {
+        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
+            return known;
+    }
+    return NULL;
+}
+
+/* What another model has of it, perhaps its price; else nothing but what it is. */
+static LayoutCost start_cost(const ModelCosts *costs, const LayoutKey *key) {
+    const struct ModelCostsCache *alike = costs->cache->alike;
+    Lowered program = program_key(costs, key, false);
+    program.sequence_parallel &= key->t > 1;
+    int at = alike && key->e == 1 ? find_lowered(alike, &program) : -1;
+    const CachedCost *known = at >= 0 ? find_cost(&alike->lowered[at], key) : NULL;
+    return known ? known->cost : layout_of(key);
+}
+
 /* Its place in the cache, made if there is none, as are those of what it follows from; NULL: the
  * model cannot be divided like this, and *out_reason says why. Programs are filled. */
 static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const char **out_reason) {
@@ -251,10 +283,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     int at = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
-    for (CachedCost *known = lowered->costs; known; known = known->next) {
-        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
-            return known;
-    }
+    CachedCost *known = find_cost(lowered, key);
+    if (known) return known;
     int offload[N_OFFLOAD_CHAINS];
     if (!place_offload(costs, key, offload, out_reason)) return NULL;
     CachedCost *compared = NULL;
@@ -267,8 +297,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     made->lowered = at;
     made->compared = compared;
     memcpy(made->offload, offload, sizeof(offload));
-    made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
-    made->cost = layout_of(key);
+    made->zero = -1;
+    made->cost = start_cost(costs, key);
     made->next = cache->lowered[at].costs;
     cache->lowered[at].costs = made;
     ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
@@ -303,9 +333,16 @@ static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
     made->cost.priced = true;
 }
 
-static const LayoutCost *price_cost(const ModelCosts *costs, CachedCost *made) {
+static void put_zero(ModelCosts *costs, CachedCost *made) {
+    const LayoutKey key = key_of(&made->cost);
+    made->zero = (int)(lower(costs, zero_key(&key)) - costs->cache->lowered);
+}
+
+static const LayoutCost *price_cost(ModelCosts *costs, CachedCost *made) {
     if (made->compared) price_cost(costs, made->compared);
-    if (!made->cost.priced) fill_cost(costs, made, costs->cache->arena);
+    if (made->cost.priced) return &made->cost;
+    put_zero(costs, made);
+    fill_cost(costs, made, costs->cache->arena);
     return &made->cost;
 }
 
@@ -376,7 +413,7 @@ static void fill_programs(void *context, int worker, int begin, int end) {
         PlanStem *stem = plan_stem_create();
         for (int at = work->stems[i]; at < cache->n_lowered; at++) {
             Lowered *lowered = &cache->lowered[at];
-            if (same_stem(first, lowered))
+            if (!is_filled(lowered) && same_stem(first, lowered))
                 fill_lowered(work->costs, lowered, stem, arena_of(work, worker));
         }
         plan_stem_destroy(stem);
@@ -388,7 +425,7 @@ static int find_stems(const struct ModelCostsCache *cache, CostWork *work) {
     int n = 0;
     work->stems = ARENA_ARRAY(cache->arena, int, cache->n_lowered - work->first + 1);
     for (int at = work->first; at < cache->n_lowered; at++) {
-        bool known = false;
+        bool known = is_filled(&cache->lowered[at]);
         for (int i = 0; i < n && !known; i++)
             known = same_stem(&cache->lowered[work->stems[i]], &cache->lowered[at]);
         if (!known) work->stems[n++] = at;
@@ -415,16 +452,16 @@ static bool may_split(const LayoutKey *key) {
     return key->splits && key->recompute != RECOMPUTE_FULL;
 }
 
-/* Programs of the keys, planned by all threads. */
-static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
-                             CostWork *work) {
+/* Programs of the keys, planned by all threads; `zeros`: those whose shards are sent as well. */
+static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, bool zeros,
+                             const Crew *crew, CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     work->first = cache->n_lowered;
     for (int i = 0; i < n_keys; i++) {
         const LayoutKey none = without_recomputing(keys[i]);
         place_lowered(cache, program_key(costs, &keys[i], false));
         place_lowered(cache, program_key(costs, &none, false));
-        place_lowered(cache, zero_key(&keys[i]));
+        if (zeros) place_lowered(cache, zero_key(&keys[i]));
         if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
         for (int which = 0; which < N_OFFLOAD_CHAINS; which++) {
             Lowered offload = program_key(costs, &keys[i], false);
@@ -444,8 +481,10 @@ static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, 
     struct ModelCostsCache *cache = costs->cache;
     for (int i = 0; i < n_keys; i++) {
         CachedCost *cost = place_cost(costs, &keys[i], NULL);
-        if (cost) cost->wanted = true;
-        if (cost && cost->compared) cost->compared->wanted = true;
+        for (; cost; cost = cost->compared) {
+            cost->wanted = true;
+            put_zero(costs, cost);
+        }
     }
     work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
     for (int compared = 0; compared < 2; compared++) {
@@ -566,7 +605,7 @@ static void keep_arenas(ModelCosts *costs, CostWork *work) {
 
 void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
-    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_programs(costs, keys, n_keys, false, crew, &work);
     prepare_bounds(costs, keys, n_keys, crew, &work);
     keep_arenas(costs, &work);
 }
@@ -585,10 +624,14 @@ void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits)
 
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
-    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_programs(costs, keys, n_keys, true, crew, &work);
     prepare_costs(costs, keys, n_keys, crew, &work);
     prepare_splits(costs, keys, n_keys, crew, &work);
     keep_arenas(costs, &work);
+}
+
+void model_costs_share(ModelCosts *costs, const ModelCosts *alike) {
+    costs->cache->alike = alike->cache;
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

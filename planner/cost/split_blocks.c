@@ -133,16 +133,26 @@ static double chunk_us(const Line *line, int g, int begin, int end) {
            (g == line->n_total - 1 ? line->after : 0);
 }
 
-/* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. */
-static bool fill(const Line *line, double bound, int *cuts) {
+/* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. *out_most: the
+ * longest; *out_next: all bounds from this one to below that one fill alike. */
+static bool fill(const Line *line, double bound, int *cuts, double *out_most, double *out_next) {
     int at = 0, needed_after = 0; /* blocks, by the chunks that follow */
+    *out_most = 0;
+    *out_next = INFINITY;
     for (int g = 1; g < line->n_total; g++) needed_after += least_blocks(line, g);
     for (int g = 0; g < line->n_total; g++) {
         int most = line->n_blocks - needed_after;
         cuts[g] = at;
         at += least_blocks(line, g);
-        if (at > most || chunk_us(line, g, cuts[g], at) > bound) return false;
-        while (at < most && chunk_us(line, g, cuts[g], at + 1) <= bound) at++;
+        if (at > most) return false;
+        double us = chunk_us(line, g, cuts[g], at), next = us;
+        while (next <= bound && at < most) {
+            next = chunk_us(line, g, cuts[g], at + 1);
+            if (next <= bound) us = next, at++;
+        }
+        if (next > bound) *out_next = fmin(*out_next, next);
+        if (us > bound) return false;
+        *out_most = fmax(*out_most, us);
         if (g + 1 < line->n_total) needed_after -= least_blocks(line, g + 1);
     }
     cuts[line->n_total] = at;
@@ -150,16 +160,18 @@ static bool fill(const Line *line, double bound, int *cuts) {
 }
 
 static void fill_least(const Line *line, int *cuts) {
-    double low = 0, high = line->sum[line->n_blocks] + line->before + line->after;
-    for (int i = 0; i < 44; i++) {
+    double high = line->sum[line->n_blocks] + line->before + line->after, most, next;
+    double low = high / line->n_total * (1 - 1e-9); /* one chunk has that much */
+    for (int i = 0; i < 44 && low < high; i++) {
         double middle = (low + high) / 2;
-        if (fill(line, middle, cuts)) {
-            high = middle;
+        if (fill(line, middle, cuts, &most, &next)) {
+            high = most;
         } else {
-            low = middle;
+            low = fmax(middle, next); /* no less will do */
         }
     }
-    if (!fill(line, high * (1 + 1e-12), cuts)) BUG("%d blocks, bound %g", line->n_blocks, high);
+    if (!fill(line, high * (1 + 1e-12), cuts, &most, &next))
+        BUG("%d blocks, bound %g", line->n_blocks, high);
 }
 
 /* The slowest stage, then the squares of stages: smaller is better, in this order. */
@@ -187,12 +199,13 @@ static bool is_less(Rating a, Rating b) {
 enum { MOST_CUTS = 8 };
 
 /* Where all blocks that change chunks take equally long, what moves goes from one stage to another:
- * then the slowest stage falls only if the squares do. False: who knows. */
-static bool cannot_help(const Line *line, const int *cuts, int first, int last, int by,
+ * then the slowest stage falls only if the squares do. False: who knows. *alike: the last cut up to
+ * which they are known to do so from `first` on. */
+static bool cannot_help(const Line *line, const int *cuts, int first, int last, int by, int *alike,
                         const Rating *rating) {
     const double *end = line->sum + (by > 0), *begin = end - 1;
     const double moved = end[cuts[first]] - begin[cuts[first]];
-    for (int g = first + 1; g <= last; g++) {
+    for (int g = *alike + 1; g <= last; g++, ++*alike) {
         if (fabs(end[cuts[g]] - begin[cuts[g]] - moved) > moved * 1e-12) return false;
     }
     int to = line->stage_of[by > 0 ? first - 1 : last];
@@ -202,13 +215,14 @@ static bool cannot_help(const Line *line, const int *cuts, int first, int last, 
 }
 
 /* Moves `n` cuts by one block each, if that is better. */
-static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rating *rating) {
+static bool try_move(const Line *line, int *cuts, int first, int n, int by, int *alike,
+                     Rating *rating) {
     double before[MOST_CUTS + 1]; /* of the stages of the chunks beside the cuts */
     int last = first + n - 1;
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
     if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
-    if (cannot_help(line, cuts, first, last, by, rating)) return false;
+    if (cannot_help(line, cuts, first, last, by, alike, rating)) return false;
     Rating then = *rating;
     bool slowest = false; /* is it one of them that changes? */
     for (int g = first - 1; g <= last; g++) {
@@ -243,8 +257,13 @@ static double even_out(const Line *line, int *cuts) {
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
         for (int first = 1; first < line->n_total; first++) {
+            int alike[2] = {first, first}; /* of moves to the left, and to the right */
             for (int i = 0; i < 2 * MOST_CUTS; i++) {
-                moved |= try_move(line, cuts, first, i / 2 + 1, i % 2 ? 1 : -1, &rating);
+                bool right = i % 2;
+                if (!try_move(line, cuts, first, i / 2 + 1, right ? 1 : -1, &alike[right], &rating))
+                    continue;
+                moved = true;
+                alike[0] = alike[1] = first;
             }
         }
     }
