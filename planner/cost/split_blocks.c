@@ -118,6 +118,7 @@ typedef struct Line {
     int n_blocks, n_total;
     Path path;
     const double *sum; /* of the first i blocks */
+    const int *run;    /* by block: where blocks of its kind that follow it end */
     double before, after;
     bool bare_ends;   /* the first and the last chunk may have no block */
     int *stage_of;    /* by chunk */
@@ -246,6 +247,29 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, int 
     return false;
 }
 
+/* Least and most of what stages do. */
+typedef struct Loads {
+    double least, most;
+} Loads;
+
+static Loads find_loads(const Line *line, double most) {
+    Loads loads = {most, most};
+    for (int s = 0; s < line->path.p; s++) loads.least = fmin(loads.least, line->stage_us[s]);
+    return loads;
+}
+
+/* Does cannot_help say so of all moves of cuts from `first` on, as blocks are of one kind and no
+ * two stages are far enough apart? */
+static bool none_helps(const Line *line, const int *cuts, int first, int by, Loads loads) {
+    int most = first + MOST_CUTS - 1, last = most < line->n_total ? most : line->n_total - 1;
+    int block = cuts[first] - (by < 0);
+    if (block < 0 || block >= line->n_blocks) return false;
+    if (line->run[block] <= cuts[last] - (by < 0)) return false;
+    double moved = line->sum[block + 1] - line->sum[block];
+    double beside = line->stage_us[line->stage_of[first - 1]]; /* gives or takes the block */
+    return by > 0 ? beside + moved >= loads.most : loads.least + moved >= beside;
+}
+
 /* Moves up to MOST_CUTS neighbouring cuts while it helps. Returns the slowest stage. */
 static double even_out(const Line *line, int *cuts) {
     enum { MOST_ROUNDS = 100 };
@@ -253,17 +277,23 @@ static double even_out(const Line *line, int *cuts) {
     for (int g = 0; g < line->n_total; g++)
         line->stage_us[line->stage_of[g]] += chunk_us(line, g, cuts[g], cuts[g + 1]);
     Rating rating = rate(line);
+    Loads loads = find_loads(line, rating.most);
     bool moved = true;
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
         for (int first = 1; first < line->n_total; first++) {
             int alike[2] = {first, first}; /* of moves to the left, and to the right */
-            for (int i = 0; i < 2 * MOST_CUTS; i++) {
+            bool none[2] = {none_helps(line, cuts, first, -1, loads),
+                            none_helps(line, cuts, first, 1, loads)};
+            for (int i = 0; i < 2 * MOST_CUTS && !(none[0] && none[1]); i++) {
                 bool right = i % 2;
+                if (none[right]) continue;
                 if (!try_move(line, cuts, first, i / 2 + 1, right ? 1 : -1, &alike[right], &rating))
                     continue;
                 moved = true;
                 alike[0] = alike[1] = first;
+                none[0] = none[1] = false;
+                loads = find_loads(line, rating.most);
             }
         }
     }
@@ -292,16 +322,23 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path
                          int *out_split) {
     Arena *scratch = arena_create();
     double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
+    int *run = ARENA_ARRAY(scratch, int, costs->n_blocks + 1);
     int *cuts = ARENA_ARRAY(scratch, int, n_total + 1);
     int *bare = ARENA_ARRAY(scratch, int, n_total + 1);
     int *trial = ARENA_ARRAY(scratch, int, n_total + 1);
     for (int b = 0; b < costs->n_blocks; b++) {
         sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
     }
+    for (int b = costs->n_blocks - 1; b >= 0; b--) {
+        bool ends = b + 1 == costs->n_blocks ||
+                    costs->kind_of_block[b] != costs->kind_of_block[b + 1];
+        run[b] = ends ? b + 1 : run[b + 1];
+    }
     Line line = {.n_blocks = costs->n_blocks,
                  .n_total = n_total,
                  .path = path,
                  .sum = sum,
+                 .run = run,
                  .before = segment_us(&layout->before),
                  .after = segment_us(&layout->after),
                  .bare_ends = n_total > costs->n_blocks,
