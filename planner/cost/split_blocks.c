@@ -330,8 +330,8 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path
         sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
     }
     for (int b = costs->n_blocks - 1; b >= 0; b--) {
-        bool ends = b + 1 == costs->n_blocks ||
-                    costs->kind_of_block[b] != costs->kind_of_block[b + 1];
+        bool ends =
+            b + 1 == costs->n_blocks || costs->kind_of_block[b] != costs->kind_of_block[b + 1];
         run[b] = ends ? b + 1 : run[b + 1];
     }
     Line line = {.n_blocks = costs->n_blocks,
