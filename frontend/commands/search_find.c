@@ -31,6 +31,9 @@ static const SearchVariant *variant(CliArgs *args, SearchJob *job, int how) {
         v->costs =
             how ? model_costs_create(args->arena, &v->plan, job->cluster, aside) : job->costs;
         diag_destroy(aside);
+        const SearchVariant *whole =
+            how & VARIANT_EXPERT_PARTS ? variant(args, job, how - VARIANT_EXPERT_PARTS) : NULL;
+        if (v->costs && whole) model_costs_share(v->costs, whole->costs);
     }
     return v->costs ? v : NULL;
 }

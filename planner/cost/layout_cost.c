@@ -17,9 +17,13 @@ int64_t value_bytes_of_batch(Value value, int batch, int n_more, const Mesh *mes
     return type_local_bytes(&type, value_sharding(value), mesh);
 }
 
-Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena) {
+static BatchScaler make_scaler(const Graph *graph, Arena *arena) {
     Graph *scaled = ARENA_NEW(arena, Graph);
-    int batch = axis_find(&graph->axes, "batch", 5);
+    BatchScaler scaler = {graph, arena, scaled, NULL, NULL, 0};
+    int batch = axis_find(&graph->axes, "batch", 5), n_outputs = 0;
+    for (int n = 0; n < graph->n_nodes; n++) n_outputs += graph->nodes[n]->n_outputs;
+    scaler.dims = ARENA_ARRAY(arena, int64_t *, n_outputs + 1);
+    scaler.lengths = ARENA_ARRAY(arena, int64_t, n_outputs + 1);
     *scaled = *graph;
     scaled->arena = arena;
     scaled->nodes = ARENA_ARRAY(arena, Node *, graph->n_nodes + 1);
@@ -34,10 +38,31 @@ Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena) {
         }
         for (int o = 0; o < node->n_outputs; o++) {
             int at = type_find_axis(&node->types[o], batch);
-            if (at >= 0) node->types[o].dims[at] *= b;
+            if (at < 0) continue;
+            scaler.lengths[scaler.n] = node->types[o].dims[at];
+            scaler.dims[scaler.n++] = &node->types[o].dims[at];
         }
     }
-    return scaled;
+    return scaler;
+}
+
+void batch_scaler_end(BatchScaler *scaler) {
+    arena_destroy(scaler->arena);
+    *scaler = (BatchScaler){0};
+}
+
+Graph *batch_scaler_graph(BatchScaler *scaler, const Graph *of, int b) {
+    if (scaler->of != of) {
+        batch_scaler_end(scaler);
+        *scaler = make_scaler(of, arena_create());
+    }
+    for (int i = 0; i < scaler->n; i++) *scaler->dims[i] = scaler->lengths[i] * b;
+    return scaler->graph;
+}
+
+Graph *graph_scale_batch(const Graph *graph, int b, Arena *arena) {
+    BatchScaler scaler = make_scaler(graph, arena);
+    return batch_scaler_graph(&scaler, graph, b);
 }
 
 typedef struct Pricer {
@@ -178,6 +203,7 @@ LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Ar
     const Graph *graph = lowered->plan->programs[0].graph;
     Arena *work = arena_create();
     LayoutCost *out = ARENA_NEW(arena, LayoutCost);
+    *out = (LayoutCost){.t = lowered->t, .c = lowered->c, .e = lowered->e};
     out->kinds = ARENA_ARRAY(arena, SegmentCost, n_kinds + 1);
     out->n_shared = lowered->places.n_weights;
     out->shared = ARENA_ARRAY(arena, SharedWeight, out->n_shared + 1);
@@ -195,9 +221,11 @@ LayoutCost *layout_cost_count_parameters(const Lowered *lowered, int n_kinds, Ar
     return out;
 }
 
-/* Parts that nothing was counted of yet become those of the parameters. */
+/* Parts that nothing was counted of yet become those of the parameters, with their calls. */
 static void put_parameters(const LayoutCost *leaves, LayoutCost *out, int n_kinds) {
     out->shapes = leaves->shapes;
+    out->zero_bytes = leaves->zero_bytes;
+    memcpy(out->update_calls, leaves->update_calls, sizeof(out->update_calls));
     out->before = leaves->before;
     out->after = leaves->after;
     out->tied = leaves->tied;
@@ -519,11 +547,11 @@ void layout_cost_compare(const ModelCosts *costs, const LayoutCost *none, Layout
     }
 }
 
-void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCost *out) {
+void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, BatchScaler *scaler,
+                      LayoutCost *out) {
     Arena *work = arena_create();
-    Program program = {0};
-    int n_more = out->micro_batch / out->lanes;
-    program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
+    const Graph *one = lowered->plan->programs[0].graph;
+    Program program = {.graph = batch_scaler_graph(scaler, one, out->micro_batch / out->lanes)};
     Pricer p = {.costs = costs,
                 .lowered = lowered,
                 .program = &program,
@@ -537,12 +565,11 @@ void layout_cost_time(const ModelCosts *costs, const Lowered *lowered, LayoutCos
     arena_destroy(work);
 }
 
-void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, const double *mask_elements,
-                       LayoutCost *out) {
+void layout_cost_price(const ModelCosts *costs, const Lowered *lowered, BatchScaler *scaler,
+                       const double *mask_elements, LayoutCost *out) {
     Arena *work = arena_create();
-    Program program = {0};
-    int n_more = out->micro_batch / out->lanes;
-    program.graph = graph_scale_batch(lowered->plan->programs[0].graph, n_more, work);
+    const Graph *one = lowered->plan->programs[0].graph;
+    Program program = {.graph = batch_scaler_graph(scaler, one, out->micro_batch / out->lanes)};
     plan_places(&program, 1, lowered->plan->cuda, 0, work);
     Pricer p = {costs,
                 lowered,

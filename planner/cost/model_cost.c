@@ -12,9 +12,10 @@
 #include <string.h>
 
 typedef struct CachedCost {
-    int lowered, zero;             /* of the cache: its program, and that whose shards are sent */
+    int lowered;                   /* of the cache: its program */
     int offload[N_OFFLOAD_CHAINS]; /* likewise; -1: none */
-    bool wanted;                   /* is to be priced */
+    bool wanted, wants_split;      /* is to be priced; with its backwards in two */
+    bool timed, timed_split;       /* likewise */
     struct CachedCost *compared;   /* what recomputes nothing; NULL: itself */
     struct CachedCost *next;       /* of the same program */
     LayoutCost cost;
@@ -23,12 +24,12 @@ typedef struct CachedCost {
 struct ModelCostsCache {
     Arena *arena;
     PlanRequest request;                  /* of the thin model */
+    const struct ModelCostsCache *alike;  /* model_costs_share; NULL: none */
     ThinModel *offload[N_OFFLOAD_CHAINS]; /* NULL: none */
     double *mask_elements;                /* of dropout, by kind; then before, after */
     int n_lowered, lowered_capacity;
     Lowered *lowered;
-    int n_costs, costs_capacity;
-    CachedCost **costs;
+    int n_costs;
 };
 
 /* Nodes without a block come before them or after; backward nodes go by what they follow. A partial
@@ -76,11 +77,23 @@ static bool same_program(const Lowered *a, const Lowered *b) {
            a->zero == b->zero && a->split == b->split && a->offload == b->offload;
 }
 
-/* Its place in the cache, made if there is none: then it is still to be filled. */
+static int find_lowered(const struct ModelCostsCache *cache, const Lowered *key) {
+    for (int i = 0; i < cache->n_lowered; i++) {
+        if (same_program(&cache->lowered[i], key)) return i;
+    }
+    return -1;
+}
+
+/* Its place in the cache, made if there is none: then it is still to be filled, but for what
+ * another model has. */
 static int place_lowered(struct ModelCostsCache *cache, Lowered key) {
     key.sequence_parallel &= key.t > 1;
-    for (int i = 0; i < cache->n_lowered; i++) {
-        if (same_program(&cache->lowered[i], &key)) return i;
+    int at = find_lowered(cache, &key);
+    if (at >= 0) return at;
+    at = cache->alike && key.e == 1 ? find_lowered(cache->alike, &key) : -1;
+    if (at >= 0) {
+        key = cache->alike->lowered[at];
+        key.costs = NULL;
     }
     ARENA_PUSH(cache->arena, cache->lowered, cache->n_lowered, cache->lowered_capacity, key);
     return cache->n_lowered - 1;
@@ -160,15 +173,6 @@ static CalledGraph called_graph(const Lowered *lowered, LayoutCost *out, Arena *
     return called;
 }
 
-static void count_lowered_calls(const Lowered *lowered, const Lowered *zero, LayoutCost *out) {
-    Arena *work = arena_create();
-    CalledGraph whole = called_graph(lowered, out, work), divided;
-    bool alike = zero->plan && zero->places.n_weights == lowered->places.n_weights;
-    if (alike) divided = called_graph(zero, out, work);
-    count_calls(&whole, alike ? &divided : NULL, out, work);
-    arena_destroy(work);
-}
-
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason) {
     return model_costs_divided(costs, t, 1, 1, sequence_parallel, recompute, micro_batch, 1,
@@ -189,6 +193,35 @@ static Lowered zero_key(const LayoutKey *key) {
 static Recompute lowered_recompute(const ModelCosts *costs, Recompute recompute) {
     bool scores = costs->cluster->software.attention == ATTENTION_MATERIALISED;
     return scores && recompute == RECOMPUTE_SELECTIVE ? RECOMPUTE_NONE : recompute;
+}
+
+static Lowered zero_key_of(const Lowered *program) {
+    const LayoutKey key = {
+        .t = program->t, .c = program->c, .e = program->e, .lanes = program->lanes};
+    return zero_key(&key);
+}
+
+/* What the program emits, whatever its micro-batch, becomes part of its leaves; that with ZeRO is
+ * filled. */
+static void count_program(const struct ModelCostsCache *cache, const Lowered *lowered) {
+    const Lowered key = zero_key_of(lowered);
+    const Lowered *zero = &cache->lowered[find_lowered(cache, &key)];
+    LayoutCost *leaves = lowered->leaves;
+    Arena *work = arena_create();
+    CalledGraph whole = called_graph(lowered, leaves, work), divided;
+    bool alike = zero->plan && zero->places.n_weights == lowered->places.n_weights;
+    if (alike) divided = called_graph(zero, leaves, work);
+    count_calls(&whole, alike ? &divided : NULL, leaves, work);
+    leaves->zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
+    leaves->priced = true;
+    arena_destroy(work);
+}
+
+/* The program in this place, which is filled, unless that was done. */
+static void count_now(ModelCosts *costs, int at) {
+    if (costs->cache->lowered[at].leaves->priced) return;
+    lower(costs, zero_key_of(&costs->cache->lowered[at]));
+    count_program(costs->cache, &costs->cache->lowered[at]);
 }
 
 static Lowered program_key(const ModelCosts *costs, const LayoutKey *key, bool split) {
@@ -243,6 +276,24 @@ static LayoutKey key_of(const LayoutCost *layout) {
                        .recompute = layout->recompute};
 }
 
+static CachedCost *find_cost(const Lowered *lowered, const LayoutKey *key) {
+    for (CachedCost *known = lowered->costs; known; known = known->next) {
+        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
+            return known;
+    }
+    return NULL;
+}
+
+/* What another model has of it, perhaps its price; else nothing but what it is. */
+static LayoutCost start_cost(const ModelCosts *costs, const LayoutKey *key) {
+    const struct ModelCostsCache *alike = costs->cache->alike;
+    Lowered program = program_key(costs, key, false);
+    program.sequence_parallel &= key->t > 1;
+    int at = alike && key->e == 1 ? find_lowered(alike, &program) : -1;
+    const CachedCost *known = at >= 0 ? find_cost(&alike->lowered[at], key) : NULL;
+    return known ? known->cost : layout_of(key);
+}
+
 /* Its place in the cache, made if there is none, as are those of what it follows from; NULL: the
  * model cannot be divided like this, and *out_reason says why. Programs are filled. */
 static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const char **out_reason) {
@@ -251,10 +302,8 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     int at = (int)(lowered - cache->lowered);
     if (out_reason) *out_reason = lowered->reason;
     if (!lowered->plan) return NULL;
-    for (CachedCost *known = lowered->costs; known; known = known->next) {
-        if (known->cost.micro_batch == key->micro_batch && known->cost.recompute == key->recompute)
-            return known;
-    }
+    CachedCost *known = find_cost(lowered, key);
+    if (known) return known;
     int offload[N_OFFLOAD_CHAINS];
     if (!place_offload(costs, key, offload, out_reason)) return NULL;
     CachedCost *compared = NULL;
@@ -267,11 +316,10 @@ static CachedCost *place_cost(ModelCosts *costs, const LayoutKey *key, const cha
     made->lowered = at;
     made->compared = compared;
     memcpy(made->offload, offload, sizeof(offload));
-    made->zero = (int)(lower(costs, zero_key(key)) - cache->lowered);
-    made->cost = layout_of(key);
+    made->cost = start_cost(costs, key);
     made->next = cache->lowered[at].costs;
     cache->lowered[at].costs = made;
-    ARENA_PUSH(cache->arena, cache->costs, cache->n_costs, cache->costs_capacity, made);
+    cache->n_costs++;
     return made;
 }
 
@@ -289,23 +337,26 @@ static const OffloadCost *fill_offload(const ModelCosts *costs, const CachedCost
 }
 
 /* Prices it, in an arena that the cache will keep; what it is compared with is priced already. */
-static void fill_cost(const ModelCosts *costs, CachedCost *made, Arena *arena) {
+static void fill_cost(const ModelCosts *costs, CachedCost *made, BatchScaler *scaler,
+                      Arena *arena) {
     const struct ModelCostsCache *cache = costs->cache;
-    const Lowered *lowered = &cache->lowered[made->lowered], *zero = &cache->lowered[made->zero];
+    const Lowered *lowered = &cache->lowered[made->lowered];
     made->cost.kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
     made->cost.n_shared = lowered->places.n_weights;
     made->cost.shared = make_shared_weights(&lowered->places, costs, arena);
-    layout_cost_price(costs, lowered, cache->mask_elements, &made->cost);
+    layout_cost_price(costs, lowered, scaler, cache->mask_elements, &made->cost);
     made->cost.offload = fill_offload(costs, made, arena);
-    made->cost.zero_bytes = zero->data_bytes; /* whatever d is; 0 where there is no plan */
-    count_lowered_calls(lowered, zero, &made->cost);
     if (made->compared) layout_cost_compare(costs, &made->compared->cost, &made->cost);
     made->cost.priced = true;
 }
 
-static const LayoutCost *price_cost(const ModelCosts *costs, CachedCost *made) {
+static const LayoutCost *price_cost(ModelCosts *costs, CachedCost *made) {
     if (made->compared) price_cost(costs, made->compared);
-    if (!made->cost.priced) fill_cost(costs, made, costs->cache->arena);
+    if (made->cost.priced) return &made->cost;
+    count_now(costs, made->lowered);
+    BatchScaler scaler = {0};
+    fill_cost(costs, made, &scaler, costs->cache->arena);
+    batch_scaler_end(&scaler);
     return &made->cost;
 }
 
@@ -322,16 +373,14 @@ const LayoutCost *model_costs_divided(ModelCosts *costs, int t, int c, int e,
 }
 
 /* The layout with backwards in two. */
-static void fill_split(const ModelCosts *costs, const Lowered *lowered, const Lowered *zero,
+static void fill_split(const ModelCosts *costs, const Lowered *lowered, BatchScaler *scaler,
                        const LayoutCost *layout, Arena *arena, LayoutCost *out) {
     const LayoutKey key = key_of(layout);
     *out = layout_of(&key);
     out->kinds = ARENA_ARRAY(arena, SegmentCost, costs->n_kinds + 1);
     out->n_shared = lowered->places.n_weights;
     out->shared = make_shared_weights(&lowered->places, costs, arena);
-    layout_cost_price(costs, lowered, costs->cache->mask_elements, out);
-    out->zero_bytes = layout->zero_bytes;
-    count_lowered_calls(lowered, zero, out);
+    layout_cost_price(costs, lowered, scaler, costs->cache->mask_elements, out);
     out->before.model_flops = layout->before.model_flops;
     out->after.model_flops = layout->after.model_flops;
     for (int k = 0; k < costs->n_kinds; k++) {
@@ -346,10 +395,12 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
     const Lowered *lowered = lower(costs, program_key(costs, &key, true));
     int at = (int)(lowered - cache->lowered);
     if (!lowered->plan) return;
-    const Lowered *zero = lower(costs, zero_key(&key));
+    count_now(costs, at);
     lowered = &cache->lowered[at];
     LayoutCost *split = ARENA_NEW(cache->arena, LayoutCost);
-    fill_split(costs, lowered, zero, layout, cache->arena, split);
+    BatchScaler scaler = {0};
+    fill_split(costs, lowered, &scaler, layout, cache->arena, split);
+    batch_scaler_end(&scaler);
     ((LayoutCost *)layout)->split = split; /* the cache's own */
 }
 
@@ -357,10 +408,12 @@ void model_costs_split(ModelCosts *costs, const LayoutCost *layout) {
 typedef struct CostWork {
     const ModelCosts *costs;
     int first, *stems;  /* of the cache's programs to be planned; the first of each stem */
+    int *counted;       /* those whose calls are to be counted */
     CachedCost **items; /* or what is to be priced, or, below, to have its backwards in two */
-    const Lowered **programs, **zeros;
+    const Lowered **programs;
     LayoutCost **splits;
     Arena *arenas[MOST_CREW];
+    BatchScaler scalers[MOST_CREW][2]; /* of the last programs; with backwards in two */
 } CostWork;
 
 static Arena *arena_of(CostWork *work, int worker) {
@@ -376,7 +429,7 @@ static void fill_programs(void *context, int worker, int begin, int end) {
         PlanStem *stem = plan_stem_create();
         for (int at = work->stems[i]; at < cache->n_lowered; at++) {
             Lowered *lowered = &cache->lowered[at];
-            if (same_stem(first, lowered))
+            if (!is_filled(lowered) && same_stem(first, lowered))
                 fill_lowered(work->costs, lowered, stem, arena_of(work, worker));
         }
         plan_stem_destroy(stem);
@@ -388,7 +441,7 @@ static int find_stems(const struct ModelCostsCache *cache, CostWork *work) {
     int n = 0;
     work->stems = ARENA_ARRAY(cache->arena, int, cache->n_lowered - work->first + 1);
     for (int at = work->first; at < cache->n_lowered; at++) {
-        bool known = false;
+        bool known = is_filled(&cache->lowered[at]);
         for (int i = 0; i < n && !known; i++)
             known = same_stem(&cache->lowered[work->stems[i]], &cache->lowered[at]);
         if (!known) work->stems[n++] = at;
@@ -396,17 +449,24 @@ static int find_stems(const struct ModelCostsCache *cache, CostWork *work) {
     return n;
 }
 
+static void count_programs(void *context, int worker, int begin, int end) {
+    const CostWork *work = context;
+    const struct ModelCostsCache *cache = work->costs->cache;
+    (void)worker;
+    for (int i = begin; i < end; i++) count_program(cache, &cache->lowered[work->counted[i]]);
+}
+
 static void fill_costs(void *context, int worker, int begin, int end) {
     CostWork *work = context;
     for (int i = begin; i < end; i++) {
-        fill_cost(work->costs, work->items[i], arena_of(work, worker));
+        fill_cost(work->costs, work->items[i], &work->scalers[worker][0], arena_of(work, worker));
     }
 }
 
 static void fill_splits(void *context, int worker, int begin, int end) {
     CostWork *work = context;
     for (int i = begin; i < end; i++) {
-        fill_split(work->costs, work->programs[i], work->zeros[i], &work->items[i]->cost,
+        fill_split(work->costs, work->programs[i], &work->scalers[worker][1], &work->items[i]->cost,
                    arena_of(work, worker), work->splits[i]);
     }
 }
@@ -415,16 +475,16 @@ static bool may_split(const LayoutKey *key) {
     return key->splits && key->recompute != RECOMPUTE_FULL;
 }
 
-/* Programs of the keys, planned by all threads. */
-static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
-                             CostWork *work) {
+/* Programs of the keys, planned by all threads; `zeros`: those whose shards are sent as well. */
+static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_keys, bool zeros,
+                             const Crew *crew, CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     work->first = cache->n_lowered;
     for (int i = 0; i < n_keys; i++) {
         const LayoutKey none = without_recomputing(keys[i]);
         place_lowered(cache, program_key(costs, &keys[i], false));
         place_lowered(cache, program_key(costs, &none, false));
-        place_lowered(cache, zero_key(&keys[i]));
+        if (zeros) place_lowered(cache, zero_key(&keys[i]));
         if (may_split(&keys[i])) place_lowered(cache, program_key(costs, &keys[i], true));
         for (int which = 0; which < N_OFFLOAD_CHAINS; which++) {
             Lowered offload = program_key(costs, &keys[i], false);
@@ -438,22 +498,44 @@ static void prepare_programs(ModelCosts *costs, const LayoutKey *keys, int n_key
     crew_run(crew, "thin models planned", find_stems(cache, work), 1, fill_programs, work);
 }
 
+/* Of the keys' programs, and of those that they are compared with. */
+static void prepare_calls(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
+                          CostWork *work) {
+    struct ModelCostsCache *cache = costs->cache;
+    bool *known = ARENA_ARRAY(cache->arena, bool, cache->n_lowered + 1);
+    int n = 0;
+    work->counted = ARENA_ARRAY(cache->arena, int, cache->n_lowered + 1);
+    for (int i = 0; i < n_keys; i++) {
+        const LayoutKey none = without_recomputing(keys[i]);
+        const Lowered programs[] = {program_key(costs, &keys[i], false),
+                                    program_key(costs, &none, false),
+                                    program_key(costs, &keys[i], true)};
+        for (int k = 0; k < 2 + may_split(&keys[i]); k++) {
+            int at = place_lowered(cache, programs[k]);
+            const LayoutCost *leaves = cache->lowered[at].leaves;
+            if (!known[at] && leaves && !leaves->priced) work->counted[n++] = at;
+            known[at] = true;
+        }
+    }
+    crew_run(crew, "calls counted", n, 4, count_programs, work);
+}
+
 /* Those that recompute are compared with those that do not: these first. */
 static void prepare_costs(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew,
                           CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     for (int i = 0; i < n_keys; i++) {
         CachedCost *cost = place_cost(costs, &keys[i], NULL);
-        if (cost) cost->wanted = true;
-        if (cost && cost->compared) cost->compared->wanted = true;
+        for (; cost; cost = cost->compared) cost->wanted = true;
     }
     work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
     for (int compared = 0; compared < 2; compared++) {
         int n = 0;
-        for (int i = 0; i < cache->n_costs; i++) {
-            CachedCost *cost = cache->costs[i];
-            bool wanted = cost->wanted && !cost->cost.priced;
-            if (wanted && (cost->compared != NULL) == compared) work->items[n++] = cost;
+        for (int at = 0; at < cache->n_lowered; at++) { /* what shares a program together */
+            for (CachedCost *cost = cache->lowered[at].costs; cost; cost = cost->next) {
+                bool wanted = cost->wanted && !cost->cost.priced;
+                if (wanted && (cost->compared != NULL) == compared) work->items[n++] = cost;
+            }
         }
         crew_run(crew, "thin models priced", n, 1, fill_costs, work);
     }
@@ -463,20 +545,24 @@ static void prepare_splits(ModelCosts *costs, const LayoutKey *keys, int n_keys,
                            CostWork *work) {
     struct ModelCostsCache *cache = costs->cache;
     int n = 0;
-    work->items = ARENA_ARRAY(cache->arena, CachedCost *, n_keys + 1);
-    work->splits = ARENA_ARRAY(cache->arena, LayoutCost *, n_keys + 1);
-    work->programs = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
-    work->zeros = ARENA_ARRAY(cache->arena, const Lowered *, n_keys + 1);
     for (int i = 0; i < n_keys; i++) {
         CachedCost *cost = may_split(&keys[i]) ? place_cost(costs, &keys[i], NULL) : NULL;
-        if (!cost || cost->cost.split) continue;
-        const Lowered *split = lower(costs, program_key(costs, &keys[i], true));
-        if (!split->plan) continue;
-        work->items[n] = cost;
-        work->programs[n] = split;
-        work->zeros[n] = &cache->lowered[cost->zero];
-        work->splits[n] = ARENA_NEW(cache->arena, LayoutCost);
-        cost->cost.split = work->splits[n++];
+        if (cost) cost->wants_split = true;
+    }
+    work->items = ARENA_ARRAY(cache->arena, CachedCost *, cache->n_costs + 1);
+    work->splits = ARENA_ARRAY(cache->arena, LayoutCost *, cache->n_costs + 1);
+    work->programs = ARENA_ARRAY(cache->arena, const Lowered *, cache->n_costs + 1);
+    for (int at = 0; at < cache->n_lowered; at++) {
+        for (CachedCost *cost = cache->lowered[at].costs; cost; cost = cost->next) {
+            if (!cost->wants_split || cost->cost.split) continue;
+            const LayoutKey key = key_of(&cost->cost);
+            const Lowered *split = lower(costs, program_key(costs, &key, true));
+            if (!split->plan) continue;
+            work->items[n] = cost;
+            work->programs[n] = split;
+            work->splits[n] = ARENA_NEW(cache->arena, LayoutCost);
+            cost->cost.split = work->splits[n++];
+        }
     }
     crew_run(crew, "thin models with backwards in two priced", n, 1, fill_splits, work);
 }
@@ -515,14 +601,14 @@ static void prepare_bounds(ModelCosts *costs, const LayoutKey *keys, int n_keys,
     crew_run(crew, "layouts bounded", n, 16, fill_bounds, work);
 }
 
-static double time_program(const ModelCosts *costs, const Lowered *lowered,
+static double time_program(const ModelCosts *costs, const Lowered *lowered, BatchScaler *scaler,
                            const LayoutCost *layout) {
     Arena *work = arena_create();
     const LayoutKey key = key_of(layout);
     LayoutCost timed = layout_of(&key);
     timed.kinds = ARENA_ARRAY(work, SegmentCost, costs->n_kinds + 1);
     timed.shared = ARENA_ARRAY(work, SharedWeight, lowered->places.n_weights + 1);
-    layout_cost_time(costs, lowered, &timed);
+    layout_cost_time(costs, lowered, scaler, &timed);
     double us = layout_work_us(costs, &timed);
     arena_destroy(work);
     return us;
@@ -530,43 +616,53 @@ static double time_program(const ModelCosts *costs, const Lowered *lowered,
 
 static void fill_times(void *context, int worker, int begin, int end) {
     CostWork *work = context;
-    (void)worker;
     for (int i = begin; i < end; i++) {
         LayoutCost *cost = &work->items[i]->cost;
         const Lowered *lowered = &work->costs->cache->lowered[work->items[i]->lowered];
-        cost->work_us = time_program(work->costs, lowered, cost);
+        BatchScaler *scalers = work->scalers[worker];
+        cost->work_us = time_program(work->costs, lowered, &scalers[0], cost);
         if (work->programs[i])
-            cost->split_work_us = time_program(work->costs, work->programs[i], cost);
+            cost->split_work_us = time_program(work->costs, work->programs[i], &scalers[1], cost);
+    }
+}
+
+static void keep_arenas(ModelCosts *costs, CostWork *work) {
+    for (int i = 0; i < MOST_CREW; i++) {
+        if (work->arenas[i]) arena_own(costs->cache->arena, work->arenas[i]);
+        for (int split = 0; split < 2; split++) batch_scaler_end(&work->scalers[i][split]);
     }
 }
 
 void model_costs_time(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
     int n = 0;
-    work.items = ARENA_ARRAY(costs->cache->arena, CachedCost *, n_keys + 1);
-    work.programs = ARENA_ARRAY(costs->cache->arena, const Lowered *, n_keys + 1);
     /* Software that computes a whole forward again is priced by what does not. */
     if (costs->cluster->software.recomputes_all) return;
     for (int i = 0; i < n_keys; i++) {
         CachedCost *cost = place_cost(costs, &keys[i], NULL);
         if (!cost || cost->cost.work_us > 0) continue;
-        const Lowered *split =
-            may_split(&keys[i]) ? lower(costs, program_key(costs, &keys[i], true)) : NULL;
-        work.items[n] = cost;
-        work.programs[n++] = split && split->plan ? split : NULL;
+        cost->timed = true;
+        cost->timed_split |= may_split(&keys[i]);
+    }
+    work.items = ARENA_ARRAY(costs->cache->arena, CachedCost *, costs->cache->n_costs + 1);
+    work.programs = ARENA_ARRAY(costs->cache->arena, const Lowered *, costs->cache->n_costs + 1);
+    for (int at = 0; at < costs->cache->n_lowered; at++) {
+        for (CachedCost *cost = costs->cache->lowered[at].costs; cost; cost = cost->next) {
+            if (!cost->timed || cost->cost.work_us > 0) continue;
+            const LayoutKey key = key_of(&cost->cost);
+            const Lowered *split =
+                cost->timed_split ? lower(costs, program_key(costs, &key, true)) : NULL;
+            work.items[n] = cost;
+            work.programs[n++] = split && split->plan ? split : NULL;
+        }
     }
     crew_run(crew, "thin models timed", n, 1, fill_times, &work);
-}
-
-static void keep_arenas(ModelCosts *costs, CostWork *work) {
-    for (int i = 0; i < MOST_CREW; i++) {
-        if (work->arenas[i]) arena_own(costs->cache->arena, work->arenas[i]);
-    }
+    keep_arenas(costs, &work);
 }
 
 void model_costs_plan(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
-    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_programs(costs, keys, n_keys, false, crew, &work);
     prepare_bounds(costs, keys, n_keys, crew, &work);
     keep_arenas(costs, &work);
 }
@@ -585,10 +681,15 @@ void model_costs_price(ModelCosts *costs, const LayoutCost *layout, bool splits)
 
 void model_costs_prepare(ModelCosts *costs, const LayoutKey *keys, int n_keys, const Crew *crew) {
     CostWork work = {.costs = costs};
-    prepare_programs(costs, keys, n_keys, crew, &work);
+    prepare_programs(costs, keys, n_keys, true, crew, &work);
+    prepare_calls(costs, keys, n_keys, crew, &work);
     prepare_costs(costs, keys, n_keys, crew, &work);
     prepare_splits(costs, keys, n_keys, crew, &work);
     keep_arenas(costs, &work);
+}
+
+void model_costs_share(ModelCosts *costs, const ModelCosts *alike) {
+    costs->cache->alike = alike->cache;
 }
 
 static void count_logical(ModelCosts *costs, const Graph *forward) {

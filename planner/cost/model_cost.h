@@ -185,6 +185,10 @@ typedef struct LayoutKey {
 ModelCosts *model_costs_create(Arena *arena, const PlanRequest *request, const Cluster *cluster,
                                Diag *diag);
 
+/* Layouts without e are those of `alike`, whose request differs in what e=1 leaves alone
+ * (parts_if_divided): what is known of them there is not made again. It has to last as long. */
+void model_costs_share(ModelCosts *costs, const ModelCosts *alike);
+
 /* NULL: the model cannot be divided like this; *out_reason says why (owned by `costs`). */
 const LayoutCost *model_costs_at(ModelCosts *costs, int t, bool sequence_parallel,
                                  Recompute recompute, int micro_batch, const char **out_reason);

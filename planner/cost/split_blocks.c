@@ -118,6 +118,7 @@ typedef struct Line {
     int n_blocks, n_total;
     Path path;
     const double *sum; /* of the first i blocks */
+    const int *run;    /* by block: where blocks of its kind that follow it end */
     double before, after;
     bool bare_ends;   /* the first and the last chunk may have no block */
     int *stage_of;    /* by chunk */
@@ -133,16 +134,26 @@ static double chunk_us(const Line *line, int g, int begin, int end) {
            (g == line->n_total - 1 ? line->after : 0);
 }
 
-/* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. */
-static bool fill(const Line *line, double bound, int *cuts) {
+/* Fills chunks from the front, none over `bound`; cuts[g] is chunk g's first block. *out_most: the
+ * longest; *out_next: all bounds from this one to below that one fill alike. */
+static bool fill(const Line *line, double bound, int *cuts, double *out_most, double *out_next) {
     int at = 0, needed_after = 0; /* blocks, by the chunks that follow */
+    *out_most = 0;
+    *out_next = INFINITY;
     for (int g = 1; g < line->n_total; g++) needed_after += least_blocks(line, g);
     for (int g = 0; g < line->n_total; g++) {
         int most = line->n_blocks - needed_after;
         cuts[g] = at;
         at += least_blocks(line, g);
-        if (at > most || chunk_us(line, g, cuts[g], at) > bound) return false;
-        while (at < most && chunk_us(line, g, cuts[g], at + 1) <= bound) at++;
+        if (at > most) return false;
+        double us = chunk_us(line, g, cuts[g], at), next = us;
+        while (next <= bound && at < most) {
+            next = chunk_us(line, g, cuts[g], at + 1);
+            if (next <= bound) us = next, at++;
+        }
+        if (next > bound) *out_next = fmin(*out_next, next);
+        if (us > bound) return false;
+        *out_most = fmax(*out_most, us);
         if (g + 1 < line->n_total) needed_after -= least_blocks(line, g + 1);
     }
     cuts[line->n_total] = at;
@@ -150,16 +161,18 @@ static bool fill(const Line *line, double bound, int *cuts) {
 }
 
 static void fill_least(const Line *line, int *cuts) {
-    double low = 0, high = line->sum[line->n_blocks] + line->before + line->after;
-    for (int i = 0; i < 44; i++) {
+    double high = line->sum[line->n_blocks] + line->before + line->after, most, next;
+    double low = high / line->n_total * (1 - 1e-9); /* one chunk has that much */
+    for (int i = 0; i < 44 && low < high; i++) {
         double middle = (low + high) / 2;
-        if (fill(line, middle, cuts)) {
-            high = middle;
+        if (fill(line, middle, cuts, &most, &next)) {
+            high = most;
         } else {
-            low = middle;
+            low = fmax(middle, next); /* no less will do */
         }
     }
-    if (!fill(line, high * (1 + 1e-12), cuts)) BUG("%d blocks, bound %g", line->n_blocks, high);
+    if (!fill(line, high * (1 + 1e-12), cuts, &most, &next))
+        BUG("%d blocks, bound %g", line->n_blocks, high);
 }
 
 /* The slowest stage, then the squares of stages: smaller is better, in this order. */
@@ -187,12 +200,13 @@ static bool is_less(Rating a, Rating b) {
 enum { MOST_CUTS = 8 };
 
 /* Where all blocks that change chunks take equally long, what moves goes from one stage to another:
- * then the slowest stage falls only if the squares do. False: who knows. */
-static bool cannot_help(const Line *line, const int *cuts, int first, int last, int by,
+ * then the slowest stage falls only if the squares do. False: who knows. *alike: the last cut up to
+ * which they are known to do so from `first` on. */
+static bool cannot_help(const Line *line, const int *cuts, int first, int last, int by, int *alike,
                         const Rating *rating) {
     const double *end = line->sum + (by > 0), *begin = end - 1;
     const double moved = end[cuts[first]] - begin[cuts[first]];
-    for (int g = first + 1; g <= last; g++) {
+    for (int g = *alike + 1; g <= last; g++, ++*alike) {
         if (fabs(end[cuts[g]] - begin[cuts[g]] - moved) > moved * 1e-12) return false;
     }
     int to = line->stage_of[by > 0 ? first - 1 : last];
@@ -202,13 +216,14 @@ static bool cannot_help(const Line *line, const int *cuts, int first, int last, 
 }
 
 /* Moves `n` cuts by one block each, if that is better. */
-static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rating *rating) {
+static bool try_move(const Line *line, int *cuts, int first, int n, int by, int *alike,
+                     Rating *rating) {
     double before[MOST_CUTS + 1]; /* of the stages of the chunks beside the cuts */
     int last = first + n - 1;
     if (last >= line->n_total) return false;
     int left = cuts[first] + by - cuts[first - 1], right = cuts[last + 1] - cuts[last] - by;
     if (left < least_blocks(line, first - 1) || right < least_blocks(line, last)) return false;
-    if (cannot_help(line, cuts, first, last, by, rating)) return false;
+    if (cannot_help(line, cuts, first, last, by, alike, rating)) return false;
     Rating then = *rating;
     bool slowest = false; /* is it one of them that changes? */
     for (int g = first - 1; g <= last; g++) {
@@ -232,6 +247,29 @@ static bool try_move(const Line *line, int *cuts, int first, int n, int by, Rati
     return false;
 }
 
+/* Least and most of what stages do. */
+typedef struct Loads {
+    double least, most;
+} Loads;
+
+static Loads find_loads(const Line *line, double most) {
+    Loads loads = {most, most};
+    for (int s = 0; s < line->path.p; s++) loads.least = fmin(loads.least, line->stage_us[s]);
+    return loads;
+}
+
+/* Does cannot_help say so of all moves of cuts from `first` on, as blocks are of one kind and no
+ * two stages are far enough apart? */
+static bool none_helps(const Line *line, const int *cuts, int first, int by, Loads loads) {
+    int most = first + MOST_CUTS - 1, last = most < line->n_total ? most : line->n_total - 1;
+    int block = cuts[first] - (by < 0);
+    if (block < 0 || block >= line->n_blocks) return false;
+    if (line->run[block] <= cuts[last] - (by < 0)) return false;
+    double moved = line->sum[block + 1] - line->sum[block];
+    double beside = line->stage_us[line->stage_of[first - 1]]; /* gives or takes the block */
+    return by > 0 ? beside + moved >= loads.most : loads.least + moved >= beside;
+}
+
 /* Moves up to MOST_CUTS neighbouring cuts while it helps. Returns the slowest stage. */
 static double even_out(const Line *line, int *cuts) {
     enum { MOST_ROUNDS = 100 };
@@ -239,12 +277,23 @@ static double even_out(const Line *line, int *cuts) {
     for (int g = 0; g < line->n_total; g++)
         line->stage_us[line->stage_of[g]] += chunk_us(line, g, cuts[g], cuts[g + 1]);
     Rating rating = rate(line);
+    Loads loads = find_loads(line, rating.most);
     bool moved = true;
     for (int round = 0; moved && round < MOST_ROUNDS; round++) {
         moved = false;
         for (int first = 1; first < line->n_total; first++) {
-            for (int i = 0; i < 2 * MOST_CUTS; i++) {
-                moved |= try_move(line, cuts, first, i / 2 + 1, i % 2 ? 1 : -1, &rating);
+            int alike[2] = {first, first}; /* of moves to the left, and to the right */
+            bool none[2] = {none_helps(line, cuts, first, -1, loads),
+                            none_helps(line, cuts, first, 1, loads)};
+            for (int i = 0; i < 2 * MOST_CUTS && !(none[0] && none[1]); i++) {
+                bool right = i % 2;
+                if (none[right]) continue;
+                if (!try_move(line, cuts, first, i / 2 + 1, right ? 1 : -1, &alike[right], &rating))
+                    continue;
+                moved = true;
+                alike[0] = alike[1] = first;
+                none[0] = none[1] = false;
+                loads = find_loads(line, rating.most);
             }
         }
     }
@@ -273,16 +322,23 @@ static void divide_kinds(const ModelCosts *costs, const LayoutCost *layout, Path
                          int *out_split) {
     Arena *scratch = arena_create();
     double *sum = ARENA_ARRAY(scratch, double, costs->n_blocks + 1);
+    int *run = ARENA_ARRAY(scratch, int, costs->n_blocks + 1);
     int *cuts = ARENA_ARRAY(scratch, int, n_total + 1);
     int *bare = ARENA_ARRAY(scratch, int, n_total + 1);
     int *trial = ARENA_ARRAY(scratch, int, n_total + 1);
     for (int b = 0; b < costs->n_blocks; b++) {
         sum[b + 1] = sum[b] + segment_us(&layout->kinds[costs->kind_of_block[b]]);
     }
+    for (int b = costs->n_blocks - 1; b >= 0; b--) {
+        bool ends =
+            b + 1 == costs->n_blocks || costs->kind_of_block[b] != costs->kind_of_block[b + 1];
+        run[b] = ends ? b + 1 : run[b + 1];
+    }
     Line line = {.n_blocks = costs->n_blocks,
                  .n_total = n_total,
                  .path = path,
                  .sum = sum,
+                 .run = run,
                  .before = segment_us(&layout->before),
                  .after = segment_us(&layout->after),
                  .bare_ends = n_total > costs->n_blocks,

@@ -159,6 +159,12 @@ static void find_crossings(Scheduler *s) {
     }
 }
 
+/* A product, done or still to be, of these messages. */
+static void count_product(Scheduler *s, const Node *node, uint64_t needs, int by) {
+    if (!op_multiplies(node->op)) return;
+    for (; needs; needs &= needs - 1) s->products_left[__builtin_ctzll(needs)] += by;
+}
+
 /* Which messages of the section each node there is needed for; a message is so itself. More than 64
  * share the last bit. Returns all. */
 static uint64_t find_needs(Scheduler *s, const Section *section) {
@@ -176,9 +182,7 @@ static uint64_t find_needs(Scheduler *s, const Section *section) {
         const Node *node = s->in->nodes[section->ids[k]];
         uint64_t needs = s->messages[node->id];
         for (int i = 0; i < node->n_inputs; i++) s->messages[node->inputs[i].node->id] |= needs;
-        for (int m = 0; m < MOST_MESSAGES && op_multiplies(node->op); m++) {
-            s->products_left[m] += needs >> m & 1;
-        }
+        count_product(s, node, needs, 1);
     }
     return all;
 }
@@ -200,8 +204,8 @@ static double find_ready(const Scheduler *s, const Node *node) {
 /* The place in line of the first message that needs the node: those without products come first. */
 static int find_line(const Scheduler *s, uint64_t needs) {
     int line = 2 * MOST_MESSAGES;
-    for (int m = MOST_MESSAGES - 1; m >= 0; m--) {
-        if (!(needs >> m & 1)) continue;
+    for (; needs; needs &= needs - 1) {
+        int m = __builtin_ctzll(needs);
         int at = s->products_left[m] ? MOST_MESSAGES + m : m;
         if (at < line) line = at;
     }
@@ -256,9 +260,7 @@ static void place(Scheduler *s, const Node *node, double start) {
     } else {
         s->done[node->id] = s->now = start + s->work[node->id];
     }
-    for (int m = 0; m < MOST_MESSAGES && op_multiplies(node->op); m++) {
-        s->products_left[m] -= s->messages[node->id] >> m & 1;
-    }
+    count_product(s, node, s->messages[node->id], -1);
     s->placed[node->id] = true;
     s->task[node->id] = s->n_tasks;
     s->order[s->n_placed++] = node->id;

@@ -406,7 +406,9 @@ static bool same_segment(const SegmentCost *a, const SegmentCost *b) {
            a->weights.us == b->weights.us && a->update_us == b->update_us &&
            a->model_flops == b->model_flops && a->kept_bytes == b->kept_bytes &&
            a->peak_bytes == b->peak_bytes && a->scratch_bytes == b->scratch_bytes &&
-           a->gradient_bytes == b->gradient_bytes && a->micro_calls == b->micro_calls;
+           a->gradient_bytes == b->gradient_bytes && a->micro_calls == b->micro_calls &&
+           a->n_tensor == b->n_tensor &&
+           memcmp(a->update_calls, b->update_calls, sizeof(a->update_calls)) == 0;
 }
 
 static bool same_block(const OffloadBlock *a, const OffloadBlock *b) {
@@ -428,6 +430,7 @@ static bool same_layout(const ModelCosts *costs, const LayoutCost *a, const Layo
     bool same = same_segment(&a->before, &b->before) && same_segment(&a->after, &b->after) &&
                 same_segment(&a->tied, &b->tied) && a->workspace_bytes == b->workspace_bytes &&
                 a->zero_bytes == b->zero_bytes && a->border_bytes == b->border_bytes &&
+                memcmp(a->update_calls, b->update_calls, sizeof(a->update_calls)) == 0 &&
                 a->recompute == b->recompute && a->micro_batch == b->micro_batch &&
                 (a->split != NULL) == (b->split != NULL) &&
                 same_offload(a->offload, b->offload, costs->n_kinds);
@@ -497,6 +500,54 @@ static void test_prepared(int activations) {
     arena_destroy(arena);
 }
 
+static const LayoutCost *price_key(ModelCosts *costs, const LayoutKey *k) {
+    const LayoutCost *priced = model_costs_divided(costs, k->t, k->c, k->e, k->sequence_parallel,
+                                                   k->recompute, k->micro_batch, k->lanes, NULL);
+    if (priced && k->splits) model_costs_split(costs, priced);
+    return priced;
+}
+
+/* Experts in two runs, where e divides them; else the model is the one that has them in one. */
+static void test_shared(void) {
+    static const LayoutKey KEYS[] = {
+        {1, 1, 1, 2, 1, false, RECOMPUTE_NONE, true},      /* priced there before */
+        {2, 1, 1, 2, 1, true, RECOMPUTE_SELECTIVE, true},  /* planned there, and priced later */
+        {1, 1, 1, 4, 1, false, RECOMPUTE_FULL, false},     /* asked for here alone */
+        {1, 1, 2, 2, 1, false, RECOMPUTE_SELECTIVE, true}, /* not shared */
+    };
+    enum { N_KEYS = sizeof(KEYS) / sizeof(KEYS[0]) };
+    const Crew crew = {.n_threads = 2};
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    check_begin("layouts without e are those of experts in one run");
+    Model *model = model_load(arena, "models/moe.lua", NULL, 0, 1, diag);
+    CHECK(model, "%s", diag_text(diag));
+    if (model) {
+        PlanRequest request = request_of(model, 1, 1, false, DTYPE_BF16);
+        ModelCosts *whole = model_costs_create(arena, &request, &CLUSTER, diag);
+        request.options.expert_parts = 2;
+        request.options.parts_if_divided = true;
+        ModelCosts *shares = model_costs_create(arena, &request, &CLUSTER, diag);
+        ModelCosts *alone = model_costs_create(arena, &request, &CLUSTER, diag);
+        model_costs_plan(whole, KEYS, 2, &crew);
+        model_costs_prepare(whole, KEYS, 1, &crew);
+        model_costs_share(shares, whole);
+        model_costs_plan(shares, KEYS, N_KEYS, &crew);
+        model_costs_prepare(shares, KEYS, N_KEYS, &crew);
+        for (int i = 0; i < N_KEYS; i++) {
+            const LayoutCost *costs = price_key(shares, &KEYS[i]);
+            const LayoutCost *own = price_key(alone, &KEYS[i]), *one = price_key(whole, &KEYS[i]);
+            CHECK(costs && own && same_layout(alone, costs, own), "layout %d differs", i);
+            CHECK(costs && one && same_layout(alone, costs, one) == (KEYS[i].e == 1),
+                  "layout %d: of e=%d", i, KEYS[i].e);
+            CHECK((costs->kinds == one->kinds) == (i == 0), "layout %d is made again", i);
+        }
+    }
+    check_end();
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 int main(void) {
     test_models();
     test_stacked_products();
@@ -507,5 +558,6 @@ int main(void) {
     test_impossible();
     test_prepared(0);
     test_prepared(100);
+    test_shared();
     return check_report();
 }
