@@ -174,13 +174,14 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
                       .adapters_alone = request->adapters_alone};
     if (!out->family) return false;
     if (out->like && !read_like(out, out->like, &config, diag)) return false;
-    if (!request->family && !copy_others(out, NULL, diag)) return false;
-    out->type = hf_config_type(model, out->family, config.type,
-                               request->reader ? request->reader : HF_READER, diag);
-    bool fine = out->type && hf_adapter_find(out, diag) &&
-                hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
-                check_files(out, diag) &&
-                (!out->adapters_alone || hf_adapter_check_alone(out, diag));
+    bool fine = request->family || copy_others(out, NULL, diag);
+    if (fine) {
+        out->type = hf_config_type(model, out->family, config.type,
+                                   request->reader ? request->reader : HF_READER, diag);
+    }
+    fine = fine && out->type && hf_adapter_find(out, diag) &&
+           hf_layout_make(arena, model, out->family, out->type, false, &out->layout, diag) &&
+           check_files(out, diag) && (!out->adapters_alone || hf_adapter_check_alone(out, diag));
     if (fine && !request->family) {
         out->config = hf_config_write(model, out->family, out->type, config.json,
                                       torch_dtype(out->dtype), diag);
