@@ -75,16 +75,16 @@ CLUSTERS := $(sort $(wildcard planner/clusters/*.lua))
 OBJECTS := $(SOURCES:%.c=$B/%.o) $(TEXTS:%=$B/embed/%.o) $B/embed/cluster_scripts.o $(FATBINS)
 # Sanitizers leave out the slowest tests of what others run, too.
 SANITIZED_ELSEWHERE := $(addprefix test_,bf16_training context cuda_codegen cuda_graph cuda_graph_llama cuda_nvrtc \
-                         cuda_races cuda_ranks equivalence fp8_tensor fp8_training gather_once lanes loss_parts \
-                         loss_scaling low_gradients muon search search_models step_memory vocab_multiple)
-# Without kernels whose code optimization changes much, and without variants that sanitizers leave out:
-# `make test` runs these with them alone.
+                         cuda_races cuda_ranks cuda_tune_attention equivalence fp8_tensor fp8_training gather_once \
+                         lanes loss_parts loss_scaling low_gradients muon search search_models step_memory \
+                         vocab_multiple)
+# Without kernels whose code optimization changes much: `make test` runs these with sanitizers alone.
 SANITIZED_ONLY := $(addprefix test_,blend chat chat_jinja cluster collective_time comm comm_tcp compare control \
                     control_lost dataset event_file exchange_cost file frontend hf hf_newer hf_quantized host ir \
-                    islands jinja launch metrics model_cost node_cost outer_step pack path pipeline_sim \
-                    safetensors scaling_law schedule sentencepiece show_scale simulate_candidate spans step_cost token_file \
-                    trace train_bpe train_processes train_unigram validate validate_published verify_division \
-                    verify_plan verify_update)
+                    islands jinja judge launch lua_match metrics model_cost node_cost outer_step pack packed_text \
+                    path pipeline_sim safetensors scaling_law schedule sentencepiece show_scale \
+                    simulate_candidate spans step_cost token_file tokenizer trace train_bpe train_processes \
+                    train_unigram validate validate_published verify_division verify_plan verify_update)
 SANITIZED_SCRIPTS := $(addprefix tests/cli/test_,cli.sh checkpoints.sh hf.sh) # by test_cli_sanitized.sh
 # As are those of CUDA's kernels whose PTX is run (tests/ptx), all variants of it.
 PTX_TESTS = $(if $(PTX),$(filter-out $(SANITIZED_ELSEWHERE),$(addprefix test_cuda_,$(shell tests/ptx/test_ptx.sh --list))))
