@@ -206,6 +206,7 @@ Engine *engine_create(const Plan *plan, const EngineOptions *options, Diag *diag
     engine->ranks = ARENA_ARRAY(engine->arena, RankContext, n_ranks);
     engine->bad = ARENA_ARRAY(engine->arena, BadValue, n_ranks);
     for (int r = 0; r < n_ranks; r++) engine->ranks[r] = rank_context(plan, r, engine->arena);
+    engine_find_leaves(engine);
     engine->scales_loss = plan_loss_scaling(plan).initial != 0;
     engine->skips_spikes = plan_skips_spikes(plan);
     engine->most_norm_squared = INFINITY;

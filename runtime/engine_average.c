@@ -79,7 +79,7 @@ static void set_both(Engine *engine, const char *name, const char *average_name,
 
 bool engine_swap_averages(Engine *engine, Diag *diag) {
     Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, true, arena);
+    LogicalList list = engine_list_leaves(engine, true);
     bool good = true, begun = has_begun(engine, &list);
     for (int i = 0; i < list.count && good && begun; i++) {
         const Logical *average = &list.items[i];

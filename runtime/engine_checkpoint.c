@@ -338,7 +338,7 @@ const char *engine_unlike_settings(const Engine *engine, const char *path, Arena
 bool engine_load_files(Engine *engine, const WeightFiles *files, WeightsBegun *out_begun,
                        Diag *diag) {
     Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, false, arena);
+    LogicalList list = engine_list_leaves(engine, false);
     Safetensors *whole = safetensors_open(files->whole, diag), *trained = NULL;
     bool fine = agree_on_file(engine, whole, files->whole, diag);
     if (fine && files->trained) {
@@ -382,7 +382,7 @@ static bool check_teacher(const Safetensors *file, const LogicalList *list, cons
 
 bool engine_load_teacher(Engine *engine, const char *path, Diag *diag) {
     Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, false, arena);
+    LogicalList list = engine_list_leaves(engine, false);
     Safetensors *file = safetensors_open(path, diag);
     const Sources from = {.whole = file, .whole_path = path, .of_teacher = true};
     bool fine = agree_on_file(engine, file, path, diag) &&
@@ -565,8 +565,8 @@ static bool has_averages(const Safetensors *file) {
 
 /* A run may begin to average on its way, or give it up: how many averages the plan has that begin,
  * with the weights of the file. */
-static int count_averages_begun(Engine *engine, const Safetensors *file, Arena *arena) {
-    LogicalList list = engine_list_leaves(engine, true, arena);
+static int count_averages_begun(const Engine *engine, const Safetensors *file) {
+    LogicalList list = engine_list_leaves(engine, true);
     int n = 0;
     for (int i = 0; i < list.count; i++) n += engine_is_average(list.items[i].node);
     return has_averages(file) ? 0 : n;
@@ -584,14 +584,14 @@ static void count_left(const Safetensors *file, const LogicalList *list, Trainin
 
 bool engine_load_state(Engine *engine, const char *path, TrainingPlace *out, Diag *diag) {
     Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, false, arena);
+    LogicalList list = engine_list_leaves(engine, false);
     Safetensors *file = safetensors_open(path, diag);
     Sources from = {.whole = file, .whole_path = path};
     bool fine = agree_on_file(engine, file, path, diag) &&
                 load_place(engine, file, path, out, diag) && check_strangers(&from, &list, diag) &&
                 check_adapters(engine, &from, arena, diag);
     if (fine) {
-        out->averages_begun = count_averages_begun(engine, file, arena);
+        out->averages_begun = count_averages_begun(engine, file);
         out->averages_left = plan_ema_decay(engine->plan) == 0 && has_averages(file);
         from.averages_begin = out->averages_begun > 0;
     }

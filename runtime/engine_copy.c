@@ -92,7 +92,7 @@ static bool copy_within(Engine *from, Engine *to, const char *name, Arena *arena
 
 bool engine_copy_weights(Engine *from, Engine *to, bool frozen, Diag *diag) {
     Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(from, false, arena);
+    LogicalList list = engine_list_leaves(from, false);
     bool good = true;
     for (int i = 0; i < list.count && good; i++) {
         const Logical *item = &list.items[i];

@@ -66,6 +66,18 @@ typedef struct EngineBackend {
     bool measures_for_free; /* see engine_measures_for_free */
 } EngineBackend;
 
+/* A logical tensor and its node in the program of the first stage that has it. */
+typedef struct Logical {
+    const char *name;
+    const Node *node;
+    int stage;
+} Logical;
+
+typedef struct LogicalList {
+    Logical *items;
+    int count, capacity;
+} LogicalList;
+
 enum { NO_LABEL = INT32_MIN }; /* of data; -1 is: where nothing counts */
 
 struct Engine {
@@ -75,7 +87,8 @@ struct Engine {
     void *backend_state;
     int n_ranks;
     RankContext *ranks;
-    BadValue *bad; /* [n_ranks] */
+    LogicalList leaves[2]; /* by engine_list_leaves' with_state */
+    BadValue *bad;         /* [n_ranks] */
     StepInput input;
     const float *reference;
     const float *numbers[N_TOKEN_NUMBERS];
@@ -150,18 +163,6 @@ static inline void *engine_edit(Engine *engine, const RankContext *rank, Value v
 
 /* --- leaves: parameters and the optimizer's state (engine_parameters.c) --- */
 
-/* A logical tensor and its node in the program of the first stage that has it. */
-typedef struct Logical {
-    const char *name;
-    const Node *node;
-    int stage;
-} Logical;
-
-typedef struct LogicalList {
-    Logical *items;
-    int count, capacity;
-} LogicalList;
-
 /* Of a local rank. */
 void engine_set_variable(Engine *engine, const RankContext *rank, Node *variable, float value);
 /* By its logical name: NAME.lora_a or NAME.lora_b. */
@@ -175,9 +176,11 @@ bool engine_is_teachers(const Node *leaf);
 bool engine_is_leaf(const RankContext *rank, const Node *node, bool with_state);
 /* What files call it: engine_logical_name, of a copy its parameter's. */
 const char *engine_leaf_name(const RankContext *rank, const Node *node, Arena *arena);
+/* Finds what engine_list_leaves lists, once ranks have their programs. */
+void engine_find_leaves(Engine *engine);
 /* Every logical parameter once, by stage and place in its program; with_state: the optimizer's
- * state, too. */
-LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena);
+ * state, too. Items are the engine's. */
+LogicalList engine_list_leaves(const Engine *engine, bool with_state);
 const char *engine_logical_name(const RankContext *rank, const Node *node, Arena *arena);
 Shard engine_leaf_shard(const RankContext *rank, const Node *node);
 /* A whole tensor's numbers, row-major: f32, bf16 or f16, perhaps unaligned. */

@@ -79,7 +79,7 @@ static bool is_wanted(const Node *node, bool state) {
 }
 
 static LeafList list_leaves(EngineIslands *islands, bool state) {
-    LogicalList all = engine_list_leaves(islands->engine, state, islands->arena);
+    LogicalList all = engine_list_leaves(islands->engine, state);
     LeafList list = {.items = ARENA_ARRAY(islands->arena, Leaf, all.count)};
     for (int i = 0; i < all.count; i++) {
         if (!is_wanted(all.items[i].node, state)) continue;

@@ -205,7 +205,7 @@ const char *engine_leaf_name(const RankContext *rank, const Node *node, Arena *a
     return arena_strndup(arena, name, length);
 }
 
-LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *arena) {
+static LogicalList find_leaves(const Engine *engine, bool with_state, Arena *arena) {
     LogicalList list = {0};
     const Plan *plan = engine->plan;
     for (int s = 0; s < plan->n_stages; s++) {
@@ -217,13 +217,21 @@ LogicalList engine_list_leaves(const Engine *engine, bool with_state, Arena *are
             bool known = false;
             if (!engine_is_leaf(rank, node, with_state)) continue;
             Logical item = {engine_leaf_name(rank, node, arena), node, s};
-            for (int i = 0; i < list.count; i++) {
-                known |= strcmp(list.items[i].name, item.name) == 0;
+            for (int i = 0; i < list.count && !known; i++) {
+                known = strcmp(list.items[i].name, item.name) == 0;
             }
             if (!known) ARENA_PUSH(arena, list.items, list.count, list.capacity, item);
         }
     }
     return list;
+}
+
+void engine_find_leaves(Engine *engine) {
+    for (int i = 0; i < 2; i++) engine->leaves[i] = find_leaves(engine, i, engine->arena);
+}
+
+LogicalList engine_list_leaves(const Engine *engine, bool with_state) {
+    return engine->leaves[with_state];
 }
 
 bool engine_is_lasting(const Node *node) {
@@ -247,9 +255,8 @@ bool engine_owns(const RankContext *rank, int stage, Value value) {
     return true;
 }
 
-bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **out_name,
-                      Type *out_type) {
-    LogicalList list = engine_list_leaves(engine, false, arena);
+bool engine_parameter(const Engine *engine, int i, const char **out_name, Type *out_type) {
+    LogicalList list = engine_list_leaves(engine, false);
     if (i < 0 || i >= list.count) return false;
     *out_name = list.items[i].name;
     *out_type = list.items[i].node->types[0];
@@ -257,17 +264,14 @@ bool engine_parameter(const Engine *engine, int i, Arena *arena, const char **ou
 }
 
 bool engine_read_parameter(Engine *engine, const char *name, float *out) {
-    Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, false, arena);
-    bool found = false;
-    for (int i = 0; i < list.count && !found; i++) {
-        if (strcmp(list.items[i].name, name) != 0) continue;
-        engine_assemble(engine, list.items[i].stage, node_value((Node *)list.items[i].node, 0),
-                        out);
-        found = true;
+    LogicalList list = engine_list_leaves(engine, false);
+    for (int i = 0; i < list.count; i++) {
+        const Logical *item = &list.items[i];
+        if (strcmp(item->name, name) != 0) continue;
+        engine_assemble(engine, item->stage, node_value((Node *)item->node, 0), out);
+        return true;
     }
-    arena_destroy(arena);
-    return found;
+    return false;
 }
 
 bool engine_write_parameter(Engine *engine, const char *name, const float *whole) {
@@ -322,8 +326,7 @@ static bool is_reused(const Program *program, const Buffer *gradient) {
 bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
     bool reuses = engine->plan->zero && engine->plan->zero < ZERO_PARAMETERS;
     if (reuses && mesh_size(&engine->plan->mesh, MESH_DEC) > 1) return false;
-    Arena *arena = arena_create();
-    LogicalList list = engine_list_leaves(engine, false, arena);
+    LogicalList list = engine_list_leaves(engine, false);
     bool found = false;
     for (int i = 0; i < list.count && !found; i++) {
         const Logical *item = &list.items[i];
@@ -340,6 +343,5 @@ bool engine_read_gradient(Engine *engine, const char *parameter, float *out) {
             found = true;
         }
     }
-    arena_destroy(arena);
     return found;
 }

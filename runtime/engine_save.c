@@ -239,12 +239,12 @@ static void put_low_last(LogicalList *list, Arena *arena) {
 }
 
 LogicalList saving_list(const Engine *engine, bool with_state, Arena *arena) {
-    LogicalList list = engine_list_leaves(engine, with_state, arena);
-    int n = 0;
-    for (int i = 0; i < list.count; i++) {
-        if (!engine_is_teachers(list.items[i].node)) list.items[n++] = list.items[i];
+    const LogicalList all = engine_list_leaves(engine, with_state);
+    LogicalList list = {0};
+    for (int i = 0; i < all.count; i++) {
+        if (engine_is_teachers(all.items[i].node)) continue;
+        ARENA_PUSH(arena, list.items, list.count, list.capacity, all.items[i]);
     }
-    list.count = n;
     return list;
 }
 

@@ -139,7 +139,7 @@ static void test_chunks(void) {
 
 /* Of what the optimizer keeps a state `kind`/NAME, as one text. */
 static const char *list_states(const Run *run, const char *kind) {
-    LogicalList list = engine_list_leaves(run->engine, true, run->arena);
+    LogicalList list = engine_list_leaves(run->engine, true);
     const char *names = "";
     size_t length = strlen(kind);
     for (int i = 0; i < list.count; i++) {

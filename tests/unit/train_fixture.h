@@ -169,7 +169,7 @@ static inline bool run_start_on(Run *run, const EngineOptions *options) {
     if (!run->engine) return false;
     engine_init_parameters(run->engine);
     while (run->n_params < TF_MAX_PARAMS &&
-           engine_parameter(run->engine, run->n_params, run->arena, &run->names[run->n_params],
+           engine_parameter(run->engine, run->n_params, &run->names[run->n_params],
                             &run->types[run->n_params])) {
         run->n_params++;
     }
