@@ -10,6 +10,7 @@ return cluster {
   max_devices = 8,
   device = devices.a100_pcie,
   node = nodes.pcie4,
+  storage = nodes.own_disk,
   failures = nodes.failures_a100,
   price = {
     per_device_hour = 1.5, currency = "USD",

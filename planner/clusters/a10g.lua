@@ -1,5 +1,5 @@
--- g5.48xlarge of AWS: eight A10G, 100 Gbit/s a server. How fast the way to the processors is, is not
--- published, so none is stated (--offload needs it), nor are failures, which nobody has counted.
+-- g5.48xlarge of AWS: eight A10G, 100 Gbit/s a server. The rate of the way to its processors is not
+-- published, so none is stated, which --offload needs.
 local devices = require "devices"
 local nodes = require "nodes"
 
@@ -10,6 +10,8 @@ return cluster {
   device = devices.a10g,
   node = like(nodes.pcie4, { host_memory_bytes = 0, host_bytes_per_second = 0 }),
   network = like(nodes.hdr8, { n_nics = 1, nic_bytes_per_second = 100 * Gbit }),
+  storage = nodes.own_disk,
+  failures = nodes.failures_cards,
   price = {
     per_device_hour = 2.04, currency = "USD",
     source = "AWS g5.48xlarge in us-east-1, 16.288 USD an hour, early 2026",

@@ -10,5 +10,6 @@ return cluster {
   max_devices = 1,
   device = devices.gh200,
   node = { n_devices = 1, host_memory_bytes = 480 * GB, host_bytes_per_second = 256 * GB },
+  storage = nodes.own_disk,
   failures = nodes.failures_h200,
 }

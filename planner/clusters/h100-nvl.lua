@@ -10,6 +10,7 @@ return cluster {
   max_devices = 8,
   device = devices.h100_nvl,
   node = nodes.pcie5,
+  storage = nodes.own_disk,
   failures = nodes.failures_h100,
   price = {
     per_device_hour = 2.9, currency = "USD",

@@ -13,6 +13,6 @@ return cluster {
   failures = nodes.failures_h200,
   price = {
     per_device_hour = 4.0, currency = "USD",
-    source = "3.50 to 4.50 an hour at specialised clouds (mercatus-ai.com, May 2026)",
+    source = "3.50 to 4.50 at specialised clouds (mercatus-ai.com, 2026-05)",
   },
 }

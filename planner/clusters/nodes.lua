@@ -70,6 +70,11 @@ local superpod_storage = {
   source = "NVIDIA RA-11333-001 V11 (DGX SuperPOD with H100), table 6",
 }
 
+-- A server that is rented alone writes to a disk of its own.
+local own_disk = {
+  node_bytes_per_second = 2 * GB, source = "assumed: one NVMe disk of a server writes 2 GB/s",
+}
+
 -- Failures that end runs, as two machines counted them, by device and hour: 6.50 a thousand days of
 -- a node of eight A100s (RSC-1, 11 months, 16,000 devices; the younger RSC-2 had 2.34), and 419 in
 -- 54 days of Llama 3 405B on 16,384 H100s. Both are of all causes: devices, network, hosts,
@@ -85,10 +90,12 @@ local failures_h100 = {
 }
 -- Of the same chip or later ones; nobody has counted them in public.
 local failures_h200 = like(failures_h100, { source = "assumed to be the H100's" })
+-- Of cards in servers; likewise.
+local failures_cards = like(failures_a100, { source = "assumed to be the A100's" })
 
 return {
   dgx_a100 = dgx_a100, dgx_h100 = dgx_h100, dgx_b200 = dgx_b200, nvl72 = nvl72,
   pcie4 = pcie4, pcie5 = pcie5, pcie4_no_p2p = pcie4_no_p2p, hdr8 = hdr8, ndr8 = ndr8,
-  superpod_storage = superpod_storage,
+  superpod_storage = superpod_storage, own_disk = own_disk, failures_cards = failures_cards,
   failures_a100 = failures_a100, failures_h100 = failures_h100, failures_h200 = failures_h200,
 }

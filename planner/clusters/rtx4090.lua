@@ -1,5 +1,4 @@
--- A server of eight RTX 4090, as rented one by one: no network is assumed between two. Nobody has
--- counted their failures in public, so none are stated.
+-- A server of eight RTX 4090, as rented one by one: no network is assumed between two.
 local devices = require "devices"
 local nodes = require "nodes"
 
@@ -10,6 +9,8 @@ return cluster {
   max_devices = 8,
   device = devices.rtx4090,
   node = nodes.pcie4_no_p2p,
+  storage = nodes.own_disk,
+  failures = nodes.failures_cards,
   price = {
     per_device_hour = 0.4, currency = "USD",
     source = "between OpenRelay (0.29, 2026-09-20) and RunPod (0.60, 2026-03)",
