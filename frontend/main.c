@@ -256,8 +256,8 @@ const CliCommand CLI_COMMANDS[] = {
      "where it looks (default: one node to 16384 ranks).\n\n"
      "  perilune rent models/llama.lua --set size=8b --cluster h100-dgx,h200-dgx,b200-dgx \\\n"
      "      --global-batch 512 --days-for-tokens 1e12 --within-days 30 --html rent.html\n"
-     "  perilune rent models/llama.lua --set size=8b --cluster h100-dgx,l40s --global-batch 512 \\\n"
-     "      --days-for-tokens 2e10 --within-money 3000 --price h100-dgx=2.4 --price l40s=0.8\n",
+     "  perilune rent models/llama.lua --set size=8b --cluster h100-dgx,l40s \\\n"
+     "      --global-batch 512 --days-for-tokens 2e10 --within-money 3000 --price l40s=0.8\n",
      cmd_rent},
     {"budget",
      "MODEL.lua",

@@ -15,7 +15,7 @@ write_pages "$perilune" scale "${model[@]}" --ranks 1..64 --html "$folder/scale.
 write_pages "$perilune" budget models/gpt.lua --cluster h100-dgx --ranks 8 --global-batch 64 --sizes 124m,350m \
     --mesh t=1,p=1 --micro-batch 2 --days 2 --html "$folder/budget.html"
 write_pages "$perilune" rent models/gpt.lua --set size=124m --cluster h100-dgx,l40s --global-batch 128 \
-    --mesh t=1,p=1 --days-for-tokens 1e11 --within-days 0.1 --within-money 300 --html "$folder/rent.html"
+    --mesh t=1,p=1 --days-for-tokens 1e11 --within-days 0.5 --within-money 300 --html "$folder/rent.html"
 awk 'BEGIN { print "parameters,tokens,loss"; for (n = 1e6; n < 1e8; n *= 4) for (d = n; d < 9 * n; d *= 2)
     print n "," d "," 1.5 + 200 * n ^ -0.3 + 900 * d ^ -0.35 }' >"$folder/runs.csv"
 write_pages "$perilune" fit "$folder/runs.csv" --html "$folder/fit.html"
