@@ -243,6 +243,22 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune scale models/gpt.lua --set size=175b --cluster selene --ranks 64..4096 \\\n"
      "      --global-batch 1536 --html scale.html\n",
      cmd_scale},
+    {"rent",
+     "MODEL.lua",
+     "says which machines to rent: days and money on several clusters",
+     {{"options", IN_RENT | IN_SEARCH},
+      {"planning: what is given stays fixed", IN_PLANNING | IN_TEACHING}},
+     "--cluster takes several, as in h100-dgx,mine.lua. Searches for the best layout of each on\n"
+     "doublings of whole nodes, until --days-for-tokens N take no more than --within-days or\n"
+     "cost more than --within-money, and then between these for the fewest nodes that are soon\n"
+     "enough and the most that the money pays for. Tells the cheapest that is soon enough, the\n"
+     "fastest for the money, and what has fewer days than all that is as cheap. --ranks limits\n"
+     "where it looks (default: one node to 16384 ranks).\n\n"
+     "  perilune rent models/llama.lua --set size=8b --cluster h100-dgx,h200-dgx,b200-dgx \\\n"
+     "      --global-batch 512 --days-for-tokens 1e12 --within-days 30 --html rent.html\n"
+     "  perilune rent models/llama.lua --set size=8b --cluster h100-dgx,l40s \\\n"
+     "      --global-batch 512 --days-for-tokens 2e10 --within-money 3000 --price l40s=0.8\n",
+     cmd_rent},
     {"budget",
      "MODEL.lua",
      "says which size of a model a budget is best spent on",

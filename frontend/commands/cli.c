@@ -102,6 +102,12 @@ static int unknown_option(const CliCommand *command, const char *given, const ch
                            command->name);
 }
 
+const char *cli_next_cluster(const CliArgs *args, const char **text) {
+    const char *name = *text, *comma = args->command->run == cmd_rent ? strchr(name, ',') : NULL;
+    *text = comma ? comma + 1 : NULL;
+    return comma ? arena_strndup(args->arena, name, (size_t)(comma - name)) : name;
+}
+
 bool cli_parse_int(const char *text, int64_t *out) {
     char *end;
     if (!isdigit((unsigned char)text[text[0] == '-'])) return false;

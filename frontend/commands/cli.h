@@ -50,6 +50,7 @@ enum CliGroup {
     IN_TEACHING = 1 << 23, /* what a model learns from another */
     IN_FITTING = 1 << 24,
     IN_BUDGET = 1 << 25,
+    IN_RENT = 1 << 26,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
@@ -88,7 +89,7 @@ typedef struct CliValue {
 
 typedef struct CliCommand CliCommand;
 
-enum { MAX_OPERANDS = 1024, CLI_MOST_READS = 64 };
+enum { MAX_OPERANDS = 1024, CLI_MOST_READS = 64, CLI_MOST_CLUSTERS = 16 };
 
 typedef struct CliArgs {
     Arena *arena;
@@ -139,6 +140,10 @@ static inline bool cli_given(const CliArgs *args, CliOption option) {
     return args->values[option].given;
 }
 
+/* The next name or file of --cluster, which begins at *text: `rent` takes several, with commas
+ * between them. Moves *text on, to NULL behind the last. */
+const char *cli_next_cluster(const CliArgs *args, const char **text);
+
 /* Whole text as a number; false when it is none or does not fit. */
 bool cli_parse_int(const char *text, int64_t *out);
 bool cli_parse_real(const char *text, double *out); /* finite */
@@ -176,6 +181,7 @@ int cmd_validate(CliArgs *args);
 int cmd_compare(CliArgs *args);
 int cmd_scale(CliArgs *args);
 int cmd_budget(CliArgs *args);
+int cmd_rent(CliArgs *args);
 int cmd_fit(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);

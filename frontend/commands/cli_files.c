@@ -27,7 +27,7 @@ typedef struct GivenFile {
 } GivenFile;
 
 /* Two options may be given several times, of data with masks. */
-enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 1 + 4 * CLI_MOST_READS };
+enum { MAX_FILES = MAX_OPERANDS + N_OPTIONS + 1 + 4 * CLI_MOST_READS + CLI_MOST_CLUSTERS };
 
 typedef struct GivenFiles {
     GivenFile items[MAX_FILES];
@@ -61,6 +61,16 @@ static const char *written_mask(const CliArgs *args) {
     return encodes && strcmp(path, "-") != 0 ? token_mask_name(args->arena, path) : NULL;
 }
 
+/* --cluster has several in perilune rent. */
+static void add_clusters(GivenFiles *files, const CliArgs *args) {
+    const char *text = cli_text(args, OPT_CLUSTER, NULL);
+    for (int n = 0; text && n < CLI_MOST_CLUSTERS; n++) {
+        const char *name = cli_next_cluster(args, &text);
+        if (!cluster_is_path(name)) continue;
+        add_file(files, args->arena, name, CLI_OPTIONS[OPT_CLUSTER].name, false);
+    }
+}
+
 /* All that are given; "-" is standard output. */
 static void list_files(GivenFiles *files, const CliArgs *args) {
     bool has_verb = args->command->run == cmd_tokenizer;
@@ -78,7 +88,10 @@ static void list_files(GivenFiles *files, const CliArgs *args) {
             if (access(mask, F_OK) == 0) add_file(files, args->arena, mask, info->name, false);
         }
         if (!value->given || (info->kind != KIND_READ && info->kind != KIND_WRITE)) continue;
-        if (i == OPT_CLUSTER && !cluster_is_path(value->text)) continue;
+        if (i == OPT_CLUSTER) {
+            add_clusters(files, args);
+            continue;
+        }
         if (i == OPT_CHAT_TEMPLATE && !chat_template_is_path(value->text)) continue;
         if (info->kind == KIND_WRITE && strcmp(value->text, "-") == 0) continue;
         add_file(files, args->arena, value->text, info->name, info->kind == KIND_WRITE);

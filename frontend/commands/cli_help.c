@@ -29,7 +29,7 @@ static void format_meaning(char *out, size_t size, const CliOptionInfo *info, in
         absent && (info->groups & IN_SEARCHED) && (groups & (IN_SEARCH | IN_RUN_SEARCH));
     if (!searched) {
         snprintf(out, size, "%s", info->help);
-    } else if (groups & (IN_SCALE | IN_BUDGET)) {
+    } else if (groups & (IN_SCALE | IN_BUDGET | IN_RENT)) {
         snprintf(out, size, "%.*s (default: searched)", (int)(absent - info->help), info->help);
     } else {
         snprintf(out, size, "%.*s, or searched)", (int)strlen(info->help) - 1, info->help);

@@ -140,11 +140,6 @@ static void set_size(CliArgs *args, const char *size) {
     set->given = true;
 }
 
-static const char *first_line(Arena *arena, const Diag *diag) {
-    const char *text = diag_text(diag);
-    return arena_strndup(arena, text, strcspn(text, "\n"));
-}
-
 /* Of the n rows so far the size that has the same settings, or NULL. */
 static const char *find_alike(const Budget *budget, int n, const SearchJob *job) {
     for (int i = 0; i < n; i++) {
@@ -174,7 +169,7 @@ static SearchJob *make_job(Budget *budget, int i, Diag *diag) {
     set_size(budget->args, row->size);
     SearchJob *job = search_job_from_args(budget->args, diag);
     const char *alike = job ? find_alike(budget, i, job) : NULL;
-    if (!job) row->refusal = first_line(arena, diag);
+    if (!job) row->refusal = search_first_line(arena, diag);
     if (alike) row->refusal = arena_printf(arena, "the same as %s", alike);
     if (row->refusal) return NULL;
     row->costs = job->costs;
@@ -286,7 +281,7 @@ static bool search_rows(Budget *budget) {
             job->costs = find.costs;
             job->request = row->request;
         } else {
-            row->refusal = first_line(args->arena, diag);
+            row->refusal = search_first_line(args->arena, diag);
         }
         diag_destroy(diag);
     }

@@ -6,44 +6,6 @@
 #include <limits.h>
 #include <string.h>
 
-enum { MOST_ROWS = 64, MOST_RANKS = 1 << 22 };
-
-/* "64..4096", or one number. */
-static bool range_from_args(const CliArgs *args, int64_t *out_first, int64_t *out_last,
-                            Diag *diag) {
-    const char *text = cli_text(args, OPT_RANKS, NULL);
-    if (!text) {
-        diag_error(diag, NO_LOC, "--ranks: from how many devices to how many? as in 64..4096");
-        return false;
-    }
-    const char *dots = strstr(text, "..");
-    const char *first = dots ? arena_strndup(args->arena, text, (size_t)(dots - text)) : text;
-    const char *last = dots ? dots + 2 : text;
-    if (!cli_parse_int(first, out_first) || !cli_parse_int(last, out_last)) {
-        diag_error(diag, NO_LOC, "--ranks: '%s' is not FIRST..LAST, as in 64..4096", text);
-        return false;
-    }
-    if (*out_first < 1 || *out_last > MOST_RANKS || *out_first > *out_last) {
-        diag_error(diag, NO_LOC, "--ranks: %s: must go upwards, from 1 to %d at most", text,
-                   MOST_RANKS);
-        return false;
-    }
-    return true;
-}
-
-/* The ends, and between them powers of two within a node, doublings of whole nodes beyond it. */
-static int pick_ranks(int64_t first, int64_t last, int n_per_node, int *out) {
-    int n = 0;
-    out[n++] = (int)first;
-    for (int64_t ranks = 1; ranks < last && n < MOST_ROWS - 1;) {
-        if (ranks > first) out[n++] = (int)ranks;
-        bool inside = ranks * 2 <= n_per_node;
-        ranks = inside ? ranks * 2 : ranks < n_per_node ? n_per_node : ranks * 2;
-    }
-    if (last > first) out[n++] = (int)last;
-    return n;
-}
-
 static bool batch_of(const CliArgs *args, const SearchJob *job, int64_t first, int64_t last,
                      int64_t n_ranks, int *out, Diag *diag) {
     bool weak = cli_given(args, OPT_WEAK);
@@ -66,12 +28,6 @@ static bool batch_of(const CliArgs *args, const SearchJob *job, int64_t first, i
     return true;
 }
 
-/* The first line of what was reported. */
-static const char *first_line(Arena *arena, const Diag *diag) {
-    const char *text = diag_text(diag);
-    return arena_strndup(arena, text, strcspn(text, "\n"));
-}
-
 static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_rows,
                         ScaleReport *report) {
     ProgressLine line = progress_line_start("searched");
@@ -85,7 +41,7 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
         rows[i].result = find.result;
         rows[i].options = find.plan.options;
         if (!find.result) {
-            rows[i].refusal = first_line(args->arena, diag);
+            rows[i].refusal = search_first_line(args->arena, diag);
         } else if (find.result->n_found == 0) {
             find.result->remedy = search_remedy(args, job, &rows[i].request);
         }
@@ -97,15 +53,15 @@ static void search_rows(CliArgs *args, SearchJob *job, ScaleRow *rows, int n_row
 static bool rows_from_args(CliArgs *args, const SearchJob *job, ScaleRow *rows, int *out_n,
                            Diag *diag) {
     int64_t first, last;
-    int counts[MOST_ROWS];
-    if (!range_from_args(args, &first, &last, diag)) return false;
+    int counts[SEARCH_MOST_RUNGS];
+    if (!search_range_from_args(args, &first, &last, diag)) return false;
     int64_t most = job->cluster->max_devices;
     if (most > 0 && last > most) {
         diag_error(diag, NO_LOC, "--ranks: %lld: %s has %lld devices", (long long)last,
                    job->cluster->name, (long long)most);
         return false;
     }
-    *out_n = pick_ranks(first, last, job->cluster->node.n_devices, counts);
+    *out_n = search_pick_ranks(first, last, job->cluster->node.n_devices, counts);
     for (int i = 0; i < *out_n; i++) {
         rows[i].request = job->request;
         rows[i].request.n_ranks = counts[i];
@@ -149,7 +105,7 @@ static bool any_fits(const ScaleReport *report) {
 
 int cmd_scale(CliArgs *args) {
     Diag *diag = diag_create();
-    ScaleRow rows[MOST_ROWS] = {0};
+    ScaleRow rows[SEARCH_MOST_RUNGS] = {0};
     ScaleReport report = {.rows = rows, .weak = cli_given(args, OPT_WEAK)};
     int status = EXIT_USAGE;
     SearchJob *job = search_job_from_args(args, diag);

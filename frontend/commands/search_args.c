@@ -42,7 +42,25 @@ static bool check_options(const CliArgs *args, Diag *diag) {
     return true;
 }
 
-static Cluster *read_cluster(CliArgs *args, Diag *diag) {
+/* --price NAME=X, in the cluster's currency or, if it states none, in USD: the last one counts. */
+static bool set_price(const CliArgs *args, Cluster *cluster, Diag *diag) {
+    const CliValue *prices = &args->values[OPT_PRICE];
+    size_t length = strlen(cluster->name);
+    for (int i = 0; i < prices->n_list; i++) {
+        const char *text = prices->list[i];
+        if (strncmp(text, cluster->name, length) != 0 || text[length] != '=') continue;
+        if (!cli_parse_real(text + length + 1, &cluster->price_per_device_hour) ||
+            !(cluster->price_per_device_hour > 0)) {
+            diag_error(diag, NO_LOC, "--price: '%s' is no price above 0 of a device-hour", text);
+            return false;
+        }
+        if (!cluster->currency) cluster->currency = "USD";
+        cluster->price_source = "--price";
+    }
+    return true;
+}
+
+Cluster *search_cluster_from_args(CliArgs *args, Diag *diag) {
     const DeviceProfile *profile = NULL;
     DeviceKind device = DEVICE_CPU;
     bool given = cli_given(args, OPT_DEVICE);
@@ -50,6 +68,7 @@ static Cluster *read_cluster(CliArgs *args, Diag *diag) {
     const char *name = cli_text(args, OPT_CLUSTER, default_cluster(device == DEVICE_CUDA));
     Cluster *cluster = cluster_read(args->arena, name, cli_text(args, OPT_SOFTWARE, NULL), diag);
     if (!cluster) return NULL;
+    if (!set_price(args, cluster, diag)) return NULL;
     if (given && cluster->is_cpu != (device == DEVICE_CPU)) {
         diag_error(diag, NO_LOC, "--device %s: the devices of cluster %s are %s",
                    cli_text(args, OPT_DEVICE, ""), cluster->name,
@@ -187,7 +206,7 @@ SearchJob *search_job_from_args(CliArgs *args, Diag *diag) {
         !fixed_from_args(args, &job->request, diag)) {
         return NULL;
     }
-    Cluster *cluster = read_cluster(args, diag);
+    Cluster *cluster = search_cluster_from_args(args, diag);
     if (!cluster) return NULL;
     PlanOptions *options = &job->plan.options;
     options->cuda = !cluster->is_cpu;
@@ -247,6 +266,45 @@ int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag
         return 0;
     }
     return (int)n_ranks;
+}
+
+bool search_range_from_args(const CliArgs *args, int64_t *out_first, int64_t *out_last,
+                            Diag *diag) {
+    const char *text = cli_text(args, OPT_RANKS, NULL);
+    if (!text) {
+        diag_error(diag, NO_LOC, "--ranks: from how many devices to how many? as in 64..4096");
+        return false;
+    }
+    const char *dots = strstr(text, "..");
+    const char *first = dots ? arena_strndup(args->arena, text, (size_t)(dots - text)) : text;
+    const char *last = dots ? dots + 2 : text;
+    if (!cli_parse_int(first, out_first) || !cli_parse_int(last, out_last)) {
+        diag_error(diag, NO_LOC, "--ranks: '%s' is not FIRST..LAST, as in 64..4096", text);
+        return false;
+    }
+    if (*out_first < 1 || *out_last > MOST_RANKS || *out_first > *out_last) {
+        diag_error(diag, NO_LOC, "--ranks: %s: must go upwards, from 1 to %d at most", text,
+                   MOST_RANKS);
+        return false;
+    }
+    return true;
+}
+
+int search_pick_ranks(int64_t first, int64_t last, int n_per_node, int out[SEARCH_MOST_RUNGS]) {
+    int n = 0;
+    out[n++] = (int)first;
+    for (int64_t ranks = 1; ranks < last && n < SEARCH_MOST_RUNGS - 1;) {
+        if (ranks > first) out[n++] = (int)ranks;
+        bool inside = ranks * 2 <= n_per_node;
+        ranks = inside ? ranks * 2 : ranks < n_per_node ? n_per_node : ranks * 2;
+    }
+    if (last > first) out[n++] = (int)last;
+    return n;
+}
+
+const char *search_first_line(Arena *arena, const Diag *diag) {
+    const char *text = diag_text(diag);
+    return arena_strndup(arena, text, strcspn(text, "\n"));
 }
 
 int search_assumed_batch(const SearchRequest *request) {

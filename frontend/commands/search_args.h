@@ -39,11 +39,26 @@ typedef struct SearchJob {
 /* Was a search asked for? */
 bool search_is_wanted(const CliArgs *args);
 
+/* --cluster, or what --device has by default, with --software, --price and a profile. NULL:
+ * reported. */
+Cluster *search_cluster_from_args(CliArgs *args, Diag *diag);
+
 /* Everything but the numbers of ranks and sequences. NULL: reported. */
 SearchJob *search_job_from_args(CliArgs *args, Diag *diag);
 
 /* --ranks as one number, or the product of a mesh that is given whole. 0: reported. */
 int search_ranks_from_args(const CliArgs *args, const SearchJob *job, Diag *diag);
+
+/* --ranks as FIRST..LAST, or one number. False: reported. */
+bool search_range_from_args(const CliArgs *args, int64_t *out_first, int64_t *out_last, Diag *diag);
+
+/* The ends, and between them powers of two within a node, doublings of whole nodes beyond it.
+ * Returns how many. */
+enum { SEARCH_MOST_RUNGS = 64 };
+int search_pick_ranks(int64_t first, int64_t last, int n_per_node, int out[SEARCH_MOST_RUNGS]);
+
+/* The first line of what was reported. */
+const char *search_first_line(Arena *arena, const Diag *diag);
 
 /* Where no --global-batch was given: about a sequence a rank, 16 at least, that what is fixed
  * divides. */

@@ -11,4 +11,8 @@ return cluster {
   network = nodes.ndr8,
   storage = nodes.superpod_storage,
   failures = nodes.failures_h200,
+  price = {
+    per_device_hour = 4.0, currency = "USD",
+    source = "3.50 to 4.50 at specialised clouds (mercatus-ai.com, 2026-05)",
+  },
 }

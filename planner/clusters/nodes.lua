@@ -33,6 +33,26 @@ local nvl72 = like(dgx_h100, {
   host_memory_bytes = 36 * 480 * GB, host_bytes_per_second = 128 * GB,
 })
 
+-- DGX B200, DGX B300: NVSwitch of the fifth generation, 1.8 TB/s both directions; its fraction and
+-- latencies are taken from the DGX H100. 16 lanes of PCIe 5.0 for each device; DGX B200 has 2 TB.
+local dgx_b200 = like(dgx_h100, { link_bytes_per_second = 900 * GB })
+
+-- Cards in a server without NVLink: 16 lanes of PCIe each, of which NCCL reckons 24 GB/s with 4.0
+-- and 48 with 5.0 (src/graph/topo.h: 12 of 3.0). Groups that lie apart share the way between the
+-- processors. Steps take 1 us (NVLink's 0.6 in the same table, src/graph/tuning.cc).
+local pcie4 = {
+  n_devices = 8, switched = false,
+  link_bytes_per_second = 31.5 * GB, link_fraction = 24 / 31.5,
+  link_latency_us = 1, collective_base_us = 40, link_ramp_bytes = 64 * KiB,
+  host_memory_bytes = 512 * GiB, host_bytes_per_second = 31.5 * GB,
+}
+local pcie5 = like(pcie4, {
+  link_bytes_per_second = 63 * GB, link_fraction = 48 / 63, host_bytes_per_second = 63 * GB,
+})
+-- GeForce cards do not read each other's memory: what one sends goes through the processors', and
+-- NCCL reckons 10 to 16 GB/s of that way (the same file: SKL_QPI_BW, AMD_BW).
+local pcie4_no_p2p = like(pcie4, { link_fraction = 10 / 31.5 })
+
 -- InfiniBand HDR, 200 Gbit/s, a card for each device.
 local hdr8 = {
   n_nics = 8,
@@ -50,6 +70,11 @@ local superpod_storage = {
   source = "NVIDIA RA-11333-001 V11 (DGX SuperPOD with H100), table 6",
 }
 
+-- A server that is rented alone writes to a disk of its own.
+local own_disk = {
+  node_bytes_per_second = 2 * GB, source = "assumed: one NVMe disk of a server writes 2 GB/s",
+}
+
 -- Failures that end runs, as two machines counted them, by device and hour: 6.50 a thousand days of
 -- a node of eight A100s (RSC-1, 11 months, 16,000 devices; the younger RSC-2 had 2.34), and 419 in
 -- 54 days of Llama 3 405B on 16,384 H100s. Both are of all causes: devices, network, hosts,
@@ -63,11 +88,14 @@ local failures_h100 = {
   device_mtbf_hours = 54 * 24 * 16384 / 419,
   source = "arXiv 2407.21783, table 5: 419 in 54 days on 16,384 H100s",
 }
--- Of the same chip; nobody has counted them in public.
+-- Of the same chip or later ones; nobody has counted them in public.
 local failures_h200 = like(failures_h100, { source = "assumed to be the H100's" })
+-- Of cards in servers; likewise.
+local failures_cards = like(failures_a100, { source = "assumed to be the A100's" })
 
 return {
-  dgx_a100 = dgx_a100, dgx_h100 = dgx_h100, nvl72 = nvl72, hdr8 = hdr8, ndr8 = ndr8,
-  superpod_storage = superpod_storage,
+  dgx_a100 = dgx_a100, dgx_h100 = dgx_h100, dgx_b200 = dgx_b200, nvl72 = nvl72,
+  pcie4 = pcie4, pcie5 = pcie5, pcie4_no_p2p = pcie4_no_p2p, hdr8 = hdr8, ndr8 = ndr8,
+  superpod_storage = superpod_storage, own_disk = own_disk, failures_cards = failures_cards,
   failures_a100 = failures_a100, failures_h100 = failures_h100, failures_h200 = failures_h200,
 }

@@ -1,8 +1,9 @@
-/* The figures of a scaling report, computed once. Internal to show_scale*.c. */
+/* The figures of a scaling report, computed once. Internal to show_scale*.c and show_rent*.c. */
 #ifndef PLANNER_SHOW_SCALE_FACTS_H
 #define PLANNER_SHOW_SCALE_FACTS_H
 
 #include "planner/show/search_facts.h"
+#include "planner/show/show_json_put.h"
 #include "planner/show/show_scale.h"
 
 typedef struct ScalePoint {
@@ -25,6 +26,14 @@ typedef struct ScaleFacts {
     ScalePoint *points;
 } ScaleFacts;
 
+/* Of the best of a row in which something was found. */
+LayoutFacts scale_row_facts(const ScaleReport *report, const ScaleRow *row);
+
 ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report);
+
+/* Lines on what is no column of a table; `where`: "8 ranks". */
+void scale_put_parts(StrBuf *out, Arena *arena, const char *where, const ScalePoint *point);
+/* The keys of a point that was found: see the head of show_scale.c. */
+void scale_point_json(json_t *json, const ScalePoint *point);
 
 #endif

@@ -157,6 +157,13 @@ void layout_put_heads(StrBuf *out) {
                   "rec.", "more", "step");
 }
 
+const char *search_fp8_text(const PlanOptions *options, const Cluster *cluster) {
+    if (options->precision != DTYPE_FP8) return "";
+    if (options->fp8_tensor_cores) return " products of blocks' weights, on tensor cores";
+    return cluster->software.fp8_products ? " products of blocks' weights"
+                                          : " operands, multiplied in bf16";
+}
+
 double search_memory_limit(const SearchRequest *request, const Cluster *cluster) {
     if (request->memory_limit_bytes > 0) return request->memory_limit_bytes;
     return cluster->device.memory_bytes * cluster->device.memory_usable;

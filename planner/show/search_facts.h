@@ -93,6 +93,9 @@ enum { UPDATE_REMARKS = 3 };
 int search_update_remarks(Arena *arena, const PlanOptions *options,
                           SearchRemark out[UPDATE_REMARKS]);
 
+/* After "in fp8": how its products run; "" of other precisions. */
+const char *search_fp8_text(const PlanOptions *options, const Cluster *cluster);
+
 /* With --gradients bf16: what weights' gradients are in the layout. */
 const char *search_gradients_text(const Candidate *candidate);
 

@@ -24,6 +24,16 @@
 
 #include <inttypes.h>
 
+LayoutFacts scale_row_facts(const ScaleReport *report, const ScaleRow *row) {
+    SearchReport one = {.costs = report->costs,
+                        .request = &row->request,
+                        .result = row->result,
+                        .options = report->options,
+                        .days_tokens = report->days_tokens,
+                        .failures = report->failures};
+    return layout_facts(&one, &row->result->found[0]);
+}
+
 ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
     ScaleFacts *facts = ARENA_NEW(arena, ScaleFacts);
     const Cluster *cluster = report->costs->cluster;
@@ -49,14 +59,8 @@ ScaleFacts *scale_facts_create(Arena *arena, const ScaleReport *report) {
                                           remedy ? " something would" : "");
             continue;
         }
-        SearchReport one = {.costs = report->costs,
-                            .request = &row->request,
-                            .result = row->result,
-                            .options = report->options,
-                            .days_tokens = report->days_tokens,
-                            .failures = report->failures};
         point->found = &row->result->found[0];
-        point->facts = layout_facts(&one, point->found);
+        point->facts = scale_row_facts(report, row);
         point->cut_short = search_cut_short(arena, row->result);
         double rate = point->facts.tokens_per_second / row->request.n_ranks;
         if (first_rate <= 0) first_rate = rate;
@@ -101,16 +105,13 @@ static const char *ranks_text(Arena *arena, int n) {
     return arena_printf(arena, "%d rank%s", n, n == 1 ? "" : "s");
 }
 
-/* What is no column. */
-static void put_parts(StrBuf *out, const ScaleFacts *facts, const ScalePoint *point) {
-    const ScaleRow *row = point->row;
-    const char *ranks = ranks_text(facts->arena, row->request.n_ranks);
+void scale_put_parts(StrBuf *out, Arena *arena, const char *where, const ScalePoint *point) {
     if (!point->found) return;
     SearchRemark remarks[SEARCH_REMARKS];
-    int n = search_remarks(facts->arena, &row->options, point->found, remarks);
+    int n = search_remarks(arena, &point->row->options, point->found, remarks);
     for (int i = 0; i < n; i++) {
         lines_put_wrapped(out, remarks[i].label, 11,
-                          arena_printf(facts->arena, "%s: %s", ranks, remarks[i].text));
+                          arena_printf(arena, "%s: %s", where, remarks[i].text));
     }
 }
 
@@ -158,7 +159,11 @@ static void put_notes(StrBuf *out, const ScaleFacts *facts) {
         strbuf_put(out,
                    "* beyond the range in which predictions were compared with measurements.\n");
     }
-    for (int i = 0; i < facts->n_points; i++) put_parts(out, facts, &facts->points[i]);
+    for (int i = 0; i < facts->n_points; i++) {
+        const ScalePoint *point = &facts->points[i];
+        scale_put_parts(out, facts->arena, ranks_text(facts->arena, point->row->request.n_ranks),
+                        point);
+    }
     for (int i = 0; i < facts->n_points; i++) {
         const ScalePoint *point = &facts->points[i];
         if (!point->cut_short) continue;
@@ -206,7 +211,7 @@ void show_scale_text(StrBuf *out, const ScaleReport *report) {
     arena_destroy(arena);
 }
 
-static void put_found(json_t *json, const ScalePoint *point) {
+void scale_point_json(json_t *json, const ScalePoint *point) {
     json_put_candidate(json, &point->found->candidate);
     json_put_real(json, "step_seconds", point->facts.step_seconds);
     json_put_real(json, "tokens_per_second", point->facts.tokens_per_second);
@@ -254,7 +259,7 @@ void show_scale_json(StrBuf *out, const ScaleReport *report) {
         json_put_int(json, "global_batch", point->row->request.global_batch);
         json_object_set_new(json, "fits", json_boolean(point->found));
         if (point->found) {
-            put_found(json, point);
+            scale_point_json(json, point);
         } else {
             const SearchResult *result = point->row->result;
             json_put_name(json, "trouble", point->trouble);

@@ -45,11 +45,7 @@ static void put_head(StrBuf *out, const SearchFacts *facts) {
     lines_put_name(out, cluster->software.name, 24);
     strbuf_put(out, "\n");
     put_label(out, "batch");
-    const char *how = report->options.precision != DTYPE_FP8 ? ""
-                      : report->options.fp8_tensor_cores
-                          ? " products of blocks' weights, on tensor cores"
-                      : cluster->software.fp8_products ? " products of blocks' weights"
-                                                       : " operands, multiplied in bf16";
+    const char *how = search_fp8_text(&report->options, cluster);
     const char *kept = report->options.frozen_bits == 4   ? ", frozen weights in 4 bits"
                        : report->options.frozen_bits == 8 ? ", frozen weights in 8 bits"
                                                           : "";

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The pages of plan --cluster, scale, budget and fit in headless Chromium, wide and narrow: they draw, log
+# The pages of plan --cluster, scale, budget, rent and fit in headless Chromium, wide and narrow: they draw, log
 # nothing, fetch nothing and do not scroll sideways; the timeline zooms, points show what they are and
 # can be switched off. A probe added to a copy writes down what only the browser knows.
 set -u
@@ -14,6 +14,8 @@ write_pages "$perilune" plan "${model[@]}" --ranks 16 --mesh t=2,d=2,p=4 --sched
 write_pages "$perilune" scale "${model[@]}" --ranks 1..64 --html "$folder/scale.html"
 write_pages "$perilune" budget models/gpt.lua --cluster h100-dgx --ranks 8 --global-batch 64 --sizes 124m,350m \
     --mesh t=1,p=1 --micro-batch 2 --days 2 --html "$folder/budget.html"
+write_pages "$perilune" rent models/gpt.lua --set size=124m --cluster h100-dgx,l40s --global-batch 128 \
+    --mesh t=1,p=1 --days-for-tokens 1e11 --within-days 0.5 --within-money 300 --html "$folder/rent.html"
 awk 'BEGIN { print "parameters,tokens,loss"; for (n = 1e6; n < 1e8; n *= 4) for (d = n; d < 9 * n; d *= 2)
     print n "," d "," 1.5 + 200 * n ^ -0.3 + 900 * d ^ -0.35 }' >"$folder/runs.csv"
 write_pages "$perilune" fit "$folder/runs.csv" --html "$folder/fit.html"
@@ -68,6 +70,7 @@ for width in 1280 400; do
     done
     check_page scale "$width" 'page=true labels=true' rate step mfu efficiency memory price table
     check_page budget "$width" 'page=true labels=true' loss mfu table
+    check_page rent "$width" 'page=true labels=true' curve table machines
     check_page fit "$width" 'page=true labels=true' runs residuals table
 done
 # 4 stages: 16 micro-batches forward and backward, and the update.

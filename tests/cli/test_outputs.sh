@@ -44,6 +44,8 @@ fails "plan over a cluster's part" 2 "$at" plan $model --cluster "$folder/cl/own
     "${over[@]}"
 fails "scale over a cluster's part" 2 "$at" scale $model --cluster "$folder/cl/own.lua" \
     --ranks 8..8 "${over[@]}"
+fails "rent over a cluster's part" 2 "$at" rent $model --cluster "l40s,$folder/cl/own.lua" \
+    --global-batch 8 --days-for-tokens 1e9 --within-days 9 "${over[@]}"
 sed -E 's/,(sc21|korthikanti),/,mine,/; s/A100-SXM-80GB/MI300X/; 4,$d' $runs >"$folder/mine.csv"
 fails "validate over a cluster's part" 2 "$at" validate "$folder/mine.csv" \
     --cluster "$folder/cl/own.lua" "${over[@]}"
@@ -90,6 +92,7 @@ targets 'plan by search' --html "${search[@]}"
 targets show -o show "$plan"
 targets compare -o compare "$plan" "$plan"
 targets scale --html scale $model --cluster cpu --ranks 1..1
+targets rent --html rent $model --cluster cpu --global-batch 8 --days-for-tokens 1e9 --ranks 1..1
 targets validate --html validate $runs
 targets validate --svg validate $runs
 targets opt -o opt "$folder/none.ir" --pass simplify

@@ -396,4 +396,62 @@ run compare "$folder/a.plan" README.md
 result 'compare: what is no plan' \
     "$([[ $status -eq 2 && $err == README.md:1:* ]] || echo "$status: $err")"
 
+# --- rent: several clusters ---
+tiny=(rent models/gpt.lua --set size=124m --global-batch 128 --days-for-tokens 1e11)
+two=("${tiny[@]}" --cluster h100-dgx,l40s)
+fails 2 '--cluster: which to compare? several have commas between them: h100-dgx,h200-dgx; see perilune cluster list' \
+    "${tiny[@]}" --within-days 3
+fails 2 '--days-for-tokens: on how many tokens will the model train?' rent models/gpt.lua --cluster selene
+fails 2 '--global-batch: how many sequences does a step learn from? days are compared for the same batch on all machines' \
+    rent models/gpt.lua --cluster selene --days-for-tokens 1e9
+fails 2 'what is the limit? --within-days N, --within-money X, or both; or --ranks FIRST..LAST to see all of these' "${two[@]}"
+fails 2 "there is no cluster 'seleen'; did you mean selene?" "${tiny[@]}" --cluster h100-dgx,seleen --within-days 3
+fails 2 "--cluster: a name between two commas is missing" "${tiny[@]}" --cluster h100-dgx, --within-days 3
+fails 2 "--cluster: 'selene' is there twice" "${tiny[@]}" --cluster selene,l40s,selene --within-days 3
+fails 2 '--within-days: 0 is not from 1e-06 to 1e+06' "${two[@]}" --within-days 0
+fails 2 "--within-money: 'nan' is not a number" "${two[@]}" --within-money nan
+fails 2 '--within-money: none of the clusters states a price (price.per_device_hour); --price gh200=X says one' \
+    "${tiny[@]}" --cluster gh200,gb200-nvl72 --within-money 30
+fails 2 "--price: 'selene=2' is not NAME=X with one of --cluster's names, as in h100-dgx=2.5" \
+    "${two[@]}" --within-days 3 --price selene=2
+fails 2 "--price: 'l40s=0' is no price above 0 of a device-hour" "${two[@]}" --within-days 3 --price l40s=0
+fails 2 '--ranks: 64..8: must go upwards, from 1 to 4194304 at most' "${two[@]}" --within-days 3 --ranks 64..8
+fails 2 '--device cpu: the devices of cluster h100-dgx are GPUs' "${two[@]}" --within-days 3 --device cpu
+echo 'return cluster(like(require "h100-dgx", { name = "mine", price = { per_device_hour = 2, currency = "EUR" } }))' \
+    >"$folder/mine.lua"
+fails 2 '--cluster: mine is priced in EUR and h100-dgx in USD, which are not compared: state both in one (price.currency)' \
+    "${tiny[@]}" --cluster "$folder/mine.lua,h100-dgx" --within-days 3
+fails 2 "--html $folder/mine.lua: would replace what --cluster reads" \
+    "${tiny[@]}" --cluster "l40s,$folder/mine.lua" --within-days 3 --html "$folder/mine.lua"
+run "${two[@]}" --within-days 0.001 --mesh t=1,p=1 --ranks 8..8
+result 'rent: nothing is soon enough' "$([[ $status -eq 1 &&
+    $err == 'perilune: no machine would do: none that was searched ends within the days' &&
+    $out == *'none takes at most 1.4 minutes; the fewest are '* ]] || echo "$status: $err$out")"
+run "${two[@]},cpu" --within-days 0.2 --within-money 400 --mesh t=1,p=1 --price l40s=0.5 --html "$folder/rent.html" --json
+python3 - "$folder/out" >"$folder/why" 2>&1 <<'EOF'
+import json, sys
+root = json.load(open(sys.argv[1]))
+h100, l40s, cpu = root["machines"]
+both = [p for p in h100["points"] + l40s["points"] if p["fits"]]
+assert l40s["price_per_device_hour"] == 0.5 and l40s["price_source"] == "--price"
+for machine in h100, l40s:
+    for point in [p for p in machine["points"] if p["fits"]]:
+        hours = point["total_days"] * 24 * point["ranks"]
+        assert abs(hours - point["device_hours"]) < 1e-6 * hours
+        assert abs(point["money"] - hours * machine["price_per_device_hour"]) < 1e-6 * point["money"]
+        assert point["within"] == (point["total_days"] <= 0.2 and point["money"] <= 400)
+soon = [p["money"] for p in both if p["total_days"] <= 0.2]
+paid = [p["total_days"] for p in both if p["money"] <= 400]
+assert root["cheapest"]["money"] == min(soon) and root["fastest"]["days"] == min(paid)
+ranks = [p["ranks"] for p in h100["points"]]
+assert ranks == sorted(set(ranks)) and all(r % 8 == 0 for r in ranks)
+assert any(p["money"] > 400 for p in both), "the money is not spent"
+assert cpu["price_per_device_hour"] is None
+EOF
+result 'rent: figures agree' "$(cat "$folder/why" "$folder/err")"
+result 'rent: page' "$(grep -q '<g class="hue1"><line class="line"' "$folder/rent.html" || echo 'no second curve')"
+run "${two[@]}" --within-days 1 --mesh t=1,p=1 --precision fp8 --ranks 8..16
+result 'rent has 100 columns' "$([ -n "$out" ] || echo nothing)$(grep -E '^.{101,}$' "$folder/out" | head -n 1)"
+result 'rent says how fp8 is multiplied' "$([[ $out == *'on tensor cores'*'multiplied in bf16'* ]] || echo "$out$err")"
+
 [ "$n_failed" -eq 0 ]

@@ -122,6 +122,51 @@ static void check_numbers(void) {
     arena_destroy(arena);
 }
 
+/* What a data sheet says of eight, or of one: TFLOP/s of bf16 and fp8 (dense), GB of memory (as
+ * nvidia-smi counts them, up to 1 %), its GB/s; of the node a link's GB/s, one way. */
+static void check_rented(void) {
+    static const struct {
+        const char *name;
+        int n_devices, max_devices;
+        double bf16, fp8, memory, rate, link, network; /* network: Gbit/s of a node */
+        bool blocks;                                   /* products of fp8 with a scale: sm_90 */
+    } ROWS[] = {
+        {"b200-dgx", 8, 0, 2250, 4500, 179, 8000, 900, 3200, false},
+        {"b300-dgx", 8, 0, 2250, 4500, 268.6, 8000, 900, 6400, false},
+        {"gh200", 1, 1, 989, 1979, 96, 4000, 0, 0, true},
+        {"h100-pcie", 8, 8, 756, 1513, 80, 2000, 63, 0, true},
+        {"h100-nvl", 8, 8, 835, 1671, 94, 3900, 63, 0, true},
+        {"a100-pcie", 8, 8, 312, 0, 80, 1935, 31.5, 0, false},
+        {"l40s", 8, 0, 362, 733, 48, 864, 31.5, 400, false},
+        {"rtx4090", 8, 8, 165.2, 330.3, 24, 1008, 31.5, 0, false},
+        {"a10g", 8, 0, 70, 0, 24, 600, 31.5, 100, false},
+    };
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
+        check_begin(arena_printf(arena, "%s is as its data sheet says", ROWS[i].name));
+        const Cluster *of = cluster_read(arena, ROWS[i].name, NULL, diag);
+        CHECK(of, "%s", diag_text(diag));
+        if (!of) continue;
+        const ClusterDevice *device = &of->device;
+        double network = of->network.n_nics * of->network.nic_bytes_per_second * 8;
+        CHECK(of->node.n_devices == ROWS[i].n_devices && of->max_devices == ROWS[i].max_devices,
+              "%d a node, %lld in all", of->node.n_devices, (long long)of->max_devices);
+        CHECK(near(device->peak_flops[MATH_BF16], ROWS[i].bf16 * 1e12), "bf16");
+        CHECK(near(device->peak_flops[MATH_FP8], ROWS[i].fp8 * 1e12), "fp8");
+        CHECK(near(device->memory_bytes, ROWS[i].memory * (1 << 30)), "memory");
+        CHECK(near(device->memory_bytes_per_second, ROWS[i].rate * 1e9), "memory rate");
+        CHECK(near(of->node.link_bytes_per_second, ROWS[i].link * 1e9), "links");
+        CHECK(near(network, ROWS[i].network * 1e9), "network: %g", network);
+        CHECK(device->fp8_blocks == ROWS[i].blocks, "fp8 blocks");
+        CHECK(of->failures.device_mtbf_hours > 0 && of->storage.node_bytes_per_second > 0,
+              "failures and storage");
+        CHECK((of->price_per_device_hour > 0) == (of->price_source != NULL), "a price's source");
+    }
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 static void check_software(void) {
     static const char *const NAMES[] = {"perilune", "megatron-2021", "megatron-2022",
                                         "megatron-deepspeed-2022", "megatron-core-2024"};
@@ -389,6 +434,7 @@ static void check_profile(void) {
 int main(void) {
     check_shipped();
     check_numbers();
+    check_rented();
     check_software();
     check_fields();
     check_lines();
