@@ -59,16 +59,16 @@ near 'on two ranks, too' "$(number loss)" "$loss"
 # What a choice costs is what evaluating the two texts says: log p(a b) - log p(a).
 echo '{"prompt": "The moon", "choices": [" went by", " followed it", " tides"], "answer": 0}' >"$folder/q.jsonl"
 echo '{"ctx": "The moon went by, and 3 low tides", "endings": [" went by, and", " followed it"], "label": "1"}' >>"$folder/q.jsonl"
-works 'choices' '"questions": 2, "right": 1, "right_per_byte": 1, "by_chance": 0.416666667' "${of[@]}" \
+works 'choices' '"questions": 2, "right": 1, "right_stderr": 0, "right_per_byte": 1, ' "${of[@]}" \
     --choices "$folder/q.jsonl"
 sed 's/"answer": 0/"answer": 2/; s/"label": "1"/"label": 0/' "$folder/q.jsonl" >"$folder/wrong.jsonl"
 works 'wrong ones, on another layout' '"questions": 2, "right": 0, ' "${of[@]}" --choices "$folder/wrong.jsonl" \
     --mesh t=2,p=2 --micro-batch 3 --global-batch 6
 long=$(for _ in $(seq 20); do printf 'The moon went by, and 3 low tides followed it. '; done)
 echo '{"prompt": "'"$long"'The moon", "choices": [" went by", " followed it"], "answer": 0}' >"$folder/long.jsonl"
-works 'a prompt that is too long' '"right": 1, "right_per_byte": 1, "by_chance": 0.5, "cut_prompts": 2' "${of[@]}" \
+works 'a prompt that is too long' '"right": 1, "right_per_byte": 1, "right_per_character": 1, "by_chance": 0.5, "cut_prompts": 2' "${of[@]}" \
     --choices "$folder/long.jsonl"
-works 'in words' 'choices 100.00 % right, 100.00 % per byte; by chance 41.67 %' evaluate models/gpt.lua "${weights[@]}" \
+works 'in words' 'choices 100.00 +- 0.00 % right, 100.00 +- 0.00 % per character; by chance 41.67 %' evaluate models/gpt.lua "${weights[@]}" \
     --data "$text" --choices "$folder/q.jsonl"
 [[ $out == *'a token, perplexity'*'bits per byte; text.txt: '*'tokens/s'* ]]
 result 'with losses' "$([ $? -eq 0 ] || echo "$out")"
