@@ -315,8 +315,8 @@ static bool check_classes(Evaluation *e) {
     if (e->n_choices && cli_given(e->args, OPT_PREDICTIONS) && (tells || e->data.pairs.single)) {
         why = "--predictions: are of --data or of --choices: give one of both at a time";
     } else if (e->classes.predicts && !tells && !e->data.pairs.single) {
-        why = "--predictions: are of --choices, of classes of texts or of rewards: a plan with "
-              "--set classes= or preference=reward, and --data";
+        why = "--predictions: are of classes of texts or of rewards, a plan with --set classes= or "
+              "preference=reward and --data, or of --choices";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
     }

@@ -1,7 +1,8 @@
 """Makes tests/data/benchmarks: made-up rows in the forms of published benchmarks, a tiny GPT-2, and what
 EleutherAI's lm-evaluation-harness makes of both, from its own task files: each question's prompts, choices
-and log-probabilities, without examples and with one, and the shares of right ones. In the form that
-`perilune evaluate --predictions` writes. Needs: pip install lm-eval torch transformers.
+and log-probabilities, without examples and with one, in the form that `perilune evaluate --predictions`
+writes, and the shares of right ones. Needs: pip install lm-eval torch transformers (made with lm-eval 0.4.13,
+torch 2.15, transformers 5.24; HF_DATASETS_OFFLINE=1 does).
 
     venv/bin/python tests/reference/make_benchmarks.py
 """
@@ -10,6 +11,8 @@ import os
 import tempfile
 
 import lm_eval
+import pyarrow
+import pyarrow.parquet
 import torch
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.models.huggingface import HFLM
@@ -91,6 +94,9 @@ ROWS = {
         dict(text="\"give me the oar,\" said the old man, and the boy gave him the oar"),
         dict(text="a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a a")]),
 }
+
+SHARES = {"acc": "right", "acc_stderr": "right_stderr", "acc_norm": "right_per_character",
+          "acc_norm_stderr": "right_per_character_stderr", "perplexity": "perplexity"}
 
 
 def write_lines(path, rows):
@@ -186,14 +192,16 @@ def main():
             told.sort(key=lambda line: line["line"])
             write_lines(os.path.join(OUT, f"{name}.expect{shots}"), told)
             for subject, n, result in found:
-                share = dict(task=name, shots=shots, n=n)
-                if subject:
-                    share["group"] = subject
-                for key in ("acc", "acc_stderr", "acc_norm", "acc_norm_stderr", "perplexity"):
+                shares.append(f"{name} {shots} {subject or '-'} questions {n}\n")
+                for key, ours in SHARES.items():
                     if f"{key},none" in result:
-                        share[key] = float(result[f"{key},none"])
-                shares.append(share)
-    write_lines(os.path.join(OUT, "shares.jsonl"), shares)
+                        value = float(result[f"{key},none"])
+                        shares.append(f"{name} {shots} {subject or '-'} {ours} {value:.12g}\n")
+        if name in ("arc", "mmlu"):
+            table = pyarrow.Table.from_pylist(rows)
+            pyarrow.parquet.write_table(table, os.path.join(OUT, name + ".parquet"))
+    with open(os.path.join(OUT, "shares.txt"), "w", encoding="utf-8") as out:
+        out.writelines(shares)
 
 
 if __name__ == "__main__":
