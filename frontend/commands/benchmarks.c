@@ -33,7 +33,7 @@ struct Benchmark {
     const char *group;     /* the field that tells subjects apart; NULL: none */
     const char *delimiter; /* between prompt and choice; NULL: a space */
     void (*tidy)(const char *text, size_t length, StrBuf *out); /* of prompts and choices */
-    bool takes_first, is_greedy;
+    bool takes_first, is_greedy, is_normed;
 };
 
 static void tidy_hellaswag(const char *text, size_t length, StrBuf *out);
@@ -52,7 +52,8 @@ static const Benchmark BENCHMARKS[] = {
      .list = "endings",
      .each = "{{choice.strip()}}",
      .answer = "{{label}}",
-     .tidy = tidy_hellaswag},
+     .tidy = tidy_hellaswag,
+     .is_normed = true},
     /* CommonsenseQA (Talmor et al. 2019) */
     {.name = "commonsense_qa",
      .fields = {{"question", FIELD_TEXT, 0},
@@ -72,7 +73,8 @@ static const Benchmark BENCHMARKS[] = {
      .prompts = {"Question: {{question}}\nAnswer:"},
      .list = "text",
      .label_list = "label",
-     .answer = "{{answerKey}}"},
+     .answer = "{{answerKey}}",
+     .is_normed = true},
     /* OpenBookQA (Mihaylov et al. 2018) */
     {.name = "openbookqa",
      .fields = {{"question_stem", FIELD_TEXT, 0},
@@ -81,7 +83,8 @@ static const Benchmark BENCHMARKS[] = {
      .prompts = {"{{question_stem}}"},
      .list = "text",
      .label_list = "label",
-     .answer = "{{answerKey.lstrip()}}"},
+     .answer = "{{answerKey.lstrip()}}",
+     .is_normed = true},
     /* MMLU (Hendrycks et al. 2021) */
     {.name = "mmlu",
      .fields = {{"question", FIELD_TEXT, 0},
@@ -103,7 +106,8 @@ static const Benchmark BENCHMARKS[] = {
                 {"label", FIELD_ANSWER, 0}},
      .prompts = {"Question: {{goal}}\nAnswer:"},
      .choices = {"{{sol1}}", "{{sol2}}"},
-     .answer = "{{label}}"},
+     .answer = "{{label}}",
+     .is_normed = true},
     /* WinoGrande (Sakaguchi et al. 2020); scored is what follows either option (Trinh & Le 2018) */
     {.name = "winogrande",
      .fields = {{"sentence", FIELD_TEXT, 0},
@@ -139,7 +143,8 @@ static const Benchmark BENCHMARKS[] = {
                 {"correct_answer", FIELD_TEXT, 0}},
      .prompts = {"{{support.lstrip()}}\nQuestion: {{question}}\nAnswer:"},
      .choices = {"{{distractor1}}", "{{distractor2}}", "{{distractor3}}", "{{correct_answer}}"},
-     .answer = "3"},
+     .answer = "3",
+     .is_normed = true},
     /* COPA (Roemmele et al. 2011) */
     {.name = "copa",
      .fields = {{"premise", FIELD_TEXT, 0},
@@ -171,6 +176,10 @@ const char *benchmark_name(const Benchmark *benchmark) {
 
 bool benchmark_is_greedy(const Benchmark *benchmark) {
     return benchmark->is_greedy;
+}
+
+bool benchmark_is_normed(const Benchmark *benchmark) {
+    return benchmark->is_normed;
 }
 
 bool benchmark_takes_first(const Benchmark *benchmark) {

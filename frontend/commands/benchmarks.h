@@ -27,6 +27,8 @@ const Benchmark *benchmark_by_name(const char *name);
 const char *benchmark_names(Arena *arena, bool fields);
 /* Is one text scored, right where each of its tokens is the likeliest? (LAMBADA) */
 bool benchmark_is_greedy(const Benchmark *benchmark);
+/* Does the harness tell of its choices per character, too? */
+bool benchmark_is_normed(const Benchmark *benchmark);
 /* Are examples of a question's group the first of it, as they stand? (MMLU) Else any, by chance. */
 bool benchmark_takes_first(const Benchmark *benchmark);
 

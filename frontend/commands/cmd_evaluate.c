@@ -1,11 +1,11 @@
 /* perilune evaluate: weights and data -> loss, perplexity, bits per byte, and the share of
  * questions whose right answer is the likeliest. */
+#include "frontend/commands/choices_args.h"
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/evaluate_choices_tell.h"
 #include "frontend/commands/evaluate_classes.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
-#include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -346,36 +346,20 @@ static bool prepare_chat(Evaluation *e) {
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
-    if (!check_options(e) || !choices_way_from_args(args, &e->way, e->diag)) return false;
+    if (!check_options(e) || !choices_args_way(args, &e->way, e->diag)) return false;
     e->plan = plan_from_operand(args, e->diag);
     if (!e->plan) return false;
-    if (e->n_choices && !generate_engine_check_causal("evaluate", args->arena, e->plan, e->diag)) {
-        return false;
-    }
-    if (e->n_choices && plan_source(e->plan) > 0) {
-        diag_error(e->diag, NO_LOC,
-                   "evaluate: --choices are behind their prompt, and this model has an encoder for "
-                   "it: give --data of prompts with completions");
-        return false;
-    }
+    if (e->n_choices && !choices_args_check_plan(args, e->plan, e->diag)) return false;
     /* Of several processes: the others, before anything that one alone may lack. */
     e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
     if (e->failure != EXIT_DONE) return false;
     e->failure = EXIT_USAGE;
-    if (e->n_choices && e->options.control) {
-        diag_error(e->diag, NO_LOC, "evaluate: --choices are for one process");
-        return false;
-    }
-    const CliValue *bos = &args->values[OPT_BOS];
+    if (e->n_choices && !choices_args_check_job(args, &e->options, e->diag)) return false;
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
-    e->way.texts = (ChoiceTexts){.tokenizer = tokenizer_of(e), .first = NO_TOKEN};
-    if (good && bos->given) {
-        e->way.texts.first = tokenizer_find_added(tokenizer_of(e), bos->text, "bos", e->diag);
-        good = e->way.texts.first != NO_TOKEN;
-    }
-    good = good && prepare_chat(e);
+    good = good && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
+           prepare_chat(e);
     for (int i = 0; i < e->n_choices && good; i++) {
         const char *path = args->values[OPT_CHOICES].list[i];
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);

@@ -461,6 +461,7 @@ static bool begin(Scoring *s, const json_t *object, SourceLoc loc) {
     s->reader = s->benchmark ? benchmark_open(s->arena, s->benchmark) : NULL;
     s->out->task = s->benchmark ? benchmark_name(s->benchmark) : BENCHMARK_OWN;
     s->out->is_greedy = s->benchmark && benchmark_is_greedy(s->benchmark);
+    s->out->is_normed = !s->benchmark || benchmark_is_normed(s->benchmark);
     if (s->out->is_greedy && way->texts.chat) {
         diag_error(s->diag, loc, "%s: is how a text goes on: without --chat", s->out->task);
         return false;

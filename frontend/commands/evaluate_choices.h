@@ -33,6 +33,7 @@ typedef struct ChoicesGroup {
 typedef struct ChoicesResult {
     const char *task; /* the benchmark's name */
     bool is_greedy;   /* its questions have one answer, right where greedy decoding says it */
+    bool is_normed;   /* the harness tells of choices per character, too */
     ChoicesCount all;
     ChoicesGroup *groups; /* [n_groups], in the order in which they came; of benchmarks with any */
     int n_groups;

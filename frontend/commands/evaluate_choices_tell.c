@@ -6,32 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-bool choices_way_from_args(const CliArgs *args, ChoicesWay *out, Diag *diag) {
-    static const CliOption OF_CHOICES[] = {OPT_TASK, OPT_SHOTS, OPT_SHOTS_FROM, OPT_CHOICES_LIMIT};
-    const char *task = cli_text(args, OPT_TASK, NULL);
-    out->task = task;
-    out->n_shots = (int)cli_int(args, OPT_SHOTS, 0);
-    out->shots_path = cli_text(args, OPT_SHOTS_FROM, NULL);
-    out->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
-    out->limit = cli_int(args, OPT_CHOICES_LIMIT, 0);
-    out->predicts = cli_given(args, OPT_PREDICTIONS);
-    for (size_t i = 0; i < sizeof(OF_CHOICES) / sizeof(OF_CHOICES[0]); i++) {
-        if (!cli_given(args, OF_CHOICES[i]) || cli_given(args, OPT_CHOICES)) continue;
-        diag_error(diag, NO_LOC, "%s: --%s: is for --choices", args->command->name,
-                   CLI_OPTIONS[OF_CHOICES[i]].name);
-        return false;
-    }
-    if (out->shots_path && out->n_shots == 0) {
-        diag_error(diag, NO_LOC, "%s: --shots-from: how many of them? give --shots K",
-                   args->command->name);
-        return false;
-    }
-    if (!task || strcmp(task, BENCHMARK_OWN) == 0 || benchmark_by_name(task)) return true;
-    diag_error(diag, NO_LOC, "%s: --task: '%.60s' is none of %s", args->command->name, task,
-               benchmark_names(args->arena, false));
-    return false;
-}
-
 static double share_of(int64_t n_right, int64_t n) {
     return (double)n_right / (double)n;
 }
@@ -49,7 +23,7 @@ static double answers_error(const ChoicesResult *r) {
 }
 
 /* exp(-mean), whose error is that of the mean times its slope. */
-static double perplexity(const ChoicesResult *r) {
+double evaluate_choices_perplexity(const ChoicesResult *r) {
     return exp(-r->answers / (double)r->all.n_questions);
 }
 
@@ -75,12 +49,16 @@ void evaluate_choices_put(StrBuf *out, const char *path, const ChoicesWay *way,
     put_share(out, all->n_right, n);
     strbuf_put(out, " % right");
     if (r->is_greedy) {
-        strbuf_printf(out, ", perplexity %.6g", perplexity(r));
-        if (n > 1) strbuf_printf(out, " +- %.3g", perplexity(r) * answers_error(r));
+        strbuf_printf(out, ", perplexity %.6g", evaluate_choices_perplexity(r));
+        if (n > 1)
+            strbuf_printf(out, " +- %.3g", evaluate_choices_perplexity(r) * answers_error(r));
     } else {
-        strbuf_put(out, ", ");
-        put_share(out, all->n_right_per_character, n);
-        strbuf_printf(out, " %% per character; by chance %.2f %%", 100 * r->by_chance / (double)n);
+        if (r->is_normed) {
+            strbuf_put(out, ", ");
+            put_share(out, all->n_right_per_character, n);
+            strbuf_put(out, " % per character");
+        }
+        strbuf_printf(out, "; by chance %.2f %%", 100 * r->by_chance / (double)n);
     }
     put_questions(out, path, way, r, chat);
     for (int i = 0; i < r->n_groups; i++) {
@@ -120,9 +98,10 @@ void evaluate_choices_put_json(StrBuf *out, const char *path, const ChoicesWay *
     strbuf_printf(out, ", \"task\": \"%s\", \"shots\": %d, ", r->task, way->n_shots);
     put_json_count(out, &r->all, r->is_greedy);
     if (r->is_greedy) {
-        strbuf_printf(out, ", \"perplexity\": %.9g", perplexity(r));
+        strbuf_printf(out, ", \"perplexity\": %.9g", evaluate_choices_perplexity(r));
         if (n > 1) {
-            strbuf_printf(out, ", \"perplexity_stderr\": %.9g", perplexity(r) * answers_error(r));
+            strbuf_printf(out, ", \"perplexity_stderr\": %.9g",
+                          evaluate_choices_perplexity(r) * answers_error(r));
         }
     } else {
         strbuf_printf(out, ", \"by_chance\": %.9g", r->by_chance / (double)n);
