@@ -7,6 +7,7 @@
 bool choices_args_way(const CliArgs *args, ChoicesWay *out, Diag *diag) {
     static const CliOption OF_CHOICES[] = {OPT_TASK, OPT_SHOTS, OPT_SHOTS_FROM, OPT_CHOICES_LIMIT};
     const char *task = cli_text(args, OPT_TASK, NULL);
+    out->who = args->command->name;
     out->task = task;
     out->n_shots = (int)cli_int(args, OPT_SHOTS, 0);
     out->shots_path = cli_text(args, OPT_SHOTS_FROM, NULL);

@@ -69,7 +69,7 @@ static bool check_options(TrainRun *run) {
         return false;
     }
     if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
-        cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
+        !cli_given(run->args, OPT_CHOICES) && cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
         diag_error(run->diag, NO_LOC,
                    "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
         return false;
@@ -393,6 +393,11 @@ static bool take_step(TrainRun *run, int64_t step) {
         return false;
     }
     if (run->rollout && !tell_answers(run, ends, &metrics)) return false;
+    run->choices.is_scored = false;
+    if (run->choices.n && train_islands_leads(&run->islands) && is_to_validate(run, step, ends) &&
+        !train_choices_score(&run->choices, run->engine, run->plan, &metrics, run->diag)) {
+        return false;
+    }
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
                               run->quiet, run->diag)) {
         return false;
@@ -478,12 +483,16 @@ static bool prepare(TrainRun *run) {
     }
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
         !rollout_check_options(run->args, run->plan, run->diag) ||
+        !train_choices_options(run->args, run->plan, &run->choices, run->diag) ||
         !train_islands_check(run->args, run->plan, &run->islands, run->diag)) {
         return false;
     }
     if (!join_job(run)) return false;
-    if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
-    if (!start_engine(run)) return false;
+    if (!train_data_open(run->args, run->plan, &run->data, run->diag) ||
+        !train_choices_open(run->args, &run->data, &run->options, &run->choices, run->diag) ||
+        !start_engine(run)) {
+        return false;
+    }
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
     run->checkpoint.quiet = run->quiet;
@@ -533,6 +542,7 @@ static bool run_end(TrainRun *run, bool good) {
     train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
+    train_choices_close(&run->choices);
     train_data_close(&run->data);
     diag_destroy(run->diag);
     return good;

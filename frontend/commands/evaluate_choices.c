@@ -164,7 +164,8 @@ static bool score_entry(Scoring *s, const Entry *entry) {
     q->scores[2 * q->n_choices + entry->choice] = score / (double)entry->n_characters;
     q->n_scored++;
     if (isfinite(score)) return true;
-    diag_error(s->diag, NO_LOC, "evaluate: the model's output is not finite; wrong weights?");
+    diag_error(s->diag, NO_LOC, "%s: the model's output is not finite; wrong weights?",
+               s->way->who);
     return false;
 }
 
@@ -510,7 +511,7 @@ static bool score(Scoring *s) {
     bool good = s->tokens && (s->logits || !computes);
     if (!good) {
         diag_error(s->diag, NO_LOC,
-                   "evaluate: no memory for the logits of %" PRId64 " x %" PRId64 " tokens",
+                   "%s: no memory for the logits of %" PRId64 " x %" PRId64 " tokens", s->way->who,
                    s->batch, s->plan->seq);
     }
     good = good && score_file(s);
@@ -533,9 +534,8 @@ bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char 
         evaluate_choices_release(&nothing);
         return good;
     }
-    diag_error(diag, NO_LOC,
-               "evaluate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
-               plan->vocab);
+    diag_error(diag, NO_LOC, "%s: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
+               way->who, plan->vocab);
     return false;
 }
 

@@ -44,6 +44,7 @@ typedef struct ChoicesResult {
 } ChoicesResult;
 
 typedef struct ChoicesWay {
+    const char *who; /* the command, for errors */
     ChoiceTexts texts;
     const char *task;       /* which benchmark; NULL: the rows say */
     int n_shots;            /* examples before each question */
