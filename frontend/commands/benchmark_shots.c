@@ -39,7 +39,8 @@ bool benchmark_shots_put(const BenchmarkShots *shots, const BenchmarkItem *item,
     strbuf_destroy(&own);
     if (n == shots->n_wanted) return true;
     const bool grouped = shots->takes_first && item->group;
-    diag_error(diag, loc, "--shots %d: '%s' has %d other questions%s%.60s", shots->n_wanted,
-               shots->path, n, grouped ? " of " : "", grouped ? item->group : "");
+    diag_error(diag, loc, "--shots %d: '%s' has %d other question%s%s%.60s", shots->n_wanted,
+               shots->path, n, n == 1 ? "" : "s", grouped ? " of " : "",
+               grouped ? item->group : "");
     return false;
 }

@@ -36,7 +36,10 @@ static void put_questions(StrBuf *out, const char *path, const ChoicesWay *way,
                           const ChoicesResult *r, const char *chat) {
     strbuf_printf(out, "; %s: %" PRId64 " questions", path, r->all.n_questions);
     if (strcmp(r->task, BENCHMARK_OWN) != 0) strbuf_printf(out, " of %s", r->task);
-    if (way->n_shots > 0) strbuf_printf(out, ", %d examples before each", way->n_shots);
+    if (way->n_shots > 0) {
+        strbuf_printf(out, ", %d example%s before each", way->n_shots,
+                      way->n_shots == 1 ? "" : "s");
+    }
     if (*chat) strbuf_printf(out, ", answered in a chat as %s", chat);
     strbuf_put(out, "\n");
 }

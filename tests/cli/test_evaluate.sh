@@ -170,7 +170,7 @@ works 'of another file' 'Question: To open a jar,\nAnswer: turn its lid.\n\nQues
 works 'of the file itself' '"task": "own", "shots": 1' "${of[@]}" --choices "$folder/q.jsonl" --shots 1
 fails 'too few examples' 2 "arc.jsonl:1: --shots 3: '$data/arc.jsonl' has 2 other questions" "${tiny[@]}" \
     --choices $data/arc.jsonl --shots 3
-fails 'too few of a subject' 2 "has 1 other questions of anatomy" "${tiny[@]}" --choices $data/mmlu.jsonl --shots 2
+fails 'too few of a subject' 2 "has 1 other question of anatomy" "${tiny[@]}" --choices $data/mmlu.jsonl --shots 2
 fails 'examples of another benchmark' 2 "mmlu.jsonl:1: arc: no object with a 'answerKey'" "${tiny[@]}" \
     --choices $data/arc.jsonl --shots 1 --shots-from $data/mmlu.jsonl
 fails 'examples of what?' 2 'evaluate: --shots: is for --choices' "${tiny[@]}" --data "$text" --shots 1
@@ -194,7 +194,7 @@ small=(train models/gpt.lua --set layers=1 --set model=32 --set seq=160 --set vo
 steps=(--data "$text" --steps 2 --eval-every 1 --micro-batch 2 --global-batch 4)
 scored=(--choices $data/arc.jsonl --choices $data/lambada.jsonl --choices $data/arc.jsonl --shots 1 --choices-limit 2)
 run "${small[@]}" "${steps[@]}" --save "$folder/without.safetensors"
-works 'scored while training' '2 questions of lambada, 1 examples' "${small[@]}" "${steps[@]}" "${scored[@]}" \
+works 'scored while training' '2 questions of lambada, 1 example before each' "${small[@]}" "${steps[@]}" "${scored[@]}" \
     --save "$folder/with.safetensors" --log "$folder/scored.jsonl"
 result 'which stays what it is' "$(cmp "$folder/without.safetensors" "$folder/with.safetensors" 2>&1)"
 result 'at each validation' "$(grep -c '"choices_arc":.*"choices_arc_norm":.*"choices_lambada":.*"choices_arc_3":' "$folder/scored.jsonl" |
