@@ -281,6 +281,14 @@ static bool validate(TrainRun *run, const char **names, StepMetrics *metrics) {
     return true;
 }
 
+/* Where they are asked for, of the step's weights. */
+static bool score_choices(TrainRun *run, bool ends, StepMetrics *metrics) {
+    run->choices.is_scored = false;
+    if (run->choices.n == 0 || !train_islands_leads(&run->islands)) return true;
+    return !is_to_validate(run, metrics->step, ends) ||
+           train_choices_score(&run->choices, run->engine, run->plan, metrics, run->diag);
+}
+
 /* The batch of a step, from sample *at on, which moves behind it. Islands take turns, so that all
  * of them see what one run of so large a batch would. */
 static bool take_samples(TrainRun *run, int64_t *at) {
@@ -393,11 +401,7 @@ static bool take_step(TrainRun *run, int64_t step) {
         return false;
     }
     if (run->rollout && !tell_answers(run, ends, &metrics)) return false;
-    run->choices.is_scored = false;
-    if (run->choices.n && train_islands_leads(&run->islands) && is_to_validate(run, step, ends) &&
-        !train_choices_score(&run->choices, run->engine, run->plan, &metrics, run->diag)) {
-        return false;
-    }
+    if (!score_choices(run, ends, &metrics)) return false;
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
                               run->quiet, run->diag)) {
         return false;

@@ -527,7 +527,7 @@ static bool score(Scoring *s) {
 }
 
 bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
-    ChoicesResult nothing;
+    ChoicesResult nothing = {0};
     Scoring s = {.plan = plan, .way = way, .path = path, .diag = diag, .out = &nothing, .batch = 1};
     if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
         const bool good = score(&s);
