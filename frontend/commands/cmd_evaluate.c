@@ -1,11 +1,11 @@
 /* perilune evaluate: weights and data -> loss, perplexity, bits per byte, and the share of
  * questions whose right answer is the likeliest. */
+#include "frontend/commands/choices_args.h"
 #include "frontend/commands/engine_args.h"
-#include "frontend/commands/evaluate_choices.h"
+#include "frontend/commands/evaluate_choices_tell.h"
 #include "frontend/commands/evaluate_classes.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
-#include "frontend/commands/generate_engine.h"
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/teacher_args.h"
 #include "frontend/commands/tokenizer_args.h"
@@ -309,12 +309,14 @@ static bool check_options(const Evaluation *e) {
 static bool check_classes(Evaluation *e) {
     const bool tells = cli_given(e->args, OPT_DATA) && e->data.classes.reads;
     const char *why = NULL;
-    e->classes =
-        (ClassEvaluation){.data = &e->data, .predicts = cli_given(e->args, OPT_PREDICTIONS)};
+    e->classes = (ClassEvaluation){
+        .data = &e->data, .predicts = cli_given(e->args, OPT_PREDICTIONS) && !e->n_choices};
     e->rewards = (RewardEvaluation){.data = &e->data};
-    if (e->classes.predicts && !tells && !e->data.pairs.single) {
-        why = "--predictions: are of classes of texts or of rewards: a plan with --set classes= or "
-              "preference=reward, and --data";
+    if (e->n_choices && cli_given(e->args, OPT_PREDICTIONS) && (tells || e->data.pairs.single)) {
+        why = "--predictions: are of --data or of --choices: give one of both at a time";
+    } else if (e->classes.predicts && !tells && !e->data.pairs.single) {
+        why = "--predictions: are of classes of texts or of rewards, a plan with --set classes= or "
+              "preference=reward and --data, or of --choices";
     } else if (e->classes.predicts && cli_given(e->args, OPT_PACK)) {
         why = "--predictions: are in the order of the texts, which --pack changes";
     }
@@ -336,44 +338,28 @@ static bool prepare_chat(Evaluation *e) {
         return false;
     }
     e->chat.with_special = false; /* of --data's texts */
-    e->way.chat = &e->chat;
-    e->way.system = e->system = generate_chat_system(e->args);
+    e->way.texts.chat = &e->chat;
+    e->way.texts.system = e->system = generate_chat_system(e->args);
     return true;
 }
 
 static bool prepare(Evaluation *e) {
     CliArgs *args = e->args;
     e->n_choices = args->values[OPT_CHOICES].n_list;
-    if (!check_options(e)) return false;
+    if (!check_options(e) || !choices_args_way(args, &e->way, e->diag)) return false;
     e->plan = plan_from_operand(args, e->diag);
     if (!e->plan) return false;
-    if (e->n_choices && !generate_engine_check_causal("evaluate", args->arena, e->plan, e->diag)) {
-        return false;
-    }
-    if (e->n_choices && plan_source(e->plan) > 0) {
-        diag_error(e->diag, NO_LOC,
-                   "evaluate: --choices are behind their prompt, and this model has an encoder for "
-                   "it: give --data of prompts with completions");
-        return false;
-    }
+    if (e->n_choices && !choices_args_check_plan(args, e->plan, e->diag)) return false;
     /* Of several processes: the others, before anything that one alone may lack. */
     e->failure = engine_options_from_args(args, e->plan, &e->options, e->diag);
     if (e->failure != EXIT_DONE) return false;
     e->failure = EXIT_USAGE;
-    if (e->n_choices && e->options.control) {
-        diag_error(e->diag, NO_LOC, "evaluate: --choices are for one process");
-        return false;
-    }
-    const CliValue *bos = &args->values[OPT_BOS];
+    if (e->n_choices && !choices_args_check_job(args, &e->options, e->diag)) return false;
     bool good = cli_given(args, OPT_DATA)
                     ? train_data_open_whole(args, e->plan, &e->data, e->diag)
                     : tokenizer_from_args(args, e->plan->vocab, &e->tokenizer, e->diag);
-    e->way = (ChoicesWay){.tokenizer = tokenizer_of(e), .first = NO_TOKEN};
-    if (good && bos->given) {
-        e->way.first = tokenizer_find_added(tokenizer_of(e), bos->text, "bos", e->diag);
-        good = e->way.first != NO_TOKEN;
-    }
-    good = good && prepare_chat(e);
+    good = good && choices_args_texts(args, tokenizer_of(e), &e->way.texts, e->diag) &&
+           prepare_chat(e);
     for (int i = 0; i < e->n_choices && good; i++) {
         const char *path = args->values[OPT_CHOICES].list[i];
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
@@ -404,7 +390,7 @@ static bool prepare(Evaluation *e) {
 
 /* Of the template that choices are answers by; nothing where they are not. */
 static const char *chat_name(const Evaluation *e) {
-    return e->way.chat ? e->way.chat->chat->how->name : "";
+    return e->way.texts.chat ? e->way.texts.chat->chat->how->name : "";
 }
 
 /* All sources together, each label alike. */
@@ -434,22 +420,6 @@ static void put_source(StrBuf *out, const char *name, const SourceResult *r) {
     strbuf_printf(out, "; %s: %" PRId64 " windows, %.0f labels\n", name, r->n_windows, r->n_labels);
     if (r->n_compared > 0)
         strbuf_printf(out, "kl      %.4f a token from the teacher\n", r->kl / r->n_compared);
-}
-
-static void put_choices(const Evaluation *e, StrBuf *out, const char *path,
-                        const ChoicesResult *r) {
-    double n = (double)r->n_questions;
-    strbuf_printf(out,
-                  "choices %.2f %% right, %.2f %% per byte; by chance %.2f %%; %s: %" PRId64
-                  " questions%s%s\n",
-                  100 * (double)r->n_right / n, 100 * (double)r->n_right_per_byte / n,
-                  100 * r->by_chance / n, path, r->n_questions,
-                  e->way.chat ? ", answered in a chat as " : "", chat_name(e));
-    if (r->n_cut == 0) return;
-    strbuf_printf(out,
-                  "        the beginning of %" PRId64 " of %" PRId64
-                  " prompts did not fit the sequence\n",
-                  r->n_cut, r->n_choices);
 }
 
 static void put_answers(StrBuf *out, const char *name, const PairsResult *r) {
@@ -506,7 +476,8 @@ static void put_text(const Evaluation *e, StrBuf *out) {
                       n_tokens / e->seconds);
     }
     for (int i = 0; i < e->n_choices; i++) {
-        put_choices(e, out, e->args->values[OPT_CHOICES].list[i], &e->choices[i]);
+        evaluate_choices_put(out, e->args->values[OPT_CHOICES].list[i], &e->way, &e->choices[i],
+                             chat_name(e));
     }
 }
 
@@ -573,30 +544,27 @@ static void put_json(const Evaluation *e, StrBuf *out) {
         strbuf_put(out, "]");
     }
     for (int i = 0; i < e->n_choices; i++) {
-        const ChoicesResult *r = &e->choices[i];
-        double n = (double)r->n_questions;
-        strbuf_put(out, i               ? ", {\"path\": "
-                        : e->data.n_val ? ", \"choices\": [{\"path\": "
-                                        : "\"choices\": [{\"path\": ");
-        json_put_text(out, e->args->values[OPT_CHOICES].list[i]);
-        strbuf_printf(out,
-                      ", \"questions\": %" PRId64 ", \"right\": %.9g, \"right_per_byte\": %.9g, "
-                      "\"by_chance\": %.9g, \"cut_prompts\": %" PRId64
-                      ", \"answers_log_probability\": %.9g",
-                      r->n_questions, (double)r->n_right / n, (double)r->n_right_per_byte / n,
-                      r->by_chance / n, r->n_cut, r->answers / n);
-        if (e->way.chat) {
-            strbuf_put(out, ", \"chat_template\": ");
-            json_put_text(out, chat_name(e));
-        }
-        strbuf_put(out, "}");
+        strbuf_put(out, i ? ", " : e->data.n_val ? ", \"choices\": [" : "\"choices\": [");
+        evaluate_choices_put_json(out, e->args->values[OPT_CHOICES].list[i], &e->way,
+                                  &e->choices[i], chat_name(e));
     }
     strbuf_put(out, e->n_choices ? "]}\n" : "}\n");
 }
 
+/* What --predictions has; released by whose it is, but of choices. */
+static const StrBuf *predictions_of(const Evaluation *e, StrBuf *of_choices) {
+    for (int i = 0; i < e->n_choices; i++) {
+        const StrBuf *lines = &e->choices[i].predictions;
+        strbuf_put_bytes(of_choices, lines->text, lines->length);
+    }
+    return e->n_choices           ? of_choices
+           : e->data.pairs.single ? &e->rewards.predictions
+                                  : &e->classes.predictions;
+}
+
 static bool tell(const Evaluation *e) {
     if (e->options.rank > 0) return true; /* the first process talks */
-    StrBuf out = strbuf_create();
+    StrBuf out = strbuf_create(), of_choices = strbuf_create();
     const char *predictions = cli_text(e->args, OPT_PREDICTIONS, NULL);
     const char *path = cli_text(e->args, OPT_OUTPUT, "-");
     /* One thing at most goes to standard output: what was asked to. */
@@ -606,11 +574,10 @@ static bool tell(const Evaluation *e) {
     } else {
         put_text(e, &out);
     }
-    bool written = (silent || cli_write(path, &out, e->diag)) &&
-                   (!predictions || cli_write(predictions,
-                                              e->data.pairs.single ? &e->rewards.predictions
-                                                                   : &e->classes.predictions,
-                                              e->diag));
+    bool written =
+        (silent || cli_write(path, &out, e->diag)) &&
+        (!predictions || cli_write(predictions, predictions_of(e, &of_choices), e->diag));
+    strbuf_destroy(&of_choices);
     strbuf_destroy(&out);
     return written;
 }
@@ -630,6 +597,7 @@ int cmd_evaluate(CliArgs *args) {
     free(e.logits);
     evaluate_classes_release(&e.classes);
     evaluate_rewards_release(&e.rewards);
+    for (int i = 0; e.choices && i < e.n_choices; i++) evaluate_choices_release(&e.choices[i]);
     json_decref(e.system);
     tokenizer_destroy(e.tokenizer);
     train_data_close(&e.data);

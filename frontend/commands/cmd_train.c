@@ -69,7 +69,7 @@ static bool check_options(TrainRun *run) {
         return false;
     }
     if (cli_int(run->args, OPT_EVAL_EVERY, 0) > 0 && !cli_given(run->args, OPT_VAL) &&
-        cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
+        !cli_given(run->args, OPT_CHOICES) && cli_real(run->args, OPT_VAL_FRACTION, 1) == 0) {
         diag_error(run->diag, NO_LOC,
                    "train: --eval-every: --val-fraction 0 leaves nothing to validate on");
         return false;
@@ -281,6 +281,14 @@ static bool validate(TrainRun *run, const char **names, StepMetrics *metrics) {
     return true;
 }
 
+/* Where they are asked for, of the step's weights. */
+static bool score_choices(TrainRun *run, bool ends, StepMetrics *metrics) {
+    run->choices.is_scored = false;
+    if (run->choices.n == 0 || !train_islands_leads(&run->islands)) return true;
+    return !is_to_validate(run, metrics->step, ends) ||
+           train_choices_score(&run->choices, run->engine, run->plan, metrics, run->diag);
+}
+
 /* The batch of a step, from sample *at on, which moves behind it. Islands take turns, so that all
  * of them see what one run of so large a batch would. */
 static bool take_samples(TrainRun *run, int64_t *at) {
@@ -393,6 +401,7 @@ static bool take_step(TrainRun *run, int64_t step) {
         return false;
     }
     if (run->rollout && !tell_answers(run, ends, &metrics)) return false;
+    if (!score_choices(run, ends, &metrics)) return false;
     if (!train_stragglers_end(&run->stragglers, run->engine, &metrics, data_seconds, &run->progress,
                               run->quiet, run->diag)) {
         return false;
@@ -478,12 +487,16 @@ static bool prepare(TrainRun *run) {
     }
     if (!set_rate(run) || !train_checkpoint_check(run->args, run->plan, run->diag) ||
         !rollout_check_options(run->args, run->plan, run->diag) ||
+        !train_choices_options(run->args, run->plan, &run->choices, run->diag) ||
         !train_islands_check(run->args, run->plan, &run->islands, run->diag)) {
         return false;
     }
     if (!join_job(run)) return false;
-    if (!train_data_open(run->args, run->plan, &run->data, run->diag)) return false;
-    if (!start_engine(run)) return false;
+    if (!train_data_open(run->args, run->plan, &run->data, run->diag) ||
+        !train_choices_open(run->args, &run->data, &run->options, &run->choices, run->diag) ||
+        !start_engine(run)) {
+        return false;
+    }
     run->is_first = run->options.rank == 0;
     run->quiet |= !run->is_first;
     run->checkpoint.quiet = run->quiet;
@@ -533,6 +546,7 @@ static bool run_end(TrainRun *run, bool good) {
     train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);
     good = engine_args_release(&run->options, good);
+    train_choices_close(&run->choices);
     train_data_close(&run->data);
     diag_destroy(run->diag);
     return good;

@@ -1,34 +1,35 @@
 #include "frontend/commands/evaluate_choices.h"
 
-#include "frontend/commands/completion_tokens.h"
-#include "frontend/commands/generate_chat.h"
+#include "frontend/commands/benchmark_shots.h"
 #include "frontend/json_lines.h"
-#include "runtime/tokenizer/token_run.h"
+#include "ir/base/json.h"
+#include "ir/base/memory.h"
+#include "ir/base/utf8.h"
+#include "runtime/tokenizer/encoder.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CHOICES = 256, VOCAB_BYTES = 256 };
+enum { VOCAB_BYTES = 256 };
 
-/* A prompt and a choice as they are in a file. */
-typedef struct Choice {
-    const json_t *object, *prompt, *text;
-    int number;
-    SourceLoc loc;
-} Choice;
-
-/* One choice, as a sequence of its own. */
+/* One choice, in a row of tokens, which it may share with others that only end differently. */
 typedef struct Entry {
-    int64_t question;
+    int64_t question, row;
     int choice;
-    int64_t first, count; /* of its tokens: of those scored, and of all */
-    size_t n_bytes;
+    int64_t first;   /* position whose logits tell of the first label */
+    int32_t *labels; /* [n_labels] */
+    int64_t n_labels;
+    size_t n_bytes, n_characters;
 } Entry;
 
 typedef struct Question {
     int answer, n_choices, n_scored;
-    double *scores; /* [n_choices] of them, and then per byte */
+    bool greedy;    /* each token of the choice is the likeliest */
+    double *scores; /* [3, n_choices]: of choices, per byte, per character */
+    int group;      /* -1: none */
+    json_t *told;   /* of predictions; NULL: not asked for */
 } Question;
 
 typedef struct Scoring {
@@ -37,102 +38,26 @@ typedef struct Scoring {
     const ChoicesWay *way;
     Encoder *encoder; /* NULL: bytes */
     const char *path;
+    Arena *arena;
     Diag *diag;
     ChoicesResult *out;
     ChoicesProgress *shown; /* NULL: nobody asks */
     void *shown_to;
+    /* What the first row says of the others. */
+    bool begun;
+    const Benchmark *benchmark; /* NULL: the file's own */
+    const BenchmarkReader *reader;
+    BenchmarkShots shots;
+    int64_t n_read;
     /* Sequences that are computed together. */
-    int64_t batch;
-    int n_entries;
-    Entry *entries;  /* [batch] */
-    int32_t *tokens; /* [batch, seq] */
-    float *logits;   /* [batch, seq, vocab] */
-    Question *open;  /* [n_open]: those that wait for scores, the last n_open of all */
+    int64_t batch, n_rows, row_length; /* row_length: tokens of the last row */
+    int32_t *tokens;                   /* [batch, seq] */
+    float *logits;                     /* [batch, seq, vocab] */
+    Entry *entries;                    /* [n_entries] */
+    int64_t n_entries, n_entries_room;
+    Question *open; /* [n_open]: those that wait for scores, the last n_open of all */
     int64_t n_open, n_settled;
 } Scoring;
-
-/* --- tokens --- */
-
-static bool encode_part(Scoring *s, TokenRun *run, const json_t *text, bool counts) {
-    if (s->encoder) {
-        return token_run_text(run, json_string_value(text), json_string_length(text), counts);
-    }
-    const char *bytes = json_string_value(text);
-    for (size_t i = 0; i < json_string_length(text); i++) {
-        token_list_add(run->tokens, (unsigned char)bytes[i]);
-    }
-    return true;
-}
-
-/* Prompt and choice; *out_first: of the choice's tokens. */
-static bool encode_text(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
-    TokenMarks marks = {0};
-    TokenRun run = {
-        .encoder = s->encoder, .tokens = out, .marks = &marks, .where = s->path, .diag = s->diag};
-    if (s->way->first != NO_TOKEN) token_list_add(out, s->way->first);
-    if (s->encoder) token_run_begin(&run);
-    if (s->way->first != NO_TOKEN) run.place = TEXT_FOLLOWS;
-    bool good =
-        encode_part(s, &run, choice->prompt, false) && (!s->encoder || token_run_close(&run));
-    *out_first = (int64_t)out->count;
-    good = good && encode_part(s, &run, choice->text, true);
-    if (s->encoder) good = token_run_end(&run, good);
-    token_marks_release(&marks);
-    return good;
-}
-
-/* Without the space that parts it from a prompt. */
-static const char *answer_text(const json_t *choice, size_t *out_length) {
-    const char *text = json_string_value(choice);
-    const size_t n = json_string_length(choice), space = n > 0 && text[0] == ' ';
-    *out_length = n - space;
-    return text + space;
-}
-
-/* The line as fine-tuning's data have a conversation; what else it says is the template's. */
-static json_t *make_record(const Scoring *s, const Choice *choice) {
-    static const char *const OTHERS[] = {"text", "messages", "conversations", "ctx"};
-    const json_t *prompt = choice->prompt;
-    size_t n;
-    const char *said = answer_text(choice->text, &n);
-    json_t *record = json_copy((json_t *)(uintptr_t)choice->object);
-    json_t *asked = generate_chat_messages(s->way->system, json_is_array(prompt) ? prompt : NULL,
-                                           json_string_value(prompt), json_string_length(prompt));
-    json_t *answer = json_pack("[{s:s, s:s%}]", "role", "assistant", "content", said, n);
-    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
-        json_object_del(record, OTHERS[i]);
-    }
-    if (!answer || json_object_set_new(record, "prompt", asked) != 0 ||
-        json_object_set_new(record, "completion", answer) != 0) {
-        BUG("out of memory");
-    }
-    return record;
-}
-
-/* The choice as an answer: from the first token that counts as a label to the last. */
-static bool encode_answer(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
-    CompletionTokens told;
-    json_t *record = make_record(s, choice);
-    bool good =
-        completion_tokens_encode(s->way->chat, s->encoder, record, choice->loc, &told, s->diag);
-    size_t first = 0, end = told.count;
-    while (end > 0 && !completion_tokens_count(&told, end - 1)) end--;
-    while (first < end && !completion_tokens_count(&told, first)) first++;
-    for (size_t i = 0; good && i < end; i++) token_list_add(out, told.items[i]);
-    *out_first = (int64_t)first;
-    completion_tokens_release(&told);
-    json_decref(record);
-    return good;
-}
-
-static bool encode(Scoring *s, const Choice *choice, TokenList *out, int64_t *out_first) {
-    size_t n = json_string_length(choice->text);
-    if (!s->way->chat) return encode_text(s, choice, out, out_first);
-    if (n > 0) answer_text(choice->text, &n);
-    if (n > 0) return encode_answer(s, choice, out, out_first);
-    diag_error(s->diag, choice->loc, "choice %d is empty", choice->number);
-    return false;
-}
 
 /* --- scores --- */
 
@@ -143,6 +68,13 @@ double log_probability(const float *logits, int64_t vocab, int32_t token) {
     return logits[token] - most - log(sum);
 }
 
+static bool is_likeliest(const float *logits, int64_t vocab, int32_t token) {
+    for (int64_t i = 0; i < vocab; i++) {
+        if (logits[i] > logits[token]) return false;
+    }
+    return true;
+}
+
 static int best_of(const double *scores, int n) {
     int best = 0;
     for (int i = 1; i < n; i++) {
@@ -151,13 +83,58 @@ static int best_of(const double *scores, int n) {
     return best;
 }
 
+static void put_json(json_t *object, const char *name, json_t *value) {
+    if (json_object_set_new(object, name, value) != 0) BUG("out of memory");
+}
+
+/* What was asked is there already. */
+static void put_prediction(StrBuf *out, const Question *q, bool is_greedy) {
+    json_t *scores = json_array();
+    for (int i = 0; i < q->n_choices; i++) {
+        if (json_array_append_new(scores, json_real(q->scores[i])) != 0) BUG("out of memory");
+    }
+    put_json(q->told, "log_probabilities", scores);
+    if (is_greedy) {
+        put_json(q->told, "is_greedy", json_boolean(q->greedy));
+    } else {
+        put_json(q->told, "chosen", json_integer(best_of(q->scores, q->n_choices)));
+        put_json(q->told, "chosen_per_byte",
+                 json_integer(best_of(q->scores + q->n_choices, q->n_choices)));
+        put_json(q->told, "chosen_per_character",
+                 json_integer(best_of(q->scores + 2 * q->n_choices, q->n_choices)));
+    }
+    char *text = json_dumps(q->told, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    if (!text) BUG("out of memory");
+    strbuf_put(out, text);
+    strbuf_put(out, "\n");
+    free(text);
+}
+
+static void count_question(ChoicesCount *to, const Question *q, bool is_greedy) {
+    const double *scores = q->scores;
+    to->n_questions++;
+    to->n_right += is_greedy ? q->greedy : best_of(scores, q->n_choices) == q->answer;
+    to->n_right_per_byte +=
+        is_greedy ? q->greedy : best_of(scores + q->n_choices, q->n_choices) == q->answer;
+    to->n_right_per_character +=
+        is_greedy ? q->greedy : best_of(scores + 2 * q->n_choices, q->n_choices) == q->answer;
+}
+
 static void settle(Scoring *s, const Question *q) {
-    s->out->n_questions++;
-    s->out->n_choices += q->n_choices;
-    s->out->by_chance += 1 / (double)q->n_choices;
-    s->out->answers += q->scores[q->answer];
-    s->out->n_right += best_of(q->scores, q->n_choices) == q->answer;
-    s->out->n_right_per_byte += best_of(q->scores + q->n_choices, q->n_choices) == q->answer;
+    ChoicesResult *out = s->out;
+    const double answer = q->scores[q->answer];
+    count_question(&out->all, q, out->is_greedy);
+    if (q->group >= 0) count_question(&out->groups[q->group].count, q, out->is_greedy);
+    out->n_choices += q->n_choices;
+    out->by_chance += out->is_greedy ? 0 : 1 / (double)q->n_choices;
+    out->answers += answer;
+    out->answers_square += answer * answer;
+    if (q->told && s->engine) put_prediction(&out->predictions, q, out->is_greedy);
+}
+
+static void release_question(Question *q) {
+    json_decref(q->told);
+    free(q->scores);
 }
 
 /* Questions whose choices all have a score. */
@@ -165,80 +142,134 @@ static void settle_scored(Scoring *s) {
     int64_t n = 0;
     while (n < s->n_open && s->open[n].n_scored == s->open[n].n_choices) {
         settle(s, &s->open[n]);
-        free(s->open[n++].scores);
+        release_question(&s->open[n++]);
     }
     s->n_open -= n;
     s->n_settled += n;
     memmove(s->open, s->open + n, (size_t)s->n_open * sizeof(Question));
 }
 
-static bool score_entry(Scoring *s, const Entry *entry, int64_t i) {
+static bool score_entry(Scoring *s, const Entry *entry) {
     const int64_t seq = s->plan->seq, vocab = s->plan->vocab;
     Question *q = &s->open[entry->question - s->n_settled];
     double score = 0;
-    for (int64_t t = entry->first; s->engine && t < entry->count; t++) {
-        score +=
-            log_probability(s->logits + (i * seq + t - 1) * vocab, vocab, s->tokens[i * seq + t]);
+    q->greedy = s->out->is_greedy;
+    for (int64_t t = 0; s->engine && t < entry->n_labels; t++) {
+        const float *logits = s->logits + (entry->row * seq + entry->first + t) * vocab;
+        score += log_probability(logits, vocab, entry->labels[t]);
+        q->greedy = q->greedy && is_likeliest(logits, vocab, entry->labels[t]);
     }
     q->scores[entry->choice] = score;
     q->scores[q->n_choices + entry->choice] = score / (double)entry->n_bytes;
+    q->scores[2 * q->n_choices + entry->choice] = score / (double)entry->n_characters;
     q->n_scored++;
     if (isfinite(score)) return true;
-    diag_error(s->diag, NO_LOC, "evaluate: the model's output is not finite; wrong weights?");
+    diag_error(s->diag, NO_LOC, "%s: the model's output is not finite; wrong weights?",
+               s->way->who);
     return false;
+}
+
+static void drop_entries(Scoring *s) {
+    for (int64_t i = 0; i < s->n_entries; i++) free(s->entries[i].labels);
+    s->n_entries = s->n_rows = 0;
 }
 
 /* All of what waits; the sequences beyond repeat the last one. */
 static bool compute(Scoring *s) {
     const int64_t seq = s->plan->seq;
     bool good = true;
-    if (s->n_entries == 0) return true;
-    for (int64_t i = s->n_entries; s->engine && i < s->batch; i++) {
-        memcpy(s->tokens + i * seq, s->tokens + (s->n_entries - 1) * seq,
+    if (s->n_rows == 0) return true;
+    for (int64_t i = s->n_rows; s->engine && i < s->batch; i++) {
+        memcpy(s->tokens + i * seq, s->tokens + (s->n_rows - 1) * seq,
                (size_t)seq * sizeof(int32_t));
     }
     if (s->engine && !engine_logits(s->engine, s->tokens, s->logits, s->diag)) return false;
-    for (int i = 0; good && i < s->n_entries; i++) good = score_entry(s, &s->entries[i], i);
-    s->n_entries = 0;
+    for (int64_t i = 0; good && i < s->n_entries; i++) good = score_entry(s, &s->entries[i]);
+    drop_entries(s);
     if (good) settle_scored(s);
     return good;
 }
 
-/* A window that ends with the choice; at least one token stands before what is scored. */
-static bool add_entry(Scoring *s, const Choice *choice) {
-    const int64_t seq = s->plan->seq;
-    TokenList tokens = {0};
-    int64_t first = 0;
-    size_t n_bytes = json_string_length(choice->text);
-    bool good = encode(s, choice, &tokens, &first);
-    if (s->way->chat) answer_text(choice->text, &n_bytes);
-    int64_t count = (int64_t)tokens.count, cut = count > seq ? count - seq : 0;
-    if (good && (first == 0 || first == count)) {
+/* --- rows of tokens --- */
+
+/* The row of these tokens: the last one, where one of both begins with the other, as what follows
+ * changes nothing before it. False: reported. */
+static bool find_row(Scoring *s, const uint32_t *tokens, int64_t n) {
+    const int64_t seq = s->plan->seq, common = n < s->row_length ? n : s->row_length;
+    bool shares = s->n_rows > 0;
+    int32_t *row = s->tokens + (shares ? s->n_rows - 1 : 0) * seq;
+    for (int64_t t = 0; shares && t < common; t++) shares = row[t] == (int32_t)tokens[t];
+    if (!shares) {
+        if (s->n_rows == s->batch && !compute(s)) return false;
+        row = s->tokens + s->n_rows++ * seq;
+        memset(row, 0, (size_t)seq * sizeof(int32_t));
+        s->row_length = 0;
+    }
+    for (int64_t t = s->row_length; t < n; t++) row[t] = (int32_t)tokens[t];
+    s->row_length = n > s->row_length ? n : s->row_length;
+    return true;
+}
+
+static void push_entry(Scoring *s, Entry entry, const uint32_t *labels) {
+    if (s->n_entries == s->n_entries_room) {
+        s->n_entries_room = 2 * s->n_entries_room + 64;
+        s->entries = memory_grow(s->entries, (size_t)s->n_entries_room * sizeof(Entry));
+    }
+    entry.labels = memory_alloc((size_t)entry.n_labels * sizeof(int32_t));
+    for (int64_t t = 0; t < entry.n_labels; t++) entry.labels[t] = (int32_t)labels[t];
+    s->entries[s->n_entries++] = entry;
+}
+
+static size_t count_characters(const char *text, size_t length) {
+    size_t n = 0;
+    for (size_t i = 0; i < length; i++) n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* False: the choice cannot be scored; reported. */
+static bool check_tokens(const Scoring *s, const Choice *choice, int64_t first, int64_t count) {
+    const int64_t most = s->plan->seq;
+    if (first == 0 || first == count) {
         diag_error(s->diag, choice->loc, "the %s has no token", first == 0 ? "prompt" : "choice");
-        good = false;
-    } else if (good && first - cut < 1) {
+    } else if (count - first > most) {
         diag_error(s->diag, choice->loc,
                    "choice %d has %" PRId64 " tokens; with one before them %" PRId64
                    " fit the plan's sequence",
-                   choice->number, count - first, seq - 1);
-        good = false;
+                   choice->number, count - first, most);
+    } else {
+        return true;
     }
-    for (int64_t t = 0; good && t < seq; t++) {
-        uint32_t token = t < count - cut ? tokens.items[t + cut] : 0;
-        s->tokens[s->n_entries * seq + t] = (int32_t)token;
-    }
-    token_list_release(&tokens);
-    if (!good) return false;
-    s->out->n_cut += cut > 0;
-    s->entries[s->n_entries++] = (Entry){.question = s->n_settled + s->n_open - 1,
-                                         .choice = choice->number,
-                                         .first = first - cut,
-                                         .count = count - cut,
-                                         .n_bytes = n_bytes};
-    return s->n_entries < s->batch || compute(s);
+    return false;
 }
 
-/* --- questions --- */
+/* A window that ends before the choice's last token; at least one stands before what is scored. */
+static bool add_entry(Scoring *s, const Choice *choice) {
+    const int64_t most = s->plan->seq + 1;
+    TokenList tokens = {0};
+    int64_t first = 0;
+    size_t n_bytes;
+    const char *text = choice_text(&s->way->texts, choice->text, &n_bytes);
+    bool good = choice_encode(&s->way->texts, s->encoder, choice, &tokens, &first, s->diag);
+    const int64_t count = (int64_t)tokens.count, cut = count > most ? count - most : 0;
+    good = good && check_tokens(s, choice, first, count) &&
+           find_row(s, tokens.items + cut, count - 1 - cut);
+    if (good) {
+        s->out->n_cut += cut > 0;
+        push_entry(s,
+                   (Entry){.question = s->n_settled + s->n_open - 1,
+                           .row = s->n_rows - 1,
+                           .choice = choice->number,
+                           .first = first - 1 - cut,
+                           .n_labels = count - first,
+                           .n_bytes = n_bytes,
+                           .n_characters = count_characters(text, n_bytes)},
+                   tokens.items + first);
+    }
+    token_list_release(&tokens);
+    return good;
+}
+
+/* --- rows of a file's own --- */
 
 static const json_t *either(const json_t *object, const char *one, const char *other) {
     const json_t *found = json_object_get(object, one);
@@ -255,14 +286,6 @@ static int64_t read_answer(const json_t *value) {
     return atoi(text);
 }
 
-static void open_question(Scoring *s, int answer, int n_choices) {
-    Question *open = realloc(s->open, (size_t)(s->n_open + 1) * sizeof(Question));
-    double *scores = calloc(2 * (size_t)n_choices, sizeof(double));
-    if (!open || !scores) BUG("out of memory");
-    s->open = open;
-    s->open[s->n_open++] = (Question){.answer = answer, .n_choices = n_choices, .scores = scores};
-}
-
 /* Messages, of which an answer may be the next. */
 static bool is_asked(const json_t *messages) {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -273,32 +296,41 @@ static bool is_asked(const json_t *messages) {
 /* A text; of a chat also messages. NULL: there is none, reported. */
 static const json_t *find_prompt(const Scoring *s, const json_t *object, SourceLoc loc) {
     const json_t *prompt = either(object, "prompt", "ctx");
+    const bool chat = s->way->texts.chat;
     if (!prompt) prompt = json_object_get(object, "messages");
-    if (s->way->chat && json_is_array(prompt)) {
-        if (is_asked(prompt)) return prompt;
-        diag_error(s->diag, loc, "messages: the last one is not the user's");
+    if (chat && json_is_array(prompt)) {
+        if (is_asked(prompt) && s->way->n_shots == 0) return prompt;
+        diag_error(s->diag, loc,
+                   s->way->n_shots ? "messages take no examples before them: without --shots"
+                                   : "messages: the last one is not the user's");
         return NULL;
     }
     if (json_is_string(prompt)) return prompt;
     diag_error(s->diag, loc,
                "no object with a string 'prompt' (or 'ctx')%s and a list 'choices' (or 'endings')",
-               s->way->chat            ? " or a list 'messages',"
+               chat                    ? " or a list 'messages',"
                : json_is_array(prompt) ? ", as messages need --chat,"
                                        : "");
     return NULL;
 }
 
-static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
-    const json_t *prompt = find_prompt(s, object, loc);
+static json_t *borrow(const json_t *value) {
+    return json_incref((json_t *)(uintptr_t)value);
+}
+
+/* As benchmark_read. */
+static bool read_own(const Scoring *s, const json_t *object, SourceLoc loc, BenchmarkItem *out) {
     const json_t *choices = either(object, "choices", "endings"), *choice;
     int64_t answer = read_answer(either(object, "answer", "label"));
     size_t n = json_array_size(choices), i;
+    *out = (BenchmarkItem){.delimiter = "", .parting = "", .intro = strbuf_create()};
+    const json_t *prompt = find_prompt(s, object, loc);
     if (!prompt) return false;
-    if (n < 2 || n > MOST_CHOICES) {
+    if (n < 2 || n > BENCHMARK_MOST_CHOICES) {
         diag_error(s->diag, loc,
                    "no object with a string 'prompt' (or 'ctx') and a list 'choices' of 2 to %d "
                    "(or 'endings')",
-                   MOST_CHOICES);
+                   BENCHMARK_MOST_CHOICES);
         return false;
     }
     if (answer < 0 || answer >= (int64_t)n) {
@@ -310,58 +342,200 @@ static bool score_question(Scoring *s, const json_t *object, SourceLoc loc) {
         diag_error(s->diag, loc, "choice %zu is no string", i);
         return false;
     }
-    open_question(s, (int)answer, (int)n);
-    json_array_foreach(choices, i, choice) {
-        if (!add_entry(s, &(Choice){object, prompt, choice, (int)i, loc})) return false;
-    }
+    out->prompts = json_pack("[o]", borrow(prompt));
+    if (!out->prompts) BUG("out of memory");
+    out->choices = borrow(choices);
+    out->n_choices = (int)n;
+    out->answer = (int)answer;
     return true;
+}
+
+/* --- questions --- */
+
+static int find_group(ChoicesResult *out, const char *name) {
+    if (!name) return -1;
+    for (int i = 0; i < out->n_groups; i++) {
+        if (strcmp(out->groups[i].name, name) == 0) return i;
+    }
+    out->groups = memory_grow(out->groups, (size_t)(out->n_groups + 1) * sizeof(ChoicesGroup));
+    out->groups[out->n_groups] = (ChoicesGroup){.name = memory_strndup(name, strlen(name))};
+    return out->n_groups++;
+}
+
+static json_t *text_json(const char *text, size_t length) {
+    json_t *json = json_stringn(text, length);
+    if (!json) BUG("out of memory, or text that is not UTF-8");
+    return json;
+}
+
+static json_t *tell_question(const Scoring *s, const BenchmarkItem *item, const json_t *prompts,
+                             SourceLoc loc) {
+    json_t *told = json_object();
+    put_json(told, "path", text_json(s->path, strlen(s->path)));
+    put_json(told, "line", json_integer(loc.line));
+    put_json(told, "task", json_string(s->out->task));
+    if (item->group) put_json(told, "group", json_string(item->group));
+    const bool several = json_array_size(prompts) > 1;
+    put_json(told, several ? "prompts" : "prompt",
+             borrow(several ? prompts : json_array_get(prompts, 0)));
+    put_json(told, "choices", json_deep_copy(item->choices));
+    if (!s->out->is_greedy) put_json(told, "answer", json_integer(item->answer));
+    return told;
+}
+
+static void open_question(Scoring *s, const BenchmarkItem *item, json_t *told) {
+    s->open = memory_grow(s->open, (size_t)(s->n_open + 1) * sizeof(Question));
+    s->open[s->n_open++] =
+        (Question){.answer = item->answer,
+                   .n_choices = item->n_choices,
+                   .scores = memory_zeroed(3 * (size_t)item->n_choices, sizeof(double)),
+                   .group = find_group(s->out, item->group),
+                   .told = told};
+}
+
+/* The prompts as they are asked, with what is before them. NULL: reported. */
+static json_t *make_prompts(const Scoring *s, const BenchmarkItem *item, int64_t number,
+                            SourceLoc loc) {
+    StrBuf text = strbuf_create();
+    strbuf_put_bytes(&text, item->intro.text, item->intro.length);
+    bool good =
+        s->way->n_shots == 0 || benchmark_shots_put(&s->shots, item, number, loc, &text, s->diag);
+    const size_t before = text.length;
+    json_t *prompts = NULL;
+    if (good && before == 0) {
+        prompts = borrow(item->prompts);
+    } else if (good) {
+        size_t i;
+        const json_t *prompt;
+        prompts = json_array();
+        json_array_foreach(item->prompts, i, prompt) {
+            text.length = before;
+            strbuf_put_bytes(&text, json_string_value(prompt), json_string_length(prompt));
+            if (json_array_append_new(prompts, text_json(text.text, text.length)) != 0) {
+                BUG("out of memory");
+            }
+        }
+    }
+    strbuf_destroy(&text);
+    return prompts;
+}
+
+static bool score_item(Scoring *s, const json_t *object, const BenchmarkItem *item, SourceLoc loc) {
+    json_t *prompts = make_prompts(s, item, s->n_read, loc);
+    if (!prompts) return false;
+    const bool several = json_array_size(prompts) > 1;
+    bool good = true;
+    open_question(s, item, s->way->predicts ? tell_question(s, item, prompts, loc) : NULL);
+    for (int i = 0; good && i < item->n_choices; i++) {
+        good = add_entry(s, &(Choice){.object = s->benchmark ? NULL : object,
+                                      .prompt = json_array_get(prompts, several ? (size_t)i : 0),
+                                      .text = benchmark_choice(item, i),
+                                      .delimiter = item->delimiter,
+                                      .moves_space = s->benchmark,
+                                      .number = i,
+                                      .loc = loc});
+    }
+    json_decref(prompts);
+    return good;
+}
+
+static bool read_item(const Scoring *s, const json_t *object, SourceLoc loc, BenchmarkItem *out) {
+    return s->benchmark ? benchmark_read(s->reader, object, loc, out, s->diag)
+                        : read_own(s, object, loc, out);
+}
+
+static bool add_shot(void *user, json_t *object, SourceLoc loc, int n_lines) {
+    Scoring *s = user;
+    BenchmarkItem item;
+    (void)n_lines;
+    bool good = read_item(s, object, loc, &item);
+    if (good) benchmark_shots_add(&s->shots, &item);
+    benchmark_release(&item);
+    return good;
+}
+
+/* By the first row. */
+static bool begin(Scoring *s, const json_t *object, SourceLoc loc) {
+    const ChoicesWay *way = s->way;
+    s->begun = true;
+    if (!benchmark_find(object, way->task, loc, &s->benchmark, s->diag)) return false;
+    s->reader = s->benchmark ? benchmark_open(s->arena, s->benchmark) : NULL;
+    s->out->task = s->benchmark ? benchmark_name(s->benchmark) : BENCHMARK_OWN;
+    s->out->is_greedy = s->benchmark && benchmark_is_greedy(s->benchmark);
+    s->out->is_normed = !s->benchmark || benchmark_is_normed(s->benchmark);
+    if (s->out->is_greedy && way->texts.chat) {
+        diag_error(s->diag, loc, "%s: is how a text goes on: without --chat", s->out->task);
+        return false;
+    }
+    if (way->n_shots == 0) return true;
+    s->shots = (BenchmarkShots){.path = way->shots_path ? way->shots_path : s->path,
+                                .n_wanted = way->n_shots,
+                                .seed = way->seed,
+                                .takes_first = s->benchmark && benchmark_takes_first(s->benchmark),
+                                .arena = s->arena};
+    return json_lines_each(s->shots.path, add_shot, s, s->diag);
 }
 
 static bool score_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
     Scoring *s = user;
-    if (!score_question(s, object, loc)) return false;
-    if (s->shown) s->shown(s->shown_to, loc.line, n_lines, s->path);
-    return true;
+    BenchmarkItem item;
+    if (s->way->limit > 0 && s->n_read == s->way->limit) return true;
+    if (!s->begun && !begin(s, object, loc)) return false;
+    bool good = read_item(s, object, loc, &item) && score_item(s, object, &item, loc);
+    benchmark_release(&item);
+    s->n_read++;
+    if (good && s->shown) {
+        const bool limited = s->way->limit > 0 && s->way->limit < n_lines;
+        s->shown(s->shown_to, limited ? (int)s->n_read : loc.line,
+                 limited ? (int)s->way->limit : n_lines, s->path);
+    }
+    return good;
 }
 
 static bool score_file(Scoring *s) {
     if (!json_lines_each(s->path, score_line, s, s->diag) || !compute(s)) return false;
-    if (s->out->n_questions > 0) return true;
+    if (s->out->all.n_questions > 0) return true;
     diag_error(s->diag, (SourceLoc){s->path, 0}, "has no question");
     return false;
 }
 
 static bool score(Scoring *s) {
     size_t n_tokens = (size_t)(s->batch * s->plan->seq);
+    const Tokenizer *tokenizer = s->way->texts.tokenizer;
     bool computes = s->engine != NULL;
-    *s->out = (ChoicesResult){0};
-    s->encoder = s->way->tokenizer ? encoder_create(s->way->tokenizer) : NULL;
-    s->entries = calloc((size_t)s->batch, sizeof(Entry));
+    *s->out = (ChoicesResult){.task = "", .predictions = strbuf_create()};
+    s->arena = arena_create();
+    s->encoder = tokenizer ? encoder_create(tokenizer) : NULL;
     s->tokens = calloc(n_tokens, sizeof(int32_t));
     s->logits = computes ? malloc(n_tokens * (size_t)s->plan->vocab * sizeof(float)) : NULL;
-    bool good = s->entries && s->tokens && (s->logits || !computes);
+    bool good = s->tokens && (s->logits || !computes);
     if (!good) {
         diag_error(s->diag, NO_LOC,
-                   "evaluate: no memory for the logits of %" PRId64 " x %" PRId64 " tokens",
+                   "%s: no memory for the logits of %" PRId64 " x %" PRId64 " tokens", s->way->who,
                    s->batch, s->plan->seq);
     }
     good = good && score_file(s);
-    for (int64_t i = 0; i < s->n_open; i++) free(s->open[i].scores);
+    for (int64_t i = 0; i < s->n_open; i++) release_question(&s->open[i]);
+    drop_entries(s);
     free(s->open);
     free(s->logits);
     free(s->tokens);
     free(s->entries);
     if (s->encoder) encoder_destroy(s->encoder);
+    arena_destroy(s->arena);
     return good;
 }
 
 bool evaluate_choices_check(const Plan *plan, const ChoicesWay *way, const char *path, Diag *diag) {
-    ChoicesResult nothing;
+    ChoicesResult nothing = {0};
     Scoring s = {.plan = plan, .way = way, .path = path, .diag = diag, .out = &nothing, .batch = 1};
-    if (way->tokenizer || plan->vocab >= VOCAB_BYTES) return score(&s);
-    diag_error(diag, NO_LOC,
-               "evaluate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
-               plan->vocab);
+    if (way->texts.tokenizer || plan->vocab >= VOCAB_BYTES) {
+        const bool good = score(&s);
+        evaluate_choices_release(&nothing);
+        return good;
+    }
+    diag_error(diag, NO_LOC, "%s: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
+               way->who, plan->vocab);
     return false;
 }
 
@@ -377,4 +551,11 @@ bool evaluate_choices(Engine *engine, const Plan *plan, const ChoicesWay *way, c
                  .shown_to = user,
                  .batch = engine_forward_batch(engine)};
     return score(&s);
+}
+
+void evaluate_choices_release(ChoicesResult *result) {
+    for (int i = 0; i < result->n_groups; i++) free(result->groups[i].name);
+    free(result->groups);
+    strbuf_destroy(&result->predictions);
+    *result = (ChoicesResult){0};
 }

@@ -134,7 +134,8 @@ static void print_resident(const TrainRun *run) {
         all = engine_arena_bytes(run->engine) + plan_process_library_bytes(run->plan, 0) +
               engine_message_bytes(run->engine);
     }
-    all += rollout_bytes(run->rollout) + train_islands_bytes(&run->islands);
+    all += rollout_bytes(run->rollout) + train_islands_bytes(&run->islands) +
+           train_choices_bytes(&run->choices, run->engine, run->plan);
     units_format_bytes(planned, sizeof(planned), all);
     units_format_bytes(text, sizeof(text), train_data_mapped_bytes(&run->data));
     printf("memory  %s resident at most, with %s of mapped text; the plan says %s without it, "
@@ -170,6 +171,7 @@ void train_run_print_end(const TrainRun *run) {
     train_data_print_entropy(&run->data);
     rollout_print_end(run->rollout);
     if (run->is_validated) train_validate_print_sources(&run->data, &run->validation);
+    train_choices_print(&run->choices);
     train_data_print_samples(&run->data, &run->skips, run->first_sample,
                              run->checkpoint.place.samples);
     if (run->n_empty > 0) {

@@ -5,6 +5,7 @@
 
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/train_checkpoint.h"
+#include "frontend/commands/train_choices.h"
 #include "frontend/commands/train_copies.h"
 #include "frontend/commands/train_data.h"
 #include "frontend/commands/train_islands.h"
@@ -31,6 +32,7 @@ typedef struct TrainRun {
     const DeviceProfile *profile; /* NULL: none given */
     TrainLayout layout;
     TrainData data;
+    TrainChoices choices;
     Rollout *rollout; /* NULL: the data are learned from as they are */
     EngineOptions options;
     Engine *engine;

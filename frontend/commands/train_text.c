@@ -151,6 +151,10 @@ static bool has_tokens(const char *path) {
     return found;
 }
 
+bool train_text_is_tokens(const CliArgs *args, const char *path) {
+    return cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
+}
+
 static bool is_lines(const char *path) {
     size_t n = strlen(path);
     return n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
@@ -190,7 +194,7 @@ static bool check_classes(const TrainText *text, const CliArgs *args, const char
 
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
                          Diag *diag) {
-    bool plain = !text->tokenizer || cli_given(args, OPT_TOKEN_BYTES) || has_tokens(path);
+    bool plain = !text->tokenizer || train_text_is_tokens(args, path);
     text->n_texts += !plain;
     if (reads_prompts(text) && (plain || cli_given(args, OPT_PACK))) {
         diag_error(diag, (SourceLoc){path, 0},

@@ -31,6 +31,9 @@ void train_text_release(TrainText *text);
 Dataset *train_text_open(TrainText *text, const CliArgs *args, const char *path, int seq, int vocab,
                          Diag *diag);
 
+/* Are data of this path tokens, whatever tokenizer is given? */
+bool train_text_is_tokens(const CliArgs *args, const char *path);
+
 /* After all is opened: what says how text is taken does nothing where all data are tokens. False:
  * reported, about those of `path`. */
 bool train_text_check_use(const TrainText *text, const CliArgs *args, const char *path, Diag *diag);

@@ -92,11 +92,17 @@ static bool read_schema(ParquetFile *file, Thrift *thrift, ThriftField field, Ar
         if (children_left[depth]-- <= 0) return false;
         ParquetLeaf here = above[depth];
         if (depth == 0) here.column = element.name;
+        if (depth == 1 && here.most_repeated == 0 && element.repetition != REPEATED) {
+            here.member = element.name;
+        }
         here.name = element.name;
         here.is_nested = depth > 0 || element.repetition == REPEATED;
         here.most_defined += element.repetition != REQUIRED;
         if (element.repetition == REPEATED) {
-            if (here.most_repeated++ == 0) here.element_defined = here.most_defined;
+            if (here.most_repeated++ == 0) {
+                here.element_defined = here.most_defined;
+                here.repeated_depth = depth;
+            }
         }
         if (element.n_children > 0) {
             if (++depth > MOST_DEPTH) return false;

@@ -21,12 +21,14 @@
 typedef struct ParquetLeaf {
     const char *column; /* the name at the top */
     const char *name;   /* the last one; the same where nothing is nested */
+    const char *member; /* of a record at the top, the field of it; NULL: the top is none */
     bool is_text, is_nested;
     bool is_element;  /* it is all that an element of the innermost list has, no record */
     int number_bytes; /* 4 or 8 of a number, 1 of true and false; 0: it is none */
     bool is_real;     /* it is an f32 or f64, else an integer with a sign */
     int most_defined, most_repeated;
     int element_defined; /* what an element of the outermost list has at least */
+    int repeated_depth;  /* how many names are above that which repeats in it */
 } ParquetLeaf;
 
 /* n_bytes behind `offset` in the file. */

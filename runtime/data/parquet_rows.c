@@ -15,6 +15,10 @@ static bool is_spelled(const char *name) {
 bool parquet_leaf_is_readable(const ParquetLeaf *leaf) {
     if (!is_spelled(leaf->column) || !is_spelled(leaf->name)) return false;
     if (leaf->most_repeated != leaf->is_nested) return false; /* records alone, lists of lists */
+    if (leaf->member) {                                       /* the field's own list, of texts */
+        return is_spelled(leaf->member) && leaf->repeated_depth == 2 && leaf->is_element &&
+               leaf->is_text;
+    }
     return leaf->is_text || (leaf->number_bytes > 0 && !leaf->is_element);
 }
 
@@ -52,6 +56,14 @@ static json_t *record_at(json_t *list, size_t i) {
     }
     json_t *record = json_array_get(list, i);
     return json_is_object(record) ? record : NULL;
+}
+
+/* The record of a column at the top. */
+static json_t *top_record(json_t *row, const char *column) {
+    json_t *record = json_object_get(row, column);
+    if (json_is_object(record)) return record;
+    put(row, column, record = json_object());
+    return record;
 }
 
 typedef struct Place {
@@ -104,7 +116,9 @@ static const char *put_values(const ParquetLeaf *leaf, const ParquetValues *valu
         if (leaf->is_nested && values->defined[i] < leaf->element_defined) continue; /* empty */
         const bool there = values->defined[i] >= leaf->most_defined;
         if (leaf->is_element && texts) {
-            wrong = put_element(list_at(object, leaf->column), there ? &values->texts[i] : NULL);
+            json_t *list = leaf->member ? list_at(top_record(object, leaf->column), leaf->member)
+                                        : list_at(object, leaf->column);
+            wrong = put_element(list, there ? &values->texts[i] : NULL);
             continue;
         }
         if (leaf->is_nested) object = record_at(list_at(object, leaf->column), place->element);

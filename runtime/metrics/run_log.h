@@ -42,7 +42,7 @@ void run_log_close(RunLog *log);
  * RUN_LOG_LINE_BYTES suffice. */
 enum {
     RUN_LOG_SOURCES_BYTES = 3584,
-    RUN_LOG_VALUES_BYTES = 2048,
+    RUN_LOG_VALUES_BYTES = 3072,
     RUN_LOG_LINE_BYTES = 640 + RUN_LOG_SOURCES_BYTES + RUN_LOG_VALUES_BYTES
 };
 int run_log_format(char *text, size_t size, const StepMetrics *metrics);

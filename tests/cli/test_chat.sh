@@ -115,7 +115,7 @@ printf '%s\n' '{"prompt": "tide?", '"$rest"', "answer": 1}' '{"messages": [{"rol
     {"role": "assistant", "content": "It follows the moon."}, {"role": "user", "content": "moon?"}], '"$rest"', "answer": 2}' |
     tr -d '\n' | sed 's/}{"mes/}\n{"mes/' >"$folder/q.jsonl"
 answers() { grep -o '"answers_log_probability": [^,]*' "$folder/out" | cut -d ' ' -f 2; }
-works 'choices as answers' '"questions": 2, "right": 1, "right_per_byte": 1, ' "${evaluates[@]}" --choices "$folder/q.jsonl" --chat
+works 'choices as answers' '"questions": 2, "right": 1, "right_stderr": 0, "right_per_byte": 1, ' "${evaluates[@]}" --choices "$folder/q.jsonl" --chat
 both=$(answers)
 result 'by the template that is named' "$([[ $out == *'"chat_template": "chatml"}'* ]] || echo "$out")"
 run "${evaluates[@]}" --choices "$folder/q.jsonl" --chat --chat-template $jinja/marked.jinja

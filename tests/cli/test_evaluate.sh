@@ -59,16 +59,16 @@ near 'on two ranks, too' "$(number loss)" "$loss"
 # What a choice costs is what evaluating the two texts says: log p(a b) - log p(a).
 echo '{"prompt": "The moon", "choices": [" went by", " followed it", " tides"], "answer": 0}' >"$folder/q.jsonl"
 echo '{"ctx": "The moon went by, and 3 low tides", "endings": [" went by, and", " followed it"], "label": "1"}' >>"$folder/q.jsonl"
-works 'choices' '"questions": 2, "right": 1, "right_per_byte": 1, "by_chance": 0.416666667' "${of[@]}" \
+works 'choices' '"questions": 2, "right": 1, "right_stderr": 0, "right_per_byte": 1, ' "${of[@]}" \
     --choices "$folder/q.jsonl"
 sed 's/"answer": 0/"answer": 2/; s/"label": "1"/"label": 0/' "$folder/q.jsonl" >"$folder/wrong.jsonl"
 works 'wrong ones, on another layout' '"questions": 2, "right": 0, ' "${of[@]}" --choices "$folder/wrong.jsonl" \
     --mesh t=2,p=2 --micro-batch 3 --global-batch 6
 long=$(for _ in $(seq 20); do printf 'The moon went by, and 3 low tides followed it. '; done)
 echo '{"prompt": "'"$long"'The moon", "choices": [" went by", " followed it"], "answer": 0}' >"$folder/long.jsonl"
-works 'a prompt that is too long' '"right": 1, "right_per_byte": 1, "by_chance": 0.5, "cut_prompts": 2' "${of[@]}" \
+works 'a prompt that is too long' '"right": 1, "right_per_byte": 1, "right_per_character": 1, "by_chance": 0.5, "cut_prompts": 2' "${of[@]}" \
     --choices "$folder/long.jsonl"
-works 'in words' 'choices 100.00 % right, 100.00 % per byte; by chance 41.67 %' evaluate models/gpt.lua "${weights[@]}" \
+works 'in words' 'choices 100.00 +- 0.00 % right, 100.00 +- 0.00 % per character; by chance 41.67 %' evaluate models/gpt.lua "${weights[@]}" \
     --data "$text" --choices "$folder/q.jsonl"
 [[ $out == *'a token, perplexity'*'bits per byte; text.txt: '*'tokens/s'* ]]
 result 'with losses' "$([ $? -eq 0 ] || echo "$out")"
@@ -103,5 +103,120 @@ bad 'nothing in it' 'bad.jsonl: has no question' ''
 fails 'no such file' 2 'none.jsonl' "${of[@]}" --choices "$folder/none.jsonl"
 fails 'choices of bytes' 2 'a vocabulary of 256 bytes' evaluate tests/models/skips.lua --set layers=2 \
     --load "$folder/none" --choices "$folder/q.jsonl"
+
+# Benchmarks, beside what EleutherAI's harness makes of the same rows and weights (make_benchmarks.py).
+data=tests/data/benchmarks
+tasks=(hellaswag arc mmlu piqa winogrande boolq openbookqa sciq commonsense_qa copa lambada)
+run import $data/model -o "$folder/tiny.safetensors"
+tiny=(evaluate models/gpt.lua --set-from "$folder/tiny.safetensors" --load "$folder/tiny.safetensors" --tokenizer $t)
+all=() twos=()
+for task in "${tasks[@]}"; do
+    cp $data/"$task".jsonl "$folder"
+    all+=(--choices "$folder/$task.jsonl")
+    [ "$task" = mmlu ] && twos+=(--choices "$folder/$task.jsonl") && continue
+    head -n 2 $data/"$task".jsonl >"$folder/$task.two.jsonl"
+    twos+=(--choices "$folder/$task.two.jsonl")
+done
+scores() { grep -o '"log_probabilities":\[[^]]*' "$1" | sed 's/.*\[//' | tr ',' '\n'; } # FILE
+alike() { # NAME GOT EXPECTED: files of predictions
+    result "$1: what is asked" "$(diff <(sed "s|$folder/||; s/,\"log_probabilities.*//" "$2") \
+        <(sed 's/,"log_probabilities.*//' "$3"))"
+    result "$1: log-probabilities" "$([ "$(scores "$2" | wc -l)" -eq "$(scores "$3" | wc -l)" ] || echo 'others'
+        paste <(scores "$2") <(scores "$3") | awk '($1 - $2) ^ 2 > (1e-5 * $2) ^ 2 { print $1 " and " $2 }')"
+    result "$1: greedy answers" "$(diff <(grep -o '"is_greedy":[a-z]*' "$2") <(grep -o '"is_greedy":[a-z]*' "$3"))"
+}
+shares() { # NAME SHOTS: of $folder/out
+    result "$1: shares" "$(tr '{' '\n' <"$folder/out" | awk -v shots="$2" '
+        function value(key) { return match($0, "\"" key "\": [^,}]*") ? substr($0, RSTART + length(key) + 4, RLENGTH - length(key) - 4) : "none" }
+        NR == FNR && match($0, /"task": "[a-z_]*/) { task = substr($0, RSTART + 9, RLENGTH - 9); at = task " -" }
+        NR == FNR && match($0, /"name": "[a-z_]*/) { at = task " " substr($0, RSTART + 9, RLENGTH - 9) }
+        NR == FNR { line[at] = $0; next }
+        $2 == shots { at = $1 " " $3; want = $5; name = $4; $0 = line[at]; got = value(name); n++
+            if (got == "none" || (got - want) ^ 2 > (1e-5 * want) ^ 2) print at " " name ": " got " and " want }
+        END { if (n < 30) print n " shares" }' - $data/shares.txt)"
+}
+for shots in 0 1; do
+    files=("${all[@]}")
+    [ $shots -eq 1 ] && files=("${twos[@]}")
+    run "${tiny[@]}" "${files[@]}" --shots $shots --json --predictions "$folder/told"
+    for task in "${tasks[@]}"; do cat $data/"$task".expect$shots; done >"$folder/expect"
+    alike "benchmarks, $shots examples" "$folder/told" "$folder/expect"
+    shares "benchmarks, $shots examples" $shots
+done
+run "${tiny[@]}" --choices "$folder/mmlu.jsonl" --choices "$folder/arc.jsonl" --mesh t=2,p=2 --micro-batch 1 \
+    --global-batch 2 --predictions "$folder/told"
+cat $data/{mmlu,arc}.expect0 >"$folder/expect"
+alike 'on four ranks' "$folder/told" "$folder/expect"
+for task in mmlu arc; do
+    cp $data/$task.parquet "$folder/$task.jsonl"
+    run "${tiny[@]}" --choices "$folder/$task.jsonl" --predictions "$folder/told"
+    alike "Parquet: $task" "$folder/told" $data/$task.expect0
+done
+sed 's/"label":1/"answer":true/; s/"label":0/"answer":false/' $data/boolq.jsonl >"$folder/boolq.jsonl"
+run "${tiny[@]}" --choices "$folder/boolq.jsonl" --predictions "$folder/told"
+alike 'boolq with true and false' "$folder/told" $data/boolq.expect0
+
+works 'the first questions' '2 questions of hellaswag, 2 examples before each' "${tiny[@]}" --choices $data/hellaswag.jsonl \
+    --choices-limit 2 --shots 2
+one=$("$perilune" "${tiny[@]}" --choices $data/arc.jsonl --shots 1 --seed 3 --predictions -)
+result 'examples by the seed' "$([ "$one" = "$("$perilune" "${tiny[@]}" --choices $data/arc.jsonl --shots 1 --seed 3 \
+    --predictions - --micro-batch 1 --global-batch 1)" ] && for seed in 1 2 3; do
+    "$perilune" "${tiny[@]}" --choices $data/arc.jsonl --shots 1 --seed $seed --predictions - | md5sum
+done | sort -u | wc -l | grep -qx 1 && echo 'the same, whatever the seed')"
+head -n 1 $data/piqa.jsonl >"$folder/first.jsonl"
+sed -n 2p $data/piqa.jsonl >"$folder/second.jsonl"
+works 'of another file' 'Question: To open a jar,\nAnswer: turn its lid.\n\nQuestion: How' "${tiny[@]}" \
+    --choices "$folder/second.jsonl" --shots 1 --shots-from "$folder/first.jsonl" --predictions -
+works 'of the file itself' '"task": "own", "shots": 1' "${of[@]}" --choices "$folder/q.jsonl" --shots 1
+fails 'too few examples' 2 "arc.jsonl:1: --shots 3: '$data/arc.jsonl' has 2 other questions" "${tiny[@]}" \
+    --choices $data/arc.jsonl --shots 3
+fails 'too few of a subject' 2 "has 1 other question of anatomy" "${tiny[@]}" --choices $data/mmlu.jsonl --shots 2
+fails 'examples of another benchmark' 2 "mmlu.jsonl:1: arc: no object with a 'answerKey'" "${tiny[@]}" \
+    --choices $data/arc.jsonl --shots 1 --shots-from $data/mmlu.jsonl
+fails 'examples of what?' 2 'evaluate: --shots: is for --choices' "${tiny[@]}" --data "$text" --shots 1
+fails 'how many examples?' 2 'evaluate: --shots-from: how many of them?' "${tiny[@]}" --choices $data/arc.jsonl \
+    --shots-from $data/arc.jsonl
+fails 'an unknown benchmark' 2 "evaluate: --task: 'hella' is none of own, hellaswag, " "${tiny[@]}" --choices $data/arc.jsonl \
+    --task hella
+fails 'rows of another' 2 "arc.jsonl:1: piqa: no object with a 'goal'" "${tiny[@]}" --choices $data/arc.jsonl --task piqa
+bad 'unknown rows' 'bad.jsonl:1: is no row of a benchmark known here: it has stem, key; known are own (prompt, ' '{"stem": "a", "key": 1}'
+bad 'no choices of five' "arc: 'choices' is no object with lists of texts, 'text' and 'label', of 2 to 256" \
+    '{"question": "a", "choices": {"text": ["b", "c"], "label": ["A"]}, "answerKey": "A"}'
+bad 'three choices' "mmlu: 'choices' is no list of texts of 4" '{"question": "a", "choices": ["b", "c", "d"], "answer": 0}'
+bad 'a number for a text' "piqa: 'sol1' is no text" '{"goal": "a", "sol1": 1, "sol2": "c", "label": 0}'
+bad 'an answer that is not published' "piqa: the answer '-1' is none of the 2 choices" \
+    '{"goal": "a", "sol1": "b", "sol2": "c", "label": -1}'
+bad 'no gap' 'winogrande: ' '{"sentence": "a", "option1": "b", "option2": "c", "answer": "1"}'
+bad 'an unknown connector' 'copa: ' '{"premise": "a.", "question": "why", "choice1": "b", "choice2": "c", "label": 0}'
+
+# While training: what `evaluate` says of the same weights, and training itself is as without.
+small=(train models/gpt.lua --set layers=1 --set model=32 --set seq=160 --set vocab=426 --set heads=2 --tokenizer $t)
+steps=(--data "$text" --steps 2 --eval-every 1 --micro-batch 2 --global-batch 4)
+scored=(--choices $data/arc.jsonl --choices $data/lambada.jsonl --choices $data/arc.jsonl --shots 1 --choices-limit 2)
+run "${small[@]}" "${steps[@]}" --save "$folder/without.safetensors"
+works 'scored while training' '2 questions of lambada, 1 example before each' "${small[@]}" "${steps[@]}" "${scored[@]}" \
+    --save "$folder/with.safetensors" --log "$folder/scored.jsonl"
+result 'which stays what it is' "$(cmp "$folder/without.safetensors" "$folder/with.safetensors" 2>&1)"
+result 'at each validation' "$(grep -c '"choices_arc":.*"choices_arc_norm":.*"choices_lambada":.*"choices_arc_3":' "$folder/scored.jsonl" |
+    grep -vx 2)"
+run evaluate models/gpt.lua --set-from "$folder/with.safetensors" --load "$folder/with.safetensors" --tokenizer $t "${scored[@]}" \
+    --json
+of_log() { tail -n 1 "$folder/scored.jsonl" | grep -o "\"$1\":[^,}]*" | cut -d : -f 2; } # KEY
+near 'with a perplexity' "$(number perplexity)" "$(of_log choices_lambada_perplexity)"
+result 'and shares' "$([ "$(number right)" = "$(of_log choices_arc)" ] && [ "$(number right_per_character)" = "$(of_log choices_arc_norm)" ] ||
+    tail -n 1 "$folder/scored.jsonl")"
+for layout in d=1 t=2,p=2; do
+    run "${small[@]}" "${steps[@]}" "${scored[@]}" --mesh $layout --val-fraction 0 --log "$folder/$layout.jsonl"
+done
+last() { tail -n 1 "$1" | grep -o 'perplexity":[^,}]*' | cut -d : -f 2; } # LOG
+near 'on four ranks, without other validation' "$(last "$folder/t=2,p=2.jsonl")" "$(last "$folder/d=1.jsonl")"
+fails 'on a plan without logits' 2 'train: the plan never has all logits' "${small[@]}" "${steps[@]}" "${scored[@]}" --lanes 2
+fails 'on rows of another' 2 "arc.jsonl:1: winogrande: no object with a 'sentence'" "${small[@]}" "${steps[@]}" "${scored[@]}" \
+    --task winogrande
+fails 'examples of what, while training?' 2 'train: --shots: is for --choices' "${small[@]}" "${steps[@]}" --shots 1
+run tokenizer encode $t "$text" -o "$folder/tokens.bin"
+fails 'by which tokens?' 2 "tokens.bin' is tokens: of which --tokenizer FILE?" train models/gpt.lua --set vocab=426 --set seq=160 \
+    --data "$folder/tokens.bin" --choices $data/arc.jsonl
+fails 'too many files' 2 'train: --choices: 8 files at most' "${small[@]}" "${steps[@]}" "${scored[@]}" "${scored[@]}" "${scored[@]}"
 
 [ "$n_failed" -eq 0 ]

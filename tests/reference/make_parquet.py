@@ -111,5 +111,17 @@ def main():
     columns |= {"deep": [{"a": "b"}] * 24, "lists": [[["a"]]] * 24, "numbers": [[1, 2]] * 24}
     write("choices.parquet", pa.table(columns), compression="zstd", row_group_size=13)
 
+    # Records of lists, as ARC's: what else is in such a record is left out.
+    rng = random.Random(3)
+    said = [{"question": text(rng, 3), "choices": {"text": [text(rng, 1) for _ in range(1 + i % 4)],
+                                                   "label": list("ABCD")[:1 + i % 4]}, "answerKey": "A"} for i in range(24)]
+    said[3]["choices"]["text"][1], said[4]["choices"]["label"], said[9]["choices"] = None, [], None
+    save("records.jsonl", [{k: v if k != "choices" else {a: b for a, b in v.items() if b} for k, v in row.items()
+                            if v is not None} for row in said])
+    rows = [row["choices"] and dict(row["choices"], numbers=[1], name="x", records=[{"text": "y"}], lists=[["z"]],
+                                    inner={"text": ["w"]}) for row in said]
+    columns = {k: [row[k] for row in said] for k in ("question", "answerKey")} | {"choices": rows}
+    write("records.parquet", pa.table(columns), compression="zstd", row_group_size=13)
+
 
 main()

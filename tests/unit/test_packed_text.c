@@ -183,8 +183,8 @@ static bool take_object(void *user, json_t *object, SourceLoc loc, int n_lines) 
 }
 
 static void test_rows(void) {
-    static const char *const NAMES[] = {"choices", "answers", "answers_runs", "pairs"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const NAMES[] = {"choices", "answers", "answers_runs", "pairs", "records"};
+    for (int i = 0; i < 5; i++) {
         const char *lines = i == 2 ? "answers" : NAMES[i];
         Objects rows = {.list = json_array()}, expected = {.list = json_array()};
         Diag *diag = diag_create();
@@ -301,7 +301,8 @@ static void test_damage(void) {
                                         "labels_delta",
                                         "answers",
                                         "answers_runs",
-                                        "choices"};
+                                        "choices",
+                                        "records"};
     CorpusOptions options = plain_options();
     Diag *diag = diag_create();
     Chat chat;
@@ -317,7 +318,7 @@ static void test_damage(void) {
         if (!mapped) continue;
         options.classes = strncmp(NAMES[i], "labels", 6) == 0 ? "3" : NULL;
         options.unpaired = strncmp(NAMES[i], "answers", 7) == 0;
-        const bool objects = strcmp(NAMES[i], "choices") == 0;
+        const bool objects = strcmp(NAMES[i], "choices") == 0 || strcmp(NAMES[i], "records") == 0;
         damage("damaged.parquet", map.data, map.length_bytes, 0, objects ? NULL : &options);
         file_unmap(&map);
     }

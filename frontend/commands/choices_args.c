@@ -1,0 +1,58 @@
+#include "frontend/commands/choices_args.h"
+
+#include "frontend/commands/generate_engine.h"
+
+#include <string.h>
+
+bool choices_args_way(const CliArgs *args, ChoicesWay *out, Diag *diag) {
+    static const CliOption OF_CHOICES[] = {OPT_TASK, OPT_SHOTS, OPT_SHOTS_FROM, OPT_CHOICES_LIMIT};
+    const char *task = cli_text(args, OPT_TASK, NULL);
+    out->who = args->command->name;
+    out->task = task;
+    out->n_shots = (int)cli_int(args, OPT_SHOTS, 0);
+    out->shots_path = cli_text(args, OPT_SHOTS_FROM, NULL);
+    out->seed = (uint64_t)cli_int(args, OPT_SEED, 1);
+    out->limit = cli_int(args, OPT_CHOICES_LIMIT, 0);
+    out->predicts = cli_given(args, OPT_PREDICTIONS);
+    for (size_t i = 0; i < sizeof(OF_CHOICES) / sizeof(OF_CHOICES[0]); i++) {
+        if (!cli_given(args, OF_CHOICES[i]) || cli_given(args, OPT_CHOICES)) continue;
+        diag_error(diag, NO_LOC, "%s: --%s: is for --choices", args->command->name,
+                   CLI_OPTIONS[OF_CHOICES[i]].name);
+        return false;
+    }
+    if (out->shots_path && out->n_shots == 0) {
+        diag_error(diag, NO_LOC, "%s: --shots-from: how many of them? give --shots K",
+                   args->command->name);
+        return false;
+    }
+    if (!task || strcmp(task, BENCHMARK_OWN) == 0 || benchmark_by_name(task)) return true;
+    diag_error(diag, NO_LOC, "%s: --task: '%.60s' is none of %s", args->command->name, task,
+               benchmark_names(args->arena, false));
+    return false;
+}
+
+bool choices_args_check_plan(const CliArgs *args, const Plan *plan, Diag *diag) {
+    const char *who = args->command->name;
+    if (!generate_engine_check_causal(who, args->arena, plan, diag)) return false;
+    if (plan_source(plan) == 0) return true;
+    diag_error(diag, NO_LOC,
+               "%s: --choices are behind their prompt, and this model has an encoder for it: give "
+               "--data of prompts with completions",
+               who);
+    return false;
+}
+
+bool choices_args_check_job(const CliArgs *args, const EngineOptions *options, Diag *diag) {
+    if (!options->control) return true;
+    diag_error(diag, NO_LOC, "%s: --choices are for one process", args->command->name);
+    return false;
+}
+
+bool choices_args_texts(const CliArgs *args, const Tokenizer *tokenizer, ChoiceTexts *out,
+                        Diag *diag) {
+    const CliValue *bos = &args->values[OPT_BOS];
+    *out = (ChoiceTexts){.tokenizer = tokenizer, .first = NO_TOKEN};
+    if (!bos->given) return true;
+    out->first = tokenizer_find_added(tokenizer, bos->text, "bos", diag);
+    return out->first != NO_TOKEN;
+}
