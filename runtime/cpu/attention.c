@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS 64 /* query rows in a tile */
+#define ROWS 64 /* query rows in a tile; of fewer, what works on 16 or 32 will do */
 #define KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
 
 /* Register tile of tile_multiply: UNROLL_M x PANEL accumulators must leave registers for the
@@ -77,8 +77,8 @@ static void tile_multiply(bool add, int m, int width, int k, const float *a, int
 typedef struct RowTile {
     int64_t first;                /* row = position * group + member */
     const int32_t *starts, *ends; /* of its batch row's queries, by position; or NULL */
-    int n_rows;                   /* of ROWS; the rest are zero rows whose results are dropped */
-    int64_t first_key, end_key;   /* what its rows see lies within: the first is its first row's */
+    int n_rows;                 /* of ROWS; those behind are zero rows whose results are dropped */
+    int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
 } RowTile;
 
 static int64_t count_keys(const AttentionShape *s) {
@@ -139,10 +139,11 @@ static const float *read_row(const AttentionShape *s, const void *x, int64_t wid
 }
 
 /* out[d][i] = factor x[row i][d] of rows of `width`; rows past the end are zero. */
-static void load_transposed(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                            const void *x, int64_t width, float factor, float out[][ROWS]) {
+static void load_transposed(const AttentionShape *s, const RowTile *tile, int rows, int64_t b,
+                            int64_t h, const void *x, int64_t width, float factor,
+                            float out[][ROWS]) {
     float wide[ATTENTION_MAX_READ_HEAD];
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         if (i >= tile->n_rows) {
             for (int64_t d = 0; d < width; d++) out[d][i] = 0;
             continue;
@@ -187,10 +188,11 @@ static int64_t key_row(const AttentionShape *s, int64_t b, int64_t h, int64_t ke
 }
 
 /* Scores become softcap tanh(score / softcap). */
-static void cap_scores(const AttentionShape *s, int n_keys, float scores[][ROWS]) {
+VEC_INLINE void cap_scores(const AttentionShape *s, const int rows, int n_keys,
+                           float scores[][ROWS]) {
     const float cap = s->softcap, inverse = 1.0f / cap;
     for (int j = 0; j < n_keys; j++)
-        for (int i = 0; i < ROWS; i++) scores[j][i] = cap * vmath_tanh(scores[j][i] * inverse);
+        for (int i = 0; i < rows; i++) scores[j][i] = cap * vmath_tanh(scores[j][i] * inverse);
 }
 
 /* Scores of keys that a row does not see become -inf. */
@@ -221,62 +223,82 @@ typedef struct RunningSoftmax {
     float max[ROWS], sum[ROWS], rescale[ROWS];
 } RunningSoftmax;
 
-static void softmax_add_block(RunningSoftmax *run, int n_keys, float scores[][ROWS]) {
+VEC_INLINE void softmax_add_block(RunningSoftmax *run, const int rows, int n_keys,
+                                  float scores[][ROWS]) {
     float top[ROWS], sum[ROWS] = {0};
-    memcpy(top, run->max, sizeof top);
+    memcpy(top, run->max, (size_t)rows * sizeof top[0]);
     for (int j = 0; j < n_keys; j++)
-        for (int i = 0; i < ROWS; i++) top[i] = top[i] < scores[j][i] ? scores[j][i] : top[i];
+        for (int i = 0; i < rows; i++) top[i] = top[i] < scores[j][i] ? scores[j][i] : top[i];
     for (int j = 0; j < n_keys; j++)
-        for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < rows; i++) {
             float weight = vmath_exp(scores[j][i] - top[i]);
             scores[j][i] = weight;
             sum[i] += weight;
         }
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         run->rescale[i] = vmath_exp(run->max[i] - top[i]);
         run->sum[i] = run->sum[i] * run->rescale[i] + sum[i];
         run->max[i] = top[i];
     }
 }
 
-static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
-                         const void *q, const void *k, const void *v, void *o, float *lse,
-                         float *largest) {
+/* One tile of at most `rows` query rows: 16, 32 or ROWS, a constant at every call. */
+VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const int rows,
+                             int64_t b, int64_t h, const void *q, const void *k, const void *v,
+                             void *o, float *lse, float *largest) {
     float wide[KEYS * ATTENTION_MAX_READ_HEAD] __attribute__((aligned(64)));
     float qt[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
     float ot[ATTENTION_MAX_READ_HEAD][ROWS] __attribute__((aligned(64)));
     float scores[KEYS][ROWS] __attribute__((aligned(64)));
     RunningSoftmax run;
     const int head = (int)s->head, n_values = (int)count_values(s);
-    const RowTile tile = make_row_tile(s, b, index);
-    load_transposed(s, &tile, b, h, q, head, s->scale, qt);
+    load_transposed(s, tile, rows, b, h, q, head, s->scale, qt);
     memset(ot, 0, (size_t)n_values * sizeof ot[0]);
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         run.max[i] = LOWEST_SCORE;
         run.sum[i] = 0;
     }
-    for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
-        const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
+    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
+        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
         const int64_t row = key_row(s, b, h, first);
         const KeyBlock keys = read_keys(s, k, head, row, n_keys, wide);
-        tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
+        tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, qt[0], ROWS, scores[0],
                       ROWS);
-        if (s->softcap != 0) cap_scores(s, n_keys, scores);
-        mask_scores(s, &tile, first, n_keys, scores);
-        softmax_add_block(&run, n_keys, scores);
-        if (first > tile.first_key)
+        if (s->softcap != 0) cap_scores(s, rows, n_keys, scores);
+        mask_scores(s, tile, first, n_keys, scores);
+        softmax_add_block(&run, rows, n_keys, scores);
+        if (first > tile->first_key)
             for (int d = 0; d < n_values; d++)
-                for (int i = 0; i < ROWS; i++) ot[d][i] *= run.rescale[i];
+                for (int i = 0; i < rows; i++) ot[d][i] *= run.rescale[i];
         const KeyBlock values = read_keys(s, v, n_values, row, n_keys, wide);
-        tile_multiply(true, n_values, ROWS, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
+        tile_multiply(true, n_values, rows, n_keys, values.rows, 1, values.stride, scores[0], ROWS,
                       ot[0], ROWS);
     }
-    for (int i = 0; i < tile.n_rows; i++)
-        lse[row_place(s, b, h, tile.first + i)] = run.max[i] + vmath_log(run.sum[i]);
-    for (int i = 0; largest && i < tile.n_rows; i++)
-        largest[row_place(s, b, h, tile.first + i)] = run.max[i];
-    for (int i = 0; i < ROWS; i++) run.sum[i] = 1.0f / run.sum[i];
-    store_transposed(s, &tile, b, h, ot, run.sum, o, n_values);
+    for (int i = 0; i < tile->n_rows; i++)
+        lse[row_place(s, b, h, tile->first + i)] = run.max[i] + vmath_log(run.sum[i]);
+    for (int i = 0; largest && i < tile->n_rows; i++)
+        largest[row_place(s, b, h, tile->first + i)] = run.max[i];
+    for (int i = 0; i < rows; i++) run.sum[i] = 1.0f / run.sum[i];
+    store_transposed(s, tile, b, h, ot, run.sum, o, n_values);
+}
+
+#define FORWARD_ROWS(rows)                                                                         \
+    static void forward_##rows(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h, \
+                               const void *q, const void *k, const void *v, void *o, float *lse,   \
+                               float *largest) {                                                   \
+        forward_rows(s, tile, rows, b, h, q, k, v, o, lse, largest);                               \
+    }
+FORWARD_ROWS(16)
+FORWARD_ROWS(32)
+FORWARD_ROWS(64)
+
+static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
+                         const void *q, const void *k, const void *v, void *o, float *lse,
+                         float *largest) {
+    const RowTile tile = make_row_tile(s, b, index);
+    (tile.n_rows <= 16   ? forward_16
+     : tile.n_rows <= 32 ? forward_32
+                         : forward_64)(s, &tile, b, h, q, k, v, o, lse, largest);
 }
 
 bool attention_forward(const AttentionShape *shape, const void *q, const void *k, const void *v,
@@ -316,11 +338,11 @@ static int padded(int64_t width) {
     return ((int)width + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
 }
 
-static void load_rows(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
+static void load_rows(const AttentionShape *s, const RowTile *tile, int rows, int64_t b, int64_t h,
                       const void *x, int64_t width, float factor, float *out) {
     float wide[ATTENTION_MAX_HEAD];
     const int stride = padded(width);
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         float *to = out + (int64_t)i * stride;
         memset(to, 0, (size_t)stride * sizeof *to);
         if (i >= tile->n_rows) continue;
@@ -340,11 +362,12 @@ static void add_block(int64_t width, int n_keys, const float *block, float *x, i
 
 /* delta[i] = sum over d of do o, the term that the softmax's normalisation adds (Dao 2023, eq. 4).
  */
-static void load_statistics(const AttentionShape *s, const RowTile *tile, int64_t b, int64_t h,
-                            const void *o, const void *d_o, const float *lse, BackwardTile *t) {
+static void load_statistics(const AttentionShape *s, const RowTile *tile, int rows, int64_t b,
+                            int64_t h, const void *o, const void *d_o, const float *lse,
+                            BackwardTile *t) {
     float wide_o[ATTENTION_MAX_HEAD], wide_d[ATTENTION_MAX_HEAD];
     const int64_t width = count_values(s);
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         t->lse[i] = INFINITY; /* rows past the end get no weights */
         t->delta[i] = 0;
         if (i >= tile->n_rows) continue;
@@ -370,50 +393,50 @@ typedef struct KeySums {
 
 /* Where a score is softcap t, t = tanh(x / softcap), x has 1 - t^2 of its gradient. That takes the
  * difference of ds and delta, which is taken later: delta is put back. */
-static void scale_capped(const AttentionShape *s, int n_keys, BackwardTile *t) {
+VEC_INLINE void scale_capped(const AttentionShape *s, const int rows, int n_keys, BackwardTile *t) {
     const float inverse = 1.0f / s->softcap;
     for (int j = 0; j < n_keys; j++)
-        for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < rows; i++) {
             float tanh = t->p[j][i] * inverse, slope = 1.0f - tanh * tanh;
             t->ds[j][i] = (t->ds[j][i] - t->delta[i]) * slope + t->delta[i];
         }
 }
 
 /* sums[first + j] += sum over rows of weights[j][row] x[row] */
-static void add_gradient(const HeadSums *sums, int64_t first, int n_keys, float weights[][ROWS],
-                         const float *x, float *block) {
+static void add_gradient(const HeadSums *sums, int rows, int64_t first, int n_keys,
+                         float weights[][ROWS], const float *x, float *block) {
     const int width = padded(sums->width);
-    tile_multiply(false, n_keys, width, ROWS, weights[0], ROWS, 1, x, width, block, width);
+    tile_multiply(false, n_keys, width, rows, weights[0], ROWS, 1, x, width, block, width);
     add_block(sums->width, n_keys, block, sums->rows + first * sums->stride, sums->stride);
 }
 
 /* Keys [first, first + n_keys), whose rows begin at `row` of k and v. */
-static void backward_block(const AttentionShape *s, const RowTile *tile, BackwardTile *t,
-                           int64_t first, int n_keys, int64_t row, const void *k, const void *v,
-                           const KeySums *sums) {
+VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, const int rows,
+                               BackwardTile *t, int64_t first, int n_keys, int64_t row,
+                               const void *k, const void *v, const KeySums *sums) {
     const int head = (int)s->head, n_values = (int)count_values(s);
     const KeyBlock values = read_keys(s, v, n_values, row, n_keys, t->wide);
-    tile_multiply(false, n_keys, ROWS, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
+    tile_multiply(false, n_keys, rows, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
                   t->ds[0], ROWS);
     const KeyBlock keys =
         read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
-    tile_multiply(false, n_keys, ROWS, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
+    tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
                   ROWS);
     if (s->softcap != 0) {
-        cap_scores(s, n_keys, t->p);
-        scale_capped(s, n_keys, t);
+        cap_scores(s, rows, n_keys, t->p);
+        scale_capped(s, rows, n_keys, t);
     }
     mask_scores(s, tile, first, n_keys, t->p);
     for (int j = 0; j < n_keys; j++)
-        for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < rows; i++) {
             t->p[j][i] = vmath_exp(t->p[j][i] - t->lse[i]);
             t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->delta[i]);
         }
-    tile_multiply(true, head, ROWS, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
+    tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
                   ROWS);
-    add_gradient(&sums->dv, first, n_keys, t->p, t->d_o, t->block);
+    add_gradient(&sums->dv, rows, first, n_keys, t->p, t->d_o, t->block);
     /* t->q carries the scale, so dk needs none. */
-    add_gradient(&sums->dk, first, n_keys, t->ds, t->q, t->block);
+    add_gradient(&sums->dk, rows, first, n_keys, t->ds, t->q, t->block);
 }
 
 /* In place, or in `sums` and stored by close_sums; zero. */
@@ -448,30 +471,57 @@ static void close_head(const AttentionShape *s, int64_t b, int64_t h, const Head
                       (uint16_t *)out + key_row(s, b, h, pos) * sums->width, sums->width);
 }
 
-static void backward_head(const AttentionShape *s, int64_t b, int64_t h, const void *q,
-                          const void *k, const void *v, const void *o, const float *lse,
-                          const void *d_o, void *dq, void *dk, void *dv, float *workspace) {
-    BackwardTile t;
+/* A head's gradients: what all of its tiles read and write. */
+typedef struct BackwardHead {
+    const AttentionShape *shape;
+    int64_t b, h;
+    const void *q, *k, *v, *o, *d_o;
+    const float *lse;
+    void *dq;
+    KeySums sums;
+} BackwardHead;
+
+/* One tile of at most `rows` query rows, as forward_rows. */
+VEC_INLINE void backward_rows(const BackwardHead *x, const RowTile *tile, const int rows,
+                              BackwardTile *t) {
+    const AttentionShape *s = x->shape;
+    const int64_t b = x->b, h = x->h;
     float scales[ROWS];
-    const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
-    const KeySums sums = open_sums(s, b, h, dk, dv, workspace);
-    for (int i = 0; i < ROWS; i++) scales[i] = s->scale;
-    for (int64_t index = 0; index < n_tiles; index++) {
-        const RowTile tile = make_row_tile(s, b, index);
-        load_transposed(s, &tile, b, h, q, s->head, s->scale, t.qt);
-        load_transposed(s, &tile, b, h, d_o, count_values(s), 1.0f, t.dot);
-        load_rows(s, &tile, b, h, q, s->head, s->scale, t.q);
-        load_rows(s, &tile, b, h, d_o, count_values(s), 1.0f, t.d_o);
-        load_statistics(s, &tile, b, h, o, d_o, lse, &t);
-        memset(t.dqt, 0, (size_t)s->head * sizeof t.dqt[0]);
-        for (int64_t first = tile.first_key; first < tile.end_key; first += KEYS) {
-            const int n_keys = tile.end_key - first < KEYS ? (int)(tile.end_key - first) : KEYS;
-            backward_block(s, &tile, &t, first, n_keys, key_row(s, b, h, first), k, v, &sums);
-        }
-        store_transposed(s, &tile, b, h, t.dqt, scales, dq, s->head);
+    for (int i = 0; i < rows; i++) scales[i] = s->scale;
+    load_transposed(s, tile, rows, b, h, x->q, s->head, s->scale, t->qt);
+    load_transposed(s, tile, rows, b, h, x->d_o, count_values(s), 1.0f, t->dot);
+    load_rows(s, tile, rows, b, h, x->q, s->head, s->scale, t->q);
+    load_rows(s, tile, rows, b, h, x->d_o, count_values(s), 1.0f, t->d_o);
+    load_statistics(s, tile, rows, b, h, x->o, x->d_o, x->lse, t);
+    memset(t->dqt, 0, (size_t)s->head * sizeof t->dqt[0]);
+    for (int64_t first = tile->first_key; first < tile->end_key; first += KEYS) {
+        const int n_keys = tile->end_key - first < KEYS ? (int)(tile->end_key - first) : KEYS;
+        backward_block(s, tile, rows, t, first, n_keys, key_row(s, b, h, first), x->k, x->v,
+                       &x->sums);
     }
-    close_head(s, b, h, &sums.dk, dk);
-    close_head(s, b, h, &sums.dv, dv);
+    store_transposed(s, tile, b, h, t->dqt, scales, x->dq, s->head);
+}
+
+#define BACKWARD_ROWS(rows)                                                                        \
+    static void backward_##rows(const BackwardHead *x, const RowTile *tile, BackwardTile *t) {     \
+        backward_rows(x, tile, rows, t);                                                           \
+    }
+BACKWARD_ROWS(16)
+BACKWARD_ROWS(32)
+BACKWARD_ROWS(64)
+
+static void backward_head(const BackwardHead *x, void *dk, void *dv) {
+    BackwardTile t;
+    const AttentionShape *s = x->shape;
+    const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
+    for (int64_t index = 0; index < n_tiles; index++) {
+        const RowTile tile = make_row_tile(s, x->b, index);
+        (tile.n_rows <= 16   ? backward_16
+         : tile.n_rows <= 32 ? backward_32
+                             : backward_64)(x, &tile, &t);
+    }
+    close_head(s, x->b, x->h, &x->sums.dk, dk);
+    close_head(s, x->b, x->h, &x->sums.dv, dv);
 }
 
 bool attention_backward(const AttentionShape *shape, const void *q, const void *k, const void *v,
@@ -480,8 +530,20 @@ bool attention_backward(const AttentionShape *shape, const void *q, const void *
     if (is_longer(shape, ATTENTION_MAX_HEAD)) return false;
     const int64_t n_pairs = shape->batch * shape->kv_heads;
 #pragma omp parallel for schedule(dynamic, 1) if (n_pairs > 1)
-    for (int64_t pair = 0; pair < n_pairs; pair++)
-        backward_head(shape, pair / shape->kv_heads, pair % shape->kv_heads, q, k, v, o, lse, d_o,
-                      dq, dk, dv, workspace);
+    for (int64_t pair = 0; pair < n_pairs; pair++) {
+        const int64_t b = pair / shape->kv_heads, h = pair % shape->kv_heads;
+        const BackwardHead head = {.shape = shape,
+                                   .b = b,
+                                   .h = h,
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .o = o,
+                                   .d_o = d_o,
+                                   .lse = lse,
+                                   .dq = dq,
+                                   .sums = open_sums(shape, b, h, dk, dv, workspace)};
+        backward_head(&head, dk, dv);
+    }
     return true;
 }

@@ -72,14 +72,28 @@ const double *reference_exact(const Reference *ref, Value value) {
     return exact ? exact : reference_value(ref, value);
 }
 
+int reference_exponent(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (int)(bits >> 52 & 0x7ff) - 1022;
+}
+
+double reference_round_to(double x, int last) {
+    const uint64_t up = (uint64_t)(1023 - last) << 52, down = (uint64_t)(1023 + last) << 52;
+    double times, of;
+    if (last < -1000 || last > 1000) return ldexp(nearbyint(ldexp(x, -last)), last);
+    memcpy(&times, &up, sizeof(times));
+    memcpy(&of, &down, sizeof(of));
+    return nearbyint(x * times) * of; /* nearbyint: ties to even */
+}
+
 double reference_rounded(DType dtype, double x) {
     const bool half = dtype == DTYPE_F16;
-    int exponent;
-    frexp(x, &exponent);
-    if (!dtype_is_low(dtype) || !isfinite(x)) return x;
-    int last = exponent - (half ? 11 : 8); /* of the last bit; f16's smallest number is 2^-24 */
+    if (!dtype_is_low(dtype) || !isfinite(x) || x == 0) return x;
+    /* of the last bit; f16's smallest number is 2^-24 */
+    int last = reference_exponent(x) - (half ? 11 : 8);
     if (half && last < -24) last = -24;
-    double rounded = ldexp(nearbyint(ldexp(x, -last)), last); /* nearbyint: ties to even */
+    double rounded = reference_round_to(x, last);
     return half && fabs(rounded) >= 65536 ? copysign(INFINITY, x) : rounded;
 }
 

@@ -42,6 +42,10 @@ Reference *reference_create(Arena *arena, const Graph *graph);
 double *reference_value(const Reference *ref, Value value);
 /* Before it was rounded where it was stored in 16 bits; elsewhere the same numbers. */
 const double *reference_exact(const Reference *ref, Value value);
+/* |x| lies in [2^(n - 1), 2^n): frexp's n, of normal numbers, in a fraction of its time. */
+int reference_exponent(double x);
+/* To a multiple of 2^last, ties to even. */
+double reference_round_to(double x, int last);
 /* To the nearest number of that dtype, ties to even; the same number where it is not of 16 bits. */
 double reference_rounded(DType dtype, double x);
 double reference_round_bf16(double x);

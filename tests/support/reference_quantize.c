@@ -24,10 +24,8 @@ static double scale_of(double most) {
 
 /* To 4 significant bits, and at least steps of 2^-9; ties to even. */
 static double rounded_fp8(double x) {
-    int exponent;
-    frexp(x, &exponent);
-    int last = exponent - 4 < -9 ? -9 : exponent - 4;
-    return isfinite(x) ? ldexp(nearbyint(ldexp(x, -last)), last) : NAN;
+    int last = reference_exponent(x) - 4 < -9 ? -9 : reference_exponent(x) - 4;
+    return isfinite(x) ? reference_round_to(x, last) : NAN;
 }
 
 /* The element of a block that stands for it: that with the least numbers along its axes. Tiles are
