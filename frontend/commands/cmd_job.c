@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { MOST_WARNINGS = 8, UNKNOWN_STOP_S = 600, TRAIN_STEPS = 1000, ASSUMED_START_S = 60 };
-enum { TORCHRUN_PATIENCE_S = 30 };
+enum { TORCHRUN_PATIENCE_S = 30, SLURM_EARLY_S = 60 /* sbatch(1), --signal */ };
 
 typedef struct JobReport {
     JobArgs job;
@@ -139,21 +139,23 @@ static bool find_jobs(JobReport *report, Diag *diag) {
     JobSpec *spec = &report->job.spec;
     report->n_steps = cli_int(&report->job.train, OPT_STEPS, TRAIN_STEPS);
     if (!spec->time_s) return true;
-    if (spec->time_s <= spec->stop_s) {
+    const int64_t end_s = spec->stop_s + (spec->target == JOB_SLURM ? SLURM_EARLY_S : 0);
+    if (spec->time_s <= end_s) {
         diag_error(diag, NO_LOC,
-                   "--time: the run needs %" PRId64 " s to end before the limit (--stop-seconds), "
-                   "and has %" PRId64 " s in all",
-                   spec->stop_s, spec->time_s);
+                   "--time: the run may be told to end %" PRId64 " s before the limit "
+                   "(--stop-seconds%s), and has %" PRId64 " s in all",
+                   end_s, spec->target == JOB_SLURM ? ", up to a minute earlier" : "",
+                   spec->time_s);
         return false;
     }
     if (report->step_s <= 0) return true;
-    report->steps_a_job = job_steps(spec->time_s, spec->stop_s, report->start_s, report->step_s,
+    report->steps_a_job = job_steps(spec->time_s, end_s, report->start_s, report->step_s,
                                     report->checkpoint_s, report->every);
     if (report->steps_a_job < 1) {
         diag_error(diag, NO_LOC,
                    "--time: not a step of %.3g s fits beside %.0f s to start (--restart-minutes) "
                    "and %" PRId64 " s to end",
-                   report->step_s, report->start_s, spec->stop_s);
+                   report->step_s, report->start_s, end_s);
         return false;
     }
     report->n_jobs = (report->n_steps + report->steps_a_job - 1) / report->steps_a_job;

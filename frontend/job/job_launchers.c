@@ -29,7 +29,7 @@ static void put_options(StrBuf *out, const JobSpec *job) {
  * parameters of OMPI_, 5: of PRTE_), and passes on no variables but its own; hydra passes on all.
  */
 static void put_open_mpi(StrBuf *out, const JobSpec *job) {
-    strbuf_put(out, "*'Open MPI'* | *OpenRTE* | *PRRTE* | *'prterun'*)\n");
+    strbuf_put(out, "*'Open MPI'* | *OpenRTE* | *prterun*)\n");
     strbuf_printf(out,
                   "    export OMPI_MCA_odls_base_sigkill_timeout=%" PRId64
                   " PRTE_MCA_odls_base_sigkill_timeout=%" PRId64 "\n",
@@ -69,7 +69,7 @@ static void put_hydra(StrBuf *out, const JobSpec *job) {
 void job_write_mpi(StrBuf *out, const JobSpec *job) {
     put_start(out, job,
               "# Run it with sh, where the launcher is: MPIRUN=mpiexec.hydra says another than\n"
-              "# mpirun. SIGTERM to mpirun stops the run, with a checkpoint.\n");
+              "# mpirun. SIGTERM stops the run, with a checkpoint (Open MPI then ends with 1).\n");
     job_put_check(out, job, "");
     if (job->hosts.count > 1) {
         strbuf_printf(out, "\nexport MASTER_ADDR=%s\n", job->hosts.items[0]);
@@ -90,7 +90,10 @@ void job_write_mpi(StrBuf *out, const JobSpec *job) {
                     "    launched=$!\n"
                     "    wait \"$launched\"\n"
                     "    result=$?\n"
-                    "    [ \"$stops\" = no ] || wait \"$launched\" 2>/dev/null || result=$?\n"
+                    "    while [ \"$stops\" = yes ] && kill -0 \"$launched\" 2>/dev/null; do\n"
+                    "        wait \"$launched\"\n"
+                    "        result=$?\n"
+                    "    done\n"
                     "    return \"$result\"\n"
                     "}\n");
     job_put_attempts(out, job);

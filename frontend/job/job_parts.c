@@ -102,6 +102,7 @@ void job_put_attempts(StrBuf *out, const JobSpec *job) {
                   "    status=$?\n"
                   "    case $status in 0 | 2 | 130 | 143) break ;; esac\n"
                   "    [ \"$attempt\" -le %d ] || break\n"
+                  "    [ \"${stops:-no}\" = no ] || break\n"
                   "    echo \"job: attempt $attempt ended with exit code $status; the next one"
                   " begins in ${JOB_PAUSE_SECONDS:-10} s\" >&2\n"
                   "    attempt=$((attempt + 1))\n"

@@ -34,8 +34,8 @@ four=$folder/four.plan
     fails 'other ranks' 2 'are 6, and the plan has 4' \
         job "$four" --for slurm --nodes 3 --ranks-per-node 2 -- $data
     fails 'time' 2 "'90' is not a time" job "$plan" --for slurm --time 90 -- $data
-    fails 'time to end' 2 'the run needs' job "$plan" --for slurm --time 0:00:30 -- $data
-    fails 'time to start' 2 'not a step of' job "$plan" --for slurm --time 0:02:00 -- $data
+    fails 'time to end' 2 'may be told to end 150 s before' job "$plan" --for slurm --time 0:00:30 -- $data
+    fails 'time to start' 2 'not a step of' job "$plan" --for slurm --time 0:03:00 -- $data
     fails 'partition' 2 'may have letters' job "$plan" --for slurm --partition 'a b' -- $data
     fails 'option of others' 2 'a script for mpi has no such thing' \
         job "$plan" --for mpi --partition a -- $data
