@@ -56,12 +56,13 @@ static void put_container(StrBuf *out, const JobSpec *job) {
 }
 
 /* Ranks that follow one another are neighbours in the mesh, so nodes are filled one after the
- * other. GPUs must all be seen, or NCCL may not reach them. Ranks end each other themselves, and
+ * other. GPUs must all be seen, or NCCL may not reach them; but on shared nodes not other jobs',
+ * and `none` leaves CUDA_VISIBLE_DEVICES unset (Slurm 22.05). Ranks end each other themselves, and
  * must not be killed while the first still writes: --kill-on-bad-exit would. Of those that end
  * without a word nobody waits longer than --wait. */
 static void put_launch(StrBuf *out, const JobSpec *job) {
     strbuf_put(out, "\nlaunch() {\n    container --distribution=block ");
-    if (job->cuda) strbuf_put(out, "--gpu-bind=none ");
+    if (job->cuda && !job->shared) strbuf_put(out, "--gpu-bind=none ");
     if (job->cpus) {
         strbuf_printf(out, "--cpus-per-task=%d --cpu-bind=cores ", job->cpus);
     } else {
