@@ -8,16 +8,22 @@ patience=${JOB_PATIENCE_SECONDS:-60}
 main=$$ ranks='' stops=no caught=no
 
 await() { # PID: sets code to its exit code, whatever signals come meanwhile
-    caught=no
-    wait "$1" 2>/dev/null
-    code=$?
-    while [ "$caught" = yes ]; do
-        caught=no before=$code
+    while :; do
+        caught=no
         wait "$1" 2>/dev/null
         code=$?
-        [ "$code" -ne 127 ] || code=$before # it had ended when the signal came
+        while [ "$caught" = yes ]; do
+            caught=no before=$code
+            wait "$1" 2>/dev/null
+            code=$?
+            [ "$code" -ne 127 ] || code=$before # it had ended when the signal came
+        done
+        kill -0 "$1" 2>/dev/null || break
     done
-    [ "$code" -ge 0 ] || code=1 # bash's -1: lost, since a signal came just then
+    if [ "$code" -lt 0 ]; then # bash's -1: lost, since a signal came just then
+        code=1
+        [ "$stops" = no ] || code=130
+    fi
 }
 
 tell() { # SIGNAL
@@ -29,32 +35,42 @@ tell() { # SIGNAL
 # A process of its own, which ranks that fail wake: shells may lose an exit code when they wait for
 # it and a signal comes, so none goes to the main one until there is need.
 watch() {
-    nap='' failed=no
-    trap '[ -z "$nap" ] || kill "$nap"; exit' TERM
-    trap 'failed=yes; [ -z "$nap" ] || kill "$nap"' USR1
+    nap='' failed=no over=no
+    trap 'over=yes; [ -z "$nap" ] || kill -KILL "$nap"' TERM
+    trap 'failed=yes; [ -z "$nap" ] || kill -KILL "$nap"' USR1
     while [ "$failed" = no ]; do
-        sleep 5 &
-        nap=$!
-        wait "$nap"
+        doze 5 no
     done
     trap '' USR1
     for signal in USR1 USR2; do
-        sleep "$patience" &
-        nap=$!
-        wait "$nap"
+        left=$patience
+        while [ "$left" -gt 0 ]; do
+            doze 1 yes
+            left=$((left - 1))
+        done
         kill "-$signal" "$main"
     done
 }
 
+# A signal that comes before the number of what sleeps is known is seen here. A shell that is about
+# to become another program may take any but KILL for its own, and lose it.
+doze() { # SECONDS FAILED: for so long, or until another rank has failed, or all is over
+    sleep "$1" &
+    nap=$!
+    if [ "$over" = yes ] || [ "$failed" != "$2" ]; then kill -KILL "$nap"; fi
+    wait "$nap"
+    [ "$over" = no ] || exit 0
+}
+
 # A shell of its own, which the rank's process cannot have: someone must say that it has failed.
 rank() { # N COMMAND...
-    child='' ends=no number=$1
+    child='' number=$1
     shift
-    trap 'caught=yes ends=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
+    trap 'caught=yes stops=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
     trap 'caught=yes; [ -z "$child" ] || kill -KILL "$child" 2>/dev/null' USR2
     RANK=$((first + number)) LOCAL_RANK=$number WORLD_SIZE=$world LOCAL_WORLD_SIZE=$local "$@" &
     child=$!
-    [ "$ends" = no ] || kill -TERM "$child" 2>/dev/null
+    [ "$stops" = no ] || kill -TERM "$child" 2>/dev/null
     await "$child"
     case $code in
     0 | 130) ;;
@@ -75,6 +91,8 @@ run_ranks() { # COMMAND...
         ranks="$ranks $!"
         started=$((started + 1))
     done
+    sleep 0.3 # traps wait for it, and what has just begun can then take a signal (doze)
+    [ "$stops" = no ] || tell TERM
     for pid in $ranks; do
         await "$pid"
         case $code in
@@ -85,5 +103,6 @@ run_ranks() { # COMMAND...
     done
     kill "$watcher" 2>/dev/null
     code=$worst
+    [ "$started" -gt 0 ] || code=143
     [ "$code" -ne 0 ] || [ "$stopped" = no ] || code=130
 }
