@@ -107,6 +107,28 @@ const CliCommand CLI_COMMANDS[] = {
      "\\\n"
      "      --steps 90000 --checkpoint run.ckpt --checkpoint-every 500 --continue\n",
      cmd_train},
+    {"job",
+     "PLAN|MODEL.lua [TRAIN-ARGUMENT]...",
+     "writes the script that starts a training run on a cluster's machines",
+     {{"options", IN_JOB}},
+     "What train is given follows after --. The script starts a process for each rank of the "
+     "plan,\n"
+     "stops before the time limit with a checkpoint, and goes on from it in the next job. What\n"
+     "the job comes to is said on stderr, or with --json on stdout instead of the script.\n"
+     "kubernetes is a Job with a Service, pytorchjob one of Kubeflow's training operator; mpi is\n"
+     "Open MPI, MPICH or Intel MPI; shell is for one machine that has none of these.\n\n"
+     "  perilune job gpt.plan --for slurm --nodes 2 --time 24:00:00 --cluster h100-dgx -o gpt.sh "
+     "\\\n"
+     "      -- --data tokens/ --steps 90000 --checkpoint run.ckpt --checkpoint-every 500\n"
+     "  perilune job gpt.plan --for kubernetes --nodes 2 --image registry.example/perilune:1 \\\n"
+     "      --volume training:/work --chdir /work --restarts 3 -o gpt.yaml \\\n"
+     "      -- --data tokens/ --steps 90000 --checkpoint run.ckpt --checkpoint-every 500\n"
+     "  perilune job gpt.plan --for mpi --hosts a,b --cpus 8 -- --data text.txt --steps 500\n"
+     "  perilune job models/llama.lua --for slurm --nodes 4 -o llama.sh \\\n"
+     "      -- --set size=8b --cluster h100-dgx --global-batch 512 --data tokens/ --steps 90000 "
+     "\\\n"
+     "      --checkpoint run.ckpt --checkpoint-every 500\n",
+     cmd_job},
     {"evaluate",
      "PLAN|MODEL.lua",
      "how good weights are: loss on data, share of right choices",

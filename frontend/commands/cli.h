@@ -51,6 +51,7 @@ enum CliGroup {
     IN_FITTING = 1 << 24,
     IN_BUDGET = 1 << 25,
     IN_RENT = 1 << 26,
+    IN_JOB = 1 << 27,
     IN_SEARCHED = 1 << 17, /* no command's: what a search chooses where it is not given */
     IN_RUNS = IN_TRAINING | IN_GENERATION | IN_EVALUATION,
     IN_ALL = ~IN_SEARCHED
@@ -186,6 +187,7 @@ int cmd_fit(CliArgs *args);
 int cmd_import(CliArgs *args);
 int cmd_export(CliArgs *args);
 int cmd_average(CliArgs *args);
+int cmd_job(CliArgs *args);
 int cmd_tokenizer(CliArgs *args);
 
 #endif
