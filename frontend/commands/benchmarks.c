@@ -550,9 +550,9 @@ static bool take_out_answer(const Reading *r, BenchmarkItem *item) {
                    r->reader->benchmark->name);
         return false;
     }
-    json_decref(item->choices);
-    item->choices = json_array();
-    append(item->choices, text_of(answer.text, answer.length));
+    if (json_array_set_new(item->choices, 0, text_of(answer.text, answer.length)) != 0) {
+        BUG("out of memory");
+    }
     return true;
 }
 
