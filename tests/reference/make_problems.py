@@ -2,7 +2,7 @@
 makes of them and of make_benchmarks.py's tiny GPT-2, from its own task files: prompts, greedy texts, what is
 extracted and whether it is right, without examples and with one, in the form that `perilune evaluate
 --predictions` writes. And extracted.jsonl: what its filters take out of many texts, and which answers are
-the same to it. Needs the same as make_benchmarks.py, whose model is read.
+the same to it. And verl.parquet: rows of verl's form. Needs the same as make_benchmarks.py, whose model is read.
 
     venv/bin/python tests/reference/make_problems.py
 """
@@ -13,6 +13,8 @@ import random
 import tempfile
 
 import lm_eval
+import pyarrow
+import pyarrow.parquet
 import torch
 from lm_eval.api.metrics import exact_match_hf_evaluate
 from lm_eval.filters.extraction import RegexFilter
@@ -98,6 +100,15 @@ def make_extracted():
     write_lines(os.path.join(OUT, "extracted.jsonl"), lines)
 
 
+def make_verl():
+    """As verl's examples/data_preprocess/gsm8k.py has them."""
+    rows = [dict(data_source="openai/gsm8k", prompt=[dict(role="user", content=asked)], ability="math",
+                 reward_model=dict(style="rule", ground_truth=answer), extra_info=dict(split="test", index=i))
+            for i, (asked, answer) in enumerate([("5 + 4?", "9"), ("Half of 25?", "12.5")])]
+    write_lines(os.path.join(OUT, "verl.jsonl"), rows)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), os.path.join(OUT, "verl.parquet"))
+
+
 # --- rows, and what the model writes ---
 
 def spell(text):
@@ -156,6 +167,7 @@ def search(model, tokenizer, path, n, wanted):
 
 def main():
     make_extracted()
+    make_verl()
     model = GPT2LMHeadModel.from_pretrained(os.path.join(OUT, "model"), dtype=torch.float64).eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=TOKENIZER, eos_token="<|endoftext|>")
     lm = HFLM(pretrained=model, tokenizer=tokenizer, max_length=SEQ, batch_size=1, device="cpu",
