@@ -167,6 +167,30 @@ static void test_example(void) {
     arena_destroy(arena);
 }
 
+static void test_found_answers(void) {
+    static const char SCRIPT[] =
+        "return function(line)\n"
+        "  assert(answer.find('no', 'boxed') == nil and answer.find('a 1,2 b', 'flexible-extract') "
+        "== '1,2')\n"
+        "  assert(answer.is_right('so \\\\boxed{1/2}', '\\\\frac12', 'boxed'))\n"
+        "  assert(not answer.is_right('', '', 'strict-match') and answer.is_right(' 5', 5, "
+        "'exact-match'))\n"
+        "  assert(not pcall(answer.find, 'a', 'box') and not pcall(answer.find, {}, 'boxed'))\n"
+        "  return answer.is_right(line.text, line.sum, 'strict-match') and 1 or 0\n"
+        "end\n";
+    check_begin("a script: answers in texts");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Judge *judge = open_script(SCRIPT, arena, diag);
+    const JudgedAnswer answers[] = {answer_of("2 + 3 = 5\n#### 5."), answer_of("5")};
+    float rewards[2] = {-1, -1};
+    CHECK(judge && judge_answers(judge, answers, 2, rewards, diag), "%s", diag_text(diag));
+    CHECK(rewards[0] == 1 && rewards[1] == 0, "%g, %g", rewards[0], rewards[1]);
+    judge_close(judge);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
 static void test_fields(void) {
     static const char SCRIPT[] =
         "local n = 0\n"
@@ -646,6 +670,7 @@ int main(void) {
     test_example();
     test_answers_in_texts();
     if (!record || !mkdtemp(folder) || chdir(folder) != 0) return 1;
+    test_found_answers();
     test_fields();
     test_many();
     test_script_errors();
