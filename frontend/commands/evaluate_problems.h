@@ -2,8 +2,8 @@
  *
  * Files are as problem_file.h has them. Answers are written as `generate --prompts` writes, side by
  * side and with caches, the likeliest token by default, to the end of the text, a text that ends
- * the benchmark's answers, or --length tokens. A prompt that leaves too little room for those in the
- * context loses its beginning, as in lm-evaluation-harness; one of a chat leaves less room.
+ * the benchmark's answers, or --length tokens. A prompt that leaves too little room for those in
+ * the context loses its beginning, as in lm-evaluation-harness; one of a chat leaves less room.
  */
 #ifndef FRONTEND_COMMANDS_EVALUATE_PROBLEMS_H
 #define FRONTEND_COMMANDS_EVALUATE_PROBLEMS_H

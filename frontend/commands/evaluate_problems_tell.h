@@ -4,8 +4,8 @@
 
 #include "frontend/commands/problem_file.h"
 
-/* Of n answers, n_right of them right, the chance that k drawn without replacement have a right one:
- * 1 - C(n - n_right, k) / C(n, k)   (Chen et al. 2021, equation 1, without bias) */
+/* Of n answers, n_right of them right, the chance that k drawn without replacement have a right
+ * one: 1 - C(n - n_right, k) / C(n, k)   (Chen et al. 2021, equation 1, without bias) */
 double problem_pass_at(int n, int n_right, int k);
 
 /* chat: the template's name; "": none. */

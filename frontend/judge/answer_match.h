@@ -1,6 +1,6 @@
 /* Answers out of written texts, and whether they are right, as EleutherAI's lm-evaluation-harness
- * 0.4.13 has it: lm_eval/filters/extraction.py with the patterns of tasks/gsm8k, what its exact_match
- * ignores there, and tasks/hendrycks_math/utils.py (math_equal.h).
+ * 0.4.13 has it: lm_eval/filters/extraction.py with the patterns of tasks/gsm8k, what its
+ * exact_match ignores there, and tasks/hendrycks_math/utils.py (math_equal.h).
  */
 #ifndef FRONTEND_JUDGE_ANSWER_MATCH_H
 #define FRONTEND_JUDGE_ANSWER_MATCH_H
