@@ -131,7 +131,7 @@ const CliCommand CLI_COMMANDS[] = {
      cmd_job},
     {"evaluate",
      "PLAN|MODEL.lua",
-     "how good weights are: loss on data, share of right choices",
+     "how good weights are: loss on data, share of right answers",
      {{"options", IN_EVALUATION},
       {"planning, when given MODEL.lua", IN_PLANNING | IN_LAYOUT | IN_TEACHING}},
      "The loss is over all windows of --data, each exactly once, told as nats, perplexity and, of\n"
@@ -141,7 +141,8 @@ const CliCommand CLI_COMMANDS[] = {
      "COPA, LAMBADA, asked as lm-evaluation-harness asks them; or lines {\"prompt\": ...,\n"
      "\"choices\": [...], \"answer\": 0}. The likeliest choice is taken, and the likeliest per\n"
      "character. With --chat a choice is what the assistant answers to the prompt, in the model's\n"
-     "chat template; without, how the prompt goes on.\n\n"
+     "chat template; without, how the prompt goes on. --problems are answered in writing: GSM8K,\n"
+     "MATH, or lines {\"prompt\": ..., \"answer\": ...}.\n\n"
      "Of a plan that learns from pairs of answers it is told how often the chosen one is the\n"
      "likelier, or has more reward, and with --reference-load how often it has\n"
      "gained more on those weights; of one that tells classes of texts, how many are right, and\n"
@@ -154,6 +155,8 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune evaluate llama.plan --load llama.safetensors --tokenizer tokenizer.json \\\n"
      "      --choices mmlu_test.parquet --shots 5 --shots-from mmlu_dev.parquet \\\n"
      "      --predictions told.jsonl\n"
+     "  perilune evaluate models/llama.lua --set-from chat.safetensors --load chat.safetensors \\\n"
+     "      --tokenizer tokenizer.json --problems gsm8k_test.parquet --chat --length 512\n"
      "  perilune evaluate models/bert.lua --set-from films.safetensors --load films.safetensors "
      "\\\n"
      "      --tokenizer bert.json --bos '[CLS]' --eot '[SEP]' --data new.jsonl \\\n"

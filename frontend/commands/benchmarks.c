@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FIELDS = 6, MOST_PROMPTS = 2, MOST_TEMPLATES = 5 };
+enum { MOST_FIELDS = 6, MOST_PROMPTS = 2, MOST_TEMPLATES = 5, MOST_STOPS = 4 };
 
 typedef enum FieldKind {
     FIELD_TEXT,
@@ -34,7 +34,13 @@ struct Benchmark {
     const char *delimiter; /* between prompt and choice; NULL: a space */
     void (*tidy)(const char *text, size_t length, StrBuf *out); /* of prompts and choices */
     bool takes_first, is_greedy, is_normed;
+    const AnswerFilter *filters;   /* of an answer that is written; NULL: it is chosen */
+    const char *stops[MOST_STOPS]; /* likewise, texts that end it; the last one is NULL */
+    bool in_box;                   /* likewise, the right one is in the \boxed{} of its text */
 };
+
+static const AnswerFilter OF_GSM8K[] = {ANSWER_HASHES, ANSWER_NUMBER, N_ANSWER_FILTERS};
+static const AnswerFilter OF_MATH[] = {ANSWER_BOXED, ANSWER_DOLLARS, N_ANSWER_FILTERS};
 
 static void tidy_hellaswag(const char *text, size_t length, StrBuf *out);
 
@@ -165,6 +171,31 @@ static const Benchmark BENCHMARKS[] = {
      .answer = "0",
      .delimiter = "",
      .is_greedy = true},
+    /* MATH (Hendrycks et al. 2021) as hendrycks_math has it, whose answer is in the solution, and
+     * rows that have it alone */
+    {.name = "math",
+     .fields = {{"problem", FIELD_TEXT, 0}, {"solution", FIELD_TEXT, 0}},
+     .prompts = {"Problem: {{problem}}\nAnswer:"},
+     .choices = {"{{solution}}"},
+     .answer = "0",
+     .filters = OF_MATH,
+     .stops = {"Problem:"},
+     .in_box = true},
+    {.name = "math",
+     .fields = {{"problem", FIELD_TEXT, 0}, {"answer", FIELD_ANSWER, 0}},
+     .prompts = {"Problem: {{problem}}\nAnswer:"},
+     .choices = {"{{answer}}"},
+     .answer = "0",
+     .filters = OF_MATH,
+     .stops = {"Problem:"}},
+    /* GSM8K (Cobbe et al. 2021) */
+    {.name = "gsm8k",
+     .fields = {{"question", FIELD_TEXT, 0}, {"answer", FIELD_ANSWER, 0}},
+     .prompts = {"Question: {{question}}\nAnswer:"},
+     .choices = {"{{answer}}"},
+     .answer = "0",
+     .filters = OF_GSM8K,
+     .stops = {"Question:", "</s>", "<|im_end|>"}},
 };
 enum { N_BENCHMARKS = sizeof(BENCHMARKS) / sizeof(BENCHMARKS[0]) };
 
@@ -180,6 +211,14 @@ bool benchmark_is_greedy(const Benchmark *benchmark) {
 
 bool benchmark_is_normed(const Benchmark *benchmark) {
     return benchmark->is_normed;
+}
+
+const AnswerFilter *benchmark_filters(const Benchmark *benchmark) {
+    return benchmark->filters;
+}
+
+const char *const *benchmark_stops(const Benchmark *benchmark) {
+    return benchmark->stops;
 }
 
 bool benchmark_takes_first(const Benchmark *benchmark) {
@@ -501,6 +540,22 @@ static bool read_texts(const Reading *r, BenchmarkItem *item) {
     return true;
 }
 
+/* The text with the right answer becomes that. False: there is none; reported. */
+static bool take_out_answer(const Reading *r, BenchmarkItem *item) {
+    const json_t *whole = json_array_get(item->choices, 0);
+    const AnswerText text = {json_string_value(whole), json_string_length(whole)};
+    const AnswerText answer = answer_extract(ANSWER_BOXED, text);
+    if (!answer.text) {
+        diag_error(r->diag, r->loc, "%s: the solution has no answer in a \\boxed{}",
+                   r->reader->benchmark->name);
+        return false;
+    }
+    if (json_array_set_new(item->choices, 0, text_of(answer.text, answer.length)) != 0) {
+        BUG("out of memory");
+    }
+    return true;
+}
+
 bool benchmark_read(const BenchmarkReader *reader, const json_t *row, SourceLoc loc,
                     BenchmarkItem *out, Diag *diag) {
     const Reading r = {.reader = reader, .row = row, .loc = loc, .diag = diag};
@@ -511,6 +566,7 @@ bool benchmark_read(const BenchmarkReader *reader, const json_t *row, SourceLoc 
                            .parting = " ",
                            .intro = strbuf_create()};
     if (!check_fields(&r) || !read_texts(&r, out) || !read_answer(&r, out)) return false;
+    if (benchmark->in_box && !take_out_answer(&r, out)) return false;
     if (benchmark->group) out->group = json_string_value(json_object_get(row, benchmark->group));
     if (!reader->intro) return true;
     JinjaText intro;

@@ -1,5 +1,7 @@
 /* Rows of published benchmarks, as they are on Hugging Face's Hub -> what is asked, and which
- * answers there are, word for word as EleutherAI's lm-evaluation-harness 0.4.13 has them.
+ * answers there are, word for word as EleutherAI's lm-evaluation-harness 0.4.13 has them. Answers
+ * are chosen (evaluate_choices.h), or written (evaluate_problems.h): such have one "choice", that
+ * examples show, and filters that take an answer out of what was written.
  *
  * A benchmark is a row of one table (benchmarks.c): the fields that its rows have, and templates in
  * Jinja, the harness' own where it has such, of a prompt and choices. A file has rows of one
@@ -8,6 +10,7 @@
 #ifndef FRONTEND_COMMANDS_BENCHMARKS_H
 #define FRONTEND_COMMANDS_BENCHMARKS_H
 
+#include "frontend/judge/answer_match.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "ir/base/strbuf.h"
@@ -29,6 +32,11 @@ const char *benchmark_names(Arena *arena, bool fields);
 bool benchmark_is_greedy(const Benchmark *benchmark);
 /* Does the harness tell of its choices per character, too? */
 bool benchmark_is_normed(const Benchmark *benchmark);
+/* How answers are taken out of what was written: the first of the list's N_ANSWER_FILTERS ends it.
+ * NULL: answers are chosen. */
+const AnswerFilter *benchmark_filters(const Benchmark *benchmark);
+/* Texts that end what is written, as the list's NULL does it. */
+const char *const *benchmark_stops(const Benchmark *benchmark);
 /* Are examples of a question's group the first of it, as they stand? (MMLU) Else any, by chance. */
 bool benchmark_takes_first(const Benchmark *benchmark);
 

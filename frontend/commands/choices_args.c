@@ -16,8 +16,10 @@ bool choices_args_way(const CliArgs *args, ChoicesWay *out, Diag *diag) {
     out->predicts = cli_given(args, OPT_PREDICTIONS);
     for (size_t i = 0; i < sizeof(OF_CHOICES) / sizeof(OF_CHOICES[0]); i++) {
         if (!cli_given(args, OF_CHOICES[i]) || cli_given(args, OPT_CHOICES)) continue;
-        diag_error(diag, NO_LOC, "%s: --%s: is for --choices", args->command->name,
-                   CLI_OPTIONS[OF_CHOICES[i]].name);
+        if (cli_given(args, OPT_PROBLEMS)) continue;
+        diag_error(diag, NO_LOC, "%s: --%s: is for --choices%s", args->command->name,
+                   CLI_OPTIONS[OF_CHOICES[i]].name,
+                   args->command->run == cmd_evaluate ? " and --problems" : "");
         return false;
     }
     if (out->shots_path && out->n_shots == 0) {

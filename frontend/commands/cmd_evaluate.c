@@ -1,9 +1,10 @@
 /* perilune evaluate: weights and data -> loss, perplexity, bits per byte, and the share of
- * questions whose right answer is the likeliest. */
+ * questions whose right answer is the likeliest, or is what it writes. */
 #include "frontend/commands/choices_args.h"
 #include "frontend/commands/engine_args.h"
 #include "frontend/commands/evaluate_choices_tell.h"
 #include "frontend/commands/evaluate_classes.h"
+#include "frontend/commands/evaluate_problems.h"
 #include "frontend/commands/evaluate_rewards.h"
 #include "frontend/commands/generate_chat.h"
 #include "frontend/commands/plan_args.h"
@@ -285,9 +286,10 @@ static bool check_options(const Evaluation *e) {
         return false;
     }
     if (!cli_given(e->args, OPT_DATA) && e->n_choices == 0) {
-        diag_error(e->diag, NO_LOC, "evaluate: on what? give --data FILE or --choices FILE.jsonl");
+        diag_error(e->diag, NO_LOC, "evaluate: on what? give --data, --choices or --problems FILE");
         return false;
     }
+    if (!evaluate_problems_check_absent(e->args, e->diag)) return false;
     const char *why = refuse_choices(e);
     if (why) {
         diag_error(e->diag, NO_LOC, "evaluate: %s", why);
@@ -583,6 +585,7 @@ static bool tell(const Evaluation *e) {
 }
 
 int cmd_evaluate(CliArgs *args) {
+    if (cli_given(args, OPT_PROBLEMS)) return evaluate_problems(args);
     Evaluation e = {.args = args, .diag = diag_create(), .failure = EXIT_USAGE};
     int status = EXIT_DONE;
     if (!prepare(&e)) {

@@ -32,15 +32,10 @@ static bool says(const Generation *gen) {
 static void say_engine(const Generation *gen) {
     const Plan *plan = gen->writer.engine.plan;
     const Program *program = plan->programs;
-    const DecodeObstacle *obstacle = &gen->writer.engine.obstacle;
     char all[32], weights[32], caches[32];
     if (!says(gen)) return;
-    if (!plan->context) {
-        fprintf(stderr, "note: every token computes its whole context again: ");
-        if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
-        fprintf(stderr, "%s\n", obstacle->what);
-        return;
-    }
+    generate_engine_note_windows(&gen->writer.engine);
+    if (!plan->context) return;
     units_format_bytes(all, sizeof(all), plan->stages->arena_bytes);
     units_format_bytes(weights, sizeof(weights), program->class_bytes[CLASS_PARAMETER]);
     units_format_bytes(caches, sizeof(caches), program->class_bytes[CLASS_OPTIMIZER]);

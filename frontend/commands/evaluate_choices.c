@@ -459,6 +459,11 @@ static bool begin(Scoring *s, const json_t *object, SourceLoc loc) {
     const ChoicesWay *way = s->way;
     s->begun = true;
     if (!benchmark_find(object, way->task, loc, &s->benchmark, s->diag)) return false;
+    if (s->benchmark && benchmark_filters(s->benchmark)) {
+        diag_error(s->diag, loc, "%s: its answers are written%s", benchmark_name(s->benchmark),
+                   strcmp(way->who, "evaluate") == 0 ? ": give the file as --problems" : "");
+        return false;
+    }
     s->reader = s->benchmark ? benchmark_open(s->arena, s->benchmark) : NULL;
     s->out->task = s->benchmark ? benchmark_name(s->benchmark) : BENCHMARK_OWN;
     s->out->is_greedy = s->benchmark && benchmark_is_greedy(s->benchmark);

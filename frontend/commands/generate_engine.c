@@ -155,7 +155,8 @@ static Plan *plan_of_model(Opening *o) {
     if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
-    if (!check_causal("generate", o->args->arena, request.forward, o->diag)) return NULL;
+    if (!check_causal(o->args->command->name, o->args->arena, request.forward, o->diag))
+        return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
     return make_decode_plan(o, &request, request.options.precision, request.options.frozen_bits,
                             device);
@@ -192,7 +193,7 @@ static bool is_model(const char *path) {
 }
 
 /* How prompts and completions begin and end, as the loss says. */
-static bool find_source(GenerateEngine *out, Diag *diag) {
+static bool find_source(const char *what, GenerateEngine *out, Diag *diag) {
     out->source = plan_source(out->plan);
     for (int p = 0; p < out->plan->n_programs && out->source; p++) {
         const Graph *graph = out->plan->programs[p].graph;
@@ -211,15 +212,16 @@ static bool find_source(GenerateEngine *out, Diag *diag) {
     }
     if (!out->source) return true;
     diag_error(diag, NO_LOC,
-               "generate: the model has an encoder, and its loss does not say which tokens begin "
-               "and end what it reads: from_source = { start, eos } for nn.cross_entropy");
+               "%s: the model has an encoder, and its loss does not say which tokens begin and end "
+               "what it reads: from_source = { start, eos } for nn.cross_entropy",
+               what);
     return false;
 }
 
 /* What is needed of the old way: a window as long as the model's sequences. */
 static bool open_windows(Opening *o) {
     GenerateEngine *out = o->out;
-    if (!find_source(out, o->diag)) return false;
+    if (!find_source(o->args->command->name, out, o->diag)) return false;
     if (cli_given(o->args, OPT_POSITIONS)) {
         diag_error(o->diag, o->obstacle.loc, "--context needs caches: %s", o->obstacle.what);
         return false;
@@ -240,7 +242,8 @@ static int find_plan(Opening *o) {
     if (!decode) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
-        if (!generate_engine_check_causal("generate", o->args->arena, training, o->diag)) {
+        if (!generate_engine_check_causal(o->args->command->name, o->args->arena, training,
+                                          o->diag)) {
             return EXIT_USAGE;
         }
     }
@@ -293,6 +296,14 @@ bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOp
     diag_error(diag, o.obstacle.loc, "train: no answers can be written with caches: %s",
                o.obstacle.what);
     return false;
+}
+
+void generate_engine_note_windows(const GenerateEngine *e) {
+    const DecodeObstacle *obstacle = &e->obstacle;
+    if (e->plan->context) return;
+    fprintf(stderr, "note: every token computes its whole context again: ");
+    if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
+    fprintf(stderr, "%s\n", obstacle->what);
 }
 
 bool generate_engine_create(GenerateEngine *e, Arena *arena, Diag *diag) {

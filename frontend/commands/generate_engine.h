@@ -47,6 +47,8 @@ int generate_engine_open(CliArgs *args, int n_texts, GenerateEngine *out, Diag *
  * of the command line's operand, is of, with its precision. Runs as `options` says. */
 bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOptions *options,
                                  int n_texts, GenerateEngine *out, Diag *diag);
+/* On stderr, why there are no caches, where there are none. */
+void generate_engine_note_windows(const GenerateEngine *engine);
 /* Whether a position's logits depend on later positions: false, reported as `what`'s. */
 bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag);
 /* False, reported: the model cannot read so long a prompt. */

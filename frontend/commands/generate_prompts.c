@@ -31,9 +31,7 @@ bool generate_prompts_check(const CliArgs *args, Diag *diag) {
     return false;
 }
 
-static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
-    GeneratePrompts *prompts = user;
-    (void)n_lines;
+void generate_prompts_add(GeneratePrompts *prompts, const PromptLine *line) {
     if (prompts->n_lines == prompts->capacity) {
         int capacity = prompts->capacity ? 2 * prompts->capacity : 64;
         PromptLine *lines = realloc(prompts->lines, (size_t)capacity * sizeof(PromptLine));
@@ -41,7 +39,13 @@ static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
         prompts->lines = lines;
         prompts->capacity = capacity;
     }
-    prompts->lines[prompts->n_lines++] = (PromptLine){.object = json_incref(object), .loc = loc};
+    prompts->lines[prompts->n_lines++] = *line;
+}
+
+static bool add_line(void *user, json_t *object, SourceLoc loc, int n_lines) {
+    const PromptLine line = {.object = json_incref(object), .loc = loc};
+    (void)n_lines;
+    generate_prompts_add(user, &line);
     return true;
 }
 

@@ -31,6 +31,8 @@ typedef struct GeneratePrompts {
 
 /* Options that make no sense together are refused. False: reported. */
 bool generate_prompts_check(const CliArgs *args, Diag *diag);
+/* One more, whose object is theirs then. */
+void generate_prompts_add(GeneratePrompts *prompts, const PromptLine *line);
 /* Does nothing without --prompts. False: reported. Released either way. */
 bool generate_prompts_read(const CliArgs *args, GeneratePrompts *out, Diag *diag);
 void generate_prompts_release(GeneratePrompts *prompts);

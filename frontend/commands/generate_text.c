@@ -22,8 +22,8 @@ bool generate_text_begin(const CliArgs *args, int64_t vocab, GenerateText *out, 
         out->end = tokenizer_end_of_text(out->tokenizer);
     } else if (vocab < N_BYTES) {
         diag_error(diag, NO_LOC,
-                   "generate: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
-                   vocab);
+                   "%s: text needs a vocabulary of 256 bytes; the model's is %" PRId64,
+                   args->command->name, vocab);
         return false;
     }
     if (cli_int(args, OPT_TOP_K, 1) > out->n_choices) {

@@ -1,5 +1,6 @@
 #include "frontend/judge/judge_lua.h"
 
+#include "frontend/judge/answer_match.h"
 #include "frontend/lua/lua_sandbox.h"
 
 #include <lauxlib.h>
@@ -14,10 +15,54 @@ struct LuaJudge {
 /* Its address is the registry's key of the function. */
 static char FUNCTION;
 
+/* --- answers in texts --- */
+
+static AnswerFilter check_filter(lua_State *lua, int index) {
+    const char *names[N_ANSWER_FILTERS + 1] = {0};
+    for (int f = 0; f < N_ANSWER_FILTERS; f++) names[f] = answer_filter_name((AnswerFilter)f);
+    return (AnswerFilter)luaL_checkoption(lua, index, NULL, names);
+}
+
+/* Times the passes that are made over it, roughly. */
+static AnswerText check_text(lua_State *lua, int index) {
+    const int64_t PASSES = 64;
+    AnswerText text;
+    text.text = luaL_checklstring(lua, index, &text.length);
+    sandbox_count_steps(lua, PASSES * (int64_t)text.length);
+    return text;
+}
+
+/* answer.find(text, filter): a text, or nil. */
+static int find_answer(lua_State *lua) {
+    const AnswerText found = answer_extract(check_filter(lua, 2), check_text(lua, 1));
+    if (found.text) {
+        lua_pushlstring(lua, found.text, found.length);
+    } else {
+        lua_pushnil(lua);
+    }
+    return 1;
+}
+
+/* answer.is_right(text, right, filter) */
+static int is_answer_right(lua_State *lua) {
+    const AnswerFilter filter = check_filter(lua, 3);
+    const AnswerText text = check_text(lua, 1), right = check_text(lua, 2);
+    lua_pushboolean(lua, answer_is_right(filter, answer_extract(filter, text), right));
+    return 1;
+}
+
+static void open_globals(lua_State *lua) {
+    static const luaL_Reg FUNCTIONS[] = {
+        {"find", find_answer}, {"is_right", is_answer_right}, {NULL, NULL}};
+    luaL_newlib(lua, FUNCTIONS);
+    lua_setglobal(lua, "answer");
+}
+
 /* --- the script --- */
 
 static int open_body(lua_State *lua) {
     Sandbox *sandbox = sandbox_of(lua);
+    open_globals(lua);
     int n_results = sandbox_run_script(lua);
     if (n_results != 1 || !lua_isfunction(lua, 1)) {
         diag_error(sandbox->diag, (SourceLoc){sandbox->path, 0},

@@ -4,6 +4,9 @@
  *     return function(line)
  *       return line.text == line.solution and 1 or 0
  *     end
+ *
+ * For answers in texts there are answer.find(text, FILTER), a text or nil, and
+ * answer.is_right(text, right, FILTER): answer_match.h, whose names of filters FILTER is one of.
  */
 #ifndef FRONTEND_JUDGE_JUDGE_LUA_H
 #define FRONTEND_JUDGE_JUDGE_LUA_H

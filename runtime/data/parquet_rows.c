@@ -12,9 +12,15 @@ static bool is_spelled(const char *name) {
     return utf8_valid_bytes((const unsigned char *)name, n) == n;
 }
 
+/* A value of a record at the top, in no list. */
+static bool is_own_field(const ParquetLeaf *leaf) {
+    return leaf->most_repeated == 0 && leaf->member && leaf->member == leaf->name;
+}
+
 bool parquet_leaf_is_readable(const ParquetLeaf *leaf) {
     if (!is_spelled(leaf->column) || !is_spelled(leaf->name)) return false;
-    if (leaf->most_repeated != leaf->is_nested) return false; /* records alone, lists of lists */
+    if (is_own_field(leaf)) return leaf->is_text;
+    if (leaf->most_repeated != leaf->is_nested) return false; /* deeper ones, lists of lists */
     if (leaf->member) {                                       /* the field's own list, of texts */
         return is_spelled(leaf->member) && leaf->repeated_depth == 2 && leaf->is_element &&
                leaf->is_text;
@@ -119,6 +125,10 @@ static const char *put_values(const ParquetLeaf *leaf, const ParquetValues *valu
             json_t *list = leaf->member ? list_at(top_record(object, leaf->column), leaf->member)
                                         : list_at(object, leaf->column);
             wrong = put_element(list, there ? &values->texts[i] : NULL);
+            continue;
+        }
+        if (texts && is_own_field(leaf)) {
+            if (there) wrong = put_value(top_record(object, leaf->column), leaf, &values->texts[i]);
             continue;
         }
         if (leaf->is_nested) object = record_at(list_at(object, leaf->column), place->element);

@@ -1,6 +1,6 @@
 /* Rows of a Parquet file as JSON objects, of one group of rows at a time: texts, numbers and truth
- * values at the top, lists of texts, lists of records of these, and records of lists of texts. What
- * is null is absent, but in a list of texts, and so is an empty list. */
+ * values at the top, lists of texts, lists of records of these, and records of texts and of lists
+ * of texts. What is null is absent, but in a list of texts, and so is an empty list. */
 #ifndef RUNTIME_DATA_PARQUET_ROWS_H
 #define RUNTIME_DATA_PARQUET_ROWS_H
 

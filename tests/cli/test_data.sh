@@ -186,6 +186,10 @@ result 'and why it takes its time' "$([[ $err == *'an encoder reads the prompt'*
 printf '{"prompt": "tide 7? "}\n' >"$folder/asked.jsonl"
 answer=$out
 works 'and to one of a file' "\"text\": \"$answer\"" "${answers[@]}" --prompts "$folder/asked.jsonl"
+printf '{"prompt": "tide 7? ", "answer": "%s"}\n' "$answer" >"$folder/asked.jsonl"
+works 'which is right' 'answers 100.00 % exact-match' evaluate "${answers[@]:1}" --problems "$folder/asked.jsonl"
+fails 'an encoder in a chat' 2 'evaluate: --chat: the model has an encoder' evaluate "${answers[@]:1}" --problems "$folder/asked.jsonl" \
+    --chat --chat-template chatml
 fails 'a prompt that the encoder cannot read' 2 'the encoder reads 23 at most' "${answers[@]}" \
     --prompt "$(printf 'tide %.0s' $(seq 30))"
 

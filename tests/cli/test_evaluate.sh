@@ -219,4 +219,73 @@ fails 'by which tokens?' 2 "tokens.bin' is tokens: of which --tokenizer FILE?" t
     --data "$folder/tokens.bin" --choices $data/arc.jsonl
 fails 'too many files' 2 'train: --choices: 8 files at most' "${small[@]}" "${steps[@]}" "${scored[@]}" "${scored[@]}" "${scored[@]}"
 
+# Answers in writing, beside what the harness makes of the same rows and weights (make_problems.py).
+written() { # FILE: without what the harness does not tell; bytes that are no UTF-8 are one sign there, a run of them here
+    sed 's/, "tokens": [0-9]*, "ended": [a-z]*//; s/\\u00[89a-f][0-9a-f]/\\ufffd/g; s/\(\\ufffd\)\+/\\ufffd/g' "$1"
+}
+right() { sed -n "s/.*\"name\": \"$1\", \"right\": \([^,}]*\), \"right_stderr\": \([^,}]*\).*/\1 \2/p" "$folder/out"; }
+for shots in 0 1; do
+    files=()
+    for task in gsm8k math; do
+        file=$folder/$task$([ $shots -eq 1 ] && echo .two).jsonl
+        head -n $((shots == 1 ? 2 : 9)) $data/$task.jsonl >"$file"
+        files+=(--problems "$file")
+    done
+    run "${tiny[@]}" "${files[@]}" --shots $shots --length 40 --json --predictions "$folder/told"
+    result "written, $shots examples" "$(diff <(written "$folder/told" | sed "s|$folder/||") <(cat $data/{gsm8k,math}.expect$shots |
+        sed 's/\(\\ufffd\)\+/\\ufffd/g'))"
+    while read -r _ at filter share error; do
+        [ "$at" = $shots ] || continue
+        result "written, $shots examples: $filter" "$(echo "$(right "$filter")" | awk -v share="$share" -v error="$error" \
+            '!(($1 - share) ^ 2 < 1e-12 && NF == 2 && ($2 - error) ^ 2 < 1e-12) { print $0 " and " share " " error }')"
+    done <$data/written.txt
+done
+solves=("${tiny[@]}" --problems $data/gsm8k.jsonl --length 40)
+works 'a prompt that leaves no room' 'the beginning of 1 of 4 prompts did not fit the context' "${solves[@]}" --predictions "$folder/told"
+run "${solves[@]}" --side-by-side 1 --predictions -
+result 'one by one the same' "$(diff "$folder/told" "$folder/out")"
+sed 's/.*"prompt": \("[^"]*"\).*/{"prompt": \1}/' "$folder/told" | head -n 3 >"$folder/prompts.jsonl"
+run generate "${tiny[@]:1}" --prompts "$folder/prompts.jsonl" --length 40 --temperature 0 -o "$folder/texts.jsonl"
+result 'as generate writes' "$(diff <(grep -o '"text": .*"tokens": [0-9]*' "$folder/texts.jsonl") \
+    <(head -n 3 "$folder/told" | grep -o '"text": .*"tokens": [0-9]*'))"
+run "${solves[@]}" --samples 4 --temperature 1 --json --predictions "$folder/told"
+result 'of several answers' "$(awk -v json="$(cat "$folder/out")" '
+    /"sample": / { n[$0 ~ /"line": 1,/ ? 1 : $0 ~ /"line": 2,/ ? 2 : $0 ~ /"line": 3,/ ? 3 : 4] += /"flexible-extract": {"right": true/ }
+    function value(key) { return match(json, "flexible.*\"" key "\": [^,}]*") ? substr(json, RSTART, RLENGTH) : "" }
+    function about(key, want,  got) {
+        got = value(key); sub(/.*: /, "", got)
+        if (got == "" || (got - want) ^ 2 > 1e-12) print key ": " got " and " want
+    }
+    END {
+        for (i = 1; i <= 4; i++) { c = n[i]; mean += c / 16; any += (c > 0) / 4; two += (1 - (4 - c) * (3 - c) / 12) / 4 }
+        about("right", mean); about("pass_at_2", two); about("pass_at_4", any)
+        if (NR != 16 || mean == 0 || mean == 1) print NR " answers, " mean " right"
+    }' "$folder/told")"
+run "${solves[@]}" --samples 2 --temperature 1 --seed 3 --predictions "$folder/again"
+result 'by seed and number' "$(diff <(grep '"sample": [34]' "$folder/told" | sed 's/"sample": [34], //') \
+    <(sed 's/"sample": [12], //' "$folder/again"))"
+cp $data/verl.jsonl "$folder/own.jsonl"
+echo '{"prompt": "How many?", "answer": 7.25}' >>"$folder/own.jsonl"
+works 'in a chat' 'own.jsonl: 3 problems, answered in a chat as chatml' "${tiny[@]}" --problems "$folder/own.jsonl" --chat \
+    --length 30 --chat-template chatml --predictions "$folder/told"
+run generate "${tiny[@]:1}" --prompts "$folder/own.jsonl" --chat --chat-template chatml --length 30 --temperature 0 -o "$folder/texts.jsonl"
+result 'as generate answers' "$(diff <(grep -o '"text": .*"tokens": [0-9]*' "$folder/texts.jsonl") <(grep -o '"text": .*"tokens": [0-9]*' \
+    "$folder/told"; grep -o '"answer": "[^"]*"' "$folder/told" | tr '\n' ' ' |
+    grep -vx '"answer": "9" "answer": "12.5" "answer": "7.25" '))"
+run "${tiny[@]}" --problems $data/verl.parquet --chat --length 30 --chat-template chatml --predictions "$folder/again"
+result 'Parquet: records of verl' "$(diff <(head -n 2 "$folder/told" | sed 's/"path": "[^"]*"//') <(sed 's/"path": "[^"]*"//' "$folder/again"))"
+fails 'messages of no chat' 2 "own.jsonl:1: no object with a string 'prompt'; messages need --chat" "${tiny[@]}" --length 9 \
+    --problems "$folder/own.jsonl"
+fails 'no answer in writing' 2 "'answer' (or 'ground_truth' of 'reward_model') is neither a text nor a number" "${tiny[@]}" \
+    --length 9 --problems "$folder/prompts.jsonl"
+fails 'choices are not written' 2 'arc.jsonl:1: arc: its answers are chosen: give the file as --choices' "${tiny[@]}" --problems $data/arc.jsonl
+fails 'nor are problems chosen' 2 'gsm8k.jsonl:1: gsm8k: its answers are written: give the file as --problems' "${tiny[@]}" \
+    --choices $data/gsm8k.jsonl
+fails 'too long an answer' 2 'evaluate: --length: 256 tokens of an answer leave no room' "${tiny[@]}" --problems $data/gsm8k.jsonl
+fails 'the same answer twice' 2 'evaluate: --samples: the likeliest answer is always the same' "${solves[@]}" --samples 2
+fails 'problems and data' 2 'evaluate: --data: is not for --problems' "${solves[@]}" --data "$text"
+fails 'options of problems' 2 'evaluate: --length: is for --problems' "${tiny[@]}" --choices $data/arc.jsonl --length 9
+echo '{"problem": "1 + 1?", "solution": "It is 2."}' >"$folder/bad.jsonl"
+fails 'a solution without an answer' 2 'bad.jsonl:1: math: the solution has no answer in a \boxed{}' "${tiny[@]}" --problems "$folder/bad.jsonl"
+
 [ "$n_failed" -eq 0 ]

@@ -106,17 +106,17 @@ def main():
     asked = [{"prompt": text(rng, 3), "choices": [text(rng, 1) or "x" for _ in range(i % 4)], "answer": i % 3,
               "share": i / 8, "good": i % 2 == 0} for i in range(24)]
     asked[5]["choices"], asked[6]["answer"], asked[7]["prompt"] = ["a", None, ""], None, None
-    save("choices.jsonl", [{k: v for k, v in a.items() if v not in (None, [])} for a in asked])
+    save("choices.jsonl", [{k: v for k, v in a.items() if v not in (None, [])} | {"deep": {"a": "b"}} for a in asked])
     columns = {k: [a[k] for a in asked] for k in asked[0]}
     columns |= {"deep": [{"a": "b"}] * 24, "lists": [[["a"]]] * 24, "numbers": [[1, 2]] * 24}
     write("choices.parquet", pa.table(columns), compression="zstd", row_group_size=13)
 
-    # Records of lists, as ARC's: what else is in such a record is left out.
+    # Records of lists, as ARC's, and of texts: what else is in such a record is left out.
     rng = random.Random(3)
     said = [{"question": text(rng, 3), "choices": {"text": [text(rng, 1) for _ in range(1 + i % 4)],
                                                    "label": list("ABCD")[:1 + i % 4]}, "answerKey": "A"} for i in range(24)]
     said[3]["choices"]["text"][1], said[4]["choices"]["label"], said[9]["choices"] = None, [], None
-    save("records.jsonl", [{k: v if k != "choices" else {a: b for a, b in v.items() if b} for k, v in row.items()
+    save("records.jsonl", [{k: v if k != "choices" else {a: b for a, b in v.items() if b} | {"name": "x"} for k, v in row.items()
                             if v is not None} for row in said])
     rows = [row["choices"] and dict(row["choices"], numbers=[1], name="x", records=[{"text": "y"}], lists=[["z"]],
                                     inner={"text": ["w"]}) for row in said]

@@ -3,9 +3,13 @@
  *
  * Would catch: a field that is lost or shown as another type, limits that add up over answers,
  * garbage that piles up, rewards in another order, pipes that block each other, a program that
- * outlives its judge or is not waited for, one that holds another's pipe, a hanging call.
+ * outlives its judge or is not waited for, one that holds another's pipe, a hanging call. Of
+ * answers in texts: any that lm-evaluation-harness takes out or compares otherwise
+ * (make_problems.py).
  */
 #define _GNU_SOURCE /* pipe2 */
+#include "frontend/json_lines.h"
+#include "frontend/judge/answer_match.h"
 #include "frontend/judge/judge.h"
 #include "ir/base/memory.h"
 #include "tests/unit/check.h"
@@ -41,6 +45,98 @@ static void write_file(const char *path, const char *text) {
     CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0, "%s cannot be written", path);
 }
 
+/* --- answers in texts --- */
+
+static AnswerText text_of(const json_t *text) {
+    return (AnswerText){json_string_value(text), json_string_length(text)};
+}
+
+/* What the reference's lines say: pairs that are the same, and texts of which no others are. */
+typedef struct Extracted {
+    json_t *same; /* {"number": {"A\nB": true}, "math": ...} */
+    int n_texts, n_pairs;
+} Extracted;
+
+static void check_extracted(const json_t *line, SourceLoc loc) {
+    const json_t *wanted = json_object_get(line, "extracted");
+    const AnswerText text = text_of(json_object_get(line, "text"));
+    for (int f = ANSWER_HASHES; f < N_ANSWER_FILTERS; f++) {
+        const char *name = answer_filter_name((AnswerFilter)f);
+        const AnswerText want = text_of(json_object_get(wanted, name));
+        const AnswerText got = answer_extract((AnswerFilter)f, text);
+        CHECK(!got.text == !want.text && got.length == want.length &&
+                  (!got.text || memcmp(got.text, want.text, got.length) == 0),
+              "line %d, %s: '%.*s' and '%.*s'", loc.line, name, (int)got.length,
+              got.text ? got.text : "", (int)want.length, want.text ? want.text : "");
+    }
+}
+
+static const char *pair_key(const json_t *a, const json_t *b) {
+    static char key[256];
+    snprintf(key, sizeof(key), "%s\x1f%s", json_string_value(a), json_string_value(b));
+    return key;
+}
+
+static void check_pairs(Extracted *e, const json_t *texts, const char *kind, AnswerFilter filter) {
+    const size_t n = json_array_size(texts);
+    const json_t *same = json_object_get(e->same, kind);
+    CHECK(n > 20, "%s: %zu texts", kind, n);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = i; k < n; k++, e->n_pairs++) {
+            const json_t *a = json_array_get(texts, i), *b = json_array_get(texts, k);
+            const bool want = json_object_get(same, pair_key(a, b));
+            CHECK(answer_is_right(filter, text_of(a), text_of(b)) == want &&
+                      answer_is_right(filter, text_of(b), text_of(a)) == want,
+                  "%s: '%s' and '%s' are %sthe same", kind, json_string_value(a),
+                  json_string_value(b), want ? "" : "not ");
+        }
+    }
+}
+
+static bool check_line(void *user, json_t *line, SourceLoc loc, int n_lines) {
+    static const char *const KINDS[] = {"number", "math"};
+    Extracted *e = user;
+    (void)n_lines;
+    for (int i = 0; i < 2; i++) {
+        const json_t *one = json_object_get(line, KINDS[i]);
+        if (!one) continue;
+        const char *key = pair_key(one, json_object_get(line, "same"));
+        json_object_set_new(json_object_get(e->same, KINDS[i]), key, json_true());
+    }
+    if (json_object_get(line, "text")) {
+        check_extracted(line, loc);
+        e->n_texts++;
+    }
+    const json_t *numbers = json_object_get(line, "numbers"),
+                 *maths = json_object_get(line, "maths");
+    if (numbers) check_pairs(e, numbers, "number", ANSWER_NUMBER);
+    if (maths) check_pairs(e, maths, "math", ANSWER_BOXED);
+    return true;
+}
+
+static void test_answers_in_texts(void) {
+    check_begin("answers in texts, as lm-evaluation-harness finds and compares them");
+    Diag *diag = diag_create();
+    Extracted e = {.same = json_pack("{s:{}, s:{}}", "number", "math")};
+    CHECK(json_lines_each("tests/data/benchmarks/extracted.jsonl", check_line, &e, diag), "%s",
+          diag_text(diag));
+    CHECK(e.n_texts > 50 && e.n_pairs > 3000, "%d texts, %d pairs", e.n_texts, e.n_pairs);
+    const AnswerText spaced = {" \t 1,200. \n", 11}, right = {"1200", 4}, none = {0};
+    const AnswerText whole = answer_extract(ANSWER_WHOLE, spaced);
+    CHECK(whole.length == 6 && answer_is_right(ANSWER_WHOLE, whole, right), "'%.*s'",
+          (int)whole.length, whole.text);
+    CHECK(!answer_is_right(ANSWER_WHOLE, none, right), "nothing is no answer");
+    const AnswerText broken = {"\xc3 \xff\\frac\xe2\x82", 10};
+    for (int f = 0; f < N_ANSWER_FILTERS; f++) {
+        const AnswerText got = answer_extract((AnswerFilter)f, broken);
+        if (!got.text) continue;
+        CHECK(answer_is_right((AnswerFilter)f, got, got), "bytes are what they are: %s",
+              answer_filter_name((AnswerFilter)f));
+    }
+    json_decref(e.same);
+    diag_destroy(diag);
+}
+
 /* --- scripts --- */
 
 static Judge *open_script(const char *script, Arena *arena, Diag *diag) {
@@ -66,6 +162,30 @@ static void test_example(void) {
         CHECK(rewards[i] == WANTED[i], "'%s' gets %g", TEXTS[i], rewards[i]);
     }
     CHECK(!good || judge_answers(judge, answers, 0, NULL, diag), "none: %s", diag_text(diag));
+    judge_close(judge);
+    diag_destroy(diag);
+    arena_destroy(arena);
+}
+
+static void test_found_answers(void) {
+    static const char SCRIPT[] =
+        "return function(line)\n"
+        "  assert(answer.find('no', 'boxed') == nil and answer.find('a 1,2 b', 'flexible-extract') "
+        "== '1,2')\n"
+        "  assert(answer.is_right('so \\\\boxed{1/2}', '\\\\frac12', 'boxed'))\n"
+        "  assert(not answer.is_right('', '', 'strict-match') and answer.is_right(' 5', 5, "
+        "'exact-match'))\n"
+        "  assert(not pcall(answer.find, 'a', 'box') and not pcall(answer.find, {}, 'boxed'))\n"
+        "  return answer.is_right(line.text, line.sum, 'strict-match') and 1 or 0\n"
+        "end\n";
+    check_begin("a script: answers in texts");
+    Arena *arena = arena_create();
+    Diag *diag = diag_create();
+    Judge *judge = open_script(SCRIPT, arena, diag);
+    const JudgedAnswer answers[] = {answer_of("2 + 3 = 5\n#### 5."), answer_of("5")};
+    float rewards[2] = {-1, -1};
+    CHECK(judge && judge_answers(judge, answers, 2, rewards, diag), "%s", diag_text(diag));
+    CHECK(rewards[0] == 1 && rewards[1] == 0, "%g, %g", rewards[0], rewards[1]);
     judge_close(judge);
     diag_destroy(diag);
     arena_destroy(arena);
@@ -548,7 +668,9 @@ int main(void) {
     record = json_loads(RECORD, 0, NULL);
     signal(SIGPIPE, SIG_IGN); /* as main does */
     test_example();
+    test_answers_in_texts();
     if (!record || !mkdtemp(folder) || chdir(folder) != 0) return 1;
+    test_found_answers();
     test_fields();
     test_many();
     test_script_errors();
