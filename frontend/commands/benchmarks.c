@@ -95,6 +95,7 @@ static const Benchmark BENCHMARKS[] = {
               "{% if subject %} about {{subject.replace('_', ' ')}}{% endif %}.",
      .prompts = {"{{question.strip()}}\nA. {{choices[0]}}\nB. {{choices[1]}}\n"
                  "C. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"},
+     .trouble = "{% if subject and subject is not string %}'subject' is no text{% endif %}",
      .choices = {"A", "B", "C", "D"},
      .answer = "{{answer}}",
      .group = "subject",

@@ -186,6 +186,8 @@ bad 'three choices' "mmlu: 'choices' is no list of texts of 4" '{"question": "a"
 bad 'a number for a text' "piqa: 'sol1' is no text" '{"goal": "a", "sol1": 1, "sol2": "c", "label": 0}'
 bad 'an answer that is not published' "piqa: the answer '-1' is none of the 2 choices" \
     '{"goal": "a", "sol1": "b", "sol2": "c", "label": -1}'
+bad 'a subject that is a number' "bad.jsonl:1: mmlu: 'subject' is no text" \
+    '{"question": "a", "choices": ["b", "c", "d", "e"], "answer": 0, "subject": 5}'
 bad 'no gap' "bad.jsonl:1: winogrande: 'sentence' has no gap, _" '{"sentence": "a", "option1": "b", "option2": "c", "answer": "1"}'
 bad 'an unknown connector' "bad.jsonl:1: copa: 'question' is neither cause nor effect" '{"premise": "a.", "question": "why", "choice1": "b", "choice2": "c", "label": 0}'
 
