@@ -23,11 +23,12 @@ typedef struct Field {
 
 struct Benchmark {
     const char *name;
-    Field fields[MOST_FIELDS];           /* that rows have, those of tests and examples alike */
-    const char *told_by;                 /* another one, by which they are recognised; NULL: none */
-    const char *intro;                   /* a line before everything; NULL: none */
-    const char *prompts[MOST_PROMPTS];   /* two: each is a choice's */
-    const char *choices[MOST_TEMPLATES]; /* or else */
+    Field fields[MOST_FIELDS]; /* that rows have, those of tests and examples alike */
+    const char *trouble;       /* what is wrong with a row whose fields are right, or nothing */
+    const char *told_by;       /* another one, by which they are recognised; NULL: none */
+    const char *intro;         /* a line before everything; NULL: none */
+    const char *prompts[MOST_PROMPTS];    /* two: each is a choice's */
+    const char *choices[MOST_TEMPLATES];  /* or else */
     const char *list, *label_list, *each; /* where texts are, and labels; what `choice` becomes */
     const char *answer;    /* a label, a number from 0, or a choice's text: the first that fits */
     const char *group;     /* the field that tells subjects apart; NULL: none */
@@ -100,6 +101,7 @@ static const Benchmark BENCHMARKS[] = {
               "{% if subject %} about {{subject.replace('_', ' ')}}{% endif %}.",
      .prompts = {"{{question.strip()}}\nA. {{choices[0]}}\nB. {{choices[1]}}\n"
                  "C. {{choices[2]}}\nD. {{choices[3]}}\nAnswer:"},
+     .trouble = "{% if subject and subject is not string %}'subject' is no text{% endif %}",
      .choices = {"A", "B", "C", "D"},
      .answer = "{{answer}}",
      .group = "subject",
@@ -122,6 +124,7 @@ static const Benchmark BENCHMARKS[] = {
                 {"answer", FIELD_ANSWER, 0}},
      .prompts = {"{{sentence.split('_', 1)[0] + option1}}",
                  "{{sentence.split('_', 1)[0] + option2}}"},
+     .trouble = "{% if '_' not in sentence %}'sentence' has no gap, _{% endif %}",
      .choices = {"{{sentence.split('_', 1)[1].strip()}}"},
      .answer = "{{answer|int - 1}}"},
     /* BoolQ (Clark et al. 2019), as super_glue has it and as boolq has it */
@@ -160,6 +163,8 @@ static const Benchmark BENCHMARKS[] = {
                 {"label", FIELD_ANSWER, 0}},
      .prompts = {"{{premise.strip()[:-1] + ' ' + "
                  "{'cause': 'because', 'effect': 'therefore'}[question]}}"},
+     .trouble = "{% if question not in ['cause', 'effect'] %}"
+                "'question' is neither cause nor effect{% endif %}",
      .choices = {"{{' ' + choice1[:1].lower() + choice1[1:]}}",
                  "{{' ' + choice2[:1].lower() + choice2[1:]}}"},
      .answer = "{{label}}"},
@@ -337,7 +342,8 @@ static void tidy_hellaswag(const char *text, size_t length, StrBuf *out) {
 
 struct BenchmarkReader {
     const Benchmark *benchmark;
-    const JinjaTemplate *intro, *each, *answer; /* the first two may be NULL */
+    const JinjaTemplate *trouble, *intro, *each; /* or NULL */
+    const JinjaTemplate *answer;
     const JinjaTemplate *prompts[MOST_PROMPTS], *choices[MOST_TEMPLATES];
     int n_prompts, n_templates;
 };
@@ -354,6 +360,7 @@ static const JinjaTemplate *parse(Arena *arena, const Benchmark *benchmark, cons
 const BenchmarkReader *benchmark_open(Arena *arena, const Benchmark *benchmark) {
     BenchmarkReader *r = ARENA_NEW(arena, BenchmarkReader);
     *r = (BenchmarkReader){.benchmark = benchmark,
+                           .trouble = parse(arena, benchmark, benchmark->trouble),
                            .intro = parse(arena, benchmark, benchmark->intro),
                            .each = parse(arena, benchmark, benchmark->each),
                            .answer = parse(arena, benchmark, benchmark->answer)};
@@ -472,6 +479,20 @@ static bool check_fields(const Reading *r) {
     return true;
 }
 
+/* False: reported. */
+static bool check_row(const Reading *r) {
+    JinjaText trouble;
+    if (!check_fields(r)) return false;
+    if (!r->reader->trouble) return true;
+    bool good = render(r, r->reader->trouble, NULL, &trouble);
+    if (good && trouble.length > 0) {
+        diag_error(r->diag, r->loc, "%s: %s", r->reader->benchmark->name, trouble.text);
+        good = false;
+    }
+    jinja_text_release(&trouble);
+    return good;
+}
+
 /* The field with texts, or the list of it by that name. */
 static const json_t *list_of(const Reading *r, const char *name) {
     const Benchmark *benchmark = r->reader->benchmark;
@@ -565,7 +586,7 @@ bool benchmark_read(const BenchmarkReader *reader, const json_t *row, SourceLoc 
                            .delimiter = benchmark->delimiter ? benchmark->delimiter : " ",
                            .parting = " ",
                            .intro = strbuf_create()};
-    if (!check_fields(&r) || !read_texts(&r, out) || !read_answer(&r, out)) return false;
+    if (!check_row(&r) || !read_texts(&r, out) || !read_answer(&r, out)) return false;
     if (benchmark->in_box && !take_out_answer(&r, out)) return false;
     if (benchmark->group) out->group = json_string_value(json_object_get(row, benchmark->group));
     if (!reader->intro) return true;

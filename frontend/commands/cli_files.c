@@ -174,6 +174,9 @@ static bool is_printed(const CliArgs *args, int option) {
 static int check_printed(const CliArgs *args) {
     int first = -1;
     for (int i = 0; i < N_OPTIONS; i++) {
+        if (is_output(args, i) && !*args->values[i].text) {
+            return cli_usage_error("--%s: no file has an empty name", CLI_OPTIONS[i].name);
+        }
         if (!is_printed(args, i)) continue;
         if (args->command->run == cmd_train || args->command->run == cmd_import) {
             return cli_usage_error("%s: --%s: takes a %s, not standard output", args->command->name,

@@ -10,7 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_WARNINGS = 8, UNKNOWN_STOP_S = 600, TRAIN_STEPS = 1000, ASSUMED_START_S = 60 };
+enum { MOST_STOP_S = 65535 /* Slurm's */ };
+enum { MOST_WARNINGS = 10, UNKNOWN_STOP_S = 600, TRAIN_STEPS = 1000, ASSUMED_START_S = 60 };
 enum { TORCHRUN_PATIENCE_S = 30, SLURM_EARLY_S = 60 /* sbatch(1), --signal */ };
 
 typedef struct JobReport {
@@ -163,7 +164,7 @@ static bool find_jobs(JobReport *report, Diag *diag) {
 }
 
 static bool find_times(JobReport *report, Diag *diag) {
-    const CliArgs *args = report->job.args;
+    CliArgs *args = report->job.args;
     JobSpec *spec = &report->job.spec;
     if (!find_step(report, diag)) return false;
     if (report->job.checkpoint && report->job.plan) {
@@ -179,7 +180,13 @@ static bool find_times(JobReport *report, Diag *diag) {
     spec->stop_s = report->step_s > 0 ? job_stop_seconds(report->step_s, report->checkpoint_s)
                                       : UNKNOWN_STOP_S;
     spec->stop_s = cli_int(args, OPT_STOP_SECONDS, spec->stop_s);
-    if (spec->stop_s > 65535) spec->stop_s = 65535; /* Slurm's most */
+    if (spec->stop_s > MOST_STOP_S) {
+        warn(report, arena_printf(args->arena,
+                                  "the run may need %" PRId64
+                                  " s to end, and %d are the most that can be asked for",
+                                  spec->stop_s, MOST_STOP_S));
+        spec->stop_s = MOST_STOP_S;
+    }
     return find_jobs(report, diag);
 }
 

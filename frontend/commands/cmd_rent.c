@@ -218,7 +218,7 @@ static void search_machine(Rent *rent, int index, ProgressLine *line) {
     RentMachine *machine = &rent->machines[index];
     SearchJob *job = rent->jobs[index];
     Arena *arena = rent->args->arena;
-    int rungs[SEARCH_MOST_RUNGS];
+    int rungs[SEARCH_MOST_RUNGS], more_rungs[2 * SEARCH_MOST_RUNGS];
     RentWalk walk = {.n_per_node = machine->cluster->node.n_devices,
                      .global_batch = job->request.global_batch,
                      .n_rungs = pick_rungs(rent, job, rungs),
@@ -230,6 +230,10 @@ static void search_machine(Rent *rent, int index, ProgressLine *line) {
                                         (long long)machine->cluster->max_devices,
                                         machine->cluster->max_devices == 1 ? "" : "s");
         return;
+    }
+    if (walk.limits.days > 0 || walk.limits.money > 0) {
+        walk.n_rungs = rent_walk_rungs(&walk, more_rungs);
+        walk.rungs = more_rungs;
     }
     ScaleRow *rows = ARENA_ARRAY(arena, ScaleRow, RENT_MOST_TRIES);
     machine->scale = (ScaleReport){.costs = job->costs,
@@ -251,17 +255,18 @@ static void search_machine(Rent *rent, int index, ProgressLine *line) {
 static bool search_machines(Rent *rent) {
     ProgressLine line = progress_line_start("searched");
     int n_searched = 0;
-    const char *refusal = NULL;
+    const char *refusal = NULL, *whose = NULL;
     for (int i = 0; i < rent->report.n_machines; i++) {
         if (rent->jobs[i]) search_machine(rent, i, &line);
         const RentMachine *machine = &rent->machines[i];
         for (int k = 0; k < machine->scale.n_rows; k++)
             n_searched += !!machine->scale.rows[k].result;
-        if (!refusal && machine->scale.n_rows) refusal = machine->scale.rows[0].refusal;
-        if (!refusal) refusal = machine->refusal;
+        if (refusal) continue;
+        refusal = machine->scale.n_rows ? machine->scale.rows[0].refusal : machine->refusal;
+        whose = machine->cluster->name;
     }
     rent->report.seconds = progress_line_end(&line);
-    if (n_searched == 0) diag_error(rent->diag, NO_LOC, "%s", refusal);
+    if (n_searched == 0) diag_error(rent->diag, NO_LOC, "%.64s: %s", whose, refusal);
     return n_searched > 0;
 }
 

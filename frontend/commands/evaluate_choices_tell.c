@@ -34,7 +34,8 @@ static void put_share(StrBuf *out, int64_t n_right, int64_t n) {
 
 static void put_questions(StrBuf *out, const char *path, const ChoicesWay *way,
                           const ChoicesResult *r, const char *chat) {
-    strbuf_printf(out, "; %s: %" PRId64 " questions", path, r->all.n_questions);
+    const int64_t n = r->all.n_questions;
+    strbuf_printf(out, "; %s: %" PRId64 " question%s", path, n, n == 1 ? "" : "s");
     if (strcmp(r->task, BENCHMARK_OWN) != 0) strbuf_printf(out, " of %s", r->task);
     if (way->n_shots > 0) {
         strbuf_printf(out, ", %d example%s before each", way->n_shots,

@@ -13,6 +13,7 @@
 
 enum { MOST_RANKS = 1 << 22, LEAST_BATCH = 16 };
 static const double LEAST_MTBF_HOURS = 0.001, MOST_MTBF_HOURS = 1e9;
+static const double MOST_PRICE = 1e6; /* as in a cluster's file */
 
 bool search_is_wanted(const CliArgs *args) {
     return cli_given(args, OPT_CLUSTER) || cli_given(args, OPT_RANKS);
@@ -42,18 +43,25 @@ static bool check_options(const CliArgs *args, Diag *diag) {
     return true;
 }
 
-/* --price NAME=X, in the cluster's currency or, if it states none, in USD: the last one counts. */
+/* --price NAME=X, in the cluster's currency or, if it states none, in USD. */
 static bool set_price(const CliArgs *args, Cluster *cluster, Diag *diag) {
     const CliValue *prices = &args->values[OPT_PRICE];
     size_t length = strlen(cluster->name);
+    bool has_price = false;
     for (int i = 0; i < prices->n_list; i++) {
         const char *text = prices->list[i];
         if (strncmp(text, cluster->name, length) != 0 || text[length] != '=') continue;
         if (!cli_parse_real(text + length + 1, &cluster->price_per_device_hour) ||
-            !(cluster->price_per_device_hour > 0)) {
-            diag_error(diag, NO_LOC, "--price: '%s' is no price above 0 of a device-hour", text);
+            !(cluster->price_per_device_hour > 0) || cluster->price_per_device_hour > MOST_PRICE) {
+            diag_error(diag, NO_LOC, "--price: '%s' is no price above 0 of a device-hour, up to %g",
+                       text, MOST_PRICE);
             return false;
         }
+        if (has_price) {
+            diag_error(diag, NO_LOC, "--price: %.64s has two", cluster->name);
+            return false;
+        }
+        has_price = true;
         if (!cluster->currency) cluster->currency = "USD";
         cluster->price_source = "--price";
     }

@@ -7,6 +7,22 @@
 #include <string.h>
 
 enum { MOST_STEM_BYTES = 24 };
+static const char NORM[] = "_norm", PERPLEXITY[] = "_perplexity"; /* behind a file's name */
+
+/* Is it `of`, or what another value of `of` is called? */
+static bool is_of(const char *name, const char *of) {
+    const size_t length = strlen(of);
+    if (strncmp(name, of, length) != 0) return false;
+    name += length;
+    return !*name || strcmp(name, NORM) == 0 || strcmp(name, PERPLEXITY) == 0;
+}
+
+static bool is_taken(const TrainChoices *choices, int n, const char *name) {
+    for (int i = 0; i < n; i++) {
+        if (is_of(name, choices->names[i]) || is_of(choices->names[i], name)) return true;
+    }
+    return false;
+}
 
 /* choices_arc_easy of data/arc-easy.jsonl, unlike the others'. */
 static const char *make_name(const TrainChoices *choices, int n, const char *path, Arena *arena) {
@@ -17,12 +33,11 @@ static const char *make_name(const TrainChoices *choices, int n, const char *pat
     for (char *c = name; *c; c++) {
         if (!isalnum((unsigned char)*c)) *c = '_';
     }
-    for (int i = 0; i < n; i++) {
-        if (strcmp(choices->names[i], name) == 0) {
-            return arena_printf(arena, "%s_%d", name, n + 1);
-        }
+    const char *unlike = name;
+    for (int number = n + 1; is_taken(choices, n, unlike); number++) {
+        unlike = arena_printf(arena, "%s_%d", name, number);
     }
-    return name;
+    return unlike;
 }
 
 bool train_choices_options(const CliArgs *args, const Plan *plan, TrainChoices *out, Diag *diag) {
@@ -36,8 +51,8 @@ bool train_choices_options(const CliArgs *args, const Plan *plan, TrainChoices *
     }
     for (int i = 0; i < out->n; i++) {
         out->names[i] = make_name(out, i, out->paths[i], args->arena);
-        out->norms[i] = arena_printf(args->arena, "%s_norm", out->names[i]);
-        out->perplexities[i] = arena_printf(args->arena, "%s_perplexity", out->names[i]);
+        out->norms[i] = arena_printf(args->arena, "%s%s", out->names[i], NORM);
+        out->perplexities[i] = arena_printf(args->arena, "%s%s", out->names[i], PERPLEXITY);
     }
     return choices_args_check_plan(args, plan, diag);
 }

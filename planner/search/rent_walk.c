@@ -73,6 +73,29 @@ static int odd_rest(const RentWalk *walk, int nodes) {
     return rest;
 }
 
+/* Ranks between two rungs that the batch divides over more than over either; 0: none. */
+static int rung_between(const RentWalk *walk, int low, int high) {
+    const int each = walk->n_per_node, batch = walk->global_batch;
+    int best = 0, most = greatest_divisor(batch, high), best_rest = 0;
+    if (most < greatest_divisor(batch, low)) most = greatest_divisor(batch, low);
+    for (int nodes = low / each + 1; nodes * each < high; nodes++) {
+        int data = greatest_divisor(batch, nodes * each), rest = odd_rest(walk, nodes);
+        if (data < most || (data == most && (!best || rest > best_rest))) continue;
+        best = nodes * each, most = data, best_rest = rest;
+    }
+    return best;
+}
+
+int rent_walk_rungs(const RentWalk *walk, int *out) {
+    int n = 0;
+    for (int i = 0; i < walk->n_rungs; i++) {
+        int more = i > 0 ? rung_between(walk, walk->rungs[i - 1], walk->rungs[i]) : 0;
+        if (more) out[n++] = more;
+        out[n++] = walk->rungs[i];
+    }
+    return n;
+}
+
 static bool was_tried(const RentWalk *walk, int n_ranks) {
     for (int i = 0; i < walk->n_tries; i++) {
         if (walk->tries[i].n_ranks == n_ranks) return true;

@@ -186,12 +186,16 @@ bad 'three choices' "mmlu: 'choices' is no list of texts of 4" '{"question": "a"
 bad 'a number for a text' "piqa: 'sol1' is no text" '{"goal": "a", "sol1": 1, "sol2": "c", "label": 0}'
 bad 'an answer that is not published' "piqa: the answer '-1' is none of the 2 choices" \
     '{"goal": "a", "sol1": "b", "sol2": "c", "label": -1}'
-bad 'no gap' 'winogrande: ' '{"sentence": "a", "option1": "b", "option2": "c", "answer": "1"}'
-bad 'an unknown connector' 'copa: ' '{"premise": "a.", "question": "why", "choice1": "b", "choice2": "c", "label": 0}'
+bad 'a subject that is a number' "bad.jsonl:1: mmlu: 'subject' is no text" \
+    '{"question": "a", "choices": ["b", "c", "d", "e"], "answer": 0, "subject": 5}'
+bad 'no gap' "bad.jsonl:1: winogrande: 'sentence' has no gap, _" '{"sentence": "a", "option1": "b", "option2": "c", "answer": "1"}'
+bad 'an unknown connector' "bad.jsonl:1: copa: 'question' is neither cause nor effect" '{"premise": "a.", "question": "why", "choice1": "b", "choice2": "c", "label": 0}'
 
 # While training: what `evaluate` says of the same weights, and training itself is as without.
 small=(train models/gpt.lua --set layers=1 --set model=32 --set seq=160 --set vocab=426 --set heads=2 --tokenizer $t)
 steps=(--data "$text" --steps 2 --eval-every 1 --micro-batch 2 --global-batch 4)
+cp $data/arc.jsonl "$folder/arc_3.jsonl"
+cp $data/arc.jsonl "$folder/arc_norm.jsonl"
 scored=(--choices $data/arc.jsonl --choices $data/lambada.jsonl --choices $data/arc.jsonl --shots 1 --choices-limit 2)
 run "${small[@]}" "${steps[@]}" --save "$folder/without.safetensors"
 works 'scored while training' '2 questions of lambada, 1 example before each' "${small[@]}" "${steps[@]}" "${scored[@]}" \
@@ -217,6 +221,10 @@ fails 'examples of what, while training?' 2 'train: --shots: is for --choices' "
 run tokenizer encode $t "$text" -o "$folder/tokens.bin"
 fails 'by which tokens?' 2 "tokens.bin' is tokens: of which --tokenizer FILE?" train models/gpt.lua --set vocab=426 --set seq=160 \
     --data "$folder/tokens.bin" --choices $data/arc.jsonl
+works 'no two have one name' 'wrote' "${small[@]}" --data "$text" --steps 1 --micro-batch 2 --global-batch 4 \
+    --choices "$folder/arc_3.jsonl" --choices $data/arc.jsonl --choices $data/arc.jsonl --choices "$folder/arc_norm.jsonl" \
+    --choices-limit 2 --log "$folder/names.jsonl"
+result 'nor one value' "$(tail -n 1 "$folder/names.jsonl" | grep -o '"choices[a-z_0-9]*":' | sort -u | wc -l | grep -vx 8)"
 fails 'too many files' 2 'train: --choices: 8 files at most' "${small[@]}" "${steps[@]}" "${scored[@]}" "${scored[@]}" "${scored[@]}"
 
 # Answers in writing, beside what the harness makes of the same rows and weights (make_problems.py).

@@ -36,6 +36,8 @@ four=$folder/four.plan
     fails 'time' 2 "'90' is not a time" job "$plan" --for slurm --time 90 -- $data
     fails 'time to end' 2 'may be told to end 150 s before' job "$plan" --for slurm --time 0:00:30 -- $data
     fails 'time to start' 2 'not a step of' job "$plan" --for slurm --time 0:03:00 -- $data
+    run job "$plan" --for slurm --step-seconds 1e6 -- $data
+    result 'time to end, beyond the most' "$([[ $err == *'need 2000070 s to end, and 65535 are the most'* ]] || echo "$err")"
     fails 'partition' 2 'may have letters' job "$plan" --for slurm --partition 'a b' -- $data
     fails 'option of others' 2 'a script for mpi has no such thing' \
         job "$plan" --for mpi --partition a -- $data

@@ -414,7 +414,13 @@ fails 2 '--within-money: none of the clusters states a price (price.per_device_h
     "${tiny[@]}" --cluster gh200,gb200-nvl72 --within-money 30
 fails 2 "--price: 'selene=2' is not NAME=X with one of --cluster's names, as in h100-dgx=2.5" \
     "${two[@]}" --within-days 3 --price selene=2
-fails 2 "--price: 'l40s=0' is no price above 0 of a device-hour" "${two[@]}" --within-days 3 --price l40s=0
+fails 2 "--price: 'l40s=0' is no price above 0 of a device-hour, up to 1e+06" "${two[@]}" --within-days 3 --price l40s=0
+fails 2 "--price: 'l40s=1e9' is no price above 0 of a device-hour, up to 1e+06" "${two[@]}" --within-days 3 --price l40s=1e9
+fails 2 '--price: l40s has two' "${two[@]}" --within-days 3 --price l40s=1 --price l40s=2
+fails 2 '--html: no file has an empty name' "${two[@]}" --within-days 3 --html ''
+fails 2 'cpu: not searched: it has 64 devices' "${tiny[@]}" --cluster cpu --ranks 65..66
+run rent models/gpt.lua --set size=124m --global-batch 96 --days-for-tokens 1e10 --cluster selene --within-days 0.0135 --mesh t=1
+result 'rent: 96 ranks for a batch of 96' "$([[ $status -eq 0 && $out == *'selene, 96 ranks: '* ]] || echo "$status: $err$out")"
 fails 2 '--ranks: 64..8: must go upwards, from 1 to 4194304 at most' "${two[@]}" --within-days 3 --ranks 64..8
 fails 2 '--device cpu: the devices of cluster h100-dgx are GPUs' "${two[@]}" --within-days 3 --device cpu
 echo 'return cluster(like(require "h100-dgx", { name = "mine", price = { per_device_hour = 2, currency = "EUR" } }))' \

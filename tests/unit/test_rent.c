@@ -144,6 +144,35 @@ static void test_climb(void) {
           walked_to(&walk, (RentLimits){.days = 20}));
 }
 
+/* As small models are: data ranks alone make it faster, others hardly. */
+static double days_by_data(int batch, int n_ranks) {
+    int data = batch;
+    while (n_ranks % data || batch % data) data--;
+    return 64.0 / data / pow((double)n_ranks / data, 0.3);
+}
+
+static void test_between(void) {
+    check_begin("rent: rungs that the batch divides over, where doublings do not");
+    RentWalk walk = {.n_per_node = 8, .global_batch = 480, .n_rungs = 6, .rungs = DOUBLINGS};
+    const int WANT[] = {8, 16, 32, 48, 64, 120, 128, 240, 256};
+    int rungs[2 * RUNGS];
+    int n = rent_walk_rungs(&walk, rungs);
+    CHECK(n == 9, "%d rungs", n);
+    for (int i = 0; i < n && i < 9; i++) CHECK(rungs[i] == WANT[i], "%d: %d", i, rungs[i]);
+    walk.global_batch = 512;
+    CHECK(rent_walk_rungs(&walk, rungs) == 6, "powers of two alone need no others");
+    check_begin("rent: what ends in time is found where doublings all take longer");
+    walk = (RentWalk){.n_per_node = 8, .global_batch = 96, .limits = {.days = 0.68}};
+    walk.n_rungs = RUNGS, walk.rungs = DOUBLINGS;
+    walk.n_rungs = rent_walk_rungs(&walk, rungs);
+    walk.rungs = rungs;
+    for (int n_ranks; (n_ranks = rent_walk_next(&walk)) > 0;) {
+        rent_walk_add(&walk, n_ranks, days_by_data(96, n_ranks));
+    }
+    CHECK(walked_to(&walk, walk.limits) == 96, "%d ranks", walked_to(&walk, walk.limits));
+    for (int i = 0; i < 6; i++) CHECK(days_by_data(96, DOUBLINGS[i]) > 0.68, "%d", DOUBLINGS[i]);
+}
+
 /* --- the choice --- */
 
 static void test_choice(void) {
@@ -304,6 +333,7 @@ int main(void) {
     Arena *arena = arena_create();
     test_walk();
     test_climb();
+    test_between();
     test_choice();
     test_shown(arena, "slow");
     test_shown(arena, HOSTILE);
