@@ -33,39 +33,54 @@ static void spread_rows(const RowProduct *p, const void *a, int64_t k0, int64_t 
     }
 }
 
+/* Elements [i, i + n) of B and zeros: for what is left of a row, since a compiler may round a sum
+ * of single numbers otherwise than one of vectors (with fused multiply-adds, or without). */
+VEC_INLINE Vec load_rest(const DType dtype, const void *b, int64_t i, int64_t n) {
+    float rest[VEC_LANES] = {0};
+    for (int64_t t = 0; t < n; t++) rest[t] = vec_get(b, dtype, i + t);
+    return vec_load(rest);
+}
+
+/* sums[i] += rows [0, depth) of `a` times those of B, of whose first `at` is an element, in as many
+ * columns as a vector has, or (rest > 0) in fewer. The rows that come next are asked for in time,
+ * into the second cache: several rows in one page are no stream that the processor sees (768
+ * columns of bf16: 12 for 8 GB/s a core). */
+VEC_INLINE void add_vector(const DType dtype, const int height, const int depth,
+                           const RowProduct *p, const float *a, const void *b, int64_t at,
+                           int64_t rest, float *sums) {
+    Vec s[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < height; i++) s[i] = vec_load(sums + i * WIDE);
+#pragma GCC unroll 8
+    for (int r = 0; r < depth; r++) {
+        const int64_t here = at + r * p->n;
+        const Vec row = rest ? load_rest(dtype, b, here, rest) : vec_load_wide(dtype, b, here);
+        __builtin_prefetch(vec_at(b, dtype, here + depth * p->n), 0, 2);
+#pragma GCC unroll 8
+        for (int i = 0; i < height; i++) s[i] += a[r * height + i] * row;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < height; i++) vec_store(sums + i * WIDE, s[i]);
+}
+
 /* sums[i][j] of columns [first, first + n) += rows [0, depth) of `a` times those of B from k0 on.
- * The rows that come next are asked for in time, into the second cache: several rows in one page
- * are no stream that the processor sees (768 columns of bf16: 12 for 8 GB/s a core). */
+ */
 VEC_INLINE void add_deep(const DType dtype, const int height, const int depth, const RowProduct *p,
                          const float *a, const void *b, int64_t k0, int64_t first, int64_t n,
                          float (*sums)[WIDE]) {
     const int64_t at = k0 * p->n + first;
     int64_t j = 0;
-    for (; j + VEC_LANES <= n; j += VEC_LANES) {
-        Vec s[ROWS];
-#pragma GCC unroll 8
-        for (int i = 0; i < height; i++) s[i] = vec_load(sums[i] + j);
-#pragma GCC unroll 8
-        for (int r = 0; r < depth; r++) {
-            const Vec row = vec_load_wide(dtype, b, at + r * p->n + j);
-            __builtin_prefetch(vec_at(b, dtype, at + (depth + r) * p->n + j), 0, 2);
-#pragma GCC unroll 8
-            for (int i = 0; i < height; i++) s[i] += a[r * height + i] * row;
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < height; i++) vec_store(sums[i] + j, s[i]);
-    }
-    for (; j < n; j++)
-        for (int r = 0; r < depth; r++)
-            for (int i = 0; i < height; i++)
-                sums[i][j] += a[r * height + i] * vec_get(b, dtype, at + r * p->n + j);
+    for (; j + VEC_LANES <= n; j += VEC_LANES)
+        add_vector(dtype, height, depth, p, a, b, at + j, 0, sums[0] + j);
+    if (j < n) add_vector(dtype, height, depth, p, a, b, at + j, n - j, sums[0] + j);
 }
 
 /* Columns [first, first + n) of C, of B [k, n]. */
 VEC_INLINE void make_columns(const DType dtype, const int height, const RowProduct *p,
                              const void *a, const void *b, void *c, int64_t first, int64_t n) {
     float sums[ROWS][WIDE] __attribute__((aligned(64))), spread[TILE * ROWS];
-    for (int i = 0; i < height; i++) memset(sums[i], 0, (size_t)n * sizeof(float));
+    const int64_t whole = (n + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    for (int i = 0; i < height; i++) memset(sums[i], 0, (size_t)whole * sizeof(float));
     for (int64_t k0 = 0; k0 < p->k; k0 += TILE) {
         const int64_t size = p->k - k0 < TILE ? p->k - k0 : TILE;
         int64_t at = 0;
