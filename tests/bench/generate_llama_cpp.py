@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """The yardstick: llama.cpp reads a prompt and writes texts on CPUs, in turns with bench_generate.
 
-Prints, for each turn and program, tokens/s read and written, and the processor time (of all threads,
-by the process' own clock) of the prompt and of a step, which other work on the machine disturbs
-least; then medians over turns, and ours over theirs. A step writes one token of each text.
+Prints, for each turn and program, tokens/s read and written, and the processor time (of all
+threads) of the prompt and of a step, which other work on the machine disturbs least; then medians over turns, and ours over theirs. A step writes one token of each text.
 
     CMAKE_ARGS="-DGGML_NATIVE=ON" pip install llama-cpp-python --no-binary llama-cpp-python
     perilune train models/gpt.lua --set size=124m --set optimizer=sgd --micro-batch 1 \\
@@ -12,7 +11,7 @@ least; then medians over turns, and ours over theirs. A step writes one token of
     make build/bench/bench_generate
     generate_llama_cpp.py gpt-bf16.gguf 124m --precision bf16 --texts 1 8 --threads 1 2 --turns 3
 
-bench_generate draws weights of the same sizes at random: how long they take does not depend on them.
+bench_generate draws weights of the same sizes at random; what they are does not change times.
 --theirs-alone measures a file of another type (q8_0) that ours cannot write with.
 """
 
