@@ -2,7 +2,8 @@
 """The yardstick: llama.cpp reads a prompt and writes texts on CPUs, in turns with bench_generate.
 
 Prints, for each turn and program, tokens/s read and written, and the processor time (of all
-threads) of the prompt and of a step, which other work on the machine disturbs least; then medians over turns, and ours over theirs. A step writes one token of each text.
+threads) of the prompt and of a step, which other work on the machine disturbs least; then medians
+over turns, and ours over theirs. A step writes one token of each text.
 
     CMAKE_ARGS="-DGGML_NATIVE=ON" pip install llama-cpp-python --no-binary llama-cpp-python
     perilune train models/gpt.lua --set size=124m --set optimizer=sgd --micro-batch 1 \\
@@ -28,21 +29,24 @@ KEYS = ("prompt tokens/s", "written tokens/s", "prompt, processor ms", "step, pr
 
 
 def fill(batch, tokens, places, texts):
-    """Positions of a batch; all ask for logits but those of a prompt, of which the last does."""
+    """Positions of a batch. The last of each text asks for logits."""
     batch.n_tokens = len(tokens)
+    of_one = len(set(texts)) < len(texts)
     for i, (token, place, text) in enumerate(zip(tokens, places, texts)):
         batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, place, 1
         batch.seq_id[i][0] = text
-        batch.logits[i] = text >= 0 and (len(set(texts)) == len(texts) or i + 1 == len(tokens))
+        batch.logits[i] = not of_one or i + 1 == len(tokens)
 
 
-def measure_theirs(path, texts, threads):
+def measure_theirs(path, texts, threads, extra_buffers):
     """In this process: prints KEYS' numbers."""
     import llama_cpp as lib
     silent = lib.llama_log_callback(lambda level, text, user: None)
     lib.llama_log_set(silent, ctypes.c_void_p(0))
     lib.llama_backend_init()
-    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    settings = lib.llama_model_default_params()
+    settings.use_extra_bufts = extra_buffers
+    model = lib.llama_model_load_from_file(path.encode(), settings)
     params = lib.llama_context_default_params()
     params.n_ctx, params.n_seq_max = CONTEXT * texts, texts
     params.n_batch = params.n_ubatch = max(CHUNK, texts)
@@ -80,6 +84,8 @@ def measure_theirs(path, texts, threads):
 
 def theirs(args, texts, threads):
     command = [sys.executable, __file__, args.gguf, args.size, "--one", str(texts), str(threads)]
+    if args.no_extra_buffers:
+        command.append("--no-extra-buffers")
     return [float(x) for x in subprocess.check_output(command, text=True).split()]
 
 
@@ -122,10 +128,12 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--bench", default="build/bench/bench_generate")
     parser.add_argument("--theirs-alone", action="store_true")
+    parser.add_argument("--no-extra-buffers", action="store_true",
+                        help="theirs without AMX and weights in another order")
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        measure_theirs(args.gguf, *args.one)
+        measure_theirs(args.gguf, *args.one, not args.no_extra_buffers)
         return
     for texts in args.texts:
         for threads in args.threads:
