@@ -2,7 +2,7 @@
  * keys after block, all heads of a key together, which is how it lies in memory. Each block has a
  * softmax of its own, and blocks are joined in their order (Dao et al. 2023, Flash-Decoding), so
  * that any number of threads gives the same bits. Many rows: attention.c's tiles. */
-#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_wide.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/cache.h"
 
@@ -64,18 +64,6 @@ static int64_t row_number(const CacheAttention *a, int64_t b, int64_t h, int64_t
     return (position * a->kv_heads + h) * a->group + r % a->group;
 }
 
-/* By halves, within registers: of each key there is one. */
-VEC_INLINE float sum_lanes(Vec v) {
-#if VEC_LANES == 16
-    v += VEC_PICK(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    v += VEC_PICK(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-    v += VEC_PICK(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-    return v[0] + v[1];
-#else
-    return vec_lane_sum(v);
-#endif
-}
-
 /* One head of a block of keys, or of values, and its query rows. */
 typedef struct BlockHead {
     const void *x;
@@ -106,7 +94,7 @@ VEC_INLINE void score_keys(const DType dtype, const int n, const BlockHead *b, i
             }
         }
         for (int t = 0; t < n; t++) {
-            float sum = sum_lanes(sums[t]);
+            float sum = vec_lane_sum(sums[t]);
             for (int64_t i = d; i < b->head; i++)
                 sum += q[r][i] * vec_get(b->x, dtype, at + t * b->pitch + i);
             scores[r][j + t] = sum;

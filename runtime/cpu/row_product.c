@@ -1,20 +1,18 @@
 /* B's rows are read in the order in which they lie in memory, a few side by side; everything else
  * stays in the caches of a core. The rows of A take their turns at what has just been read. */
-#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
+#include "runtime/cpu/vec_wide.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/row_product.h"
 
 #include <omp.h>
 #include <string.h>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 enum {
     ROWS = ROW_PRODUCT_MOST,
     DEEP = 8,    /* rows of B [k, n] read side by side */
     SIDE = 4,    /* of B [n, k] */
-    WIDE = 1024, /* columns of B [k, n] whose sums are made together, at most */
+    WIDE = 4096, /* columns of B [k, n] whose sums are made together, at most; 1,024: 0.75 of it */
+    PART = 1024, /* and of B [n, k] */
     TILE = 2048, /* elements of a row of A at once */
     PARALLEL_ELEMENTS = 1 << 15
 };
@@ -23,21 +21,6 @@ static bool is_zero(DType dtype, const void *a, int64_t n) {
     const unsigned char *bytes = a;
     const size_t size = (size_t)n * vec_bytes(dtype);
     return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
-}
-
-/* Elements [i, i + VEC_LANES) of B, the dtype being a constant. */
-VEC_INLINE Vec load_wide(const DType dtype, const void *b, int64_t i) {
-    if (dtype != DTYPE_F16) return vec_load_wide(dtype, b, i);
-    const uint16_t *from = (const uint16_t *)b + i;
-#if defined(__AVX512F__)
-    return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)from));
-#elif defined(__F16C__)
-    return (Vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
-#else
-    float wide[VEC_LANES];
-    vec_f16_load(from, wide, VEC_LANES);
-    return vec_load(wide);
-#endif
 }
 
 /* Rows of A as f32, and zeros up to `height`, k by k: a[k][i]. */
@@ -50,6 +33,36 @@ static void spread_rows(const RowProduct *p, const void *a, int64_t k0, int64_t 
     }
 }
 
+/* Elements [i, i + n) of B and zeros: for what is left of a row, since a compiler may round a sum
+ * of single numbers otherwise than one of vectors (with fused multiply-adds, or without). */
+VEC_INLINE Vec load_rest(const DType dtype, const void *b, int64_t i, int64_t n) {
+    float rest[VEC_LANES] = {0};
+    for (int64_t t = 0; t < n; t++) rest[t] = vec_get(b, dtype, i + t);
+    return vec_load(rest);
+}
+
+/* sums[i] += rows [0, depth) of `a` times those of B, of whose first `at` is an element, in as many
+ * columns as a vector has, or (rest > 0) in fewer. The rows that come next are asked for in time,
+ * into the second cache: several rows in one page are no stream that the processor sees (768
+ * columns of bf16: 12 for 8 GB/s a core). */
+VEC_INLINE void add_vector(const DType dtype, const int height, const int depth,
+                           const RowProduct *p, const float *a, const void *b, int64_t at,
+                           int64_t rest, float *sums) {
+    Vec s[ROWS];
+#pragma GCC unroll 8
+    for (int i = 0; i < height; i++) s[i] = vec_load(sums + i * WIDE);
+#pragma GCC unroll 8
+    for (int r = 0; r < depth; r++) {
+        const int64_t here = at + r * p->n;
+        const Vec row = rest ? load_rest(dtype, b, here, rest) : vec_load_wide(dtype, b, here);
+        __builtin_prefetch(vec_at(b, dtype, here + depth * p->n), 0, 2);
+#pragma GCC unroll 8
+        for (int i = 0; i < height; i++) s[i] += a[r * height + i] * row;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < height; i++) vec_store(sums + i * WIDE, s[i]);
+}
+
 /* sums[i][j] of columns [first, first + n) += rows [0, depth) of `a` times those of B from k0 on.
  */
 VEC_INLINE void add_deep(const DType dtype, const int height, const int depth, const RowProduct *p,
@@ -57,30 +70,17 @@ VEC_INLINE void add_deep(const DType dtype, const int height, const int depth, c
                          float (*sums)[WIDE]) {
     const int64_t at = k0 * p->n + first;
     int64_t j = 0;
-    for (; j + VEC_LANES <= n; j += VEC_LANES) {
-        Vec s[ROWS];
-#pragma GCC unroll 8
-        for (int i = 0; i < height; i++) s[i] = vec_load(sums[i] + j);
-#pragma GCC unroll 8
-        for (int r = 0; r < depth; r++) {
-            const Vec row = load_wide(dtype, b, at + r * p->n + j);
-#pragma GCC unroll 8
-            for (int i = 0; i < height; i++) s[i] += a[r * height + i] * row;
-        }
-#pragma GCC unroll 8
-        for (int i = 0; i < height; i++) vec_store(sums[i] + j, s[i]);
-    }
-    for (; j < n; j++)
-        for (int r = 0; r < depth; r++)
-            for (int i = 0; i < height; i++)
-                sums[i][j] += a[r * height + i] * vec_get(b, dtype, at + r * p->n + j);
+    for (; j + VEC_LANES <= n; j += VEC_LANES)
+        add_vector(dtype, height, depth, p, a, b, at + j, 0, sums[0] + j);
+    if (j < n) add_vector(dtype, height, depth, p, a, b, at + j, n - j, sums[0] + j);
 }
 
 /* Columns [first, first + n) of C, of B [k, n]. */
 VEC_INLINE void make_columns(const DType dtype, const int height, const RowProduct *p,
                              const void *a, const void *b, void *c, int64_t first, int64_t n) {
     float sums[ROWS][WIDE] __attribute__((aligned(64))), spread[TILE * ROWS];
-    for (int i = 0; i < height; i++) memset(sums[i], 0, (size_t)n * sizeof(float));
+    const int64_t whole = (n + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    for (int i = 0; i < height; i++) memset(sums[i], 0, (size_t)whole * sizeof(float));
     for (int64_t k0 = 0; k0 < p->k; k0 += TILE) {
         const int64_t size = p->k - k0 < TILE ? p->k - k0 : TILE;
         int64_t at = 0;
@@ -97,6 +97,14 @@ VEC_INLINE void make_columns(const DType dtype, const int height, const RowProdu
     }
 }
 
+/* One function for all numbers of rows, so that it rounds alike. */
+static __attribute__((noinline)) float sum_rest(const float *a, const void *b, DType dtype,
+                                                int64_t at, int64_t n) {
+    float sum = 0;
+    for (int64_t t = 0; t < n; t++) sum += a[t] * vec_get(b, dtype, at + t);
+    return sum;
+}
+
 /* sums[r][i] += row i of `a`, [height][TILE], with rows first + r of B [n, k] from k0 on. What
  * comes next is asked for in time: the processor alone is slower (7.8 for 10.4 GB/s a core in
  * bf16). */
@@ -110,7 +118,7 @@ VEC_INLINE void add_side(const DType dtype, const int height, const int side, co
         Vec rows[SIDE];
 #pragma GCC unroll 4
         for (int r = 0; r < side; r++) {
-            rows[r] = load_wide(dtype, b, at + r * p->k + j);
+            rows[r] = vec_load_wide(dtype, b, at + r * p->k + j);
             __builtin_prefetch(vec_at(b, dtype, at + ahead + r * p->k + j));
         }
 #pragma GCC unroll 8
@@ -121,19 +129,17 @@ VEC_INLINE void add_side(const DType dtype, const int height, const int side, co
         }
     }
     for (int i = 0; i < height; i++)
-        for (int r = 0; r < side; r++) {
-            float sum = vec_lane_sum(s[i][r]);
-            for (int64_t t = j; t < size; t++)
-                sum += a[i][t] * vec_get(b, dtype, at + r * p->k + t);
-            sums[r][i] += sum;
-        }
+        for (int r = 0; r < side; r++) sums[r][i] += vec_lane_sum(s[i][r]);
+    for (int i = 0; j < size && i < height; i++)
+        for (int r = 0; r < side; r++)
+            sums[r][i] += sum_rest(a[i] + j, b, dtype, at + r * p->k + j, size - j);
 }
 
 /* Columns [first, first + n) of C, of B [n, k]. */
 VEC_INLINE void make_rows(const DType dtype, const int height, const RowProduct *p, const void *a,
                           const void *b, void *c, int64_t first, int64_t n) {
     const int side = height > 4 ? SIDE / 2 : SIDE; /* so that all sums stay in registers */
-    float wide[ROWS][TILE], sums[WIDE][ROWS];
+    float wide[ROWS][TILE], sums[PART][ROWS];
     memset(sums, 0, (size_t)n * sizeof sums[0]);
     for (int64_t k0 = 0; k0 < p->k; k0 += TILE) {
         const int64_t size = p->k - k0 < TILE ? p->k - k0 : TILE;
@@ -186,8 +192,9 @@ static void make_part(const RowProduct *p, const void *a, const void *b, void *c
 static int64_t choose_width(const RowProduct *p) {
     const int64_t threads = omp_get_max_threads(), unit = 4 * VEC_LANES;
     int64_t width = (p->n + threads - 1) / threads;
+    const int64_t most = p->tb ? PART : WIDE;
     width = (width + unit - 1) / unit * unit;
-    return width < WIDE ? width : WIDE;
+    return width < most ? width : most;
 }
 
 void row_product(const RowProduct *p, const void *a, const void *b, void *c) {

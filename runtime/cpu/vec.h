@@ -68,13 +68,19 @@ VEC_INLINE uint32_t vec_select(int condition, uint32_t yes, uint32_t no) {
     return (yes & mask) | (no & ~mask);
 }
 
-/* The lanes' sum by halves: a fixed order. */
+/* The lanes' sum by halves, a fixed order, within registers. */
 VEC_INLINE float vec_lane_sum(Vec v) {
-    float lane[VEC_LANES];
-    vec_store(lane, v);
-    for (int width = VEC_LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    return lane[0];
+#if VEC_LANES == 16
+    v += VEC_PICK(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    v += VEC_PICK(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    v += VEC_PICK(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+#elif VEC_LANES == 8
+    v += VEC_PICK(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += VEC_PICK(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+#else
+    v += VEC_PICK(v, v, 2, 3, 0, 1);
+#endif
+    return v[0] + v[1];
 }
 
 /* Floats summed in f32 before the sum moves to f64: long enough to be fast, short enough to keep

@@ -34,17 +34,6 @@ VEC_INLINE void vec_bf16_store(const float *from, uint16_t *to, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = vec_bf16_round(from[i]);
 }
 
-typedef uint16_t VecHalf __attribute__((vector_size(VEC_LANES * 2)));
-typedef uint32_t VecBits __attribute__((vector_size(VEC_LANES * 4)));
-
-/* Elements [i, i + VEC_LANES) of f32 or bf16, the dtype being a constant. */
-VEC_INLINE Vec vec_load_wide(const DType dtype, const void *x, int64_t i) {
-    if (dtype == DTYPE_F32) return vec_load((const float *)x + i);
-    VecHalf half;
-    __builtin_memcpy(&half, (const uint16_t *)x + i, sizeof half);
-    return (Vec)(__builtin_convertvector(half, VecBits) << 16);
-}
-
 /* --- f16: a sign, 5 bits of exponent (bias 15), 10 of fraction --- */
 
 /* For any machine, and for single numbers in loops that compilers vectorise: no branches. */

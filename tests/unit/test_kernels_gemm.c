@@ -1,6 +1,9 @@
 /* gemm.c against sums in f64: every transposition, odd sizes, leading dimensions wider than the
- * rows, alpha and beta, empty sizes, and both ways a product can run (dnnl_sgemm, primitive). */
+ * rows, alpha and beta, empty sizes, and both ways a product can run (dnnl_sgemm, primitive).
+ * row_product.c the same, and its bits beside other rows and on other threads. */
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/row_product.h"
+#include "runtime/cpu/vec_low.h"
 #include "tests/unit/kernel_check.h"
 
 #include <pthread.h>
@@ -59,6 +62,42 @@ static void check_batched(int64_t m, int64_t batch) {
     free(a), free(b), free(c), free(want);
 }
 
+/* `x` in a dtype, which takes its place; f64 of the same numbers is in it afterwards. */
+static void *in_dtype(DType dtype, float *x, int64_t n) {
+    void *low = kc_zeros(n);
+    for (int64_t i = 0; i < n; i++) {
+        vec_put(low, dtype, i, x[i]);
+        x[i] = vec_get(low, dtype, i);
+    }
+    return low;
+}
+
+/* Each row alone and on one thread must have the bits that it has beside others on three. */
+static void check_rows(const RowProduct *p) {
+    const Case s = {.m = p->m, .n = p->n, .k = p->k, .alpha = 1};
+    float *a = kc_random(p->m * p->k), *b = kc_random(p->k * p->n);
+    float *c = kc_zeros(p->m * p->n), *alone = kc_zeros(p->n);
+    double *want = kc_zeros64(p->m * p->n);
+    void *own_a = in_dtype(p->dtype, a, p->m * p->k), *own_b = in_dtype(p->dtype, b, p->k * p->n);
+    const int threads = omp_get_max_threads();
+    RowProduct one = *p;
+    one.m = 1;
+    reference_gemm(false, p->tb, &s, a, p->k, b, p->tb ? p->k : p->n, NULL, want);
+    omp_set_num_threads(3);
+    row_product(p, own_a, own_b, c);
+    omp_set_num_threads(1);
+    /* One running sum for a column: partial sums are rounded k times, not by blocks as above. */
+    CHECK_NEAR(c, want, p->m * p->n, 1.0 + sqrt((double)p->k), 4e-6, "%s%s %dx%dx%d",
+               dtype_name(p->dtype), p->tb ? " tb" : "", (int)p->m, (int)p->n, (int)p->k);
+    for (int64_t i = 0; i < p->m; i++) {
+        row_product(&one, vec_at(own_a, p->dtype, i * p->k), own_b, alone);
+        CHECK(memcmp(alone, c + i * p->n, (size_t)p->n * sizeof *c) == 0, "%s%s: row %d of %d",
+              dtype_name(p->dtype), p->tb ? " tb" : "", (int)i, (int)p->m);
+    }
+    omp_set_num_threads(threads);
+    free(a), free(b), free(c), free(alone), free(want), free(own_a), free(own_b);
+}
+
 static void *multiply_repeatedly(void *unused) {
     (void)unused;
     omp_set_num_threads(1);
@@ -92,6 +131,24 @@ int main(void) {
     check_batched(3, 1);
     check_batched(4, 6);
     check_batched(1, 33);
+
+    /* Beyond what is summed together (4,096 columns, 2,048 of k), with odd ends. */
+    check_begin("products of few rows equal sums in f64, and do not depend on what is beside them");
+    const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int i = 0; i < 6; i++) {
+        RowProduct p = {.batch = 1,
+                        .m = 5,
+                        .n = 4173,
+                        .k = 29,
+                        .tb = i > 2,
+                        .dtype = dtypes[i % 3],
+                        .out_dtype = DTYPE_F32};
+        check_rows(&p);
+        p.m = 3, p.n = 77, p.k = 2061;
+        check_rows(&p);
+        p.m = 2;
+        check_rows(&p);
+    }
 
     /* Two threads want the same prepared product: each must get its own memory objects. */
     check_begin("threads multiply at once");
