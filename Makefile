@@ -264,7 +264,7 @@ $B/libraries: Makefile
 help:
 	@echo 'make            build/perilune               ARCH=x86-64-v3 for another machine than this'
 	@echo 'make demo       trains a small model on text, and writes some (about 4 minutes; TEXT=FILE)'
-	@echo 'make test       all tests, plain and with sanitizers, and lint (20 to 25 minutes)'
+	@echo 'make test       all tests, plain and with sanitizers, and lint (about 20 minutes)'
 	@echo 'make test-long  the tests that take longer'
 	@echo 'make bench      measurements'
 	@echo 'make test-gpu   the tests that need a GPU; make bench-gpu: measurements on one'
