@@ -289,8 +289,8 @@ int64_t engine_call_count(const Engine *engine);
  * nothing: what the engine itself costs per step. */
 double engine_replay_seconds(Engine *engine);
 
-/* Parameters by logical name, whole, f32, for tests and tools. The i-th name (arena-owned text) and
- * type, false past the last; reading and writing, false when there is no such parameter. */
+/* Parameters by logical name, whole, f32, for tests and tools. The i-th name (the engine's text)
+ * and type, false past the last; reading and writing, false when there is no such parameter. */
 bool engine_parameter(const Engine *engine, int i, const char **out_name, Type *out_type);
 bool engine_read_parameter(Engine *engine, const char *name, float *out);
 bool engine_write_parameter(Engine *engine, const char *name, const float *whole);

@@ -168,10 +168,10 @@ static inline bool run_start_on(Run *run, const EngineOptions *options) {
     run->engine = engine_create(run->plan, options, run->diag);
     if (!run->engine) return false;
     engine_init_parameters(run->engine);
+    const char *name;
     while (run->n_params < TF_MAX_PARAMS &&
-           engine_parameter(run->engine, run->n_params, &run->names[run->n_params],
-                            &run->types[run->n_params])) {
-        run->n_params++;
+           engine_parameter(run->engine, run->n_params, &name, &run->types[run->n_params])) {
+        run->names[run->n_params++] = arena_strdup(run->arena, name); /* may outlive the engine */
     }
     return true;
 }
