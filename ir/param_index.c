@@ -38,3 +38,12 @@ const Node *param_index_find(const ParamIndex *index, int block, const char *nam
     bool same = found->block == block && strcmp(node_string(found, ATTR_name), name) == 0;
     return same ? found : NULL;
 }
+
+int leaf_chunk(const Node *leaf) {
+    return leaf->block == NO_BLOCK ? 0 : leaf->chunk;
+}
+
+bool leaf_is_of(const Node *leaf, const Node *param) {
+    return leaf->block == param->block && leaf_chunk(leaf) == leaf_chunk(param) &&
+           strcmp(node_string(leaf, ATTR_of), node_string(param, ATTR_name)) == 0;
+}

@@ -182,6 +182,7 @@ static bool follow_ramp(TrainRun *run, int64_t step) {
     Plan *plan = train_ramp_at(&run->ramp, run->full_plan, step);
     if (plan == run->plan) return true;
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
+    train_norms_close(&run->norms);
     run->engine = engine_replace(run->engine, plan, &run->options, run->diag);
     if (!run->engine) return false;
     run->plan = plan;
@@ -351,6 +352,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
     train_spikes_begin(&run->spikes, &run->checkpoint.place, run->engine);
+    train_norms_begin(&run->norms, run->engine, step);
     if (!engine_step(run->engine, step, run->tokens, run->labels, rate, &result, run->diag)) {
         return false;
     }
@@ -386,7 +388,10 @@ static bool take_step(TrainRun *run, int64_t step) {
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
         run->n_empty += metrics.n_labels == 0;
     }
-    if (!meet(run, &metrics)) return false;
+    if (!train_norms_end(&run->norms, &metrics, &run->progress, run->quiet, run->diag) ||
+        !meet(run, &metrics)) {
+        return false;
+    }
     run->stopped |= engine_args_any(&run->options, is_interrupted());
     bool is_last = run->steps_done == run->n_steps || run->stopped;
     /* One that goes on later validates where it would have without a stop: so its log is the same.
@@ -468,6 +473,7 @@ static bool join_islands(TrainRun *run) {
 static bool prepare(TrainRun *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
     run->copies = train_copies_from_args(run->args);
+    run->norms = train_norms_from_args(run->args);
     if (!check_options(run)) return false;
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     if (train_layout_is_wanted(run->args)) {
@@ -542,6 +548,7 @@ static bool run_end(TrainRun *run, bool good) {
     train_log_close(&run->log);
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     train_stragglers_close(&run->stragglers);
+    train_norms_close(&run->norms);
     rollout_close(run->rollout);
     train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);

@@ -100,9 +100,11 @@ static bool read_line(RunCurve *curve, const char *line, size_t length, SourceLo
     read_named(curve, &curve->values, json_object_get(object, "values"), capacity);
     curve->n_skipped += json_is_true(json_object_get(object, "skipped"));
     curve->n_spikes += json_is_true(json_object_get(object, "spike"));
-    const bool fits =
-        run_heat_add(&curve->heat, curve->series[S_STEP].values[curve->n_steps],
-                     json_object_get(object, "stragglers"), MOST_VALUES, curve->arena);
+    const double step = curve->series[S_STEP].values[curve->n_steps];
+    const bool fits = run_heat_add(&curve->heat, step, json_object_get(object, "stragglers"),
+                                   MOST_VALUES, curve->arena) &&
+                      run_norms_add(&curve->norms, step, json_object_get(object, "norms"),
+                                    MOST_VALUES, curve->arena);
     json_decref(object);
     if (!fits || curve->n_values > MOST_VALUES) {
         diag_error(diag, loc, "the run log has too many lines for so many losses and values");

@@ -3,6 +3,7 @@
 #define FRONTEND_COMMANDS_RUN_CURVE_H
 
 #include "frontend/commands/run_heat.h"
+#include "frontend/commands/run_norms.h"
 #include "ir/base/arena.h"
 #include "ir/base/diag.h"
 
@@ -48,6 +49,7 @@ typedef struct RunCurve {
     NamedSeries sources; /* "val_losses": one for each source of validation data */
     NamedSeries values;  /* "values": what the model tells beside its loss */
     RunHeat heat;        /* "stragglers" */
+    RunNorms norms;      /* "norms" */
 } RunCurve;
 
 /* By its name: *.jsonl. */

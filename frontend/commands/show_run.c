@@ -74,6 +74,7 @@ static void put_page(StrBuf *out, const RunCurve *curve) {
     for (int i = 0; i < curve->values.count; i++) {
         put_panel(out, curve, &curve->values.items[i], false);
     }
+    run_norms_put(out, &curve->norms, curve->arena);
     run_heat_put(out, &curve->heat, curve->arena);
     strbuf_put(out, "</html>\n");
 }

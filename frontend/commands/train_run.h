@@ -16,6 +16,7 @@
 #include "frontend/commands/train_rollout.h"
 #include "frontend/commands/train_skips.h"
 #include "frontend/commands/train_spikes.h"
+#include "frontend/commands/train_norms.h"
 #include "frontend/commands/train_stragglers.h"
 #include "frontend/commands/train_validate.h"
 #include "runtime/engine.h"
@@ -45,6 +46,7 @@ typedef struct TrainRun {
     TrainCheckpoint checkpoint;
     TrainCopies copies;
     TrainStragglers stragglers;
+    TrainNorms norms;
     TrainIslands islands;
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */

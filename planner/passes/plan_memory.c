@@ -20,6 +20,7 @@
  * (planner/plan/offload.h). What is kept there for a backward (offload_activations.c) has a frame
  * of its own there.
  */
+#include "ir/gradient.h"
 #include "ir/masters.h"
 #include "ir/message_group.h"
 #include "planner/passes/pass.h"
@@ -92,6 +93,13 @@ static void find_uses(Planner *p) {
                 p->keep[value] = true;
             }
         }
+    }
+}
+
+/* A run reads how large gradients were when the step is done. */
+static void keep_squares(Planner *p) {
+    for (int n = 0; n < p->graph->n_nodes; n++) {
+        if (gradient_of_square(p->graph->nodes[n])) p->last_use[n * MAX_OUTPUTS] = FOREVER;
     }
 }
 
@@ -577,6 +585,7 @@ void plan_places(Program *program, int n_chunks, bool cuda, int offload, Arena *
     if (n_chunks > MAX_CHUNKS) BUG("%d chunks", n_chunks);
     p.on_host = offload_choose(graph, offload, work);
     find_uses(&p);
+    keep_squares(&p);
     keep_outputs(&p);
     if (cuda) keep_sent(&p);
     if (cuda) keep_offloaded(&p);

@@ -28,7 +28,7 @@
 
 /* GPUs read and write whole lines of 128 bytes: what begins between two takes a line more for each
  * warp (AdamW ran at 3.5 TB/s at multiples of 64, at 4.1 at those of 256, on an H200). */
-enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 25 };
+enum { ALIGN_BYTES = 256, MAX_CHUNKS = 32, PLAN_FORMAT_VERSION = 26 };
 enum { PLAN_MAX_QUOTED = 16384 }; /* bytes of a text in a plan */
 enum { MAX_PLAN_NODES = 200000 }; /* of all programs */
 #define PLAN_FEWER_NODES                                                                           \

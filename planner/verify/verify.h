@@ -66,13 +66,8 @@ void verify_largest(Verifier *v, int stage);
 /* Logical names are unique on a stage; tied weights stay one weight (verify_names.c). */
 void verify_names(Verifier *v);
 
-/* The accumulator whose sum the value is, completed or not, or NULL when it is not one's alone. */
-const Node *verify_accumulator(Value value);
-
 /* --- of the update (verify_update.c) --- */
 
-/* Does the leaf belong to the parameter? */
-bool verify_is_of(const Node *leaf, const Node *param);
 /* The parameter that the optimizer node updates, all or a shard of it; NULL: none. */
 const Node *verify_updated_parameter(const Node *update);
 /* The first operand of an optimizer that is one number: what gradients are multiplied by. Before it

@@ -4,6 +4,7 @@
  * like it, by the factor that says whether there was an update; or none has one. Where steps are
  * left out for their norm, it is the one that the factor of gradients follows from, on all stages.
  */
+#include "ir/param_index.h"
 #include "planner/verify/verify.h"
 
 #include <string.h>
@@ -35,7 +36,7 @@ static void check_average(AverageVerifier *av, const Node *node) {
         return;
     }
     if (av->count[param->id]++) DEFECT(av, node, "%s is averaged twice", text(av, node->inputs[1]));
-    if (state->op != OP_STATE || node_is_copy(state) || !verify_is_of(state, param) ||
+    if (state->op != OP_STATE || node_is_copy(state) || !leaf_is_of(state, param) ||
         strncmp(node_string(state, ATTR_name), EMA_PREFIX, strlen(EMA_PREFIX)) != 0) {
         DEFECT(av, node, "%s is no average of %s", text(av, node->inputs[0]),
                text(av, (Value){(Node *)param, 0}));

@@ -1,4 +1,5 @@
 /* Collectives across stages meet, and nothing waits for ever. */
+#include "ir/gradient.h"
 #include "planner/verify/verify.h"
 
 #include <string.h>
@@ -101,21 +102,9 @@ static const Node *next_call(const Calls *calls, int group, int *at) {
     return *at < calls->count ? calls->nodes[(*at)++] : NULL;
 }
 
-const Node *verify_accumulator(Value value) {
-    const Node *node = value.node;
-    while (node->n_inputs) {
-        /* A gradient may be completed within the stage (data parallelism) first, or divided. */
-        bool same = OPS[node->op].flags & COLLECTIVE || node->op == OP_SLICE;
-        int alias = same ? 0 : op_alias(node, 0);
-        if (alias < 0) return NULL;
-        node = node->inputs[alias].node;
-    }
-    return node->op == OP_ACCUMULATOR ? node : NULL;
-}
-
 /* The logical name of what is reduced, as far as it is one accumulator's; "" if not. */
 static const char *reduced_name(FlowVerifier *fv, int stage, const Node *node) {
-    const Node *leaf = verify_accumulator(node->inputs[0]);
+    const Node *leaf = gradient_accumulator(node->inputs[0]);
     if (!leaf) return "";
     return node_logical_name(leaf, fv->plan->stages[stage].first_block[leaf->chunk],
                              fv->v->scratch);

@@ -1,6 +1,7 @@
 /* Largest scores of attention, and what they scale: maxima are completed as maxima, over the ranks
  * that divide what they are of, and a parameter's factors lie along its axes as it does itself.
  */
+#include "ir/gradient.h"
 #include "planner/verify/verify.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ static bool is_maximum(const Sharding *sharding, unsigned over) {
 }
 
 static void check_largest(LargestVerifier *lv, const Node *node) {
-    const Node *leaf = verify_accumulator(node->inputs[0]);
+    const Node *leaf = gradient_accumulator(node->inputs[0]);
     const Sharding *most = &node->shardings[0], *rows = value_sharding(node->inputs[1]);
     int rank = node->types[0].rank, before = value_type(node->inputs[1])->rank - rank;
     if (!leaf || node_string(leaf, ATTR_of)[0] || node->phase != PHASE_FORWARD) {

@@ -7,13 +7,15 @@
  *
  * An accumulator is read for the last time in the update, and the next step overwrites it: after
  * that the update may use its memory for values of its own. One that nothing is added to is never
- * overwritten and has to stay the zero that it was at the start.
+ * overwritten and has to stay the zero that it was at the start. How large gradients are
+ * (gradient_of_square) has to stay to the step's end.
  *
  * Time is 2 * id + 1 at node `id`; what a receive or the host writes before a segment starts is
  * there at 2 * (first id of the segment), what they read after it lives to 2 * (last id) + 2. Of a
  * group of messages all results are there from the first one's time, all operands to the last
  * one's; a result may take the place of its own operand where no other message reads that.
  */
+#include "ir/gradient.h"
 #include "ir/message_group.h"
 #include "planner/verify/verify.h"
 
@@ -77,7 +79,7 @@ static void read_operand(Lifetimes *l, const Node *node, int operand) {
                       where(l), text(l, (Value){(Node *)node, 0}), text(l, value),
                       text(l, storage->current));
     }
-    if (node->op == OP_SEND || node->op == OP_OUTPUT) {
+    if (node->op == OP_SEND || node->op == OP_OUTPUT || gradient_of_square(value.node)) {
         storage->pinned = segment;
         time = 2 * l->segment_last[segment] + 2;
     }

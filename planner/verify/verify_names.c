@@ -1,6 +1,7 @@
 /* Names: what a checkpoint and an initialisation see. A logical name means one tensor on a stage;
  * the same parameter on several stages is a tied weight, and stays one weight only if its gradient
  * is summed over exactly those stages, or it is frozen on all of them. */
+#include "ir/gradient.h"
 #include "ir/teacher.h"
 #include "planner/verify/verify.h"
 
@@ -122,7 +123,7 @@ static void find_reductions(Names *names, int stage) {
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
         if (node->op != OP_STAGE_REDUCE) continue;
-        const Node *from = verify_accumulator(node->inputs[0]);
+        const Node *from = gradient_accumulator(node->inputs[0]);
         if (!from || !node_string(from, ATTR_of)[0]) continue;
         const char *owner = logical(names, stage, from, node_string(from, ATTR_of));
         Leaf *param = find_param(names, owner, stage);

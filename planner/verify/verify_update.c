@@ -11,6 +11,8 @@
  * Muon's step follows from one momentum, of its own gradient and state, and from nothing else that
  * a rank keeps; on the way products over divided axes are summed over the ranks that divide them.
  */
+#include "ir/gradient.h"
+#include "ir/param_index.h"
 #include "planner/verify/verify.h"
 
 #include <inttypes.h>
@@ -45,17 +47,6 @@ static const char *node_text(UpdateVerifier *uv, const Node *node) {
 
 static bool is_optimizer(const Node *node) {
     return op_is_optimizer(node->op);
-}
-
-/* Each chunk has blocks of its own; what belongs to no block is there once for all chunks of the
- * stage, each leaf in the chunk that reads it first. */
-static int chunk_of_leaf(const Node *leaf) {
-    return leaf->block == NO_BLOCK ? 0 : leaf->chunk;
-}
-
-bool verify_is_of(const Node *leaf, const Node *param) {
-    return leaf->block == param->block && chunk_of_leaf(leaf) == chunk_of_leaf(param) &&
-           strcmp(node_string(leaf, ATTR_of), node_string(param, ATTR_name)) == 0;
 }
 
 const Node *verify_updated_parameter(const Node *update) {
@@ -324,15 +315,15 @@ static void check_output(UpdateVerifier *uv, const Node *node, const char *name,
 }
 
 static void check_gradient(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
-    const Node *gradient = verify_accumulator(value);
-    if (gradient && verify_is_of(gradient, param)) return;
+    const Node *gradient = gradient_accumulator(value);
+    if (gradient && leaf_is_of(gradient, param)) return;
     DEFECT(uv, update, "%s: updates %s with %s, which is not its gradient", node_text(uv, update),
            node_text(uv, param), text(uv, value));
 }
 
 static void check_state(UpdateVerifier *uv, const Node *update, Value value, const Node *param) {
     const Node *state = value.node;
-    if (state->op == OP_STATE && !node_is_copy(state) && verify_is_of(state, param)) return;
+    if (state->op == OP_STATE && !node_is_copy(state) && leaf_is_of(state, param)) return;
     DEFECT(uv, update, "%s: updates %s with %s, which is no state of it", node_text(uv, update),
            node_text(uv, param), text(uv, value));
 }
@@ -564,8 +555,7 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     }
     const Node *param = is_optimizer(shard.node) ? verify_updated_parameter(shard.node) : NULL;
     if (node_is_once(gather) && copy) param = shard.node->op == OP_PARAM ? shard.node : NULL;
-    fits = fits && param && shard.output == 0 &&
-           (copy ? verify_is_of(leaf, param) : leaf == param) &&
+    fits = fits && param && shard.output == 0 && (copy ? leaf_is_of(leaf, param) : leaf == param) &&
            sharding_equal(&leaf->shardings[0], &gather->shardings[0], gather->types[0].rank) &&
            !uv->written[leaf->id];
     if (fits) {
@@ -579,7 +569,7 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
 static int by_name(const void *left, const void *right) {
     const Node *a = *(const Node *const *)left, *b = *(const Node *const *)right;
     if (a->block != b->block) return a->block < b->block ? -1 : 1;
-    int x = chunk_of_leaf(a), y = chunk_of_leaf(b);
+    int x = leaf_chunk(a), y = leaf_chunk(b);
     if (x != y) return x < y ? -1 : 1;
     return strcmp(node_string(a, ATTR_name), node_string(b, ATTR_name));
 }
@@ -600,8 +590,8 @@ static const Node *find_parameter(UpdateVerifier *uv, const Node *copy) {
         int middle = (low + high) / 2;
         const Node *param = uv->params[middle];
         int order = param->block != copy->block ? param->block - copy->block
-                    : chunk_of_leaf(param) != chunk_of_leaf(copy)
-                        ? chunk_of_leaf(param) - chunk_of_leaf(copy)
+                    : leaf_chunk(param) != leaf_chunk(copy)
+                        ? leaf_chunk(param) - leaf_chunk(copy)
                         : strcmp(node_string(param, ATTR_name), node_string(copy, ATTR_of));
         if (order == 0) return param;
         if (order < 0) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -184,14 +185,35 @@ static bool write_record(EventFile *file, Diag *diag) {
     return true;
 }
 
+/* Empties the summary. */
+static bool write_summary(EventFile *file, int64_t step, Diag *diag) {
+    begin_event(&file->record);
+    put_event_step(&file->record, step);
+    put_field(&file->record, EVENT_SUMMARY, file->summary.at, file->summary.count);
+    file->summary.count = 0;
+    file->has_step = true; /* or a part of one */
+    return write_record(file, diag);
+}
+
 bool event_file_write(EventFile *file, const StepMetrics *metrics, Diag *diag) {
     file->summary.count = 0;
     put_step(&file->summary, metrics);
-    begin_event(&file->record);
-    put_event_step(&file->record, metrics->step);
-    put_field(&file->record, EVENT_SUMMARY, file->summary.at, file->summary.count);
-    file->has_step = true; /* or a part of one */
-    return write_record(file, diag);
+    bool good = write_summary(file, metrics->step, diag);
+    for (int i = 0; good && i < metrics->n_norms; i++) {
+        const ParameterNorm *norm = &metrics->norms[i];
+        put_value(&file->summary, "weight_norm", norm->name, norm->weight);
+        if (!isnan(norm->gradient)) {
+            put_value(&file->summary, "gradient_norm", norm->name, norm->gradient);
+        }
+        if (!isnan(norm->change)) {
+            put_value(&file->summary, "change_norm", norm->name, norm->change);
+        }
+        const bool is_last = i + 1 == metrics->n_norms;
+        if (is_last || file->summary.count > SUMMARY_BYTES / 2) {
+            good = write_summary(file, metrics->step, diag);
+        }
+    }
+    return good;
 }
 
 /* --- the file --- */

@@ -1,6 +1,7 @@
 #include "runtime/metrics/run_log.h"
 
 #include "ir/base/file.h"
+#include "ir/base/json.h"
 #include "ir/base/strbuf.h"
 
 #include <errno.h>
@@ -202,6 +203,22 @@ static void put_rare(StrBuf *line, const StepMetrics *metrics) {
                       hidden);
     }
     if (metrics->stragglers) strbuf_printf(line, ",\"stragglers\":%s", metrics->stragglers);
+    for (int i = 0; i < metrics->n_norms; i++) {
+        const ParameterNorm *norm = &metrics->norms[i];
+        const double of[] = {norm->weight, norm->gradient, norm->change};
+        strbuf_put(line, i ? "," : ",\"norms\":{");
+        json_put_text(line, norm->name);
+        for (int k = 0; k < 3; k++) {
+            char number[32];
+            if (isfinite(of[k])) {
+                snprintf(number, sizeof number, "%.6g", of[k]);
+            } else {
+                snprintf(number, sizeof number, "null");
+            }
+            strbuf_printf(line, "%s%s", k ? "," : ":[", number);
+        }
+        strbuf_put(line, i + 1 == metrics->n_norms ? "]}" : "]");
+    }
 }
 
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
@@ -210,7 +227,7 @@ bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     if (log->has_begun) told.n_parameters = 0;
     log->has_begun = true;
     size_t length = (size_t)run_log_format(text, sizeof text, &told);
-    if (!metrics->stragglers && !metrics->outer_step)
+    if (!metrics->stragglers && !metrics->outer_step && !metrics->n_norms)
         return run_log_write_text(log, text, length, diag);
     StrBuf line = strbuf_create();
     strbuf_put_bytes(&line, text, length - 2); /* without "}\n" */

@@ -11,7 +11,8 @@
  * labels count, where not all do. The file's first line has "parameters", "active_parameters" where
  * a token does not meet all of them, and "row_tokens", how many a sample has. "stragglers" is an
  * object of what was found of ranks' work, with the last step of each window
- * (frontend/commands/straggler_text.h). NaN and infinities are written as
+ * (frontend/commands/straggler_text.h). "norms" is one of parameters: of each, by name, the norms
+ * of its weights, its gradient and its change, [4.1,0.02,0.0013]. NaN and infinities are written as
  * null. Each line is in the file when its call returns, so it can be followed while training runs.
  */
 #ifndef RUNTIME_METRICS_RUN_LOG_H
@@ -32,7 +33,7 @@ RunLog *run_log_open(const char *path, Diag *diag);
 /* For a run that goes on after `step`: keeps the lines up to it, removes those after it, which will
  * be written again. A file that is not there is created; one that is no run log is refused. */
 RunLog *run_log_continue(const char *path, int64_t step, Diag *diag);
-/* Does not allocate unless it reports or the step has an object of stragglers. */
+/* Does not allocate unless it reports or the step has objects of stragglers or norms. */
 bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag);
 /* A line of another kind, with its end of line, which begins {"step":N, as all do. */
 bool run_log_write_text(RunLog *log, const char *text, size_t length, Diag *diag);

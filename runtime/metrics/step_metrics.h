@@ -11,6 +11,16 @@ typedef struct StepValue {
     double value;
 } StepValue;
 
+/* How large a parameter that trains is, its gradient and what the step has changed of it: roots of
+ * sums of squares (runtime/engine_norms.h). */
+typedef struct ParameterNorm {
+    const char *name; /* logical */
+    double weight;    /* after the step */
+    double gradient; /* as grad_norm: before clipping, without a loss scale; NAN: it has none, as it
+                      * is balanced, not learned */
+    double change;   /* NAN: not known */
+} ParameterNorm;
+
 typedef struct StepMetrics {
     int64_t step;      /* 1-based: steps done with this one */
     int64_t n_samples; /* counted with this step's; 0: not known */
@@ -37,9 +47,11 @@ typedef struct StepMetrics {
     const char *const *source_names; /* [n_sources]; printable ASCII without quotes, short */
     const double *source_losses;     /* [n_sources] */
     int n_values;
-    const StepValue *values; /* [n_values] */
-    const char *stragglers;  /* an object of JSON about ranks' work; NULL: none with this step */
-    double slowest_ratio;    /* the most work of a rank, to the median of those alike; 0: none */
+    const StepValue *values;    /* [n_values] */
+    const char *stragglers;     /* an object of JSON about ranks' work; NULL: none with this step */
+    double slowest_ratio;       /* the most work of a rank, to the median of those alike; 0: none */
+    int n_norms;                /* 0: not measured after this step */
+    const ParameterNorm *norms; /* [n_norms] */
     /* A meeting of islands after this step; outer_step counts them, 0: there was none. */
     int64_t outer_step, outer_bytes;
     double outer_seconds, outer_norm; /* of the outer gradient */

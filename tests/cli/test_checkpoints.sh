@@ -192,6 +192,8 @@ works 'a run with spikes' 'with averaged weights' "${steady_run[@]}" --steps 40 
 spikes=$(grep -c '"spike":true' "$folder/spikes.jsonl")
 result 'that are told' "$([ "$spikes" -ge 4 ] && [[ $out == *"spikes  $spikes of 40 steps were left out"* ]] ||
     echo "$spikes: $out")"
+result 'with whose gradients they were' "$([ "$(grep '"spike":true' "$folder/spikes.jsonl" | grep -c '"norms":{"wte":\[.*,null\]')" = "$spikes" ] &&
+    [ "$(grep -cE "^spike   step [0-9]+ left out: gradients' norm .*; [0-9]+ % of its square in " <<<"$err")" = "$spikes" ] || echo "$err")"
 result 'and counted' "$(grep -qx "perilune_spikes_total{run=\"run\"} $spikes" "$folder/run.prom" &&
     grep -q 'state="finished"} 1' "$folder/run.prom" || cat "$folder/run.prom")"
 works 'on their page, too' "<dt>spikes left out</dt><dd>$spikes</dd>" show "$folder/spikes.jsonl" --html

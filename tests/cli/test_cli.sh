@@ -323,7 +323,7 @@ fails 'weights to standard output' 2 '--save: takes a file' train $model --data 
 # --- plan, show, check ---
 works 'plan' 'model     gpt' plan $model "${small[@]}" -o "$plan"
 works 'plan --json' '"model"' plan $model "${small[@]}" --json
-works 'plan -o -' 'perilune plan 25' plan $model "${small[@]}" -o -
+works 'plan -o -' 'perilune plan 26' plan $model "${small[@]}" -o -
 result 'plan -o - is what -o FILE writes' "$(cmp "$folder/out" "$plan" 2>&1)"
 works 'check' 'is sound' check "$plan"
 works 'check --json' '"sound":true,"defects":0,"messages":[]' check "$plan" --json

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_EVENTS = 16, MOST_VALUES = 48 };
+enum { MOST_EVENTS = 16, MOST_VALUES = 160 };
 
 typedef struct Value {
     char tag[8192];
@@ -295,6 +295,40 @@ static void test_run(void) {
     diag_destroy(diag);
 }
 
+/* More than an event has room for. */
+static void test_norms(void) {
+    enum { N = 120, BLOCKS = 40 };
+    static ParameterNorm norms[N];
+    Diag *diag = diag_create();
+    check_begin("event file: norms of all parameters");
+    for (int i = 0; i < N; i++) {
+        const char *name = arena_printf(arena, "blocks.%d.weight.%d", i / BLOCKS, i);
+        norms[i] = (ParameterNorm){name, i + 0.5, i == 7 ? NAN : i + 0.25, i == 9 ? NAN : i};
+    }
+    StepMetrics metrics = PLAIN;
+    metrics.n_norms = N;
+    metrics.norms = norms;
+    EventFile *file = event_file_open(arena_printf(arena, "%s/norms", folder), 0, diag);
+    CHECK(file && event_file_write(file, &metrics, diag), "%s", diag_text(diag));
+    if (!file) return;
+    const int n = read_events(event_file_path(file));
+    for (int i = 0; i < N; i++) {
+        int found = 0;
+        for (int e = 3; e < n; e++) {
+            const char *name = norms[i].name;
+            found += has(&events[e], arena_printf(arena, "weight_norm/%s", name), norms[i].weight);
+            found +=
+                has(&events[e], arena_printf(arena, "gradient_norm/%s", name), norms[i].gradient);
+            found += has(&events[e], arena_printf(arena, "change_norm/%s", name), norms[i].change);
+        }
+        CHECK(found == (i == 7 || i == 9 ? 2 : 3), "%s: %d of its numbers", norms[i].name, found);
+    }
+    for (int e = 2; e < n; e++) CHECK(events[e].step == 1, "step %lld", (long long)events[e].step);
+    CHECK(n > 4 && events[2].n_values == 6, "%d events", n);
+    event_file_close(file);
+    diag_destroy(diag);
+}
+
 static void test_going_on(void) {
     Diag *diag = diag_create();
     const char *in = arena_printf(arena, "%s/on", folder);
@@ -420,6 +454,7 @@ int main(void) {
     arena = arena_create();
     test_check();
     test_run();
+    test_norms();
     test_going_on();
     test_names();
     test_bad_folders();

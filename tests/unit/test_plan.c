@@ -236,9 +236,9 @@ static void test_mistakes(Arena *arena, Diag *diag) {
     static const struct {
         const char *from, *to, *message;
     } CASES[] = {
-        {"perilune plan 25", "perilune plan 26", "x.plan:1: the plan's format is version 26"},
-        {"perilune plan 25", "perilune plan 6",
-         "version 6; this program reads 25: make it again with perilune plan"},
+        {"perilune plan 26", "perilune plan 27", "x.plan:1: the plan's format is version 27"},
+        {"perilune plan 26", "perilune plan 6",
+         "version 6; this program reads 26: make it again with perilune plan"},
         {"\nrecompute=none", "\nrecompute=all",
          "x.plan:21: expected what is recomputed: none, selective or full, at 'all'"},
         {"\npath=line", "\npath=zigzag", "expected the path of micro-batches: line, loop or v, at"},

@@ -160,6 +160,12 @@ static void overlapping_scratch(Plan *plan) {
     buffer_of(plan, 1, node_value(norm, 1))->offset_bytes =
         buffer_of(plan, 1, node_value(norm, 0))->offset_bytes;
 }
+static void overwritten_square(Plan *plan) {
+    /* The factor of gradients, where one's sum of squares lies that a run reads after the step. */
+    Node *square = find_node(plan, 1, OP_SUMSQ, 0), *clip = find_node(plan, 1, OP_CLIP_SCALE, 0);
+    buffer_of(plan, 1, node_value(clip, 0))->offset_bytes =
+        buffer_of(plan, 1, node_value(square, 0))->offset_bytes;
+}
 static void results_in_one_place(Plan *plan) {
     Node *node = find_node(plan, 1, OP_GELU_GRAD, 0);
     node->op = OP_FUSED;
@@ -447,6 +453,8 @@ static const Case CASES[] = {
      "'blocks.2.up' and 'blocks.2.down' overlap", "of persistent, alive together"},
     {"overlapping activations", &PIPELINE, overlapping_frames, "overlap: bytes", "of frame"},
     {"overlapping scratch", &PIPELINE, overlapping_scratch, "rmsnorm_grad", "of scratch"},
+    {"a gradient's size overwritten", &PIPELINE, overwritten_square, "sumsq and %",
+     "clip_scale overlap"},
     {"two results in one operand's place", &PIPELINE, results_in_one_place, "overlap: bytes",
      "fused"},
     {"update beside its operand", &PIPELINE, not_in_place, "must update 'blocks.2.", "in place"},

@@ -1,0 +1,358 @@
+/* engine_norms: how large weights, their gradients and what a step changed are, under layouts that
+ * divide them in all ways; each against numbers of the same run on one rank, read whole.
+ *
+ * Would catch: a rank's part that is left out or counted twice; a sum of squares that something of
+ * the update has overwritten; padding, halves or tied weights that are taken for numbers of their
+ * own; a loss scale in gradients; an estimate from samples that is none; processes that add up
+ * otherwise than threads.
+ */
+#include "runtime/engine_norms.h"
+
+#include "frontend/commands/show_run.h"
+#include "ir/base/file.h"
+#include "runtime/engine_internal.h"
+#include "runtime/metrics/run_log.h"
+#include "tests/unit/control_job.h"
+#include "tests/unit/train_fixture.h"
+
+static const ModelSetting GPT[] = {{"layers", "2"}, {"model", "32"}, {"heads", "2"},
+                                   {"seq", "4"},    {"ffn", "64"},   {"vocab", "15"}};
+static const ModelSetting MUON[] = {{"layers", "2"},      {"model", "32"}, {"heads", "2"},
+                                    {"seq", "4"},         {"ffn", "64"},   {"vocab", "15"},
+                                    {"optimizer", "muon"}};
+static const ModelSetting LAMB[] = {{"layers", "2"},      {"model", "32"}, {"heads", "2"},
+                                    {"seq", "4"},         {"ffn", "64"},   {"vocab", "15"},
+                                    {"optimizer", "lamb"}};
+static const ModelSetting MOE[] = {{"layers", "2"},      {"model", "8"},      {"heads", "2"},
+                                   {"kv_heads", "2"},    {"seq", "4"},        {"vocab", "16"},
+                                   {"experts", "4"},     {"ffn", "16"},       {"shared", "true"},
+                                   {"expert_ffn", "8"},  {"shared_ffn", "8"}, {"bias", "true"},
+                                   {"scores", "sigmoid"}};
+
+#define GPT_MODEL  .path = "models/gpt.lua", .settings = GPT, .n_settings = 6
+#define MUON_MODEL .path = "models/gpt.lua", .settings = MUON, .n_settings = 7
+#define LAMB_MODEL .path = "models/gpt.lua", .settings = LAMB, .n_settings = 7
+#define MOE_MODEL  .path = "models/moe.lua", .settings = MOE, .n_settings = 13
+
+/* Of what is not said there is one, and dtypes are f32. */
+typedef struct Case {
+    const char *name, *path;
+    const ModelSetting *settings;
+    int n_settings;
+    int t, d, p, c, e, r, b, chunks, zero, offload;
+    bool sequence_parallel, split, scaled;
+    DType precision;
+} Case;
+
+static const Case CASES[] = {
+    {.name = "one rank", GPT_MODEL, .b = 8},
+    {.name = "t=2 d=2 p=2, tied weights", GPT_MODEL, .t = 2, .d = 2, .p = 2},
+    {.name = "p=2 in chunks", GPT_MODEL, .d = 2, .p = 2, .chunks = 2, .zero = 1},
+    {.name = "t=2 d=2, sequence-parallel, ZeRO-1",
+     GPT_MODEL,
+     .t = 2,
+     .d = 2,
+     .b = 2,
+     .sequence_parallel = true,
+     .zero = 1},
+    {.name = "t=2 d=2, ZeRO-2", GPT_MODEL, .t = 2, .d = 2, .b = 2, .zero = 2},
+    {.name = "d=2 r=2, ZeRO-3", GPT_MODEL, .d = 2, .r = 2, .zero = 3},
+    {.name = "c=2 d=2", GPT_MODEL, .c = 2, .d = 2},
+    {.name = "offloaded, ZeRO-1", GPT_MODEL, .d = 2, .b = 2, .zero = 1, .offload = 100},
+    {.name = "Muon, one rank", MUON_MODEL, .b = 8},
+    {.name = "Muon, t=2 d=2, ZeRO-1", MUON_MODEL, .t = 2, .d = 2, .b = 2, .zero = 1},
+    {.name = "LAMB, one rank", LAMB_MODEL, .b = 8},
+    {.name = "LAMB, t=2 p=2", LAMB_MODEL, .t = 2, .p = 2, .b = 2},
+    {.name = "experts, one rank", MOE_MODEL, .b = 8},
+    {.name = "experts, e=2 d=2", MOE_MODEL, .e = 2, .d = 2},
+    {.name = "bf16, one rank", GPT_MODEL, .b = 8, .precision = DTYPE_BF16},
+    {.name = "bf16 in halves, t=2 d=2",
+     GPT_MODEL,
+     .t = 2,
+     .d = 2,
+     .b = 2,
+     .precision = DTYPE_BF16,
+     .split = true},
+    {.name = "f16, a loss scale, one rank",
+     GPT_MODEL,
+     .b = 8,
+     .precision = DTYPE_F16,
+     .scaled = true},
+    {.name = "f16, a loss scale, d=2 p=2, ZeRO-1",
+     GPT_MODEL,
+     .d = 2,
+     .p = 2,
+     .b = 2,
+     .zero = 1,
+     .precision = DTYPE_F16,
+     .scaled = true},
+};
+enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]), STEPS = 2, BATCH = 8, WORLD = 4 };
+
+static int or_one(int n) {
+    return n ? n : 1;
+}
+
+static bool start(Run *run, const Case *c) {
+    const int chunks = or_one(c->chunks);
+    const Layout layout = {.t = or_one(c->t),
+                           .d = or_one(c->d),
+                           .p = or_one(c->p),
+                           .micro_batch = or_one(c->b),
+                           .n_chunks = chunks,
+                           .schedule = chunks > 1 ? "interleaved" : "1f1b",
+                           .sequence_parallel = c->sequence_parallel};
+    run_zero = c->zero;
+    run_context = or_one(c->c);
+    run_experts = or_one(c->e);
+    run_replicas = or_one(c->r);
+    run_precision = c->precision;
+    run_split_masters = c->split;
+    run_offload = c->offload;
+    run_loss_scaling = c->scaled ? (LossScaling){.initial = 1024} : (LossScaling){0};
+    return run_plan(run, c->path, c->settings, c->n_settings, &layout, BATCH, true) &&
+           run_start(run) && run_steps(run, STEPS, 1e-2);
+}
+
+static double norm_of(const float *numbers, const float *minus, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = numbers[i] - (minus ? (double)minus[i] : 0);
+        sum += x * x;
+    }
+    return sqrt(sum);
+}
+
+static bool is_near(double a, double b, double tolerance) {
+    return (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * fmax(fabs(b), 1e-6);
+}
+
+static int find_name(const Run *run, const char *name) {
+    for (int i = 0; i < run->n_params; i++) {
+        if (strcmp(run->names[i], name) == 0) return i;
+    }
+    return -1;
+}
+
+/* Of the single rank that ran last: what other layouts are to find. */
+static ParameterNorm expected[TF_MAX_PARAMS];
+static int n_expected;
+
+static void check_norms(Run *run, const Case *c, const ParameterNorm *norms, int n,
+                        float *const *before) {
+    const bool single = c->b == BATCH;
+    const double near = c->precision == DTYPE_F32 ? 1e-4 : 0.02;
+    double squares = 0;
+    CHECK(n == run->n_params, "%d of %d parameters", n, run->n_params);
+    for (int i = 0; i < n; i++) {
+        const ParameterNorm *norm = &norms[i];
+        const int at = find_name(run, norm->name);
+        CHECK(at >= 0, "there is no '%s'", norm->name);
+        const int64_t count = type_elements(&run->types[at]);
+        const float *after = run_weight(run, at);
+        const double weight = norm_of(after, NULL, count);
+        const double change = norm_of(after, before[at], count);
+        CHECK(is_near(norm->weight, weight, 1e-5), "%s: weight %g, not %g", norm->name,
+              norm->weight, weight);
+        CHECK(is_near(norm->change, change, 1e-5), "%s: change %g, not %g", norm->name,
+              norm->change, change);
+        const bool is_balanced = strstr(norm->name, "moe.bias") != NULL;
+        CHECK(isnan(norm->gradient) == is_balanced, "%s: gradient %g", norm->name, norm->gradient);
+        if (!is_balanced) squares += norm->gradient * norm->gradient;
+        float *gradient = ARENA_ARRAY(run->arena, float, count);
+        if (single && !is_balanced && engine_read_gradient(run->engine, norm->name, gradient)) {
+            const double scale = c->scaled ? 1024 : 1;
+            const double whole = norm_of(gradient, NULL, count) / scale;
+            CHECK(is_near(norm->gradient, whole, 1e-5), "%s: gradient %g, not %g", norm->name,
+                  norm->gradient, whole);
+        }
+        if (single) continue;
+        bool known = false;
+        for (int k = 0; k < n_expected; k++) {
+            if (strcmp(expected[k].name, norm->name) != 0) continue;
+            known = true;
+            /* Keys' biases have none but what roundings leave. */
+            const double of_roundings = 1e-3 * near * run->norms[STEPS];
+            CHECK(is_near(norm->gradient, expected[k].gradient, near) ||
+                      fabs(norm->gradient - expected[k].gradient) < of_roundings,
+                  "%s: gradient %g, not %g", norm->name, norm->gradient, expected[k].gradient);
+        }
+        CHECK(known, "%s is not one rank's", norm->name);
+    }
+    const double total = run->norms[STEPS];
+    CHECK(is_near(sqrt(squares), total, 1e-5), "all together %g, not %g", sqrt(squares), total);
+    if (!single) return;
+    n_expected = n;
+    for (int i = 0; i < n; i++) {
+        expected[i] = norms[i];
+        expected[i].name = strdup(norms[i].name);
+    }
+}
+
+static void test_case(const Case *c) {
+    Run run;
+    check_begin(c->name);
+    if (!start(&run, c)) {
+        CHECK(false, "%s", diag_text(run.diag));
+        run_close(&run);
+        return;
+    }
+    EngineNorms *norms = engine_norms_create(run.engine);
+    float **before = ARENA_ARRAY(run.arena, float *, run.n_params);
+    for (int i = 0; i < run.n_params; i++) before[i] = run_weight(&run, i);
+    engine_norms_begin(norms);
+    const bool stepped = run_steps_from(&run, STEPS, 1, 1e-2);
+    const ParameterNorm *found;
+    int n;
+    const bool fine = stepped && engine_norms_end(norms, run.norms[STEPS], &found, &n, run.diag);
+    CHECK(fine, "%s", diag_text(run.diag));
+    if (fine) check_norms(&run, c, found, n, before);
+    engine_norms_destroy(norms);
+    run_close(&run);
+}
+
+/* A table of 2,000 x 32: what a sample of 4,096 numbers says of it. Without a beginning nothing is
+ * known of a change. */
+static void test_sample(void) {
+    static const ModelSetting LARGE[] = {{"layers", "1"}, {"model", "32"}, {"heads", "2"},
+                                         {"seq", "64"},   {"ffn", "64"},   {"vocab", "2000"}};
+    const Case c = {
+        .path = "models/gpt.lua", .settings = LARGE, .n_settings = 6, .t = 2, .b = BATCH};
+    Run run;
+    check_begin("an estimate from a sample");
+    const bool started = start(&run, &c);
+    CHECK(started, "%s", diag_text(run.diag));
+    if (!started) return;
+    EngineNorms *norms = engine_norms_create(run.engine);
+    const int at = find_name(&run, "wte");
+    const int64_t count = type_elements(&run.types[at]);
+    const ParameterNorm *found;
+    int n;
+    for (int round = 0; round < 2; round++) {
+        const float *before = run_weight(&run, at);
+        if (round == 0) engine_norms_begin(norms);
+        const bool fine = run_steps_from(&run, STEPS + round, 1, 1e-2) &&
+                          engine_norms_end(norms, run.norms[STEPS + round], &found, &n, run.diag);
+        CHECK(fine, "%s", diag_text(run.diag));
+        const double change = norm_of(run_weight(&run, at), before, count);
+        for (int i = 0; fine && i < n; i++) {
+            if (round == 1) CHECK(isnan(found[i].change), "%s: %g", found[i].name, found[i].change);
+            if (round == 1 || strcmp(found[i].name, "wte") != 0) continue;
+            CHECK(is_near(found[i].change, change, 0.15) && found[i].change != change,
+                  "an estimate of %g, not %g", found[i].change, change);
+        }
+    }
+    engine_norms_destroy(norms);
+    run_close(&run);
+}
+
+/* --- the log and its page --- */
+
+static void test_page(void) {
+    /* Four steps: block 1's gradient grows in the third. */
+    ParameterNorm norms[] = {{"wte", 8, 1, 0.08},
+                             {"blocks.0.w", 3, 0.3, 0.003},
+                             {"blocks.0.v", 4, 0.4, 0.004},
+                             {"blocks.1.w", 5, 0.5, 0.05},
+                             {"moe.bias", 1, NAN, INFINITY}};
+    enum { N = sizeof(norms) / sizeof(norms[0]) };
+    char path[] = "/tmp/test_norms_XXXXXX.jsonl";
+    Diag *diag = diag_create();
+    StrBuf page = strbuf_create();
+    close(mkstemps(path, 6));
+    check_begin("the log, and its page");
+    RunLog *log = run_log_open(path, diag);
+    for (int step = 1; log && step <= 4; step++) {
+        StepMetrics metrics = {.step = step, .loss = 2, .norms = norms};
+        norms[3].gradient = step == 3 ? 4 : 0.5;
+        metrics.n_norms = step == 2 ? 0 : N;
+        CHECK(run_log_write(log, &metrics, diag), "%s", diag_text(diag));
+    }
+    run_log_close(log);
+    size_t length;
+    Arena *arena = arena_create();
+    const char *text = file_read(arena, path, 1 << 20, &length, diag);
+    CHECK(text && strstr(text, "\"norms\":{\"wte\":[8,1,0.08],\"blocks.0.w\":[3,0.3,0.003],"), "%s",
+          text ? text : diag_text(diag));
+    CHECK(text && strstr(text, "\"moe.bias\":[1,null,null]}}\n"), "no end of an object");
+    CHECK(show_run_html(&page, path, diag), "%s", diag_text(diag));
+    CHECK(strstr(page.text, "<title>blocks.1, step 3: 8</title>") &&
+              strstr(page.text, "full colour: 8<"),
+          "no map of gradients");
+    CHECK(strstr(page.text, "<title>blocks.0, step 1: 0.1 %</title>") &&
+              strstr(page.text, "<title>wte, step 4: 1 %</title>"),
+          "no map of changes");
+    CHECK(!strstr(page.text, "moe.bias, "), "what was not told is drawn");
+    /* Not trusted: other things in its place, names of markup. */
+    FILE *file = fopen(path, "w");
+    fprintf(file, "{\"step\":1,\"norms\":[1,2]}\n{\"step\":2,\"norms\":{\"<b>&.3.x\":[1,2,3],"
+                  "\"a\":7,\"b\":[1,2],\"c\":[\"x\",{},null],\"d\":[1e300,-1e300,1]}}\n");
+    fclose(file);
+    page.length = 0;
+    CHECK(show_run_html(&page, path, diag) && !strstr(page.text, "<b>") &&
+              strstr(page.text, "&lt;b&gt;&amp;.3"),
+          "%s", diag_text(diag));
+    unlink(path);
+    arena_destroy(arena);
+    strbuf_destroy(&page);
+    diag_destroy(diag);
+}
+
+/* --- several processes --- */
+
+/* The only process that has this rank: of the others it has no memory. */
+static bool measure_alone(Job *job, int rank, char said[SAID_BYTES]) {
+    static const Case CASE = {GPT_MODEL, .t = 2, .d = 2, .zero = 1};
+    Run run;
+    unsigned char *memory[WORLD];
+    const ParameterNorm *whole, *found;
+    int n = 0, n_whole, n_alike = 0;
+    const bool fine = start(&run, &CASE);
+    Control *control = join(job, rank, said);
+    if (!fine || !control) return false;
+    Engine *engine = run.engine;
+    EngineNorms *norms = engine_norms_create(engine);
+    engine_norms_begin(norms);
+    bool good = run_steps_from(&run, STEPS, 1, 1e-2) &&
+                engine_norms_end(norms, run.norms[STEPS], &whole, &n_whole, run.diag);
+    for (int r = 0; r < WORLD; r++) {
+        memory[r] = engine->ranks[r].memory;
+        if (r != rank) engine->ranks[r].memory = NULL;
+    }
+    engine->is_first = rank == 0;
+    engine->control = control;
+    EngineNorms *own = engine_norms_create(engine);
+    good = good && engine_norms_end(own, run.norms[STEPS], &found, &n, run.diag);
+    for (int i = 0; good && i < n; i++) {
+        n_alike += is_near(found[i].weight, whole[i].weight, 1e-12) &&
+                   is_near(found[i].gradient, whole[i].gradient, 1e-12) && isnan(found[i].change);
+    }
+    snprintf(said, SAID_BYTES, "%d: %d of %d alike", good, n_alike == n_whole ? 1 : n_alike,
+             n == n_whole ? 1 : n);
+    for (int r = 0; r < WORLD; r++) engine->ranks[r].memory = memory[r];
+    engine->control = NULL;
+    engine_norms_destroy(norms);
+    engine_norms_destroy(own);
+    run_close(&run);
+    const bool closed = control_close(control);
+    control_destroy(control);
+    return closed;
+}
+
+static void test_processes(void) {
+    check_begin("four processes");
+    Job job = job_create(WORLD, measure_alone);
+    job.options.connect_s = job.options.operation_s = job.options.lost_s = 60; /* busy machines */
+    job_start(&job);
+    job_finish(&job);
+    check_all_well(&job);
+    for (int r = 0; r < WORLD; r++) check_said(&job, r, r == 0 ? "1: 1 of 1 alike" : "1: 0 of 0");
+}
+
+int main(void) {
+    test_processes();
+    for (int i = 0; i < N_CASES; i++) test_case(&CASES[i]);
+    test_sample();
+    test_page();
+    return check_report();
+}
