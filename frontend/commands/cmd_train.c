@@ -337,6 +337,29 @@ static bool ends_alike(TrainRun *run) {
     return false;
 }
 
+/* Of the step that was done last. */
+static StepMetrics metrics_of(const TrainRun *run, const StepResult *result, double rate) {
+    const int64_t row = plan_row(run->plan);
+    return (StepMetrics){.step = run->steps_done,
+                         .n_samples = run->checkpoint.place.samples,
+                         .loss = result->loss,
+                         .grad_norm = result->grad_norm,
+                         .has_loss_scale = plan_loss_scaling(run->plan).initial != 0,
+                         .loss_scale = result->loss_scale,
+                         .skipped = result->skipped,
+                         .n_skipped = run->n_skipped,
+                         .spike = result->spike,
+                         .n_spikes = run->checkpoint.place.n_spikes,
+                         .lr = rate,
+                         .tokens_per_s = (double)(run->plan->global_batch * row) / result->seconds,
+                         .seconds = result->seconds,
+                         .n_values = result->n_values,
+                         .values = result->values,
+                         .n_parameters = run->plan->n_parameters,
+                         .n_active = run->n_active,
+                         .row_tokens = row};
+}
+
 static bool take_step(TrainRun *run, int64_t step) {
     int64_t row = plan_row(run->plan), batch = run->plan->global_batch;
     double rate = lr_schedule_at(&run->rate, step - 1);
@@ -365,24 +388,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     run->n_tokens += (double)(batch * row);
     run->steps_done = run->checkpoint.place.step = step;
     run->checkpoint.place.samples = sample;
-    StepMetrics metrics = {.step = step,
-                           .n_samples = sample,
-                           .loss = result.loss,
-                           .grad_norm = result.grad_norm,
-                           .has_loss_scale = plan_loss_scaling(run->plan).initial != 0,
-                           .loss_scale = result.loss_scale,
-                           .skipped = result.skipped,
-                           .n_skipped = run->n_skipped,
-                           .spike = result.spike,
-                           .n_spikes = run->checkpoint.place.n_spikes,
-                           .lr = rate,
-                           .tokens_per_s = (double)(batch * row) / result.seconds,
-                           .seconds = result.seconds,
-                           .n_values = result.n_values,
-                           .values = result.values,
-                           .n_parameters = run->plan->n_parameters,
-                           .n_active = run->n_active,
-                           .row_tokens = row};
+    StepMetrics metrics = metrics_of(run, &result, rate);
     if (run->data.masked && !run->data.pairs.reads) {
         metrics.has_n_labels = true;
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
