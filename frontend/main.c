@@ -34,10 +34,12 @@ const CliCommand CLI_COMMANDS[] = {
      "PLAN",
      "shows a plan as text, JSON, graph, page or timeline",
      {{"forms (default: text)", IN_FORMS}},
-     "Given a run log of perilune train instead (a .jsonl file), draws its loss with --html; of a\n"
-     "file of weights or a checkpoint (safetensors) says what is in it, with --json, too.\n\n"
+     "Given a run log of perilune train instead (a .jsonl file), says how the run went, with its\n"
+     "loss as a curve of characters, --json, or all its curves as a page (--html); of a file of\n"
+     "weights or a checkpoint (safetensors) says what is in it, with --json, too.\n\n"
      "  perilune show gpt.plan\n"
      "  perilune show gpt.plan --html -o gpt.html\n"
+     "  perilune show run.jsonl\n"
      "  perilune show run.jsonl --html -o loss.html\n"
      "  perilune show run.ckpt\n"
      "  perilune show gpt.plan --trace --profile cpu.json -o predicted.json\n",

@@ -120,16 +120,20 @@ static bool check_predicts(const CliArgs *args, const char *what, Diag *diag) {
     return true;
 }
 
-/* A run log has one form, the page. */
 static int show_log(CliArgs *args, ShowFunction *form, Diag *diag) {
     if (!check_predicts(args, "a run log", diag)) return EXIT_USAGE;
-    if (form != show_html) {
-        diag_error(diag, NO_LOC, "%s: a run log can be shown with --html only", args->operand);
+    bool (*show)(StrBuf *, const char *, Diag *) = form == show_html        ? show_run_html
+                                                   : form == show_cuda_json ? show_run_json
+                                                   : form == show_cuda_text ? show_run_text
+                                                                            : NULL;
+    if (!show) {
+        diag_error(diag, NO_LOC, "%s: a run log is shown as text, with --json or with --html",
+                   args->operand);
         return EXIT_USAGE;
     }
     StrBuf text = strbuf_create();
     int status = EXIT_DONE;
-    if (!show_run_html(&text, args->operand, diag)) {
+    if (!show(&text, args->operand, diag)) {
         status = EXIT_USAGE;
     } else if (!cli_write(cli_text(args, OPT_OUTPUT, NULL), &text, diag)) {
         status = EXIT_FAILED;

@@ -1,24 +1,14 @@
 #include "frontend/commands/compare_runs.h"
 
 #include "frontend/commands/run_chart.h"
+#include "frontend/commands/run_figures.h"
 #include "ir/base/json.h"
 #include "planner/show/show_html.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Losses closer than this are one curve: what f32 sums in another order leave of some steps. */
 static const double ONE_CURVE = 1e-5;
-
-/* Of one run; NaN: the log has none. */
-typedef struct RunFigures {
-    const RunCurve *curve;
-    double last_step, loss, end_loss;        /* end_loss: mean over the last tenth of its steps */
-    double val_loss, best_val_loss, best_at; /* best_at: its step */
-    double tokens_per_s, seconds;            /* tokens_per_s: the median */
-} RunFigures;
 
 /* Of a run against the first, over the steps that both logs have. */
 typedef struct RunDifference {
@@ -30,52 +20,6 @@ typedef struct RunDifference {
     double reaches_at, of_steps; /* the step whose validation loss is at most the first's best one,
                                   * and what the first took; NaN: none */
 } RunDifference;
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(Arena *arena, const RunCurve *curve, const Series *series) {
-    double *kept = ARENA_ARRAY(arena, double, curve->n_steps);
-    int n = 0;
-    for (int i = 0; i < curve->n_steps; i++) {
-        if (isfinite(series->values[i])) kept[n++] = series->values[i];
-    }
-    if (n == 0) return NAN;
-    qsort(kept, (size_t)n, sizeof(*kept), compare_doubles);
-    return n % 2 ? kept[n / 2] : (kept[n / 2 - 1] + kept[n / 2]) / 2;
-}
-
-static double mean_of_end(const RunCurve *curve, const Series *series) {
-    double sum = 0;
-    int n = 0, first = curve->n_steps - (curve->n_steps + 9) / 10;
-    for (int i = first; i < curve->n_steps; i++) {
-        if (!isfinite(series->values[i])) continue;
-        sum += series->values[i];
-        n++;
-    }
-    return n ? sum / n : NAN;
-}
-
-static RunFigures figures_of(Arena *arena, const RunCurve *curve) {
-    const Series *series = curve->series, *val = &series[S_VAL_LOSS];
-    RunFigures f = {.curve = curve,
-                    .last_step = series[S_STEP].last,
-                    .loss = series[S_LOSS].last,
-                    .end_loss = mean_of_end(curve, &series[S_LOSS]),
-                    .val_loss = val->last,
-                    .best_val_loss = NAN,
-                    .best_at = NAN,
-                    .tokens_per_s = median(arena, curve, &series[S_SPEED]),
-                    .seconds = run_curve_seconds(curve)};
-    for (int i = 0; i < curve->n_steps; i++) {
-        if (!isfinite(val->values[i]) || val->values[i] >= f.best_val_loss) continue;
-        f.best_val_loss = val->values[i];
-        f.best_at = series[S_STEP].values[i];
-    }
-    return f;
-}
 
 /* Both logs are walked once; a step that only one has is passed over. */
 static RunDifference difference_of(const RunFigures *a, const RunFigures *b) {
@@ -137,40 +81,19 @@ static void put_verdict(StrBuf *out, const RunDifference *d) {
     if (d->reaches_at != d->of_steps) strbuf_printf(out, ", not %.0f", d->of_steps);
 }
 
-/* The columns of the table, and the keys of its JSON. */
-static const struct {
-    const char *key, *title, *format;
-    size_t offset;
-} FIGURES[] = {
-    {"last_step", "step", "%.0f", offsetof(RunFigures, last_step)},
-    {"loss", "loss", "%.4f", offsetof(RunFigures, loss)},
-    {"end_loss", "last tenth", "%.4f", offsetof(RunFigures, end_loss)},
-    {"val_loss", "val loss", "%.4f", offsetof(RunFigures, val_loss)},
-    {"best_val_loss", "best", "%.4f", offsetof(RunFigures, best_val_loss)},
-    {"best_val_step", "at step", "%.0f", offsetof(RunFigures, best_at)},
-    {"tokens_per_s", "tokens/s", "%.0f", offsetof(RunFigures, tokens_per_s)},
-    {"seconds", "seconds", "%.1f", offsetof(RunFigures, seconds)},
-};
-enum { N_FIGURES = sizeof(FIGURES) / sizeof(FIGURES[0]) };
-
-static double figure(const RunFigures *run, int f) {
-    double value;
-    memcpy(&value, (const char *)run + FIGURES[f].offset, sizeof(value));
-    return value;
-}
-
 static void format_figure(char *text, size_t size, const RunFigures *run, int f) {
-    double value = figure(run, f);
-    snprintf(text, size, isfinite(value) ? FIGURES[f].format : "-", value);
+    double value = run_figure(run, f);
+    snprintf(text, size, isfinite(value) ? RUN_FIGURES[f].format : "-", value);
 }
 
 static void put_text(StrBuf *out, const RunFigures *runs, int n) {
     strbuf_put(out, "run");
-    for (int f = 0; f < N_FIGURES; f++) strbuf_printf(out, "%*s", f ? 11 : 9, FIGURES[f].title);
+    for (int f = 0; f < N_RUN_FIGURES; f++)
+        strbuf_printf(out, "%*s", f ? 11 : 9, RUN_FIGURES[f].title);
     strbuf_put(out, "\n");
     for (int r = 0; r < n; r++) {
         strbuf_printf(out, "%-3d", r + 1);
-        for (int f = 0; f < N_FIGURES; f++) {
+        for (int f = 0; f < N_RUN_FIGURES; f++) {
             char text[64];
             format_figure(text, sizeof(text), &runs[r], f);
             strbuf_printf(out, "%*s", f ? 11 : 9, text);
@@ -186,28 +109,20 @@ static void put_text(StrBuf *out, const RunFigures *runs, int n) {
     }
 }
 
-static void put_number(StrBuf *out, const char *key, double value) {
-    strbuf_printf(out, ",\"%s\":", key);
-    if (isfinite(value))
-        strbuf_printf(out, "%.9g", value);
-    else
-        strbuf_put(out, "null");
-}
-
 static void put_json(StrBuf *out, const RunFigures *runs, int n) {
     strbuf_put(out, "{\"runs\":[");
     for (int r = 0; r < n; r++) {
         strbuf_put(out, r ? ",{\"file\":" : "{\"file\":");
         json_put_text(out, runs[r].curve->path);
-        for (int f = 0; f < N_FIGURES; f++) put_number(out, FIGURES[f].key, figure(&runs[r], f));
+        run_figures_put(out, &runs[r]);
         if (r > 0) {
             RunDifference d = difference_of(&runs[0], &runs[r]);
             strbuf_printf(out, ",\"against_first\":{\"common_steps\":%d,\"same\":%s", d.n_common,
                           d.n_common && d.same ? "true" : "false");
-            put_number(out, "apart_at_step", d.apart_at);
-            put_number(out, "largest_difference", d.n_common ? d.largest : NAN);
-            put_number(out, "largest_at_step", d.largest_at);
-            put_number(out, "as_good_after_steps", d.reaches_at);
+            run_figures_put_number(out, "apart_at_step", d.apart_at);
+            run_figures_put_number(out, "largest_difference", d.n_common ? d.largest : NAN);
+            run_figures_put_number(out, "largest_at_step", d.largest_at);
+            run_figures_put_number(out, "as_good_after_steps", d.reaches_at);
             strbuf_put(out, "}");
         }
         strbuf_put(out, "}");
@@ -217,11 +132,11 @@ static void put_json(StrBuf *out, const RunFigures *runs, int n) {
 
 static void put_table(StrBuf *out, const RunFigures *runs, int n) {
     strbuf_put(out, "<section><table><tr><th>run");
-    for (int f = 0; f < N_FIGURES; f++) strbuf_printf(out, "<th>%s", FIGURES[f].title);
+    for (int f = 0; f < N_RUN_FIGURES; f++) strbuf_printf(out, "<th>%s", RUN_FIGURES[f].title);
     for (int r = 0; r < n; r++) {
         strbuf_printf(out, "\n<tr><td><span class=\"hue%d\">&#9632;</span> ", r % N_HUES);
         html_put(out, runs[r].curve->path);
-        for (int f = 0; f < N_FIGURES; f++) {
+        for (int f = 0; f < N_RUN_FIGURES; f++) {
             char text[64];
             format_figure(text, sizeof(text), &runs[r], f);
             strbuf_printf(out, "<td>%s", text);
@@ -277,7 +192,7 @@ bool compare_runs(StrBuf *out, const char *const *paths, int n, RunsForm form, D
     for (int r = 0; r < n && good; r++) {
         const RunCurve *curve = run_curve_read(arena, paths[r], diag);
         good = curve != NULL;
-        if (curve) runs[r] = figures_of(arena, curve);
+        if (curve) runs[r] = run_figures(arena, curve);
     }
     if (good) PUT[form](out, runs, n);
     arena_destroy(arena);

@@ -1,4 +1,5 @@
-/* A run log (JSON Lines, runtime/metrics/run_log.h) as a page with its loss curve. */
+/* A run log (JSON Lines, runtime/metrics/run_log.h): its figures and loss curve as text, its
+ * figures as JSON, or a page with its curves. */
 #ifndef FRONTEND_COMMANDS_SHOW_RUN_H
 #define FRONTEND_COMMANDS_SHOW_RUN_H
 
@@ -7,7 +8,9 @@
 
 #include <stdbool.h>
 
-/* Appends one self-contained HTML page. The log is untrusted: false, reported with its line. */
+/* All append. The log is untrusted: false, reported with its line. */
+bool show_run_text(StrBuf *out, const char *path, Diag *diag);
+bool show_run_json(StrBuf *out, const char *path, Diag *diag);
 bool show_run_html(StrBuf *out, const char *path, Diag *diag);
 
 #endif

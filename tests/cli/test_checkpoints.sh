@@ -197,6 +197,10 @@ result 'with whose gradients they were' "$([ "$(grep '"spike":true' "$folder/spi
 result 'and counted' "$(grep -qx "perilune_spikes_total{run=\"run\"} $spikes" "$folder/run.prom" &&
     grep -q 'state="finished"} 1' "$folder/run.prom" || cat "$folder/run.prom")"
 works 'on their page, too' "<dt>spikes left out</dt><dd>$spikes</dd>" show "$folder/spikes.jsonl" --html
+works 'and as text' "spikes    $spikes, left out" show "$folder/spikes.jsonl"
+result 'with its curve' "$(grep -c '^ *[0-9.]* [|│]' <<<"$out" | grep -qx 12 || echo "$out")"
+works 'and as JSON' "\"last_step\":40,\"loss\":" show "$folder/spikes.jsonl" --json
+fails 'but not as a graph' 2 'a run log is shown as text, with --json or with --html' show "$folder/spikes.jsonl" --dot
 works 'averages are weights' 'loss    ' evaluate "$steady" --load "$folder/e.st" --data "$text"
 works 'stopped among spikes' '' "${steady_run[@]}" --steps 23 --checkpoint "$folder/steady.ckpt" --continue
 works 'and gone on' '' "${steady_run[@]}" --steps 40 --checkpoint "$folder/steady.ckpt" --continue \

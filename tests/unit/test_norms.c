@@ -8,6 +8,7 @@
  */
 #include "runtime/engine_norms.h"
 
+#include "frontend/commands/plot.h"
 #include "frontend/commands/show_run.h"
 #include "ir/base/file.h"
 #include "runtime/engine_internal.h"
@@ -298,6 +299,44 @@ static void test_page(void) {
     diag_destroy(diag);
 }
 
+static void test_plot(void) {
+    enum { N = 128 };
+    double x[N], y[N];
+    StrBuf out = strbuf_create();
+    check_begin("a curve as text");
+    for (int i = 0; i < N; i++) x[i] = i + 1, y[i] = i == 60 ? NAN : 2.0 * i;
+    plot_put(&out, x, y, N, false);
+    /* Two steps a column. */
+    CHECK(strncmp(out.text, "      253 |", 11) == 0 && strstr(out.text, "\n        1 |"), "%s",
+          out.text);
+    int lines = 0, stars = 0;
+    for (const char *c = out.text; *c; c++) lines += *c == '\n', stars += *c == '*';
+    CHECK(lines == 13 && stars >= 64, "%d lines, %d stars", lines, stars);
+    CHECK(strstr(out.text, "           1                                                          "
+                           "  128\n"),
+          "%s", out.text);
+    out.length = 0;
+    plot_put(&out, x, y, N, true);
+    CHECK(strstr(out.text, "\u2502") && !strchr(out.text, '*'), "%s", out.text);
+    /* First ones far above the others are cut off. */
+    out.length = 0;
+    for (int i = 0; i < N; i++) y[i] = i < 4 ? 1000 : 10 - i * 0.01;
+    plot_put(&out, x, y, N, false);
+    CHECK(strncmp(out.text, "    9.915 |**", 13) == 0, "%s", out.text);
+    /* Odd ones: a single number, all alike, one step, nothing. */
+    out.length = 0;
+    for (int i = 0; i < N; i++) y[i] = i == 5 ? 1 : NAN;
+    plot_put(&out, x, y, N, true);
+    CHECK(out.length == 0, "%s", out.text);
+    for (int i = 0; i < N; i++) y[i] = 0;
+    plot_put(&out, x, y, N, true);
+    plot_put(&out, x, y, 2, false);
+    x[1] = x[0];
+    plot_put(&out, x, y, 2, true);
+    CHECK(out.length > 0, "nothing of numbers that are alike");
+    strbuf_destroy(&out);
+}
+
 /* --- several processes --- */
 
 /* The only process that has this rank: of the others it has no memory. */
@@ -354,5 +393,6 @@ int main(void) {
     for (int i = 0; i < N_CASES; i++) test_case(&CASES[i]);
     test_sample();
     test_page();
+    test_plot();
     return check_report();
 }
