@@ -3,9 +3,17 @@
 #include "frontend/commands/run_figures.h"
 #include "frontend/commands/show_run.h"
 #include "ir/base/json.h"
+#include "ir/base/utf8.h"
 #include "planner/show/show_facts.h"
 
 #include <math.h>
+
+/* Names are the log's, which is not trusted: of a terminal's commands question marks are left. */
+static const char *shown(const char *name, char text[MOST_NAME_BYTES + 1]) {
+    snprintf(text, MOST_NAME_BYTES + 1, "%s", name);
+    utf8_keep_printable(text);
+    return text;
+}
 
 static double first_of(const RunCurve *curve, const Series *series) {
     for (int i = 0; i < curve->n_steps; i++) {
@@ -38,8 +46,16 @@ static void put_steps(StrBuf *out, const RunCurve *curve, const RunFigures *figu
 }
 
 static void put_losses(StrBuf *out, const RunCurve *curve, const RunFigures *figures) {
-    strbuf_printf(out, "loss      %.4f at first, %.4f in the last step, %.4f over the last tenth\n",
-                  first_of(curve, &curve->series[S_LOSS]), figures->loss, figures->end_loss);
+    if (isfinite(figures->loss)) {
+        strbuf_printf(out, "loss      %.4f at first, %.4f in the last step",
+                      first_of(curve, &curve->series[S_LOSS]), figures->loss);
+    } else {
+        strbuf_put(out, "loss      no number");
+    }
+    if (isfinite(figures->end_loss)) {
+        strbuf_printf(out, ", %.4f over the last tenth", figures->end_loss);
+    }
+    strbuf_put(out, "\n");
     if (isfinite(figures->val_loss)) {
         strbuf_printf(out, "validated %.4f at last", figures->val_loss);
         if (figures->best_val_loss < figures->val_loss) {
@@ -62,6 +78,7 @@ static void put_norms(StrBuf *out, const RunNorms *norms) {
     }
     if (!(total > 0)) return;
     for (int k = 0; k < MOST_TOLD; k++) {
+        char name[MOST_NAME_BYTES + 1];
         int most = -1;
         for (int r = 0; r < last->n_rows; r++) {
             const double square = (double)last->rows[r].gradient;
@@ -72,7 +89,7 @@ static void put_norms(StrBuf *out, const RunNorms *norms) {
         before = (double)last->rows[most].gradient;
         if (k == 0) strbuf_printf(out, "gradients at step %.0f", last->step);
         strbuf_printf(out, k ? ", %.0f %% in %s" : ": %.0f %% of their square in %s",
-                      100 * before / total, norms->names[most]);
+                      100 * before / total, shown(norms->names[most], name));
     }
     strbuf_put(out, "\n");
 }
@@ -90,7 +107,9 @@ static void put_rest(StrBuf *out, const RunCurve *curve) {
     }
     for (int i = 0; i < curve->values.count; i++) {
         const Series *value = &curve->values.items[i];
-        if (value->count) strbuf_printf(out, "%-9s %.6g at last\n", value->key, value->last);
+        char name[MOST_NAME_BYTES + 1];
+        if (!value->count) continue;
+        strbuf_printf(out, "%-9s %.6g at last\n", shown(value->key, name), value->last);
     }
     put_norms(out, &curve->norms);
 }
@@ -103,7 +122,7 @@ bool show_run_text(StrBuf *out, const char *path, Diag *diag) {
         put_steps(out, curve, &figures);
         put_losses(out, curve, &figures);
         put_rest(out, curve);
-        strbuf_put(out, "\n");
+        if (curve->series[S_LOSS].count > 1) strbuf_put(out, "\n");
         plot_put(out, curve->series[S_STEP].values, curve->series[S_LOSS].values, curve->n_steps,
                  plot_is_utf8());
     }
