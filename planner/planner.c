@@ -161,6 +161,12 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    "of them");
         return false;
     }
+    if (request->recipe.optimizer == OPTIMIZER_RULE && options->split_masters) {
+        diag_error(diag, NO_LOC,
+                   "--masters split: an optimizer that is a formula in Lua reads and writes whole "
+                   "weights; leave it out, or take adamw, sgd, lion or muon");
+        return false;
+    }
     PipelineShape shape = {.p = options->mesh.size[MESH_P],
                            .n_chunks = options->n_chunks,
                            .n_micro = options->global_batch / (options->micro_batch * parts)};

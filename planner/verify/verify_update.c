@@ -172,6 +172,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
 }
 
 int verify_first_number(OpKind op) {
+    if (op_rule_states(op) >= 0) return 2 + op_rule_states(op);
     return op == OP_ADAMW                      ? 4
            : op == OP_MUON || op == OP_BALANCE ? 2
                                                : 3; /* LAMB: p and both moments */
@@ -545,7 +546,9 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
         return;
     }
     check_gradient(uv, update, update->inputs[1], param);
-    if (update->op == OP_ADAMW) check_step(uv, update, update->inputs[6]);
+    if (update->op == OP_ADAMW || op_rule_states(update->op) >= 0) {
+        check_step(uv, update, update->inputs[verify_first_number(update->op) + 2]);
+    }
     for (int i = 2; i < verify_first_number(update->op); i++) {
         check_state(uv, update, update->inputs[i], param);
     }
