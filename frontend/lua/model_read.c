@@ -43,7 +43,7 @@ enum { N_RECIPE = sizeof(RECIPE) / sizeof(RECIPE[0]) };
 #undef FIELD
 
 static const char RECIPE_NAMES[] =
-    "kind (or states, squares and update), adam_lr, beta1, beta2, decay_steps, eps, freeze, "
+    "kind, adam_lr, beta1, beta2, decay_steps, eps, freeze, "
     "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
     "table_lr_scale, trust_max, vector_lr_scale, weight_decay";
 
@@ -343,7 +343,8 @@ static void settle_numbers(const Reader *reader) {
     for (int i = 0; i < said.count && !*reader->has_formula; i++) {
         double *number = own_number_find(reader->numbers, said.names[i]);
         if (!number) {
-            fail(reader, "optimizer: '%s' is unknown; known: %s", said.names[i], RECIPE_NAMES);
+            fail(reader, "optimizer: '%s' is unknown; known: %s%s", said.names[i], RECIPE_NAMES,
+                 own_number_names(reader->numbers, reader->sandbox->arena));
         }
         *number = said.values[i];
     }
@@ -523,10 +524,12 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
     } else if (strcmp(name, "freeze") == 0) {
         set_freeze(reader, given->value, what);
     } else if (prefixed) {
-        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
+        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s%s", what, name,
+             RECIPE_NAMES, own_number_names(reader->numbers, arena));
     } else {
         settings_report_unknown(&description->settings, given->key, what, whole, diag);
-        diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s", RECIPE_NAMES);
+        diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s%s", RECIPE_NAMES,
+                  own_number_names(reader->numbers, arena));
         sandbox_fail(reader->lua);
     }
 }

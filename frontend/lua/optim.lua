@@ -37,7 +37,8 @@ end
 -- Of a number, as the texts have it.
 local function text_of(x)
   if type(x) ~= "number" then return x.text end
-  if x ~= x or x == math.huge or x == -math.huge then fail("a number of the formula is %s", x) end
+  if x ~= x then fail("a number of the formula is not one (0 / 0)") end
+  if x == math.huge or x == -math.huge then fail("a number of the formula is infinite") end
   return ("%.17g"):format(x)
 end
 

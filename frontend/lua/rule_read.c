@@ -14,6 +14,14 @@ double *own_number_find(OwnNumbers *numbers, const char *name) {
     return NULL;
 }
 
+const char *own_number_names(const OwnNumbers *numbers, Arena *arena) {
+    const char *text = "";
+    for (int i = 0; i < numbers->count; i++) {
+        text = arena_printf(arena, "%s, %s", text, numbers->names[i]);
+    }
+    return text;
+}
+
 bool own_number_add(OwnNumbers *numbers, const char *name, double value) {
     if (numbers->count == RULE_MOST_OWN) return false;
     numbers->names[numbers->count] = name;
@@ -62,6 +70,20 @@ const char *rule_names(lua_State *lua) {
     return text;
 }
 
+/* In the order of their names: Lua's own changes from run to run. */
+static void sort_numbers(OwnNumbers *numbers) {
+    for (int i = 1; i < numbers->count; i++) {
+        for (int k = i; k > 0 && strcmp(numbers->names[k - 1], numbers->names[k]) > 0; k--) {
+            const char *name = numbers->names[k];
+            double value = numbers->values[k];
+            numbers->names[k] = numbers->names[k - 1];
+            numbers->values[k] = numbers->values[k - 1];
+            numbers->names[k - 1] = name;
+            numbers->values[k - 1] = value;
+        }
+    }
+}
+
 void rule_read_numbers(lua_State *lua, int index, OwnNumbers *out) {
     Arena *arena = sandbox_of(lua)->arena;
     index = lua_absindex(lua, index);
@@ -78,6 +100,7 @@ void rule_read_numbers(lua_State *lua, int index, OwnNumbers *out) {
         }
     }
     lua_pop(lua, 1);
+    sort_numbers(out);
 }
 
 static _Noreturn void fail(lua_State *lua, SourceLoc loc, const char *format, ...)

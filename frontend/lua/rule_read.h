@@ -4,6 +4,7 @@
 #ifndef FRONTEND_LUA_RULE_READ_H
 #define FRONTEND_LUA_RULE_READ_H
 
+#include "ir/base/arena.h"
 #include "ir/base/diag.h"
 #include "planner/options.h"
 
@@ -20,6 +21,8 @@ typedef struct OwnNumbers {
 
 /* NULL: it has none of the name. */
 double *own_number_find(OwnNumbers *numbers, const char *name);
+/* ", a, b"; "": there are none. */
+const char *own_number_names(const OwnNumbers *numbers, Arena *arena);
 /* At most RULE_MOST_OWN: false where there is no room. */
 bool own_number_add(OwnNumbers *numbers, const char *name, double value);
 
