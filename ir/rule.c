@@ -120,12 +120,12 @@ static double compute(RuleNumberOp op, double x, double y, double z) {
     BUG("no such number: %d", (int)op);
 }
 
-void rule_compute_numbers(const Rule *rule, const double given[RULE_N_GIVEN],
-                          float out[RULE_MOST_NUMBERS]) {
+void rule_compute_numbers(const RuleNumber *numbers, int n_numbers,
+                          const double given[RULE_N_GIVEN], float out[RULE_MOST_NUMBERS]) {
     double values[RULE_MOST_NUMBERS];
     memcpy(values, given, RULE_N_GIVEN * sizeof(*values));
-    for (int n = RULE_N_GIVEN; n < rule->n_numbers; n++) {
-        const RuleNumber *number = &rule->numbers[n];
+    for (int n = RULE_N_GIVEN; n < n_numbers; n++) {
+        const RuleNumber *number = &numbers[n];
         double x[3] = {0};
         for (int i = 0; i < NUMBER_OPS[number->op].n_operands; i++) {
             const RuleOperand *operand = &number->operands[i];
@@ -133,7 +133,7 @@ void rule_compute_numbers(const Rule *rule, const double given[RULE_N_GIVEN],
         }
         values[n] = compute(number->op, x[0], x[1], x[2]);
     }
-    for (int n = 0; n < rule->n_numbers; n++) out[n] = (float)values[n];
+    for (int n = 0; n < n_numbers; n++) out[n] = (float)values[n];
 }
 
 static void print_operand(StrBuf *out, const RuleOperand *operand) {

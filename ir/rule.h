@@ -64,8 +64,8 @@ bool rule_parse(const char *program, const char *numbers, int n_states, Rule *ou
 /* Of a node with a rule, which inference has checked. */
 Rule rule_of_node(const Node *node);
 /* All numbers of a step: the given ones, and what follows. */
-void rule_compute_numbers(const Rule *rule, const double given[RULE_N_GIVEN],
-                          float out[RULE_MOST_NUMBERS]);
+void rule_compute_numbers(const RuleNumber *numbers, int n_numbers,
+                          const double given[RULE_N_GIVEN], float out[RULE_MOST_NUMBERS]);
 /* The same as statements of C: doubles n4, n5 and so on, of n0 to n3. */
 void rule_print_numbers(StrBuf *out, const Rule *rule);
 /* Does a parameter's element that is 0, and has no gradient and began with states of 0, stay 0, at

@@ -5,9 +5,12 @@
 #include "runtime/cpu/optimizer.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct RuleArgs {
-    Rule rule;
+    int n_numbers, n_instructions;
+    const RuleNumber *numbers;
+    uint8_t immediates[EXPR_MAX_INSTRUCTIONS]; /* ExprInstruction.number */
     RuleCall call;
     ElementwiseCall *program;
     int64_t n;
@@ -20,16 +23,15 @@ typedef struct RuleArgs {
 static bool run_rule(const void *args) {
     const RuleArgs *a = args;
     const RuleCall *c = &a->call;
-    const Expr *expr = &a->rule.expr;
     const double given[RULE_N_GIVEN] = {[RULE_FACTOR] = (double)*c->factor,
                                         [RULE_RATE] = (double)*c->rate * c->rate_scale,
                                         [RULE_STEP] = (double)*c->updates,
                                         [RULE_DECAY] = c->decay};
     float numbers[RULE_MOST_NUMBERS];
     if (!isfinite(*c->factor)) return true;
-    rule_compute_numbers(&a->rule, given, numbers);
-    for (int n = 0; n < expr->n_instructions; n++) {
-        int number = expr->instructions[n].number;
+    rule_compute_numbers(a->numbers, a->n_numbers, given, numbers);
+    for (int n = 0; n < a->n_instructions; n++) {
+        int number = a->immediates[n];
         if (number) elementwise_set_immediate(a->program, n, numbers[number - 1]);
     }
     a->program->threshold = optimizer_threshold(*c->updates);
@@ -40,8 +42,19 @@ static bool run_rule(const void *args) {
     return true;
 }
 
-static bool prepare(Binding *b, RuleArgs *args) {
-    const Expr *expr = &args->rule.expr;
+/* What of the rule changes with the step. */
+static void keep_numbers(Binding *b, const Rule *rule, RuleArgs *args) {
+    RuleNumber *numbers = ARENA_ARRAY(b->arena, RuleNumber, rule->n_numbers);
+    memcpy(numbers, rule->numbers, sizeof(*numbers) * (size_t)rule->n_numbers);
+    args->numbers = numbers;
+    args->n_numbers = rule->n_numbers;
+    args->n_instructions = rule->expr.n_instructions;
+    for (int n = 0; n < rule->expr.n_instructions; n++) {
+        args->immediates[n] = (uint8_t)rule->expr.instructions[n].number;
+    }
+}
+
+static bool prepare(Binding *b, const Expr *expr, RuleArgs *args) {
     ElementwiseSpec spec = {.n_dims = 1,
                             .dims = {args->n},
                             .n_in = expr->n_inputs,
@@ -67,8 +80,9 @@ static bool prepare(Binding *b, RuleArgs *args) {
 
 bool cpu_bind_rule(Binding *b, CpuCall *out) {
     RuleArgs *args = ARENA_NEW(b->arena, RuleArgs);
-    args->rule = rule_of_node(b->node);
-    bind_rule(b, &args->rule, &args->call);
+    Rule rule = rule_of_node(b->node);
+    bind_rule(b, &rule, &args->call);
+    keep_numbers(b, &rule, args);
     args->n = type_elements(&b->in_local[0]);
     args->program = ARENA_NEW(b->arena, ElementwiseCall);
     args->parameter = b->out[0];
@@ -77,5 +91,5 @@ bool cpu_bind_rule(Binding *b, CpuCall *out) {
         args->copy_dtype = b->out_local[args->call.copy_output].dtype;
     }
     *out = (CpuCall){run_rule, args};
-    return prepare(b, args) && bind_rescale(b, &args->rescale);
+    return prepare(b, &rule.expr, args) && bind_rescale(b, &args->rescale);
 }

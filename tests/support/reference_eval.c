@@ -406,7 +406,7 @@ static void rule(const RefCall *call) {
         call->in[first][0], call->in[first + 1][0] * node_float(node, ATTR_lr_scale, 1),
         call->in[first + 2][0], node_float(node, ATTR_weight_decay, 0)};
     float numbers[RULE_MOST_NUMBERS];
-    rule_compute_numbers(&formula, given, numbers);
+    rule_compute_numbers(formula.numbers, formula.n_numbers, given, numbers);
     for (int n = 0; n < formula.expr.n_instructions; n++) {
         ExprInstruction *ins = &formula.expr.instructions[n];
         if (ins->number) ins->imm = (double)numbers[ins->number - 1];
