@@ -8,6 +8,7 @@
  * state; a state of another order; a copy that is not its weight's; padding that becomes a weight.
  */
 #include "ir/rule.h"
+#include "planner/verify/verify.h"
 #include "tests/unit/train_compare.h"
 
 #include <unistd.h>
@@ -517,6 +518,40 @@ static void test_refused(void) {
     run_precision = DTYPE_F32;
 }
 
+/* A plan whose text has `to` where `from` was first is found to be wrong. */
+static void check_broken(const char *from, const char *to, const char *expected) {
+    Run run;
+    check_begin(expected);
+    bool fine = start(&run, "ademamix", &ALONE);
+    CHECK(fine, "%s", diag_text(run.diag));
+    StrBuf text = strbuf_create(), broken = strbuf_create();
+    if (fine) plan_print(&text, run.plan);
+    const char *at = fine ? strstr(text.text, from) : NULL;
+    CHECK(at, "there is no '%s'", from);
+    if (at) {
+        Diag *diag = diag_create();
+        strbuf_printf(&broken, "%.*s%s%s", (int)(at - text.text), text.text, to, at + strlen(from));
+        const Plan *plan = plan_parse(run.arena, "plan", broken.text, diag);
+        bool sound = plan && verify_plan(plan, diag);
+        CHECK(!sound && strstr(diag_text(diag), expected), "not said: %s; but: %s", expected,
+              diag_text(diag));
+        diag_destroy(diag);
+    }
+    strbuf_destroy(&text);
+    strbuf_destroy(&broken);
+    run_close(&run);
+    check_end();
+}
+
+static void test_broken(void) {
+    static const char OTHER[] = "{name=\"slow_m/wte\", of=\"wpe\"}";
+    check_broken("squares=4", "squares=8", "squares=8 names more states than there are");
+    check_broken("t0=scale(i1,value=n0)", "t0=scale(i5,value=n0)", "the program has a bad");
+    check_broken("n4=pow(", "n4=power(", "the program has a bad number");
+    check_broken("{name=\"slow_m/wte\", of=\"wte\"}", OTHER, "which is no state of it");
+    check_broken("{name=\"step\"}", "{name=\"learning_rate\"}", "for the number of updates");
+}
+
 static void test_texts(void) {
     static const struct {
         const char *program, *numbers;
@@ -599,6 +634,7 @@ int main(void) {
     test_checkpoint("ademamix goes on to the bit", "ademamix", "ademamix", true);
     test_checkpoint("AdamW goes on as a formula, with ZeRO", "adamw", "adamw_lua", false);
     test_refused();
+    test_broken();
     test_texts();
     test_zeros();
     compare_print_worst();
