@@ -105,7 +105,7 @@ local ELEMENTWISE = {
     if not of_x then return o.exp(o.log(x) * y) end
     local power = POWERS[y]
     if not power then
-      fail("x ^ y: y is 2, 3, 0.5, -0.5, 1 or -1; where x is above 0 others are o.exp(y * o.log(x))")
+      fail("x ^ y: y is 2, 3, 0.5, -0.5, 1 or -1; others, where x is above 0: o.exp(y * o.log(x))")
     end
     return power(x)
   end,
@@ -162,8 +162,8 @@ for op, of in pairs(UNARY) do
   end
 end
 
--- x where c is 1 and y where it is 0, as o.less says. Both are computed, of values: where one is not
--- finite, the result is not.
+-- x where c is 1 and y where it is 0, as o.less says. Both are computed, of values: where one is
+-- not finite, the result is not.
 function o.where(c, x, y)
   check("where", c, x, y)
   local a, b, d = class(c), class(x), class(y)
@@ -209,8 +209,8 @@ function optim.trace(states, update, numbers)
   for name, value in pairs(numbers) do t[name] = value end
   t.lr, t.step, t.decay = given(Number, "n1"), given(Number, "n2"), given(Number, "n3")
   local w, g = given(Value, "i0"), emit("scale", { given(Value, "i1") }, given(Number, "n0"))
-  local new_w, new = update(strict(o, "o: there is no function"), w, g, strict(s, "s: there is no state"),
-    strict(t, "t: there is no number"))
+  local new_w, new = update(strict(o, "o: there is no function"), w, g,
+    strict(s, "s: there is no state"), strict(t, "t: there is no number"))
   if class(new_w) ~= "value" then
     return nil, ("must return the new weight, made of w, not a %s"):format(
       class(new_w) and "number" or type(new_w))

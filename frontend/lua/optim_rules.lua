@@ -1,10 +1,10 @@
 -- Optimizers as formulas: --set optimizer=NAME. Each is exactly what its paper does to one element
 -- of a weight; those that need a norm or a mean over a matrix are not here.
 --
--- update(o, w, g, s, t) returns the new weight and a table of the new states. o has functions, s the
--- states, which are 0 at first, t numbers: lr and decay (the weight decay of this weight), step (the
--- updates so far, with this one), beta1, beta2, eps, momentum of the recipe, and `numbers`, which
--- the recipe may set, too. `squares` are states that are never below 0, means of squares: with
+-- update(o, w, g, s, t) returns the new weight and a table of the new states. o has functions, s
+-- the states, which are 0 at first, t numbers: lr and decay (the weight decay of this weight), step
+-- (the updates so far, with this one), beta1, beta2, eps, momentum of the recipe, and `numbers`,
+-- which the recipe may set, too. `squares` are states that are never below 0, means of squares: with
 -- --optimizer-state bf16 they are rounded as AdamW's second moment is. Weight decay is decoupled
 -- (Loshchilov & Hutter 2019), as AdamW's, unless a formula says otherwise.
 --
@@ -62,7 +62,7 @@ rules.nadamw = {
   end,
 }
 
--- RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2), rectified from more than 5 on, as PyTorch.
+-- RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2), rectified where PyTorch is, above 5.
 rules.radam = {
   states = ADAM, squares = SQUARES,
   update = function(o, w, g, s, t)
@@ -138,8 +138,8 @@ rules.ademamix = {
   end,
 }
 
--- ADOPT (Taniguchi et al. 2024, arXiv 2411.02853, algorithm 2), with its clipping at step^(1/4). The
--- first update makes the second moment alone.
+-- ADOPT (Taniguchi et al. 2024, arXiv 2411.02853, algorithm 2), with its clipping at step^(1/4).
+-- The first update makes the second moment alone.
 rules.adopt = {
   states = { "adopt_m", "adam_v" }, squares = SQUARES,
   update = function(o, w, g, s, t)

@@ -113,57 +113,14 @@ function Model:output(name, value) end
 ---@param patterns string
 function Model:freeze(patterns) end
 
----A value of each element of a weight, or a number of the step; both have + - * / ^ and -.
----@class perilune.Element
----@operator add(perilune.Element|number): perilune.Element
----@operator sub(perilune.Element|number): perilune.Element
----@operator mul(perilune.Element|number): perilune.Element
----@operator div(perilune.Element|number): perilune.Element
----@operator pow(perilune.Element|number): perilune.Element
----@operator unm: perilune.Element
-
----@alias perilune.Operand perilune.Element|number
----@class perilune.ElementFunctions
----@field abs fun(x: perilune.Operand): perilune.Element
----@field exp fun(x: perilune.Operand): perilune.Element
----@field less fun(x: perilune.Operand, y: perilune.Operand): perilune.Element 1 or 0
----@field log fun(x: perilune.Operand): perilune.Element
----@field maximum fun(x: perilune.Operand, y: perilune.Operand): perilune.Element
----@field minimum fun(x: perilune.Operand, y: perilune.Operand): perilune.Element
----@field reciprocal fun(x: perilune.Operand): perilune.Element
----@field round fun(x: perilune.Element): perilune.Element
----@field rsqrt fun(x: perilune.Operand): perilune.Element
----@field sigmoid fun(x: perilune.Element): perilune.Element
----@field sign fun(x: perilune.Operand): perilune.Element
----@field sqrt fun(x: perilune.Operand): perilune.Element
----@field square fun(x: perilune.Operand): perilune.Element
----@field tanh fun(x: perilune.Element): perilune.Element
----@field where fun(c: perilune.Operand, x: perilune.Operand, y: perilune.Operand): perilune.Element x
----where c is 1, y where it is 0
-
----Numbers of a formula: of the step and the weight, of the recipe, and those of the optimizer's table.
----@class perilune.StepNumbers
----@field lr perilune.Element the rate of this weight
----@field step perilune.Element updates so far, with this one
----@field decay perilune.Element the weight decay of this weight
----@field beta1 number
----@field beta2 number
----@field eps number
----@field momentum number
----@field [string] number
-
----The new weight and the new states, from the weight, its gradient and the states. It is called once,
----on symbols.
----@alias perilune.Update fun(o: perilune.ElementFunctions, w: perilune.Element, g: perilune.Element, s: table<string, perilune.Element>, t: perilune.StepNumbers): perilune.Element, table<string, perilune.Element>?
-
 ---@class perilune.Optimizer
----@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd"|string lamb: of what decays, muon: of matrices but
----the head; AdamW of all else; or a formula of the library `optim`, such as "ademamix"
----@field update? perilune.Update a formula of its own, without `kind`; other numbers of the table are
----the formula's
+---@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd"|string lamb: of what decays, muon: of matrices
+---but the head; AdamW of all else; or a formula of the library `optim`, such as "ademamix"
+---@field update? perilune.Update a formula of its own, without `kind`; other numbers of the table
+---are the formula's
 ---@field states? string[] of the formula: names of up to three numbers for each element, 0 at first
----@field squares? string[] those that are never below 0, as means of squares: in bf16 they are rounded
----as AdamW's second moment
+---@field squares? string[] those that are never below 0, as means of squares: in bf16 they are
+---rounded as AdamW's second moment
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number
