@@ -43,10 +43,6 @@ static const char *node_text(UpdateVerifier *uv, const Node *node) {
     verify_defect((uv)->v, (node)->loc, "%s: " format, verify_stage_text((uv)->v, (uv)->stage),    \
                   __VA_ARGS__)
 
-static bool is_optimizer(const Node *node) {
-    return op_is_optimizer(node->op);
-}
-
 /* Each chunk has blocks of its own; what belongs to no block is there once for all chunks of the
  * stage, each leaf in the chunk that reads it first. */
 static int chunk_of_leaf(const Node *leaf) {
@@ -565,7 +561,8 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     } else {
         fits &= !copy;
     }
-    const Node *param = is_optimizer(shard.node) ? verify_updated_parameter(shard.node) : NULL;
+    const Node *param =
+        op_is_optimizer(shard.node->op) ? verify_updated_parameter(shard.node) : NULL;
     if (node_is_once(gather) && copy) param = shard.node->op == OP_PARAM ? shard.node : NULL;
     fits = fits && param && shard.output == 0 &&
            (copy ? verify_is_of(leaf, param) : leaf == param) &&
