@@ -27,7 +27,8 @@ local function class(x)
 end
 
 local function check(what, ...)
-  for _, x in ipairs { ... } do
+  for i = 1, select("#", ...) do
+    local x = select(i, ...)
     if not class(x) then
       fail("%s: takes w, g, states, what is made of them, and numbers, not a %s", what, type(x))
     end

@@ -5,8 +5,8 @@
 -- the states, which are 0 at first, t numbers: lr and decay (the weight decay of this weight), step
 -- (the updates so far, with this one), beta1, beta2, eps, momentum of the recipe, and `numbers`,
 -- which the recipe may set, too. `squares` are states that are never below 0, means of squares:
--- with --optimizer-state bf16 they are rounded as AdamW's second moment is. Weight decay is decoupled
--- (Loshchilov & Hutter 2019), as AdamW's, unless a formula says otherwise.
+-- with --optimizer-state bf16 they are rounded as AdamW's second moment is. Weight decay is
+-- decoupled (Loshchilov & Hutter 2019), as AdamW's, unless a formula says otherwise.
 --
 -- States have the names of the program's own AdamW and SGD where they are the same, so that a
 -- checkpoint goes from one to the other.

@@ -29,17 +29,19 @@ bool own_number_add(OwnNumbers *numbers, const char *name, double value) {
     return true;
 }
 
-/* Pushes a field of the library `optim`. */
-static void push_library(lua_State *lua, const char *field) {
+/* Pushes a field of the library `optim`. A script may have put something else there. */
+static void push_library(lua_State *lua, const char *field, int type) {
     lua_getglobal(lua, "require");
     lua_pushliteral(lua, "optim");
     lua_call(lua, 1, 1);
-    lua_getfield(lua, -1, field);
+    if (lua_getfield(lua, -1, field) != type) {
+        luaL_error(lua, "optim.%s must be a %s, as it was", field, lua_typename(lua, type));
+    }
     lua_remove(lua, -2);
 }
 
 bool rule_push(lua_State *lua, const char *name) {
-    push_library(lua, "rules");
+    push_library(lua, "rules", LUA_TTABLE);
     lua_pushstring(lua, name);
     bool found = lua_rawget(lua, -2) == LUA_TTABLE;
     lua_remove(lua, -2);
@@ -56,7 +58,7 @@ const char *rule_names(lua_State *lua) {
     Arena *arena = sandbox_of(lua)->arena;
     const char *names[MOST], *text = "";
     int n = 0;
-    push_library(lua, "rules");
+    push_library(lua, "rules", LUA_TTABLE);
     lua_pushnil(lua);
     while (lua_next(lua, -2)) {
         lua_pop(lua, 1);
@@ -204,7 +206,7 @@ void rule_read(lua_State *lua, int index, const OwnNumbers *numbers, TrainingRec
     Rule parsed;
     const char *error;
     index = lua_absindex(lua, index);
-    push_library(lua, "trace");
+    push_library(lua, "trace", LUA_TFUNCTION);
     read_states(lua, index, &rule, loc);
     if (lua_getfield(lua, index, "update") != LUA_TFUNCTION) {
         fail(lua, loc, "'update' must be a function, not a %s", luaL_typename(lua, -1));
