@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,12 @@ void expr_print(StrBuf *out, const Expr *expr) {
                           operand < 0 ? ~operand : operand);
         }
         if (op_has_attr(ins->op, ATTR_value, &required)) {
-            strbuf_printf(out, ",value=%.17g", ins->imm);
+            if (OPS[ins->op].min_inputs) strbuf_put(out, ",");
+            if (ins->number) {
+                strbuf_printf(out, "value=n%d", ins->number - 1);
+            } else {
+                strbuf_printf(out, "value=%.17g", ins->imm);
+            }
         }
         if (op_has_attr(ins->op, ATTR_p, &required)) {
             strbuf_printf(out, ",p=%.17g,key=%" PRId64, ins->imm, ins->key);
@@ -104,7 +110,28 @@ static bool parse_lane(const char **at, const Expr *before, ExprInstruction *ins
     return true;
 }
 
-static bool parse_instruction(const char **at, Expr *expr) {
+/* A number, or with a rule n and which of its numbers it is. */
+static bool parse_immediate(const char **at, int n_numbers, ExprInstruction *ins) {
+    char *end;
+    if (n_numbers && skip(at, "n")) {
+        if (!parse_number(at, n_numbers, &ins->number)) return false;
+        ins->number++;
+        return true;
+    }
+    ins->imm = strtod(*at, &end);
+    if (end == *at || (n_numbers && !isfinite(ins->imm))) return false;
+    *at = end;
+    return true;
+}
+
+/* Dropout draws by the elements' numbers, which a rule does not know. */
+static bool may_have(int op, bool rule) {
+    if (op < 0) return false;
+    if (op == OP_CONST) return rule;
+    return OPS[op].flags & ELEMENTWISE_BIT && !(rule && op == OP_DROPOUT);
+}
+
+static bool parse_instruction(const char **at, int n_numbers, Expr *expr) {
     ExprInstruction *ins = &expr->instructions[expr->n_instructions];
     int number, length = 0;
     bool required;
@@ -112,7 +139,7 @@ static bool parse_instruction(const char **at, Expr *expr) {
     if (number != expr->n_instructions || !skip(at, "=")) return false;
     while (isalnum((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
     int op = op_find(*at, length);
-    if (op < 0 || !(OPS[op].flags & ELEMENTWISE_BIT)) return false;
+    if (!may_have(op, n_numbers > 0)) return false;
     ins->op = (OpKind)op;
     *at += length;
     if (!skip(at, "(")) return false;
@@ -129,10 +156,8 @@ static bool parse_instruction(const char **at, Expr *expr) {
     }
     char *end;
     if (op_has_attr(ins->op, ATTR_value, &required)) {
-        if (!skip(at, ",value=")) return false;
-        ins->imm = strtod(*at, &end);
-        if (end == *at) return false;
-        *at = end;
+        if (OPS[op].min_inputs && !skip(at, ",")) return false;
+        if (!skip(at, "value=") || !parse_immediate(at, n_numbers, ins)) return false;
     }
     if (op_has_attr(ins->op, ATTR_p, &required)) {
         if (!skip(at, ",p=")) return false;
@@ -149,7 +174,8 @@ static bool parse_instruction(const char **at, Expr *expr) {
     return skip(at, ")");
 }
 
-bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error) {
+static bool parse(const char *text, int n_inputs, int n_numbers, Expr *out,
+                  const char **out_error) {
     const char *at = text;
     *out = (Expr){.n_inputs = n_inputs};
     *out_error = NULL;
@@ -157,7 +183,7 @@ bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_erro
     while (!*out_error && !skip(&at, "->")) {
         if (out->n_instructions == EXPR_MAX_INSTRUCTIONS)
             *out_error = "too many instructions";
-        else if (!parse_instruction(&at, out))
+        else if (!parse_instruction(&at, n_numbers, out))
             *out_error = "a bad instruction";
         else if (!skip(&at, " "))
             *out_error = "instructions must be separated by one space";
@@ -172,4 +198,13 @@ bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_erro
     }
     if (!*out_error && out->n_outputs == 0) *out_error = "no result";
     return !*out_error;
+}
+
+bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error) {
+    return parse(text, n_inputs, 0, out, out_error);
+}
+
+bool expr_parse_rule(const char *text, int n_inputs, int n_numbers, Expr *out,
+                     const char **out_error) {
+    return parse(text, n_inputs, n_numbers, out, out_error);
 }

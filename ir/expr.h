@@ -17,8 +17,9 @@ typedef struct ExprInstruction {
     OpKind op;
     int operands[EXPR_MAX_OPERANDS]; /* >= 0: instruction result; < 0: operand ~value of the node */
     double imm;                      /* value= or p= */
-    int64_t key;                     /* dropout */
-    int64_t first, count;            /* dropout: its rows are so many-eths of the whole's; or 0 */
+    int number;  /* of a rule (ir/rule.h): 1 + which of its numbers is the immediate; 0: imm is */
+    int64_t key; /* dropout */
+    int64_t first, count; /* dropout: its rows are so many-eths of the whole's; or 0 */
 } ExprInstruction;
 
 typedef struct Expr {
@@ -29,6 +30,9 @@ typedef struct Expr {
 
 /* Untrusted text. False: *out_error says why. */
 bool expr_parse(const char *text, int n_inputs, Expr *out, const char **out_error);
+/* The same of a rule, whose immediates may be one of `n_numbers`, and that may have constants. */
+bool expr_parse_rule(const char *text, int n_inputs, int n_numbers, Expr *out,
+                     const char **out_error);
 void expr_print(StrBuf *out, const Expr *expr);
 /* The dtype of every register, given the operands': an instruction has its operands', which must be
  * one, a cast its own; comparisons take any and have f32. -1, or the first instruction whose

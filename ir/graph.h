@@ -26,7 +26,7 @@ typedef enum AttrKey {
     N_ATTRS
 } AttrKey;
 
-enum { MAX_OUTPUTS = 4, NO_BLOCK = -1 };
+enum { MAX_OUTPUTS = 5, NO_BLOCK = -1 };
 
 typedef struct Node Node;
 

@@ -90,6 +90,16 @@ bool op_has_attr(OpKind op, AttrKey key, bool *out_required) {
     return false;
 }
 
+int op_rule_states(OpKind op) {
+    return op >= OP_RULE0 && op <= OP_RULE3 ? (int)op - OP_RULE0 : -1;
+}
+
+/* p, states, copy */
+static int rule_alias(const Node *node, int output) {
+    if (output == 0) return 0;
+    return output <= op_rule_states(node->op) ? output + 1 : node->n_inputs - 1;
+}
+
 int op_alias(const Node *node, int output) {
     switch (node->op) {
     case OP_ACCUMULATE:
@@ -103,6 +113,10 @@ int op_alias(const Node *node, int output) {
     case OP_ADAMW: /* p, m, v, copy */
         return output == 0 ? 0 : output == 3 ? node->n_inputs - 1 : output + 1;
     case OP_LOSS_SCALE: return output + 1;
+    case OP_RULE0:
+    case OP_RULE1:
+    case OP_RULE2:
+    case OP_RULE3: return rule_alias(node, output);
     case OP_SGD:
     case OP_LION: /* p, momentum, copy */
         return output == 0 ? 0 : output == 2 ? node->n_inputs - 1 : 2;
@@ -183,7 +197,7 @@ static bool is_state(OpKind op, int input) {
     case OP_SGD:
     case OP_LION: return input == 2;
     case OP_MUON_MOMENTUM: return input == 0;
-    default: return false;
+    default: return input >= 2 && input < 2 + op_rule_states(op);
     }
 }
 
@@ -248,6 +262,10 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_LAMB:
     case OP_SGD:
     case OP_LION:
+    case OP_RULE0:
+    case OP_RULE1:
+    case OP_RULE2:
+    case OP_RULE3:
     case OP_MUON_MOMENTUM:
         if (input == op_gradient_operand(op)) return OPERAND_GRADIENT;
         return is_state(op, input) ? OPERAND_STATE : OPERAND_F32;
@@ -382,11 +400,12 @@ bool op_decodes(OpKind op) {
 
 bool op_is_optimizer(OpKind op) {
     return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_LAMB || op == OP_MUON ||
-           op == OP_BALANCE;
+           op == OP_BALANCE || op_rule_states(op) >= 0;
 }
 
 bool op_updates_elements(OpKind op) {
-    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_EMA;
+    return op == OP_ADAMW || op == OP_SGD || op == OP_LION || op == OP_EMA ||
+           op_rule_states(op) >= 0;
 }
 
 /* Operands of an optimizer that it always has. */
@@ -397,7 +416,7 @@ static int update_operands(OpKind op) {
     case OP_LION: return 5;
     case OP_LAMB: return 8;
     case OP_MUON: return 4;
-    default: return -1;
+    default: return op_rule_states(op) < 0 ? -1 : 5 + op_rule_states(op);
     }
 }
 
@@ -423,6 +442,10 @@ int op_gradient_operand(OpKind op) {
     case OP_ADAMW:
     case OP_SGD:
     case OP_LION:
+    case OP_RULE0:
+    case OP_RULE1:
+    case OP_RULE2:
+    case OP_RULE3:
     case OP_BALANCE: return 1;
     case OP_MUON_MOMENTUM: return 2;
     case OP_LAMB_MOMENTS: return 5;

@@ -211,6 +211,8 @@ bool op_decodes(OpKind op);
 enum { CACHE_BLOCK_KEYS = 128, CACHE_MOST_ROWS = 16 };
 /* Does the op write a parameter, its first operand? */
 bool op_is_optimizer(OpKind op);
+/* States of an optimizer that is a formula (OP_RULE0 to OP_RULE3); -1 of other ops. */
+int op_rule_states(OpKind op);
 /* Does it update each element by itself, so that ranks can each have a part of a parameter, and one
  * launch many parameters? */
 bool op_updates_elements(OpKind op);

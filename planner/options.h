@@ -4,7 +4,7 @@
 
 #include "ir/base/diag.h"
 #include "ir/base/strbuf.h"
-#include "ir/type.h"
+#include "ir/rule.h"
 #include "planner/plan/loss_scaling.h"
 #include "planner/plan/recompute.h"
 #include "planner/plan/zero.h"
@@ -17,6 +17,7 @@ typedef enum OptimizerKind {
     OPTIMIZER_LION,
     OPTIMIZER_LAMB, /* of what decays; AdamW of everything else */
     OPTIMIZER_MUON, /* of matrices; AdamW of everything else */
+    OPTIMIZER_RULE, /* a formula in Lua */
     N_OPTIMIZERS
 } OptimizerKind;
 
@@ -61,6 +62,14 @@ typedef struct PlanOptions {
     bool priced;             /* never run, nor proved: a micro-batch of 1 may be half a pair */
 } PlanOptions;
 
+/* A formula that updates each element of a parameter (ir/rule.h). */
+typedef struct UpdateRule {
+    const char *program, *numbers;
+    int n_states;
+    const char *states[RULE_MOST_STATES]; /* their names: a parameter's is called STATE/NAME */
+    int64_t squares;                      /* bit by state: a mean of squares */
+} UpdateRule;
+
 /* What the model says about its training; the command line may override. */
 typedef struct TrainingRecipe {
     OptimizerKind optimizer;
@@ -74,6 +83,7 @@ typedef struct TrainingRecipe {
     double muon_rms; /* size of the elements of a step at lr 1 (Moonlight: 0.2); 0: Jordan's form */
     /* Factors on the learning rate of a kind of parameter, over what it has of its own; 0 is 1. */
     double table_lr_scale, matrix_lr_scale, vector_lr_scale;
+    UpdateRule rule; /* of OPTIMIZER_RULE */
 } TrainingRecipe;
 
 #endif

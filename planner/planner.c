@@ -92,6 +92,24 @@ static bool check_replicas(const PlanOptions *options, Diag *diag) {
     return false;
 }
 
+/* Who reads whole weights meets none in halves. */
+static bool check_masters(const PlanRequest *request, Diag *diag) {
+    if (!request->options.split_masters) return true;
+    if (request->options.ema_decay != 0) {
+        diag_error(diag, NO_LOC,
+                   "--ema with --masters split: averages are made of whole weights; leave out one "
+                   "of them");
+        return false;
+    }
+    if (request->recipe.optimizer == OPTIMIZER_RULE) {
+        diag_error(diag, NO_LOC,
+                   "--masters split: an optimizer that is a formula in Lua reads and writes whole "
+                   "weights; leave it out, or take adamw, sgd, lion or muon");
+        return false;
+    }
+    return true;
+}
+
 static bool check_request(const PlanRequest *request, Diag *diag) {
     const PlanOptions *options = &request->options;
     for (int axis = 0; axis < N_MESH_AXES; axis++) {
@@ -155,12 +173,7 @@ static bool check_request(const PlanRequest *request, Diag *diag) {
                    options->zero);
         return false;
     }
-    if (options->ema_decay != 0 && options->split_masters) {
-        diag_error(diag, NO_LOC,
-                   "--ema with --masters split: averages are made of whole weights; leave out one "
-                   "of them");
-        return false;
-    }
+    if (!check_masters(request, diag)) return false;
     PipelineShape shape = {.p = options->mesh.size[MESH_P],
                            .n_chunks = options->n_chunks,
                            .n_micro = options->global_batch / (options->micro_batch * parts)};

@@ -118,9 +118,10 @@ static int list_ways(const CliArgs *args, const SearchJob *job, int how, int way
                         VARIANT_SPLIT_MASTERS | VARIANT_LOSS_PARTS};
     int said = 0, n = 0;
     if (cli_given(args, OPT_LOSS_PARTS)) said |= VARIANT_LOSS_PARTS;
-    /* Offloaded masters are whole. */
-    if (cli_given(args, OPT_MASTERS) || !has_bf16(job) || how >= VARIANT_OFFLOAD)
-        said |= VARIANT_SPLIT_MASTERS;
+    /* Offloaded masters are whole, and so are those that a formula or an average reads. */
+    bool whole = how >= VARIANT_OFFLOAD || job->plan.recipe.optimizer == OPTIMIZER_RULE ||
+                 job->plan.options.ema_decay != 0;
+    if (cli_given(args, OPT_MASTERS) || !has_bf16(job) || whole) said |= VARIANT_SPLIT_MASTERS;
     ways[n++] = how;
     for (int i = 0; i < 3; i++) {
         if (!(MORE[i] & said)) ways[n++] = how | MORE[i];

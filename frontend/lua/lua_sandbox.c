@@ -28,6 +28,10 @@ extern const char embedded_nn_classes_lua[];
 extern const size_t embedded_nn_classes_lua_bytes;
 extern const char embedded_nn_distill_lua[];
 extern const size_t embedded_nn_distill_lua_bytes;
+extern const char embedded_optim_lua[];
+extern const size_t embedded_optim_lua_bytes;
+extern const char embedded_optim_rules_lua[];
+extern const size_t embedded_optim_rules_lua_bytes;
 static const EmbeddedScript LIBRARIES[] = {
     {"nn", "nn.lua", embedded_nn_lua, &embedded_nn_lua_bytes, true},
     {"nn_attention", "nn_attention.lua", embedded_nn_attention_lua,
@@ -39,6 +43,9 @@ static const EmbeddedScript LIBRARIES[] = {
     {"nn_policy", "nn_policy.lua", embedded_nn_policy_lua, &embedded_nn_policy_lua_bytes, true},
     {"nn_classes", "nn_classes.lua", embedded_nn_classes_lua, &embedded_nn_classes_lua_bytes, true},
     {"nn_distill", "nn_distill.lua", embedded_nn_distill_lua, &embedded_nn_distill_lua_bytes, true},
+    {"optim", "optim.lua", embedded_optim_lua, &embedded_optim_lua_bytes, true},
+    {"optim_rules", "optim_rules.lua", embedded_optim_rules_lua, &embedded_optim_rules_lua_bytes,
+     true},
     {0}};
 
 enum {

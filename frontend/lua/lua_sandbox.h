@@ -2,7 +2,7 @@
  *
  * The script sees a subset of the base library, string, table, math and utf8 (lua_safe.c), and a
  * `require` that finds other scripts of its own folder and those embedded in the program (for
- * models: the library `nn`). It is stopped
+ * models: the libraries `nn` and `optim`). It is stopped
  * after a number of instructions or seconds, and cannot hold more than a fixed amount of memory;
  * catching errors in the script does not lift these limits.
  *

@@ -2,6 +2,7 @@
 
 #include "frontend/lua/lua_model.h"
 #include "frontend/lua/lua_sandbox.h"
+#include "frontend/lua/rule_read.h"
 #include "runtime/metrics/lr_schedule.h"
 
 #include <ctype.h>
@@ -46,14 +47,18 @@ static const char RECIPE_NAMES[] =
     "lr, lr_schedule, matrix_lr_scale, max_norm, momentum, muon_rms, "
     "table_lr_scale, trust_max, vector_lr_scale, weight_decay";
 
-/* The names of OptimizerKind. */
-static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd", "lion", "lamb", "muon"};
+/* The names of OptimizerKind; the last one is no kind of its own. */
+static const char *const OPTIMIZERS[N_OPTIMIZERS] = {"adamw", "sgd",  "lion",
+                                                     "lamb",  "muon", "rule"};
 
 typedef struct Reader {
     lua_State *lua;
     Sandbox *sandbox;
     ModelDescription *description;
-    int table; /* stack index of the model's table */
+    int table;         /* stack index of the model's table */
+    bool *has_formula; /* the table `optimizer` has one of its own */
+    const char **rule; /* OPTIMIZER_RULE: the library's name; NULL: the model's own */
+    OwnNumbers *numbers;
 } Reader;
 
 static _Noreturn void fail(const Reader *reader, const char *format, ...)
@@ -294,13 +299,69 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
 
 static void set_optimizer(const Reader *reader, const char *kind, const char *what) {
     TrainingRecipe *recipe = &reader->description->recipe;
-    for (int i = 0; i < N_OPTIMIZERS; i++) {
+    for (int i = 0; i < OPTIMIZER_RULE; i++) {
         if (strcmp(kind, OPTIMIZERS[i]) != 0) continue;
         recipe->optimizer = (OptimizerKind)i;
         return;
     }
-    fail(reader, "%s: there is no optimizer '%s'; there are: adamw, lamb, lion, muon, sgd", what,
-         kind);
+    if (!rule_push(reader->lua, kind)) {
+        fail(reader,
+             "%s: there is no optimizer '%s'; there are: adamw, lamb, lion, muon, sgd, and as "
+             "formulas: %s",
+             what, kind, rule_names(reader->lua));
+    }
+    lua_pop(reader->lua, 1);
+    recipe->optimizer = OPTIMIZER_RULE;
+    *reader->rule = arena_strdup(reader->sandbox->arena, kind);
+}
+
+/* Numbers of a formula: the optimizer's fields that the recipe does not know. */
+static void add_own_number(const Reader *reader, const char *name, double value) {
+    bool given = strcmp(name, "step") == 0 || strcmp(name, "decay") == 0;
+    if (given || !is_identifier(name)) {
+        fail(reader, "optimizer: '%.64s': %s", name,
+             given ? "a formula is given its own t.step and t.decay"
+                   : "a number must be named by letters, digits and '_'");
+    }
+    if (!own_number_add(reader->numbers, name, value)) {
+        fail(reader, "optimizer: at most %d numbers of its own are possible", RULE_MOST_OWN);
+    }
+}
+
+/* Now that it is known which optimizer it is, the formula's numbers: a model's own has what its
+ * table says, the library's what they have by themselves, or the table says otherwise. */
+static void settle_numbers(const Reader *reader) {
+    const OwnNumbers said = *reader->numbers;
+    bool is_rule = reader->description->recipe.optimizer == OPTIMIZER_RULE;
+    if (is_rule && !*reader->rule) return;
+    *reader->numbers = (OwnNumbers){0};
+    if (is_rule) {
+        rule_push(reader->lua, *reader->rule);
+        rule_read_numbers(reader->lua, -1, reader->numbers);
+        lua_pop(reader->lua, 1);
+    }
+    for (int i = 0; i < said.count && !*reader->has_formula; i++) {
+        double *number = own_number_find(reader->numbers, said.names[i]);
+        if (!number) {
+            fail(reader, "optimizer: '%s' is unknown; known: %s%s", said.names[i], RECIPE_NAMES,
+                 own_number_names(reader->numbers, reader->sandbox->arena));
+        }
+        *number = said.values[i];
+    }
+}
+
+/* What the formula computes; its numbers are all said. */
+static void trace_rule(const Reader *reader) {
+    ModelDescription *description = reader->description;
+    if (description->recipe.optimizer != OPTIMIZER_RULE) return;
+    if (*reader->rule) {
+        rule_push(reader->lua, *reader->rule);
+    } else {
+        lua_pushliteral(reader->lua, "optimizer");
+        lua_rawget(reader->lua, reader->table);
+    }
+    rule_read(reader->lua, -1, reader->numbers, &description->recipe, description->loc);
+    lua_pop(reader->lua, 1);
 }
 
 static void set_lr_schedule(const Reader *reader, const char *name, const char *what) {
@@ -319,6 +380,11 @@ static void set_freeze(const Reader *reader, const char *patterns, const char *w
                                        .loc = description->loc};
 }
 
+static bool is_formula_field(const char *name) {
+    return strcmp(name, "update") == 0 || strcmp(name, "states") == 0 ||
+           strcmp(name, "squares") == 0;
+}
+
 static void read_recipe(const Reader *reader) {
     lua_State *lua = reader->lua;
     reader->description->recipe = (TrainingRecipe){.optimizer = OPTIMIZER_ADAMW,
@@ -333,6 +399,10 @@ static void read_recipe(const Reader *reader) {
     if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
     const char **keys;
     int table = lua_gettop(lua), n = sorted_keys(reader, table, "optimizer", &keys);
+    lua_pushliteral(lua, "update");
+    *reader->has_formula = lua_rawget(lua, table) != LUA_TNIL;
+    lua_pop(lua, 1);
+    if (*reader->has_formula) reader->description->recipe.optimizer = OPTIMIZER_RULE;
     for (int i = 0; i < n; i++) {
         const char *what = arena_printf(reader->sandbox->arena, "optimizer: '%s'", keys[i]);
         const RecipeField *field = find_recipe(keys[i]);
@@ -342,12 +412,18 @@ static void read_recipe(const Reader *reader) {
             set_recipe(reader, field, lua_tonumber(lua, -1), what);
         } else if (field) {
             fail(reader, "%s must be a number, not a %s", what, lua_typename(lua, type));
+        } else if (is_formula_field(keys[i])) {
+            if (!*reader->has_formula) fail(reader, "%s goes with 'update', a formula", what);
+        } else if (strcmp(keys[i], "kind") == 0 && *reader->has_formula) {
+            fail(reader, "%s: 'update' says what it is; leave one of them out", what);
         } else if (strcmp(keys[i], "kind") == 0 && type == LUA_TSTRING) {
             set_optimizer(reader, lua_tostring(lua, -1), "optimizer");
         } else if (strcmp(keys[i], "lr_schedule") == 0 && type == LUA_TSTRING) {
             set_lr_schedule(reader, lua_tostring(lua, -1), what);
         } else if (strcmp(keys[i], "freeze") == 0 && type == LUA_TSTRING) {
             set_freeze(reader, lua_tostring(lua, -1), what);
+        } else if (type == LUA_TNUMBER) {
+            add_own_number(reader, keys[i], lua_tonumber(lua, -1));
         } else {
             fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
         }
@@ -392,6 +468,25 @@ static void complete_recipe(const Reader *reader) {
     if (recipe->adam_lr > 0) recipe->adam_lr_scale = recipe->adam_lr / recipe->learning_rate;
 }
 
+static bool is_kind(const char *key) {
+    return strcmp(key, "optimizer") == 0 || strcmp(key, "optimizer.kind") == 0 ||
+           strcmp(key, "kind") == 0;
+}
+
+/* The kind of optimizer that --set says, which tells what else it may say. */
+static void apply_kind(const Reader *reader, const ModelSetting *given, int n_given) {
+    ModelDescription *description = reader->description;
+    SourceLoc loc = description->loc;
+    for (int i = 0; i < n_given; i++) {
+        if (!is_kind(given[i].key)) continue;
+        description->loc = (SourceLoc){reader->sandbox->path, 0};
+        set_optimizer(
+            reader, given[i].value,
+            arena_printf(reader->sandbox->arena, "--set %s=%s", given[i].key, given[i].value));
+    }
+    description->loc = loc;
+}
+
 /* --set KEY=VALUE: a setting of the model, else one of the optimizer. */
 static void apply_given(const Reader *reader, const ModelSetting *given) {
     ModelDescription *description = reader->description;
@@ -416,17 +511,25 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
             sandbox_fail(reader->lua);
         }
         set_recipe(reader, field, number.number, what);
-    } else if (strcmp(name, "kind") == 0 || strcmp(given->key, "optimizer") == 0) {
-        set_optimizer(reader, given->value, what);
+    } else if (own_number_find(reader->numbers, name)) {
+        Setting number = {.name = name, .type = SETTING_NUMBER};
+        if (!setting_parse(&number, given->value, what, whole, diag, arena)) {
+            sandbox_fail(reader->lua);
+        }
+        *own_number_find(reader->numbers, name) = number.number;
+    } else if (is_kind(given->key)) {
+        return; /* known by now */
     } else if (strcmp(name, "lr_schedule") == 0) {
         set_lr_schedule(reader, given->value, what);
     } else if (strcmp(name, "freeze") == 0) {
         set_freeze(reader, given->value, what);
     } else if (prefixed) {
-        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s", what, name, RECIPE_NAMES);
+        fail(reader, "%s: the optimizer has no setting '%s'; it has: %s%s", what, name,
+             RECIPE_NAMES, own_number_names(reader->numbers, arena));
     } else {
         settings_report_unknown(&description->settings, given->key, what, whole, diag);
-        diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s", RECIPE_NAMES);
+        diag_note(diag, NO_LOC, "also: size, and of the optimizer: %s%s", RECIPE_NAMES,
+                  own_number_names(reader->numbers, arena));
         sandbox_fail(reader->lua);
     }
 }
@@ -434,8 +537,16 @@ static void apply_given(const Reader *reader, const ModelSetting *given) {
 void model_read(lua_State *lua, int index, const ModelSetting *given, int n_given,
                 ModelDescription *description) {
     Sandbox *sandbox = sandbox_of(lua);
-    Reader reader = {lua, sandbox, description, lua_absindex(lua, index)};
-    const char *size = NULL;
+    bool has_formula = false;
+    const char *rule = NULL, *size = NULL;
+    OwnNumbers numbers = {0};
+    Reader reader = {.lua = lua,
+                     .sandbox = sandbox,
+                     .description = description,
+                     .table = lua_absindex(lua, index),
+                     .has_formula = &has_formula,
+                     .rule = &rule,
+                     .numbers = &numbers};
     description->settings.arena = sandbox->arena;
     if (!push_field(&reader, "name", LUA_TSTRING)) fail(&reader, "model: 'name' is missing");
     description->name = arena_strdup(sandbox->arena, lua_tostring(lua, -1));
@@ -445,6 +556,8 @@ void model_read(lua_State *lua, int index, const ModelSetting *given, int n_give
     lua_pop(lua, 1);
     read_settings(&reader);
     read_recipe(&reader);
+    apply_kind(&reader, given, n_given);
+    settle_numbers(&reader);
     for (int i = 0; i < n_given; i++) {
         if (strcmp(given[i].key, "size") == 0) size = given[i].value;
     }
@@ -459,11 +572,15 @@ void model_read(lua_State *lua, int index, const ModelSetting *given, int n_give
     }
     description->loc = model_loc;
     complete_recipe(&reader);
+    trace_rule(&reader);
 }
 
 int model_read_sizes(lua_State *lua, int index, const char ***out_names) {
     ModelDescription none = {.loc = {sandbox_of(lua)->path, 0}};
-    Reader reader = {lua, sandbox_of(lua), &none, lua_absindex(lua, index)};
+    Reader reader = {.lua = lua,
+                     .sandbox = sandbox_of(lua),
+                     .description = &none,
+                     .table = lua_absindex(lua, index)};
     if (!push_field(&reader, "sizes", LUA_TTABLE)) return 0;
     int n = sorted_keys(&reader, lua_gettop(lua), "sizes", out_names);
     lua_pop(lua, 1);

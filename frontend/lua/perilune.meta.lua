@@ -114,8 +114,13 @@ function Model:output(name, value) end
 function Model:freeze(patterns) end
 
 ---@class perilune.Optimizer
----@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd" lamb: of what decays, muon: of matrices but the
----head; AdamW of all else
+---@field kind? "adamw"|"lamb"|"lion"|"muon"|"sgd"|string lamb: of what decays, muon: of matrices
+---but the head; AdamW of all else; or a formula of the library `optim`, such as "ademamix"
+---@field update? perilune.Update a formula of its own, without `kind`; other numbers of the table
+---are the formula's
+---@field states? string[] of the formula: names of up to three numbers for each element, 0 at first
+---@field squares? string[] those that are never below 0, as means of squares: in bf16 they are
+---rounded as AdamW's second moment
 ---@field lr? number
 ---@field beta1? number
 ---@field beta2? number

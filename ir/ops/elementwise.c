@@ -112,9 +112,10 @@ bool infer_cast(Graph *graph, Node *node, Diag *diag) {
 
 bool infer_fused(Graph *graph, Node *node, Diag *diag) {
     Type type;
-    if (node->n_outputs < 1 || node->n_outputs > MAX_OUTPUTS) {
+    const int most = OPS[OP_FUSED].n_outputs;
+    if (node->n_outputs < 1 || node->n_outputs > most) {
         diag_error(diag, node->loc, "fused: has %d results; 1 to %d are possible", node->n_outputs,
-                   MAX_OUTPUTS);
+                   most);
         return false;
     }
     Expr expr;

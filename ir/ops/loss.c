@@ -1,7 +1,9 @@
 /* Cross-entropy and its parts, sums of squares, clipping, optimizers, balancing. */
 #include "ir/ops/loss.h"
 
-#include "ir/op.h"
+#include "ir/rule.h"
+
+#include <inttypes.h>
 
 /* x [rows..., axis], f32, bf16 or f16, and, if given, index i32[rows...]. */
 static bool check_rows(Graph *graph, Node *node, int index, Diag *diag) {
@@ -255,6 +257,33 @@ static bool check_update(Node *node, int n_like, int n_always, int n_results, Di
 bool infer_adamw(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     return check_update(node, 4, 7, 3, diag);
+}
+
+/* p, g, states, scale, lr, step(, copy of p) -> p, states(, copy) */
+bool infer_rule(Graph *graph, Node *node, Diag *diag) {
+    const int n_states = op_rule_states(node->op);
+    const int64_t squares = node_int(node, ATTR_squares, 0);
+    const char *error;
+    Rule rule;
+    (void)graph;
+    if (!rule_parse(node_string(node, ATTR_program), node_string(node, ATTR_numbers), n_states,
+                    &rule, &error)) {
+        diag_error(diag, node->loc, "%s: the program has %s", OPS[node->op].name, error);
+        return false;
+    }
+    if (squares < 0 || squares >> n_states) {
+        diag_error(diag, node->loc, "%s: squares=%" PRId64 " names more states than there are",
+                   OPS[node->op].name, squares);
+        return false;
+    }
+    return check_update(node, 2 + n_states, 5 + n_states, 1 + n_states, diag);
+}
+
+/* Each instruction of each element. */
+double flops_rule(const Node *node, const Type *inputs, const Type *outputs) {
+    Rule rule = rule_of_node(node);
+    (void)outputs;
+    return (double)type_elements(&inputs[0]) * rule.expr.n_instructions;
 }
 
 /* p, g, m, scale, lr(, copy of p) -> p, m(, copy)    (Chen et al. 2023, Lion, algorithm 2) */

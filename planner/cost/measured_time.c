@@ -1,8 +1,7 @@
 #include "planner/cost/measured_time.h"
 
-#include "ir/expr.h"
-#include "ir/op.h"
 #include "ir/ops/route.h"
+#include "ir/rule.h"
 
 #include <math.h>
 
@@ -95,8 +94,13 @@ static double elementwise_us(const Device *device, const Node *node, const Type 
     double us = kernel_us(device, OP_ADD, low, moved_thirds(node, inputs, outputs));
     Expr expr;
     const char *error;
-    if (us < 0 || node->op != OP_FUSED) return us;
-    if (!expr_parse(node_string(node, ATTR_program), node->n_inputs, &expr, &error)) return -1;
+    bool rule = op_rule_states(node->op) >= 0;
+    if (us < 0 || (node->op != OP_FUSED && !rule)) return us;
+    if (rule) {
+        expr = rule_of_node(node).expr;
+    } else if (!expr_parse(node_string(node, ATTR_program), node->n_inputs, &expr, &error)) {
+        return -1;
+    }
     double elements = (double)type_elements(&outputs[0]);
     for (int i = 0; i < expr.n_instructions; i++) {
         us += function_us(device, expr.instructions[i].op, low, elements);
@@ -144,7 +148,7 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
         bool simple = (OPS[node->op].flags & ELEMENTWISE_BIT) || node->op == OP_FUSED ||
                       node->op == OP_BROADCAST || node->op == OP_ADD_N || node->op == OP_SLICE ||
                       node->op == OP_EMA || op_moves_parts(node->op) || node->op == OP_OF_PAIRS ||
-                      op_routes(node->op);
+                      op_routes(node->op) || op_rule_states(node->op) >= 0;
         if (us < 0 && simple) us = elementwise_us(device, node, inputs, outputs, low);
         if (op_is_number(node->op) || node->op == OP_CLIP_SCALE || node->op == OP_SKIP_SPIKE ||
             node->op == OP_LOSS_SCALE) {

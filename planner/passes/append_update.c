@@ -279,6 +279,25 @@ static bool append_momentum(Update *u, Node *param, Value gradient) {
     return m.node && build_update(u, sgd ? OP_SGD : OP_LION, param, inputs, 5, attrs, sgd ? 1 : 2);
 }
 
+/* A formula of the model's, with states of its own names. */
+static bool append_rule(Update *u, Node *param, Value gradient) {
+    const UpdateRule *rule = &u->ctx->recipe.rule;
+    Value inputs[5 + RULE_MOST_STATES] = {node_value(param, 0), gradient};
+    int n_inputs = 2;
+    for (int i = 0; i < rule->n_states; i++) {
+        inputs[n_inputs] = add_state(u, param, rule->states[i]);
+        if (!inputs[n_inputs++].node) return false;
+    }
+    inputs[n_inputs++] = u->factor;
+    inputs[n_inputs++] = u->learning_rate;
+    inputs[n_inputs++] = u->step;
+    Attr attrs[3] = {attr_string(ATTR_program, rule->program),
+                     attr_string(ATTR_numbers, rule->numbers),
+                     attr_int(ATTR_squares, rule->squares)};
+    return build_update(u, (OpKind)((int)OP_RULE0 + rule->n_states), param, inputs, n_inputs, attrs,
+                        rule->squares ? 3 : 2);
+}
+
 /* Moonlight's factor gives a step's elements the size of AdamW's, about 0.2 (arXiv 2502.16982,
  * equation 4); Jordan's keeps the size of what the matrix does to its input. */
 static double muon_scale(const TrainingRecipe *recipe, const MuonMatrix *m) {
@@ -385,6 +404,7 @@ static bool append_param(Update *u, Node *param, Value gradient) {
     switch (u->ctx->recipe.optimizer) {
     case OPTIMIZER_SGD:
     case OPTIMIZER_LION: return append_momentum(u, param, gradient);
+    case OPTIMIZER_RULE: return append_rule(u, param, gradient);
     default: return append_adamw(u, param, gradient);
     }
 }

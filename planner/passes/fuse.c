@@ -123,7 +123,7 @@ static bool fits(const Fuser *f, const Group *joined) {
     for (int i = 1; i < n_inputs; i++) {
         if (value_type(inputs[i])->rank > value_type(inputs[widest])->rank) widest = i;
     }
-    return n_inputs <= EXPR_MAX_INPUTS && n_outputs <= MAX_OUTPUTS &&
+    return n_inputs <= EXPR_MAX_INPUTS && n_outputs <= OPS[OP_FUSED].n_outputs &&
            type_same_shape(value_type(inputs[widest]), type);
 }
 

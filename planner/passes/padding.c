@@ -3,6 +3,7 @@
  * exact as long as the fill stays zero, or meets an op that knows how many elements count. This
  * walk finds the ops for which neither holds.
  */
+#include "ir/rule.h"
 #include "planner/passes/pass.h"
 
 #include <inttypes.h>
@@ -45,6 +46,13 @@ static bool is_nonfinite(const Taint *taint, const Node *node, int axis) {
         if (taint->nonfinite[input.node->id * MAX_OUTPUTS + input.output] >> axis & 1) return true;
     }
     return false;
+}
+
+/* Weights keep their padding from one step to the next. */
+static bool moves_padding(const Node *node) {
+    if (op_rule_states(node->op) < 0) return false;
+    Rule rule = rule_of_node(node);
+    return !rule_keeps_zero(&rule);
 }
 
 /* Does the op look at elements along `axis` together (so that padding would count)? */
@@ -149,6 +157,15 @@ static bool check_axis(const Graph *graph, Taint *taint, const Node *node, const
                        const Sharding *sharding, int i, Diag *diag) {
     int axis = type->axes[i];
     if (!is_padded(graph, type, sharding, i)) return true;
+    if (moves_padding(node)) {
+        diag_error(diag, node->loc,
+                   "axis '%s' is %" PRId64 ", which %s=%d does not divide, and the optimizer's "
+                   "formula might make something of zeros that fill it up: sizes that divide will "
+                   "do, or a formula that leaves a weight of 0 alone where all gradients are 0",
+                   graph->axes.names[axis], type->dims[i], mesh_axis_name(sharding->mesh[i]),
+                   mesh_size(&graph->mesh, sharding->mesh[i]));
+        return false;
+    }
     if (stays_zero(taint, node, axis)) return true;
     for (int o = 0; o < node->n_outputs; o++) {
         taint->bits[node->id * MAX_OUTPUTS + o] |= UINT64_C(1) << axis;

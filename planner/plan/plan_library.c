@@ -25,7 +25,7 @@ enum {
 
 static bool is_elementwise(const Node *node) {
     return OPS[node->op].flags & ELEMENTWISE_BIT || node->op == OP_FUSED ||
-           node->op == OP_ACCUMULATE || node->op == OP_BROADCAST;
+           node->op == OP_ACCUMULATE || node->op == OP_BROADCAST || op_rule_states(node->op) >= 0;
 }
 
 static int64_t smaller(int64_t a, int64_t b) {

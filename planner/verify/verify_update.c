@@ -45,10 +45,6 @@ static const char *node_text(UpdateVerifier *uv, const Node *node) {
     verify_defect((uv)->v, (node)->loc, "%s: " format, verify_stage_text((uv)->v, (uv)->stage),    \
                   __VA_ARGS__)
 
-static bool is_optimizer(const Node *node) {
-    return op_is_optimizer(node->op);
-}
-
 const Node *verify_updated_parameter(const Node *update) {
     const Node *node = update->inputs[0].node;
     if (node->op == OP_SLICE) node = node->inputs[0].node;
@@ -163,6 +159,7 @@ static void check_norm(UpdateVerifier *uv, const Node *node) {
 }
 
 int verify_first_number(OpKind op) {
+    if (op_rule_states(op) >= 0) return 2 + op_rule_states(op);
     return op == OP_ADAMW                      ? 4
            : op == OP_MUON || op == OP_BALANCE ? 2
                                                : 3; /* LAMB: p and both moments */
@@ -536,7 +533,9 @@ static void check_update(UpdateVerifier *uv, const Node *update) {
         return;
     }
     check_gradient(uv, update, update->inputs[1], param);
-    if (update->op == OP_ADAMW) check_step(uv, update, update->inputs[6]);
+    if (update->op == OP_ADAMW || op_rule_states(update->op) >= 0) {
+        check_step(uv, update, update->inputs[verify_first_number(update->op) + 2]);
+    }
     for (int i = 2; i < verify_first_number(update->op); i++) {
         check_state(uv, update, update->inputs[i], param);
     }
@@ -553,7 +552,8 @@ static void check_write_back(UpdateVerifier *uv, const Node *gather) {
     } else {
         fits &= !copy;
     }
-    const Node *param = is_optimizer(shard.node) ? verify_updated_parameter(shard.node) : NULL;
+    const Node *param =
+        op_is_optimizer(shard.node->op) ? verify_updated_parameter(shard.node) : NULL;
     if (node_is_once(gather) && copy) param = shard.node->op == OP_PARAM ? shard.node : NULL;
     fits = fits && param && shard.output == 0 && (copy ? leaf_is_of(leaf, param) : leaf == param) &&
            sharding_equal(&leaf->shardings[0], &gather->shardings[0], gather->types[0].rank) &&

@@ -2,9 +2,7 @@
  * accumulation. */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
-#include "ir/expr.h"
-#include "runtime/cpu/bind.h"
-#include "runtime/cpu/elementwise.h"
+#include "runtime/cpu/bind_elementwise.h"
 
 #include <string.h>
 
@@ -43,25 +41,30 @@ static bool fill_space(const Binding *b, const Expr *expr, ElementwiseSpec *spec
     return true;
 }
 
+bool cpu_fill_instructions(Binding *b, const Expr *expr, ElementwiseInstr *out) {
+    for (int n = 0; n < expr->n_instructions; n++) {
+        const ExprInstruction *from = &expr->instructions[n];
+        int op = find_kernel_op(from->op);
+        if (op < 0) return bind_fail(b, "has no elementwise kernel");
+        out[n] = (ElementwiseInstr){.op = (ElementwiseOp)op,
+                                    .dst = expr->n_inputs + n,
+                                    .imm = (float)from->imm,
+                                    .key = bind_random_key(b->block, from->key)};
+        for (int i = 0; i < EXPR_MAX_OPERANDS; i++) {
+            int operand = from->operands[i];
+            out[n].arg[i] = operand < 0 ? ~operand : expr->n_inputs + operand;
+        }
+    }
+    return true;
+}
+
 static bool bind_expr(Binding *b, const Expr *expr, CpuCall *out) {
     ElementwiseSpec spec = {.n_out = expr->n_outputs, .n_instr = expr->n_instructions};
     ElementwiseInstr instructions[EXPR_MAX_INSTRUCTIONS];
     ElementwiseCall *call = ARENA_NEW(b->arena, ElementwiseCall);
     const char *why = "";
     if (!fill_space(b, expr, &spec)) return false;
-    for (int n = 0; n < expr->n_instructions; n++) {
-        const ExprInstruction *from = &expr->instructions[n];
-        ElementwiseInstr *to = &instructions[n];
-        int op = find_kernel_op(from->op);
-        if (op < 0) return bind_fail(b, "has no elementwise kernel");
-        *to = (ElementwiseInstr){.op = (ElementwiseOp)op,
-                                 .dst = spec.n_in + n,
-                                 .imm = (float)from->imm,
-                                 .key = bind_random_key(b->block, from->key)};
-        for (int i = 0; i < EXPR_MAX_OPERANDS; i++) {
-            to->arg[i] = from->operands[i] < 0 ? ~from->operands[i] : spec.n_in + from->operands[i];
-        }
-    }
+    if (!cpu_fill_instructions(b, expr, instructions)) return false;
     for (int i = 0; i < expr->n_outputs; i++) {
         spec.out[i] = b->out[i];
         spec.out_dtype[i] = b->out_local[i].dtype;

@@ -179,6 +179,12 @@ static void place_registers(Builder *b, bool by_rows) {
             add_step(c, TILE_STORE, o)->arg[0] = (int16_t)s->out_register[o];
 }
 
+void elementwise_set_immediate(ElementwiseCall *call, int instr, float imm) {
+    for (int i = 0; i < call->n_steps; i++) {
+        if (call->steps[i].kind == TILE_COMPUTE && instr-- == 0) call->steps[i].imm = imm;
+    }
+}
+
 bool elementwise_prepare(const ElementwiseSpec *spec, ElementwiseCall *out_call,
                          const char **out_why) {
     Builder b = {.spec = spec, .call = out_call};
@@ -190,6 +196,7 @@ bool elementwise_prepare(const ElementwiseSpec *spec, ElementwiseCall *out_call,
     memcpy(c->out, spec->out, sizeof c->out);
     memcpy(c->in_dtype, spec->in_dtype, sizeof c->in_dtype);
     memcpy(c->out_dtype, spec->out_dtype, sizeof c->out_dtype);
+    memcpy(c->out_above, spec->out_above, sizeof c->out_above);
     collapse_space(&b);
     const bool by_rows = c->inner >= MIN_ROW && c->n_dims > 1;
     place_registers(&b, by_rows);

@@ -25,18 +25,19 @@
 
 #define ELEMENTWISE_MAX_DIMS      8
 #define ELEMENTWISE_MAX_IN        8
-#define ELEMENTWISE_MAX_OUT       4
+#define ELEMENTWISE_MAX_OUT       5
 #define ELEMENTWISE_MAX_INSTR     32
 #define ELEMENTWISE_MAX_REGISTERS (ELEMENTWISE_MAX_IN + ELEMENTWISE_MAX_INSTR)
 
 /* X(NAME, name, number of operands, value of operands x, y, z and immediate imm).
  * The gradients take the forward's operands, then dy. gelu is the tanh approximation, gelu_erf the
  * exact one. maximum hands NaN on; its gradient (of x, given x, y, dy) is halved where x = y.
- * softplus is log(1 + exp(x)). sign of 0 is 0 and of NaN NaN; round takes halves to the even
- * number. dropout, imm = p: keeps x / (1 - p) where the element's uniform is >= p, else 0; while
- * training.
+ * const is the immediate. softplus is log(1 + exp(x)). sign of 0 is 0 and of NaN NaN; round takes
+ * halves to the even number. dropout, imm = p: keeps x / (1 - p) where the element's uniform is >=
+ * p, else 0; while training.
  */
 #define ELEMENTWISE_OPS(X)                                                                         \
+    X(CONST, const, 0, imm)                                                                        \
     X(ADD, add, 2, x + y)                                                                          \
     X(SUB, sub, 2, x - y)                                                                          \
     X(MUL, mul, 2, x *y)                                                                           \
@@ -91,7 +92,7 @@ typedef struct ElementwiseInstr {
     ElementwiseOp op;
     int dst;      /* register */
     int arg[3];   /* registers; those past the op's operands are ignored */
-    float imm;    /* scale, offset, dropout's p */
+    float imm;    /* const, scale, offset, dropout's p */
     uint32_t key; /* dropout's stream */
 } ElementwiseInstr;
 
@@ -106,6 +107,8 @@ typedef struct ElementwiseSpec {
     void *out[ELEMENTWISE_MAX_OUT];
     DType out_dtype[ELEMENTWISE_MAX_OUT];
     int out_register[ELEMENTWISE_MAX_OUT];
+    bool
+        out_above[ELEMENTWISE_MAX_OUT]; /* bf16, at least 0: rounded up above a threshold of bits */
     int n_instr;
     const ElementwiseInstr *instr;
     /* Dropout only: where dimension d lies in the whole (see philox.h), and the values that change
@@ -134,6 +137,8 @@ typedef struct ElementwiseCall {
     DType in_dtype[ELEMENTWISE_MAX_IN], out_dtype[ELEMENTWISE_MAX_OUT];
     int64_t in_stride[ELEMENTWISE_MAX_IN][ELEMENTWISE_MAX_DIMS];
     void *out[ELEMENTWISE_MAX_OUT];
+    bool out_above[ELEMENTWISE_MAX_OUT];
+    uint32_t threshold; /* of out_above: set before the call runs, 0 to 65535 */
     int16_t slot[ELEMENTWISE_MAX_REGISTERS]; /* see elementwise_tile.h */
     ElementwiseStep steps[ELEMENTWISE_MAX_INSTR + ELEMENTWISE_MAX_IN + ELEMENTWISE_MAX_OUT];
     PhiloxSpace space;
@@ -144,6 +149,8 @@ typedef struct ElementwiseCall {
 /* False for a malformed spec; *out_why says what. */
 bool elementwise_prepare(const ElementwiseSpec *spec, ElementwiseCall *out_call,
                          const char **out_why);
+/* Sets the immediate of instruction `instr` for the runs to come. */
+void elementwise_set_immediate(ElementwiseCall *call, int instr, float imm);
 void elementwise_run(const ElementwiseCall *call);
 
 #endif

@@ -37,13 +37,14 @@ typedef void TileLoop(float *dst, const float *a, const float *b, const float *c
 
 /* dst may be a, b or c itself, never a part of it shifted: simd is safe. Operands an op does not
  * have are not read. */
+#define LOAD_0
 #define LOAD_1 const float x = a[i];
 #define LOAD_2 LOAD_1 const float y = b[i];
 #define LOAD_3 LOAD_2 const float z = c[i];
 #define X(NAME, name, n_args, value)                                                               \
     static void loop_##name(float *dst, const float *a, const float *b, const float *c, int64_t n, \
                             float imm) {                                                           \
-        (void)b, (void)c, (void)imm;                                                               \
+        (void)a, (void)b, (void)c, (void)imm;                                                      \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                      \
             LOAD_##n_args dst[i] = value;                                                          \
         }                                                                                          \
@@ -129,10 +130,18 @@ static void run_dropout(const ElementwiseCall *call, const ElementwiseStep *step
     }
 }
 
+/* In bf16, rounded up where what is cut off exceeds the threshold (optimizer.c's close_squares). */
+static void store_above(uint16_t *out, uint32_t threshold, int64_t n, const float *from) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)((vec_bits(from[i]) + threshold) >> 16);
+}
+
 static void store_tile(const ElementwiseCall *call, int output, int64_t linear, int64_t n,
                        const float *from) {
     const DType dtype = call->out_dtype[output];
-    if (dtype_is_low(dtype))
+    if (call->out_above[output])
+        store_above((uint16_t *)call->out[output] + linear, call->threshold, n, from);
+    else if (dtype_is_low(dtype))
         vec_low_store(dtype, from, (uint16_t *)call->out[output] + linear, n);
     else
         memcpy((float *)call->out[output] + linear, from, (size_t)n * sizeof *from);

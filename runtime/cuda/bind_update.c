@@ -1,6 +1,6 @@
 /* The clipping norm and the optimizers. Single launches here; merge.c joins neighbours. */
 #include "planner/plan/plan.h"
-#include "runtime/cuda/bind.h"
+#include "runtime/cuda/bind_rescale.h"
 #include "runtime/cuda/kernels/args.h"
 #include "runtime/cuda/workspace.h"
 
@@ -68,9 +68,8 @@ static int32_t copy_dtype(const Binding *b, int output) {
     return b->node->n_outputs > output ? (int32_t)b->out_local[output].dtype : 0;
 }
 
-/* What follows an optimizer, if it has the operand; clip: as its. The optimizers' own launches stay
- * as they are, of as many tensors as there is room for. */
-static bool push_rescale(Binding *b, int copy_output, const float *clip) {
+/* The optimizers' own launches stay as they are, of as many tensors as there is room for. */
+bool cuda_push_rescale(Binding *b, int copy_output, const float *clip) {
     BindRescale r;
     if (!bind_rescale(b, &r)) return false;
     if (!r.factors) return true;
@@ -110,7 +109,7 @@ bool cuda_bind_adamw(Binding *b) {
     bool halves = (void *)args.tensor.p == args.tensor.copy;
     return cuda_push_launch(b, halves ? KERNEL_adamw_halves : KERNEL_adamw, grid, UPDATE_THREADS, 0,
                             &args, sizeof(args)) &&
-           push_rescale(b, 3, b->in[4]);
+           cuda_push_rescale(b, 3, b->in[4]);
 }
 
 bool cuda_bind_sgd(Binding *b) {
@@ -131,7 +130,7 @@ bool cuda_bind_sgd(Binding *b) {
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_sgd, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
-           push_rescale(b, 2, b->in[3]);
+           cuda_push_rescale(b, 2, b->in[3]);
 }
 
 bool cuda_bind_lion(Binding *b) {
@@ -153,7 +152,7 @@ bool cuda_bind_lion(Binding *b) {
     };
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_lion, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
-           push_rescale(b, 2, b->in[3]);
+           cuda_push_rescale(b, 2, b->in[3]);
 }
 
 static int64_t lamb_chunk(int64_t n) {
@@ -220,7 +219,7 @@ bool cuda_bind_lamb(Binding *b) {
     args.tensor.copy = copy_of(b, 1);
     Grid grid = {cuda_blocks(args.tensor.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_lamb, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
-           push_rescale(b, 1, b->in[3]);
+           cuda_push_rescale(b, 1, b->in[3]);
 }
 
 bool cuda_bind_muon_momentum(Binding *b) {
@@ -250,7 +249,7 @@ bool cuda_bind_muon(Binding *b) {
                      .copy_dtype = copy_dtype(b, 1)};
     Grid grid = {cuda_blocks(args.n, UPDATE_CHUNK), 1, 1};
     return cuda_push_launch(b, KERNEL_muon, grid, UPDATE_THREADS, 0, &args, sizeof(args)) &&
-           push_rescale(b, 1, b->in[2]);
+           cuda_push_rescale(b, 1, b->in[2]);
 }
 
 /* One block: a parameter has as many elements as there are experts. */

@@ -7,11 +7,12 @@
 
 _Static_assert((int)FUSED_MAX_IN == EXPR_MAX_INPUTS && (int)FUSED_MAX_OUT == MAX_OUTPUTS &&
                    (int)FUSED_MAX_DIMS == MAX_RANK &&
-                   (int)FUSED_MAX_IMMEDIATES == EXPR_MAX_INSTRUCTIONS,
+                   (int)FUSED_MAX_IMMEDIATES == EXPR_MAX_INSTRUCTIONS &&
+                   (int)FUSED_MAX_NUMBERS == RULE_MOST_NUMBERS,
                "fused_args.h");
 
 extern const char embedded_state_h[], embedded_fused_args_h[], embedded_low_cuh[],
-    embedded_fused_cuh[];
+    embedded_threshold_cuh[], embedded_fused_cuh[];
 
 /* --- kernels made so far --- */
 
@@ -50,6 +51,7 @@ KernelCache *kernel_cache_create(Arena *arena) {
     put_without_includes(&text, embedded_state_h);
     put_without_includes(&text, embedded_fused_args_h);
     put_without_includes(&text, embedded_low_cuh);
+    put_without_includes(&text, embedded_threshold_cuh);
     put_without_includes(&text, embedded_fused_cuh);
     *cache = (KernelCache){.arena = arena, .prelude = arena_strdup(arena, text.text)};
     cache->prelude_hash = hash_text(UINT64_C(14695981039346656037), text.text);
@@ -124,8 +126,11 @@ static const char *c_type(DType dtype) {
     return NAMES[dtype];
 }
 
-static bool has_immediate(OpKind op) {
+/* One that comes in the arguments, not a rule's number. */
+static bool has_immediate(const ExprInstruction *ins) {
+    OpKind op = ins->op;
     bool required;
+    if (ins->number) return false;
     return op_has_attr(op, ATTR_value, &required) || op_has_attr(op, ATTR_p, &required);
 }
 
@@ -283,6 +288,24 @@ static void put_offset(StrBuf *out, const Space *s, int k) {
     if (!any) strbuf_put(out, "0");
 }
 
+/* Of a step: by one thread, in f64, for all of its block. */
+static void put_numbers(StrBuf *out, const FusedSpec *spec) {
+    strbuf_put(out, "    float factor = *a.factor;\n"
+                    "    if (!(fabsf(factor) <= 3.402823466e+38f)) return;\n"
+                    "    uint32_t threshold = threshold_of(*a.updates);\n"
+                    "    __shared__ float numbers[FUSED_MAX_NUMBERS];\n"
+                    "    if (threadIdx.x == 0) {\n"
+                    "double n0 = (double)factor;\n"
+                    "double n1 = (double)*a.rate * a.rate_scale;\n"
+                    "double n2 = (double)*a.updates;\n"
+                    "double n3 = a.decay;\n");
+    rule_print_numbers(out, spec->rule);
+    for (int n = 0; n < spec->rule->n_numbers; n++) {
+        strbuf_printf(out, "numbers[%d] = (float)n%d;\n", n, n);
+    }
+    strbuf_put(out, "    }\n");
+}
+
 static void put_declarations(StrBuf *out, const Space *s) {
     const FusedSpec *spec = s->spec;
     strbuf_printf(out, "    typedef %s index_t;\n", s->wide ? "uint64_t" : "uint32_t");
@@ -296,6 +319,7 @@ static void put_declarations(StrBuf *out, const Space *s) {
         if (s->reach[k] != REACH_SCALAR) strbuf_printf(out, "[%d]", s->per_thread);
         strbuf_put(out, ";\n");
     }
+    if (s->spec->rule) put_numbers(out, s->spec);
     if (!s->dropout) return;
     strbuf_put(out, "    bool train = a.state->train != 0;\n"
                     "    uint64_t seed = a.state->seed;\n"
@@ -330,7 +354,7 @@ static void put_loads(StrBuf *out, const Space *s) {
             strbuf_printf(out, ", x%d[u]);\n", k);
         }
     }
-    strbuf_put(out, "    }\n    __syncwarp();\n");
+    strbuf_printf(out, "    }\n    %s();\n", s->spec->rule ? "__syncthreads" : "__syncwarp");
 }
 
 /* Uniforms of dropout instruction n, which has immediate i. */
@@ -345,6 +369,7 @@ static void put_draw(StrBuf *out, const Space *s, int n, int i) {
 
 static void put_instruction(StrBuf *out, const Space *s, int n, int immediate) {
     const ExprInstruction *ins = &s->spec->expr->instructions[n];
+    const char *comma = OPS[ins->op].min_inputs ? ", " : "";
     strbuf_printf(out, "            float t%d = op_%s(", n, OPS[ins->op].name);
     for (int i = 0; i < OPS[ins->op].min_inputs; i++) {
         int operand = ins->operands[i];
@@ -359,7 +384,9 @@ static void put_instruction(StrBuf *out, const Space *s, int n, int immediate) {
     if (ins->op == OP_DROPOUT) {
         strbuf_printf(out, ", u%d[v], p%d, f%d", n, n, n);
     } else if (immediate >= 0) {
-        strbuf_printf(out, ", a.immediate[%d]", immediate);
+        strbuf_printf(out, "%sa.immediate[%d]", comma, immediate);
+    } else if (ins->number) {
+        strbuf_printf(out, "%snumbers[%d]", comma, ins->number - 1);
     }
     strbuf_put(out, ");\n");
 }
@@ -376,9 +403,9 @@ static void put_compute(StrBuf *out, const Space *s) {
         strbuf_put(out, ";\n");
     }
     for (int n = 0; n < expr->n_instructions; n++) {
-        OpKind op = expr->instructions[n].op;
-        if (op == OP_DROPOUT) put_draw(out, s, n, n_immediates);
-        n_immediates += has_immediate(op);
+        const ExprInstruction *ins = &expr->instructions[n];
+        if (ins->op == OP_DROPOUT) put_draw(out, s, n, n_immediates);
+        n_immediates += has_immediate(ins);
     }
     for (int o = 0; o < expr->n_outputs; o++) {
         strbuf_printf(out, "        float y%d[%d];\n", o, s->per_thread);
@@ -386,7 +413,7 @@ static void put_compute(StrBuf *out, const Space *s) {
     strbuf_printf(out, "#pragma unroll\n        for (int v = 0; v < %d; v++) {\n", s->per_thread);
     n_immediates = 0;
     for (int n = 0; n < expr->n_instructions; n++) {
-        bool immediate = has_immediate(expr->instructions[n].op);
+        bool immediate = has_immediate(&expr->instructions[n]);
         put_instruction(out, s, n, immediate ? n_immediates++ : -1);
     }
     for (int o = 0; o < expr->n_outputs; o++) {
@@ -394,8 +421,9 @@ static void put_compute(StrBuf *out, const Space *s) {
     }
     strbuf_put(out, "        }\n");
     for (int o = 0; o < expr->n_outputs; o++) {
-        strbuf_printf(out, "        store((%s *)a.out[%d] + at, y%d);\n",
-                      c_type(s->spec->out_dtype[o]), o, o);
+        bool above = s->spec->out_above[o];
+        strbuf_printf(out, "        store%s((%s *)a.out[%d] + at, y%d%s);\n", above ? "_above" : "",
+                      c_type(s->spec->out_dtype[o]), o, o, above ? ", threshold" : "");
     }
     strbuf_put(out, "    }\n");
 }
@@ -417,7 +445,12 @@ static void fill_args(const Space *s, FusedArgs *args) {
     int n_immediates = 0;
     *args = (FusedArgs){.state = s->dropout ? spec->state : NULL,
                         .n_chunks = s->total / s->per_thread,
-                        .global_offset = s->dropout ? s->global_offset : 0};
+                        .global_offset = s->dropout ? s->global_offset : 0,
+                        .factor = spec->factor,
+                        .rate = spec->rate,
+                        .updates = spec->updates,
+                        .rate_scale = spec->rate_scale,
+                        .decay = spec->decay};
     for (int k = 0; k < spec->expr->n_inputs; k++) {
         if (!s->reach[k]) continue;
         args->in[k] = spec->in[k];
@@ -431,7 +464,7 @@ static void fill_args(const Space *s, FusedArgs *args) {
     }
     for (int n = 0; n < spec->expr->n_instructions; n++) {
         const ExprInstruction *ins = &spec->expr->instructions[n];
-        if (!has_immediate(ins->op)) continue;
+        if (!has_immediate(ins)) continue;
         args->immediate[n_immediates] = (float)ins->imm;
         args->key[n_immediates++] = spec->key[n];
     }

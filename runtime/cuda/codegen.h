@@ -11,11 +11,14 @@
  * else 4; fewer where the last dimension or an address is no multiple of that. All arithmetic is
  * f32; only results are rounded to their dtype. Results are contiguous; one may lie exactly on an
  * operand of the same dtype that steps evenly through the space.
+ *
+ * A rule's numbers are computed by each block's first thread, in f64, while the operands are
+ * loaded.
  */
 #ifndef RUNTIME_CUDA_CODEGEN_H
 #define RUNTIME_CUDA_CODEGEN_H
 
-#include "ir/expr.h"
+#include "ir/rule.h"
 #include "runtime/binding.h"
 #include "runtime/cuda/command.h"
 #include "runtime/cuda/kernels/fused_args.h"
@@ -43,6 +46,13 @@ typedef struct FusedSpec {
     uint64_t global_offset[SPACE_MOST_DIMS], global_stride[SPACE_MOST_DIMS];
     uint32_t key[EXPR_MAX_INSTRUCTIONS];
     const DeviceState *state;
+    /* An optimizer that is a formula; NULL: none. Then nothing changes unless the factor is finite,
+     * `expr` is the rule's, with what a copy needs, and results may be rounded as AdamW's second
+     * moments. */
+    const Rule *rule;
+    const float *factor, *rate, *updates;
+    double rate_scale, decay;
+    bool out_above[MAX_OUTPUTS];
 } FusedSpec;
 
 typedef struct FusedLaunch {

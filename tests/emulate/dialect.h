@@ -1,8 +1,9 @@
 /* The CUDA C that kernels use, for g++. Included before a kernel's source (-include).
  *
- * With EMULATE_ALONE: for code whose threads share nothing and that is built into a shared object
- * of its own; threadIdx and the like are then variables of that object, __syncwarp does nothing,
- * and other barriers do not exist.
+ * With EMULATE_ALONE: for code whose threads share no more than what the first one makes, and that
+ * is built into a shared object of its own; threadIdx and the like are then variables of that
+ * object, and barriers do nothing. Threads run one after the other: what a block's first one leaves
+ * for all is there for them.
  */
 #ifndef TESTS_EMULATE_DIALECT_H
 #define TESTS_EMULATE_DIALECT_H
@@ -221,6 +222,8 @@ EMULATE_ATOMICS(unsigned long long)
 
 #ifdef EMULATE_ALONE
 static inline void __syncwarp(void) {
+}
+static inline void __syncthreads(void) {
 }
 #else
 #include "tests/emulate/warp.h"

@@ -1,6 +1,16 @@
 /* The cases of op_cases.h. */
 #include "tests/support/op_cases.h"
 
+/* AdamW as a formula: beta1 0.9, beta2 0.999, eps 1e-8. */
+#define RULE_ADAM_NUMBERS                                                                          \
+    "n4=pow(0.9,n2) n5=sub(1,n4) n6=div(n1,n5) n7=pow(0.999,n2) n8=sub(1,n7) n9=sqrt(n8) "         \
+    "n10=div(1,n9) n11=mul(n1,n3) n12=sub(1,n11)"
+#define RULE_ADAM                                                                                  \
+    "t0=scale(i1,value=n0) t1=scale(i2,value=0.9) t2=scale(t0,value=0.1) t3=add(t1,t2) "           \
+    "t4=scale(i3,value=0.999) t5=square(t0) t6=scale(t5,value=0.001) t7=add(t4,t6) t8=sqrt(t7) "   \
+    "t9=scale(t8,value=n10) t10=offset(t9,value=1e-08) t11=div(t3,t10) t12=scale(t11,value=n6) "   \
+    "t13=scale(i0,value=n12) t14=sub(t13,t12) -> t14 t3 t7"
+
 #define CASE(op, operands, attrs)                                                                  \
     { OP_##op, operands, attrs, 0, 0 }
 #define NORM_EPS "axis=cols eps=1e-05"
@@ -562,6 +572,31 @@ const OpCase OP_CASES[] = {
          "beta1=0.9 beta2=0.99 weight_decay=0.1"),
     CASE(LION, "rows=9; rows=9; ^rows=9; :1; :0.03125; ~rows=9",
          "beta1=0.9 beta2=0.99 weight_decay=0.1"),
+    /* Signs without a state, then a momentum, AdamW, and a maximum of means with constants. */
+    CASE(RULE0, "rows=3 cols=7; rows=3 cols=7; :0.5; :0.03125; :3",
+         "weight_decay=0.1 numbers='n4=mul(n1,n3) n5=sub(1,n4)' program=t0=scale(i1,value=n0) "
+         "t1=sign(t0) t2=scale(t1,value=n1) t3=scale(i0,value=n5) t4=sub(t3,t2) -> t4"),
+    CASE(RULE0, "rows=9; ^rows=9; :1; :0.03125; :3; + rows=9; ~rows=9",
+         "weight_decay=0 numbers='' program=t0=scale(i1,value=n1) t1=sub(i0,t0) -> t1"),
+    CASE(RULE1,
+         "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; :3; ~rows=3 cols=7",
+         "weight_decay=0 lr_scale=4 numbers='' program=t0=scale(i1,value=n0) "
+         "t1=scale(i2,value=0.9) t2=add(t1,t0) t3=scale(t2,value=n1) t4=sub(i0,t3) -> t4 t2"),
+    CASE(RULE1, "rows=9; rows=9; ^rows=9; :nan; :0.03125; :3; ~rows=9",
+         "weight_decay=0 numbers='' program=t0=scale(i2,value=0.5) t1=sub(i0,i1) -> t1 t0"),
+    CASE(RULE2,
+         "rows=3 cols=7; rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :0.03125; :1",
+         "weight_decay=0.1 numbers='" RULE_ADAM_NUMBERS "' program=" RULE_ADAM),
+    CASE(RULE2, "rows=9; rows=9; ^rows=9; ^+ rows=9; :0.5; :0.03125; :12; ~rows=9",
+         "weight_decay=0.1 squares=2 numbers='" RULE_ADAM_NUMBERS "' program=" RULE_ADAM),
+    CASE(RULE3,
+         "in=3 kv=2 head=5; in=3 kv=2 head=5; + in=3 kv=2 head=5; + in=3 kv=2 head=5; "
+         "+ in=3 kv=2 head=5; :0.5; :0.03125; :2; + kv=2; ~in=3 kv=2 head=5",
+         "weight_decay=0 lr_scale=2 numbers='n4=less(1.5,n2) n5=where(n4,n1,n3) n6=minimum(n5,0.5) "
+         "n7=maximum(n6,0.01) n8=exp(n7) n9=log(n8) n10=sqrt(n9) n11=add(n10,n9) n12=div(n11,n2)' "
+         "program=t0=scale(i1,value=n0) t1=const(value=n7) t2=maximum(i2,t1) t3=minimum(i3,t0) "
+         "t4=offset(i4,value=n12) t5=mul(t2,t4) t6=scale(t5,value=n11) t7=add(i0,t6) "
+         "-> t7 t2 t3 t4"),
     /* p, m, v, scale, step, g */
     CASE(LAMB_MOMENTS, "rows=3 cols=7; :0 rows=3 cols=7; :0 rows=3 cols=7; :0.5; :1; rows=3 cols=7",
          "beta1=0.9 beta2=0.999 eps=1e-6 weight_decay=0.01"),

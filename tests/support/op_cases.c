@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPERANDS = 9 };
+enum { MOST_OPERANDS = 10 };
 
 const char *op_case_name(Arena *arena, const OpCase *op_case, const char *what) {
     return arena_printf(arena, "%s(%s) {%s} %s", OPS[op_case->op].name,
@@ -46,8 +46,12 @@ static int read_attrs(Graph *graph, const char *text, Attr *attrs) {
     while (*text) {
         size_t name = strcspn(text, "=");
         int key = attr_find(text, (int)name);
-        size_t length = key == ATTR_program ? strlen(text) : strcspn(text, " ");
-        char *value = arena_strndup(graph->arena, text + name + 1, length - name - 1);
+        bool quoted = text[name + 1] == '\'';
+        size_t length = key == ATTR_program ? strlen(text)
+                        : quoted            ? name + 3 + strcspn(text + name + 2, "'")
+                                            : strcspn(text, " ");
+        char *value = arena_strndup(graph->arena, text + name + 1 + quoted,
+                                    length - name - 1 - 2 * (size_t)quoted);
         attrs[count++] = read_attr(graph, (AttrKey)key, value);
         text += length + (text[length] == ' ');
     }

@@ -1,7 +1,7 @@
 /* The evaluator itself, and the ops that work element by element or move data. */
 #include "tests/support/reference_eval.h"
 
-#include "ir/expr.h"
+#include "ir/rule.h"
 
 #include <math.h>
 #include <string.h>
@@ -360,7 +360,8 @@ static void run_program(const RefCall *call, const Expr *expr) {
             }
             results[n] = ins->op == OP_DROPOUT
                              ? x[0] * dropout_factor(call, &point, ins->imm, ins->key)
-                             : find_scalar(ins->op)(x[0], x[1], x[2], ins->imm);
+                         : ins->op == OP_CONST ? ins->imm
+                                               : find_scalar(ins->op)(x[0], x[1], x[2], ins->imm);
         }
         for (int k = 0; k < expr->n_outputs; k++) {
             call->out[k][point_offset(&point, type)] = results[expr->outputs[k]];
@@ -394,3 +395,29 @@ void reference_fused(const RefCall *call) {
     }
     run_program(call, &expr);
 }
+
+/* The formula of every element, with the numbers as kernels have them; what is around it is
+ * reference_update.c's. */
+static void rule(const RefCall *call) {
+    const Node *node = call->node;
+    Rule formula = rule_of_node(node);
+    const int first = 2 + formula.n_states;
+    const double given[RULE_N_GIVEN] = {
+        call->in[first][0], call->in[first + 1][0] * node_float(node, ATTR_lr_scale, 1),
+        call->in[first + 2][0], node_float(node, ATTR_weight_decay, 0)};
+    float numbers[RULE_MOST_NUMBERS];
+    rule_compute_numbers(formula.numbers, formula.n_numbers, given, numbers);
+    for (int n = 0; n < formula.expr.n_instructions; n++) {
+        ExprInstruction *ins = &formula.expr.instructions[n];
+        if (ins->number) ins->imm = (double)numbers[ins->number - 1];
+    }
+    run_program(call, &formula.expr);
+    reference_finish_rule(call, formula.n_states);
+}
+
+#define X(n_states)                                                                                \
+    void reference_rule##n_states(const RefCall *call) {                                           \
+        rule(call);                                                                                \
+    }
+X(0) X(1) X(2) X(3)
+#undef X

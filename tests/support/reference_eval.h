@@ -71,6 +71,8 @@ static inline double ref_read(const RefCall *call, int input, const Point *point
     return call->in[input][point_offset(point, ref_type(call, input))];
 }
 /* The numbers that fp8 operand `values` and its scales stand for (reference_quantize.c). */
+/* What an optimizer with a formula does around it, where `out` has what the formula gives. */
+void reference_finish_rule(const RefCall *call, int n_states);
 void reference_widened(const RefCall *call, int values, int scales, double *out);
 /* The operand's type without its axis `axis`, and one with nothing but it. */
 Type ref_without(const Type *type, int axis);

@@ -113,6 +113,25 @@ void reference_adamw(const RefCall *call) {
     }
 }
 
+void reference_finish_rule(const RefCall *call, int n_states) {
+    const Node *node = call->node;
+    const int64_t squares = node_int(node, ATTR_squares, 0);
+    const int scale = 2 + n_states, n_always = scale + 3, copy = copy_operand(call, n_always);
+    const bool changes = isfinite(call->in[scale][0]);
+    for (int64_t i = 0; i < type_elements(&node->types[0]); i++) {
+        double *p = &call->out[0][i];
+        *p = changes ? rescaled(call, n_always, i, *p) : call->in[0][i];
+        for (int k = 0; k < n_states; k++) {
+            double *state = &call->out[1 + k][i];
+            const DType dtype = value_type(node->inputs[2 + k])->dtype;
+            if (!changes) *state = call->in[2 + k][i];
+            if (changes && squares >> k & 1)
+                *state = keep_square(dtype, *state, call->in[scale + 2][0]);
+        }
+        if (copy >= 0) call->out[1 + n_states][i] = changes ? *p : call->in[copy][i];
+    }
+}
+
 /* p, g, buffer, scale, lr and perhaps factors and a copy of p. */
 void reference_sgd(const RefCall *call) {
     const Node *node = call->node;

@@ -24,8 +24,8 @@ typedef struct Kind {
     const char *optimizer;
     double rate;
 } Kind;
-static const Kind KINDS[] = {
-    {"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05}, {"lamb", 5e-3}, {"muon", 2e-3}};
+static const Kind KINDS[] = {{"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05},
+                             {"lamb", 5e-3},  {"muon", 2e-3}, {"ademamix", 2e-3}};
 enum { N_KINDS = sizeof(KINDS) / sizeof(KINDS[0]) };
 
 static bool start(Run *run, const char *optimizer, const Layout *layout, bool text) {

@@ -1,6 +1,7 @@
-/* Elementwise nodes through their CUDA binders and the generated kernels, run on the host, against
- * float64: every op's cases in f32, bf16 and f16, with memory of their own and in their operands',
- * adding and setting, training and not, of several micro-batches; and shards.
+/* Elementwise nodes and optimizers that are formulas through their CUDA binders and the generated
+ * kernels, run on the host, against float64: every op's cases in f32, bf16 and f16, with memory of
+ * their own and in their operands', adding and setting, training and not, of several micro-batches;
+ * and shards.
  *
  * Would catch: strides mixed up by name, a shard that takes itself for the first one (dropout
  * masks), a sum that is set instead of added to, a rounding to 16 bits where none belongs.
@@ -39,7 +40,7 @@ enum { N_MORE_CASES = sizeof(MORE_CASES) / sizeof(MORE_CASES[0]) };
 
 static bool is_elementwise(OpKind op) {
     return OPS[op].flags & ELEMENTWISE_BIT || op == OP_FUSED || op == OP_BROADCAST ||
-           op == OP_ACCUMULATE;
+           op == OP_ACCUMULATE || op_rule_states(op) >= 0;
 }
 
 static void add_job(Jobs *jobs, const OpCase *op_case, const Graph *graph, int in_place,

@@ -21,7 +21,11 @@ static const Variant LLAMA = {"llama gqa",
                               DTYPE_F32,
                               {COMMON, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}}};
 static const Variant OTHERS[] = {
-    {"gpt dropout", "models/gpt.lua", 4, DTYPE_F32, {FEW, {"vocab", "64"}, {"dropout", "0.1"}}},
+    {"gpt dropout, an optimizer in Lua",
+     "models/gpt.lua",
+     4,
+     DTYPE_F32,
+     {FEW, {"vocab", "64"}, {"dropout", "0.1"}, {"optimizer", "ademamix"}}},
     {"gpt untied sgd",
      "models/gpt.lua",
      4,

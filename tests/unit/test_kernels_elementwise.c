@@ -73,6 +73,7 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_TO_F16:
     case EW_TO_F32: return x;
     case EW_TO_UPPER: return upper_half(x);
+    case EW_CONST: return 0.37f;
     default: return NAN;
     }
 }

@@ -728,7 +728,8 @@ int main(void) {
     static const struct {
         const char *optimizer;
         double rate;
-    } KINDS[] = {{"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05}, {"lamb", 5e-3}, {"muon", 2e-3}};
+    } KINDS[] = {{"adamw", 2e-3}, {"lion", 3e-4}, {"sgd", 0.05},
+                 {"lamb", 5e-3},  {"muon", 2e-3}, {"ademamix", 2e-3}};
     test_which();
     test_share();
     for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i += VARIANT_STEP) {

@@ -146,9 +146,10 @@ static void advance(Reference *ref, KernelRun *run, const Node *node) {
         memcpy(reference_value(ref, node->inputs[operand]),
                reference_value(ref, node_value((Node *)node, o)), bytes);
     }
-    if (node->op != OP_ADAMW) return;
-    *reference_value(ref, node->inputs[6]) += 1;
-    kernel_run_set_leaf(run, node->inputs[6]);
+    int step = node->op == OP_ADAMW ? 6 : 4 + op_rule_states(node->op);
+    if (step < 4) return;
+    *reference_value(ref, node->inputs[step]) += 1;
+    kernel_run_set_leaf(run, node->inputs[step]);
 }
 
 static void run_kernels(Reference *ref, int in_place, int n_steps, double tolerance,

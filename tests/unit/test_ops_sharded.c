@@ -3,7 +3,6 @@
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
  * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
- *
  * Sizes are not multiples of the mesh. A leaf's name says what its numbers are like (op_cases.h); a
  * partial leaf is split among the ranks (kernel_run.h).
  */
@@ -11,6 +10,7 @@
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fp8_nodes.h"
+#include "tests/unit/ops_sharded_rule.h"
 
 #include <string.h>
 
@@ -248,6 +248,7 @@ static const ShardedCase CASES[] = {
              4, ":0.5",
              "]") "%5:2 = lion(%0, %1, %2, %4, %3) {beta1=0.9, beta2=0.99, weight_decay=0.1} : "
                   "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"},
+    {"formulas of a divided parameter", "t=3, d=1, p=1", false, RULE_NODES},
     {"the average of a divided parameter", "t=3, d=1, p=1", false,
      PARAM(0, "", "rows=3, cols=7/t]") PARAM(1, "", "rows=3, cols=7/t]") PARAM(2, ":0.5", "]")
          PARAM(3, ":5", "]") "%4 = ema(%0, %1, %2, %3) {decay=0.999} : f32[rows=3, cols=7/t]\n"},

@@ -1,6 +1,7 @@
 /* What generated kernels are made of (codegen.h): access to operands, one op_* function for each
  * elementwise op of ir/ops.def, and dropout's random numbers. Its text comes after that of
- * fused_args.h and low.cuh at the beginning of every generated source, which includes nothing.
+ * fused_args.h, low.cuh and threshold.cuh at the beginning of every generated source, which
+ * includes nothing.
  *
  * Arithmetic is f32; sources are compiled without contraction into fused multiply and add, so that
  * + - * / sqrt round as on the CPU (runtime/cpu/vmath.h has the formulas and where they are from).
@@ -10,6 +11,7 @@
 
 #include "runtime/cuda/kernels/fused_args.h"
 #include "runtime/cuda/kernels/low.cuh"
+#include "runtime/cuda/kernels/threshold.cuh"
 
 #define INLINE static __device__ __forceinline__
 
@@ -83,6 +85,16 @@ template <int N, typename T> INLINE void store(T *p, const float (&x)[N]) {
     }
 }
 
+/* Numbers of at least 0, rounded up where what is cut off exceeds the threshold. */
+template <int N> INLINE void store_above(bf16_t *p, const float (&x)[N], uint32_t threshold) {
+    float y[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        y[i] = __uint_as_float((__float_as_uint(x[i]) + threshold) & 0xffff0000u);
+    }
+    store(p, y);
+}
+
 /* Elements `stride` apart: an operand whose axes lie in another order. */
 template <typename T, int N, typename I>
 INLINE void gather(const T *p, I offset, I stride, float (&x)[N]) {
@@ -145,6 +157,9 @@ INLINE float op_dropout(float x, float uniform, float p, float factor) {
 /* --- ops. Quotients that follow an exponential are __fdividef: 2 ulp, and 0 instead of what is
  * below 2^-126. --- */
 
+INLINE float op_const(float value) {
+    return value;
+}
 INLINE float op_add(float x, float y) {
     return x + y;
 }

@@ -7,9 +7,10 @@
 
 enum {
     FUSED_MAX_IN = 8,
-    FUSED_MAX_OUT = 4,
+    FUSED_MAX_OUT = 5,
     FUSED_MAX_DIMS = 6,
     FUSED_MAX_IMMEDIATES = 32,
+    FUSED_MAX_NUMBERS = 64,
     FUSED_THREADS = 256, /* of a block */
 };
 
@@ -30,6 +31,9 @@ typedef struct FusedArgs {
     /* In the order of the instructions that have one: a factor, a term, dropout's p and stream. */
     float immediate[FUSED_MAX_IMMEDIATES];
     uint32_t key[FUSED_MAX_IMMEDIATES];
+    /* Of a rule (ir/rule.h): what its numbers follow from. */
+    const float *factor, *rate, *updates;
+    double rate_scale, decay;
 } FusedArgs;
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef RUNTIME_CUDA_KERNELS_UPDATE_CUH
 #define RUNTIME_CUDA_KERNELS_UPDATE_CUH
 
+#include "runtime/cuda/kernels/threshold.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
 /* Two numbers of 16 bits each, the first in the lower half. */
@@ -167,14 +168,6 @@ static __device__ __forceinline__ void put_parameter(const T &t, int copy_dtype,
             function<float, float>(__VA_ARGS__);                                                   \
         }                                                                                          \
     } while (0)
-
-/* optimizer_threshold of runtime/cpu/optimizer.h. */
-static __device__ __forceinline__ uint32_t threshold_of(float step) {
-    uint32_t x = (uint32_t)(int64_t)step;
-    x = (x ^ x >> 16) * 0x85ebca6bu;
-    x = (x ^ x >> 13) * 0xc2b2ae35u;
-    return (x ^ x >> 16) & 0xffffu;
-}
 
 /* First moments become what is kept of them: rounded to nearest. */
 template <typename S, int N> static __device__ __forceinline__ void round_moments(float *x) {

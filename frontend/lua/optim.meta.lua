@@ -1,0 +1,48 @@
+---@meta
+-- Types for editors with the Lua language server: what a formula of an optimizer is given
+-- (runtime/README.md). Not run.
+
+---A value of each element of a weight, or a number of the step; both have + - * / ^ and -.
+---@class perilune.Element
+---@operator add(perilune.Element|number): perilune.Element
+---@operator sub(perilune.Element|number): perilune.Element
+---@operator mul(perilune.Element|number): perilune.Element
+---@operator div(perilune.Element|number): perilune.Element
+---@operator pow(perilune.Element|number): perilune.Element
+---@operator unm: perilune.Element
+
+---@alias perilune.Operand perilune.Element|number
+---The second where the first is 1, the third where it is 0.
+---@alias perilune.Choice fun(c, x, y: perilune.Operand): perilune.Element
+---@class perilune.ElementFunctions
+---@field abs fun(x: perilune.Operand): perilune.Element
+---@field exp fun(x: perilune.Operand): perilune.Element
+---@field less fun(x: perilune.Operand, y: perilune.Operand): perilune.Element 1 or 0
+---@field log fun(x: perilune.Operand): perilune.Element
+---@field maximum fun(x: perilune.Operand, y: perilune.Operand): perilune.Element
+---@field minimum fun(x: perilune.Operand, y: perilune.Operand): perilune.Element
+---@field reciprocal fun(x: perilune.Operand): perilune.Element
+---@field round fun(x: perilune.Element): perilune.Element
+---@field rsqrt fun(x: perilune.Operand): perilune.Element
+---@field sigmoid fun(x: perilune.Element): perilune.Element
+---@field sign fun(x: perilune.Operand): perilune.Element
+---@field sqrt fun(x: perilune.Operand): perilune.Element
+---@field square fun(x: perilune.Operand): perilune.Element
+---@field tanh fun(x: perilune.Element): perilune.Element
+---@field where perilune.Choice
+
+---Numbers of a formula: of step and weight, of the recipe, and those of the optimizer's table.
+---@class perilune.StepNumbers
+---@field lr perilune.Element the rate of this weight
+---@field step perilune.Element updates so far, with this one
+---@field decay perilune.Element the weight decay of this weight
+---@field beta1 number
+---@field beta2 number
+---@field eps number
+---@field momentum number
+---@field [string] number
+
+---@alias perilune.States table<string, perilune.Element>
+---(functions, weight, its gradient, states, numbers) -> the new weight, the new states. It is
+---called once, on symbols.
+---@alias perilune.Update fun(o: perilune.ElementFunctions, w, g, s: perilune.States, t): any, any

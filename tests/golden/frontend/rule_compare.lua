@@ -1,0 +1,11 @@
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  optimizer = {
+    states = { "m" },
+    update = function(o, w, g, s, t)
+      if t.step < 10 then return w, { m = g } end
+      return w - g, { m = g }
+    end,
+  },
+  loss = function() end,
+}

@@ -1,0 +1,6 @@
+-- set: optimizer=adopt
+require("optim").rules = 3
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  loss = function() end,
+}

@@ -1,0 +1,11 @@
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  optimizer = {
+    states = { "m" },
+    update = function(o, w, g, s, t)
+      for i = 1, 40 do w = w - i * g end
+      return w, { m = g }
+    end,
+  },
+  loss = function() end,
+}

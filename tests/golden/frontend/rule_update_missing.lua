@@ -1,0 +1,7 @@
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  optimizer = {
+    states = { "m" },
+  },
+  loss = function() end,
+}

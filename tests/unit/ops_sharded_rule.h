@@ -1,0 +1,43 @@
+/* A case of test_ops_sharded: optimizers that are formulas, with each number of states. */
+#ifndef TESTS_UNIT_OPS_SHARDED_RULE_H
+#define TESTS_UNIT_OPS_SHARDED_RULE_H
+
+/* clang-format off */
+#define RULE_NODES \
+        PARAM(0, "", "rows=3, cols=7/t]") \
+        PARAM(1, ":0.5", "]") \
+        PARAM(2, ":0.03125", "]") \
+        PARAM(3, ":3", "]") \
+        PARAM(4, "", "rows=3, cols=7/t]") \
+        PARAM(5, "", "rows=3, cols=7/t]") \
+        PARAM(6, "+", "rows=3, cols=7/t]") \
+        PARAM(7, "", "rows=3, cols=7/t]") \
+        PARAM(8, "+", "rows=3, cols=7/t]") \
+        PARAM(9, "+", "rows=3, cols=7/t]") \
+        PARAM(10, "", "rows=3, cols=7/t]") \
+        PARAM(11, "+", "rows=3, cols=7/t]") \
+        PARAM(12, "+", "rows=3, cols=7/t]") \
+        PARAM(13, "+", "rows=3, cols=7/t]") \
+        "%14 = rule0(%4, %0, %1, %2, %3) " \
+        "{program=\"t0=scale(i1,value=n0) t1=scale(t0,value=n4) t2=sub(i0,t1) -> t2\", " \
+        "weight_decay=0.1, numbers=\"n4=div(n1,n2)\"} : " \
+        "f32[rows=3, cols=7/t]\n" \
+        "%15:2 = rule1(%5, %0, %6, %1, %2, %3) " \
+        "{program=\"t0=scale(i1,value=n0) t1=add(i2,t0) " \
+        "t2=scale(t1,value=n4) t3=sub(i0,t2) -> t3 t1\", " \
+        "weight_decay=0.1, numbers=\"n4=div(n1,n2)\"} : " \
+        "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n" \
+        "%16:3 = rule2(%7, %0, %8, %9, %1, %2, %3) " \
+        "{program=\"t0=scale(i1,value=n0) t1=add(i2,t0) " \
+        "t2=add(i3,t0) t3=scale(t2,value=n4) t4=sub(i0,t3) -> t4 t1 t2\", " \
+        "weight_decay=0.1, numbers=\"n4=div(n1,n2)\"} : " \
+        "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n" \
+        "%17:4 = rule3(%10, %0, %11, %12, %13, %1, %2, %3) " \
+        "{program=\"t0=scale(i1,value=n0) t1=add(i2,t0) " \
+        "t2=add(i3,t0) t3=add(i4,t0) t4=scale(t3,value=n4) t5=sub(i0,t4) -> t5 t1 t2 t3\", " \
+        "weight_decay=0.1, numbers=\"n4=div(n1,n2)\"} : " \
+        "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t], " \
+        "f32[rows=3, cols=7/t], f32[rows=3, cols=7/t]\n"
+/* clang-format on */
+
+#endif
