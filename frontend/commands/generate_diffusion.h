@@ -1,0 +1,35 @@
+/* Texts that a model writes by diffusion: all of an answer's tokens begin hidden, the model says
+ * all at once, and those that it is surest of stay (Nie et al. 2025, LLaDA, arXiv 2502.09992,
+ * algorithm 5), a few in each pass over the model's window, until none is hidden.
+ *
+ * The window has the prompt, the answer, and hidden tokens up to its end, which stay so. Answers
+ * may be written in blocks, one after the other. */
+#ifndef FRONTEND_COMMANDS_GENERATE_DIFFUSION_H
+#define FRONTEND_COMMANDS_GENERATE_DIFFUSION_H
+
+#include "frontend/commands/generate_writer.h"
+
+typedef struct GenerateDiffusion {
+    GenerateWriter *writer;
+    int64_t length, block, steps; /* of an answer: tokens, those of a block, passes */
+    bool by_chance;               /* which tokens stay: not the surest, but any */
+    int64_t begun;                /* tokens of the prompt, in all texts */
+    int64_t written;              /* tokens of the answers' blocks that are done */
+    int32_t *rows;                /* [n_texts, seq] */
+    int32_t *chosen;              /* [seq]: what the model says of hidden tokens */
+    double *sureness;             /* [seq]: and how sure it is */
+} GenerateDiffusion;
+
+/* Answers to what the texts have now, all as long, of a writer that was started; of --length and
+ * its like. False, reported: there is no room. */
+bool generate_diffusion_begin(GenerateDiffusion *diffusion, GenerateWriter *writer,
+                              const CliArgs *args, Diag *diag);
+/* The next block of each text that is live. False: reported. */
+bool generate_diffusion_write(GenerateDiffusion *diffusion, Diag *diag);
+/* All blocks are written, or all texts have ended. */
+bool generate_diffusion_is_done(const GenerateDiffusion *diffusion);
+
+/* What options cannot be, where the plan does not write so (`diffuses` false), or does. */
+bool generate_diffusion_check(const CliArgs *args, bool diffuses, Diag *diag);
+
+#endif
