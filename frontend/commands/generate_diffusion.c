@@ -51,6 +51,7 @@ bool generate_diffusion_begin(GenerateDiffusion *d, GenerateWriter *w, const Cli
     const int64_t most = room < DEFAULT_LENGTH ? room : DEFAULT_LENGTH;
     d->length = cli_int(args, OPT_LENGTH, most > 0 ? most : 1);
     if (begun == 0) BUG("nothing to follow");
+    if (d->length > room && room > 0 && cli_given(args, OPT_CHAT)) d->length = room;
     if (d->length > room) {
         diag_error(diag, NO_LOC,
                    "generate: %" PRId64 " tokens of a prompt and %" PRId64
