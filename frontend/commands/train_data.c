@@ -240,7 +240,7 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
     if (masks && !set_hidden(data, share, diag)) return false;
     if (data->diffusion.hides) {
-        if (data->text.packed.n_windows > 0) data->diffusion.padding = data->text.packing.padding;
+        data->diffusion.packed = data->text.packed.n_windows > 0;
         set_kept(data);
         if (!check_mask_token(data->text.tokenizer, data->diffusion.how.mask, diag)) return false;
     }

@@ -18,7 +18,7 @@ const Node *diffusion_of_plan(const Plan *plan) {
 
 bool train_diffusion_of(const Plan *plan, Arena *arena, TrainDiffusion *out, Diag *diag) {
     const Node *node = diffusion_of_plan(plan);
-    *out = (TrainDiffusion){.padding = -1, .n_draws = 1};
+    *out = (TrainDiffusion){.n_draws = 1};
     if (!node) return true;
     const int64_t mask = node_int(node, ATTR_mask, -1), rows = plan->global_batch;
     if (mask < 0 || mask >= plan->vocab || plan_source(plan)) {
@@ -32,8 +32,7 @@ bool train_diffusion_of(const Plan *plan, Arena *arena, TrainDiffusion *out, Dia
         (TrainDiffusion){.hides = true,
                          .how = {.mask = (int32_t)mask, .shifted = node_int(node, ATTR_by, 0) != 0},
                          .by_row = node_int(node, ATTR_each, 0) != 0,
-                         .padding = -1,
-                            .seed = (uint64_t)plan->seed,
+                         .seed = (uint64_t)plan->seed,
                          .seq = plan->seq,
                          .weights = ARENA_ARRAY(arena, float, rows * plan->seq),
                          .n_labels = ARENA_ARRAY(arena, int64_t, rows),
@@ -45,7 +44,7 @@ void train_diffusion_fill(TrainDiffusion *d, int64_t number, uint64_t key, bool 
                           int64_t at, int32_t *tokens, int32_t *labels) {
     const int draw = number < 0 ? d->draw : 0, n_draws = number < 0 ? d->n_draws : 1;
     const double share = diffusion_share(d->seed, number, draw, n_draws);
-    for (int64_t i = d->seq - 1; i > 0 && tokens[i] == d->padding && labels[i - 1] < 0; i--) {
+    for (int64_t i = d->seq - 1; d->packed && i > 0 && labels[i - 1] < 0; i--) {
         labels[i - 1] = tokens[i];
     }
     if (draw) key = mix_bits(key) + (uint64_t)draw;

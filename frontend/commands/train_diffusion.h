@@ -14,10 +14,10 @@ typedef struct TrainDiffusion {
     bool hides; /* the plan learns so */
     Diffusion how;
     bool by_row; /* in training, rows count alike; else tokens do */
-    /* What fills up rows, -1: nothing does. Behind a row's texts it is to be said, too, as LLaDA's
-     * answers go on with ends (section 2.3): the model cannot see from it where an answer ends, and
-     * writes it behind its own. */
-    int64_t padding;
+    /* Rows are packed: what is behind a row's last answer, its template's end and padding, is to be
+     * said, too, as LLaDA's answers go on with ends (section 2.3). The model cannot see from it
+     * where an answer ends, and writes it behind its own. */
+    bool packed;
     uint64_t seed;
     int64_t seq;
     float *weights;    /* [global_batch, seq]: of the batch that was read */

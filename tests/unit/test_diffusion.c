@@ -96,23 +96,25 @@ static void test_rows(void) {
     }
 }
 
-/* Behind the row's texts, and there alone. */
-static void test_padding(void) {
-    enum { N = 8, PADDING = 9 };
-    for (int rows = 0; rows < 2; rows++) {
-        check_begin(rows ? "diffusion: padding is to be said" : "diffusion: of no padding");
+/* What is behind the last answer of a packed row. */
+static void test_packed(void) {
+    enum { N = 8 };
+    for (int packed = 0; packed < 2; packed++) {
+        check_begin(packed ? "diffusion: what is behind the last answer is to be said"
+                           : "diffusion: rows that are cut out");
         float weights[N];
         int64_t n_labels;
         TrainDiffusion d = {.how = {.mask = MASK},
-                            .padding = rows ? PADDING : -1,
+                            .packed = packed,
                             .seq = N,
                             .weights = weights,
                             .n_labels = &n_labels,
                             .n_draws = 1};
-        int32_t tokens[N] = {1, 9, 2, 3, 4, 9, 9, 9}, labels[N] = {-1, -1, 3, 4, 9, -1, -1, -1};
-        const int32_t own[N] = {-1, -1, -1, 3, 4, 9, rows ? 9 : -1, rows ? 9 : -1};
+        int32_t tokens[N] = {1, 9, 2, 3, 4, 9, 8, 8}, labels[N] = {-1, -1, 3, 4, -1, -1, -1, -1};
+        const int32_t own[N] = {
+            -1, -1, -1, 3, 4, packed ? 9 : -1, packed ? 8 : -1, packed ? 8 : -1};
         train_diffusion_fill(&d, 5, 5, false, 0, tokens, labels);
-        CHECK(memcmp(labels, own, sizeof(own)) == 0 && n_labels == 3 + 2 * rows, "%d labels",
+        CHECK(memcmp(labels, own, sizeof(own)) == 0 && n_labels == 2 + 3 * packed, "%d labels",
               (int)n_labels);
     }
 }
@@ -379,7 +381,7 @@ static void test_writing(void) {
 int main(void) {
     test_shares();
     test_rows();
-    test_padding();
+    test_packed();
     test_losses();
     test_layouts();
     test_writing();
