@@ -10,7 +10,8 @@ enum { DEFAULT_LENGTH = 500 };
 #define NEVER (-1e30f) /* a logit of what is not chosen; finite, as all must be */
 
 bool generate_diffusion_check(const CliArgs *args, bool diffuses, Diag *diag) {
-    static const CliOption OWN[] = {OPT_DIFFUSION_STEPS, OPT_DIFFUSION_BLOCK, OPT_DIFFUSION_ORDER};
+    static const CliOption OWN[] = {OPT_DIFFUSION_STEPS, OPT_DIFFUSION_BLOCK, OPT_DIFFUSION_ORDER,
+                                    OPT_DIFFUSION_SURE};
     const char *order = cli_text(args, OPT_DIFFUSION_ORDER, "sure");
     for (size_t i = 0; i < sizeof(OWN) / sizeof(OWN[0]) && !diffuses; i++) {
         if (!cli_given(args, OWN[i])) continue;
@@ -22,6 +23,11 @@ bool generate_diffusion_check(const CliArgs *args, bool diffuses, Diag *diag) {
     if (strcmp(order, "sure") != 0 && strcmp(order, "random") != 0) {
         diag_error(diag, NO_LOC, "generate: --diffusion-order: '%.40s' is none of sure and random",
                    order);
+        return false;
+    }
+    if (strcmp(order, "random") == 0 && cli_given(args, OPT_DIFFUSION_SURE)) {
+        diag_error(diag, NO_LOC,
+                   "generate: --diffusion-sure and --diffusion-order random: one of them");
         return false;
     }
     if (!diffuses || !cli_given(args, OPT_PROMPTS)) return true;
@@ -62,6 +68,7 @@ bool generate_diffusion_begin(GenerateDiffusion *d, GenerateWriter *w, const Cli
     }
     d->block = cli_int(args, OPT_DIFFUSION_BLOCK, d->length);
     d->steps = cli_int(args, OPT_DIFFUSION_STEPS, d->length);
+    d->enough = log(cli_real(args, OPT_DIFFUSION_SURE, 1));
     d->begun = begun;
     d->written = 0;
     for (int i = 0; i < w->n_texts; i++) {
@@ -94,16 +101,18 @@ static bool choose(GenerateDiffusion *d, int i, int64_t first, int64_t end, floa
     return true;
 }
 
-/* The `count` hidden tokens that the model is surest of, of equals the first ones. */
-static void keep_surest(GenerateDiffusion *d, int32_t *row, int64_t first, int64_t end,
+/* The `count` hidden tokens that the model is surest of, of equals the first ones, and others that
+ * it is sure enough of. False: none is hidden. */
+static bool keep_surest(GenerateDiffusion *d, int32_t *row, int64_t first, int64_t end,
                         int64_t count) {
     const int32_t mask = d->writer->engine.mask;
-    for (; count > 0; count--) {
+    for (;; count--) {
         int64_t best = -1;
         for (int64_t k = first; k < end; k++) {
             if (row[k] == mask && (best < 0 || d->sureness[k] > d->sureness[best])) best = k;
         }
-        if (best < 0) return;
+        if (best < 0) return false;
+        if (count <= 0 && !(d->sureness[best] > d->enough)) return true;
         row[best] = d->chosen[best];
     }
 }
@@ -121,11 +130,13 @@ static bool unmask(GenerateDiffusion *d, const int *texts, int n_texts, int64_t 
                    (size_t)seq * sizeof(int32_t));
         }
         if (!generate_engine_windows(&w->engine, diag)) return false;
+        bool any = false;
         for (int t = 0; t < n_texts; t++) {
             float *logits = w->engine.windows + t * seq * w->engine.plan->vocab;
             if (!choose(d, texts[t], first, end, logits, diag)) return false;
-            keep_surest(d, d->rows + texts[t] * seq, first, end, now);
+            any |= keep_surest(d, d->rows + texts[t] * seq, first, end, now);
         }
+        if (!any) break;
     }
     return true;
 }

@@ -1,6 +1,7 @@
 /* Texts that a model writes by diffusion: all of an answer's tokens begin hidden, the model says
  * all at once, and those that it is surest of stay (Nie et al. 2025, LLaDA, arXiv 2502.09992,
- * algorithm 5), a few in each pass over the model's window, until none is hidden.
+ * algorithm 5), a few in each pass over the model's window, until none is hidden; and, if asked
+ * for, all that are likely enough (Wu et al. 2025, Fast-dLLM, arXiv 2505.22618, section 3.3).
  *
  * The window has the prompt, the answer, and hidden tokens up to its end, which stay so. Answers
  * may be written in blocks, one after the other. */
@@ -12,6 +13,7 @@
 typedef struct GenerateDiffusion {
     GenerateWriter *writer;
     int64_t length, block, steps; /* of an answer: tokens, those of a block, passes */
+    double enough;                /* log of a probability: likelier tokens stay (0: none is) */
     bool by_chance;               /* which tokens stay: not the surest, but any */
     int64_t begun;                /* tokens of the prompt, in all texts */
     int64_t written;              /* tokens of the answers' blocks that are done */

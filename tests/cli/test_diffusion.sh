@@ -48,13 +48,15 @@ run tokenizer train "$text" "$chats" --vocab 330 --special-token '<|im_start|>' 
 words=(--set vocab=330 --set seq=32 --tokenizer "$t" --data "$chats")
 fails 'a mask that is not the tokenizer'"'"'s' 2 'plan with --set mask_token=3' train "${tiny[@]}" "${words[@]}" --steps 1
 run train "${tiny[@]}" "${words[@]}" --set model=64 --set heads=4 --set kv_heads=4 --set ffn=128 --set mask_token=3 \
-    --pack --micro-batch 16 --steps 140 --lr 5e-3 --val-fraction 0 --save "$w"
+    --pack --micro-batch 16 --steps 240 --lr 5e-3 --val-fraction 0 --save "$w"
 talks=(generate "$model" --set-from "$w" --load "$w" --tokenizer "$t" --temperature 0 --quiet --chat)
 for i in 0 1 2 3; do
     works "an answer: ${asked[i]}" "${said[i]}" "${talks[@]}" --prompt "${asked[i]}"
 done
 works 'in blocks, two tokens a pass' "${said[0]}" "${talks[@]}" --prompt 'tide?' --diffusion-block 6 --diffusion-steps 9
 works 'in any order' "${said[0]}" "${talks[@]}" --prompt 'tide?' --diffusion-order random
+run "${talks[@]}" --prompt 'tide?' --diffusion-sure 0.5 --json
+result 'what is sure at once' "$(grep -q 'follows the moon.*"passes": [1-5]}' "$folder/out" || cat "$folder/out")"
 works 'as JSON' '"ended": true}, {"text": "Salty."' "${talks[@]}" --prompt 'sea?' --samples 2 --json --diffusion-steps 4
 result 'with its passes' "$([[ $out == *'"passes": 4}'* ]] || echo "$out")"
 result 'in a conversation' "$([ "$(printf 'moon?\n\nsea?\n' | "$perilune" "${talks[@]}")" = "$(printf 'A pale one.\nSalty.')" ] ||
@@ -84,6 +86,7 @@ fails 'too long' 2 "more than the model's 32 positions: --set seq= says how many
 fails 'prompts from a file' 2 'takes one --prompt at a time' "${writes[@]:0:6}" --prompts "$chats"
 fails 'choices' 2 'attention is not causal' evaluate "$model" --set-from "$w" --load "$w" --choices "$chats"
 fails 'an unknown order' 2 "'left' is none of sure and random" "${writes[@]}" --diffusion-order left
+fails 'an order of no sureness' 2 'one of them' "${writes[@]}" --diffusion-order random --diffusion-sure 0.5
 fails 'passes of another model' 2 '--diffusion-steps: is for models' generate models/gpt.lua --load "$w" --diffusion-steps 4
 fails 'samples of another model' 2 '--diffusion-samples: is for --data of models' evaluate models/gpt.lua --load "$w" \
     --data "$text" --diffusion-samples 4

@@ -284,7 +284,8 @@ static void test_layouts(void) {
 /* --- writing --- */
 
 /* One pass as in the paper, by a sort of all hidden tokens of [first, end) by their probability. */
-static void unmask(Run *run, int32_t *row, int first, int end, int count, int shifted) {
+static void unmask(Run *run, int32_t *row, int first, int end, int count, double enough,
+                   int shifted) {
     float *logits = ARENA_ARRAY(run->arena, float, N_LABELS *VOCAB);
     int32_t tokens[N_LABELS] = {0}, said[SEQ];
     double sure[SEQ];
@@ -307,12 +308,12 @@ static void unmask(Run *run, int32_t *row, int first, int end, int count, int sh
         for (int j = first; j < end; j++) {
             before += was_hidden[j] && (sure[j] > sure[k] || (sure[j] == sure[k] && j < k));
         }
-        if (was_hidden[k] && before < count) row[k] = said[k];
+        if (was_hidden[k] && (before < count || sure[k] > enough)) row[k] = said[k];
     }
 }
 
 /* Both rows of the writer, whose prompts are of three tokens, in blocks of `block` of ten. */
-static void check_writing(Run *run, const char *diffusion, int block, int steps,
+static void check_writing(Run *run, const char *diffusion, int block, int steps, double enough,
                           const int *passes) {
     enum { BEGUN = 3, LENGTH = 10, N_TEXTS = 2 };
     const int shifted = strcmp(diffusion, "shifted") == 0;
@@ -321,6 +322,7 @@ static void check_writing(Run *run, const char *diffusion, int block, int steps,
     args->values[OPT_LENGTH] = (CliValue){.given = true, .integer = LENGTH};
     args->values[OPT_TEMPERATURE] = (CliValue){.given = true, .real = 0};
     args->values[OPT_DIFFUSION_BLOCK] = (CliValue){.given = true, .integer = block};
+    args->values[OPT_DIFFUSION_SURE] = (CliValue){.given = true, .real = enough};
     args->values[OPT_DIFFUSION_STEPS] = (CliValue){.given = true, .integer = steps};
     GenerateText from = {
         .n_choices = VOCAB, .end = NO_TOKEN, .answer_end = NO_TOKEN, .text = strbuf_create()};
@@ -348,7 +350,7 @@ static void check_writing(Run *run, const char *diffusion, int block, int steps,
               diag_text(run->diag));
         for (int pass = 0; pass < passes[b]; pass++) {
             const int count = n / passes[b] + (pass < n % passes[b]);
-            unmask(run, expected, BEGUN + first, BEGUN + end, count, shifted);
+            unmask(run, expected, BEGUN + first, BEGUN + end, count, enough, shifted);
         }
         for (int i = 0; i < BEGUN + end; i++) {
             const uint32_t *one = w.texts[0].tokens.items, *other = w.texts[1].tokens.items;
@@ -358,6 +360,8 @@ static void check_writing(Run *run, const char *diffusion, int block, int steps,
     }
     CHECK(generate_diffusion_is_done(&d) && w.n_written == N_TEXTS * LENGTH, "wrote %d",
           (int)w.n_written);
+    CHECK((w.engine.n_windows < LENGTH) == (steps < LENGTH || enough < 1), "%d passes",
+          (int)w.engine.n_windows);
     generate_writer_release(&w);
     generate_text_release(&from);
 }
@@ -369,10 +373,11 @@ static void test_writing(void) {
         check_begin(shifted ? "diffusion: writing, from the position before"
                             : "diffusion: writing, the surest first");
         if (start(&run, diffusion, false, "-1", &ONE, BATCH)) {
-            check_writing(&run, diffusion, 10, 10, (const int[]){10});
-            check_writing(&run, diffusion, 10, 4, (const int[]){4});
-            check_writing(&run, diffusion, 4, 5, (const int[]){2, 2, 1});
-            check_writing(&run, diffusion, 3, 1, (const int[]){1, 1, 1, 1});
+            check_writing(&run, diffusion, 10, 10, 1, (const int[]){10});
+            check_writing(&run, diffusion, 10, 4, 1, (const int[]){4});
+            check_writing(&run, diffusion, 4, 5, 1, (const int[]){2, 2, 1});
+            check_writing(&run, diffusion, 3, 1, 1, (const int[]){1, 1, 1, 1});
+            check_writing(&run, diffusion, 5, 10, 0.07, (const int[]){5, 5});
         }
         run_close(&run);
     }
