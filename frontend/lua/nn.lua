@@ -594,8 +594,8 @@ end
 -- behind the tokens from `sentinel` downwards: T5's objective), diffusion ({ mask }: the data hide
 -- a share of each row's tokens, drawn for the row, behind the token `mask`, and a hidden one's loss
 -- counts 1 / share times: LLaDA's objective, Nie et al. 2025, equation 3, for attention that is not
--- causal; with `shifted` a position says the next one's token, as in Dream; with `by_row` rows count
--- alike, however many of their tokens can be hidden), z (this times the square of the logits'
+-- causal; with `shifted` a position says the next one's token, as in Dream; with `by_row` rows
+-- count alike, however many of their tokens can be hidden), z (this times the square of the logits'
 -- log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022, section 5;
 -- they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)

@@ -45,8 +45,8 @@ function ops.mul(args) end
 ---what a decoder says, as nn.cross_entropy's from_source has it; with `classes`, `first` and `pad`
 ---labels are classes of texts, as nn.classify's. It then has first and pad, and perhaps between.
 ---With `mask` and `by` the data hide tokens as nn.cross_entropy's diffusion has it.
----@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes, by,
----each
+---@param args perilune.LabelShareArgs value; perhaps rate, mask, span, start, eos, pad, classes,
+---or by and each
 ---@return perilune.Value
 function ops.label_share(args) end
 

@@ -88,8 +88,9 @@ function Model:reference() end
 ---f32[batch, seq], numbers of each label, as the data have them: by how much the reward of its
 ---answer is more than the mean of those to its prompt, the same divided by their spread, the
 ---label's log-probability when the answer was written (0: as it is now), what a reference gives it,
----and what its loss is multiplied by. Of rows, at their first position and 0 behind: 1 over the share of answers of its kind, below
----0 where it is not desirable, and the divergence from the reference in the global batch.
+---and what its loss is multiplied by. Of rows, at their first position and 0 behind: 1 over the
+---share of answers of its kind, below 0 where it is not desirable, and the divergence from the
+---reference in the global batch.
 ---@param name perilune.Numbers
 ---@return perilune.Value
 function Model:numbers(name) end
