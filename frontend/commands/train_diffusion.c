@@ -1,5 +1,6 @@
 #include "frontend/commands/train_diffusion.h"
 
+#include "frontend/commands/train_documents.h"
 #include "ir/op.h"
 #include "runtime/data/mix.h"
 
@@ -16,9 +17,22 @@ const Node *diffusion_of_plan(const Plan *plan) {
     return NULL;
 }
 
+/* Models of one's own: weights come where tokens are hidden, and what is hidden has weights. */
+static bool check_weights(const Plan *plan, const Node *node, Diag *diag) {
+    const bool reads = plan_reads_numbers(plan, TOKEN_WEIGHTS);
+    if (reads == (node != NULL)) return true;
+    diag_error(diag, node ? node->loc : NO_LOC,
+               node ? "label_share: tokens are hidden by shares, and the loss does not read "
+                      "m:numbers(\"weights\"), which say where (nn.cross_entropy's diffusion does)"
+                    : "the plan's loss reads m:numbers(\"weights\"), which come where tokens are "
+                      "hidden by shares: diffusion = { mask } for nn.cross_entropy");
+    return false;
+}
+
 bool train_diffusion_of(const Plan *plan, Arena *arena, TrainDiffusion *out, Diag *diag) {
     const Node *node = diffusion_of_plan(plan);
     *out = (TrainDiffusion){.n_draws = 1};
+    if (!check_weights(plan, node, diag)) return false;
     if (!node) return true;
     const int64_t mask = node_int(node, ATTR_mask, -1), rows = plan->global_batch;
     if (mask < 0 || mask >= plan->vocab || plan_source(plan)) {
@@ -26,6 +40,13 @@ bool train_diffusion_of(const Plan *plan, Arena *arena, TrainDiffusion *out, Dia
                    "label_share: mask %" PRId64 ": must be a token of the %" PRId64
                    ", in a model without an encoder",
                    mask, plan->vocab);
+        return false;
+    }
+    if (mask == train_documents_separator(plan)) {
+        diag_error(diag, node->loc,
+                   "token %" PRId64 " hides others, and documents end with it: they need one each "
+                   "(--set mask_token=, --set documents=)",
+                   mask);
         return false;
     }
     *out =

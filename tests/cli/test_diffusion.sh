@@ -80,6 +80,25 @@ fails 'no files of a causal model' 2 'diffusion=none' export "$w" --format gguf 
 fails 'an unknown kind' 2 "diffusion is 'x'; it can be none, masked or shifted" plan "$model" --set diffusion=x
 fails 'a mask beyond the words' 2 "'mask' must be a token, a whole number from 0 to 255" plan "$model" \
     --set diffusion=masked --set mask_token=256
+fails 'a mask that ends documents' 2 'hides others, and documents end with it' train "${tiny[@]}" --set documents=255 \
+    --data "$text" --steps 1
+cat >"$folder/own.lua" <<'END'
+local nn = require "nn"
+return model {
+  name = "own", axes = { seq = 8, model = 8, heads = 2, vocab = 256 }, layers = 1,
+  loss = function(m, tokens, labels)
+    local x = m:block(1, function()
+      local y = nn.embedding(m, "wte", tokens)
+      return y + nn.attention(m, y, { causal = false })
+    end)
+    return nn.cross_entropy(m, nn.logits(m, "wte", x), labels, "vocab", { weight = m:numbers("weights") })
+  end,
+}
+END
+fails 'weights that nothing gives' 2 'come where tokens are hidden by shares' train "$folder/own.lua" --data "$text" --steps 1
+sed 's/{ weight = .*)/{ output = "logits" }) + 0 * ops.label_share{ value = -1, mask = 9, by = 0 }/' "$folder/own.lua" \
+    >"$folder/own2.lua"
+fails 'hidden tokens without weights' 2 'the loss does not read m:numbers' train "$folder/own2.lua" --data "$text" --steps 1
 fails 'rewards beside' 2 "'diffusion' and 'policy': one of them" plan "$model" --set diffusion=masked --set policy=grpo
 fails 'a teacher' 2 'or by diffusion, has none' plan "$model" --set diffusion=masked --teacher "$model"
 fails 'too long' 2 "more than the model's 32 positions: --set seq= says how many" "${writes[@]}" --length 25
