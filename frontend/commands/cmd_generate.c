@@ -150,7 +150,9 @@ static bool prepare(Generation *gen) {
     if (!generate_engine_start(&writer->engine, args, gen->diag)) return false;
     say_engine(gen);
     generate_writer_start(writer, args, &gen->begin);
-    if (writer->engine.diffuses && !is_conversation(gen) && !begin_diffusion(gen)) return false;
+    if (writer->engine.diffuses && !is_conversation(gen) && !gen->prompts.path &&
+        !begin_diffusion(gen))
+        return false;
     return open_judge(gen);
 }
 

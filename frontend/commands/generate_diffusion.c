@@ -30,51 +30,55 @@ bool generate_diffusion_check(const CliArgs *args, bool diffuses, Diag *diag) {
                    "generate: --diffusion-sure and --diffusion-order random: one of them");
         return false;
     }
-    if (!diffuses || !cli_given(args, OPT_PROMPTS)) return true;
-    diag_error(
-        diag, NO_LOC,
-        "generate: --prompts: a model that writes by diffusion takes one --prompt at a time");
-    return false;
+    return true;
 }
 
 /* Memory, once. */
 static void create(GenerateDiffusion *d, GenerateWriter *w, const CliArgs *args) {
     const int64_t seq = w->engine.context;
     *d = (GenerateDiffusion){.writer = w,
+                             .enough = log(cli_real(args, OPT_DIFFUSION_SURE, 1)),
                              .by_chance =
                                  strcmp(cli_text(args, OPT_DIFFUSION_ORDER, "sure"), "random") == 0,
+                             .begun = ARENA_ARRAY(args->arena, int64_t, w->n_texts),
+                             .length = ARENA_ARRAY(args->arena, int64_t, w->n_texts),
                              .rows = ARENA_ARRAY(args->arena, int32_t, w->n_texts * seq),
                              .chosen = ARENA_ARRAY(args->arena, int32_t, seq),
                              .sureness = ARENA_ARRAY(args->arena, double, seq)};
 }
 
+/* How many tokens text i gets, at most to the window's end. */
+static bool set_length(GenerateDiffusion *d, int i, const CliArgs *args, Diag *diag) {
+    const bool cuts = cli_given(args, OPT_CHAT) || cli_given(args, OPT_PROMPTS);
+    const int64_t seq = d->writer->engine.context, room = seq - d->begun[i];
+    const int64_t most = room < DEFAULT_LENGTH ? room : DEFAULT_LENGTH;
+    d->length[i] = cli_int(args, OPT_LENGTH, most > 0 ? most : 1);
+    if (d->begun[i] == 0) BUG("nothing to follow");
+    if (d->length[i] > room && room > 0 && cuts) d->length[i] = room;
+    if (d->length[i] <= room) return true;
+    diag_error(diag, NO_LOC,
+               "generate: %" PRId64 " tokens of a prompt and %" PRId64
+               " of an answer are more than the model's %" PRId64
+               " positions: --set seq= says how many it has",
+               d->begun[i], d->length[i], seq);
+    return false;
+}
+
 bool generate_diffusion_begin(GenerateDiffusion *d, GenerateWriter *w, const CliArgs *args,
                               Diag *diag) {
-    const GenerateEngine *engine = &w->engine;
+    const int64_t seq = w->engine.context;
     if (!d->writer) create(d, w, args);
-    const int64_t seq = engine->context, begun = (int64_t)w->texts[0].tokens.count;
-    const int64_t room = seq - begun;
-    const int64_t most = room < DEFAULT_LENGTH ? room : DEFAULT_LENGTH;
-    d->length = cli_int(args, OPT_LENGTH, most > 0 ? most : 1);
-    if (begun == 0) BUG("nothing to follow");
-    if (d->length > room && room > 0 && cli_given(args, OPT_CHAT)) d->length = room;
-    if (d->length > room) {
-        diag_error(diag, NO_LOC,
-                   "generate: %" PRId64 " tokens of a prompt and %" PRId64
-                   " of an answer are more than the model's %" PRId64
-                   " positions: --set seq= says how many it has",
-                   begun, d->length, seq);
-        return false;
-    }
-    d->block = cli_int(args, OPT_DIFFUSION_BLOCK, d->length);
-    d->steps = cli_int(args, OPT_DIFFUSION_STEPS, d->length);
-    d->enough = log(cli_real(args, OPT_DIFFUSION_SURE, 1));
-    d->begun = begun;
+    d->block = cli_int(args, OPT_DIFFUSION_BLOCK, seq);
+    d->steps = cli_int(args, OPT_DIFFUSION_STEPS, 0);
     d->written = 0;
     for (int i = 0; i < w->n_texts; i++) {
         int32_t *row = d->rows + i * seq;
-        const uint32_t *tokens = w->texts[i].tokens.items;
-        for (int64_t k = 0; k < seq; k++) row[k] = k < begun ? (int32_t)tokens[k] : engine->mask;
+        const TokenList *tokens = &w->texts[i].tokens;
+        d->begun[i] = (int64_t)tokens->count;
+        if (!set_length(d, i, args, diag)) return false;
+        for (int64_t k = 0; k < seq; k++) {
+            row[k] = k < d->begun[i] ? (int32_t)tokens->items[k] : w->engine.mask;
+        }
     }
     return true;
 }
@@ -117,59 +121,108 @@ static bool keep_surest(GenerateDiffusion *d, int32_t *row, int64_t first, int64
     }
 }
 
-/* Tokens [first, end) of some texts, which are computed together, in at most this many passes. */
-static bool unmask(GenerateDiffusion *d, const int *texts, int n_texts, int64_t first, int64_t end,
-                   int64_t steps, Diag *diag) {
+/* Of a text, tokens [first, end) of its row, in so many passes. */
+typedef struct Piece {
+    int text;
+    int64_t first, end, steps;
+} Piece;
+
+/* The next block of text i, which may be empty. Passes are in proportion; each block has one. */
+static Piece next_piece(const GenerateDiffusion *d, int i) {
+    const int64_t length = d->length[i], first = d->written < length ? d->written : length;
+    const int64_t end = first + d->block < length ? first + d->block : length, count = end - first;
+    const int64_t all = d->steps ? d->steps : length;
+    int64_t steps = all * end / length - all * first / length;
+    steps = steps < 1 ? 1 : steps;
+    return (Piece){i, d->begun[i] + first, d->begun[i] + end, steps < count ? steps : count};
+}
+
+/* Pass number `step` of a piece. False: reported. *any: something is hidden still. */
+static bool take_pass(GenerateDiffusion *d, const Piece *piece, int64_t step, float *logits,
+                      bool *any, Diag *diag) {
+    const int64_t count = piece->end - piece->first, n = piece->steps;
+    int32_t *row = d->rows + piece->text * d->writer->engine.context;
+    if (step >= n) return true;
+    if (!choose(d, piece->text, piece->first, piece->end, logits, diag)) return false;
+    *any |= keep_surest(d, row, piece->first, piece->end, count / n + (step < count % n));
+    return true;
+}
+
+/* Of texts that are computed together. */
+static bool unmask(GenerateDiffusion *d, const Piece *pieces, int n_pieces, Diag *diag) {
     GenerateWriter *w = d->writer;
-    const int64_t seq = w->engine.context, count = end - first;
-    if (steps > count) steps = count;
-    for (int64_t step = 0; step < steps; step++) {
-        const int64_t now = count / steps + (step < count % steps);
-        for (int t = 0; t < n_texts; t++) {
-            memcpy(w->engine.tokens + t * seq, d->rows + texts[t] * seq,
+    const int64_t seq = w->engine.context;
+    int64_t steps = 0;
+    for (int i = 0; i < n_pieces; i++) {
+        if (pieces[i].steps > steps) steps = pieces[i].steps;
+    }
+    bool any = true;
+    for (int64_t step = 0; any && step < steps; step++) {
+        for (int i = 0; i < n_pieces; i++) {
+            memcpy(w->engine.tokens + i * seq, d->rows + pieces[i].text * seq,
                    (size_t)seq * sizeof(int32_t));
         }
         if (!generate_engine_windows(&w->engine, diag)) return false;
-        bool any = false;
-        for (int t = 0; t < n_texts; t++) {
-            float *logits = w->engine.windows + t * seq * w->engine.plan->vocab;
-            if (!choose(d, texts[t], first, end, logits, diag)) return false;
-            any |= keep_surest(d, d->rows + texts[t] * seq, first, end, now);
+        any = false;
+        for (int i = 0; i < n_pieces; i++) {
+            float *logits = w->engine.windows + i * seq * w->engine.plan->vocab;
+            if (!take_pass(d, &pieces[i], step, logits, &any, diag)) return false;
         }
-        if (!any) break;
     }
     return true;
 }
 
 bool generate_diffusion_write(GenerateDiffusion *d, Diag *diag) {
+    enum { MOST = 64 };
     GenerateWriter *w = d->writer;
-    const int at_once = (int)engine_forward_batch(w->engine.engine);
-    const int64_t first = d->written, begun = d->begun;
-    const int64_t end = first + d->block < d->length ? first + d->block : d->length;
-    /* Passes in proportion, of which each block has one at least. */
-    const double share = (double)d->steps / (double)d->length;
-    int64_t steps = (int64_t)(share * (double)end) - (int64_t)(share * (double)first);
-    int together[64];
+    const int64_t batch = engine_forward_batch(w->engine.engine);
+    const int at_once = batch < MOST ? (int)batch : MOST;
+    Piece together[MOST];
     for (int i = 0, n = 0; i < w->n_texts; i++) {
-        if (w->live[i]) together[n++] = i;
-        const bool is_full = n == at_once || n == (int)(sizeof(together) / sizeof(together[0]));
-        if (n == 0 || (!is_full && i + 1 < w->n_texts)) continue;
-        if (!unmask(d, together, n, begun + first, begun + end, steps > 0 ? steps : 1, diag)) {
-            return false;
-        }
+        if (w->live[i]) together[n++] = next_piece(d, i);
+        if (n == 0 || (n < at_once && i + 1 < w->n_texts)) continue;
+        if (!unmask(d, together, n, diag)) return false;
         n = 0;
     }
     for (int i = 0; i < w->n_texts; i++) {
-        const int32_t *row = d->rows + i * w->engine.context + begun;
-        for (int64_t k = first; k < end && w->live[i]; k++) {
+        if (!w->live[i]) continue;
+        const Piece piece = next_piece(d, i);
+        const int32_t *row = d->rows + i * w->engine.context;
+        for (int64_t k = piece.first; k < piece.end && w->live[i]; k++) {
             w->live[i] = generate_text_add(&w->texts[i], row[k]);
             w->n_written++;
         }
     }
-    d->written = end;
+    d->written += d->block;
     return true;
 }
 
 bool generate_diffusion_is_done(const GenerateDiffusion *d) {
-    return d->written == d->length || !generate_writer_is_live(d->writer);
+    for (int i = 0; i < d->writer->n_texts; i++) {
+        if (d->writer->live[i] && d->written < d->length[i]) return false;
+    }
+    return true;
+}
+
+bool generate_diffusion_tasks(GenerateWriter *w, const CliArgs *args, const WriterTasks *tasks,
+                              Diag *diag) {
+    GenerateDiffusion d = {0};
+    for (int64_t first = 0; first < tasks->count; first += w->n_texts) {
+        const int64_t rest = tasks->count - first;
+        const int n = rest < w->n_texts ? (int)rest : w->n_texts;
+        for (int i = 0; i < w->n_texts; i++) {
+            w->live[i] = i < n;
+            if (i >= n) continue; /* what was there before */
+            generate_text_release(&w->texts[i]);
+            w->texts[i] = tasks->begin(tasks->user, first + i, &w->states[i]);
+        }
+        if (!generate_diffusion_begin(&d, w, args, diag)) return false;
+        while (!generate_diffusion_is_done(&d)) {
+            if (!generate_diffusion_write(&d, diag)) return false;
+        }
+        for (int i = 0; i < n; i++) {
+            if (!tasks->end(tasks->user, first + i, &w->texts[i], !w->live[i])) return false;
+        }
+    }
+    return true;
 }

@@ -387,6 +387,13 @@ bool generate_engine_release(GenerateEngine *e, bool good) {
 
 bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text,
                                   const char *where, Diag *diag) {
+    if (e->diffuses && (int64_t)text->tokens.count >= e->context) {
+        diag_error(diag, NO_LOC,
+                   "%s: %zu tokens; the model has %" PRId64
+                   " positions, and needs one of them for an answer: --set seq=",
+                   where, text->tokens.count, e->context);
+        return false;
+    }
     if (!e->source || (int64_t)text->n_prompt_tokens < e->source) return true;
     diag_error(diag, NO_LOC,
                "%s: %zu tokens; the encoder reads %" PRId64 " at most, and one that ends them",

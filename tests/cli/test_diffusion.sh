@@ -61,6 +61,10 @@ works 'as JSON' '"ended": true}, {"text": "Salty."' "${talks[@]}" --prompt 'sea?
 result 'with its passes' "$([[ $out == *'"passes": 4}'* ]] || echo "$out")"
 result 'in a conversation' "$([ "$(printf 'moon?\n\nsea?\n' | "$perilune" "${talks[@]}")" = "$(printf 'A pale one.\nSalty.')" ] ||
     printf 'moon?\n\nsea?\n' | "$perilune" "${talks[@]}" 2>&1)"
+printf '{"prompt": "%s"}\n' "${asked[@]}" >"$folder/asked.jsonl"
+run "${talks[@]}" --prompts "$folder/asked.jsonl" --side-by-side 3
+result 'prompts of a file' "$([ "$(grep -o '"text": "[^"]*"' "$folder/out" | cut -d'"' -f4)" = "$(printf '%s\n' "${said[@]}")" ] ||
+    cat "$folder/out" "$folder/err")"
 writes=(generate "$model" --set-from "$folder/one.st" --load "$folder/one.st" --prompt 'The moon' --quiet)
 run "${writes[@]}" --length 20
 first=$out
@@ -102,7 +106,9 @@ fails 'hidden tokens without weights' 2 'the loss does not read m:numbers' train
 fails 'rewards beside' 2 "'diffusion' and 'policy': one of them" plan "$model" --set diffusion=masked --set policy=grpo
 fails 'a teacher' 2 'or by diffusion, has none' plan "$model" --set diffusion=masked --teacher "$model"
 fails 'too long' 2 "more than the model's 32 positions: --set seq= says how many" "${writes[@]}" --length 25
-fails 'prompts from a file' 2 'takes one --prompt at a time' "${writes[@]:0:6}" --prompts "$chats"
+printf '{"prompt": "%050d"}\n' 1 >"$folder/long.jsonl"
+fails 'a prompt of a file that is too long' 2 '50 tokens; the model has 32 positions' "${writes[@]:0:6}" \
+    --prompts "$folder/long.jsonl"
 fails 'choices' 2 'attention is not causal' evaluate "$model" --set-from "$w" --load "$w" --choices "$chats"
 fails 'an unknown order' 2 "'left' is none of sure and random" "${writes[@]}" --diffusion-order left
 fails 'an order of no sureness' 2 'one of them' "${writes[@]}" --diffusion-order random --diffusion-sure 0.5
