@@ -211,7 +211,9 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune generate chat.plan --load chat.safetensors --tokenizer tokenizer.json --chat\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl -o texts.jsonl\n"
      "  perilune generate gpt.plan --load gpt.safetensors --prompts prompts.jsonl --samples 8 \\\n"
-     "      --reward judge.lua -o texts.jsonl\n",
+     "      --reward judge.lua -o texts.jsonl\n"
+     "  perilune generate models/llama.lua --set-from d.safetensors --load d.safetensors \\\n"
+     "      --prompt \"The \" --length 64 --diffusion-steps 32 --diffusion-block 16\n",
      cmd_generate},
     {"devices",
      "",

@@ -346,12 +346,17 @@ const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS] = {
     [TOKEN_REFERENCE_SCORES] = "reference_scores",
     [TOKEN_DESIRABLE] = "desirable",
     [TOKEN_DIVERGENCE] = "divergence",
+    [TOKEN_WEIGHTS] = "weights",
 };
 
 TokenNumbers token_numbers_find(const char *name) {
     int i = 0;
     while (i < N_TOKEN_NUMBERS && strcmp(TOKEN_NUMBER_NAMES[i], name) != 0) i++;
     return (TokenNumbers)i;
+}
+
+bool node_diffuses(const Node *node) {
+    return node->op == OP_LABEL_SHARE && node_attr(node, ATTR_by) != NULL;
 }
 
 bool op_is_number(OpKind op) {

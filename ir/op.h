@@ -181,7 +181,7 @@ enum { OUTPUT_MOST_REPORTED = 12, OUTPUT_MOST_NAME = 100 };
  * log-probability was when the answer was written (0: as it is now), and what a reference gives it.
  * Numbers of a row are at its first position, with zeros behind: of an answer that is wanted or not
  * 1 / (share of its kind in the global batch), below 0 where it is not wanted; and how far the
- * model is from its reference in the global batch. */
+ * model is from its reference in the global batch. And what a label's loss is multiplied by. */
 #define OUTPUT_TOKEN_SCORES "token_scores"
 typedef enum TokenNumbers {
     TOKEN_CENTERED_REWARDS,
@@ -190,11 +190,15 @@ typedef enum TokenNumbers {
     TOKEN_REFERENCE_SCORES,
     TOKEN_DESIRABLE,
     TOKEN_DIVERGENCE,
+    TOKEN_WEIGHTS,
     N_TOKEN_NUMBERS
 } TokenNumbers;
 extern const char *const TOKEN_NUMBER_NAMES[N_TOKEN_NUMBERS];
 /* N_TOKEN_NUMBERS: no input is called so. */
 TokenNumbers token_numbers_find(const char *name);
+/* A label_share of a model that learns by diffusion: what the data hide, and how (`mask`, `by`,
+ * `each`). */
+bool node_diffuses(const Node *node);
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
 /* Does the op compare its operands, of whatever dtypes? */

@@ -1,7 +1,7 @@
 -- Llama: a decoder with rotary positions, grouped-query attention, RMSNorm and SwiGLU
 -- (Touvron et al. 2023; Dubey et al. 2024). With other settings it is Mistral, Qwen 2 and Qwen 3,
--- Phi 3 and 4, OLMo 2 and 3, SmolLM 3, Granite, StableLM, GLM-4, Seed-OSS, ERNIE 4.5, EXAONE 4 and
--- Command R.
+-- Phi 3 and 4, OLMo 2 and 3, SmolLM 3, Granite, StableLM, GLM-4, Seed-OSS, ERNIE 4.5, EXAONE 4,
+-- Command R, LLaDA and Dream.
 --
 --   perilune plan models/llama.lua --set size=8b ...
 local nn = require "nn"
@@ -64,6 +64,10 @@ return model {
   preference = "none", beta = 0.1, label_smoothing = 0.0, gamma = 0.0, rpo_alpha = 0.0,
   desirable_weight = 1.0, undesirable_weight = 1.0, -- of dpo, kto, ... or reward (nn.preference)
   policy = "none",    -- or grpo, dapo, dr_grpo, gspo: rewards of what it writes (nn.policy)
+  diffusion = "none", -- or masked, as LLaDA: it says hidden tokens, and all positions see all
+                      -- others; or shifted, as Dream: each position says the next one's token
+  mask_token = -1,    -- the token that hides one; -1: the vocabulary's last
+  diffusion_by_row = false, -- rows count alike, however many of their tokens are answers'
   clip = 0.2, clip_high = 0.0, kl = 0.0, -- of it
   init_std = 0.02,    -- weights' spread when they are made
   mup = 0,            -- the width that it and the optimizer's rates are for (nn.mup); 0: this one
@@ -146,6 +150,14 @@ return model {
                         norm_bias = false, norms = "shared", window = 4096, window_layers = "WWWF",
                         window_rotary = "only", rotary_base = 50000.0, rotary_pairs = "adjacent",
                         logit_scale = 0.25 },
+    -- LLaDA (Nie et al. 2025, arXiv 2502.09992) and Dream (Ye et al. 2025, arXiv 2508.15487), from
+    -- their configurations
+    ["llada-8b"] = { layers = 32, model = 4096, heads = 32, kv_heads = 32, ffn = 12288, seq = 4096,
+                     vocab = 126464, rotary_base = 500000.0, diffusion = "masked",
+                     mask_token = 126336 },
+    ["dream-7b"] = { layers = 28, model = 3584, heads = 28, kv_heads = 4, ffn = 18944, seq = 2048,
+                     vocab = 152064, rotary_base = 1e6, norm_eps = 1e-6, qkv_bias = true,
+                     diffusion = "shifted", mask_token = 151666 },
   },
   optimizer = {
     kind = "adamw", lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1,
@@ -178,7 +190,9 @@ return model {
     end
     local function scaled(x, by) return by ~= 1 and x * by or x end
     local lora, mup = nn.lora(m), nn.mup(m)
-    local documents, places = nn.documents(m, tokens, m.documents)
+    local causal = m.diffusion == "none"
+    local documents, places, ends =
+      nn.documents(m, tokens, m.documents, { apart = not causal, ends = not causal })
     local rotary = nn.scaled_rotary(m)
     local temperature = m.temperature_scale ~= 0 and nn.temperature(m, tokens,
       { every = m.rotary_context, scale = m.temperature_scale, first = 0, places = places }) or nil
@@ -199,7 +213,7 @@ return model {
           norm_eps = m.norm_eps,
           scale = m.attention_scale > 0 and m.attention_scale or nil,
           window = has_window(i) and m.window or nil, temperature = temperature,
-          documents = documents, lora = lora,
+          documents = documents, document_ends = ends, causal = causal, lora = lora,
           std = mup.hidden.std, decay = mup.hidden.decay, lr_scale = mup.hidden.lr_scale })
     end
     local function feed(x)

@@ -92,7 +92,10 @@ static bool check_loss(Evaluation *e, double loss) {
 static bool add_batch(Evaluation *e, SourceResult *to, double share) {
     const int64_t n = e->plan->seq * e->plan->global_batch;
     double loss, n_labels = (double)engine_count_labels(e->engine, e->labels);
-    if (!engine_evaluate(e->engine, e->tokens, e->labels, &loss, e->diag)) return false;
+    if (!train_data_give(&e->data, e->engine, false, e->diag) ||
+        !engine_evaluate(e->engine, e->tokens, e->labels, &loss, e->diag)) {
+        return false;
+    }
     if (e->is_student) engine_evaluated(e->engine, "ce", &loss); /* without the teacher's */
     if (n_labels > 0 && !check_loss(e, loss)) return false;
     if (e->compares && n_labels > 0) {
@@ -136,6 +139,7 @@ static bool find_way(Evaluation *e, bool *out_by_logits) {
     SourceResult whole = {0}, labels = {0};
     *out_by_logits = false;
     if (e->options.control || e->data.n_val == 0) return true; /* a rank has some logits only */
+    if (e->data.diffusion.hides) return true;                  /* labels have weights */
     if (!read_windows(e, 0, 0, 0, 1) || !add_batch(e, &whole, 1)) return false;
     if (whole.n_labels == 0) return true;
     Diag *outer = e->diag, *inner = diag_create(); /* a model need not have logits */
@@ -174,21 +178,25 @@ static bool add_by_logits(Evaluation *e, int source, int64_t first, int64_t coun
     return read_windows(e, source, first, 1, count) && add_logits(e, count, to);
 }
 
-/* Each window once. */
+/* Each window once, or with as many shares of it hidden as are asked for. */
 static bool evaluate_source(Evaluation *e, int source, ProgressLine *line) {
     SourceResult *to = &e->sources[source];
+    TrainDiffusion *diffusion = &e->data.diffusion;
     const int64_t batch = e->plan->global_batch;
     to->n_windows = dataset_count_windows(e->data.val[source].data);
-    for (int64_t i = 0; i < to->n_windows; i += batch) {
+    const int64_t n_batches = (to->n_windows - 1) / batch + 1, n = n_batches * diffusion->n_draws;
+    for (int64_t b = 0; b < n; b++) {
+        const int64_t i = b % n_batches * batch;
         int64_t count = to->n_windows - i < batch ? to->n_windows - i : batch;
+        diffusion->draw = (int)(b / n_batches);
         bool done = e->by_logits ? add_by_logits(e, source, i, count, to)
                                  : add_losses(e, source, i, count, to);
         if (!done) return false;
-        if (line) {
-            progress_line_show(line, (int)(i / batch + 1), (int)((to->n_windows - 1) / batch + 1),
-                               e->data.val[source].name);
-        }
+        if (line) progress_line_show(line, (int)(b + 1), (int)n, e->data.val[source].name);
     }
+    to->loss /= diffusion->n_draws;
+    to->n_labels /= diffusion->n_draws;
+    to->n_bytes /= diffusion->n_draws;
     if (to->n_labels > 0.5) return true;
     diag_error(e->diag, (SourceLoc){e->data.val[source].path, 0}, "no label of it counts");
     return false;
@@ -307,6 +315,17 @@ static bool check_options(const Evaluation *e) {
     return true;
 }
 
+/* How often each window is looked at, where the plan learns by diffusion. */
+static bool set_draws(Evaluation *e) {
+    const bool hides = cli_given(e->args, OPT_DATA) && e->data.diffusion.hides;
+    if (hides) e->data.diffusion.n_draws = (int)cli_int(e->args, OPT_DIFFUSION_SAMPLES, 1);
+    if (hides || !cli_given(e->args, OPT_DIFFUSION_SAMPLES)) return true;
+    diag_error(e->diag, NO_LOC,
+               "evaluate: --diffusion-samples: is for --data of models that learn by diffusion "
+               "(--set diffusion=)");
+    return false;
+}
+
 /* What only classes of texts have, and what they cannot have. */
 static bool check_classes(Evaluation *e) {
     const bool tells = cli_given(e->args, OPT_DATA) && e->data.classes.reads;
@@ -367,7 +386,7 @@ static bool prepare(Evaluation *e) {
         good = evaluate_choices_check(e->plan, &e->way, path, e->diag);
     }
     if (!good) return false;
-    if (!check_classes(e)) return false;
+    if (!check_classes(e) || !set_draws(e)) return false;
     if (!train_alike_check(args, &e->data, &e->options, e->diag)) return false;
     if (e->options.rank == 0 && !cli_try_outputs(args, e->diag)) return false;
     e->engine = engine_create(e->plan, &e->options, e->diag);
@@ -416,9 +435,11 @@ static double bits_per_byte(const SourceResult *r) {
     return r->loss / r->n_bytes / M_LN2;
 }
 
-static void put_source(StrBuf *out, const char *name, const SourceResult *r) {
-    strbuf_printf(out, "loss    %.4f a token, perplexity %.6g", mean_loss(r), exp(mean_loss(r)));
-    if (r->n_bytes > 0) strbuf_printf(out, ", %.4f bits per byte", bits_per_byte(r));
+/* `bound`: what losses are, or "". */
+static void put_source(StrBuf *out, const char *name, const SourceResult *r, const char *bound) {
+    strbuf_printf(out, "loss    %s%.4f a token, perplexity %s%.6g", bound, mean_loss(r), bound,
+                  exp(mean_loss(r)));
+    if (r->n_bytes > 0) strbuf_printf(out, ", %s%.4f bits per byte", bound, bits_per_byte(r));
     strbuf_printf(out, "; %s: %" PRId64 " windows, %.0f labels\n", name, r->n_windows, r->n_labels);
     if (r->n_compared > 0)
         strbuf_printf(out, "kl      %.4f a token from the teacher\n", r->kl / r->n_compared);
@@ -461,6 +482,7 @@ static void put_pairs(StrBuf *out, const char *name, const PairsResult *r) {
 
 static void put_text(const Evaluation *e, StrBuf *out) {
     const bool tokens = !e->data.pairs.reads && !e->data.classes.reads;
+    const char *bound = e->data.diffusion.hides ? "at most " : "";
     for (int i = 0; i < e->data.n_val && !e->data.pairs.single; i++) {
         if (!e->data.pairs.reads) break;
         (e->data.pairs.unpaired ? put_answers : put_pairs)(out, e->data.val[i].name, &e->pairs[i]);
@@ -468,12 +490,13 @@ static void put_text(const Evaluation *e, StrBuf *out) {
     if (e->data.pairs.single) evaluate_rewards_put(&e->rewards, out);
     if (e->data.classes.reads) evaluate_classes_put(&e->classes, out);
     for (int i = 0; i < e->data.n_val && tokens; i++) {
-        put_source(out, e->data.val[i].name, &e->sources[i]);
+        put_source(out, e->data.val[i].name, &e->sources[i], bound);
     }
     SourceResult all = all_sources(e);
-    if (e->data.n_val > 1 && tokens) put_source(out, "all", &all);
+    if (e->data.n_val > 1 && tokens) put_source(out, "all", &all, bound);
     if (e->data.n_val && e->seconds > 0 && tokens) {
-        double n_tokens = (double)all.n_windows * (double)plan_row(e->plan);
+        double n_tokens =
+            (double)all.n_windows * (double)plan_row(e->plan) * e->data.diffusion.n_draws;
         strbuf_printf(out, "speed   %.0f tokens in %.1f s, %.0f tokens/s\n", n_tokens, e->seconds,
                       n_tokens / e->seconds);
     }
@@ -535,6 +558,10 @@ static void put_json(const Evaluation *e, StrBuf *out) {
         evaluate_classes_put_json(&e->classes, out);
     } else if (e->data.n_val) {
         put_json_source(out, &all);
+        if (e->data.diffusion.hides) {
+            strbuf_printf(out, ", \"bound\": true, \"diffusion_samples\": %d",
+                          e->data.diffusion.n_draws);
+        }
         strbuf_printf(out, ", \"seconds\": %.6g, \"sources\": [", e->seconds);
         for (int i = 0; i < e->data.n_val; i++) {
             strbuf_put(out, i ? ", {\"path\": " : "{\"path\": ");

@@ -2,6 +2,7 @@
  * tokenizer. Several continuations of one prompt, or those of a file of prompts, are written side
  * by side; or, with --chat, answers in a conversation. */
 #include "frontend/commands/generate_chat.h"
+#include "frontend/commands/generate_diffusion.h"
 #include "frontend/commands/generate_prompts.h"
 #include "frontend/commands/generate_writer.h"
 #include "frontend/commands/judge_args.h"
@@ -21,7 +22,8 @@ typedef struct Generation {
     GenerateWriter writer;
     GenerateChat chat;
     GeneratePrompts prompts;
-    int failure; /* exit code when preparing fails */
+    GenerateDiffusion diffusion; /* where the engine writes so */
+    int failure;                 /* exit code when preparing fails */
 } Generation;
 
 static bool says(const Generation *gen) {
@@ -101,7 +103,7 @@ static bool begin_text(Generation *gen) {
 static void say_cut(const Generation *gen) {
     const GenerateEngine *engine = &gen->writer.engine;
     const int64_t n = (int64_t)gen->begin.n_prompt_tokens;
-    if (!says(gen) || engine->source || n <= engine->context) return;
+    if (!says(gen) || engine->source || engine->diffuses || n <= engine->context) return;
     fprintf(stderr,
             "prompt  %" PRId64 " tokens, more than the context's %" PRId64
             ": only the last ones are read\n",
@@ -117,6 +119,11 @@ static bool open_judge(Generation *gen) {
     if (!judge_is_given(gen->args)) return true;
     gen->prompts.judge = judge_from_args(gen->args, &of, &bytes, gen->diag);
     return gen->prompts.judge != NULL;
+}
+
+/* What the texts have now is the prompt. */
+static bool begin_diffusion(Generation *gen) {
+    return generate_diffusion_begin(&gen->diffusion, &gen->writer, gen->args, gen->diag);
 }
 
 static bool prepare(Generation *gen) {
@@ -135,12 +142,17 @@ static bool prepare(Generation *gen) {
     gen->failure = generate_engine_open(args, writer->n_texts, &writer->engine, gen->diag);
     if (gen->failure != EXIT_DONE) return false;
     gen->failure = EXIT_USAGE;
-    if (!begin_text(gen)) return false;
+    if (!generate_diffusion_check(args, writer->engine.diffuses, gen->diag) || !begin_text(gen)) {
+        return false;
+    }
     say_cut(gen);
     if (writer->engine.options.rank == 0 && !cli_try_outputs(args, gen->diag)) return false;
     if (!generate_engine_start(&writer->engine, args, gen->diag)) return false;
     say_engine(gen);
     generate_writer_start(writer, args, &gen->begin);
+    if (writer->engine.diffuses && !is_conversation(gen) && !gen->prompts.path &&
+        !begin_diffusion(gen))
+        return false;
     return open_judge(gen);
 }
 
@@ -164,6 +176,10 @@ static Speed measure(const Generation *gen) {
     const Decoder *decoder = gen->writer.engine.decoder;
     const GenerateEngine *engine = &gen->writer.engine;
     Speed speed = {.n_written = gen->writer.n_written};
+    if (engine->diffuses) {
+        if (engine->seconds > 0) speed.written = (double)speed.n_written / engine->seconds;
+        return speed;
+    }
     if (!decoder) {
         if (engine->seconds > 0) speed.written = (double)engine->n_windows / engine->seconds;
         return speed;
@@ -199,6 +215,9 @@ static void say_speed(const Generation *gen) {
     if (gen->prompts.judge) fprintf(stderr, "reward  %.4f in the mean\n", gen->prompts.reward);
     fprintf(stderr, "wrote   %" PRId64 " token%s", speed.n_written,
             speed.n_written == 1 ? "" : "s");
+    if (gen->writer.engine.diffuses) {
+        fprintf(stderr, " in %" PRId64 " passes", gen->writer.engine.n_windows);
+    }
     if (speed.written > 0) fprintf(stderr, ", %.1f tokens/s", speed.written);
     fputc('\n', stderr);
 }
@@ -220,11 +239,15 @@ static void put_json(const Generation *gen, StrBuf *out) {
                   ", \"prompt_tokens\": %zu, \"context\": %" PRId64 ", \"cached\": %s"
                   ", \"memory_bytes\": %" PRId64 ", \"read_tokens\": %" PRId64
                   ", \"read_tokens_per_s\": %.6g, \"written_tokens\": %" PRId64
-                  ", \"written_tokens_per_s\": %.6g}\n",
+                  ", \"written_tokens_per_s\": %.6g",
                   gen->writer.texts[0].n_prompt_tokens, gen->writer.engine.context,
                   gen->writer.engine.decoder ? "true" : "false",
                   engine_arena_bytes(gen->writer.engine.engine), speed.n_read, speed.read,
                   speed.n_written, speed.written);
+    if (gen->writer.engine.diffuses) {
+        strbuf_printf(out, ", \"passes\": %" PRId64, gen->writer.engine.n_windows);
+    }
+    strbuf_put(out, "}\n");
 }
 
 /* All texts, numbered where there are several. */
@@ -243,12 +266,22 @@ static int64_t find_length(const Generation *gen) {
     return engine->source && length > engine->context ? engine->context : length;
 }
 
+/* Blocks of all texts, shown as they come. */
+static bool write_diffusion(Generation *gen, bool live) {
+    while (!generate_diffusion_is_done(&gen->diffusion)) {
+        if (!generate_diffusion_write(&gen->diffusion, gen->diag)) return false;
+        if (live && !show(gen, gen->writer.texts, false)) return false;
+    }
+    return true;
+}
+
 /* Tokens until all texts have ended; `live`: the one there is appears as it comes. */
 static bool write_texts(Generation *gen, bool live) {
     GenerateWriter *writer = &gen->writer;
     const int64_t length = find_length(gen);
     for (int i = 0; i < writer->n_texts; i++) writer->live[i] = true;
     if (live && !show(gen, writer->texts, false)) return false;
+    if (writer->engine.diffuses) return write_diffusion(gen, live);
     for (int64_t i = 0; i < length && generate_writer_is_live(writer); i++) {
         if (!generate_writer_add(writer, gen->diag)) return false;
         if (live && !show(gen, writer->texts, false)) return false;
@@ -286,7 +319,8 @@ static bool converse(Generation *gen) {
         }
         if (length == 0) continue;
         if (asks && !ask_again(gen, line)) continue;
-        good = (asks || ask(gen, line, gen->writer.texts)) && write_texts(gen, true);
+        good = (asks || ask(gen, line, gen->writer.texts)) &&
+               (!gen->writer.engine.diffuses || begin_diffusion(gen)) && write_texts(gen, true);
         if (!good) break;
         generate_chat_answered(&gen->chat, gen->writer.texts);
         if (!(good = end_line(gen))) break;

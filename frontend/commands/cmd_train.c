@@ -372,7 +372,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     const double begun = clock_now();
     if (!run->rollout && !take_samples(run, &sample)) return false;
     const double data_seconds = clock_now() - begun;
-    if (!train_answers_give(&run->data.answers, run->engine, run->diag)) return false;
+    if (!train_data_give(&run->data, run->engine, true, run->diag)) return false;
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
     train_spikes_begin(&run->spikes, &run->checkpoint.place, run->engine);
     train_norms_begin(&run->norms, run->engine, step);

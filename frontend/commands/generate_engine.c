@@ -58,6 +58,13 @@ static bool looks_ahead(const Graph *graph, const Node *node) {
     }
 }
 
+static const Node *find_diffusion(const Graph *graph) {
+    for (int n = 0; n < graph->n_nodes; n++) {
+        if (node_diffuses(graph->nodes[n])) return graph->nodes[n];
+    }
+    return NULL;
+}
+
 /* A model that looks at what follows cannot write what follows. */
 static bool check_causal(const char *what, Arena *arena, const Graph *graph, Diag *diag) {
     const bool *needed = find_sources(arena, graph);
@@ -79,11 +86,10 @@ static bool check_causal(const char *what, Arena *arena, const Graph *graph, Dia
     return true;
 }
 
-bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag) {
+static bool check_logits(const char *what, const Plan *plan, Diag *diag) {
     bool found = false;
     for (int p = 0; p < plan->n_programs; p++) {
         const Graph *graph = plan->programs[p].graph;
-        if (!check_causal(what, arena, graph, diag)) return false;
         for (int n = 0; n < graph->n_nodes; n++) found |= is_logits(graph->nodes[n]);
     }
     if (!found) {
@@ -93,6 +99,13 @@ bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *pl
             what);
     }
     return found;
+}
+
+bool generate_engine_check_causal(const char *what, Arena *arena, const Plan *plan, Diag *diag) {
+    for (int p = 0; p < plan->n_programs; p++) {
+        if (!check_causal(what, arena, plan->programs[p].graph, diag)) return false;
+    }
+    return check_logits(what, plan, diag);
 }
 
 /* Opening one from the command line. */
@@ -147,6 +160,22 @@ static Plan *make_decode_plan(Opening *o, const PlanRequest *from, DType precisi
     return decode_plan(o->args->arena, &request, &o->obstacle, o->diag);
 }
 
+/* `generate` alone does. Sets what the plan for training says about it, and why there are no
+ * caches.
+ */
+static bool writes_by_diffusion(Opening *o, const Graph *graph) {
+    const Node *node = find_diffusion(graph);
+    if (!node || o->args->command->run != cmd_generate) return false;
+    o->out->diffuses = true;
+    o->out->mask = (int32_t)node_int(node, ATTR_mask, 0);
+    o->out->shifted = node_int(node, ATTR_by, 0) != 0;
+    o->obstacle = (DecodeObstacle){
+        .loc = node->loc,
+        .what =
+            "it writes by diffusion, each pass over a whole window, as long as --set seq= says"};
+    return true;
+}
+
 /* A plan for decoding of MODEL.lua; NULL: an obstacle, or reported. */
 static Plan *plan_of_model(Opening *o) {
     PlanRequest request = {0};
@@ -155,6 +184,7 @@ static Plan *plan_of_model(Opening *o) {
     if (asks_for_layout(o->args)) o->obstacle.what = "a layout is asked for; caches have one rank";
     if (!plan_precision_from_args(o->args, &request.options, o->diag)) return NULL;
     if (!plan_load_model(o->args, o->args->arena, 1, &request, o->diag)) return NULL;
+    if (writes_by_diffusion(o, request.forward)) return NULL;
     if (!check_causal(o->args->command->name, o->args->arena, request.forward, o->diag))
         return NULL;
     if (o->obstacle.what || !lengthen(o, &request)) return NULL;
@@ -218,6 +248,16 @@ static bool find_source(const char *what, GenerateEngine *out, Diag *diag) {
     return false;
 }
 
+/* A plan that came from a file: the token, and all logits. */
+static bool check_mask(const GenerateEngine *out, const Plan *plan, Diag *diag) {
+    if (out->mask < 0 || out->mask >= plan->vocab) {
+        diag_error(diag, NO_LOC, "generate: the plan's mask, %d, is none of its %" PRId64 " tokens",
+                   out->mask, plan->vocab);
+        return false;
+    }
+    return check_logits("generate", plan, diag);
+}
+
 /* What is needed of the old way: a window as long as the model's sequences. */
 static bool open_windows(Opening *o) {
     GenerateEngine *out = o->out;
@@ -242,8 +282,12 @@ static int find_plan(Opening *o) {
     if (!decode) {
         training = plan_from_operand(o->args, o->diag);
         if (!training) return EXIT_USAGE;
-        if (!generate_engine_check_causal(o->args->command->name, o->args->arena, training,
-                                          o->diag)) {
+        for (int p = 0; p < training->n_programs && !out->diffuses; p++) {
+            writes_by_diffusion(o, training->programs[p].graph);
+        }
+        if (out->diffuses ? !check_mask(out, training, o->diag)
+                          : !generate_engine_check_causal(o->args->command->name, o->args->arena,
+                                                          training, o->diag)) {
             return EXIT_USAGE;
         }
     }
@@ -251,7 +295,7 @@ static int find_plan(Opening *o) {
         engine_options_from_args(o->args, decode ? decode : training, &out->options, o->diag);
     if (failure != EXIT_DONE) return failure;
     if (!train_alike_check(o->args, NULL, &out->options, o->diag)) return EXIT_USAGE;
-    if (!decode && !model && cached) decode = plan_of_plan(o, training);
+    if (!decode && !model && cached && !out->diffuses) decode = plan_of_plan(o, training);
     if (diag_error_count(o->diag) > 0) return EXIT_USAGE;
     const char *lacking =
         training ? engine_args_missing_gpu(o->args, training, &out->options) : NULL;
@@ -300,7 +344,7 @@ bool generate_engine_open_beside(CliArgs *args, const Plan *plan, const EngineOp
 
 void generate_engine_note_windows(const GenerateEngine *e) {
     const DecodeObstacle *obstacle = &e->obstacle;
-    if (e->plan->context) return;
+    if (e->plan->context || e->diffuses) return;
     fprintf(stderr, "note: every token computes its whole context again: ");
     if (obstacle->loc.file) fprintf(stderr, "%s:%d: ", obstacle->loc.file, obstacle->loc.line);
     fprintf(stderr, "%s\n", obstacle->what);
@@ -343,6 +387,13 @@ bool generate_engine_release(GenerateEngine *e, bool good) {
 
 bool generate_engine_check_prompt(const GenerateEngine *e, const GenerateText *text,
                                   const char *where, Diag *diag) {
+    if (e->diffuses && (int64_t)text->tokens.count >= e->context) {
+        diag_error(diag, NO_LOC,
+                   "%s: %zu tokens; the model has %" PRId64
+                   " positions, and needs one of them for an answer: --set seq=",
+                   where, text->tokens.count, e->context);
+        return false;
+    }
     if (!e->source || (int64_t)text->n_prompt_tokens < e->source) return true;
     diag_error(diag, NO_LOC,
                "%s: %zu tokens; the encoder reads %" PRId64 " at most, and one that ends them",
@@ -377,17 +428,22 @@ static size_t fill_window(GenerateEngine *e, const GenerateText *text) {
     return length - 1;
 }
 
-static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
-                           Diag *diag) {
+bool generate_engine_windows(GenerateEngine *e, Diag *diag) {
     struct timespec start, end;
-    size_t vocab = (size_t)e->plan->vocab;
-    size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
     clock_gettime(CLOCK_MONOTONIC, &start);
     if (!engine_logits(e->engine, e->tokens, e->windows, diag)) return false;
     clock_gettime(CLOCK_MONOTONIC, &end);
     e->seconds +=
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     e->n_windows++;
+    return true;
+}
+
+static bool compute_window(GenerateEngine *e, const GenerateText *text, float *out_logits,
+                           Diag *diag) {
+    size_t vocab = (size_t)e->plan->vocab;
+    size_t last = e->source ? fill_pair(e, text) : fill_window(e, text);
+    if (!generate_engine_windows(e, diag)) return false;
     memcpy(out_logits, e->windows + last * vocab, vocab * sizeof(float));
     return true;
 }

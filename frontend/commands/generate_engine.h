@@ -38,6 +38,10 @@ typedef struct GenerateEngine {
      * What its decoder begins with, and what ends and fills up the prompt. */
     int64_t source;
     int32_t start, eos, pad;
+    /* Of a model that writes by diffusion, which generate_diffusion.h has do so: the token that
+     * hides one, and whether a token's logits are at the position before it. */
+    bool diffuses, shifted;
+    int32_t mask;
 } GenerateEngine;
 
 /* Plans, from the command line; returns EXIT_DONE or the exit code, reported. Released either way.
@@ -68,6 +72,9 @@ void generate_engine_begin(GenerateEngine *engine, int i);
  * otherwise all begin alike. */
 bool generate_engine_logits(GenerateEngine *engine, const GenerateText *texts, const bool *live,
                             float *out_logits, Diag *diag);
+
+/* Of whole windows: logits engine->windows of engine->tokens, [forward_batch, context]. */
+bool generate_engine_windows(GenerateEngine *engine, Diag *diag);
 
 /* The text, where there is but one, is another now, of which the first `kept` tokens are as they
  * were. */

@@ -1,5 +1,6 @@
 #include "frontend/commands/generate_prompts.h"
 
+#include "frontend/commands/generate_diffusion.h"
 #include "frontend/commands/judge_args.h"
 #include "frontend/json_lines.h"
 #include "frontend/progress_line.h"
@@ -232,7 +233,8 @@ bool generate_prompts_write(GeneratePrompts *prompts, GenerateWriter *writer, co
                  .out = strbuf_create()};
     if (!w.done) BUG("out of memory");
     const WriterTasks tasks = {count_texts(prompts), &w, begin_text, most_tokens, end_text};
-    bool good = generate_writer_tasks(writer, &tasks, diag);
+    bool good = writer->engine.diffuses ? generate_diffusion_tasks(writer, args, &tasks, diag)
+                                        : generate_writer_tasks(writer, &tasks, diag);
     if (says) progress_line_end(&line);
     if (good && !w.streams) good = cli_write(path, &w.out, diag);
     for (int64_t i = 0; i < count_texts(prompts); i++) free(w.done[i]);

@@ -17,8 +17,8 @@ Sampler sampler_create(const CliArgs *args, int n_choices) {
         .seen = ARENA_ARRAY(args->arena, bool, n_choices)};
 }
 
-/* In [0, 1): splitmix64 (Steele, Lea & Flood 2014). */
-static double next_uniform(uint64_t *state) {
+/* splitmix64 (Steele, Lea & Flood 2014). */
+double sampler_draw(uint64_t *state) {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -110,7 +110,7 @@ int sampler_choose(Sampler *sampler, uint64_t *state, const GenerateText *text,
     const SamplerCandidate first = heap[0];
     if (sampler->options.temperature == 0) return first.token;
     int kept = limit(sampler, n, first.logit, &sum);
-    double rest = next_uniform(state) * sum;
+    double rest = sampler_draw(state) * sum;
     if (kept < n) { /* taken out: the i-th likeliest lies i from the end */
         for (int i = 0; i < kept; i++) {
             rest -= sampler->weights[i];

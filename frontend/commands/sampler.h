@@ -31,4 +31,7 @@ Sampler sampler_create(const CliArgs *args, int n_choices);
 int sampler_choose(Sampler *sampler, uint64_t *state, const GenerateText *text,
                    const float *logits);
 
+/* A number in [0, 1). */
+double sampler_draw(uint64_t *state);
+
 #endif

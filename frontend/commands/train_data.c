@@ -68,9 +68,9 @@ static const Node *find_label_share(const Plan *plan) {
 }
 
 /* Special tokens are never hidden, and hide nothing but the mask, and so it is with what stands
- * between documents. */
+ * between documents. Diffusion hides them, too, since what it writes has ends. */
 static void set_kept(TrainData *data) {
-    const Tokenizer *tokenizer = data->text.tokenizer;
+    const Tokenizer *tokenizer = data->diffusion.hides ? NULL : data->text.tokenizer;
     int64_t vocab = data->plan->vocab, separator = train_documents_separator(data->plan);
     if (!tokenizer && separator < 0) return;
     unsigned char *kept = ARENA_ARRAY(data->args->arena, unsigned char, vocab);
@@ -79,27 +79,17 @@ static void set_kept(TrainData *data) {
         bool is_word = is_known ? !tokenizer_is_special(tokenizer, (uint32_t)id) : !tokenizer;
         kept[id] = !is_word || id == separator;
     }
-    data->hidden.kept = kept;
+    data->hidden.kept = data->diffusion.how.kept = kept;
 }
 
 /* The mask is the tokenizer's own where it has one. */
-static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
-    int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
-    double rate = node_float(share, ATTR_rate, 0);
-    const Tokenizer *tokenizer = data->text.tokenizer;
-    if (!(rate > 0 && rate < 1) || mask < 0 || mask >= vocab) {
-        diag_error(diag, share->loc,
-                   "label_share: rate %g and mask %" PRId64
-                   ": must be a share between 0 and 1, and "
-                   "a token of the %" PRId64,
-                   rate, mask, vocab);
-        return false;
-    }
-    data->hidden = (MaskedLm){.rate = rate, .mask = (int32_t)mask, .vocab = (int32_t)vocab};
-    set_kept(data);
+static bool check_mask_token(const Tokenizer *tokenizer, int64_t mask, Diag *diag) {
+    static const char *const MASKS[] = {"[MASK]", "<mask>", "<|mdm_mask|>", "<|mask|>"};
+    const AddedToken *known = NULL;
     if (!tokenizer) return true;
-    const AddedToken *known = added_tokens_by_text(&tokenizer->added, "[MASK]");
-    if (!known) known = added_tokens_by_text(&tokenizer->added, "<mask>");
+    for (size_t i = 0; i < sizeof(MASKS) / sizeof(MASKS[0]) && !known; i++) {
+        known = added_tokens_by_text(&tokenizer->added, MASKS[i]);
+    }
     bool is_special =
         mask < (int64_t)tokenizer->n_ids && tokenizer_is_special(tokenizer, (uint32_t)mask);
     if (known ? mask == known->id : is_special) return true;
@@ -116,6 +106,22 @@ static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
                "--set mask_token=, a special token's number (perilune tokenizer show)",
                mask, mask < (int64_t)tokenizer->n_ids ? "not a special one" : "none of its tokens");
     return false;
+}
+
+static bool set_hidden(TrainData *data, const Node *share, Diag *diag) {
+    int64_t vocab = data->plan->vocab, mask = node_int(share, ATTR_mask, -1);
+    double rate = node_float(share, ATTR_rate, 0);
+    if (!(rate > 0 && rate < 1) || mask < 0 || mask >= vocab) {
+        diag_error(diag, share->loc,
+                   "label_share: rate %g and mask %" PRId64
+                   ": must be a share between 0 and 1, and "
+                   "a token of the %" PRId64,
+                   rate, mask, vocab);
+        return false;
+    }
+    data->hidden = (MaskedLm){.rate = rate, .mask = (int32_t)mask, .vocab = (int32_t)vocab};
+    set_kept(data);
+    return check_mask_token(data->text.tokenizer, mask, diag);
 }
 
 /* The path's last part, as it can stand in a line and in JSON; where another has that name, with
@@ -194,7 +200,7 @@ static bool open_all(TrainData *data, Diag *diag) {
 
 /* --- masks --- */
 
-/* Do labels come of what is hidden? */
+/* Do labels come of what is hidden? Those of diffusion are all that could be. */
 static bool hides_tokens(const TrainData *data) {
     return data->hidden.rate > 0 || data->source.hides;
 }
@@ -233,11 +239,16 @@ static bool check_all_masks(TrainData *data, Diag *diag) {
     data->masked |= data->pairs.reads;
     bool masks = share && node_attr(share, ATTR_rate) && !data->source.hides;
     if (masks && !set_hidden(data, share, diag)) return false;
+    if (data->diffusion.hides) {
+        data->diffusion.packed = data->text.packed.n_windows > 0;
+        set_kept(data);
+        if (!check_mask_token(data->text.tokenizer, data->diffusion.how.mask, diag)) return false;
+    }
     if (!check_masks(data, data->train, data->n_train, &any, diag) ||
         !check_masks(data, data->val, data->n_val, &any_val, diag)) {
         return false;
     }
-    if (any || !data->masked || hides_tokens(data)) return true;
+    if (any || !data->masked || hides_tokens(data) || data->diffusion.hides) return true;
     diag_error(diag, (SourceLoc){data->train[0].path, 0},
                "has no mask, and the plan's loss is over labels that a mask counts: plan with "
                "--set masked=false, or give data of prompts and answers");
@@ -306,7 +317,8 @@ static bool open_data(TrainData *out, Diag *diag) {
     const CliArgs *args = out->args;
     const Plan *plan = out->plan;
     if (!train_text_from_args(args, plan->vocab, &out->text, diag) ||
-        !train_source_open(plan, find_label_share(plan), &out->source, args->arena, diag)) {
+        !train_source_open(plan, find_label_share(plan), &out->source, args->arena, diag) ||
+        !train_diffusion_of(plan, args->arena, &out->diffusion, diag)) {
         return false;
     }
     out->text.source = &out->source;
@@ -402,10 +414,11 @@ static uint64_t hiding_key(const TrainData *data, int64_t number) {
 }
 
 /* What the dataset gave, as the model is to see it. */
-static bool finish_sample(const TrainData *data, const char *path, uint64_t key, int32_t *tokens,
-                          int32_t *labels, Diag *diag) {
+static bool finish_sample(TrainData *data, const TrainPart *part, int64_t number, int64_t at,
+                          int32_t *tokens, int32_t *labels, Diag *diag) {
+    const uint64_t key = hiding_key(data, number);
     if (data->source.reads) {
-        return train_source_fill(&data->source, path, key, tokens, labels, diag);
+        return train_source_fill(&data->source, part->path, key, tokens, labels, diag);
     }
     const ClassRowOptions *how = &data->classes.how;
     const int64_t seq = data->plan->seq;
@@ -414,6 +427,10 @@ static bool finish_sample(const TrainData *data, const char *path, uint64_t key,
         return true;
     }
     if (data->pairs.rewards) train_pairs_mark_ends(labels, seq, train_pairs_rows(&data->pairs));
+    if (data->diffusion.hides) {
+        const bool first_counts = !dataset_is_masked(part->data);
+        train_diffusion_fill(&data->diffusion, number, key, first_counts, at, tokens, labels);
+    }
     masked_lm_apply(&data->hidden, key, tokens, labels, seq);
     return true;
 }
@@ -422,9 +439,9 @@ int64_t train_data_batch(const TrainData *data) {
     return data->plan->global_batch / train_pairs_batch_rows(&data->pairs);
 }
 
-/* Window i of a part as number `at` of a batch. */
-static bool read_window(TrainData *data, const TrainPart *part, int64_t i, uint64_t key, int64_t at,
-                        int32_t *tokens, int32_t *labels, Diag *diag) {
+/* Window i of a part as number `at` of a batch; `number`: the sample's. */
+static bool read_window(TrainData *data, const TrainPart *part, int64_t i, int64_t number,
+                        int64_t at, int32_t *tokens, int32_t *labels, Diag *diag) {
     const TrainSource *reads = &data->source;
     const int rows = train_pairs_batch_rows(&data->pairs);
     tokens += at * rows * plan_row(data->plan);
@@ -444,7 +461,7 @@ static bool read_window(TrainData *data, const TrainPart *part, int64_t i, uint6
     for (int k = 0; part->scores && k < rows; k++) {
         data->reference[at * rows + k] = part->scores[i * rows + k];
     }
-    return finish_sample(data, part->path, key, tokens, labels, diag);
+    return finish_sample(data, part, number, at, tokens, labels, diag);
 }
 
 bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *tokens, int32_t *labels,
@@ -453,12 +470,17 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
     int source = blend_pick(&data->blend, index, &sample);
     const TrainPart *part = &data->train[source];
     int64_t i = dataset_sample_window(part->data, seed_of(data, source), sample);
-    return read_window(data, part, i, hiding_key(data, index), at, tokens, labels, diag);
+    return read_window(data, part, i, index, at, tokens, labels, diag);
 }
 
 bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag) {
-    return read_window(data, &data->val[source], i, hiding_key(data, ~i), at, tokens, labels, diag);
+    return read_window(data, &data->val[source], i, ~i, at, tokens, labels, diag);
+}
+
+bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag) {
+    train_diffusion_give(&data->diffusion, engine, data->plan->global_batch, trains);
+    return train_answers_give(&data->answers, engine, diag);
 }
 
 /* --- words --- */
@@ -530,6 +552,7 @@ static void print_tokens(const TrainData *data, const TrainPart *parts, int n) {
     int64_t all = count_tokens(parts, n);
     printf("%" PRId64 " tokens", all);
     if (!data->masked || hides_tokens(data) || data->classes.reads) return;
+    if (data->diffusion.hides && !dataset_is_masked(parts[0].data)) return;
     int64_t counted = count_counted(parts, n);
     printf(" (%" PRId64 " count, %.1f %%)", counted, 100 * (double)counted / (double)all);
 }
@@ -571,6 +594,7 @@ void train_data_print(const TrainData *data) {
             "other\n",
             100 * data->hidden.rate, data->hidden.mask);
     }
+    train_diffusion_print(&data->diffusion);
     train_source_print(&data->source);
     train_pairs_print(&data->pairs);
     train_classes_print(&data->classes);

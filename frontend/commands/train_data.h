@@ -4,6 +4,7 @@
 #define FRONTEND_COMMANDS_TRAIN_DATA_H
 
 #include "frontend/commands/train_answers.h"
+#include "frontend/commands/train_diffusion.h"
 #include "frontend/commands/train_documents.h"
 #include "frontend/commands/train_prompts.h"
 #include "frontend/commands/train_skips.h"
@@ -40,8 +41,9 @@ typedef struct TrainData {
     TrainPart val[BLEND_MOST_SOURCES];   /* [n_val]; none: no validation */
     int n_train, n_val;
     Blend blend;
-    bool is_whole;   /* opened by train_data_open_whole */
-    bool masked;     /* labels may be DATASET_NO_LABEL */
+    bool is_whole; /* opened by train_data_open_whole */
+    bool masked;   /* labels may be DATASET_NO_LABEL */
+    TrainDiffusion diffusion;
     MaskedLm hidden; /* tokens that are labels; rate 0: labels are the tokens that follow */
     double train_entropy, val_entropy;
 } TrainData;
@@ -66,6 +68,10 @@ bool train_data_sample(TrainData *data, int64_t index, int64_t at, int32_t *toke
 /* Window i of a validation source, likewise; the same at every call. */
 bool train_data_window(TrainData *data, int source, int64_t i, int64_t at, int32_t *tokens,
                        int32_t *labels, Diag *diag);
+
+/* The batch is complete: gives the engine what its next step (`trains`) or evaluation reads of it
+ * beside tokens and labels. False: reported. */
+bool train_data_give(TrainData *data, Engine *engine, bool trains, Diag *diag);
 
 /* What a checkpoint says about its data, so that another is noticed: UTF-8, `size` bytes at most.
  */

@@ -45,7 +45,7 @@ static bool sum_up(TrainData *data, int source, int64_t most_batches, Engine *en
             !add_classes(data, engine, tokens, labels, out, diag)) {
             return false;
         }
-        if (!train_answers_give(&data->answers, engine, diag) ||
+        if (!train_data_give(data, engine, false, diag) ||
             !engine_evaluate(engine, tokens, labels, &loss, diag)) {
             return false;
         }
@@ -67,7 +67,7 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
                     ValidationResult *out, Diag *diag) {
     int64_t most = MOST_BATCHES / data->n_val;
     double bytes_a_label = 0, share = 0;
-    *out = (ValidationResult){.accuracy = NAN, .kl = NAN};
+    *out = (ValidationResult){.accuracy = NAN, .kl = NAN, .is_bound = data->diffusion.hides};
     double right = 0, kl = 0;
     for (int i = 0; i < data->n_val; i++) {
         Sums sums;
@@ -113,8 +113,10 @@ void train_validate_tell(const TrainData *data, ValidationResult *result, const 
 }
 
 void train_validate_print(const ValidationResult *result) {
-    printf(", %.4f in validation%s", result->loss, result->is_partial ? " (a sample of it)" : "");
-    if (result->bits_per_byte > 0) printf(", %.4f bits per byte", result->bits_per_byte);
+    const char *bound = result->is_bound ? "at most " : "";
+    printf(", %s%.4f in validation%s", bound, result->loss,
+           result->is_partial ? " (a sample of it)" : "");
+    if (result->bits_per_byte > 0) printf(", %s%.4f bits per byte", bound, result->bits_per_byte);
     if (!isnan(result->kl)) printf(", %.4f from the teacher there", result->kl);
     if (!isnan(result->accuracy)) printf(", %.2f %% right there", 100 * result->accuracy);
 }

@@ -12,6 +12,7 @@ typedef struct ValidationResult {
      * own, without the teacher's. */
     double loss;
     double bits_per_byte;              /* 0: not known */
+    bool is_bound;                     /* losses are: by diffusion */
     bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
     double accuracy; /* of classes of texts, where the plan has all logits; else not a number */

@@ -614,7 +614,7 @@ static const Model *open_all(Importer *m, const char *name, const char *script,
     const Model *base = m->file ? load(m, name, script, settings, n_settings) : NULL;
     if (!base || !check_saved(m, base)) return NULL;
     m->base = base;
-    m->family = hf_family_of(m->arena, base->name, m->diag);
+    m->family = hf_family_of_model(base, m->diag);
     if (!m->family) return NULL;
     m->type = hf_config_type(base, m->family, NULL, HF_READER, m->diag);
     /* As transformers 5 has experts, where an adapter is of them as parameters. */

@@ -57,6 +57,8 @@ bool hf_config_write_rows(const Model *model, const HfFamily *family, const HfTy
 const HfFamily *hf_family_find(const char *script);
 /* Of the model that weights name. NULL: reported. */
 const HfFamily *hf_family_of(Arena *arena, const char *model, Diag *diag);
+/* Likewise, of several of one script the one that has a type of the model's settings. */
+const HfFamily *hf_family_of_model(const Model *model, Diag *diag);
 /* "gpt2, llama, ..." */
 const char *hf_type_names(Arena *arena);
 

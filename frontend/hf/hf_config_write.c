@@ -35,12 +35,33 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
     return missing;
 }
 
+/* What of a type's settings the model does not have. One that writes by diffusion is none of the
+ * types that say nothing of it. */
+static const char *lacks(const Model *model, const HfType *type, Arena *arena) {
+    const char *missing = missing_settings(model, type->settings, arena);
+    const char *diffusion = model_setting(model, "diffusion", arena);
+    const bool causal = !diffusion || strcmp(diffusion, "none") == 0;
+    if (causal || strstr(type->settings, "diffusion=")) return missing;
+    return arena_printf(arena, "%s%sdiffusion=none", missing, missing[0] ? " " : "");
+}
+
+const HfFamily *hf_family_of_model(const Model *model, Diag *diag) {
+    Arena *arena = model->graph->arena;
+    for (const HfFamily *const *family = HF_FAMILIES; *family; family++) {
+        if (strcmp((*family)->script, model->name) != 0) continue;
+        for (const HfType *type = (*family)->types; type->name; type++) {
+            if (!lacks(model, type, arena)[0]) return *family;
+        }
+    }
+    return hf_family_of(arena, model->name, diag);
+}
+
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
                              const char *reader, Diag *diag) {
     Arena *arena = model->graph->arena;
     for (const HfType *type = family->types; type->name; type++) {
         bool counts = !wanted || type == wanted;
-        if (!counts || missing_settings(model, type->settings, arena)[0]) continue;
+        if (!counts || lacks(model, type, arena)[0]) continue;
         if (type->classifier || hf_classes_count(model) == 0) return type;
         diag_error(diag, NO_LOC,
                    "%s has no %s that tells classes of texts or rewards: there is no "
@@ -52,7 +73,7 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
     for (const HfType *type = family->types; type->name; type++) {
         if (wanted && type != wanted) continue;
         kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             missing_settings(model, type->settings, arena));
+                             lacks(model, type, arena));
     }
     diag_error(diag, NO_LOC, "%s has no model of these settings; from %s.lua it has: %s", reader,
                family->script, kinds);

@@ -163,8 +163,7 @@ bool hf_export_open(Arena *arena, const HfExportRequest *request, HfExport *out,
     const Model *model = request->model;
     *out = (HfExport){.arena = arena,
                       .model = model,
-                      .family = request->family ? request->family
-                                                : hf_family_of(arena, model->name, diag),
+                      .family = request->family ? request->family : hf_family_of_model(model, diag),
                       .path = request->path,
                       .weights = request->weights,
                       .trained_path = request->trained_path,

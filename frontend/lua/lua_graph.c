@@ -277,8 +277,29 @@ static Attr next_dropout_key(lua_State *lua) {
     return attr_int(ATTR_key, (*n)++);
 }
 
+/* Where a label_share says that rows are hidden by shares drawn for each. */
+static void check_diffusion(lua_State *lua, const Node *node, double label) {
+    static const AttrKey OTHERS[] = {ATTR_rate, ATTR_span,  ATTR_start,   ATTR_eos,
+                                     ATTR_pad,  ATTR_first, ATTR_classes, ATTR_between};
+    const int64_t by = node_int(node, ATTR_by, 0), each = node_int(node, ATTR_each, 0);
+    bool alone = label == -1 && node_int(node, ATTR_mask, -1) >= 0;
+    for (size_t i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        alone &= !node_attr(node, OTHERS[i]);
+    }
+    if (alone && node_attr(node, ATTR_by) && (by == 0 || by == 1) && (each == 0 || each == 1)) {
+        return;
+    }
+    script_error(lua,
+                 "label_share: 'by' (0, or 1: a label is the next position's) goes with 'mask' "
+                 "(a token) and value = -1, and perhaps 'each' (0, or 1: rows count alike)");
+}
+
 /* What a label_share says of the data. */
 static void check_hiding(lua_State *lua, const Node *node, double label) {
+    if (node_attr(node, ATTR_by) || node_attr(node, ATTR_each)) {
+        check_diffusion(lua, node, label);
+        return;
+    }
     double rate = node_float(node, ATTR_rate, 0.5), span = node_float(node, ATTR_span, 1);
     bool hides = node_attr(node, ATTR_rate) != NULL, reads = node_attr(node, ATTR_start) != NULL;
     bool has_spans = node_attr(node, ATTR_span) != NULL;
@@ -329,7 +350,8 @@ static void check_classes(lua_State *lua, const Node *node, double label) {
 }
 
 static bool has_same_data(const Node *a, const Node *b) {
-    static const AttrKey KEYS[] = {ATTR_mask, ATTR_start, ATTR_eos, ATTR_pad, ATTR_first};
+    static const AttrKey KEYS[] = {ATTR_mask,  ATTR_start, ATTR_eos, ATTR_pad,
+                                   ATTR_first, ATTR_by,    ATTR_each};
     bool same = node_float(a, ATTR_rate, -1) == node_float(b, ATTR_rate, -1) &&
                 node_float(a, ATTR_span, -1) == node_float(b, ATTR_span, -1);
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {

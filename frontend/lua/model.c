@@ -178,8 +178,8 @@ static Value find_students_logits(lua_State *lua, const Loading *loading) {
         bool numbers = node->op == OP_INPUT && node->types[0].dtype != DTYPE_I32;
         if (numbers || node->op == OP_OF_PAIRS) {
             refuse_teacher(lua, loading,
-                           "a model that learns from preferences or rewards has none: its loss has "
-                           "to be of tokens");
+                           "a model that learns from preferences or rewards, or by diffusion, has "
+                           "none: its loss has to be of tokens");
         }
     }
     if (!type || type->rank != 3 || type->axes[2] != AXIS_VOCAB) {

@@ -552,6 +552,27 @@ local function check_from_source(o, n_labels)
   return -1
 end
 
+-- Labels are -1 where nothing could have been hidden.
+local function check_diffusion(o, n_labels)
+  local how = o.diffusion
+  if o.ignore or o.masked_lm or o.from_source then
+    fail("cross_entropy: 'diffusion', 'ignore', 'masked_lm' and 'from_source': one of them")
+  end
+  if type(how) ~= "table" then
+    fail("cross_entropy: 'diffusion' must be a table, { mask = 103 }")
+  end
+  for key in pairs(how) do
+    if key ~= "mask" and key ~= "shifted" and key ~= "by_row" then
+      fail("cross_entropy: 'diffusion' has mask, shifted and by_row, not '%s'", tostring(key))
+    end
+  end
+  if not is_token(how.mask, n_labels) then
+    fail("cross_entropy: diffusion's 'mask' must be a token, a whole number from 0 to %d",
+      n_labels - 1)
+  end
+  return -1
+end
+
 local function mean_of(x)
   local count = 1
   for _, axis in ipairs(x.axes) do count = count * x:dim(axis) end
@@ -570,20 +591,25 @@ end
 -- from_source ({ start, eos, pad }: the data have a prompt for the encoder, filled up with `pad`,
 -- and its completion, which the decoder, begun with the token `start`, is to say; both end with
 -- `eos`; with rate, span and sentinel this share of a text is hidden in spans of that mean length,
--- behind the tokens from `sentinel` downwards: T5's objective), z (this times the square of the
--- logits' log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022,
--- section 5; they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
+-- behind the tokens from `sentinel` downwards: T5's objective), diffusion ({ mask }: the data hide
+-- a share of each row's tokens, drawn for the row, behind the token `mask`, and a hidden one's loss
+-- counts 1 / share times: LLaDA's objective, Nie et al. 2025, equation 3, for attention that is not
+-- causal; with `shifted` a position says the next one's token, as in Dream; with `by_row` rows
+-- count alike, however many of their tokens can be hidden), z (this times the square of the logits'
+-- log-sum-exp is added to each position's loss: PaLM's z-loss, Chowdhery et al. 2022, section 5;
+-- they take 1e-4), beside (losses, as nn.moe's [batch], whose mean is added)
 function nn.cross_entropy(m, logits, labels, vocab, options)
   check_arguments("cross_entropy", m, logits)
   vocab = vocab or "vocab"
   local o = read_options("cross_entropy", options,
     { output = NONE, weight = NONE, ignore = NONE, masked_lm = NONE, from_source = NONE,
-      z = NONE, beside = NONE })
+      diffusion = NONE, z = NONE, beside = NONE })
   local output = o.output
   if o.z then check_coefficient("cross_entropy", "z", o.z, true) end
   if type(o.weight) == "number" then check_coefficient("cross_entropy", "weight", o.weight) end
   if o.masked_lm then o.ignore = check_masked_lm(o, logits:dim(vocab)) end
   if o.from_source then o.ignore = check_from_source(o, logits:dim(vocab)) end
+  if o.diffusion then o.ignore = check_diffusion(o, logits:dim(vocab)) end
   if output ~= false then m:output(output or "logits", logits) end
   local each = ops.cross_entropy{ logits, labels, axis = vocab }
   if o.z and o.z > 0 then
@@ -600,12 +626,16 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
     fail("cross_entropy: 'beside' must be a value, as nn.moe's second result")
   end
   if o.ignore then each = each * (1 - ops.equal{ labels, o.ignore }) end
+  if o.diffusion then each = each * m:numbers("weights") end -- 0 where nothing is hidden
   local mean = mean_of(each)
   if o.ignore then
-    local hidden = o.masked_lm or o.from_source or {}
+    local hidden = o.masked_lm or o.from_source or o.diffusion or {}
+    local shift, each_row
+    if o.diffusion then shift, each_row = hidden.shifted and 1 or 0, hidden.by_row and 1 or 0 end
     mean = mean / ops.label_share{ value = o.ignore, rate = hidden.rate,
                                    mask = hidden.mask or hidden.sentinel, span = hidden.span,
-                                   start = hidden.start, eos = hidden.eos, pad = hidden.pad }
+                                   start = hidden.start, eos = hidden.eos, pad = hidden.pad,
+                                   by = shift, each = each_row }
   end
   return o.beside and mean + mean_of(o.beside) or mean
 end

@@ -110,9 +110,10 @@ end
 
 -- The loss that m's settings ask for: classes of texts (m.classes is not none: nn.classify), or
 -- m.policy (nn.policy's kind, with clip, clip_high and kl), or m.preference (reward: nn.reward, or
--- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other weights);
--- where these are none, of the tokens that follow, all or, where m.masked, those that the data's
--- masks say.
+-- nn.preference's kind, with beta, label_smoothing, gamma and, if m has them, its other weights),
+-- or m.diffusion (masked, or shifted: a position says the next one's token; with mask_token, -1:
+-- the vocabulary's last, and diffusion_by_row); where these are none, of the tokens that follow,
+-- all or, where m.masked, those that the data's masks say.
 -- x [batch, seq, model]; logits: a function of x that gives [batch, seq, vocab]
 -- options: beside (losses [batch], whose mean is added)
 function nn.decoder_loss(m, x, labels, logits, options)
@@ -121,14 +122,16 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if type(logits) ~= "function" then
     fail("decoder_loss: the fourth argument must be a function of x that gives logits")
   end
-  local kinds, policy = {}, "none"
-  for name, value in pairs(m) do -- models may be without it
+  local kinds, policy, diffusion = {}, "none", "none"
+  for name, value in pairs(m) do -- models may be without these
     if name == "policy" then policy = value end
+    if name == "diffusion" then diffusion = value end
   end
-  for _, name in ipairs{ "classes", "policy", "preference" } do
-    local kind = name == "policy" and policy or m[name]
+  for name, kind in pairs{ classes = m.classes, policy = policy, preference = m.preference,
+                           diffusion = diffusion } do
     if kind ~= "none" then kinds[#kinds + 1] = "'" .. name .. "'" end
   end
+  table.sort(kinds)
   if #kinds > 1 then fail("decoder_loss: %s: one of them", table.concat(kinds, " and ")) end
   if m.classes ~= "none" then
     return nn.classify(m, x, labels, { classes = m.classes, dropout = m.dropout,
@@ -146,6 +149,14 @@ function nn.decoder_loss(m, x, labels, logits, options)
   if policy ~= "none" then
     return nn.policy(m, logits(x), labels, "vocab", { kind = policy, clip = m.clip,
       clip_high = m.clip_high, kl = m.kl, beside = o.beside })
+  end
+  if diffusion ~= "none" then
+    if diffusion ~= "masked" and diffusion ~= "shifted" then
+      fail("diffusion is '%s'; it can be none, masked or shifted", diffusion)
+    end
+    local mask = m.mask_token == -1 and m.vocab - 1 or m.mask_token
+    return nn.cross_entropy(m, logits(x), labels, "vocab", { beside = o.beside, diffusion = {
+      mask = mask, shifted = diffusion == "shifted", by_row = m.diffusion_by_row } })
   end
   if m.preference == "none" then
     return nn.cross_entropy(m, logits(x), labels, "vocab",

@@ -83,12 +83,14 @@ function Model:reference() end
 
 ---@alias perilune.Numbers
 ---| "centered_rewards"|"advantages"|"old_scores"|"reference_scores"|"desirable"|"divergence"
+---| "weights"
 
 ---f32[batch, seq], numbers of each label, as the data have them: by how much the reward of its
 ---answer is more than the mean of those to its prompt, the same divided by their spread, the
----label's log-probability when the answer was written (0: as it is now), and what a reference gives
----it. Of rows, at their first position and 0 behind: 1 over the share of answers of its kind, below
----0 where it is not desirable, and the divergence from the reference in the global batch.
+---label's log-probability when the answer was written (0: as it is now), what a reference gives it,
+---and what its loss is multiplied by. Of rows, at their first position and 0 behind: 1 over the
+---share of answers of its kind, below 0 where it is not desirable, and the divergence from the
+---reference in the global batch.
 ---@param name perilune.Numbers
 ---@return perilune.Value
 function Model:numbers(name) end
@@ -557,6 +559,7 @@ function nn.residual(x, branch, p) end
 ---@field ignore? integer
 ---@field masked_lm? { rate: number, mask: integer }
 ---@field from_source? perilune.FromSource what an encoder reads, and labels are made of
+---@field diffusion? { mask: integer, shifted?: boolean, by_row?: boolean } what rows are hidden by
 ---@field z? number
 ---@field beside? perilune.Value
 

@@ -137,11 +137,16 @@ static const Variant OTHERS[] = {
       {"padding", "5"},
       {"pooling", "mean"},
       {"classes", "61"}}},
-    {"adapters beside bf16 alone",
+    {"adapters beside bf16 alone, by diffusion", /* numbers of labels, pairs of all positions */
      "models/llama.lua",
      2,
      DTYPE_BF16,
-     {FEW, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "88"}, {"lora", "3"}}},
+     {FEW,
+      {"vocab", "61"},
+      {"kv_heads", "2"},
+      {"ffn", "88"},
+      {"lora", "3"},
+      {"diffusion", "masked"}}},
     {"answers by rewards: advantages and old scores", /* of the four numbers of labels */
      "models/llama.lua",
      2,

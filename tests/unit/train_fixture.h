@@ -210,6 +210,7 @@ static inline void fill_numbers(const Plan *plan, int step, float *const numbers
         const int64_t row = i / plan->seq;
         numbers[TOKEN_DESIRABLE][i] = i % plan->seq ? 0 : row % 2 ? -2 : 2;
         numbers[TOKEN_DIVERGENCE][i] = i % plan->seq ? 0 : 1.5f;
+        numbers[TOKEN_WEIGHTS][i] = draws[1] > 0 ? 1 + 0.7f * (float)(row % 7) : 0;
     }
 }
 
@@ -227,7 +228,9 @@ static inline void fill_batch(const Plan *plan, int step, int32_t *tokens, int32
             (int32_t)((state >> 11) % (uint64_t)plan->vocab);
         labels[i] = (int32_t)((state >> 37) % (uint64_t)plan->vocab);
     }
-    if (plan_reads_numbers(plan, TOKEN_OLD_SCORES)) cut_answers(plan, step, labels);
+    if (plan_reads_numbers(plan, TOKEN_OLD_SCORES) || plan_reads_numbers(plan, TOKEN_WEIGHTS)) {
+        cut_answers(plan, step, labels);
+    }
 }
 
 /* Takes steps first .. first + n_steps - 1, counted from 0. At their end ranks that hold the same
