@@ -24,6 +24,9 @@ static const ModelSetting MUON[] = {{"layers", "2"},      {"model", "32"}, {"hea
 static const ModelSetting LAMB[] = {{"layers", "2"},      {"model", "32"}, {"heads", "2"},
                                     {"seq", "4"},         {"ffn", "64"},   {"vocab", "15"},
                                     {"optimizer", "lamb"}};
+static const ModelSetting RULE[] = {
+    {"layers", "2"}, {"model", "32"}, {"heads", "2"},           {"seq", "4"},
+    {"ffn", "64"},   {"vocab", "15"}, {"optimizer", "ademamix"}};
 static const ModelSetting MOE[] = {{"layers", "2"},      {"model", "8"},      {"heads", "2"},
                                    {"kv_heads", "2"},    {"seq", "4"},        {"vocab", "16"},
                                    {"experts", "4"},     {"ffn", "16"},       {"shared", "true"},
@@ -33,6 +36,7 @@ static const ModelSetting MOE[] = {{"layers", "2"},      {"model", "8"},      {"
 #define GPT_MODEL  .path = "models/gpt.lua", .settings = GPT, .n_settings = 6
 #define MUON_MODEL .path = "models/gpt.lua", .settings = MUON, .n_settings = 7
 #define LAMB_MODEL .path = "models/gpt.lua", .settings = LAMB, .n_settings = 7
+#define RULE_MODEL .path = "models/gpt.lua", .settings = RULE, .n_settings = 7
 #define MOE_MODEL  .path = "models/moe.lua", .settings = MOE, .n_settings = 13
 
 /* Of what is not said there is one, and dtypes are f32. */
@@ -64,6 +68,8 @@ static const Case CASES[] = {
     {.name = "Muon, t=2 d=2, ZeRO-1", MUON_MODEL, .t = 2, .d = 2, .b = 2, .zero = 1},
     {.name = "LAMB, one rank", LAMB_MODEL, .b = 8},
     {.name = "LAMB, t=2 p=2", LAMB_MODEL, .t = 2, .p = 2, .b = 2},
+    {.name = "a formula, one rank", RULE_MODEL, .b = 8},
+    {.name = "a formula, t=2 d=2, ZeRO-2", RULE_MODEL, .t = 2, .d = 2, .b = 2, .zero = 2},
     {.name = "experts, one rank", MOE_MODEL, .b = 8},
     {.name = "experts, e=2 d=2", MOE_MODEL, .e = 2, .d = 2},
     {.name = "bf16, one rank", GPT_MODEL, .b = 8, .precision = DTYPE_BF16},
