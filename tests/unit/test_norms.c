@@ -143,6 +143,7 @@ static int find_name(const Run *run, const char *name) {
 
 /* Of the single rank that ran last: what other layouts are to find. */
 static ParameterNorm expected[TF_MAX_PARAMS];
+static char expected_names[TF_MAX_PARAMS][64];
 static int n_expected;
 
 static void check_norms(Run *run, const Case *c, const ParameterNorm *norms, int n,
@@ -192,7 +193,8 @@ static void check_norms(Run *run, const Case *c, const ParameterNorm *norms, int
     n_expected = n;
     for (int i = 0; i < n; i++) {
         expected[i] = norms[i];
-        expected[i].name = strdup(norms[i].name);
+        snprintf(expected_names[i], sizeof(expected_names[i]), "%s", norms[i].name);
+        expected[i].name = expected_names[i];
     }
 }
 
