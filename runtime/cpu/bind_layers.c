@@ -462,6 +462,7 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
 
 typedef struct DocumentsArgs {
     DocumentsShape shape;
+    NgramRule ngram;
     const int32_t *tokens;
     int32_t *out[2];
 } DocumentsArgs;
@@ -475,8 +476,11 @@ static const DocumentsArgs *new_documents(Binding *b) {
                          .n = tokens->dims[last],
                          .kept = b->out_local[0].dims[last],
                          .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
-                         .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                         .separator = (int32_t)node_int(b->node, ATTR_separator, -1),
                          .apart = node_int(b->node, ATTR_apart, 0) != 0};
+    args->ngram = (NgramRule){.by = (int32_t)node_int(b->node, ATTR_by, 1),
+                              .count = (int32_t)node_int(b->node, ATTR_count, 1),
+                              .seed = (uint32_t)node_int(b->node, ATTR_seed, 0)};
     args->tokens = b->in[0];
     for (int o = 0; o < b->node->n_outputs; o++) args->out[o] = b->out[o];
     return args;
@@ -501,6 +505,17 @@ static bool run_document_ends(const void *args) {
 
 bool cpu_bind_document_ends(Binding *b, CpuCall *out) {
     *out = (CpuCall){run_document_ends, new_documents(b)};
+    return bind_whole_documents(b);
+}
+
+static bool run_ngram(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_hash(&a->shape, &a->ngram, a->tokens, a->out[0]);
+    return true;
+}
+
+bool cpu_bind_ngram(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_ngram, new_documents(b)};
     return bind_whole_documents(b);
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/cpu/gemm.h"
 
 #include "runtime/cpu/gemm_widened.h"
+#include "runtime/cpu/small_product.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -224,6 +225,25 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
     return last_status == dnnl_success;
 }
 
+/* So many operations are worth a fork and join over threads. */
+#define MANY_SMALL_FLOPS 2e5
+
+/* Is every matrix where its stride says, and not empty? */
+static bool small_batch_fits(const SmallProduct *p) {
+    return p->m > 0 && p->n > 0 && p->k > 0 && p->lda >= (p->ta ? p->m : p->k) &&
+           p->ldb >= (p->tb ? p->k : p->n) && p->ldc >= p->n && small_product_does(p);
+}
+
+static void run_small_batch(const SmallProduct *p, const float *a, int64_t stride_a, const float *b,
+                            int64_t stride_b, float *c, int64_t stride_c, int64_t batch) {
+    const double flops = 2.0 * (double)batch * (double)(p->m * p->n * p->k);
+    (void)flops; /* without OpenMP */
+#pragma omp parallel for schedule(static) if (flops > MANY_SMALL_FLOPS)
+    for (int64_t i = 0; i < batch; i++) {
+        small_product(p, a + i * stride_a, b + i * stride_b, c + i * stride_c);
+    }
+}
+
 /* Below this many operations a product's fork and join over threads cost more than they gain. */
 #define SMALL_PRODUCT_FLOPS 4e6
 
@@ -231,6 +251,12 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
                       const float *a, int64_t lda, int64_t stride_a, const float *b, int64_t ldb,
                       int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
                       int64_t batch) {
+    const SmallProduct small = {ta, tb, m, n, k, alpha, beta, lda, ldb, ldc};
+    last_status = dnnl_success;
+    if (batch > 1 && small_batch_fits(&small)) {
+        run_small_batch(&small, a, stride_a, b, stride_b, c, stride_c, batch);
+        return true;
+    }
     bool parallel = batch > 1 && 2.0 * (double)m * (double)n * (double)k < SMALL_PRODUCT_FLOPS;
     (void)parallel; /* without OpenMP */
     dnnl_status_t first_failure = dnnl_success;
