@@ -49,7 +49,8 @@ function nn.rotary(x, options)
   return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
                      many = o.many, context = o.context, direction = 1,
                      ramp = o.ramp and 1 or nil, turned = o.share < 1 and turned or nil,
-                     factors = o.factors and joined_numbers(o.factors) or nil, scale = o.scale or nil }
+                     factors = o.factors and joined_numbers(o.factors) or nil,
+                     scale = o.scale or nil }
 end
 
 -- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4): to options of nn.rotary what makes the
@@ -175,10 +176,11 @@ local function check_ends(o)
   end
 end
 
--- What is added to scores, at most one of three: o.score_bias, c [batch, seq, kv_heads, group], adds
--- c_i - c_j for query i and key j; o.forget the sum of the logarithms of forget gates behind j up to
--- i, sigmoid(x wforget + bforget) (Lin et al. 2025, Forgetting Transformer, arXiv 2503.02130);
--- o.alibi is for places. -> queries, keys.
+-- What is added to scores, at most one of three: o.score_bias, c [batch, seq, kv_heads, group],
+-- adds c_i - c_j for query i and key j; o.forget the sum of the logarithms of forget gates behind j
+-- up to i, sigmoid(x wforget + bforget) (Lin et al. 2025, Forgetting Transformer, arXiv
+-- 2503.02130);
+-- o.alibi is places. -> queries, keys.
 local function add_biases(m, x, q, k, o)
   local n = (o.score_bias and 1 or 0) + (o.forget and 1 or 0) + (o.alibi and 1 or 0)
   local scale = o.scale or 1 / math.sqrt(q:dim("head"))
@@ -217,10 +219,10 @@ end
 -- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), qk_norm_last (of head: it
 -- is behind positions, as in Hunyuan), norm_eps (of it),
 -- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
--- times a sigmoid of x wgate, as in Qwen3-Next), score_bias (a value [batch, seq, kv_heads, group]: scores
--- of query i and key j have its difference, c_i - c_j, added), forget (the same with c the prefix
--- sum of logarithms of forget gates), alibi (nn.places' value: less the distance times a slope of
--- each head), documents (nn.documents' first value: a position
+-- times a sigmoid of x wgate, as in Qwen3-Next), score_bias (a value [batch, seq, kv_heads, group]:
+-- scores of query i and key j have its difference, c_i - c_j, added), forget (the same with c the
+-- prefix sum of logarithms of forget gates), alibi (nn.places' value: scores less the distance
+-- times a slope of each head), documents (nn.documents' first value: a position
 -- sees its own only), document_ends (its third: needed with documents where not causal), std,
 -- out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
@@ -229,7 +231,8 @@ function nn.attention(m, x, options)
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
       qk_norm_plus_one = false, qk_norm_gains = true, qk_norm_last = false, norm_eps = EPS,
-      temperature = NONE, score_bias = NONE, forget = false, alibi = NONE, documents = NONE, document_ends = NONE,
+      temperature = NONE, score_bias = NONE, forget = false, alibi = NONE, documents = NONE,
+      document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then

@@ -11,16 +11,16 @@ local check_model, check_arguments = tools.check_model, tools.check_arguments
 
 local NO_TOKEN = 2 ^ 31 - 1 | 0 -- no token's number: all are one document
 
--- How many tokens are before each, i32[batch, seq]; in its own document, where `starts`, nn.documents'
--- first value, is not needed: its second value is that.
+-- How many tokens are before each in its sequence: i32[batch, seq], as nn.documents' second value
+-- says of documents.
 function nn.places(m, tokens)
   check_arguments("places", m, tokens)
   return ops.documents{ tokens, axis = "seq", separator = NO_TOKEN }:result(2)
 end
 
--- 1 where a key is behind its query, else 0: [batch, seq, keys]. keys: an axis of as many positions,
--- which k and v of attention with explicit scores have in place of seq (ops.rename); it is made.
--- places: nn.places'. `generate` takes a block that has it for causal.
+-- 1 where a key is behind its query, else 0: [batch, seq, keys]. keys: an axis of as many
+-- positions, which k and v of attention with explicit scores have in place of seq (ops.rename); it
+-- is made. places: nn.places'. `generate` takes a block that has it for causal.
 function nn.later(m, places, keys)
   check_arguments("later", m, places)
   if type(keys) ~= "string" then fail("later: the third argument is the name of the keys' axis") end
@@ -28,9 +28,9 @@ function nn.later(m, places, keys)
   return ops.less{ places, ops.rename{ places, axis = "seq", to = keys } }
 end
 
--- x [batch, seq], or with one or two axes behind -> f32, like x: at each position the sum of x there
--- and at all before it. In f32 under any precision. (It is linear attention with queries and keys
--- of one number, 1, and no decay.)
+-- x [batch, seq], or with one or two axes behind -> f32, like x: at each position the sum of x
+-- there and at all before it. In f32 under any precision. (It is linear attention with queries and
+-- keys of one number, 1, and no decay.)
 function nn.prefix_sum(m, x)
   check_arguments("prefix_sum", m, x)
   local axes = x.axes
@@ -67,10 +67,10 @@ function nn.ngrams(m, tokens, options)
                     separator = o.separator }
 end
 
--- Biases of attention's scores are more columns of queries and keys, [q, first] and [k, second], so
--- every kernel of attention has them. In 16 bits columns are rounded: what has to be exact is a sum
--- of parts that have few bits, whose products with 1 are added up in f32. Their number is a multiple
--- of 8, as tensor cores ask for: `n` is the size of their axis.
+-- Biases of attention's scores are more columns of queries and keys, [q, first] and [k, second],
+-- so every kernel of attention has them. In 16 bits columns are rounded: what has to be exact is a
+-- sum of parts that have few bits, whose products with 1 are added up in f32. Their number is a
+-- multiple of 8, as tensor cores ask for: `n` is the size of their axis.
 local function column(m, x, n, i)
   local axis = "bias_columns_" .. n
   m:axis(axis, n)
@@ -103,9 +103,9 @@ end
 
 -- The bias c_i - c_j of query i and key j. q [batch, seq, kv_heads, group, head], k [batch, seq,
 -- kv_heads, head], c f32[batch, seq, kv_heads, group], for scores times `scale` -> q, k. In 16 bits
--- c has an error of 2^-14 at most, while it is less than 2^20 in size. Where heads share keys, these
--- have columns for each, of which a head's queries read its own: members, a parameter's name, is the
--- heads' numbers in their group.
+-- c has an error of 2^-14 at most, while c / scale is less than 2^20 in size. Where heads share
+-- keys, these have columns for each, of which a head's queries read its own: members, a parameter's
+-- name, is the heads' numbers in their group.
 local function with_bias(m, q, k, c, members, scale)
   if type(c) ~= "userdata" or table.concat(c.axes, ",") ~= "batch,seq,kv_heads,group" then
     fail("attention: 'score_bias' must be a value [batch, seq, kv_heads, group]")

@@ -63,8 +63,8 @@ local Model = {}
 function Model:param(name, axes, options) end
 
 ---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
----returns: something, computed in it. With weights, a block before this one, its parameters are that
----one's where it has any of their names, and its own elsewhere.
+---returns: something, computed in it. With weights, a block before this one, its parameters are
+---that one's where it has any of their names, and its own elsewhere.
 ---@generic T
 ---@param i integer
 ---@param f fun(): T

@@ -10,26 +10,30 @@ local function explicit(m, x, c, places)
   local function keys(y) return ops.rename{ y, axis = "seq", to = "keys" } end
   local later = nn.later(m, places, "keys")
   local q = nn.linear(m, x, "model", split, { weight = "attn.wq", std = 0.3 })
-  local k = keys(nn.linear(m, x, "model", { "kv_heads", "head" }, { weight = "attn.wk", std = 0.3 }))
-  local v = keys(nn.linear(m, x, "model", { "kv_heads", "head" }, { weight = "attn.wv", std = 0.3 }))
+  local one = { "kv_heads", "head" }
+  local k = keys(nn.linear(m, x, "model", one, { weight = "attn.wk", std = 0.3 }))
+  local v = keys(nn.linear(m, x, "model", one, { weight = "attn.wv", std = 0.3 }))
   local scores = ops.matmul{ q, k, over = "head", dtype = "f32" } * (1 / math.sqrt(m.head))
   scores = scores + (c - keys(c)) + later * -1e30
   local y = ops.matmul{ nn.softmax(scores, "keys"), v, over = "keys" }
-  return nn.linear(m, y, split, "model", { weight = "attn.wo", std = 0.3 / math.sqrt(2 * m.layers) })
+  local std = 0.3 / math.sqrt(2 * m.layers)
+  return nn.linear(m, y, split, "model", { weight = "attn.wo", std = std })
 end
 
 -- c, of which scores have the difference, and what makes nn.attention have it.
 local kinds = {
   forget = function(m, y)
-    local w = m.composed and m:param("attn.wforget", { "model", "kv_heads", "group" }, { std = 0.3 })
-    local b = m.composed and m:param("attn.bforget", HEADS, { init = "zeros", decay = 0 })
-    local gate = w and ops.matmul{ y, w, over = "model", dtype = "f32" } + b
-    return gate and nn.prefix_sum(m, ops.log{ ops.sigmoid{ gate } }), { forget = true }
+    if not m.composed then return nil, { forget = true } end
+    local w = m:param("attn.wforget", { "model", "kv_heads", "group" }, { std = 0.3 })
+    local b = m:param("attn.bforget", HEADS, { init = "zeros", decay = 0 })
+    local gate = ops.matmul{ y, w, over = "model", dtype = "f32" } + b
+    return nn.prefix_sum(m, ops.log{ ops.sigmoid{ gate } }), { forget = true }
   end,
   alibi = function(m, _, places)
-    local power = m.composed and m:param("attn.slopes", HEADS,
+    if not m.composed then return nil, { alibi = places } end
+    local power = m:param("attn.slopes", HEADS,
       { init = "range", low = 8 / m.heads, high = 8, frozen = 1 })
-    return power and -ops.exp{ power * -math.log(2) } * ops.number{ places }, { alibi = places }
+    return -ops.exp{ power * -math.log(2) } * ops.number{ places }, { alibi = places }
   end,
   own = function(m, y)
     local w = m:param("own", { "model", "kv_heads", "group" }, { std = 2.0 })
