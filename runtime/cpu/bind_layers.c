@@ -43,6 +43,15 @@ static bool run_row_product(const void *args) {
     return true;
 }
 
+/* Many products of next to nothing are for small_product.h. By the sizes of B alone: then rows have
+ * the same bits whatever is beside them, as row_product's have. */
+static bool is_small(const RowProduct *p) {
+    enum { MOST_SUMS = 8, MOST_ELEMENTS = 4096 };
+    const bool dots = p->tb || p->n == 1; /* B is rows */
+    return p->batch > 1 && p->dtype == DTYPE_F32 && p->out_dtype == DTYPE_F32 &&
+           (dots ? p->n : p->k) <= MOST_SUMS && p->n * p->k <= MOST_ELEMENTS;
+}
+
 /* Is it a product of a few rows? Then *out does it. Those that add to what is there are gradients.
  */
 static bool bind_row_product(Binding *b, CpuCall *out) {
@@ -59,6 +68,7 @@ static bool bind_row_product(Binding *b, CpuCall *out) {
                           .out_dtype = b->out_local[0].dtype};
     /* A column of A is a row where there is one. */
     if ((layout.transpose_a && layout.m > 1) || !row_product_does(&product)) return false;
+    if (is_small(&product)) return false;
     RowProductArgs *args = ARENA_NEW(b->arena, RowProductArgs);
     *args = (RowProductArgs){product, b->in[0], b->in[1], b->out[0]};
     *out = (CpuCall){run_row_product, args};

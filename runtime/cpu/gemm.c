@@ -228,19 +228,45 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
 /* So many operations are worth a fork and join over threads. */
 #define MANY_SMALL_FLOPS 2e5
 
-/* Is every matrix where its stride says, and not empty? */
-static bool small_batch_fits(const SmallProduct *p) {
-    return p->m > 0 && p->n > 0 && p->k > 0 && p->lda >= (p->ta ? p->m : p->k) &&
-           p->ldb >= (p->tb ? p->k : p->n) && p->ldc >= p->n && small_product_does(p);
+/* One operand of each of a batch. */
+typedef struct BatchOperand {
+    const float *first;
+    int64_t stride;
+} BatchOperand;
+
+/* A product as small_product has it: vectors lie as rows, whichever way they are said to, and a
+ * column of C is a row, of the operands the other way round. False: it is none of these. */
+static bool make_small(SmallProduct *p, BatchOperand *a, BatchOperand *b) {
+    if (p->m <= 0 || p->n <= 0 || p->k <= 0 || p->lda < (p->ta ? p->m : p->k) ||
+        p->ldb < (p->tb ? p->k : p->n) || p->ldc < p->n)
+        return false;
+    if (p->ta && p->m == 1 && p->lda == 1) p->ta = false, p->lda = p->k;
+    if (!p->tb && p->n == 1 && p->ldb == 1) p->tb = true, p->ldb = p->k;
+    if (p->tb && p->n == 1 && p->ldc == 1 && p->m > 1) {
+        const SmallProduct was = *p;
+        const BatchOperand rows = *a;
+        *p = (SmallProduct){.tb = !was.ta,
+                            .m = 1,
+                            .n = was.m,
+                            .k = was.k,
+                            .alpha = was.alpha,
+                            .beta = was.beta,
+                            .lda = was.ldb,
+                            .ldb = was.lda,
+                            .ldc = was.m};
+        *a = *b;
+        *b = rows;
+    }
+    return small_product_does(p);
 }
 
-static void run_small_batch(const SmallProduct *p, const float *a, int64_t stride_a, const float *b,
-                            int64_t stride_b, float *c, int64_t stride_c, int64_t batch) {
+static void run_small_batch(const SmallProduct *p, BatchOperand a, BatchOperand b, float *c,
+                            int64_t stride_c, int64_t batch) {
     const double flops = 2.0 * (double)batch * (double)(p->m * p->n * p->k);
     (void)flops; /* without OpenMP */
 #pragma omp parallel for schedule(static) if (flops > MANY_SMALL_FLOPS)
     for (int64_t i = 0; i < batch; i++) {
-        small_product(p, a + i * stride_a, b + i * stride_b, c + i * stride_c);
+        small_product(p, a.first + i * a.stride, b.first + i * b.stride, c + i * stride_c);
     }
 }
 
@@ -251,10 +277,11 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
                       const float *a, int64_t lda, int64_t stride_a, const float *b, int64_t ldb,
                       int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
                       int64_t batch) {
-    const SmallProduct small = {ta, tb, m, n, k, alpha, beta, lda, ldb, ldc};
+    SmallProduct small = {ta, tb, m, n, k, alpha, beta, lda, ldb, ldc};
+    BatchOperand left = {a, stride_a}, right = {b, stride_b};
     last_status = dnnl_success;
-    if (batch > 1 && small_batch_fits(&small)) {
-        run_small_batch(&small, a, stride_a, b, stride_b, c, stride_c, batch);
+    if (batch > 1 && make_small(&small, &left, &right)) {
+        run_small_batch(&small, left, right, c, stride_c, batch);
         return true;
     }
     bool parallel = batch > 1 && 2.0 * (double)m * (double)n * (double)k < SMALL_PRODUCT_FLOPS;

@@ -142,7 +142,8 @@ int main(void) {
     check_begin("many small products, as many as threads share");
     const Case small[] = {{1, 1, 1000, 0, 1, 0}, {4, 4, 259, 0, 0.5f, 1}, {4, 77, 4, 0, 1, 0},
                           {1, 200, 4, 0, 2, -1}, {1, 1, 1, 0, 1, 0},      {64, 3, 1, 0, 1, 1},
-                          {9, 9, 9, 0, 1, 0.5f}, {4, 5000, 2, 0, 1, 0}};
+                          {300, 1, 4, 0, 1, 0},  {5, 1, 70, 0, 1, 1},     {9, 9, 9, 0, 1, 0.5f},
+                          {4, 5000, 2, 0, 1, 0}};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         for (int t = 0; t < 4; t++) check_batched(t & 1, t >> 1, &small[i], i % 2, 67);
 
