@@ -350,7 +350,8 @@ static int read_weights_of(lua_State *lua, const ScriptGraph *script) {
     lua_pop(lua, 1);
     if (absent) return NO_BLOCK;
     if (!whole || i < 1 || i > script->n_blocks) {
-        script_error(lua, "block: 'weights' must be the number of a block before this one, %d",
+        script_error(lua,
+                     "block: 'weights' must be the number of a block before this one, which is %d",
                      script->n_blocks + 1);
     }
     return (int)i - 1;
