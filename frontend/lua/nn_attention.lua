@@ -186,6 +186,9 @@ local function add_biases(m, x, q, k, o)
   local scale = o.scale or 1 / math.sqrt(q:dim("head"))
   if n == 0 then return q, k end
   if n > 1 then fail("attention: 'score_bias', 'forget' and 'alibi': one of them") end
+  if (o.alibi or o.forget) and not o.causal then
+    fail("attention: 'alibi' and 'forget' are for causal attention: they tell how far back a key is")
+  end
   if o.softcap then fail("attention: 'softcap' would cap biases, too: leave one of them out") end
   if o.alibi then
     return biases.with_distance(m, q, k, o.name .. ".slopes", o.alibi, scale)

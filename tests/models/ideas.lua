@@ -38,7 +38,7 @@ local function connect(m, name, x, layer)
   local function gate(kind, first)
     local part = ops.narrow{ w, axis = "mixes", to = "stream", first = first }
     return ops.sigmoid{ part * begins(m, name .. kind, 0.1)
-                        + begins(m, name .. kind .. "b", 0, "stream") }
+                        + begins(m, name .. kind .. "b", 0.5, "stream") }
   end
   local rows
   for k = 0, 3 do
