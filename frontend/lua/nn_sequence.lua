@@ -43,10 +43,8 @@ function nn.prefix_sum(m, x)
   local v = ops.pad{ x, to = "prefix_key", first = 0, at = #axes }
   v = ops.reduce_sum{ v, over = "prefix_key", dtype = "f32" }
   local zero = ops.stop_gradient{ v } * 0
-  local one = zero + 1 -- of each position and, where two axes are behind, of each of the first
-  for k = #axes, 3, -1 do
-    if k ~= 3 or #axes == 3 then one = ops.reduce_sum{ zero, over = axes[k], dtype = "f32" } + 1 end
-  end
+  local one = #axes < 4 and zero + 1 -- the last of four is that of heads which share keys
+    or ops.reduce_sum{ zero, over = axes[4], dtype = "f32" } + 1
   one = ops.pad{ one, to = "prefix_key", first = 0, at = #one.axes }
   v = ops.pad{ v, to = "prefix_value", first = 0, at = #axes }
   local y = ops.linear_attention{ one, one, v, zero, seq = "seq", head = "prefix_key", scale = 1.0 }
