@@ -187,7 +187,7 @@ local function add_biases(m, x, q, k, o)
   if n == 0 then return q, k end
   if n > 1 then fail("attention: 'score_bias', 'forget' and 'alibi': one of them") end
   if (o.alibi or o.forget) and not o.causal then
-    fail("attention: 'alibi' and 'forget' are for causal attention: they tell how far back a key is")
+    fail("attention: 'alibi' and 'forget' are for causal attention, of keys that came before")
   end
   if o.softcap then fail("attention: 'softcap' would cap biases, too: leave one of them out") end
   if o.alibi then

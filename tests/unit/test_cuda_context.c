@@ -30,7 +30,7 @@ static const Variant DOCUMENTS = {
 static const Variant ENCODER = {
     "bert bf16 documents", "models/bert.lua", 2, DTYPE_BF16,
     {SIZES, {"layers", "2"}, {"vocab", "8"}, {"documents", "5"}, {"mask_token", "7"}}};
-/* Ideas from papers (models/README.md): biases of scores, prefix sums, n-grams, residual streams. */
+/* Ideas from papers: biases of scores, prefix sums, n-grams, residual streams. */
 static const Variant PAPERS[] = {
     {"forget gates bf16", "tests/models/biases.lua", 2, DTYPE_BF16,
      {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}}},
