@@ -67,10 +67,10 @@ int expr_infer_dtypes(const Expr *expr, const DType *inputs, DType *out_register
         for (int i = 0; i < OPS[ins->op].min_inputs; i++) {
             int from = ins->operands[i];
             DType dtype = from < 0 ? inputs[~from] : out_registers[from];
-            if (i && dtype != first && !op_compares(ins->op)) return n;
+            if (i && dtype != first && !op_reads_integers(ins->op)) return n;
             first = dtype;
         }
-        if (op_compares(ins->op)) first = DTYPE_F32;
+        if (op_reads_integers(ins->op)) first = DTYPE_F32;
         out_registers[n] = op_is_cast(ins->op) ? op_cast_dtype(ins->op) : first;
     }
     return -1;

@@ -245,13 +245,15 @@ OperandPrecision op_operand_precision(OpKind op, int input) {
     case OP_PUT:
     case OP_ROUTE:
     case OP_DOCUMENTS:
-    case OP_DOCUMENT_ENDS: return OPERAND_F32; /* or a number */
+    case OP_DOCUMENT_ENDS:
+    case OP_NGRAM: return OPERAND_F32; /* or a number */
     case OP_DISPATCH:
     case OP_COMBINE:
         return input == 0 ? OPERAND_FOLLOWS : input < ROUTE_TABLES ? OPERAND_EITHER : OPERAND_F32;
     case OP_OUTPUT:
     case OP_LESS:
     case OP_EQUAL:
+    case OP_NUMBER:
     case OP_TO_BF16:
     case OP_TO_UPPER:
     case OP_TO_F16:
@@ -377,16 +379,16 @@ double op_model_flops(const Node *node, const Type *inputs, const Type *outputs)
     }
 }
 
-bool op_finds_documents(OpKind op) {
-    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS;
+bool op_reads_tokens(OpKind op) {
+    return op == OP_DOCUMENTS || op == OP_DOCUMENT_ENDS || op == OP_NGRAM;
 }
 
 bool node_tells_documents(const Node *node) {
     return node->op == OP_DOCUMENTS && node_int(node, ATTR_separator, 0) != INT32_MAX;
 }
 
-bool op_compares(OpKind op) {
-    return op == OP_LESS || op == OP_EQUAL;
+bool op_reads_integers(OpKind op) {
+    return op == OP_LESS || op == OP_EQUAL || op == OP_NUMBER;
 }
 
 bool op_ends_product(OpKind op) {
@@ -551,7 +553,8 @@ bool op_needs_whole(const Node *node, int axis) {
     case OP_RMSNORM:
     case OP_RMSNORM_GRAD: return axis == node_axis(node, ATTR_axis);
     case OP_DOCUMENTS:
-    case OP_DOCUMENT_ENDS: return axis == node_axis(node, ATTR_axis);
+    case OP_DOCUMENT_ENDS:
+    case OP_NGRAM: return axis == node_axis(node, ATTR_axis);
     case OP_BALANCE: return type_find_axis(&node->types[0], axis) >= 0;
     case OP_ROTARY: return axis == node_axis(node, ATTR_head);
     case OP_LINEAR_ATTENTION:

@@ -91,8 +91,8 @@ bool node_is_exchange(const Node *node);
 /* A message among the ranks that divide a layer: on GPUs it travels beside work that does not need
  * it. Those over d, of gradients and weights, have passes of their own. */
 bool node_overlaps(const Node *node);
-/* Does the op find documents in whole sequences of tokens? */
-bool op_finds_documents(OpKind op);
+/* Does the op look at whole sequences of tokens: for documents, or for what stands before each? */
+bool op_reads_tokens(OpKind op);
 /* Has the data to have documents' ends for it? With the greatest separator, which is no token, it
  * counts positions alone. */
 bool node_tells_documents(const Node *node);
@@ -201,8 +201,8 @@ TokenNumbers token_numbers_find(const char *name);
 bool node_diffuses(const Node *node);
 /* A number that is there on every rank, made wherever it is read. */
 bool op_is_number(OpKind op);
-/* Does the op compare its operands, of whatever dtypes? */
-bool op_compares(OpKind op);
+/* Does the op read its operands as numbers, of whatever dtypes, i32 among them? */
+bool op_reads_integers(OpKind op);
 /* A sum, gelu or its gradient: where an operand is a product, or a norm's gradient, that may do it
  * as it stores its result (runtime/cuda/epilogue.h, norm_addend.h). */
 bool op_ends_product(OpKind op);

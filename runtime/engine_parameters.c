@@ -25,6 +25,31 @@ static uint32_t name_key(const char *name) {
     return hash;
 }
 
+/* Even steps from low to high, by number in the whole tensor. */
+static void fill_range(const PhiloxSpace *space, int64_t count, const Type *whole, double low,
+                       double high, float *out) {
+    const PhiloxSpace s = philox_space_collapse(space);
+    const int64_t last = type_elements(whole) - 1;
+    const double step = last > 0 ? (high - low) / (double)last : 0;
+    int64_t run;
+    uint64_t stride;
+    for (int64_t i = 0; i < count; i += run) {
+        uint64_t first = philox_space_locate(&s, i, &run, &stride);
+        if (run > count - i) run = count - i;
+        for (int64_t k = 0; k < run; k++) {
+            out[i + k] = (float)(low + step * (double)(first + (uint64_t)k * stride));
+        }
+    }
+}
+
+static bool is_by_number(const char *init) {
+    static const char *const INITS[] = {"normal", "uniform", "range"};
+    for (size_t i = 0; i < sizeof(INITS) / sizeof(INITS[0]); i++) {
+        if (strcmp(INITS[i], init) == 0) return true;
+    }
+    return false;
+}
+
 /* The parameter's initial values, by global element number, or those of `whole`, for one shard. */
 static void fill_shard(const RankContext *rank, const Node *param, const Shard *shard,
                        const WholeTensor *whole, Arena *arena, float *out) {
@@ -33,7 +58,7 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
     if (whole) {
         memset(out, 0, (size_t)count * sizeof(float));
         shard_scatter(shard, whole->dtype, whole->data, out);
-    } else if (strcmp(init, "normal") == 0 || strcmp(init, "uniform") == 0) {
+    } else if (is_by_number(init)) {
         PhiloxSpace space = {0};
         PhiloxStream stream = {.seed = rank->plan->seed,
                                .key = name_key(engine_logical_name(rank, param, arena))};
@@ -50,9 +75,12 @@ static void fill_shard(const RankContext *rank, const Node *param, const Shard *
         }
         if (strcmp(init, "normal") == 0) {
             philox_fill_normal(&stream, &space, 0, (float)node_float(param, ATTR_std, 0.02), out);
-        } else {
+        } else if (strcmp(init, "uniform") == 0) {
             philox_fill_uniform(&stream, &space, (float)node_float(param, ATTR_low, 0),
                                 (float)node_float(param, ATTR_high, 0), out);
+        } else {
+            fill_range(&space, count, &shard->whole, node_float(param, ATTR_low, 0),
+                       node_float(param, ATTR_high, 0), out);
         }
     } else {
         float value = strcmp(init, "ones") == 0 ? 1 : 0;

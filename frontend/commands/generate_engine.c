@@ -2,6 +2,7 @@
 
 #include "frontend/commands/plan_args.h"
 #include "frontend/commands/train_alike.h"
+#include "ir/expr.h"
 #include "ir/op.h"
 #include "planner/decode/decode.h"
 
@@ -30,8 +31,32 @@ static bool *find_sources(Arena *arena, const Graph *graph) {
     return needed;
 }
 
-/* Keys beside queries of one sequence, in attention of its scores: are later ones hidden, in the
- * block that renames them? */
+/* Does the node compare places of queries with those of keys (nn.later), which tells later keys? */
+static bool tells_later_keys(const Node *node, int keys) {
+    const char *error;
+    Expr expr;
+    if (node->op == OP_LESS) {
+        expr = expr_of_node(node);
+    } else if (node->op != OP_FUSED ||
+               !expr_parse(node_string(node, ATTR_program), node->n_inputs, &expr, &error)) {
+        return false;
+    }
+    for (int n = 0; n < expr.n_instructions; n++) {
+        const ExprInstruction *ins = &expr.instructions[n];
+        if (ins->op != OP_LESS || ins->operands[0] >= 0 || ins->operands[1] >= 0) continue;
+        Value places = node->inputs[~ins->operands[0]], renamed = node->inputs[~ins->operands[1]];
+        if (places.node->op == OP_DOCUMENTS && places.output == 1 &&
+            renamed.node->op == OP_RENAME && value_equal(renamed.node->inputs[0], places) &&
+            type_find_axis(value_type(renamed), keys) >= 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Keys beside queries of one sequence, in attention of its scores: are later ones told from others,
+ * in the block that renames them or outside of blocks? (That they are hidden is the model's to see
+ * to.) */
 static bool hides_later_keys(const Graph *graph, const Node *rename) {
     bool hides = false, shows = false;
     int keys =
@@ -39,8 +64,10 @@ static bool hides_later_keys(const Graph *graph, const Node *rename) {
             .axes[type_find_axis(value_type(rename->inputs[0]), node_axis(rename, ATTR_axis))];
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (node->op != OP_RELATIVE_BIAS || node->phase != PHASE_FORWARD) continue;
-        if (node->block != rename->block || node_axis(node, ATTR_keys) != keys) continue;
+        if (node->phase != PHASE_FORWARD) continue;
+        if (node->block != rename->block && node->block != NO_BLOCK) continue;
+        hides |= tells_later_keys(node, keys);
+        if (node->op != OP_RELATIVE_BIAS || node_axis(node, ATTR_keys) != keys) continue;
         hides |= node_int(node, ATTR_causal, 0) != 0;
         shows |= node_int(node, ATTR_causal, 0) == 0;
     }

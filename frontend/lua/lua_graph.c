@@ -249,7 +249,7 @@ static Value constant(lua_State *lua, double number) {
 
 /* As Lua's own operators do, which these are none of. */
 static bool takes_numbers(OpKind op) {
-    return op_compares(op) || op == OP_MAXIMUM || op == OP_MINIMUM;
+    return op == OP_LESS || op == OP_EQUAL || op == OP_MAXIMUM || op == OP_MINIMUM;
 }
 
 /* The list part of the table at 1. */

@@ -20,6 +20,12 @@ typedef struct ScriptParam {
     Node *node;
 } ScriptParam;
 
+/* Those of a block that is made, for blocks that have its weights. */
+typedef struct BlockParams {
+    int count;
+    ScriptParam *params;
+} BlockParams;
+
 /* The graph being built; Sandbox.context points to it. */
 typedef struct ScriptGraph {
     Graph *graph;                 /* NULL until the loss function runs */
@@ -32,6 +38,8 @@ typedef struct ScriptGraph {
     ScriptParam *params;
     int n_block_params, block_params_capacity; /* in the current block */
     ScriptParam *block_params;
+    int made_capacity, weights_of; /* the block whose weights the current one has, or NO_BLOCK */
+    BlockParams *made;             /* of each block that is made */
     int n_outputs, outputs_capacity;
     const char **outputs;
     int n_freezes, freezes_capacity;

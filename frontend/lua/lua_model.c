@@ -55,15 +55,19 @@ static double check_std(lua_State *lua, const char *name) {
 }
 
 static const char *check_init(lua_State *lua, const char *name) {
-    static const char *const INITS[] = {"normal", "uniform", "zeros", "ones"};
+    static const char *const INITS[] = {"normal", "uniform", "range", "zeros", "ones"};
     const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(INITS) / sizeof(INITS[0]); i++) {
         if (strcmp(INITS[i], text) == 0) return INITS[i];
     }
-    script_error(lua, "parameter '%s': 'init' must be normal, uniform, zeros or ones", name);
+    script_error(lua, "parameter '%s': 'init' must be normal, uniform, range, zeros or ones", name);
 }
 
-/* Of a uniform init, which has both, the lesser first. */
+static bool has_bounds(const char *init) {
+    return strcmp(init, "uniform") == 0 || strcmp(init, "range") == 0;
+}
+
+/* Of an init that has both, the lesser first. */
 static void read_bounds(lua_State *lua, int index, const char *name, ParamOptions *out) {
     bool low = lua_getfield(lua, index, "low") != LUA_TNIL;
     bool high = lua_getfield(lua, index, "high") != LUA_TNIL, any = low || high;
@@ -71,16 +75,18 @@ static void read_bounds(lua_State *lua, int index, const char *name, ParamOption
     out->high = numbers ? lua_tonumber(lua, -1) : NAN;
     out->low = numbers ? lua_tonumber(lua, -2) : NAN;
     lua_pop(lua, 2);
-    bool uniform = strcmp(out->init, "uniform") == 0;
-    if (!uniform && any) {
-        script_error(lua, "parameter '%s': 'low' and 'high' go with init = \"uniform\", not \"%s\"",
+    bool bounded = has_bounds(out->init);
+    if (!bounded && any) {
+        script_error(lua,
+                     "parameter '%s': 'low' and 'high' go with init = \"uniform\" or \"range\", "
+                     "not \"%s\"",
                      name, out->init);
     }
-    if (uniform && !(fabs(out->low) <= 1e6 && fabs(out->high) <= 1e6 && out->low <= out->high)) {
+    if (bounded && !(fabs(out->low) <= 1e6 && fabs(out->high) <= 1e6 && out->low <= out->high)) {
         script_error(lua,
-                     "parameter '%s': a uniform init needs 'low' and 'high', numbers from -1e6 to "
-                     "1e6, the lesser first",
-                     name);
+                     "parameter '%s': a %s init needs 'low' and 'high', numbers from -1e6 to 1e6, "
+                     "the lesser first",
+                     name, out->init);
     }
 }
 
@@ -195,7 +201,7 @@ static void check_same_options(lua_State *lua, const Node *made, const char *nam
                                const ParamOptions *options) {
     bool normal = strcmp(node_string(made, ATTR_init), "normal") == 0;
     bool init = !options->gives_init || strcmp(options->init, node_string(made, ATTR_init)) == 0;
-    if (options->gives_init && init && strcmp(options->init, "uniform") == 0) {
+    if (options->gives_init && init && has_bounds(options->init)) {
         init = options->low == node_float(made, ATTR_low, 0) &&
                options->high == node_float(made, ATTR_high, 0);
     }
@@ -223,7 +229,7 @@ static Node *make_param(lua_State *lua, const char *name, const Type *type,
                      attr_float(ATTR_decay, options->decay)};
     int n_attrs = 3;
     if (strcmp(options->init, "normal") == 0) attrs[n_attrs++] = attr_float(ATTR_std, options->std);
-    if (strcmp(options->init, "uniform") == 0) {
+    if (has_bounds(options->init)) {
         attrs[n_attrs++] = attr_float(ATTR_low, options->low);
         attrs[n_attrs++] = attr_float(ATTR_high, options->high);
     }
@@ -269,8 +275,16 @@ static Type param_type(lua_State *lua, int index, const char *name) {
     return type;
 }
 
+/* The parameter of the block whose weights the current one has; NULL: it has none of that name. */
+static Node *find_others_param(const ScriptGraph *script, const char *name) {
+    if (script->weights_of == NO_BLOCK) return NULL;
+    const BlockParams *made = &script->made[script->weights_of];
+    return find_param(made->params, made->count, name);
+}
+
 /* m:param(name, axes, options) -> value. Outside of blocks the same name gives the same parameter:
- * that is how weights are tied. */
+ * that is how weights are tied. In a block that has another's weights it is that one's, if it has
+ * one of this name. */
 static int model_param(lua_State *lua) {
     ScriptGraph *script = script_graph(lua);
     Arena *arena = sandbox_of(lua)->arena;
@@ -284,20 +298,20 @@ static int model_param(lua_State *lua) {
     if (node && in_block) {
         fail_param(lua, node, name, "exists in this block already: name one of the layers");
     }
+    if (in_block) node = find_others_param(script, name);
     if (node && !type_equal(&node->types[0], &type)) {
         fail_param(lua, node, name, "has other axes than where it was first made");
     }
     ParamOptions options = read_options(lua, 4, name);
+    bool is_new = !node;
     if (node) check_same_options(lua, node, name, &options);
-    if (!node) {
-        node = make_param(lua, name, &type, &options);
-        ScriptParam made = {name, hash_name(name), node};
-        if (in_block) {
-            ARENA_PUSH(arena, script->block_params, script->n_block_params,
-                       script->block_params_capacity, made);
-        } else {
-            ARENA_PUSH(arena, script->params, script->n_params, script->params_capacity, made);
-        }
+    if (!node) node = make_param(lua, name, &type, &options);
+    ScriptParam made = {name, hash_name(name), node};
+    if (in_block) {
+        ARENA_PUSH(arena, script->block_params, script->n_block_params,
+                   script->block_params_capacity, made);
+    } else if (is_new) {
+        ARENA_PUSH(arena, script->params, script->n_params, script->params_capacity, made);
     }
     script_push_value(lua, node_value(node, 0));
     return 1;
@@ -315,11 +329,39 @@ static void check_returned(lua_State *lua, lua_Integer i, int n_returned) {
     sandbox_fail(lua);
 }
 
-/* m:block(i, f) -> what f returns. */
+/* The number, counted from 0, of the block that options at 4, { weights = 1 }, say; or NO_BLOCK. */
+static int read_weights_of(lua_State *lua, const ScriptGraph *script) {
+    if (lua_isnoneornil(lua, 4)) return NO_BLOCK;
+    if (!lua_istable(lua, 4)) {
+        script_error(lua, "block: options must be a table, { weights = 1 }, not a %s",
+                     luaL_typename(lua, 4));
+    }
+    lua_pushnil(lua);
+    while (lua_next(lua, 4)) {
+        bool known =
+            lua_type(lua, -2) == LUA_TSTRING && strcmp(lua_tostring(lua, -2), "weights") == 0;
+        if (!known) script_error(lua, "block: its one option is 'weights'");
+        lua_pop(lua, 1);
+    }
+    int whole = 0;
+    lua_getfield(lua, 4, "weights");
+    lua_Integer i = lua_type(lua, -1) == LUA_TNUMBER ? lua_tointegerx(lua, -1, &whole) : 0;
+    bool absent = lua_isnil(lua, -1);
+    lua_pop(lua, 1);
+    if (absent) return NO_BLOCK;
+    if (!whole || i < 1 || i > script->n_blocks) {
+        script_error(lua,
+                     "block: 'weights' must be the number of a block before this one, which is %d",
+                     script->n_blocks + 1);
+    }
+    return (int)i - 1;
+}
+
+/* m:block(i, f, options) -> what f returns. */
 static int model_block(lua_State *lua) {
     ScriptGraph *script = script_graph(lua);
     check_self(lua, "block");
-    lua_settop(lua, 3);
+    lua_settop(lua, 4);
     int whole = 0, n_returned;
     lua_Integer i = lua_type(lua, 2) == LUA_TNUMBER ? lua_tointegerx(lua, 2, &whole) : 0;
     if (!whole || !lua_isfunction(lua, 3)) {
@@ -332,15 +374,21 @@ static int model_block(lua_State *lua) {
                      script->n_blocks + 1);
     }
     if (i > MAX_BLOCKS) script_error(lua, "block: at most %d blocks are possible", MAX_BLOCKS);
+    Arena *arena = sandbox_of(lua)->arena;
+    int n_made = script->n_blocks; /* blocks before this one */
+    script->weights_of = read_weights_of(lua, script);
     script->block = script->n_blocks;
-    ARENA_PUSH(sandbox_of(lua)->arena, script->block_locs, script->n_blocks,
-               script->block_locs_capacity, sandbox_user_line(lua));
+    ARENA_PUSH(arena, script->block_locs, script->n_blocks, script->block_locs_capacity,
+               sandbox_user_line(lua));
     script->n_block_dropouts = 0;
-    script->n_block_params = 0;
+    script->block_params = NULL;
+    script->n_block_params = script->block_params_capacity = 0;
     lua_pushvalue(lua, 3);
     lua_call(lua, 0, LUA_MULTRET);
     script->block = NO_BLOCK;
-    n_returned = lua_gettop(lua) - 3;
+    BlockParams params = {script->n_block_params, script->block_params};
+    ARENA_PUSH(arena, script->made, n_made, script->made_capacity, params);
+    n_returned = lua_gettop(lua) - 4;
     check_returned(lua, i, n_returned);
     return n_returned;
 }

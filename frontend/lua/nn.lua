@@ -640,10 +640,12 @@ function nn.cross_entropy(m, logits, labels, vocab, options)
   return o.beside and mean + mean_of(o.beside) or mean
 end
 
+local biases = require "nn_sequence".add(nn, { fail = fail, read_options = read_options,
+  NONE = NONE, check_model = check_model, check_arguments = check_arguments })
 require "nn_attention".add(nn, { fail = fail, read_options = read_options, joined = joined,
   STD = STD, NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
   residual_std = residual_std, option_axis = option_axis, read_lora = read_lora,
-  rmsnorm_over = rmsnorm_over })
+  rmsnorm_over = rmsnorm_over, biases = biases })
 require "nn_state".add(nn, { fail = fail, read_options = read_options, joined = joined, STD = STD,
   NONE = NONE, EPS = EPS, check_model = check_model, check_arguments = check_arguments,
   residual_std = residual_std, option_axis = option_axis, activate = activate,

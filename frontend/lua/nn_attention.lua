@@ -5,13 +5,14 @@ local attention = {}
 function attention.add(nn, tools)
 
 local ops = ops
+local joined = tools.joined
 local fail, read_options, read_lora = tools.fail, tools.read_options, tools.read_lora
 local check_model, check_arguments = tools.check_model, tools.check_arguments
 local residual_std, NONE, STD, EPS = tools.residual_std, tools.NONE, tools.STD, tools.EPS
-local option_axis, rmsnorm_over = tools.option_axis, tools.rmsnorm_over
+local option_axis, rmsnorm_over, biases = tools.option_axis, tools.rmsnorm_over, tools.biases
 
 -- A list of numbers as the text that ops.rotary takes.
-local function joined(factors)
+local function joined_numbers(factors)
   if type(factors) == "string" then return factors end
   if type(factors) ~= "table" then
     fail("rotary: 'factors' must be a list of numbers, or a text")
@@ -48,7 +49,8 @@ function nn.rotary(x, options)
   return ops.rotary{ x, seq = o.seq, head = o.head, base = o.base, factor = o.factor, few = o.few,
                      many = o.many, context = o.context, direction = 1,
                      ramp = o.ramp and 1 or nil, turned = o.share < 1 and turned or nil,
-                     factors = o.factors and joined(o.factors) or nil, scale = o.scale or nil }
+                     factors = o.factors and joined_numbers(o.factors) or nil,
+                     scale = o.scale or nil }
 end
 
 -- YaRN (Peng et al. 2023, arXiv 2309.00071, section 3.4): to options of nn.rotary what makes the
@@ -174,6 +176,36 @@ local function check_ends(o)
   end
 end
 
+-- What is added to scores, at most one of three: o.score_bias, c [batch, seq, kv_heads, group],
+-- adds c_i - c_j for query i and key j; o.forget the sum of the logarithms of forget gates behind j
+-- up to i, sigmoid(x wforget + bforget) (Lin et al. 2025, Forgetting Transformer, arXiv
+-- 2503.02130);
+-- o.alibi is places. -> queries, keys.
+local function add_biases(m, x, q, k, o)
+  local n = (o.score_bias and 1 or 0) + (o.forget and 1 or 0) + (o.alibi and 1 or 0)
+  local scale = o.scale or 1 / math.sqrt(q:dim("head"))
+  if n == 0 then return q, k end
+  if n > 1 then fail("attention: 'score_bias', 'forget' and 'alibi': one of them") end
+  if (o.alibi or o.forget) and not o.causal then
+    fail("attention: 'alibi' and 'forget' are for causal attention, of keys that came before")
+  end
+  if o.softcap then fail("attention: 'softcap' would cap biases, too: leave one of them out") end
+  if o.alibi then
+    return biases.with_distance(m, q, k, o.name .. ".slopes", o.alibi, scale)
+  end
+  local c = o.score_bias
+  if o.forget then
+    local heads = { "kv_heads", "group" }
+    local w = m:param(o.name .. ".wforget", joined("model", heads),
+      { std = o.std, decay = o.decay, muon = o.muon, lr_scale = o.lr_scale, frozen = o.frozen })
+    local b = m:param(o.name .. ".bforget", heads,
+      { init = "zeros", decay = 0, lr_scale = o.lr_scale, frozen = o.frozen })
+    local gate = ops.matmul{ x, w, over = "model", dtype = "f32" } + b
+    c = nn.prefix_sum(m, -ops.softplus{ -gate }) -- log sigmoid(gate)
+  end
+  return biases.with_bias(m, q, k, c, o.name .. ".members", scale)
+end
+
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
@@ -190,7 +222,10 @@ end
 -- in Gemma 3), qk_norm_gains (of head: are there any? not in Llama 4), qk_norm_last (of head: it
 -- is behind positions, as in Hunyuan), norm_eps (of it),
 -- temperature (a value [batch, seq], nn.temperature's: queries are times it), gate (results are
--- times a sigmoid of x wgate, as in Qwen3-Next), documents (nn.documents' first value: a position
+-- times a sigmoid of x wgate, as in Qwen3-Next), score_bias (a value [batch, seq, kv_heads, group]:
+-- scores of query i and key j have its difference, c_i - c_j, added), forget (the same with c the
+-- prefix sum of logarithms of forget gates), alibi (nn.places' value: scores less the distance
+-- times a slope of each head), documents (nn.documents' first value: a position
 -- sees its own only), document_ends (its third: needed with documents where not causal), std,
 -- out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
 function nn.attention(m, x, options)
@@ -199,7 +234,8 @@ function nn.attention(m, x, options)
     { name = "attn", bias = false, out_bias = NONE, causal = true, window = NONE, rotary = NONE,
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
       qk_norm_plus_one = false, qk_norm_gains = true, qk_norm_last = false, norm_eps = EPS,
-      temperature = NONE, documents = NONE, document_ends = NONE,
+      temperature = NONE, score_bias = NONE, forget = false, alibi = NONE, documents = NONE,
+      document_ends = NONE,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
@@ -257,9 +293,11 @@ function nn.attention(m, x, options)
     more[#more + 1] = m:param(o.name .. ".sinks", { "kv_heads", "group" },
       { init = "zeros", decay = 0, muon = 0, lr_scale = o.lr_scale, frozen = o.frozen })
   end
-  local y = ops.attention{ q, k, v, more[1], more[2], more[3], seq = "seq", head = "head",
+  local scale = o.scale or 1 / math.sqrt(q:dim("head"))
+  q, k = add_biases(m, x, q, k, o)
+  local y = ops.attention{ q, k, v, more[1], more[2], more[3], seq = "seq", head = q.axes[5],
                            causal = o.causal, window = o.window, softcap = o.softcap or nil,
-                           scale = o.scale or 1 / math.sqrt(q:dim("head")) }
+                           scale = scale }
   if o.gate then
     y = y * ops.sigmoid{ project("gate", x, "model", { "kv_heads", "group", "head" }, o.std) }
   end

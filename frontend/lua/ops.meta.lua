@@ -182,6 +182,24 @@ function ops.equal(args) end
 ---@return perilune.Value
 function ops.stop_gradient(args) end
 
+---i32 (tokens, labels, nn.places) as f32, which has whole numbers up to 2^24
+---@param args { [1]: perilune.Value }
+---@return perilune.Value
+function ops.number(args) end
+
+---@class perilune.NgramAttributes: { [integer]: perilune.Value }
+---@field axis string
+---@field by integer
+---@field count integer
+---@field separator? integer
+---@field seed? integer
+
+---tokens i32[..., axis] -> a hash of each and of those before it, `by` in all, less than count,
+---alike; none up to a `separator`. (nn.ngrams) Hashes of another seed are others.
+---@param args perilune.NgramAttributes axis, by, count; perhaps separator, seed
+---@return perilune.Value
+function ops.ngram(args) end
+
 ---Zeroes elements with probability p, divides the others by 1 - p.
 ---`key` is numbered by itself where it is left out.
 ---Attributes first and count are for what the planner makes of lanes, and refused in models.

@@ -43,9 +43,9 @@ function Value:result(k) end
 local Model = {}
 
 ---@class perilune.ParamOptions
----@field init? "normal"|"uniform"|"zeros"|"ones"
----@field low? number the least of a uniform init
----@field high? number what all of it is below
+---@field init? "normal"|"uniform"|"range"|"zeros"|"ones" range: even steps from low to high
+---@field low? number the least of a uniform init, the first of a range
+---@field high? number what all of it is below, or the last of a range
 ---@field std? number of a normal init; 0.02 if absent
 ---@field decay? number|boolean factor on weight decay; 1 for a normal init if absent, else 0
 ---@field lr_scale? number factor on its learning rate
@@ -63,12 +63,14 @@ local Model = {}
 function Model:param(name, axes, options) end
 
 ---Block i (1, 2, 3, ... in order): the unit of pipeline cuts and of recomputation. Returns what f
----returns: something, computed in it.
+---returns: something, computed in it. With weights, a block before this one, its parameters are
+---that one's where it has any of their names, and its own elsewhere.
 ---@generic T
 ---@param i integer
 ---@param f fun(): T
+---@param options? { weights?: integer }
 ---@return T
-function Model:block(i, f) end
+function Model:block(i, f, options) end
 
 ---What a parameter made with `balance` moves against, in place of a gradient: after a step each of
 ---its elements has `balance` added if its sum of numbers, over all other axes and the global batch,
@@ -240,6 +242,9 @@ function model(description) end
 ---@field qk_norm_last? boolean of each head: behind positions
 ---@field norm_eps? number of qk_norm
 ---@field gate? boolean the results are times a sigmoid of a product of x
+---@field alibi? perilune.Value nn.places': scores less the distance times a slope of each head
+---@field forget? boolean forget gates: scores and the logarithms of gates between key and query
+---@field score_bias? perilune.Value [batch, seq, kv_heads, group], c: scores and c_query - c_key
 ---@field temperature? perilune.Value [batch, seq], nn.temperature's: queries are times it
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 ---@field document_ends? perilune.Value its third: needed with documents where not causal

@@ -88,11 +88,21 @@ bool infer_compare(Graph *graph, Node *node, Diag *diag) {
     return true;
 }
 
-/* Only comparisons read integers. */
+bool infer_number(Graph *graph, Node *node, Diag *diag) {
+    (void)graph;
+    node->types[0] = type_with_dtype(value_type(node->inputs[0]), DTYPE_F32);
+    if (value_type(node->inputs[0])->dtype == DTYPE_I32) return true;
+    diag_error(diag, node->loc, "number: the operand is %s; it must be i32: tokens, labels, places",
+               dtype_name(value_type(node->inputs[0])->dtype));
+    diag_note(diag, node->inputs[0].node->loc, "made here");
+    return false;
+}
+
+/* Only comparisons, and what makes numbers of them, read integers. */
 static bool check_integers(const Node *node, const Expr *expr, Diag *diag) {
     for (int n = 0; n < expr->n_instructions; n++) {
         const ExprInstruction *ins = &expr->instructions[n];
-        for (int i = 0; i < OPS[ins->op].min_inputs && !op_compares(ins->op); i++) {
+        for (int i = 0; i < OPS[ins->op].min_inputs && !op_reads_integers(ins->op); i++) {
             int from = ins->operands[i];
             if (from < 0 && !dtype_is_float(input_dtype(node, ~from))) {
                 diag_error(diag, node->loc, "fused: t%d=%s(...) reads operand %d, which is %s", n,

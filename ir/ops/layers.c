@@ -1,4 +1,5 @@
 /* Layers with kernels of their own: norms, embedding, attention. */
+#include "ir/ngram.h"
 #include "ir/op.h"
 
 #include <inttypes.h>
@@ -344,9 +345,8 @@ static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
            check_documents(graph, node, diag) && check_sinks(node, diag);
 }
 
-static bool check_separators(const Graph *graph, Node *node, Diag *diag) {
+static bool check_tokens(const Graph *graph, Node *node, Diag *diag) {
     const Type *tokens = value_type(node->inputs[0]);
-    int64_t separator = node_int(node, ATTR_separator, 0), apart = node_int(node, ATTR_apart, 0);
     int axis = node_axis(node, ATTR_axis);
     const char *name = OPS[node->op].name;
     if (tokens->dtype != DTYPE_I32) return fail_operand(node, 0, diag, "must be i32 token numbers");
@@ -356,6 +356,13 @@ static bool check_separators(const Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[0].node->loc, "made here");
         return false;
     }
+    return true;
+}
+
+static bool check_separators(const Graph *graph, Node *node, Diag *diag) {
+    int64_t separator = node_int(node, ATTR_separator, 0), apart = node_int(node, ATTR_apart, 0);
+    const char *name = OPS[node->op].name;
+    if (!check_tokens(graph, node, diag)) return false;
     if (separator < 0 || separator > INT32_MAX) {
         diag_error(diag, node->loc, "%s: 'separator' is %" PRId64 "; it must be a token", name,
                    separator);
@@ -376,6 +383,24 @@ bool infer_documents(Graph *graph, Node *node, Diag *diag) {
 /* tokens i32[rows..., axis] -> the position after a document's last, alike */
 bool infer_document_ends(Graph *graph, Node *node, Diag *diag) {
     if (!check_separators(graph, node, diag)) return false;
+    node->types[0] = *value_type(node->inputs[0]);
+    return true;
+}
+
+/* tokens i32[rows..., axis] -> a hash of each one and those before it, alike */
+bool infer_ngram(Graph *graph, Node *node, Diag *diag) {
+    const AttrKey keys[4] = {ATTR_by, ATTR_count, ATTR_separator, ATTR_seed};
+    const int64_t least[4] = {1, 1, -1, 0};
+    const int64_t most[4] = {NGRAM_MOST_TOKENS, INT32_MAX, INT32_MAX, INT32_MAX};
+    if (!check_tokens(graph, node, diag)) return false;
+    for (int i = 0; i < 4; i++) {
+        int64_t value = node_int(node, keys[i], least[i]);
+        if (value >= least[i] && value <= most[i]) continue;
+        diag_error(diag, node->loc,
+                   "ngram: '%s' is %" PRId64 "; it must be from %" PRId64 " to %" PRId64,
+                   ATTRS[keys[i]].name, value, least[i], most[i]);
+        return false;
+    }
     node->types[0] = *value_type(node->inputs[0]);
     return true;
 }

@@ -468,7 +468,7 @@ static void measure_documents(const Pricer *p) {
     const Graph *graph = p->program->graph;
     for (int n = 0; n < graph->n_nodes; n++) {
         const Node *node = graph->nodes[n];
-        if (!op_finds_documents(node->op) || node->block != NO_BLOCK) continue;
+        if (!op_reads_tokens(node->op) || node->block != NO_BLOCK) continue;
         p->out->n_documents++;
         p->out->documents_bytes =
             type_local_bytes(&node->types[0], &node->shardings[0], &graph->mesh);

@@ -285,7 +285,7 @@ static int *find_chunks(const Graph *in, const bool *after, const PassContext *c
         const Node *node = in->nodes[n];
         if (node->block >= ctx->n_blocks) BUG("block %d of %d", node->block, ctx->n_blocks);
         bool moves = waits && first[n] < n_chunks && !(OPS[node->op].flags & LEAF) &&
-                     !op_finds_documents(node->op) && node->op != OP_NARROW;
+                     !op_reads_tokens(node->op) && node->op != OP_NARROW;
         chunks[n] = node->block != NO_BLOCK ? ctx->chunk_of_block[node->block]
                     : after[n]              ? n_chunks - 1
                     : moves                 ? first[n]
@@ -303,7 +303,7 @@ static int *find_chunks(const Graph *in, const bool *after, const PassContext *c
  */
 static bool is_of_inputs(const Node *node) {
     if (node->op == OP_NARROW) return node->inputs[0].node->op == OP_INPUT;
-    if (!op_finds_documents(node->op)) return false;
+    if (!op_reads_tokens(node->op)) return false;
     const Node *tokens = node->inputs[0].node;
     return OPS[tokens->op].flags & LEAF || is_of_inputs(tokens);
 }
@@ -326,7 +326,7 @@ static bool find_again(const Node *from, int chunk, ValueMap *map, Graph *out, D
 static bool find_all_again(const Node *node, int chunk, ValueMap *map, Graph *out, Diag *diag) {
     for (int i = 0; i < node->n_inputs; i++) {
         const Node *from = node->inputs[i].node;
-        bool again = is_of_inputs(from) && !op_finds_documents(node->op);
+        bool again = is_of_inputs(from) && !op_reads_tokens(node->op);
         if (again && !find_again(from, chunk, map, out, diag)) return false;
     }
     return true;

@@ -322,7 +322,7 @@ static void divide_queries(const Graph *graph, const Node *node, ShardingRule *r
 /* Documents are found in whole sequences; each rank of c keeps its own positions'. */
 static void divide_documents(const Graph *graph, const Node *node, ShardingRule *rule) {
     int last = node->types[0].rank - 1;
-    if (!op_finds_documents(node->op)) return;
+    if (!op_reads_tokens(node->op)) return;
     if (sharding_rule_mesh(graph, node_axis(node, ATTR_axis)) != MESH_C) return;
     for (int i = 0; i < node->n_outputs; i++) rule->outputs[i].mesh[last] = MESH_C;
 }

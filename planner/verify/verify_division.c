@@ -43,7 +43,8 @@ static int whole_sequence(const Node *node) {
     case OP_ATTENTION:
     case OP_ATTENTION_GRAD: return node_axis(node, ATTR_seq);
     case OP_DOCUMENTS:
-    case OP_DOCUMENT_ENDS: return node_axis(node, ATTR_axis);
+    case OP_DOCUMENT_ENDS:
+    case OP_NGRAM: return node_axis(node, ATTR_axis);
     default: return -1;
     }
 }
@@ -51,7 +52,7 @@ static int whole_sequence(const Node *node) {
 /* Is it such a value: of attention all but keys, values and the gradients of both? */
 static bool has_own_positions(const Node *node, bool input, int number) {
     enum { KEYS = 1, VALUES = 2 };
-    if (op_finds_documents(node->op)) return !input;
+    if (op_reads_tokens(node->op)) return !input;
     if (node->op == OP_ATTENTION && !input) return true;
     return number != KEYS && number != VALUES;
 }

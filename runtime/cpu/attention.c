@@ -217,6 +217,14 @@ static void mask_scores(const AttentionShape *s, const RowTile *tile, int64_t fi
 /* Below any score, and finite: a row that sees nothing of a block has weights of zero there. */
 #define LOWEST_SCORE -1e38f
 
+/* e^x, a key's weight beside one of a row's largest, e^0. One below e^-60 adds nothing to sums in
+ * f32; it is 0, as denormal numbers, which such weights and their products become, take processors
+ * many times as long, and biases that grow with the distance make most of a row's weights so. */
+VEC_INLINE float weight_of(float x) {
+    const float weight = vmath_exp(x);
+    return x < -60.0f ? 0.0f : weight;
+}
+
 /* The running softmax over blocks of keys: after each block, weights[j][i] = exp(score - max[i]),
  * and `rescale` is what earlier sums must be multiplied by. */
 typedef struct RunningSoftmax {
@@ -231,7 +239,7 @@ VEC_INLINE void softmax_add_block(RunningSoftmax *run, const int rows, int n_key
         for (int i = 0; i < rows; i++) top[i] = top[i] < scores[j][i] ? scores[j][i] : top[i];
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) {
-            float weight = vmath_exp(scores[j][i] - top[i]);
+            float weight = weight_of(scores[j][i] - top[i]);
             scores[j][i] = weight;
             sum[i] += weight;
         }
@@ -429,7 +437,7 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
     mask_scores(s, tile, first, n_keys, t->p);
     for (int j = 0; j < n_keys; j++)
         for (int i = 0; i < rows; i++) {
-            t->p[j][i] = vmath_exp(t->p[j][i] - t->lse[i]);
+            t->p[j][i] = weight_of(t->p[j][i] - t->lse[i]);
             t->ds[j][i] = t->p[j][i] * (t->ds[j][i] - t->delta[i]);
         }
     tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],

@@ -43,6 +43,15 @@ static bool run_row_product(const void *args) {
     return true;
 }
 
+/* Many products of next to nothing are for small_product.h. By the sizes of B alone: then rows have
+ * the same bits whatever is beside them, as row_product's have. */
+static bool is_small(const RowProduct *p) {
+    enum { MOST_SUMS = 8, MOST_ELEMENTS = 4096 };
+    const bool dots = p->tb || p->n == 1; /* B is rows */
+    return p->batch > 1 && p->dtype == DTYPE_F32 && p->out_dtype == DTYPE_F32 &&
+           (dots ? p->n : p->k) <= MOST_SUMS && p->n * p->k <= MOST_ELEMENTS;
+}
+
 /* Is it a product of a few rows? Then *out does it. Those that add to what is there are gradients.
  */
 static bool bind_row_product(Binding *b, CpuCall *out) {
@@ -59,6 +68,7 @@ static bool bind_row_product(Binding *b, CpuCall *out) {
                           .out_dtype = b->out_local[0].dtype};
     /* A column of A is a row where there is one. */
     if ((layout.transpose_a && layout.m > 1) || !row_product_does(&product)) return false;
+    if (is_small(&product)) return false;
     RowProductArgs *args = ARENA_NEW(b->arena, RowProductArgs);
     *args = (RowProductArgs){product, b->in[0], b->in[1], b->out[0]};
     *out = (CpuCall){run_row_product, args};
@@ -462,6 +472,7 @@ bool cpu_bind_embedding_grad(Binding *b, CpuCall *out) {
 
 typedef struct DocumentsArgs {
     DocumentsShape shape;
+    NgramRule ngram;
     const int32_t *tokens;
     int32_t *out[2];
 } DocumentsArgs;
@@ -475,8 +486,11 @@ static const DocumentsArgs *new_documents(Binding *b) {
                          .n = tokens->dims[last],
                          .kept = b->out_local[0].dims[last],
                          .place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last),
-                         .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
+                         .separator = (int32_t)node_int(b->node, ATTR_separator, -1),
                          .apart = node_int(b->node, ATTR_apart, 0) != 0};
+    args->ngram = (NgramRule){.by = (int32_t)node_int(b->node, ATTR_by, 1),
+                              .count = (int32_t)node_int(b->node, ATTR_count, 1),
+                              .seed = (uint32_t)node_int(b->node, ATTR_seed, 0)};
     args->tokens = b->in[0];
     for (int o = 0; o < b->node->n_outputs; o++) args->out[o] = b->out[o];
     return args;
@@ -501,6 +515,17 @@ static bool run_document_ends(const void *args) {
 
 bool cpu_bind_document_ends(Binding *b, CpuCall *out) {
     *out = (CpuCall){run_document_ends, new_documents(b)};
+    return bind_whole_documents(b);
+}
+
+static bool run_ngram(const void *args) {
+    const DocumentsArgs *a = args;
+    documents_hash(&a->shape, &a->ngram, a->tokens, a->out[0]);
+    return true;
+}
+
+bool cpu_bind_ngram(Binding *b, CpuCall *out) {
+    *out = (CpuCall){run_ngram, new_documents(b)};
     return bind_whole_documents(b);
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/cpu/documents.h"
 
+#include "ir/ngram.h"
+
 #define PARALLEL_ELEMENTS 65536
 
 void documents_find(const DocumentsShape *s, const int32_t *tokens, int32_t *starts,
@@ -30,6 +32,17 @@ void documents_find_ends(const DocumentsShape *s, const int32_t *tokens, int32_t
                 if (row[looked - 1] == s->separator) end = s->apart ? looked - 1 : looked;
             const bool last = row[position] == s->separator;
             ends[r * s->kept + i] = (int32_t)(last ? position + 1 : end);
+        }
+    }
+}
+
+void documents_hash(const DocumentsShape *s, const NgramRule *rule, const int32_t *tokens,
+                    int32_t *hashes) {
+#pragma omp parallel for schedule(static) if (s->rows * s->n > PARALLEL_ELEMENTS)
+    for (int64_t r = 0; r < s->rows; r++) {
+        for (int64_t i = 0; i < s->kept; i++) {
+            hashes[r * s->kept + i] = ngram_hash(tokens + r * s->n, span_at(&s->place, i), rule->by,
+                                                 s->separator, rule->seed, rule->count);
         }
     }
 }

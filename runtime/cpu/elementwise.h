@@ -72,6 +72,7 @@
     X(LESS, less, 2, x < y ? 1.0f : 0.0f)                                                          \
     X(EQUAL, equal, 2, x == y ? 1.0f : 0.0f)                                                       \
     X(STOP_GRADIENT, stop_gradient, 1, x)                                                          \
+    X(NUMBER, number, 1, x)                                                                        \
     X(DROPOUT, dropout, 1, x)                                                                      \
     X(TO_BF16, to_bf16, 1, x)                                                                      \
     X(TO_UPPER, to_upper, 1, vec_bf16_widen(halves_upper(x)))                                      \

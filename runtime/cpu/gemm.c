@@ -5,6 +5,7 @@
 #include "runtime/cpu/gemm.h"
 
 #include "runtime/cpu/gemm_widened.h"
+#include "runtime/cpu/small_product.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -224,6 +225,51 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
     return last_status == dnnl_success;
 }
 
+/* So many operations are worth a fork and join over threads. */
+#define MANY_SMALL_FLOPS 2e5
+
+/* One operand of each of a batch. */
+typedef struct BatchOperand {
+    const float *first;
+    int64_t stride;
+} BatchOperand;
+
+/* A product as small_product has it: vectors lie as rows, whichever way they are said to, and a
+ * column of C is a row, of the operands the other way round. False: it is none of these. */
+static bool make_small(SmallProduct *p, BatchOperand *a, BatchOperand *b) {
+    if (p->m <= 0 || p->n <= 0 || p->k <= 0 || p->lda < (p->ta ? p->m : p->k) ||
+        p->ldb < (p->tb ? p->k : p->n) || p->ldc < p->n)
+        return false;
+    if (p->ta && p->m == 1 && p->lda == 1) p->ta = false, p->lda = p->k;
+    if (!p->tb && p->n == 1 && p->ldb == 1) p->tb = true, p->ldb = p->k;
+    if (p->tb && p->n == 1 && p->ldc == 1 && p->m > 1) {
+        const SmallProduct was = *p;
+        const BatchOperand rows = *a;
+        *p = (SmallProduct){.tb = !was.ta,
+                            .m = 1,
+                            .n = was.m,
+                            .k = was.k,
+                            .alpha = was.alpha,
+                            .beta = was.beta,
+                            .lda = was.ldb,
+                            .ldb = was.lda,
+                            .ldc = was.m};
+        *a = *b;
+        *b = rows;
+    }
+    return small_product_does(p);
+}
+
+static void run_small_batch(const SmallProduct *p, BatchOperand a, BatchOperand b, float *c,
+                            int64_t stride_c, int64_t batch) {
+    const double flops = 2.0 * (double)batch * (double)(p->m * p->n * p->k);
+    (void)flops; /* without OpenMP */
+#pragma omp parallel for schedule(static) if (flops > MANY_SMALL_FLOPS)
+    for (int64_t i = 0; i < batch; i++) {
+        small_product(p, a.first + i * a.stride, b.first + i * b.stride, c + i * stride_c);
+    }
+}
+
 /* Below this many operations a product's fork and join over threads cost more than they gain. */
 #define SMALL_PRODUCT_FLOPS 4e6
 
@@ -231,6 +277,13 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
                       const float *a, int64_t lda, int64_t stride_a, const float *b, int64_t ldb,
                       int64_t stride_b, float beta, float *c, int64_t ldc, int64_t stride_c,
                       int64_t batch) {
+    SmallProduct small = {ta, tb, m, n, k, alpha, beta, lda, ldb, ldc};
+    BatchOperand left = {a, stride_a}, right = {b, stride_b};
+    last_status = dnnl_success;
+    if (batch > 1 && make_small(&small, &left, &right)) {
+        run_small_batch(&small, left, right, c, stride_c, batch);
+        return true;
+    }
     bool parallel = batch > 1 && 2.0 * (double)m * (double)n * (double)k < SMALL_PRODUCT_FLOPS;
     (void)parallel; /* without OpenMP */
     dnnl_status_t first_failure = dnnl_success;

@@ -253,35 +253,50 @@ bool cuda_bind_divergence_grad(Binding *b) {
 
 /* Documents */
 
-static bool push_documents(Binding *b, KernelId kernel, int32_t *starts, int32_t *places,
-                           int32_t *ends) {
+static DocumentsArgs documents_args(const Binding *b) {
     const Type *tokens = &b->in_local[0];
     int last = tokens->rank - 1;
     int64_t kept = b->out_local[0].dims[last];
     DimSpan place = bind_span(b, &b->node->types[0], &b->node->shardings[0], last);
-    DocumentsArgs args = {.rows = bind_rows(tokens),
-                          .n = (int32_t)tokens->dims[last],
-                          .kept = (int32_t)kept,
-                          .split = (int32_t)(place.split < kept ? place.split : kept),
-                          .first = (int32_t)place.first,
-                          .second = (int32_t)place.second,
-                          .separator = (int32_t)node_int(b->node, ATTR_separator, 0),
-                          .apart = node_int(b->node, ATTR_apart, 0) != 0,
-                          .tokens = b->in[0],
-                          .starts = starts,
-                          .places = places,
-                          .ends = ends};
-    if (!bind_whole_documents(b)) return false;
-    Grid grid = {cuda_grid_size(args.rows), 1, 1};
-    return cuda_push_launch(b, kernel, grid, DOCUMENTS_THREADS, 0, &args, sizeof(args));
+    return (DocumentsArgs){.rows = bind_rows(tokens),
+                           .n = (int32_t)tokens->dims[last],
+                           .kept = (int32_t)kept,
+                           .split = (int32_t)(place.split < kept ? place.split : kept),
+                           .first = (int32_t)place.first,
+                           .second = (int32_t)place.second,
+                           .separator = (int32_t)node_int(b->node, ATTR_separator, -1),
+                           .apart = node_int(b->node, ATTR_apart, 0) != 0,
+                           .by = (int32_t)node_int(b->node, ATTR_by, 1),
+                           .count = (int32_t)node_int(b->node, ATTR_count, 1),
+                           .seed = (uint32_t)node_int(b->node, ATTR_seed, 0),
+                           .tokens = b->in[0]};
+}
+
+static bool push_documents(Binding *b, KernelId kernel, const DocumentsArgs *args,
+                           int64_t n_blocks) {
+    Grid grid = {cuda_grid_size(n_blocks), 1, 1};
+    return bind_whole_documents(b) &&
+           cuda_push_launch(b, kernel, grid, DOCUMENTS_THREADS, 0, args, sizeof(*args));
 }
 
 bool cuda_bind_documents(Binding *b) {
-    return push_documents(b, KERNEL_documents, b->out[0], b->out[1], NULL);
+    DocumentsArgs args = documents_args(b);
+    args.starts = b->out[0];
+    args.places = b->out[1];
+    return push_documents(b, KERNEL_documents, &args, args.rows);
 }
 
 bool cuda_bind_document_ends(Binding *b) {
-    return push_documents(b, KERNEL_document_ends, NULL, NULL, b->out[0]);
+    DocumentsArgs args = documents_args(b);
+    args.ends = b->out[0];
+    return push_documents(b, KERNEL_document_ends, &args, args.rows);
+}
+
+bool cuda_bind_ngram(Binding *b) {
+    DocumentsArgs args = documents_args(b);
+    args.hashes = b->out[0];
+    int64_t n = args.rows * args.kept;
+    return push_documents(b, KERNEL_ngram, &args, (n + DOCUMENTS_THREADS - 1) / DOCUMENTS_THREADS);
 }
 
 /* Rotary */

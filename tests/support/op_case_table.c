@@ -74,6 +74,8 @@ const OpCase OP_CASES[] = {
     CASE(ROUND, "rows=3 cols=17", ""),
     CASE(ROUND, ":2.5 rows=3", ""), /* a half, to the even number */
     CASE(STOP_GRADIENT, "rows=3 cols=5", ""),
+    CASE(NUMBER, "#5 rows=9 cols=7", ""),
+    CASE(NUMBER, "#900 rows=37", ""),
     CASE(LESS, "rows=3 cols=17; cols=17", ""),
     CASE(LESS, ":0.5 rows=3; :0.5 rows=3", ""),
     CASE(LESS, "#5 rows=9 cols=7; #5 cols=7", ""),
@@ -454,6 +456,9 @@ const OpCase OP_CASES[] = {
     CASE(SELECT_ROW, "#7 batch=3 seq=4; #5 batch=3", "seq=seq"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1"),
     CASE(DOCUMENTS, "#2 seq=1", "axis=seq separator=0"),
+    CASE(NGRAM, "#9 batch=2 seq=11", "axis=seq by=3 count=97"),
+    CASE(NGRAM, "#3 batch=2 seq=11", "axis=seq by=4 count=2147483647 separator=1 seed=7"),
+    CASE(NGRAM, "#2 seq=1", "axis=seq by=1 count=5"),
     CASE(DOCUMENTS, "#3 batch=2 seq=11", "axis=seq separator=1 apart=1"),
     CASE(DOCUMENT_ENDS, "#3 batch=2 seq=11", "axis=seq separator=1"),
     CASE(DOCUMENT_ENDS, "#3 batch=2 seq=12", "axis=seq separator=0 apart=1"),

@@ -268,6 +268,7 @@ static double normal_density(double x) {
     X(less, x < y)                                                                                 \
     X(equal, x == y)                                                                               \
     X(stop_gradient, x)                                                                            \
+    X(number, x)                                                                                   \
     X(to_bf16, x)                                                                                  \
     X(to_upper, x)                                                                                 \
     X(to_f16, x)                                                                                   \

@@ -311,6 +311,33 @@ void reference_document_ends(const RefCall *call) {
     } while (point_next(&p, type));
 }
 
+/* The hash of ir/ngram.h, written out: tokens from the position back, then the mixing. */
+void reference_ngram(const RefCall *call) {
+    const Type *type = &call->node->types[0];
+    int axis = node_axis(call->node, ATTR_axis);
+    int64_t by = node_int(call->node, ATTR_by, 1), count = node_int(call->node, ATTR_count, 1);
+    int64_t separator = node_int(call->node, ATTR_separator, -1);
+    Point p = {{0}};
+    do {
+        Point q = p;
+        uint32_t h = 0x811c9dc5u ^ (uint32_t)node_int(call->node, ATTR_seed, 0) * 0x9e3779b9u;
+        for (int64_t k = 0; k < by && k <= p.at[axis]; k++) {
+            q.at[axis] = p.at[axis] - k;
+            int64_t token = (int64_t)ref_read(call, 0, &q);
+            if (k > 0 && token == separator) break;
+            h ^= (uint32_t)(token + 1);
+            h *= 0x01000193u;
+            h ^= h >> 15;
+        }
+        h ^= h >> 16;
+        h *= 0x85ebca6bu;
+        h ^= h >> 13;
+        h *= 0xc2b2ae35u;
+        h ^= h >> 16;
+        call->out[0][point_offset(&p, type)] = (double)(h % (uint32_t)count);
+    } while (point_next(&p, type));
+}
+
 /* softmax(scale q k^T) for one query row: probabilities over positions, what a soft cap leaves of
  * scores' gradients, and the largest score; returns log-sum-exp. */
 static double attention_row(const RefCall *call, const Point *query, double *out_probability,

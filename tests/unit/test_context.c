@@ -52,6 +52,29 @@ static const Variant VARIANTS[] = {
 /* clang-format on */
 enum { N_VARIANTS = sizeof(VARIANTS) / sizeof(VARIANTS[0]), GROUPS = N_VARIANTS - 2 };
 
+/* Ideas from papers (models/README.md): each under some of the cases. Losses and norms of gradients
+ * are compared: gradients of single numbers, as mHC and Dynamic Tanh have, are sums that cancel to
+ * a thousandth of their terms. */
+/* clang-format off */
+#define IDEAS "tests/models/ideas.lua", DTYPE_F32
+#define BIASES "tests/models/biases.lua", DTYPE_F32
+static const Variant PAPERS[] = {
+    {"mHC, Canon layers", IDEAS, {SIZES, {"streams", "true"}, {"feed", "canon"}}},
+    {"values of the first block, Mixture-of-Depths", IDEAS,
+     {SIZES, {"attention", "values"}, {"feed", "depths"}}},
+    {"differential attention, embeddings of each layer, Dynamic Tanh", IDEAS,
+     {SIZES, {"attention", "differential"}, {"feed", "embedded"}, {"tanh", "true"}}},
+    {"n-grams, a block's weights in others", IDEAS,
+     {SIZES, {"grams", "50"}, {"layers", "2"}, {"loops", "2"}}},
+    {"Softpick", IDEAS, {SIZES, {"attention", "softpick"}}},
+    {"keys chosen by an indexer", IDEAS, {SIZES, {"attention", "indexed"}}},
+    {"forget gates", BIASES, {SIZES, {"idea", "forget"}, {"kv_heads", "2"}}},
+    {"ALiBi", BIASES, {SIZES, {"idea", "alibi"}, {"kv_heads", "2"}}},
+    {"biases by head", BIASES, {SIZES, {"idea", "own"}}},
+};
+/* clang-format on */
+enum { N_PAPERS = sizeof(PAPERS) / sizeof(PAPERS[0]), PAPER_STEP = 3 };
+
 typedef struct Case {
     int c, zero;
     Recompute recompute;
@@ -86,7 +109,7 @@ static bool train(Run *run) {
     return run_start(run) && run_steps_keeping(run, STEPS, LEARNING_RATE);
 }
 
-static void check_with_c(const Variant *variant, const Case *of, Run *one) {
+static void check_with_c(const Variant *variant, const Case *of, Run *one, bool is_paper) {
     char name[160];
     Run run;
     run_context = of->c;
@@ -95,7 +118,8 @@ static void check_with_c(const Variant *variant, const Case *of, Run *one) {
     check_begin(layout_name(variant->name, &of->layout, name, sizeof(name)));
     bool done = plan(&run, variant, &of->layout) && train(&run);
     CHECK(done, "%s", diag_text(run.diag));
-    if (done) compare_runs(&run, one, STEPS);
+    if (done && is_paper) compare_losses(&run, one, STEPS);
+    if (done && !is_paper) compare_runs(&run, one, STEPS);
     run_close(&run);
     check_end();
     run_context = 1;
@@ -103,15 +127,47 @@ static void check_with_c(const Variant *variant, const Case *of, Run *one) {
     run_recompute = RECOMPUTE_NONE;
 }
 
-static void check_variant(const Variant *variant) {
+static void check_variant(const Variant *variant, int first, int step) {
     const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
     Run one;
     bool done = plan(&one, variant, &alone) && train(&one);
     check_begin(variant->name);
     CHECK(done, "one rank: %s", diag_text(one.diag));
     check_end();
-    for (int i = 0; done && i < N_CASES; i++) check_with_c(variant, &CASES[i], &one);
+    for (int i = first; done && i < N_CASES; i += step) {
+        check_with_c(variant, &CASES[i], &one, step > 1);
+    }
     run_close(&one);
+}
+
+/* Biases are columns of queries and keys in nn.attention; of explicit scores they are added. In
+ * 16 bits both round queries, keys and scores, each in its own way. */
+static void check_biases(const char *idea, const char *kv_heads, DType precision,
+                         double most_apart) {
+    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    ModelSetting settings[3] = {{"idea", idea}, {"kv_heads", kv_heads}, {"composed", "false"}};
+    const char *path = "tests/models/biases.lua";
+    Run runs[2];
+    bool done = true;
+    char name[80];
+    snprintf(name, sizeof(name), "biases are added to scores: %s, %s, %s", idea, kv_heads,
+             dtype_name(precision));
+    check_begin(name);
+    run_precision = precision;
+    for (int i = 0; i < 2; i++) {
+        settings[2].value = i ? "true" : "false";
+        done &= run_plan(&runs[i], path, settings, 3, &alone, GLOBAL_BATCH, false) &&
+                run_start(&runs[i]) && run_steps(&runs[i], STEPS, LEARNING_RATE);
+        CHECK(done, "%s", diag_text(runs[i].diag));
+    }
+    run_precision = DTYPE_F32;
+    for (int step = 0; done && step < STEPS; step++) {
+        double apart = fabs(runs[0].losses[step] - runs[1].losses[step]);
+        CHECK(apart < most_apart, "step %d: %.8f, added %.8f", step + 1, runs[0].losses[step],
+              runs[1].losses[step]);
+    }
+    for (int i = 0; i < 2; i++) run_close(&runs[i]);
+    check_end();
 }
 
 static void check_broken(void) {
@@ -168,7 +224,13 @@ int main(void) {
     check_broken();
     check_refusal(5, "axis 'seq' is 24: c=5 divides it into 10 equal chunks, two a rank, which is "
                      "not possible; c=4 would do");
-    for (int v = 0; v < N_VARIANTS; v++) check_variant(&VARIANTS[v]);
+    for (int v = 0; v < N_VARIANTS; v++) check_variant(&VARIANTS[v], 0, 1);
+    for (int v = 0; v < N_PAPERS; v++) check_variant(&PAPERS[v], v % PAPER_STEP, PAPER_STEP);
+    for (int i = 0; i < 3; i++) {
+        const char *idea = i == 0 ? "forget" : i == 1 ? "alibi" : "own";
+        check_biases(idea, "2", DTYPE_F32, 1e-5);
+        check_biases(idea, "4", DTYPE_BF16, 2e-2);
+    }
     compare_print_worst();
     return check_report();
 }

@@ -30,6 +30,14 @@ static const Variant DOCUMENTS = {
 static const Variant ENCODER = {
     "bert bf16 documents", "models/bert.lua", 2, DTYPE_BF16,
     {SIZES, {"layers", "2"}, {"vocab", "8"}, {"documents", "5"}, {"mask_token", "7"}}};
+/* Ideas from papers: biases of scores, prefix sums, n-grams, residual streams. */
+static const Variant PAPERS[] = {
+    {"forget gates bf16", "tests/models/biases.lua", 2, DTYPE_BF16,
+     {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}}},
+    {"n-grams, streams, places as numbers", "tests/models/ideas.lua", 2, DTYPE_F32,
+     {SIZES, {"layers", "2"}, {"vocab", "61"}, {"grams", "50"}, {"streams", "true"},
+      {"attention", "values"}}},
+};
 /* clang-format on */
 
 typedef struct Case {
@@ -49,6 +57,9 @@ static void run(void) {
     run_context = 2;
     check_layouts(&DOCUMENTS, &layout, 1);
     check_layouts(&ENCODER, &layout, 1);
+    for (size_t v = 0; v < sizeof(PAPERS) / sizeof(PAPERS[0]); v++) {
+        check_layouts(&PAPERS[v], &layout, 1);
+    }
     for (size_t v = 0; v < sizeof(VARIANTS) / sizeof(VARIANTS[0]); v++) {
         for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
             run_context = CASES[i].c;

@@ -484,6 +484,22 @@ static void test_documents(void) {
     check_end();
 }
 
+static void test_ngram(void) {
+    check_begin("ngram");
+    cuda_check(&(CudaCase){
+        .nodes = INPUT(0, "#900", "i32[batch=2, seq=450]")
+            INPUT(1, "#2", "i32[seq=37]") "%2 = ngram(%0) {axis=seq, by=3, count=1000003} : "
+                                          "i32[batch=2, seq=450]\n"
+                                          "%3 = ngram(%1) {axis=seq, by=16, count=2147483647, "
+                                          "separator=1, seed=5} : i32[seq=37]\n",
+        .launched = launched});
+    cuda_check(&(CudaCase){
+        .mesh = "t=1, c=3, d=1, p=1",
+        .nodes = INPUT(0, "#9", "i32[batch=2, seq=66]") "%1 = ngram(%0) {axis=seq, by=2, "
+                                                        "count=50} : i32[batch=2, seq=66/c]\n"});
+    check_end();
+}
+
 /* The same with separators apart, and of documents' ends. */
 static void test_document_ends(void) {
     check_begin("document_ends");
@@ -590,6 +606,7 @@ int main(void) {
     test_relative();
     test_documents();
     test_document_ends();
+    test_ngram();
     test_quantize();
     test_blocks();
     test_fp8_products();

@@ -356,16 +356,18 @@ static void test_meta(void) {
     Arena *arena = arena_create();
     Diag *diag = diag_create();
     size_t length;
-    check_begin("perilune.meta.lua and ops.meta.lua describe every op and every layer");
+    check_begin("the .meta.lua files describe every op and every layer");
     const char *meta =
         file_read(arena, "frontend/lua/perilune.meta.lua", FILE_LIMIT_BYTES, &length, diag);
     const char *ops =
         file_read(arena, "frontend/lua/ops.meta.lua", FILE_LIMIT_BYTES, &length, diag);
-    static const char *const PARTS[] = {"",       "_attention",  "_experts",
+    const char *sequence =
+        file_read(arena, "frontend/lua/sequence.meta.lua", FILE_LIMIT_BYTES, &length, diag);
+    static const char *const PARTS[] = {"",       "_attention",  "_experts", "_sequence",
                                         "_state", "_preference", "_classes"};
     const char *nn = "";
-    CHECK(meta && ops, "%s", diag_text(diag));
-    if (meta && ops) meta = arena_printf(arena, "%s%s", meta, ops);
+    CHECK(meta && ops && sequence, "%s", diag_text(diag));
+    if (meta && ops && sequence) meta = arena_printf(arena, "%s%s%s", meta, ops, sequence);
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         const char *path = arena_printf(arena, "frontend/lua/nn%s.lua", PARTS[i]);
         const char *part = file_read(arena, path, FILE_LIMIT_BYTES, &length, diag);

@@ -67,6 +67,7 @@ static double apply64(ElementwiseOp op, double x, double y, double z, double imm
     case EW_ROUND: return nearbyint(x);
     case EW_LESS: return x < y;
     case EW_EQUAL: return x == y;
+    case EW_NUMBER:
     case EW_STOP_GRADIENT:
     case EW_DROPOUT:
     case EW_TO_BF16:

@@ -49,16 +49,22 @@ static void check_product(bool ta, bool tb, const Case *s) {
     free(a), free(b), free(c), free(packed), free(want);
 }
 
-static void check_batched(int64_t m, int64_t batch) {
-    const int64_t n = 7, k = 5;
-    float *a = kc_random(batch * m * k), *b = kc_random(n * k), *c = kc_zeros(batch * m * n);
+static void check_batched(bool ta, bool tb, const Case *s, bool shares_b, int64_t batch) {
+    const int64_t m = s->m, n = s->n, k = s->k, step_b = shares_b ? 0 : n * k;
+    const int64_t lda = ta ? m : k, ldb = tb ? k : n;
+    float *a = kc_random(batch * m * k), *b = kc_random(batch * n * k);
+    float *c = kc_random(batch * m * n);
     double *want = kc_zeros64(batch * m * n);
-    Case s = {.m = m, .n = n, .k = k, .alpha = 1};
     for (int64_t i = 0; i < batch; i++)
-        reference_gemm(false, true, &s, a + i * m * k, k, b, k, NULL, want + i * m * n);
-    CHECK(gemm_f32_batched(false, true, m, n, k, 1, a, k, m * k, b, k, 0, 0, c, n, m * n, batch),
+        reference_gemm(ta, tb, s, a + i * m * k, lda, b + i * step_b, ldb, c + i * m * n,
+                       want + i * m * n);
+    if (s->beta == 0)
+        for (int64_t i = 0; i < batch * m * n; i++) c[i] = NAN; /* must not be read */
+    CHECK(gemm_f32_batched(ta, tb, m, n, k, s->alpha, a, lda, m * k, b, ldb, step_b, s->beta, c, n,
+                           m * n, batch),
           "%s", gemm_status_text());
-    CHECK_NEAR(c, want, batch * m * n, 1.0, 2e-6, "batch %d of m = %d", (int)batch, (int)m);
+    CHECK_NEAR(c, want, batch * m * n, 1.0 + sqrt((double)k), 2e-6,
+               "ta%d tb%d batch %d of %dx%dx%d", ta, tb, (int)batch, (int)m, (int)n, (int)k);
     free(a), free(b), free(c), free(want);
 }
 
@@ -128,9 +134,18 @@ int main(void) {
     CHECK(strlen(gemm_status_text()) > 0, "no reason given");
 
     check_begin("batches, with a shared operand");
-    check_batched(3, 1);
-    check_batched(4, 6);
-    check_batched(1, 33);
+    check_batched(false, true, &(Case){3, 7, 5, 0, 1, 0}, true, 1);
+    check_batched(false, true, &(Case){4, 7, 5, 0, 1, 0}, true, 6);
+    check_batched(false, true, &(Case){1, 7, 5, 0, 1, 0}, true, 33);
+
+    /* Rows by rows, sums of a few rows with a tail, one number each; and what is none of these. */
+    check_begin("many small products, as many as threads share");
+    const Case small[] = {{1, 1, 1000, 0, 1, 0}, {4, 4, 259, 0, 0.5f, 1}, {4, 77, 4, 0, 1, 0},
+                          {1, 200, 4, 0, 2, -1}, {1, 1, 1, 0, 1, 0},      {64, 3, 1, 0, 1, 1},
+                          {300, 1, 4, 0, 1, 0},  {5, 1, 70, 0, 1, 1},     {9, 9, 9, 0, 1, 0.5f},
+                          {4, 5000, 2, 0, 1, 0}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        for (int t = 0; t < 4; t++) check_batched(t & 1, t >> 1, &small[i], i % 2, 67);
 
     /* Beyond what is summed together (4,096 columns, 2,048 of k), with odd ends. */
     check_begin("products of few rows equal sums in f64, and do not depend on what is beside them");

@@ -76,14 +76,17 @@ typedef struct DivergenceArgs {
     void *out;
 } DivergenceArgs;
 
-/* documents.cu: tokens [rows, n]; starts, places, or ends, [rows, kept] (runtime/cpu/documents.h).
- * What is kept are positions `first` on, from number `split` of them on those `second` on. */
+/* documents.cu: tokens [rows, n]; starts, places, or ends, or hashes of `by` tokens less than
+ * `count` (ir/ngram.h), [rows, kept] (runtime/cpu/documents.h). What is kept are positions `first`
+ * on, from number `split` of them on those `second` on. */
 typedef struct DocumentsArgs {
     int64_t rows;
     int32_t n, kept, split, first, second, separator, apart;
     const int32_t *tokens;
     int32_t *starts, *places; /* of documents, */
     int32_t *ends;            /* and of document_ends */
+    int32_t *hashes, by, count;
+    uint32_t seed;
 } DocumentsArgs;
 enum { DOCUMENTS_THREADS = 256, DOCUMENTS_EACH = 8 };
 

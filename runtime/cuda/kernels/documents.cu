@@ -2,6 +2,7 @@
  * maximum of separators' places, and one from behind, of what lies behind them. A block per
  * sequence, which takes as long as a few of its rows' other work: 131,072 positions are 64 tiles.
  */
+#include "ir/ngram.h"
 #include "runtime/cuda/kernels/vector.cuh"
 
 /* The greatest of the threads before this one, and of all. warps [32]; barriers are inside. */
@@ -92,5 +93,16 @@ KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) document_ends(DocumentsArgs
             if (is_end[j]) own = (int)(first + j) + a.apart;
         }
         if (all > behind) behind = all;
+    }
+}
+
+/* A thread per position that is kept. */
+KERNEL_FUNCTION __launch_bounds__(DOCUMENTS_THREADS) ngram(DocumentsArgs a) {
+    const int64_t n = a.rows * a.kept, step = (int64_t)gridDim.x * DOCUMENTS_THREADS;
+    for (int64_t at = (int64_t)blockIdx.x * DOCUMENTS_THREADS + threadIdx.x; at < n; at += step) {
+        const int64_t row = at / a.kept, i = at % a.kept;
+        const int64_t position = i < a.split ? a.first + i : a.second + i;
+        a.hashes[at] =
+            ngram_hash(a.tokens + row * a.n, position, a.by, a.separator, a.seed, a.count);
     }
 }

@@ -294,5 +294,8 @@ INLINE float op_equal(float x, float y) {
 INLINE float op_stop_gradient(float x) {
     return x;
 }
+INLINE float op_number(float x) {
+    return x;
+}
 
 #endif
