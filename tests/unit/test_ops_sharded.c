@@ -3,9 +3,8 @@
  *
  * Would catch: a shard that takes itself for the first one (tokens, positions, dropout masks),
  * padding that is read or not written as zero, a message over the wrong ranks, axis or reduction.
- * Sizes are not multiples of the mesh. A leaf's name says what its numbers are like (op_cases.h); a
- * partial leaf is split among the ranks (kernel_run.h).
- */
+ * Sizes are not multiples of the mesh. Leaves' names say what their numbers are like (op_cases.h);
+ * a partial leaf is split among the ranks (kernel_run.h). */
 #include "tests/support/kernel_run.h"
 #include "tests/support/op_cases.h"
 #include "tests/unit/check.h"
