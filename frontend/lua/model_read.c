@@ -397,6 +397,9 @@ static void read_recipe(const Reader *reader) {
                                                    .weight_decay = 0.1,
                                                    .max_norm = 1.0};
     if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
+    if (lua_getmetatable(lua, -1)) { /* what it gives would not be seen */
+        fail(reader, "optimizer: must be a plain table, and this one has a metatable");
+    }
     const char **keys;
     int table = lua_gettop(lua), n = sorted_keys(reader, table, "optimizer", &keys);
     lua_pushliteral(lua, "update");
