@@ -290,9 +290,11 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
     if (!fits) {
         fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
              field->least,
-             field->below == 1     ? " and less than 1"
-             : field->below == 1e6 ? " and less than 1e6"
-                                   : "");
+             field->below == 1      ? " and less than 1"
+             : field->below == 1e6  ? " and less than 1e6"
+             : value < field->below ? ""
+             : field->below == 1e9  ? " and less than 1e9"
+                                    : " and less than 1e30");
     }
     memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
 }
