@@ -22,7 +22,7 @@ typedef struct Budget {
     const char *sizes[MOST_SIZES];
     BudgetRow rows[MOST_SIZES];
     SearchJob *jobs[MOST_SIZES]; /* of the rows */
-    const char *warnings[3];
+    const char *warnings[4];
     BudgetReport report;
 } Budget;
 
@@ -290,16 +290,26 @@ static bool search_rows(Budget *budget) {
     return n_searched > 0;
 }
 
+static bool learns_by_diffusion(const SearchJob *job) {
+    static const char KEY[] = "diffusion=";
+    for (const char *at = job->plan.settings; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        const char *value = at + sizeof(KEY) - 1;
+        if (strncmp(at, KEY, sizeof(KEY) - 1) == 0) return strncmp(value, "none", 4) != 0;
+    }
+    return false;
+}
+
 static void warn(Budget *budget) {
     const ModelCosts *one = NULL;
     BudgetReport *report = &budget->report;
-    bool words = false, experts = false;
+    bool words = false, experts = false, diffusion = false;
     for (int i = 0; i < budget->n_sizes; i++) {
         const BudgetRow *row = &budget->rows[i];
         if (!row->result || row->result->n_found == 0) continue;
         if (!one) one = row->costs;
         double ratio = (double)row->costs->vocab / (double)one->vocab;
         words |= ratio < 1 / MOST_PADDING || ratio > MOST_PADDING;
+        diffusion |= learns_by_diffusion(budget->jobs[i]);
         experts |= row->costs->n_active_parameters < (double)row->costs->n_parameters;
     }
     if (words) {
@@ -311,6 +321,11 @@ static void warn(Budget *budget) {
         budget->warnings[report->n_warnings++] =
             "N is what a token meets of a mixture of experts, but the law is of dense models: a "
             "mixture's loss is likely lower";
+    }
+    if (diffusion) {
+        budget->warnings[report->n_warnings++] =
+            "the law is of models that say next tokens: of sizes that learn by diffusion it does "
+            "not tell the loss; --sizes leaves them out";
     }
     report->warnings = budget->warnings;
 }

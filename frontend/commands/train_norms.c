@@ -99,8 +99,9 @@ void train_norms_print(const TrainNorms *norms) {
     printf("norms   measured %" PRId64 " time%s, in %.2f s", norms->n_times,
            norms->n_times == 1 ? "" : "s", norms->seconds);
     if (norms->fastest[0]) {
-        printf("; the last time %s changed most beside its size, by %.2g %%", norms->fastest,
-               100 * norms->fastest_pace);
+        const double percent = 100 * norms->fastest_pace;
+        printf("; the last time %s changed most beside its size, by %.*g %%", norms->fastest,
+               percent < 10 ? 2 : 3, percent);
     }
     printf("\n");
 }

@@ -139,7 +139,7 @@ static json_t *find_key(const json_t *json, const HfKey *key) {
 
 static const char *integer_text(Reader *reader, const HfKey *key, const json_t *value) {
     int64_t number = json_is_integer(value) ? json_integer_value(value) : -1;
-    int64_t least = key->kind == HF_COUNT || key->kind == HF_SOME ? 0 : 1;
+    int64_t least = key->kind == HF_COUNT || key->kind == HF_TOKEN || key->kind == HF_SOME ? 0 : 1;
     if (number < least || number > MOST_INTEGER) {
         fail(reader, "'%s' is %s; it must be a whole number from %" PRId64 " to %" PRId64, key->key,
              hf_config_shown(reader->arena, value), least, MOST_INTEGER);
@@ -388,6 +388,7 @@ static const char *value_text(Reader *reader, const HfKey *key, const json_t *va
     switch (key->kind) {
     case HF_INTEGER:
     case HF_COUNT:
+    case HF_TOKEN:
     case HF_QUOTIENT: return integer_text(reader, key, value);
     case HF_NUMBER:
     case HF_AMOUNT: return number_text(reader, key, value);

@@ -35,13 +35,20 @@ static const char *missing_settings(const Model *model, const char *settings, Ar
     return missing;
 }
 
+static bool diffuses(const Model *model, Arena *arena) {
+    const char *diffusion = model_setting(model, "diffusion", arena);
+    return diffusion && strcmp(diffusion, "none") != 0;
+}
+
+static bool is_of_diffusion(const HfType *type) {
+    return strstr(type->settings, "diffusion=") != NULL;
+}
+
 /* What of a type's settings the model does not have. One that writes by diffusion is none of the
  * types that say nothing of it. */
 static const char *lacks(const Model *model, const HfType *type, Arena *arena) {
     const char *missing = missing_settings(model, type->settings, arena);
-    const char *diffusion = model_setting(model, "diffusion", arena);
-    const bool causal = !diffusion || strcmp(diffusion, "none") == 0;
-    if (causal || strstr(type->settings, "diffusion=")) return missing;
+    if (!diffuses(model, arena) || is_of_diffusion(type)) return missing;
     return arena_printf(arena, "%s%sdiffusion=none", missing, missing[0] ? " " : "");
 }
 
@@ -54,6 +61,30 @@ const HfFamily *hf_family_of_model(const Model *model, Diag *diag) {
         }
     }
     return hf_family_of(arena, model->name, diag);
+}
+
+static bool is_hugging_face(const HfFamily *of) {
+    const HfFamily *const *family = HF_FAMILIES;
+    while (*family && *family != of) family++;
+    return *family != NULL;
+}
+
+/* Types, and what the model would have to be for each: of all families of its script those that
+ * write as the model does; or the one that was told; or GGUF's. */
+static const char *near_types(const Model *model, const HfFamily *of, const HfType *wanted,
+                              Arena *arena) {
+    const HfFamily *const alone[] = {of, NULL};
+    const bool all = !wanted && is_hugging_face(of), diffusion = diffuses(model, arena);
+    const char *text = "";
+    for (const HfFamily *const *family = all ? HF_FAMILIES : alone; *family; family++) {
+        if (strcmp((*family)->script, of->script) != 0) continue;
+        for (const HfType *type = (*family)->types; type->name; type++) {
+            if (wanted ? type != wanted : all && is_of_diffusion(type) != diffusion) continue;
+            text = arena_printf(arena, "%s%s%s with %s", text, text[0] ? "; " : "", type->name,
+                                lacks(model, type, arena));
+        }
+    }
+    return text;
 }
 
 const HfType *hf_config_type(const Model *model, const HfFamily *family, const HfType *wanted,
@@ -69,14 +100,8 @@ const HfType *hf_config_type(const Model *model, const HfFamily *family, const H
                    reader, type->name, type->architecture);
         return NULL;
     }
-    const char *kinds = "";
-    for (const HfType *type = family->types; type->name; type++) {
-        if (wanted && type != wanted) continue;
-        kinds = arena_printf(arena, "%s%s%s with %s", kinds, kinds[0] ? "; " : "", type->name,
-                             lacks(model, type, arena));
-    }
     diag_error(diag, NO_LOC, "%s has no model of these settings; from %s.lua it has: %s", reader,
-               family->script, kinds);
+               family->script, near_types(model, family, wanted, arena));
     return NULL;
 }
 
@@ -133,6 +158,10 @@ static json_t *value_json(const HfKey *key, const Setting *setting, const Model 
     switch (key->kind) {
     case HF_INTEGER:
     case HF_COUNT:
+    case HF_TOKEN:
+        if (key->kind == HF_TOKEN && setting->integer < 0) {
+            return json_integer(integer_setting(model, "vocab") + setting->integer);
+        }
         if (!key->beyond) return json_integer(setting->integer);
         return json_integer(setting->integer + integer_setting(model, key->beyond) + 1);
     case HF_NUMBER:

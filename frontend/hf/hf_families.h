@@ -19,6 +19,7 @@ typedef struct HfWord {
 typedef enum HfKind {
     HF_INTEGER, /* 1 to 2^31 */
     HF_COUNT,   /* the same, or 0 */
+    HF_TOKEN,   /* HF_COUNT; the setting may count from the vocabulary's end: -1 is its last */
     HF_NUMBER,  /* more than 0, or 0 where `absent` is */
     HF_AMOUNT,  /* 0 or more */
     HF_NUMBERS, /* a list of numbers more than 0; the setting is a text with commas between */

@@ -290,9 +290,11 @@ static void set_recipe(const Reader *reader, const RecipeField *field, double va
     if (!fits) {
         fail(reader, "%s: must be %s %g%s", what, field->may_equal_least ? "at least" : "more than",
              field->least,
-             field->below == 1     ? " and less than 1"
-             : field->below == 1e6 ? " and less than 1e6"
-                                   : "");
+             field->below == 1      ? " and less than 1"
+             : field->below == 1e6  ? " and less than 1e6"
+             : value < field->below ? ""
+             : field->below == 1e9  ? " and less than 1e9"
+                                    : " and less than 1e30");
     }
     memcpy((char *)&reader->description->recipe + field->offset, &value, sizeof(value));
 }
@@ -397,12 +399,19 @@ static void read_recipe(const Reader *reader) {
                                                    .weight_decay = 0.1,
                                                    .max_norm = 1.0};
     if (!push_field(reader, "optimizer", LUA_TTABLE)) return;
+    if (lua_getmetatable(lua, -1)) { /* what it gives would not be seen */
+        fail(reader, "optimizer: must be a plain table, and this one has a metatable");
+    }
     const char **keys;
     int table = lua_gettop(lua), n = sorted_keys(reader, table, "optimizer", &keys);
     lua_pushliteral(lua, "update");
     *reader->has_formula = lua_rawget(lua, table) != LUA_TNIL;
+    const bool is_function = lua_isfunction(lua, -1) && !lua_iscfunction(lua, -1);
+    const SourceLoc formula = is_function ? sandbox_function_line(lua) : (SourceLoc){0};
     lua_pop(lua, 1);
     if (*reader->has_formula) reader->description->recipe.optimizer = OPTIMIZER_RULE;
+    const SourceLoc model_loc = reader->description->loc;
+    if (is_function) reader->description->loc = formula; /* a script that extends a model */
     for (int i = 0; i < n; i++) {
         const char *what = arena_printf(reader->sandbox->arena, "optimizer: '%s'", keys[i]);
         const RecipeField *field = find_recipe(keys[i]);
@@ -424,12 +433,23 @@ static void read_recipe(const Reader *reader) {
             set_freeze(reader, lua_tostring(lua, -1), what);
         } else if (type == LUA_TNUMBER) {
             add_own_number(reader, keys[i], lua_tonumber(lua, -1));
+        } else if (*reader->has_formula) {
+            fail(reader, "%s must be a number, as all are that a formula is given, not a %s", what,
+                 lua_typename(lua, type));
         } else {
             fail(reader, "%s is unknown; known: %s", what, RECIPE_NAMES);
         }
         lua_pop(lua, 1);
     }
     lua_pop(lua, 1);
+    reader->description->loc = model_loc;
+}
+
+/* As the model or --set says it. */
+static const char *shown_kind(const Reader *reader) {
+    const OptimizerKind kind = reader->description->recipe.optimizer;
+    const char *name = kind == OPTIMIZER_RULE ? *reader->rule : OPTIMIZERS[kind];
+    return name ? arena_printf(reader->sandbox->arena, "\"%s\"", name) : "a formula of its own";
 }
 
 /* What nobody said. */
@@ -455,12 +475,11 @@ static void complete_recipe(const Reader *reader) {
              recipe->decay_steps);
     }
     if (recipe->adam_lr > 0 && kind != OPTIMIZER_MUON) {
-        fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not \"%s\"",
-             OPTIMIZERS[kind]);
+        fail(reader, "optimizer: 'adam_lr' goes with kind = \"muon\", not %s", shown_kind(reader));
     }
     if (recipe->trust_max > 0 && kind != OPTIMIZER_LAMB) {
-        fail(reader, "optimizer: 'trust_max' goes with kind = \"lamb\", not \"%s\"",
-             OPTIMIZERS[kind]);
+        fail(reader, "optimizer: 'trust_max' goes with kind = \"lamb\", not %s",
+             shown_kind(reader));
     }
     if (recipe->adam_lr > 0 && recipe->learning_rate <= 0) {
         fail(reader, "optimizer: 'adam_lr' is taken as a multiple of 'lr', which is 0");

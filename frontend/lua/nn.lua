@@ -565,6 +565,9 @@ local function check_diffusion(o, n_labels)
     if key ~= "mask" and key ~= "shifted" and key ~= "by_row" then
       fail("cross_entropy: 'diffusion' has mask, shifted and by_row, not '%s'", tostring(key))
     end
+    if key ~= "mask" and type(how[key]) ~= "boolean" then
+      fail("cross_entropy: diffusion's '%s' must be true or false, not a %s", key, type(how[key]))
+    end
   end
   if not is_token(how.mask, n_labels) then
     fail("cross_entropy: diffusion's 'mask' must be a token, a whole number from 0 to %d",

@@ -9,6 +9,7 @@ local optim = { rules = require "optim_rules" }
 
 -- ir/rule.h's RULE_MOST_INSTRUCTIONS and RULE_MOST_NUMBERS.
 local MOST_OPERATIONS, MOST_NUMBERS = 31, 64
+local MOST_F32 = 0x1.fffffep127
 
 -- Errors name no line of this file: the front end adds the line of the formula.
 local function fail(text, ...) error(text:format(...), 0) end
@@ -26,8 +27,12 @@ local function class(x)
   return meta == Value and "value" or "number"
 end
 
-local function check(what, ...)
-  for i = 1, select("#", ...) do
+-- `count` operands, each a value or a number.
+local function check(what, count, ...)
+  if select("#", ...) > count then
+    fail("%s: takes %d operand%s, not %d", what, count, count == 1 and "" or "s", select("#", ...))
+  end
+  for i = 1, count do
     local x = select(i, ...)
     if not class(x) then
       fail("%s: takes w, g, states, what is made of them, and numbers, not a %s", what, type(x))
@@ -56,6 +61,9 @@ end
 -- An operation on each element; `number` is its immediate.
 local function emit(op, values, number)
   local operands = {}
+  if type(number) == "number" and math.abs(number) > MOST_F32 then
+    fail("elements are computed in f32, which has no number %g", number)
+  end
   for i, x in ipairs(values) do operands[i] = x.text end
   if number then operands[#operands + 1] = "value=" .. text_of(number) end
   local text = op .. "(" .. table.concat(operands, ",") .. ")"
@@ -125,8 +133,9 @@ local PLAIN = {
 }
 
 local function binary(op)
-  return function(x, y)
-    check(op, x, y)
+  return function(...)
+    local x, y = ...
+    check(op, 2, ...)
     local a, b = class(x), class(y)
     if a == "plain" and b == "plain" then return PLAIN[op](x, y) end
     if a ~= "value" and b ~= "value" then return number(op, x, y) end
@@ -154,8 +163,9 @@ local UNARY = {
   tanh = {},
 }
 for op, of in pairs(UNARY) do
-  o[op] = function(x)
-    check(op, x)
+  o[op] = function(...)
+    local x = ...
+    check(op, 1, ...)
     local kind = class(x)
     if kind == "value" then return emit(op, { x }) end
     if not of[1] then fail("%s: takes a value of each element, not a number", op) end
@@ -165,8 +175,9 @@ end
 
 -- x where c is 1 and y where it is 0, as o.less says. Both are computed, of values: where one is
 -- not finite, the result is not.
-function o.where(c, x, y)
-  check("where", c, x, y)
+function o.where(...)
+  local c, x, y = ...
+  check("where", 3, ...)
   local a, b, d = class(c), class(x), class(y)
   if a == "plain" then return c ~= 0 and x or y end
   if a == "number" and b ~= "value" and d ~= "value" then return number("where", c, x, y) end
@@ -182,6 +193,7 @@ for _, meta in ipairs { Value, Number } do
   meta.__div, meta.__pow = binary "div", binary "pow"
   meta.__unm = function(x) return class(x) == "value" and emit("neg", { x }) or 0 - x end
   meta.__lt, meta.__le, meta.__eq = no_truth, no_truth, no_truth
+  meta.__len = function() fail("#x: a formula sees one element, and has no lengths") end
 end
 
 -- A table that knows its names.

@@ -206,12 +206,13 @@ void rule_read(lua_State *lua, int index, const OwnNumbers *numbers, TrainingRec
     Rule parsed;
     const char *error;
     index = lua_absindex(lua, index);
-    push_library(lua, "trace", LUA_TFUNCTION);
-    read_states(lua, index, &rule, loc);
     if (lua_getfield(lua, index, "update") != LUA_TFUNCTION) {
         fail(lua, loc, "'update' must be a function, not a %s", luaL_typename(lua, -1));
     }
-    SourceLoc formula = sandbox_function_line(lua);
+    const SourceLoc formula = sandbox_function_line(lua);
+    push_library(lua, "trace", LUA_TFUNCTION);
+    read_states(lua, index, &rule, formula);
+    lua_pushvalue(lua, -3); /* the formula */
     push_numbers(lua, numbers, recipe);
     lua_call(lua, 3, 2);
     const char *second = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "nothing";
@@ -222,5 +223,5 @@ void rule_read(lua_State *lua, int index, const OwnNumbers *numbers, TrainingRec
         fail(lua, formula, "'update' makes a program with %s", error);
     }
     recipe->rule = rule;
-    lua_pop(lua, 2);
+    lua_pop(lua, 3);
 }

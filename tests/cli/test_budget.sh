@@ -77,6 +77,11 @@ fails 'a law that is not there' 2 "--law: there is no law 'x'; there are: besiro
 echo '{"E": 1}' >"$folder/no.json"
 fails 'a file that is no law' 2 'no.json: is no scaling law' "${gpt[@]}" --days 1 --law "$folder/no.json"
 fails 'a size that is not there' 2 "--sizes: the model has no size '125m'; did you mean 124m?" "${gpt[@]}" --days 1 --sizes 125m
+works 'a size that learns otherwise' 'the law is of models that say next tokens' budget models/llama.lua \
+    --cluster h100-dgx --ranks 8 --global-batch 64 --days 1 --sizes tiny,llada-8b "${fixed[@]}"
+works 'a size that does not' 'best       tiny' budget models/llama.lua --cluster h100-dgx --ranks 8 --global-batch 64 \
+    --days 1 --sizes tiny "${fixed[@]}"
+result 'is not warned of' "$([[ $out != *'next tokens'* ]] || echo "$out")"
 fails 'a size twice' 2 "--sizes: '124m' is there twice" "${gpt[@]}" --days 1 --sizes 124m,124m
 fails 'a size by --set' 2 '--set size: the size is what is looked for' "${gpt[@]}" --days 1 --set size=124m
 fails 'a size by a file' 2 '--set-from: a file of weights is of one size' "${gpt[@]}" --days 1 --set-from README.md

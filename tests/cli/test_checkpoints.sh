@@ -200,6 +200,8 @@ works 'on their page, too' "<dt>spikes left out</dt><dd>$spikes</dd>" show "$fol
 works 'and as text' "spikes    $spikes, left out" show "$folder/spikes.jsonl"
 result 'with its curve' "$(grep -c '^ *[0-9.]* [|│]' <<<"$out" | grep -qx 12 || echo "$out")"
 works 'and as JSON' "\"last_step\":40,\"loss\":" show "$folder/spikes.jsonl" --json
+works 'norms of what began at 0' 'changed most beside its size, by 100 %' train models/neox.lua --set layers=1 --set seq=16 \
+    --data README.md --micro-batch 1 --global-batch 1 --steps 1 --norms 1 --val-fraction 0
 fails 'but not as a graph' 2 'a run log is shown as text, with --json or with --html' show "$folder/spikes.jsonl" --dot
 works 'averages are weights' 'loss    ' evaluate "$steady" --load "$folder/e.st" --data "$text"
 works 'stopped among spikes' '' "${steady_run[@]}" --steps 23 --checkpoint "$folder/steady.ckpt" --continue

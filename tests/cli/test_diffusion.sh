@@ -78,6 +78,10 @@ works "LLaDA's files" 'llada (LLaDAModelLM)' export "$w" --dtype f32 -o "$folder
 run import "$folder/llada" -o "$folder/back.st"
 works 'and back' "${said[2]}" generate "$model" --set-from "$folder/back.st" --load "$folder/back.st" \
     "${talks[@]:6}" --prompt 'orbit?'
+run export "$folder/one.st" --dtype f32 -o "$folder/last"
+result 'whose mask is the last token' "$(grep -q '"mask_token_id": 255' "$folder/last/config.json" || cat "$folder/err")"
+run train "${tiny[@]}" --set window=4 --data "$text" --steps 1 --save "$folder/window.st"
+fails 'or what they would need' 2 'it has: llada with window=0; Dream with' export "$folder/window.st" -o "$folder/none"
 fails 'no files of a causal model' 2 'diffusion=none' export "$w" --format gguf -o "$folder/w.gguf"
 
 # --- mistakes ---

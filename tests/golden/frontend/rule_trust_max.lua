@@ -1,0 +1,5 @@
+-- set: optimizer=nadamw trust_max=3
+return model {
+  name = "small", axes = { seq = 8, model = 8, heads = 2, vocab = 11 }, layers = 1,
+  loss = function() end,
+}
