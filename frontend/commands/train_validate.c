@@ -87,6 +87,7 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
     if (data->classes.reads && engine_logits_width(engine) > 0 && share > 0)
         out->accuracy = right / share;
     if (plan_count_teacher(data->plan) && share > 0) out->kl = kl / share;
+    out->is_empty = share == 0;
     out->loss = share > 0 ? out->loss / share : NAN;
     bytes_a_label = share > 0 ? bytes_a_label / share : 0;
     out->bits_per_byte = bytes_a_label > 0 ? out->loss / bytes_a_label / M_LN2 : 0;
@@ -95,7 +96,7 @@ bool train_validate(TrainData *data, Engine *engine, int32_t *tokens, int32_t *l
 
 void train_validate_tell(const TrainData *data, ValidationResult *result, const char **names,
                          StepMetrics *metrics) {
-    metrics->has_val_loss = true;
+    metrics->has_val_loss = !result->is_empty;
     metrics->val_loss = result->loss;
     metrics->val_bits_per_byte = result->bits_per_byte;
     const StepValue beside = isnan(result->kl) ? (StepValue){"val_accuracy", result->accuracy}
@@ -114,6 +115,11 @@ void train_validate_tell(const TrainData *data, ValidationResult *result, const 
 
 void train_validate_print(const ValidationResult *result) {
     const char *bound = result->is_bound ? "at most " : "";
+    if (result->is_empty) {
+        printf(", none in validation: no label of it counts%s",
+               result->is_partial ? " (in a sample of it)" : "");
+        return;
+    }
     printf(", %s%.4f in validation%s", bound, result->loss,
            result->is_partial ? " (a sample of it)" : "");
     if (result->bits_per_byte > 0) printf(", %s%.4f bits per byte", bound, result->bits_per_byte);

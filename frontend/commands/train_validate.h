@@ -13,6 +13,7 @@ typedef struct ValidationResult {
     double loss;
     double bits_per_byte;              /* 0: not known */
     bool is_bound;                     /* losses are: by diffusion */
+    bool is_empty;                     /* no label that was looked at counts: loss NAN */
     bool is_partial;                   /* not all windows were looked at */
     double losses[BLEND_MOST_SOURCES]; /* of each source */
     double accuracy; /* of classes of texts, where the plan has all logits; else not a number */

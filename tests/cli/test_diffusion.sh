@@ -107,6 +107,9 @@ fails 'weights that nothing gives' 2 'come where tokens are hidden by shares' tr
 sed 's/{ weight = .*)/{ output = "logits" }) + 0 * ops.label_share{ value = -1, mask = 9, by = 0 }/' "$folder/own.lua" \
     >"$folder/own2.lua"
 fails 'hidden tokens without weights' 2 'the loss does not read m:numbers' train "$folder/own2.lua" --data "$text" --steps 1
+head -c 5000 /dev/zero | tr '\0' M >"$folder/masks.txt"
+works 'nothing to hide' 'none in validation: no label of it counts' train "$model" --set diffusion=masked --set mask_token=77 \
+    --data "$folder/masks.txt" --steps 2
 fails 'rewards beside' 2 "'diffusion' and 'policy': one of them" plan "$model" --set diffusion=masked --set policy=grpo
 fails 'a teacher' 2 'or by diffusion, has none' plan "$model" --set diffusion=masked --teacher "$model"
 fails 'too long' 2 "more than the model's 32 positions: --set seq= says how many" "${writes[@]}" --length 25
