@@ -23,7 +23,9 @@ end
 -- is made. places: nn.places'. `generate` takes a block that has it for causal.
 function nn.later(m, places, keys)
   check_arguments("later", m, places)
-  if type(keys) ~= "string" then fail("later: the third argument is the name of the keys' axis") end
+  if type(keys) ~= "string" or keys == "seq" then
+    fail("later: the third argument is the name of the keys' axis, another than seq")
+  end
   m:axis(keys, places:dim("seq"))
   return ops.less{ places, ops.rename{ places, axis = "seq", to = keys } }
 end
