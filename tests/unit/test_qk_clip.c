@@ -300,8 +300,7 @@ static void test_refused(void) {
         const char *path, *key, *value, *says;
         const Layout *layout;
     } CASES_OF[] = {
-        {"models/llama.lua", "qk_norm", "true", "queries of this attention are normed",
-         &ALONE},
+        {"models/llama.lua", "qk_norm", "true", "queries of this attention are normed", &ALONE},
         {"models/gemma.lua", "vocab", "64", "this attention has a soft cap", &ALONE},
         {"models/llama.lua", "lora", "4", "are of frozen weights", &ALONE},
         {"models/t5.lua", "vocab", "64", "--qk-clip: the model has no attention", &ALONE},
@@ -312,8 +311,8 @@ static void test_refused(void) {
         Run run;
         check_begin(CASES_OF[i].says);
         run_qk_clip = 1;
-        bool planned = run_plan(&run, CASES_OF[i].path, &setting, 1, CASES_OF[i].layout, GLOBAL_BATCH,
-                                false);
+        bool planned =
+            run_plan(&run, CASES_OF[i].path, &setting, 1, CASES_OF[i].layout, GLOBAL_BATCH, false);
         run_qk_clip = 0;
         CHECK(!planned && strstr(diag_text(run.diag), CASES_OF[i].says), "says: %s",
               diag_text(run.diag));
