@@ -294,6 +294,7 @@ static void check_refusals(void) {
     static const struct {
         const char *from, *to, *why;
     } BROKEN[] = {
+        {"init=\"normal\"", "init=\"norm\"", "'init' is 'norm'; it must be normal, uniform"},
         {", frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
         {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model",
          "is not f32, bf16 or f16"},
