@@ -1,6 +1,7 @@
 #include "frontend/lua/lua_model.h"
 
 #include "frontend/lua/lua_sandbox.h"
+#include "ir/init.h"
 #include "ir/op.h"
 #include "ir/teacher.h"
 
@@ -55,11 +56,9 @@ static double check_std(lua_State *lua, const char *name) {
 }
 
 static const char *check_init(lua_State *lua, const char *name) {
-    static const char *const INITS[] = {"normal", "uniform", "range", "zeros", "ones"};
     const char *text = lua_type(lua, -1) == LUA_TSTRING ? lua_tostring(lua, -1) : "";
-    for (size_t i = 0; i < sizeof(INITS) / sizeof(INITS[0]); i++) {
-        if (strcmp(INITS[i], text) == 0) return INITS[i];
-    }
+    const char *init = init_find(text);
+    if (init) return init;
     script_error(lua, "parameter '%s': 'init' must be normal, uniform, range, zeros or ones", name);
 }
 

@@ -185,6 +185,10 @@ local function add_biases(m, x, q, k, o)
   local n = (o.score_bias and 1 or 0) + (o.forget and 1 or 0) + (o.alibi and 1 or 0)
   local scale = o.scale or 1 / math.sqrt(q:dim("head"))
   if n == 0 then return q, k end
+  if type(scale) ~= "number" or not (scale >= 1e-6) then
+    fail("attention: 'scale' is %s; biases are divided by it: it must be a number, 1e-6 or more",
+      tostring(scale))
+  end
   if n > 1 then fail("attention: 'score_bias', 'forget' and 'alibi': one of them") end
   if (o.alibi or o.forget) and not o.causal then
     fail("attention: 'alibi' and 'forget' are for causal attention, of keys that came before")

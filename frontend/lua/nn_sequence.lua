@@ -23,7 +23,9 @@ end
 -- is made. places: nn.places'. `generate` takes a block that has it for causal.
 function nn.later(m, places, keys)
   check_arguments("later", m, places)
-  if type(keys) ~= "string" then fail("later: the third argument is the name of the keys' axis") end
+  if type(keys) ~= "string" or keys == "seq" then
+    fail("later: the third argument is the name of the keys' axis, another than seq")
+  end
   m:axis(keys, places:dim("seq"))
   return ops.less{ places, ops.rename{ places, axis = "seq", to = keys } }
 end
@@ -75,10 +77,16 @@ local function column(m, x, n, i)
   return ops.pad{ x, to = axis, first = i - 1, at = #x.axes }
 end
 
--- Columns i to j are 1.
-local function ones(m, n, i, j)
-  local sum = column(m, ops.const{ value = 1 }, n, i)
-  for k = i + 1, j do sum = sum + column(m, ops.const{ value = 1 }, n, k) end
+-- f16 ends at 65504: columns of large numbers have 1 / LIFT of them, their counterparts LIFT.
+local LIFT = 256
+
+-- Columns i to j are 1, the first `lifted` of them LIFT.
+local function ones(m, n, i, j, lifted)
+  local sum
+  for k = i, j do
+    local one = column(m, ops.const{ value = k < i + lifted and LIFT or 1 }, n, k)
+    sum = sum and sum + one or one
+  end
   return sum
 end
 
@@ -111,14 +119,15 @@ local function with_bias(m, q, k, c, members, scale)
   local group = q:dim("group")
   local n = (4 * (1 + group) + 7) // 8 * 8
   local parts = in_parts(c * (1 / scale), { 4096, 16, 1 / 16 })
-  local first, second = column(m, parts[1], n, 1), ones(m, n, 1, 4)
+  parts[1] = parts[1] * (1 / LIFT)
+  local first, second = column(m, parts[1], n, 1), ones(m, n, 1, 4, 1)
   for i = 2, 4 do first = first + column(m, parts[i], n, i) end
   local number = group > 1 and ops.stop_gradient{
     m:param(members, "group", { init = "range", low = 0, high = group - 1, frozen = 1 }) }
   for g = 0, group - 1 do
     local from = 4 + 4 * g
     local own = number and ops.equal{ number, g }
-    local read = ones(m, n, from + 1, from + 4)
+    local read = ones(m, n, from + 1, from + 4, 1)
     first = (own and own * read or read) + first
     for i, part in ipairs(parts) do
       part = ops.reduce_sum{ own and part * own or part, over = "group", dtype = "f32" }
@@ -139,13 +148,13 @@ local function with_distance(m, q, k, slopes, places, scale)
   local power = m:param(slopes, { "kv_heads", "group" },
     { init = "range", low = 8 / n, high = 8, frozen = 1 })
   local slope = ops.exp{ power * -math.log(2) } * (1 / scale)
-  local first, second = column(m, slope, 8, 4), ones(m, 8, 1, 3)
-  for i = 5, 6 do first = first + column(m, slope, 8, i) end
+  local first, second = column(m, slope * LIFT, 8, 4), ones(m, 8, 1, 3, 2)
+  first = first + column(m, slope * LIFT, 8, 5) + column(m, slope, 8, 6)
   -- Less half a unit but a little: then rounding is down.
   local high = ops.stop_gradient{ ops.round{ ops.number{ places } * 2 ^ -16 - 0.49999 } } * 2 ^ 16
   local rest = ops.number{ places } - high
   local middle = ops.stop_gradient{ ops.round{ rest * 2 ^ -8 - 0.499 } } * 2 ^ 8
-  for i, part in ipairs{ high, middle, rest - middle } do
+  for i, part in ipairs{ high * (1 / LIFT), middle * (1 / LIFT), rest - middle } do
     first = column(m, part * slope * -1, 8, i) + first
     second = column(m, part, 8, 3 + i) + second
   end

@@ -128,6 +128,15 @@ bool infer_embedding(Graph *graph, Node *node, Diag *diag) {
         diag_note(diag, node->inputs[1].node->loc, "made here");
         return false;
     }
+    const Node *from = node->inputs[0].node;
+    if (from->op == OP_NGRAM && node_int(from, ATTR_count, 1) > table->dims[0]) {
+        diag_error(diag, node->loc,
+                   "embedding: n-grams are numbers below %" PRId64 "; the table has %" PRId64
+                   " rows",
+                   node_int(from, ATTR_count, 1), table->dims[0]);
+        diag_note(diag, from->loc, "n-grams made here");
+        return false;
+    }
     Type out = *tokens;
     out.dtype = table->dtype;
     if (out.rank == MAX_RANK || type_find_axis(tokens, table->axes[1]) >= 0) {

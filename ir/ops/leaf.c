@@ -1,9 +1,14 @@
 /* Leaves, structure and collectives: ops whose types are stated or passed through. */
+#include "ir/init.h"
 #include "ir/op.h"
 
 bool infer_leaf(Graph *graph, Node *node, Diag *diag) {
-    (void)graph, (void)node, (void)diag;
-    return true;
+    (void)graph;
+    if (node->op != OP_PARAM || init_find(node_string(node, ATTR_init))) return true;
+    diag_error(diag, node->loc,
+               "param: 'init' is '%s'; it must be normal, uniform, range, zeros or ones",
+               node_string(node, ATTR_init));
+    return false;
 }
 
 /* One number that the update keeps from step to step, the same on every rank. */

@@ -39,11 +39,12 @@ static void find_packed(Packer *p, const Graph *in) {
     int *uses = graph_count_uses(in, p->ctx->arena);
     for (int n = 0; n < in->n_nodes; n++) {
         const Node *node = in->nodes[n];
-        p->packs[n] = node->op == OP_PARAM && node_is_frozen(node) && node->block != NO_BLOCK &&
-                      uses[n * MAX_OUTPUTS] > 0 && dtype_is_float(node->types[0].dtype) &&
+        p->packs[n] = node->op == OP_PARAM && node_is_frozen(node) && uses[n * MAX_OUTPUTS] > 0 &&
+                      dtype_is_float(node->types[0].dtype) &&
                       type_elements(&node->types[0]) % WEIGHT_BLOCK == 0;
         for (int i = 0; i < node->n_inputs; i++) {
-            if (!is_product(node, i)) p->packs[node->inputs[i].node->id] = false;
+            if (!is_product(node, i) || node->block == NO_BLOCK)
+                p->packs[node->inputs[i].node->id] = false;
         }
     }
 }

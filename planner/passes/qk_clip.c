@@ -1,5 +1,7 @@
 #include "planner/passes/qk_clip.h"
 
+#include "planner/plan/schedule.h"
+
 #include <string.h>
 
 enum { MOST_FOUND = 16, QUERIES = 0, KEYS = 1, NO_PART = -1 };
@@ -189,12 +191,24 @@ static bool set_factor(Clipper *c, const Heads *heads, const Found *f, Value fac
            refuse(c, heads, f->param, f->side, "have a weight whose heads are not axes together");
 }
 
+/* Scores of one weight are compared where they are made: no message carries them over p. */
+static bool on_one_stage(Clipper *c, const Heads *a, const Heads *b) {
+    const PlanOptions *o = &c->ctx->options;
+    const Path path = {schedule_path(schedule_find(o->schedule)), o->mesh.size[MESH_P]};
+    if (path_stage(path, a->largest->chunk) == path_stage(path, b->largest->chunk)) return true;
+    diag_error(c->ctx->diag, attention_of(b)->loc,
+               "--qk-clip: this attention has the weights of another block's, which lies on "
+               "another pipeline stage; use other stages (p=1), or plan without it");
+    return false;
+}
+
 /* min(1, tau / s) as tau / max(s, tau), and its root, for all weights of a layer. */
 static bool append_factors(Clipper *c, int number) {
     Heads *heads = &c->heads[number];
     Value largest = node_value(heads->largest, 0);
-    for (int i = number + 1; i < c->n_heads; i++) { /* of the other lanes */
+    for (int i = number + 1; i < c->n_heads; i++) { /* other lanes', looped blocks' */
         if (!same_weights(heads, &c->heads[i])) continue;
+        if (!on_one_stage(c, heads, &c->heads[i])) return false;
         largest = build(c, OP_MAXIMUM, largest, node_value(c->heads[i].largest, 0), NULL, 0);
         c->heads[i].taken = true;
     }

@@ -152,6 +152,16 @@ static bool same_leaf(const Names *names, const Leaf *a, const Leaf *b) {
     return sharding_equal(&a->node->shardings[0], &b->node->shardings[0], x->rank);
 }
 
+/* Does it begin and learn alike? Names apart, which are said by block. */
+static bool same_rules(const Node *a, const Node *b) {
+    bool same = a->n_attrs == b->n_attrs;
+    for (int i = 0; same && i < a->n_attrs; i++) {
+        const Attr *other = node_attr(b, a->attrs[i].key);
+        same = a->attrs[i].key == ATTR_name || (other && attr_equal(&a->attrs[i], other));
+    }
+    return same;
+}
+
 /* leaves[first .. first + count): one parameter on `count` stages, ascending. */
 static void check_tied(Names *names, int first, int count) {
     const Leaf *leaves = &names->leaves[first];
@@ -161,6 +171,12 @@ static void check_tied(Names *names, int first, int count) {
         if (!same_leaf(names, &leaves[0], &leaves[i])) {
             verify_defect(v, leaves[i].node->loc,
                           "%s: '%s' has another shape or sharding than on %s", stage,
+                          leaves[i].name, verify_stage_text(v, leaves[0].stage));
+            return;
+        }
+        if (!same_rules(leaves[0].node, leaves[i].node)) {
+            verify_defect(v, leaves[i].node->loc,
+                          "%s: '%s' begins or learns in another way than on %s", stage,
                           leaves[i].name, verify_stage_text(v, leaves[0].stage));
             return;
         }

@@ -37,13 +37,13 @@ local kinds = {
   end,
   own = function(m, y)
     local w = m:param("own", { "model", "kv_heads", "group" }, { std = 2.0 })
-    local c = ops.matmul{ y, w, over = "model", dtype = "f32" }
+    local c = ops.matmul{ y, w, over = "model", dtype = "f32" } * m.times
     return c, { score_bias = c }
   end,
 }
 
 return model {
-  name = "biases", layers = 4, idea = "forget", composed = false,
+  name = "biases", layers = 4, idea = "forget", composed = false, times = 1.0,
   axes = { seq = 24, model = 16, heads = 4, kv_heads = 4, head = 8, ffn = 16, vocab = 61 },
   optimizer = { kind = "adamw", lr = 1e-3, max_norm = 1.0, eps = 1e-5 },
   loss = function(m, tokens, labels)

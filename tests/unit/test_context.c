@@ -170,6 +170,27 @@ static void check_biases(const char *idea, const char *kv_heads, DType precision
     check_end();
 }
 
+/* Biases beyond f16's numbers, as of thousands of positions, and in f32. */
+static void check_large_biases(void) {
+    const Layout alone = {1, 1, 1, GLOBAL_BATCH, 1, "1f1b", false, NULL, 0};
+    const ModelSetting settings[] = {{"idea", "own"}, {"kv_heads", "2"}, {"times", "10000"}};
+    Run runs[2];
+    bool done = true;
+    check_begin("large biases in f16 are those in f32");
+    for (int i = 0; i < 2; i++) {
+        run_precision = i ? DTYPE_F16 : DTYPE_F32;
+        done &= run_plan(&runs[i], "tests/models/biases.lua", settings, 3, &alone, GLOBAL_BATCH,
+                         false) &&
+                run_start(&runs[i]) && run_steps(&runs[i], 1, LEARNING_RATE);
+        CHECK(done, "%s", diag_text(runs[i].diag));
+    }
+    run_precision = DTYPE_F32;
+    double apart = done ? fabs(runs[0].losses[0] - runs[1].losses[0]) : 0;
+    CHECK(apart < 2e-2, "%.8f, in f32 %.8f", runs[1].losses[0], runs[0].losses[0]);
+    for (int i = 0; i < 2; i++) run_close(&runs[i]);
+    check_end();
+}
+
 static void check_broken(void) {
     static const struct {
         const char *from, *to;
@@ -231,6 +252,7 @@ int main(void) {
         check_biases(idea, "2", DTYPE_F32, 1e-5);
         check_biases(idea, "4", DTYPE_BF16, 2e-2);
     }
+    check_large_biases();
     compare_print_worst();
     return check_report();
 }

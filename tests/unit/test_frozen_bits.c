@@ -106,6 +106,12 @@ static const Tried EXPERTS = {"adapters in a mixture",
                                {"balance", "0"},
                                {"optimizer.eps", "1e-6"}}};
 
+/* Two blocks, each passed twice: frozen weights of several blocks, and stages. */
+static const Tried LOOPED = {
+    "looped blocks",
+    "tests/models/ideas.lua",
+    {{"layers", "2"}, {"loops", "2"}, {"freeze", "blocks.*.w?, blocks.*.mlp.w*"}}};
+
 static const Layout ALONE = {1, 1, 1, BATCH, 1, "1f1b", false, NULL, 0};
 
 typedef struct Case {
@@ -288,6 +294,7 @@ static void check_refusals(void) {
     static const struct {
         const char *from, *to, *why;
     } BROKEN[] = {
+        {"init=\"normal\"", "init=\"norm\"", "'init' is 'norm'; it must be normal, uniform"},
         {", frozen=1} : nf4[", "} : nf4[", "no frozen weight is kept in blocks"},
         {") {dtype=\"f32\"} : f32[model", ") {dtype=\"i32\"} : f32[model",
          "is not f32, bf16 or f16"},
@@ -326,6 +333,7 @@ int main(void) {
     check_layouts(&TUNED, 4, CASES, sizeof(CASES) / sizeof(CASES[0]));
     check_layouts(&TUNED, 8, CASES + 3, 1);
     check_layouts(&EXPERTS, 4, EXPERT_CASES, sizeof(EXPERT_CASES) / sizeof(EXPERT_CASES[0]));
+    check_layouts(&LOOPED, 8, CASES + 1, 2);
     check_trained_model(file);
     check_resumed(file);
     check_refusals();

@@ -295,20 +295,24 @@ static void test_low(double tau) {
 }
 
 static void test_refused(void) {
+    static const Layout STAGES = {1, 1, 2, 2, 1, "1f1b", false, NULL, 0};
     static const struct {
         const char *path, *key, *value, *says;
+        const Layout *layout;
     } CASES_OF[] = {
-        {"models/llama.lua", "qk_norm", "true", "queries of this attention are normed"},
-        {"models/gemma.lua", "vocab", "64", "this attention has a soft cap"},
-        {"models/llama.lua", "lora", "4", "are of frozen weights"},
-        {"models/t5.lua", "vocab", "64", "--qk-clip: the model has no attention"},
+        {"models/llama.lua", "qk_norm", "true", "queries of this attention are normed", &ALONE},
+        {"models/gemma.lua", "vocab", "64", "this attention has a soft cap", &ALONE},
+        {"models/llama.lua", "lora", "4", "are of frozen weights", &ALONE},
+        {"models/t5.lua", "vocab", "64", "--qk-clip: the model has no attention", &ALONE},
+        {"tests/models/ideas.lua", "loops", "2", "which lies on another pipeline stage", &STAGES},
     };
     for (size_t i = 0; i < sizeof(CASES_OF) / sizeof(CASES_OF[0]); i++) {
         const ModelSetting setting = {CASES_OF[i].key, CASES_OF[i].value};
         Run run;
         check_begin(CASES_OF[i].says);
         run_qk_clip = 1;
-        bool planned = run_plan(&run, CASES_OF[i].path, &setting, 1, &ALONE, GLOBAL_BATCH, false);
+        bool planned =
+            run_plan(&run, CASES_OF[i].path, &setting, 1, CASES_OF[i].layout, GLOBAL_BATCH, false);
         run_qk_clip = 0;
         CHECK(!planned && strstr(diag_text(run.diag), CASES_OF[i].says), "says: %s",
               diag_text(run.diag));

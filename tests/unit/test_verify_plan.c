@@ -296,6 +296,17 @@ static void missing_member_call(Plan *plan) {
     node->op = OP_SCALE;
     node->attrs[0] = attr_float(ATTR_value, 1);
 }
+static void tied_otherwise(Plan *plan) {
+    Node *param = NULL;
+    for (int n = 0; !param; n++) {
+        param = find_node(plan, 3, OP_PARAM, n);
+        if (strcmp(node_string(param, ATTR_name), "wte") != 0) param = NULL;
+    }
+    for (int i = 0; i < param->n_attrs; i++) {
+        if (param->attrs[i].key == ATTR_std) param->attrs[i].f *= 2;
+    }
+}
+
 static void untied(Plan *plan) {
     for (int s = 0; s < 4; s += 3) {
         Node *node = find_node(plan, s, OP_STAGE_REDUCE, 0);
@@ -508,6 +519,8 @@ static const Case CASES[] = {
      "stage_reduce: there is no communicator 'tied/wte'", ""},
     {"member that does not call", &PIPELINE, missing_member_call,
      "communicator 'tied/wte': call 0 is stage_reduce %", "but no call of stage 3 (rank 3)"},
+    {"tied weight that begins in two ways", &PIPELINE, tied_otherwise,
+     "'wte' begins or learns in another way than on stage 0", ""},
     {"tied weight that comes apart", &PIPELINE, untied, "'wte' is on 2 stages, but its gradient",
      "stage 0 (rank 0)"},
     {"two parameters of one name", &PIPELINE, same_name, "two values are called 'blocks.2.up'",
