@@ -567,7 +567,7 @@ printf '{"step":1e17,"loss":1}\n' >"$folder/late.jsonl"
 works 'a step too large for ticks' '</html>' show "$folder/late.jsonl" --html
 printf '{"step":1}\0{"step":2}\0{"step":3}\0' >"$folder/zeros.jsonl"
 fails 'a log with zero bytes' 2 'zero bytes' show "$folder/zeros.jsonl" --html
-fails 'a log in another form' 2 'only' show "$folder/run.jsonl" --dot
+fails 'a log in another form' 2 'is shown as text, with --json or with --html' show "$folder/run.jsonl" --dot
 echo '{"loss": 3' >"$folder/bad.jsonl"
 fails 'bad log' 2 "$folder/bad.jsonl:1:" show "$folder/bad.jsonl" --html
 for option in profile cluster; do
