@@ -347,6 +347,17 @@ static void saturate(uint64_t *out) {
     }
 }
 
+/* Of zeros +0 is the larger one, which fmax leaves open; nvcc makes x > 0 ? x : 0 of it. */
+static double larger(double x, double y) {
+    if (x == y) return signbit(x) ? y : x;
+    return fmax(x, y);
+}
+
+static double smaller(double x, double y) {
+    if (x == y) return signbit(x) ? x : y;
+    return fmin(x, y);
+}
+
 static bool compute(const Instruction *i, const uint64_t *a, const uint64_t *b, const uint64_t *c,
                     uint64_t *out) {
     switch (i->op) {
@@ -365,8 +376,8 @@ static bool compute(const Instruction *i, const uint64_t *a, const uint64_t *b, 
         return true;
     case PTX_div: FLOATS(x / y) LANES out[l] = divide(i, a[l], b[l]); return true;
     case PTX_rem: LANES out[l] = divide(i, a[l], b[l]); return true;
-    case PTX_min: FLOATS((T)fmin((double)x, (double)y)) ANY_INTEGER(x < y ? x : y) return false;
-    case PTX_max: FLOATS((T)fmax((double)x, (double)y)) ANY_INTEGER(x > y ? x : y) return false;
+    case PTX_min: FLOATS((T)smaller((double)x, (double)y)) ANY_INTEGER(x < y ? x : y) return false;
+    case PTX_max: FLOATS((T)larger((double)x, (double)y)) ANY_INTEGER(x > y ? x : y) return false;
     case PTX_abs: FLOATS((T)fabs((double)x)) ANY_BITS(is_negative(i, x) ? 0 - x : x) return false;
     case PTX_copysign: FLOATS((T)copysign((double)y, (double)x)) return false; /* a's, on b */
     case PTX_neg: FLOATS(-x) ANY_BITS(0 - x) return false;

@@ -88,6 +88,10 @@ static const Computation COMPUTATIONS[] = {
      "mov.b32 %f1, %r3; setp.neu.f32 %p1, %f1, %f1; setp.lt.f32 %p2, %f1, 0f3F800000; "
      "selp.b32 %r5, 1, 0, %p1; selp.b32 %r4, 16, %r5, %p2;",
      0x7fc00000, 1},
+    {"max of zeros is the positive one",
+     "mov.b32 %f1, %r3; max.f32 %f2, %f1, 0f00000000; mov.b32 %r4, %f2;", 0x80000000, 0},
+    {"min of zeros is the negative one",
+     "mov.b32 %f1, %r3; min.f32 %f2, %f1, 0f80000000; mov.b32 %r4, %f2;", 0, 0x80000000},
     {"max leaves out what is no number",
      "mov.b32 %f1, %r3; max.f32 %f2, %f1, 0fC0000000; mov.b32 %r4, %f2;", 0x7fc00000, 0xc0000000},
     {"to bf16, ties to even", "mov.b32 %f1, %r3; cvt.rn.bf16.f32 %rs1, %f1; cvt.u32.u16 %r4, %rs1;",
