@@ -261,11 +261,11 @@ bool engine_norms_end(EngineNorms *norms, double grad_norm, const ParameterNorm 
         norms->begun = false;
         return true;
     }
-    /* All of them together are the gradients' norm, times the loss scale. */
     double total = 0;
     for (int i = 0; i < norms->n; i++) total += norms->sums[i].gradient;
-    const double scale =
-        total > 0 && isfinite(total) && isfinite(grad_norm) ? grad_norm / sqrt(total) : 1;
+    /* A loss scale may be another one by now, but all of them together are the gradients' norm. */
+    const bool scaled = norms->engine->scales_loss && total > 0 && isfinite(total);
+    const double scale = scaled && isfinite(grad_norm) ? grad_norm / sqrt(total) : 1;
     for (int i = 0; i < norms->n; i++) {
         const Sums *sums = &norms->sums[i];
         ParameterNorm *norm = &norms->norms[i];
