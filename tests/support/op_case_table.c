@@ -670,6 +670,8 @@ const OpCase OP_CASES[] = {
     CASE(SKIP_SPIKE, ":0.5; :5; :4", ""),
     CASE(SKIP_SPIKE, ":0.5; :5; :inf", ""),
     CASE(SKIP_SPIKE, ":nan; :inf; :4", ""),
+    CASE(SKIP_SPIKE, ":nan; :inf; :-1", ""),
+    CASE(SKIP_SPIKE, ":0.5; :0; :-1", ""),
     CASE(LOSS_SCALE, ":inf; :1024; :3; :7", "interval=4"),
     /* average, p, scale, update */
     CASE(EMA, "rows=3 cols=7; rows=3 cols=7; :0.5; :5", "decay=0.999"),
