@@ -37,8 +37,8 @@ void linear_chunk_decays(const Chunk *c, int head, Decays *d) {
     }
     for (int t = last < 0 ? 0 : last; t < c->length; t++) d->end[t] = (float)(sum - d->sum[t]);
     for (int t = 0; t < c->length; t++) {
-        d->start[t] = vmath_exp(d->start[t]);
-        d->end[t] = vmath_exp(d->end[t]);
+        d->start[t] = chunk_share(d->start[t]);
+        d->end[t] = chunk_share(d->end[t]);
     }
     d->carry = d->start[c->length - 1];
 }

@@ -150,6 +150,14 @@ VEC_INLINE void chunk_scale_values(const Chunk *c, float factor, const float *sh
     }
 }
 
+/* What is left behind decays whose logarithms sum up to x. Less than e^-60 is nothing beside a
+ * position's own: it is 0, as denormal numbers, which such shares and their products become, take
+ * processors many times as long. */
+VEC_INLINE float chunk_share(float x) {
+    const float share = vmath_exp(x);
+    return x < -60.0f ? 0.0f : share;
+}
+
 /* A head's decays within a chunk. */
 typedef struct Decays {
     double sum[CHUNK];   /* of logarithms since the chunk began, but for those to nothing */
@@ -169,7 +177,7 @@ VEC_INLINE void chunk_weights(const Chunk *c, const Decays *d, Pairs *out) {
         float *row = out->at[i];
 #pragma omp simd
         for (int j = 0; j < end; j++) {
-            const float share = vmath_exp((float)(sum - d->sum[j]));
+            const float share = chunk_share((float)(sum - d->sum[j]));
             row[j] = j >= begin && j <= i ? share : 0.0f;
         }
     }
@@ -235,6 +243,6 @@ VEC_INLINE void chunk_round(DType dtype, float *row, int n) {
 }
 
 /* What begins a text begins anew, as behind a decay to nothing. */
-void linear_chunk_decays(const Chunk *chunk, int head, Decays *out);
+void linear_chunk_decays(const Chunk *c, int head, Decays *d);
 
 #endif

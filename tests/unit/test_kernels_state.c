@@ -254,7 +254,7 @@ static void check_shapes(void) {
     check_begin("linear attention and its gradient equal the recurrence in f64");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += VARIANT_STEP) {
         check_shape(shapes[i], -0.2f, 0);
-        if (VARIANT_STEP > 1 || shapes[i].keys * shapes[i].values < 4096) {
+        if (shapes[i].keys * shapes[i].values < 4096) {
             check_shape(shapes[i], -4, 0.05);
         }
     }
