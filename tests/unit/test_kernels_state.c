@@ -150,16 +150,17 @@ static void run_reference(const Data *d, Reference *r, bool gradient) {
     free(decayed), free(state);
 }
 
-/* The largest error, by the reference's root mean square. */
+/* The largest error, by the number itself and the root mean square of all. */
 static double error_of(DType dtype, const void *x, const double *reference, int64_t n) {
     double worst = 0, squares = 1e-300;
     for (int64_t i = 0; i < n; i++) squares += reference[i] * reference[i];
+    const double mean = sqrt(squares / (double)n);
     for (int64_t i = 0; i < n; i++) {
         const double error = fabs((double)vec_get(x, dtype, i) - reference[i]);
-        if (!(error <= worst)) worst = error;
+        worst = fmax(worst, error / (mean + fabs(reference[i])));
         if (isnan(error)) return INFINITY;
     }
-    return worst / sqrt(squares / (double)n);
+    return worst;
 }
 
 static LinearAttentionInputs inputs_of(const Data *d, bool gradient) {
@@ -208,10 +209,10 @@ static void run_plain(Data *d) {
 
 static void check_results(const Data *d, bool cancels, const char *how) {
     const Shape *s = &d->s;
-    /* Sums of f32 in other orders; results of 16 bits are rounded once, most where they are largest
-     * (about five times the root mean square); ddecay is f32, a sum of sums that cancel, as good as
-     * all where hardly anything passes from one position to the next. */
-    const double near = s->dtype == DTYPE_BF16 ? 0.02 : s->dtype == DTYPE_F16 ? 2.5e-3 : 8e-6;
+    /* Sums of f32 in other orders; results of 16 bits are rounded once, by 2^-8 or 2^-11 at most;
+     * ddecay is f32, a sum of sums that cancel, as good as all where hardly anything passes from
+     * one position to the next. */
+    const double near = s->dtype == DTYPE_BF16 ? 0x1p-8 : s->dtype == DTYPE_F16 ? 0x1p-11 : 8e-6;
     Reference r = make_reference(d);
     run_reference(d, &r, true);
 #define CHECK_RESULT(x, n, type, tolerance)                                                        \
@@ -226,7 +227,7 @@ static void check_results(const Data *d, bool cancels, const char *how) {
     CHECK_RESULT(dq, d->n_q, s->dtype, near);
     CHECK_RESULT(dk, d->n_q, s->dtype, near);
     CHECK_RESULT(du, d->n_v, s->dtype, near);
-    CHECK_RESULT(ddecay, d->n_h, DTYPE_F32, cancels ? 2e-4 : 2e-5);
+    CHECK_RESULT(ddecay, d->n_h, DTYPE_F32, cancels ? 2e-4 : 5e-5);
     free_reference(&r);
 }
 
@@ -244,7 +245,7 @@ static void check_shape(Shape s, float least, double nothing) {
 
 static void check_shapes(void) {
     static const Shape shapes[] = {
-        {2, 2, 1, 1, 16, 8, .scale = 1.0f},    {1, 16, 2, 1, 20, 24, .scale = 0.3f},
+        {2, 2, 2, 5, 16, 8, .scale = 1.0f},    {1, 16, 2, 1, 20, 24, .scale = 0.3f},
         {2, 17, 1, 5, 16, 8, .scale = 0.3f},   {1, 63, 2, 3, 33, 9, .scale = 0.5f},
         {1, 64, 1, 2, 24, 16, .scale = 0.3f},  {1, 65, 1, 9, 17, 40, .scale = 0.3f},
         {1, 200, 2, 2, 20, 24, .scale = 0.3f}, {1, 130, 1, 2, 128, 64, .scale = 0.1f},
