@@ -264,10 +264,12 @@ VEC_INLINE void softmax_add_block(RunningSoftmax *run, const int rows, int n_key
 
 /* kept[j][i]: what the probability of key first_key + j is times, the factor or 0. `rows`, a power
  * of two: some rows are of a block of numbers, or all of several. */
-static void draw_kept(const AttentionShape *s, const RowTile *tile, int rows, int64_t first_key,
-                      int n_keys, float kept[][ROWS]) {
+VEC_INLINE void draw_kept(const AttentionShape *s, const RowTile *tile, const int rows,
+                          int64_t first_key, int n_keys, float kept[][ROWS]) {
     const int each = rows < PHILOX_BLOCKS ? rows : PHILOX_BLOCKS;
     const int64_t aligned = first_key / ATTENTION_DROP_KEYS * ATTENTION_DROP_KEYS;
+    const uint32_t threshold = s->drop.threshold;
+    const float factor = s->drop.factor;
     uint64_t blocks[PHILOX_BLOCKS];
     uint32_t words[4][PHILOX_BLOCKS];
     for (int64_t from = aligned; from < first_key + n_keys; from += ATTENTION_DROP_KEYS) {
@@ -285,7 +287,7 @@ static void draw_kept(const AttentionShape *s, const RowTile *tile, int rows, in
                 if (j < 0 || j >= n_keys) continue;
                 for (int i = 0; i < each; i++) {
                     const uint32_t bits = words[k / 2][part + i] >> (k % 2 * 16) & 0xffffu;
-                    kept[j][row + i] = bits >= s->drop.threshold ? s->drop.factor : 0;
+                    kept[j][row + i] = bits >= threshold ? factor : 0;
                 }
             }
         }
