@@ -365,8 +365,8 @@ end
 -- Latents are whole on every rank of t, which divides heads.
 -- options: name, q_rank, rotary (base, or options of nn.rotary; false: no positions), scale (of
 -- scores; 1 / sqrt(head) if absent), norm_eps, causal, documents (nn.documents' first value;
--- causal), dropout (of probabilities), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what
--- is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
+-- causal), dropout (of probabilities), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
+-- (its targets: q, wq_a and what is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,

@@ -11,9 +11,9 @@
 #define WEYL_0       0x9E3779B9u
 #define WEYL_1       0xBB67AE85u
 
-#define BLOCKS PHILOX_BLOCKS /* made together: vectors of each lane, enough to overlap the rounds  \
-                              */
-#define CHUNK (4 * BLOCKS)   /* elements in them */
+/* Blocks made together: vectors of each lane, enough to overlap the rounds; elements in them. */
+#define BLOCKS PHILOX_BLOCKS
+#define CHUNK  (4 * BLOCKS)
 
 typedef struct Blocks {
     uint32_t lane[4][BLOCKS];
