@@ -340,8 +340,8 @@ function ops.document_ends(args) end
 ---of ops.documents and, where not causal, that of ops.document_ends: a position sees its own only;
 ---perhaps sinks [kv_heads, group]: each softmax has its head's as one more score, of no value ->
 ---like q; with largest = 1 the third result is the largest score of each row.
----Attributes first and count are for what the planner makes of lanes, and refused in models. A
----key is numbered by itself, as that of ops.dropout.
+---Attributes first and count are for what the planner makes of lanes, and refused in models.
+---The key is numbered by itself, as that of ops.dropout.
 ---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap, p
 ---@return perilune.Value
 function ops.attention(args) end
