@@ -3,13 +3,12 @@
  * read as broadcast scalars straight from the caller's memory, the row maxima and sums of the
  * softmax are plain vector operations, and a group's query heads share the keys they use.
  *
- * All five products of the two passes are one routine, tile_multiply:
- *     C[m][w] (+)= sum over k of A(m, k) B[k][w]
- * with A read by scalars through two strides and B, C by vectors along w.
+ * All five products of the two passes are one routine, tile_multiply.
  */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/attention.h"
+#include "runtime/cpu/tile.h"
 #include "runtime/cpu/vmath.h"
 
 #include <math.h>
@@ -17,61 +16,6 @@
 
 #define ROWS 64 /* query rows in a tile; of fewer, what works on 16 or 32 will do */
 #define KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
-
-/* Register tile of tile_multiply: UNROLL_M x PANEL accumulators must leave registers for the
- * operands. */
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define UNROLL_M 6
-#define PANEL    4
-#else
-#define UNROLL_M 4
-#define PANEL    2
-#endif
-
-/* C[0..mr)[0..nv vectors) = A B, or C += A B; mr and nv are constants at every call. */
-VEC_INLINE void multiply_panel(const int mr, const int nv, bool add, int k, const float *a,
-                               int64_t a_m, int64_t a_k, const float *b, int64_t ldb, float *c,
-                               int64_t ldc) {
-    Vec acc[UNROLL_M][PANEL] = {{{0}}};
-    for (int i = 0; i < k; i++, a += a_k, b += ldb) {
-        Vec row[PANEL];
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) row[v] = vec_load(b + v * VEC_LANES);
-#pragma GCC unroll 8
-        for (int m = 0; m < mr; m++) {
-            Vec s = vec_splat(a[m * a_m]);
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++) acc[m][v] += s * row[v];
-        }
-    }
-#pragma GCC unroll 8
-    for (int m = 0; m < mr; m++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) {
-            float *at = c + m * ldc + v * VEC_LANES;
-            vec_store(at, add ? vec_load(at) + acc[m][v] : acc[m][v]);
-        }
-}
-
-VEC_INLINE void multiply_column(const int nv, bool add, int m, int k, const float *a, int64_t a_m,
-                                int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
-    int i = 0;
-    for (; i + UNROLL_M <= m; i += UNROLL_M)
-        multiply_panel(UNROLL_M, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-    for (; i + 2 <= m; i += 2)
-        multiply_panel(2, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-    if (i < m) multiply_panel(1, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-}
-
-/* width: a multiple of VEC_LANES. */
-static void tile_multiply(bool add, int m, int width, int k, const float *a, int64_t a_m,
-                          int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
-    int w = 0;
-    for (; w + PANEL * VEC_LANES <= width; w += PANEL * VEC_LANES)
-        multiply_column(PANEL, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
-    for (; w < width; w += VEC_LANES)
-        multiply_column(1, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
-}
 
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
