@@ -99,6 +99,7 @@ const CliCommand CLI_COMMANDS[] = {
      "  perilune train models/gpt.lua --ema 0.999 --spike-factor 10 --qk-clip 100 --data text.txt "
      "\\\n"
      "      --save gpt.safetensors --save-ema mean.safetensors --metrics textfile/gpt.prom\n"
+     "  perilune train models/gpt.lua --data text.txt --noise-scale 10 --log run.jsonl\n"
      "  perilune train gpt.plan --data tokens/ --steps 90000 --islands 4 --island 2 \\\n"
      "      --island-address trainer.example.org:29600 --outer-every 100\n"
      "  perilune train gpt.plan --data tokens/ --steps 90000 --islands 4 --island 2 \\\n"

@@ -400,6 +400,10 @@ bool op_moves_parts(OpKind op) {
            op == OP_RENAME;
 }
 
+bool node_draws(const Node *node) {
+    return node->op == OP_DROPOUT || attention_drops(node);
+}
+
 bool op_decodes(OpKind op) {
     return op == OP_CACHE_APPEND || op == OP_CACHE_ATTENTION || op == OP_SELECT_ROW ||
            op == OP_CACHE_LINEAR_ATTENTION || op == OP_CACHE_CONVOLVE;

@@ -103,6 +103,12 @@ int attention_document_ends(const Node *node);
 /* Likewise of attention's sinks (Xiao et al. 2023, arXiv 2309.17453; a number for each head, as in
  * gpt-oss), which its denominators have beside the keys. */
 int attention_sinks(const Node *node);
+/* Does attention, or its gradient, drop probabilities? And its attributes but for those that say so
+ * (`out` may be its own); returns how many. */
+bool attention_drops(const Node *node);
+int attention_undropped(const Node *node, Attr *out);
+/* Does the node draw random numbers in each micro-batch, for rows of the batch by their numbers? */
+bool node_draws(const Node *node);
 
 /* The operand of linear attention or its gradient that decays are, -1 of other ops; and that which
  * says how much of a value is written, or -1. Of convolutions the operand of places, or -1. */

@@ -25,7 +25,7 @@ return model {
   norm_eps = 1e-12,
   pre_norm = false,   -- norms before attention and mlp, as in GPT, instead of after them
   act = "gelu_erf",
-  dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  dropout = 0.0, attention_dropout = 0.0, -- of embeddings and branches; of attention's weights
   size = "tiny",
   sizes = {
     tiny = {},
@@ -91,7 +91,8 @@ return model {
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = add(x, "ln1", function(y)
           return nn.attention(m, y,
-            { bias = true, causal = false, documents = documents, document_ends = ends })
+            { bias = true, causal = false, documents = documents, document_ends = ends,
+              dropout = m.attention_dropout })
         end)
         return add(x, "ln2", function(y) return nn.mlp(m, y, { act = m.act }) end)
       end)

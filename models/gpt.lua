@@ -39,7 +39,7 @@ return model {
   norm_eps = 1e-5,
   act = "gelu",       -- gelu_erf, relu, relu2, silu
   tied = true,        -- the output shares the embedding's table
-  dropout = 0.0,      -- of the embeddings and of each residual branch; not inside attention
+  dropout = 0.0, attention_dropout = 0.0, -- of embeddings and branches; of attention's weights
   documents = -1,     -- the token that ends one: each is seen and has positions by itself; -1: none
   masked = false,     -- the data say which labels count; else all do
   classes = "none",   -- or how many, or their names: data are texts of classes (nn.classify)
@@ -74,8 +74,8 @@ return model {
     for i = 1, m.layers do
       x = m:block(i, function() -- the unit of pipeline cuts and of recomputation
         x = nn.residual(x, nn.attention(m, norm(x, "ln1"),
-          { bias = true, documents = documents, lora = lora, std = hidden.std,
-            decay = hidden.decay, lr_scale = hidden.lr_scale }), m.dropout)
+          { bias = true, documents = documents, lora = lora, dropout = m.attention_dropout,
+            std = hidden.std, decay = hidden.decay, lr_scale = hidden.lr_scale }), m.dropout)
         return nn.residual(x, nn.mlp(m, norm(x, "ln2"), { act = m.act, lora = lora,
           std = hidden.std, decay = hidden.decay, lr_scale = hidden.lr_scale }), m.dropout)
       end)

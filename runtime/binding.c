@@ -1,5 +1,7 @@
 #include "runtime/binding.h"
 
+#include <math.h>
+
 bool bind_fail(const Binding *binding, const char *why) {
     diag_error(binding->diag, binding->node->loc, "%s: %s", OPS[binding->node->op].name, why);
     return false;
@@ -119,6 +121,30 @@ static bool bind_query_places(const Binding *b, int at, const int32_t **out) {
 bool bind_starts(const Binding *b, const int32_t **out_starts, const int32_t **out_ends) {
     return bind_query_places(b, attention_documents(b->node), out_starts) &&
            bind_query_places(b, attention_document_ends(b->node), out_ends);
+}
+
+AttentionDrop bind_drop(const Binding *b) {
+    enum { BATCH, SEQ, KV_HEADS, GROUP, ALL_BITS = 1 << 16 };
+    const Type *q = bind_input_type(b, 0), *k = bind_input_type(b, 1);
+    const Sharding *sharding = bind_input_sharding(b, 0);
+    if (!attention_drops(b->node)) return (AttentionDrop){.factor = 1};
+    const uint64_t lanes = (uint64_t)node_int(b->node, ATTR_count, 1);
+    const uint64_t lane = (uint64_t)node_int(b->node, ATTR_first, 0);
+    const bool grouped = q->rank == 5;
+    const int64_t row = b->micro * q->dims[BATCH] + bind_offset(b, q, sharding, BATCH);
+    const double dropped = round(node_float(b->node, ATTR_p, 0) * ALL_BITS);
+    AttentionDrop drop = {.stream = bind_random_key(b->block, node_int(b->node, ATTR_key, 0)),
+                          .threshold = dropped < ALL_BITS ? (uint32_t)dropped : ALL_BITS - 1};
+    drop.factor = (float)ALL_BITS / (float)(ALL_BITS - drop.threshold);
+    drop.member = (uint64_t)((k->dims[SEQ] + ATTENTION_DROP_KEYS - 1) / ATTENTION_DROP_KEYS) *
+                  ATTENTION_DROP_BLOCKS;
+    drop.head = drop.member * (uint64_t)(grouped ? q->dims[GROUP] : 1);
+    drop.position = drop.head * (uint64_t)q->dims[KV_HEADS];
+    drop.batch = drop.position * (uint64_t)q->dims[SEQ] * lanes;
+    drop.first = (uint64_t)row * drop.batch + lane * (drop.batch / lanes) +
+                 (uint64_t)bind_offset(b, q, sharding, KV_HEADS) * drop.head +
+                 (uint64_t)(grouped ? bind_offset(b, q, sharding, GROUP) : 0) * drop.member;
+    return drop;
 }
 
 bool bind_exchange(const Binding *binding, int n_members, ExchangeSizes *out) {

@@ -8,6 +8,7 @@
 #include "ir/expr.h"
 #include "ir/op.h"
 #include "ir/ops/quantize.h"
+#include "runtime/attention_drop.h"
 
 typedef struct Binding {
     const Graph *graph;
@@ -67,6 +68,8 @@ bool bind_whole_documents(const Binding *binding);
 /* Where the documents of attention's queries begin and end, NULL: all is one, or they end anywhere
  * behind causal ones. False, reported: it says so of other queries than the rank's. */
 bool bind_starts(const Binding *binding, const int32_t **out_starts, const int32_t **out_ends);
+/* What attention, or its gradient, drops of its probabilities while it trains. */
+AttentionDrop bind_drop(const Binding *binding);
 /* The blocks of the rank's part of what quantize makes, or dequantize reads. False, reported: the
  * mesh cuts some. */
 bool bind_blocks(const Binding *binding, BlockLayout *out);

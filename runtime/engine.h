@@ -10,6 +10,7 @@
 
 #include "planner/plan/plan.h"
 #include "runtime/islands/outer_parts.h"
+#include "runtime/metrics/noise_scale.h"
 #include "runtime/metrics/step_metrics.h"
 #include "runtime/rank_work.h"
 
@@ -75,6 +76,7 @@ void engine_init_parameters(Engine *engine);
 #define CHECKPOINT_RECENT_KEY    "perilune.recent" /* steps, with blanks between them */
 #define CHECKPOINT_SPIKES_KEY    "perilune.spikes" /* how many, and in a row */
 #define CHECKPOINT_NORMS_KEY     "perilune.norms"  /* f32 as hexadecimal digits of their bits */
+#define CHECKPOINT_NOISE_KEY     "perilune.noise"  /* count and sums, of hexadecimal digits */
 /* Of an island: its number, how many there are, the step, samples and number of the last meeting.
  */
 #define CHECKPOINT_ISLAND_KEY "perilune.island"
@@ -141,6 +143,7 @@ typedef struct TrainingPlace {
     int n_spikes_in_row; /* of which the last ones; */
     int n_norms;         /* and norms of the last steps that were not, the oldest first */
     float norms[CHECKPOINT_MOST_NORMS];
+    NoiseScale noise; /* what was measured of it */
     /* Of an island (runtime/islands), with its last meeting; n_islands 0: none. */
     int island, n_islands;
     int64_t met_step, met_samples, n_meetings;

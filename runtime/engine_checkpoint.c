@@ -439,6 +439,23 @@ static void read_spikes(const Safetensors *file, TrainingPlace *out) {
     }
 }
 
+/* What is damaged is none. */
+static void read_noise(const Safetensors *file, TrainingPlace *out) {
+    const char *text = safetensors_find_metadata(file, CHECKPOINT_NOISE_KEY);
+    NoiseScale noise = {0};
+    char *end;
+    if (!text) return;
+    noise.n = strtoll(text, &end, 10);
+    bool fine = end != text && noise.n > 0 && noise.n <= out->step;
+    for (int i = 0; fine && i < N_NOISE_SUMS; i++) {
+        text = end;
+        noise.sums[i] = strtod(text, &end);
+        fine = end != text && isfinite(noise.sums[i]);
+    }
+    fine = fine && noise.sums[NOISE_WEIGHT] >= 1 && noise.sums[NOISE_SQUARED_WEIGHT] >= 1;
+    if (fine) out->noise = noise;
+}
+
 /* Parts' turns, if they meet one by one: none was later, and what is to be merged is so yet. */
 static bool read_parts(const Safetensors *file, const char *path, TrainingPlace *out, Diag *diag) {
     const char *text = safetensors_find_metadata(file, CHECKPOINT_PARTS_KEY);
@@ -494,7 +511,7 @@ bool engine_is_place_key(const char *key) {
         CHECKPOINT_STEP_KEY,   CHECKPOINT_SAMPLES_KEY,   CHECKPOINT_SEED_KEY,
         CHECKPOINT_DATA_KEY,   CHECKPOINT_REFERENCE_KEY, CHECKPOINT_TEACHER_KEY,
         CHECKPOINT_RECENT_KEY, CHECKPOINT_SPIKES_KEY,    CHECKPOINT_NORMS_KEY,
-        CHECKPOINT_ISLAND_KEY, CHECKPOINT_PARTS_KEY,
+        CHECKPOINT_ISLAND_KEY, CHECKPOINT_PARTS_KEY,     CHECKPOINT_NOISE_KEY,
     };
     for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
         if (strcmp(key, KEYS[i]) == 0) return true;
@@ -552,6 +569,7 @@ static bool load_place(const Engine *engine, const Safetensors *file, const char
     snprintf(out->reference, sizeof(out->reference), "%s", reference ? reference : "");
     read_recent(safetensors_find_metadata(file, CHECKPOINT_RECENT_KEY), out);
     read_spikes(file, out);
+    read_noise(file, out);
     return read_island(file, path, out, diag);
 }
 

@@ -35,7 +35,8 @@ typedef struct StepInput {
     bool train; /* false: dropout off */
     double learning_rate;
     int64_t update;          /* its number: of step, without the spikes before */
-    float most_norm_squared; /* of gradients, or the step is left out; INFINITY: any may be */
+    float most_norm_squared; /* of gradients, or the step is left out; INFINITY: any may be; below
+                              * 0: it is, whatever they are */
     int chunk;               /* JOB_DECODE: DECODE_READ... */
     const int32_t *decode[N_DECODE_INPUTS]; /* JOB_DECODE */
     double label_share; /* of labels other than Engine.left_out_label; see label_share in ops.def */
@@ -152,6 +153,10 @@ bool engine_copy_failed(const Engine *engine, Diag *diag);
 bool engine_job_failed(const Engine *engine, Diag *diag);
 /* Of a parameter's average, a state: its name is EMA_PREFIX and the parameter's. */
 bool engine_is_average(const Node *node);
+/* The norm of a batch's gradients, as a step of this number would have them, without its update:
+ * all stays as it is. For plans with plan_skips_spikes. False: reported. */
+bool engine_measure_gradient(Engine *engine, int64_t step, const int32_t *tokens,
+                             const int32_t *labels, double *out_norm, Diag *diag);
 /* Takes the memory that engine_swap_averages needs. False: reported. */
 bool engine_prepare_averages(Engine *engine, Diag *diag);
 /* Only of a local rank. */

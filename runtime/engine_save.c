@@ -117,6 +117,14 @@ static void declare_spikes(Saving *s, const TrainingPlace *place) {
     strbuf_destroy(&norms);
 }
 
+static void declare_noise(Saving *s, const NoiseScale *noise) {
+    StrBuf text = strbuf_create();
+    strbuf_printf(&text, "%" PRId64, noise->n);
+    for (int i = 0; i < N_NOISE_SUMS; i++) strbuf_printf(&text, " %a", noise->sums[i]);
+    safetensors_writer_add_metadata(s->writer, CHECKPOINT_NOISE_KEY, text.text);
+    strbuf_destroy(&text);
+}
+
 static void declare(Saving *s, const TrainingPlace *place) {
     s->writer = safetensors_writer_create();
     for (int i = 0; i < s->n_beside; i++) {
@@ -162,6 +170,7 @@ static void declare(Saving *s, const TrainingPlace *place) {
     }
     strbuf_destroy(&recent);
     declare_spikes(s, place);
+    if (place->noise.n) declare_noise(s, &place->noise);
     if (place->n_islands) {
         safetensors_writer_add_metadata(
             s->writer, CHECKPOINT_ISLAND_KEY,

@@ -181,6 +181,19 @@ bool engine_step(Engine *engine, int64_t step, const int32_t *tokens, const int3
     return false;
 }
 
+bool engine_measure_gradient(Engine *engine, int64_t step, const int32_t *tokens,
+                             const int32_t *labels, double *out_norm, Diag *diag) {
+    const float never = -1;
+    engine->input = batch_input(engine, tokens, labels);
+    engine->input.step = step;
+    engine->input.train = true;
+    engine->input.update = step - engine->n_spikes;
+    engine->input.most_norm_squared = never;
+    if (!engine->backend->run(engine, JOB_TRAIN, diag)) return false;
+    *out_norm = sqrt(read_output(engine, "grad_norm_squared"));
+    return !engine_job_failed(engine, diag);
+}
+
 /* An accumulated number of a forward run: this rank's share, if it is one to count. */
 static bool number_share(Engine *engine, const RankContext *rank, const char *name, double *out) {
     const Graph *graph = rank->program->graph;

@@ -183,6 +183,7 @@ static bool follow_ramp(TrainRun *run, int64_t step) {
     if (plan == run->plan) return true;
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     train_norms_close(&run->norms);
+    train_noise_close(&run->noise);
     run->engine = engine_replace(run->engine, plan, &run->options, run->diag);
     if (!run->engine) return false;
     run->plan = plan;
@@ -372,7 +373,11 @@ static bool take_step(TrainRun *run, int64_t step) {
     const double begun = clock_now();
     if (!run->rollout && !take_samples(run, &sample)) return false;
     const double data_seconds = clock_now() - begun;
-    if (!train_data_give(&run->data, run->engine, true, run->diag)) return false;
+    if (!train_data_give(&run->data, run->engine, true, run->diag) ||
+        !train_noise_begin(&run->noise, run->engine, &run->data, step, run->tokens, run->labels,
+                           run->diag)) {
+        return false;
+    }
     train_stragglers_begin(&run->stragglers, run->engine, run->plan, step, step == run->first_step);
     train_spikes_begin(&run->spikes, &run->checkpoint.place, run->engine);
     train_norms_begin(&run->norms, run->engine, step);
@@ -389,6 +394,7 @@ static bool take_step(TrainRun *run, int64_t step) {
     run->steps_done = run->checkpoint.place.step = step;
     run->checkpoint.place.samples = sample;
     StepMetrics metrics = metrics_of(run, &result, rate);
+    train_noise_end(&run->noise, &run->checkpoint.place.noise, &metrics);
     if (run->data.masked && !run->data.pairs.reads) {
         metrics.has_n_labels = true;
         metrics.n_labels = engine_count_labels(run->engine, run->labels);
@@ -480,6 +486,7 @@ static bool prepare(TrainRun *run) {
     run->quiet = cli_given(run->args, OPT_QUIET);
     run->copies = train_copies_from_args(run->args);
     run->norms = train_norms_from_args(run->args);
+    run->noise = train_noise_from_args(run->args);
     if (!check_options(run)) return false;
     if (!profile_from_args(run->args, &run->profile, run->diag)) return false;
     if (train_layout_is_wanted(run->args)) {
@@ -534,7 +541,10 @@ static bool prepare(TrainRun *run) {
                       &run->rollout, run->diag)) {
         return false;
     }
-    if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag)) return false;
+    if (!train_spikes_check(&run->spikes, run->plan, run->rollout, run->diag) ||
+        !train_noise_check(&run->noise, run->plan, &run->data, run->rollout, run->diag)) {
+        return false;
+    }
     if (!predict(run) || !join_islands(run)) return false;
     if (!run->is_first) return true;
     if (!train_log_open(run->args, run->steps_done, &run->log, run->diag)) return false;
@@ -555,6 +565,7 @@ static bool run_end(TrainRun *run, bool good) {
     train_checkpoint_end(&run->checkpoint, &run->options, &run->progress);
     train_stragglers_close(&run->stragglers);
     train_norms_close(&run->norms);
+    train_noise_close(&run->noise);
     rollout_close(run->rollout);
     train_islands_close(&run->islands, why_islands_end(run, good));
     engine_destroy(run->engine);

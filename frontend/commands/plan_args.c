@@ -219,7 +219,8 @@ static bool offload_from_args(const CliArgs *args, PlanOptions *options, Diag *d
 static bool averages_from_args(const CliArgs *args, PlanOptions *options, Diag *diag) {
     options->ema_decay = cli_real(args, OPT_EMA, 0);
     /* Of a model that is planned and trained at once, the run says that it needs it. */
-    options->skips_spikes = cli_given(args, OPT_SKIP_SPIKES) || cli_given(args, OPT_SPIKE_FACTOR);
+    options->skips_spikes = cli_given(args, OPT_SKIP_SPIKES) || cli_given(args, OPT_SPIKE_FACTOR) ||
+                            cli_given(args, OPT_NOISE_SCALE);
     if (!cli_given(args, OPT_EMA) || (options->ema_decay > 0 && options->ema_decay < 1)) {
         return true;
     }

@@ -21,6 +21,8 @@ static void series_init(RunCurve *curve) {
         [S_VAL_LOSS] = {"val_loss", "Validation loss"},
         [S_VAL_LOSS_EMA] = {"val_loss_ema", "Validation loss of averaged weights"},
         [S_GRAD_NORM] = {"grad_norm", "Gradient norm"},
+        [S_NOISE_SCALE] = {"noise_scale", "Gradient noise scale (a batch, in samples)"},
+        [S_NOISE_ERROR] = {"noise_error", "Its standard error, beside itself"},
         [S_LOSS_SCALE] = {"loss_scale", "Loss scale (its logarithm to base 2)"},
         [S_LR] = {"lr", "Learning rate"},
         [S_SPEED] = {"tokens_per_s", "Tokens per second"},

@@ -31,6 +31,8 @@ enum {
     S_VAL_LOSS,
     S_VAL_LOSS_EMA,
     S_GRAD_NORM,
+    S_NOISE_SCALE,
+    S_NOISE_ERROR,
     S_LOSS_SCALE,
     S_LR,
     S_SPEED,

@@ -9,8 +9,9 @@
 static const struct {
     int series;
     bool from_zero;
-} PANELS[] = {{S_LOSS, false}, {S_VAL_LOSS_EMA, false}, {S_GRAD_NORM, true}, {S_LOSS_SCALE, true},
-              {S_LR, true},    {S_SPEED, true}};
+} PANELS[] = {{S_LOSS, false},       {S_VAL_LOSS_EMA, false}, {S_GRAD_NORM, true},
+              {S_NOISE_SCALE, true}, {S_LOSS_SCALE, true},    {S_LR, true},
+              {S_SPEED, true}};
 
 static void put_panel(StrBuf *out, const RunCurve *curve, const Series *series, bool from_zero) {
     const Series *loss = &curve->series[S_LOSS], *val = &curve->series[S_VAL_LOSS];

@@ -94,6 +94,20 @@ static void put_norms(StrBuf *out, const RunNorms *norms) {
     strbuf_put(out, "\n");
 }
 
+/* "noise     a scale of 310 samples (19.8 k tokens), give or take 20 %" */
+static void put_noise(StrBuf *out, const RunCurve *curve) {
+    const double scale = curve->series[S_NOISE_SCALE].last;
+    const double error = curve->series[S_NOISE_ERROR].last;
+    char text[UNIT_TEXT];
+    if (!isfinite(scale)) return;
+    strbuf_printf(out, "noise     a scale of %.3g samples", scale);
+    if (isfinite(curve->row_tokens)) {
+        strbuf_printf(out, " (%s tokens)", unit_count(scale * curve->row_tokens, text));
+    }
+    if (isfinite(error)) strbuf_printf(out, ", give or take %.0f %%", 100 * error);
+    strbuf_put(out, "\n");
+}
+
 static void put_rest(StrBuf *out, const RunCurve *curve) {
     const Series *norm = &curve->series[S_GRAD_NORM], *rate = &curve->series[S_LR];
     if (norm->count) {
@@ -101,6 +115,7 @@ static void put_rest(StrBuf *out, const RunCurve *curve) {
                       first_of(curve, norm), norm->last, series_median(curve->arena, curve, norm));
     }
     if (rate->count) strbuf_printf(out, "lr        %.3g in the last step\n", rate->last);
+    put_noise(out, curve);
     if (curve->n_spikes) strbuf_printf(out, "spikes    %d, left out\n", curve->n_spikes);
     if (curve->n_skipped) {
         strbuf_printf(out, "skipped   %d, not finite under the loss scale\n", curve->n_skipped);
@@ -143,6 +158,7 @@ bool show_run_json(StrBuf *out, const char *path, Diag *diag) {
         run_figures_put_number(out, "samples", curve->samples);
         run_figures_put_number(out, "row_tokens", curve->row_tokens);
         run_figures_put_number(out, "grad_norm", curve->series[S_GRAD_NORM].last);
+        run_figures_put_number(out, "noise_scale", curve->series[S_NOISE_SCALE].last);
         strbuf_printf(out, ",\"spikes\":%d,\"skipped\":%d}\n", curve->n_spikes, curve->n_skipped);
     }
     arena_destroy(arena);

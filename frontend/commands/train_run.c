@@ -188,6 +188,7 @@ void train_run_print_end(const TrainRun *run) {
     train_copies_print(&run->copies, run->plan);
     train_stragglers_print(&run->stragglers);
     train_norms_print(&run->norms);
+    train_noise_print(&run->noise, &run->checkpoint.place.noise, &run->data);
     train_islands_print_end(&run->islands);
     print_resident(run);
     train_log_print(&run->log);

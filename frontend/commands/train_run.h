@@ -12,6 +12,7 @@
 #include "frontend/commands/train_layout.h"
 #include "frontend/commands/train_log.h"
 #include "frontend/commands/train_metrics.h"
+#include "frontend/commands/train_noise.h"
 #include "frontend/commands/train_norms.h"
 #include "frontend/commands/train_ramp.h"
 #include "frontend/commands/train_rollout.h"
@@ -47,6 +48,7 @@ typedef struct TrainRun {
     TrainCopies copies;
     TrainStragglers stragglers;
     TrainNorms norms;
+    TrainNoise noise;
     TrainIslands islands;
     int64_t first_step;   /* after those that a checkpoint had done */
     int64_t first_sample; /* of this process, as they are counted */

@@ -277,6 +277,19 @@ static Attr next_dropout_key(lua_State *lua) {
     return attr_int(ATTR_key, (*n)++);
 }
 
+/* Attention that drops nothing has no stream. */
+static void complete_drop(lua_State *lua, OpKind op, Attr *attrs, int *n_attrs) {
+    bool has_key = false, drops = op == OP_DROPOUT;
+    for (int i = 0; i < *n_attrs; i++) {
+        has_key |= attrs[i].key == ATTR_key;
+        drops |= attrs[i].key == ATTR_p;
+        if (attrs[i].key == ATTR_first || attrs[i].key == ATTR_count)
+            script_error(lua, "%s: 'first' and 'count' are for what the planner makes",
+                         OPS[op].name);
+    }
+    if (!has_key && drops) attrs[(*n_attrs)++] = next_dropout_key(lua);
+}
+
 /* Where a label_share says that rows are hidden by shares drawn for each. */
 static void check_diffusion(lua_State *lua, const Node *node, double label) {
     static const AttrKey OTHERS[] = {ATTR_rate, ATTR_span,  ATTR_start,   ATTR_eos,
@@ -396,14 +409,7 @@ static int call_op(lua_State *lua) {
     lua_settop(lua, 1);
     int n_inputs = read_operands(lua, op, inputs);
     int n_attrs = read_attrs(lua, op, attrs);
-    bool has_key = false, required;
-    for (int i = 0; i < n_attrs; i++) {
-        has_key |= attrs[i].key == ATTR_key;
-        bool lane = attrs[i].key == ATTR_first || attrs[i].key == ATTR_count;
-        if (lane && op == OP_DROPOUT)
-            script_error(lua, "dropout: 'first' and 'count' are for what the planner makes");
-    }
-    if (!has_key && op_has_attr(op, ATTR_key, &required)) attrs[n_attrs++] = next_dropout_key(lua);
+    if (op == OP_DROPOUT || op == OP_ATTENTION) complete_drop(lua, op, attrs, &n_attrs);
     if (op == OP_MATMUL) script_arrange_product(lua, inputs, attrs, n_attrs);
     n_attrs = script_complete_parts(lua, op, inputs, n_inputs, attrs, n_attrs);
     Node *node = script_add_node(

@@ -210,6 +210,14 @@ local function add_biases(m, x, q, k, o)
   return biases.with_bias(m, q, k, c, o.name .. ".members", scale)
 end
 
+-- ops.attention's p: nil where nothing is dropped.
+local function drop_of(layer, p)
+  if type(p) ~= "number" or not (p >= 0 and p < 1) then
+    fail("%s: 'dropout', of probabilities, must be a number, at least 0 and less than 1", layer)
+  end
+  return p > 0 and p or nil
+end
+
 -- Self-attention: multi-head (Vaswani et al. 2017), or grouped-query (Ainslie et al. 2023) where
 -- kv_heads < heads. x [batch, seq, model] -> like x.
 -- Parameters: wq [model, kv_heads, group, head], wk and wv [model, kv_heads, head],
@@ -230,8 +238,9 @@ end
 -- scores of query i and key j have its difference, c_i - c_j, added), forget (the same with c the
 -- prefix sum of logarithms of forget gates), alibi (nn.places' value: scores less the distance
 -- times a slope of each head), documents (nn.documents' first value: a position
--- sees its own only), document_ends (its third: needed with documents where not causal), std,
--- out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, k, v, o)
+-- sees its own only), document_ends (its third: needed with documents where not causal), dropout
+-- (of probabilities, behind the softmax), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
+-- (its targets: q, k, v, o)
 function nn.attention(m, x, options)
   check_arguments("attention", m, x)
   local o = read_options("attention", options,
@@ -239,7 +248,7 @@ function nn.attention(m, x, options)
       scale = NONE, softcap = NONE, qk_norm = false, qk_norm_over = "head",
       qk_norm_plus_one = false, qk_norm_gains = true, qk_norm_last = false, norm_eps = EPS,
       temperature = NONE, score_bias = NONE, forget = false, alibi = NONE, documents = NONE,
-      document_ends = NONE,
+      document_ends = NONE, dropout = 0.0,
       sinks = false, std = STD, gate = false, out_std = NONE, decay = NONE, lr_scale = NONE,
       muon = NONE, frozen = NONE, lora = NONE })
   if o.qk_norm_over ~= "head" and o.qk_norm_over ~= "all" then
@@ -301,7 +310,7 @@ function nn.attention(m, x, options)
   q, k = add_biases(m, x, q, k, o)
   local y = ops.attention{ q, k, v, more[1], more[2], more[3], seq = "seq", head = q.axes[5],
                            causal = o.causal, window = o.window, softcap = o.softcap or nil,
-                           scale = scale }
+                           scale = scale, p = drop_of("attention", o.dropout) }
   if o.gate then
     y = y * ops.sigmoid{ project("gate", x, "model", { "kv_heads", "group", "head" }, o.std) }
   end
@@ -356,14 +365,14 @@ end
 -- Latents are whole on every rank of t, which divides heads.
 -- options: name, q_rank, rotary (base, or options of nn.rotary; false: no positions), scale (of
 -- scores; 1 / sqrt(head) if absent), norm_eps, causal, documents (nn.documents' first value;
--- causal), std, out_std (of wo), decay, lr_scale, muon, frozen, lora (its targets: q, wq_a and what
--- is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
+-- causal), dropout (of probabilities), std, out_std (of wo), decay, lr_scale, muon, frozen, lora
+-- (its targets: q, wq_a and what is made of it; k, wkv_a, wk and wk_rope; v, wv; o)
 function nn.mla(m, x, options)
   check_arguments("mla", m, x)
   local o = read_options("mla", options,
     { name = "attn", q_rank = 0, rotary = NONE, scale = NONE, norm_eps = EPS, causal = true,
-      documents = NONE, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE, muon = NONE,
-      frozen = NONE, lora = NONE })
+      documents = NONE, dropout = 0.0, std = STD, out_std = NONE, decay = NONE, lr_scale = NONE,
+      muon = NONE, frozen = NONE, lora = NONE })
   check_mla(m, o)
   if o.documents and not o.causal then
     fail("mla: 'documents' is for causal attention; that of nn.attention may be any")
@@ -390,7 +399,8 @@ function nn.mla(m, x, options)
     linear(x, "model", "rope", "wk_rope"), o)
   local v = linear(c, "kv_rank", { "heads", "value" }, "wv")
   local y = ops.attention{ q, k, v, o.documents or nil, seq = "seq", head = "head",
-                           causal = o.causal, scale = o.scale or 1 / math.sqrt(m.head) }
+                           causal = o.causal, scale = o.scale or 1 / math.sqrt(m.head),
+                           p = drop_of("mla", o.dropout) }
   return linear(y, { "heads", "value" }, "model", "wo", residual_std(m, o))
 end
 

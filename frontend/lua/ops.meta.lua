@@ -319,6 +319,8 @@ function ops.embedding(args) end
 ---@field scale number of scores
 ---@field softcap? number c: scaled scores x become c tanh(x / c)
 ---@field largest? integer 1: there is a third result
+---@field p? number probabilities are dropped so, as by ops.dropout
+---@field key? integer of that
 
 ---tokens i32[..., axis] -> where each position's document begins along the axis, alike; its second
 ---result is how far the position is from there. A document's last token is `separator` (2147483647:
@@ -337,8 +339,10 @@ function ops.document_ends(args) end
 ---q [batch, seq, kv_heads, group, head], k and v [batch, seq, kv_heads, head], perhaps the result
 ---of ops.documents and, where not causal, that of ops.document_ends: a position sees its own only;
 ---perhaps sinks [kv_heads, group]: each softmax has its head's as one more score, of no value ->
----like q; with largest = 1 the third result is the largest score of each row
----@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap
+---like q; with largest = 1 the third result is the largest score of each row.
+---Attributes first and count are for what the planner makes of lanes, and refused in models.
+---The key is numbered by itself, as that of ops.dropout.
+---@param args perilune.AttentionAttributes seq, head, causal, scale; perhaps window, softcap, p
 ---@return perilune.Value
 function ops.attention(args) end
 

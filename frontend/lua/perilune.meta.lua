@@ -248,6 +248,7 @@ function model(description) end
 ---@field temperature? perilune.Value [batch, seq], nn.temperature's: queries are times it
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only
 ---@field document_ends? perilune.Value its third: needed with documents where not causal
+---@field dropout? number of probabilities, behind the softmax
 
 ---@class perilune.SwigluOptions: perilune.BranchOptions
 ---@field act? perilune.Activation
@@ -385,6 +386,7 @@ function nn.scaled_rotary(m) end
 ---@field norm_eps? number
 ---@field causal? boolean
 ---@field documents? perilune.Value nn.documents' first value: a position sees its own only; causal
+---@field dropout? number of probabilities, behind the softmax
 
 ---Multi-head latent attention (DeepSeek V2): axes heads, nope, rope, value, kv_rank are the
 ---model's.

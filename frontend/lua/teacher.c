@@ -130,6 +130,7 @@ static bool copy_teachers(Joiner *j, const Node *node) {
     Node as = *node;
     as.attrs = ARENA_ARRAY(j->arena, Attr, node->n_attrs + 1);
     if (!map_attrs(j, node, as.attrs) || !map_type(j, &as.types[0])) return false;
+    if (attention_drops(&as)) as.n_attrs = attention_undropped(&as, as.attrs);
     Node *copy = graph_copy_node(j->out, &as, inputs, j->diag);
     if (!copy) return false;
     if (copy->op == OP_PARAM) make_teachers(j, copy);

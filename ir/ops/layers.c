@@ -1,4 +1,5 @@
 /* Layers with kernels of their own: norms, embedding, attention. */
+#include "ir/expr.h"
 #include "ir/ngram.h"
 #include "ir/op.h"
 
@@ -273,6 +274,30 @@ bool attention_check_factors(const Node *node, Diag *diag) {
     return false;
 }
 
+/* Lanes are the planner's to say. */
+static bool check_drop(const Node *node, Diag *diag) {
+    const Attr *p = node_attr(node, ATTR_p), *key = node_attr(node, ATTR_key);
+    const int64_t first = node_int(node, ATTR_first, 0), count = node_int(node, ATTR_count, 1);
+    const char *name = OPS[node->op].name;
+    if (!p && !key && !node_attr(node, ATTR_first) && !node_attr(node, ATTR_count)) return true;
+    if (!p || !key) {
+        diag_error(diag, node->loc,
+                   "%s: dropout of probabilities has 'p' and 'key', and lanes' 'first' and 'count' "
+                   "go with them",
+                   name);
+        return false;
+    }
+    if (!(p->f >= 0 && p->f < 1)) {
+        diag_error(diag, node->loc, "%s: 'p' must be at least 0 and less than 1, not %g", name,
+                   p->f);
+        return false;
+    }
+    if (expr_lane_fits(first, count)) return true;
+    diag_error(diag, node->loc, "%s: row %" PRId64 " of each %" PRId64 " is not possible", name,
+               first, count);
+    return false;
+}
+
 int attention_documents(const Node *node) {
     int at = node->op == OP_ATTENTION ? 3 : node->op == OP_ATTENTION_GRAD ? 6 : -1;
     bool any = at >= 0 && at < node->n_inputs;
@@ -283,6 +308,21 @@ int attention_document_ends(const Node *node) {
     int at = attention_documents(node) + 1;
     bool any = at > 0 && at < node->n_inputs;
     return any && !dtype_is_float(value_type(node->inputs[at])->dtype) ? at : -1;
+}
+
+bool attention_drops(const Node *node) {
+    return (node->op == OP_ATTENTION || node->op == OP_ATTENTION_GRAD) &&
+           node_float(node, ATTR_p, 0) > 0;
+}
+
+int attention_undropped(const Node *node, Attr *out) {
+    int n = 0;
+    for (int i = 0; i < node->n_attrs; i++) {
+        const AttrKey key = node->attrs[i].key;
+        if (key != ATTR_p && key != ATTR_key && key != ATTR_first && key != ATTR_count)
+            out[n++] = node->attrs[i];
+    }
+    return n;
 }
 
 int attention_sinks(const Node *node) {
@@ -351,7 +391,7 @@ static bool check_sinks(Node *node, Diag *diag) {
 
 static bool check_scores(const Graph *graph, Node *node, Diag *diag) {
     return check_window(node, diag) && attention_check_factors(node, diag) &&
-           check_documents(graph, node, diag) && check_sinks(node, diag);
+           check_drop(node, diag) && check_documents(graph, node, diag) && check_sinks(node, diag);
 }
 
 static bool check_tokens(const Graph *graph, Node *node, Diag *diag) {

@@ -149,7 +149,7 @@ bool infer_clip_scale(Graph *graph, Node *node, Diag *diag) {
 }
 
 /* What gradients are multiplied by, their squared norm, the most that it may be -> the first, or
- * +inf where the norm is above */
+ * +inf where the norm is above, or, whatever it is, where that is below 0 */
 bool infer_skip_spike(Graph *graph, Node *node, Diag *diag) {
     (void)graph;
     node->types[0] = (Type){.dtype = DTYPE_F32};

@@ -139,7 +139,7 @@ static int64_t count_values(const AttentionShape *shape) {
 static bool goes_in_one_pass(const AttentionShape *shape) {
     enum { SHORT_HEAD = 32, LONGEST_HEAD = 128 };
     return shape->causal && !shape->window && !shape->documents && !shape->capped &&
-           count_keys(shape) == shape->seq && shape->head > SHORT_HEAD &&
+           !shape->drops && count_keys(shape) == shape->seq && shape->head > SHORT_HEAD &&
            shape->head <= LONGEST_HEAD && count_values(shape) == shape->head;
 }
 
@@ -153,11 +153,21 @@ static double attention_fraction(const Cluster *cluster, const AttentionShape *s
     double others = backward ? device->attention_backward_fraction : device->attention_fraction;
     *out_products = software->attention_backward_products;
     bool low = shape->bytes_per_element == 2;
-    if (software->own_attention && own > 0 && low && (!backward || goes_in_one_pass(shape))) {
+    if (software->own_attention && own > 0 && low && !shape->drops &&
+        (!backward || goes_in_one_pass(shape))) {
         *out_products = 5;
         return own;
     }
     return others * (software->attention_share > 0 ? software->attention_share : 1);
+}
+
+/* Random numbers for so many pairs, beside the products: ten rounds of Philox are about 80
+ * instructions for eight pairs, and each pair takes two more. The gradient draws for queries, and
+ * twice as much for keys, whose lanes use half of what they draw. */
+static double draws_us(const ClusterDevice *device, double pairs, bool backward) {
+    enum { FORWARD = 80 / 8 + 2, BACKWARD = 3 * (80 / 8) + 4, FLOPS = 2 /* an instruction's */ };
+    const double instructions = pairs * (backward ? BACKWARD : FORWARD);
+    return instructions * FLOPS / (device->peak_flops[MATH_F32] * 1e-6);
 }
 
 /* One kernel forward, of 2 products; two backward (scores are made again: of 5 products at least,
@@ -183,6 +193,7 @@ static double blockwise_us(const Cluster *cluster, MathKind math, const Attentio
     double idle = largest(1, device->n_units / pieces);
     double us = flops * idle / (device->peak_flops[math] * fraction * 1e-6);
     us = largest(us, bytes / memory_rate(device));
+    if (shape->drops) us += draws_us(device, pairs * idle, backward);
     return us + (backward ? 2 : 1) * device->kernel_us;
 }
 

@@ -35,6 +35,7 @@ typedef struct AttentionShape {
     int64_t keys;   /* 0: seq; else seq is a part of the queries, which see as many as all do */
     int64_t values; /* numbers of a head of values and results; 0: head */
     bool documents, capped; /* within each, scores by a soft cap: what such cost is not known */
+    bool drops;             /* probabilities, in the same kernel */
 } AttentionShape;
 /* One blockwise kernel, or the products and elementwise kernels of one with materialised scores;
  * *out_n_ops: how many operations that is to issue. */

@@ -89,6 +89,15 @@ static double function_us(const Device *device, OpKind op, bool low, double elem
     return all > moving ? all - moving : 0;
 }
 
+/* What attention draws for its probabilities: a block of random numbers is for eight of them, of
+ * dropout's elements for four. */
+static double draws_us(const Device *device, const Node *node, const Type *inputs) {
+    if (!attention_drops(node)) return 0;
+    double products = OPS[OP_ATTENTION].flops(node, inputs, NULL);
+    double width = (double)(inputs[0].dims[inputs[0].rank - 1] + inputs[2].dims[3]);
+    return function_us(device, OP_DROPOUT, false, products / (2 * width)) / 2;
+}
+
 static double elementwise_us(const Device *device, const Node *node, const Type *inputs,
                              const Type *outputs, bool low) {
     double us = kernel_us(device, OP_ADD, low, moved_thirds(node, inputs, outputs));
@@ -142,7 +151,10 @@ double measured_node_us(const Device *device, const Node *node, const Type *inpu
     switch (node->op) {
     case OP_MATMUL: us = product_us(device, node, inputs, low && !widened, flops); break;
     case OP_ATTENTION:
-    case OP_ATTENTION_GRAD: us = attention_us(device, node, inputs, low, flops); break;
+    case OP_ATTENTION_GRAD:
+        us = attention_us(device, node, inputs, low, flops);
+        if (us >= 0) us += draws_us(device, node, inputs);
+        break;
     default:
         us = kernel_us(device, node->op, low, kernel_elements(node, inputs, outputs));
         bool simple = (OPS[node->op].flags & ELEMENTWISE_BIT) || node->op == OP_FUSED ||

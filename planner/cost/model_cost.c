@@ -695,7 +695,7 @@ void model_costs_share(ModelCosts *costs, const ModelCosts *alike) {
 static void count_logical(ModelCosts *costs, const Graph *forward) {
     for (int n = 0; n < forward->n_nodes; n++) {
         const Node *node = forward->nodes[n];
-        costs->is_random |= node->op == OP_DROPOUT;
+        costs->is_random |= node_draws(node);
         if (node->op == OP_PARAM) {
             int64_t elements = type_elements(&node->types[0]);
             costs->n_parameters += elements;

@@ -353,7 +353,8 @@ static AttentionShape attention_shape(const Node *node, const Cluster *cluster, 
                             .keys = local_type(node->inputs[1], mesh).dims[1],
                             .values = value_type(node->inputs[2])->dims[3],
                             .documents = attention_documents(node) >= 0,
-                            .capped = node_attr(node, ATTR_softcap) != NULL};
+                            .capped = node_attr(node, ATTR_softcap) != NULL,
+                            .drops = attention_drops(node)};
 }
 
 double attention_score_elements(const Node *node, const Mesh *mesh) {

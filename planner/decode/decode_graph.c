@@ -348,15 +348,15 @@ static Value append(Deriver *d, const Node *attention, int which, Value rows) {
 /* Attention of queries to caches; `head`: the axis along which they are multiplied. */
 static Node *attend(Deriver *d, const Node *node, bool last, Value queries, Value keys,
                     Value values, int head) {
-    Attr attrs[N_ATTRS];
-    int n_attrs = 0;
+    Attr own[N_ATTRS], attrs[N_ATTRS];
+    int n_own = attention_undropped(node, own), n_attrs = 0;
     Value inputs[6] = {queries, keys, values, d->inputs[DECODE_ROWS],
                        find_input(d, DECODE_PLACES, last, node)};
     int documents = attention_documents(node);
     if (documents >= 0) inputs[5] = find_value(d, node->inputs[documents], last);
-    for (int i = 0; i < node->n_attrs; i++) {
-        if (node->attrs[i].key == ATTR_causal) continue;
-        attrs[n_attrs] = node->attrs[i];
+    for (int i = 0; i < n_own; i++) {
+        if (own[i].key == ATTR_causal) continue;
+        attrs[n_attrs] = own[i];
         if (attrs[n_attrs].key == ATTR_head) attrs[n_attrs].axis = head;
         n_attrs++;
     }

@@ -181,9 +181,9 @@ static bool lower_node(Lowerer *l, const Node *node) {
         op_has_attr(node->op, ATTR_dtype, &stated)) {
         attrs[n_attrs++] = attr_string(ATTR_dtype, "f32");
     }
-    /* What has a soft cap, documents, or values of another size, is not cuDNN's to do. */
+    /* What has a soft cap, documents, dropout, or values of another size, is not cuDNN's to do. */
     if (node->op == OP_ATTENTION_GRAD && l->ctx->options.cudnn_backward &&
-        !node_attr(node, ATTR_softcap) && attention_documents(node) < 0 &&
+        !node_attr(node, ATTR_softcap) && attention_documents(node) < 0 && !attention_drops(node) &&
         attention_value_axis(node) == node_axis(node, ATTR_head)) {
         attrs[n_attrs++] = attr_int(ATTR_room, 1);
     }

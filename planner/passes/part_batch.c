@@ -119,7 +119,7 @@ static Node *add_to_lane(Parter *p, const Node *node, int k) {
     for (int i = 0; i < node->n_inputs; i++) {
         inputs[i] = *value_map_at(&p->maps[k], node->inputs[i]);
     }
-    if (node->op == OP_DROPOUT) { /* the rows of the whole that it draws for */
+    if (node_draws(node)) { /* the rows of the whole that it draws for */
         memcpy(attrs, node->attrs, (size_t)node->n_attrs * sizeof(Attr));
         as.attrs = attrs;
         attrs[as.n_attrs++] = attr_int(ATTR_first, k);

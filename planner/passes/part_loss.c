@@ -106,7 +106,7 @@ static bool adds_part(const Parter *p, const Node *node) {
 /* Can a part of the rows be done by itself? */
 static bool check_wide(const Parter *p, const Node *node) {
     bool sums = node->op == OP_MATMUL || node->op == OP_REDUCE_SUM;
-    if (node->op == OP_DROPOUT || node->op == OP_ACCUMULATE || op_needs_whole(node, p->rows))
+    if (node_draws(node) || node->op == OP_ACCUMULATE || op_needs_whole(node, p->rows))
         return refuse(p, node, "what is made of logits here needs all positions");
     for (int o = 0; o < node->n_outputs; o++) {
         if (!sums && !has_rows(p, node_value((Node *)node, o)))

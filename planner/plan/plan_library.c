@@ -65,7 +65,7 @@ static bool is_random(const Graph *graph) {
     bool random = false;
     for (int n = 0; n < graph->n_nodes && !random; n++) {
         const Node *node = graph->nodes[n];
-        random = node->op == OP_DROPOUT;
+        random = node_draws(node);
         if (node->op != OP_FUSED) continue;
         Expr expr;
         const char *error, *program = node_string(node, ATTR_program);

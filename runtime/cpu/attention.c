@@ -3,13 +3,12 @@
  * read as broadcast scalars straight from the caller's memory, the row maxima and sums of the
  * softmax are plain vector operations, and a group's query heads share the keys they use.
  *
- * All five products of the two passes are one routine, tile_multiply:
- *     C[m][w] (+)= sum over k of A(m, k) B[k][w]
- * with A read by scalars through two strides and B, C by vectors along w.
+ * All five products of the two passes are one routine, tile_multiply.
  */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/attention.h"
+#include "runtime/cpu/tile.h"
 #include "runtime/cpu/vmath.h"
 
 #include <math.h>
@@ -18,67 +17,13 @@
 #define ROWS 64 /* query rows in a tile; of fewer, what works on 16 or 32 will do */
 #define KEYS 64 /* keys in a block: a tile of scores is 16 KiB and stays in L1 */
 
-/* Register tile of tile_multiply: UNROLL_M x PANEL accumulators must leave registers for the
- * operands. */
-#if defined(__AVX512F__) || defined(__aarch64__)
-#define UNROLL_M 6
-#define PANEL    4
-#else
-#define UNROLL_M 4
-#define PANEL    2
-#endif
-
-/* C[0..mr)[0..nv vectors) = A B, or C += A B; mr and nv are constants at every call. */
-VEC_INLINE void multiply_panel(const int mr, const int nv, bool add, int k, const float *a,
-                               int64_t a_m, int64_t a_k, const float *b, int64_t ldb, float *c,
-                               int64_t ldc) {
-    Vec acc[UNROLL_M][PANEL] = {{{0}}};
-    for (int i = 0; i < k; i++, a += a_k, b += ldb) {
-        Vec row[PANEL];
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) row[v] = vec_load(b + v * VEC_LANES);
-#pragma GCC unroll 8
-        for (int m = 0; m < mr; m++) {
-            Vec s = vec_splat(a[m * a_m]);
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++) acc[m][v] += s * row[v];
-        }
-    }
-#pragma GCC unroll 8
-    for (int m = 0; m < mr; m++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) {
-            float *at = c + m * ldc + v * VEC_LANES;
-            vec_store(at, add ? vec_load(at) + acc[m][v] : acc[m][v]);
-        }
-}
-
-VEC_INLINE void multiply_column(const int nv, bool add, int m, int k, const float *a, int64_t a_m,
-                                int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
-    int i = 0;
-    for (; i + UNROLL_M <= m; i += UNROLL_M)
-        multiply_panel(UNROLL_M, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-    for (; i + 2 <= m; i += 2)
-        multiply_panel(2, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-    if (i < m) multiply_panel(1, nv, add, k, a + i * a_m, a_m, a_k, b, ldb, c + i * ldc, ldc);
-}
-
-/* width: a multiple of VEC_LANES. */
-static void tile_multiply(bool add, int m, int width, int k, const float *a, int64_t a_m,
-                          int64_t a_k, const float *b, int64_t ldb, float *c, int64_t ldc) {
-    int w = 0;
-    for (; w + PANEL * VEC_LANES <= width; w += PANEL * VEC_LANES)
-        multiply_column(PANEL, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
-    for (; w < width; w += VEC_LANES)
-        multiply_column(1, add, m, k, a, a_m, a_k, b + w, ldb, c + w, ldc);
-}
-
 /* One tile of query rows of one (batch, kv_head). */
 typedef struct RowTile {
     int64_t first;                /* row = position * group + member */
     const int32_t *starts, *ends; /* of its batch row's queries, by position; or NULL */
     int n_rows;                 /* of ROWS; those behind are zero rows whose results are dropped */
     int64_t first_key, end_key; /* what its rows see lies within: the first is its first row's */
+    uint64_t random[ROWS];      /* where probabilities are dropped: each row's first block */
 } RowTile;
 
 static int64_t count_keys(const AttentionShape *s) {
@@ -115,7 +60,17 @@ static int64_t end_seen(const AttentionShape *s, const int32_t *ends, int64_t ro
     return ends[row / s->group] > position ? ends[row / s->group] : position + 1;
 }
 
-static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t index) {
+static void place_random(const AttentionShape *s, int64_t b, int64_t h, RowTile *tile) {
+    const AttentionDrop *drop = &s->drop;
+    const uint64_t first = drop->first + (uint64_t)b * drop->batch + (uint64_t)h * drop->head;
+    for (int i = 0; i < ROWS; i++) {
+        const int64_t row = tile->first + (i < tile->n_rows ? i : 0);
+        tile->random[i] = first + (uint64_t)position_of(s, row) * drop->position +
+                          (uint64_t)(row % s->group) * drop->member;
+    }
+}
+
+static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t h, int64_t index) {
     RowTile tile = {.first = index * ROWS};
     if (shape->starts) tile.starts = shape->starts + b * shape->seq;
     if (shape->ends) tile.ends = shape->ends + b * shape->seq;
@@ -124,6 +79,7 @@ static RowTile make_row_tile(const AttentionShape *shape, int64_t b, int64_t ind
     const int64_t last = tile.first + tile.n_rows - 1;
     tile.first_key = first_seen(shape, tile.starts, tile.first, position_of(shape, tile.first));
     tile.end_key = end_seen(shape, tile.ends, last, position_of(shape, last));
+    if (shape->drop.threshold) place_random(shape, b, h, &tile);
     return tile;
 }
 
@@ -250,6 +206,43 @@ VEC_INLINE void softmax_add_block(RunningSoftmax *run, const int rows, int n_key
     }
 }
 
+/* kept[j][i]: what the probability of key first_key + j is times, the factor or 0. `rows`, a power
+ * of two: some rows are of a block of numbers, or all of several. */
+VEC_INLINE void draw_kept(const AttentionShape *s, const RowTile *tile, const int rows,
+                          int64_t first_key, int n_keys, float kept[][ROWS]) {
+    const int each = rows < PHILOX_BLOCKS ? rows : PHILOX_BLOCKS;
+    const int64_t aligned = first_key / ATTENTION_DROP_KEYS * ATTENTION_DROP_KEYS;
+    const uint32_t threshold = s->drop.threshold;
+    const float factor = s->drop.factor;
+    uint64_t blocks[PHILOX_BLOCKS];
+    uint32_t words[4][PHILOX_BLOCKS];
+    for (int64_t from = aligned; from < first_key + n_keys; from += ATTENTION_DROP_KEYS) {
+        const uint64_t before = (uint64_t)(from / ATTENTION_DROP_KEYS * ATTENTION_DROP_BLOCKS);
+        for (int at = 0; at < ATTENTION_DROP_BLOCKS * rows; at += each) {
+            const int block = at / rows, row = at % rows, part = at % PHILOX_BLOCKS;
+            if (!part) {
+                for (int i = 0; i < PHILOX_BLOCKS; i++)
+                    blocks[i] =
+                        tile->random[(at + i) % rows] + before + (uint64_t)((at + i) / rows);
+                philox_blocks(&s->random, blocks, words);
+            }
+            for (int k = 0; k < 8; k++) { /* the block's keys */
+                const int64_t j = from + k / 2 * 8 + 2 * block + k % 2 - first_key;
+                if (j < 0 || j >= n_keys) continue;
+                for (int i = 0; i < each; i++) {
+                    const uint32_t bits = words[k / 2][part + i] >> (k % 2 * 16) & 0xffffu;
+                    kept[j][row + i] = bits >= threshold ? factor : 0;
+                }
+            }
+        }
+    }
+}
+
+VEC_INLINE void multiply_kept(const int rows, int n_keys, float kept[][ROWS], float x[][ROWS]) {
+    for (int j = 0; j < n_keys; j++)
+        for (int i = 0; i < rows; i++) x[j][i] *= kept[j][i];
+}
+
 /* One tile of at most `rows` query rows: 16, 32 or ROWS, a constant at every call. */
 VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const int rows,
                              int64_t b, int64_t h, const void *q, const void *k, const void *v,
@@ -275,6 +268,11 @@ VEC_INLINE void forward_rows(const AttentionShape *s, const RowTile *tile, const
         if (s->softcap != 0) cap_scores(s, rows, n_keys, scores);
         mask_scores(s, tile, first, n_keys, scores);
         softmax_add_block(&run, rows, n_keys, scores);
+        if (s->drop.threshold) {
+            float kept[KEYS][ROWS] __attribute__((aligned(64)));
+            draw_kept(s, tile, rows, first, n_keys, kept);
+            multiply_kept(rows, n_keys, kept, scores);
+        }
         if (first > tile->first_key)
             for (int d = 0; d < n_values; d++)
                 for (int i = 0; i < rows; i++) ot[d][i] *= run.rescale[i];
@@ -303,7 +301,7 @@ FORWARD_ROWS(64)
 static void forward_tile(const AttentionShape *s, int64_t b, int64_t h, int64_t index,
                          const void *q, const void *k, const void *v, void *o, float *lse,
                          float *largest) {
-    const RowTile tile = make_row_tile(s, b, index);
+    const RowTile tile = make_row_tile(s, b, h, index);
     (tile.n_rows <= 16   ? forward_16
      : tile.n_rows <= 32 ? forward_32
                          : forward_64)(s, &tile, b, h, q, k, v, o, lse, largest);
@@ -334,6 +332,7 @@ typedef struct BackwardTile {
     float dqt[ATTENTION_MAX_HEAD][ROWS] __attribute__((aligned(64)));
     float p[KEYS][ROWS] __attribute__((aligned(64)));  /* softmax of the scores */
     float ds[KEYS][ROWS] __attribute__((aligned(64))); /* gradient of the scores */
+    float kept[KEYS][ROWS] __attribute__((aligned(64)));
     float lse[ROWS], delta[ROWS];
     /* Rows as they are, padded to whole vectors: [ROWS][padded head or values]. */
     float q[ROWS * ATTENTION_MAX_HEAD] __attribute__((aligned(64)));
@@ -426,6 +425,10 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
     const KeyBlock values = read_keys(s, v, n_values, row, n_keys, t->wide);
     tile_multiply(false, n_keys, rows, n_values, values.rows, values.stride, 1, t->dot[0], ROWS,
                   t->ds[0], ROWS);
+    if (s->drop.threshold) {
+        draw_kept(s, tile, rows, first, n_keys, t->kept);
+        multiply_kept(rows, n_keys, t->kept, t->ds);
+    }
     const KeyBlock keys =
         read_keys(s, k, head, row, n_keys, t->wide); /* takes the place of the values */
     tile_multiply(false, n_keys, rows, head, keys.rows, keys.stride, 1, t->qt[0], ROWS, t->p[0],
@@ -442,6 +445,7 @@ VEC_INLINE void backward_block(const AttentionShape *s, const RowTile *tile, con
         }
     tile_multiply(true, head, rows, n_keys, keys.rows, 1, keys.stride, t->ds[0], ROWS, t->dqt[0],
                   ROWS);
+    if (s->drop.threshold) multiply_kept(rows, n_keys, t->kept, t->p);
     add_gradient(&sums->dv, rows, first, n_keys, t->p, t->d_o, t->block);
     /* t->q carries the scale, so dk needs none. */
     add_gradient(&sums->dk, rows, first, n_keys, t->ds, t->q, t->block);
@@ -523,7 +527,7 @@ static void backward_head(const BackwardHead *x, void *dk, void *dv) {
     const AttentionShape *s = x->shape;
     const int64_t n_tiles = (s->seq * s->group + ROWS - 1) / ROWS;
     for (int64_t index = 0; index < n_tiles; index++) {
-        const RowTile tile = make_row_tile(s, x->b, index);
+        const RowTile tile = make_row_tile(s, x->b, x->h, index);
         (tile.n_rows <= 16   ? backward_16
          : tile.n_rows <= 32 ? backward_32
                              : backward_64)(x, &tile, &t);

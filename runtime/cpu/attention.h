@@ -8,14 +8,17 @@
  * the gradient. With a soft cap of c, scaled scores x become c tanh(x / c) first   (Gemma Team
  * 2024, Gemma 2). With `causal`, position s attends to positions 0..s; with a window of n, to those
  * of them that are less than n away; with documents, to those of its own. Blocks of which nothing
- * is seen are skipped. f32, or all but lse bf16 or f16 (`dtype`); sums are f32. head and values <=
- * ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend on the number of threads. Uses as
- * much of each thread's stack as rows of these need: about 500 KiB at most.
+ * is seen are skipped. Probabilities may be dropped. f32, or all but lse bf16 or f16 (`dtype`);
+ * sums are f32. head and values <= ATTENTION_MAX_HEAD; any seq, 0 included. Results do not depend
+ * on the number of threads. Uses as much of each thread's stack as rows of these need: about 500
+ * KiB at most.
  */
 #ifndef RUNTIME_CPU_ATTENTION_H
 #define RUNTIME_CPU_ATTENTION_H
 
 #include "ir/type.h"
+#include "runtime/attention_drop.h"
+#include "runtime/cpu/philox.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,6 +44,9 @@ typedef struct AttentionShape {
      * within the row hides other keys, but never a query's own. NULL: all is one document. */
     const int32_t *starts, *ends;
     int64_t values; /* numbers of a head of v and o; 0: head */
+    /* Which probabilities are dropped, and the random numbers that say so, of its stream. */
+    AttentionDrop drop;
+    PhiloxStream random;
 } AttentionShape;
 
 /* False when a head is longer than ATTENTION_MAX_READ_HEAD (nothing is written). largest: of each

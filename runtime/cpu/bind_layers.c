@@ -534,6 +534,7 @@ typedef struct AttentionArgs {
     const void *in[8];
     void *out[3], *workspace;
     int64_t heads; /* of the group, that are no padding */
+    const StepState *state;
 } AttentionArgs;
 
 static AttentionArgs *new_attention(Binding *b) {
@@ -552,7 +553,9 @@ static AttentionArgs *new_attention(Binding *b) {
                          .scale = (float)node_float(b->node, ATTR_scale, 1),
                          .window = node_int(b->node, ATTR_window, 0),
                          .softcap = (float)node_float(b->node, ATTR_softcap, 0),
-                         .values = b->in_local[2].dims[3]};
+                         .values = b->in_local[2].dims[3],
+                         .drop = bind_drop(b)};
+    args->state = cpu_context(b)->state;
     args->workspace = b->workspace;
     args->heads =
         q->rank == 5 ? bind_valid(b, bind_input_type(b, 0), bind_input_sharding(b, 0), 3) : 1;
@@ -571,10 +574,19 @@ static void zero_padding(const AttentionArgs *a, void *x, int64_t head_bytes) {
     }
 }
 
+static AttentionShape shape_of_step(const AttentionArgs *a) {
+    AttentionShape shape = a->shape;
+    if (!shape.drop.threshold) return shape;
+    if (!a->state->train) shape.drop.threshold = 0;
+    shape.random =
+        (PhiloxStream){.seed = a->state->seed, .step = a->state->step, .key = shape.drop.stream};
+    return shape;
+}
+
 static bool run_attention(const void *args) {
     const AttentionArgs *a = args;
-    if (!attention_forward(&a->shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1],
-                           a->out[2])) {
+    const AttentionShape shape = shape_of_step(a);
+    if (!attention_forward(&shape, a->in[0], a->in[1], a->in[2], a->out[0], a->out[1], a->out[2])) {
         return false;
     }
     if (a->out[2]) zero_padding(a, a->out[2], (int64_t)sizeof(float));
@@ -591,7 +603,8 @@ bool cpu_bind_attention(Binding *b, CpuCall *out) {
 
 static bool run_attention_grad(const void *args) {
     const AttentionArgs *a = args;
-    return attention_backward(&a->shape, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->in[5],
+    const AttentionShape shape = shape_of_step(a);
+    return attention_backward(&shape, a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a->in[5],
                               a->out[0], a->out[1], a->out[2], a->workspace);
 }
 

@@ -87,7 +87,8 @@ bool cpu_bind_clip_scale(Binding *b, CpuCall *out) {
 
 static bool run_skip_spike(const void *args) {
     const UpdateArgs *a = args;
-    bool spike = isfinite(*a->in[1]) && *a->in[1] > *a->in[2];
+    const float norm_squared = *a->in[1], most = *a->in[2];
+    const bool spike = most < 0 || (isfinite(norm_squared) && norm_squared > most);
     *a->out[0] = spike ? INFINITY : *a->in[0];
     return true;
 }

@@ -1,14 +1,15 @@
 /* Values are columns of a state that know nothing of each other, but for the sums over them that
  * gradients of queries and keys are. So a head's state is worked on in tiles of columns that stay
  * in L1, position by position: each row of it is loaded and stored once for some five operations on
- * it, which is near what the processor can do, and takes no more of them than chunks of products
- * would.
+ * it. Where a state is larger, or there are many, chunks of products do more with what they load
+ * (linear_chunk.c).
  */
 #include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
 
 #include "runtime/cpu/linear_attention.h"
 
 #include "ir/op.h"
+#include "runtime/cpu/linear_chunk.h"
 #include "runtime/cpu/vmath.h"
 
 #include <math.h>
@@ -428,6 +429,10 @@ void linear_attention_forward(const LinearAttentionShape *s, const LinearAttenti
                               void *o, void *errors) {
     const int64_t tiles = (s->values + MOST_COLUMNS - 1) / MOST_COLUMNS;
     const int64_t n_tasks = s->batch * s->groups * s->heads * tiles;
+    if (linear_chunk_pays(s)) {
+        linear_chunk_forward(s, in, o, errors);
+        return;
+    }
 #pragma omp parallel for schedule(dynamic, 1) if (n_tasks > 1)
     for (int64_t task = 0; task < n_tasks; task++) {
         int64_t stream = task / tiles, first = task % tiles * MOST_COLUMNS;
@@ -467,6 +472,19 @@ static void backward_run(const LinearAttentionShape *s, const LinearAttentionInp
                          int64_t run, const void *d_o, void *du, float *ddecay, void *workspace) {
     const int64_t runs = count_runs(s), group = run / runs, part = run % runs;
     RunSums sums = run_sums(s, run, workspace);
+    if (linear_chunk_pays(s)) {
+        const LinearChunkRun chunks = {.batch = group / s->groups,
+                                       .group = group % s->groups,
+                                       .head = part * s->heads / runs,
+                                       .end = (part + 1) * s->heads / runs,
+                                       .d_o = d_o,
+                                       .du = du,
+                                       .dq = sums.dq,
+                                       .dk = sums.dk,
+                                       .ddecay = ddecay};
+        linear_chunk_backward(s, in, &chunks);
+        return;
+    }
     memset(sums.dq, 0, sizeof(float) * (size_t)(s->seq * s->keys));
     memset(sums.dk, 0, sizeof(float) * (size_t)(s->seq * s->keys));
     for (int64_t head = part * s->heads / runs; head < (part + 1) * s->heads / runs; head++) {

@@ -4,8 +4,9 @@
  * q, k [batch, seq, groups, keys]; v, o, errors and their gradients [batch, seq, groups, heads,
  * values]; decay (logarithms), write and their gradients [batch, seq, groups, heads], always f32;
  * or decay and its gradient [batch, seq, groups, heads, keys] (`by_keys`). Of f32, bf16 or f16
- * (`dtype`); states and sums are f32. keys <= LINEAR_ATTENTION_MAX_KEYS. Results do not depend on
- * the number of threads. A thread's stack holds a state of up to 64 values: 64 KiB.
+ * (`dtype`); states and sums are f32. keys and values <= LINEAR_ATTENTION_MAX_KEYS. Results do not
+ * depend on the number of threads. Large states go by chunks of positions (linear_chunk.h), small
+ * ones position by position, of which a thread's stack holds one of up to 64 values: 64 KiB.
  */
 #ifndef RUNTIME_CPU_LINEAR_ATTENTION_H
 #define RUNTIME_CPU_LINEAR_ATTENTION_H

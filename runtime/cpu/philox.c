@@ -11,8 +11,9 @@
 #define WEYL_0       0x9E3779B9u
 #define WEYL_1       0xBB67AE85u
 
-#define BLOCKS 32           /* made together: vectors of each lane, enough to overlap the rounds */
-#define CHUNK  (4 * BLOCKS) /* elements in them */
+/* Blocks made together: vectors of each lane, enough to overlap the rounds; elements in them. */
+#define BLOCKS PHILOX_BLOCKS
+#define CHUNK  (4 * BLOCKS)
 
 typedef struct Blocks {
     uint32_t lane[4][BLOCKS];
@@ -41,15 +42,24 @@ void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out
     for (int l = 0; l < 4; l++) out[l] = b.lane[l][0];
 }
 
+VEC_INLINE void set_block(const PhiloxStream *stream, uint64_t block, int j, Blocks *out) {
+    out->lane[0][j] = (uint32_t)block;
+    out->lane[1][j] = (uint32_t)(block >> 32);
+    out->lane[2][j] = stream->key;
+    out->lane[3][j] = (uint32_t)stream->step;
+}
+
 static void make_blocks(const PhiloxStream *stream, uint64_t first_block, Blocks *out) {
-    for (int j = 0; j < BLOCKS; j++) {
-        const uint64_t block = first_block + (uint64_t)j;
-        out->lane[0][j] = (uint32_t)block;
-        out->lane[1][j] = (uint32_t)(block >> 32);
-        out->lane[2][j] = stream->key;
-        out->lane[3][j] = (uint32_t)stream->step;
-    }
+    for (int j = 0; j < BLOCKS; j++) set_block(stream, first_block + (uint64_t)j, j, out);
     run_rounds(out, (uint32_t)stream->seed, (uint32_t)(stream->seed >> 32));
+}
+
+void philox_blocks(const PhiloxStream *stream, const uint64_t blocks[BLOCKS],
+                   uint32_t out[4][BLOCKS]) {
+    Blocks b;
+    for (int j = 0; j < BLOCKS; j++) set_block(stream, blocks[j], j, &b);
+    run_rounds(&b, (uint32_t)stream->seed, (uint32_t)(stream->seed >> 32));
+    memcpy(out, b.lane, sizeof b.lane);
 }
 
 VEC_INLINE float to_uniform(uint32_t bits) {

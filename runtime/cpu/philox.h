@@ -33,6 +33,12 @@ typedef struct PhiloxStream {
 /* The bijection itself: ten rounds. */
 void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
+/* Many blocks, which may lie anywhere: of the stream's block number blocks[j] out[l][j] is lane l.
+ */
+enum { PHILOX_BLOCKS = 32 };
+void philox_blocks(const PhiloxStream *stream, const uint64_t blocks[PHILOX_BLOCKS],
+                   uint32_t out[4][PHILOX_BLOCKS]);
+
 /* Uniforms of the elements first, first + stride, ..., n of them. Fast for stride 1. */
 void philox_uniform_run(const PhiloxStream *stream, uint64_t first, uint64_t stride, int64_t n,
                         float *out);

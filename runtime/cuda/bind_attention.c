@@ -53,9 +53,18 @@ enum { EVEN_HEAD = 128 };
 static const TensorKernels TENSOR[] = {TENSOR_SET(DTYPE_BF16, bf16), TENSOR_SET(DTYPE_F16, f16)};
 enum { N_TENSOR = sizeof(TENSOR) / sizeof(TENSOR[0]) };
 
+/* Where probabilities are dropped. Heads that these are too short for have attention_any_*. */
+#define DROP_SET(TYPE, suffix)                                                                     \
+    TENSOR_KERNELS(TYPE, suffix, 64, 64, NARROW, .keys_threads = 128),                             \
+        TENSOR_KERNELS(TYPE, suffix, 128, 128, NARROW, .keys_threads = 256, .exchanged = 8 * 4096)
+static const TensorKernels DROP[] = {DROP_SET(DTYPE_BF16, drop_bf16),
+                                     DROP_SET(DTYPE_F16, drop_f16)};
+enum { N_DROP = sizeof(DROP) / sizeof(DROP[0]) };
+
 /* Kernels on wgmma, for heads up to `head` and values up to `values`, likewise, but for short ones,
  * which gain nothing; none with a soft cap, whose gradient needs scores longer than they keep them,
- * and none within documents that are not causal: they do not look at where documents end. */
+ * none within documents that are not causal, as they do not look at where documents end, and none
+ * that drop probabilities. */
 typedef struct WgmmaKernels {
     DType dtype;
     int head, values;
@@ -172,7 +181,7 @@ static bool is_within(const AttentionShape *shape, int head, int values) {
 static const WgmmaKernels *find_wgmma(const AttentionShape *shape) {
     bool has_ends = shape->documents && !shape->causal;
     bool suits = suits_tensor_cores(shape) && shape->head > WGMMA_SHORT_HEAD &&
-                 shape->softcap == 0 && !has_ends;
+                 shape->softcap == 0 && !has_ends && !shape->drops;
     for (int i = 0; suits && i < N_WGMMA; i++) {
         const WgmmaKernels *w = &WGMMA[i];
         if (shape->dtype == w->dtype && is_within(shape, w->head, w->values)) return w;
@@ -186,8 +195,10 @@ bool cuda_attention_has_wgmma(const AttentionShape *shape) {
 
 /* NULL: there are none for it. */
 static const TensorKernels *find_tensor(const AttentionShape *shape) {
-    for (int i = 0; suits_tensor_cores(shape) && i < N_TENSOR; i++) {
-        const TensorKernels *t = &TENSOR[i];
+    const TensorKernels *kernels = shape->drops ? DROP : TENSOR;
+    const int n = shape->drops ? N_DROP : N_TENSOR;
+    for (int i = 0; suits_tensor_cores(shape) && i < n; i++) {
+        const TensorKernels *t = &kernels[i];
         if (shape->dtype == t->dtype && is_within(shape, t->head, t->values)) return t;
     }
     return NULL;
@@ -260,6 +271,8 @@ static bool make_sizes(const Binding *b, AttentionSizes *out) {
         .cap_factor = softcap > 0 ? (float)((double)scale / (double)softcap) : 0,
         .lse_scale = factor,
         .scale_log2 = (float)((double)factor * M_LOG2E),
+        .drop = bind_drop(b),
+        .state = cuda_emitter(b)->state,
     };
     if (keys != seq) {
         int64_t split = span.split < 0 ? 0 : span.split < seq ? span.split : seq;
@@ -300,6 +313,7 @@ static AttentionCommand make_command(const Binding *b, const AttentionSizes *s,
         .values = s->values,
         .documents = s->starts != NULL,
         .largest = command.d_o == NULL && b->node->n_outputs > 2,
+        .drops = attention_drops(b->node),
     };
     command.q = b->in[0];
     command.k = b->in[1];
@@ -367,7 +381,7 @@ static int64_t library_room(const Node *node, const Type *q, const Type *v) {
                             .values = v->dims[3]};
     AttentionPart all = {q->dims[0], q->dims[2]};
     if (!dtype_is_low(q->dtype) || shape.head % 8 || shape.values % 8 ||
-        node_float(node, ATTR_softcap, 0) > 0) {
+        node_float(node, ATTR_softcap, 0) > 0 || attention_drops(node)) {
         return 0;
     }
     int64_t bytes = attention_library_bytes(&shape, all);

@@ -12,7 +12,7 @@ _Static_assert((int)FUSED_MAX_IN == EXPR_MAX_INPUTS && (int)FUSED_MAX_OUT == MAX
                "fused_args.h");
 
 extern const char embedded_state_h[], embedded_fused_args_h[], embedded_low_cuh[],
-    embedded_threshold_cuh[], embedded_fused_cuh[];
+    embedded_threshold_cuh[], embedded_philox_cuh[], embedded_fused_cuh[];
 
 /* --- kernels made so far --- */
 
@@ -52,6 +52,7 @@ KernelCache *kernel_cache_create(Arena *arena) {
     put_without_includes(&text, embedded_fused_args_h);
     put_without_includes(&text, embedded_low_cuh);
     put_without_includes(&text, embedded_threshold_cuh);
+    put_without_includes(&text, embedded_philox_cuh);
     put_without_includes(&text, embedded_fused_cuh);
     *cache = (KernelCache){.arena = arena, .prelude = arena_strdup(arena, text.text)};
     cache->prelude_hash = hash_text(UINT64_C(14695981039346656037), text.text);

@@ -153,6 +153,7 @@ typedef struct AttentionShape {
     int64_t values; /* numbers of a head of v, o and their gradients; 0: head */
     bool documents; /* a position sees its own only */
     bool largest;   /* forward: the largest score of each row is asked for */
+    bool drops;     /* some probabilities */
     /* Numbers from a position's dq, dk or dv to the next's: stack_products.h; 0: as of q, k, v. */
     int64_t gradient_row;
 } AttentionShape;

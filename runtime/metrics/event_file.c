@@ -124,6 +124,11 @@ static void put_step(Bytes *summary, const StepMetrics *metrics) {
     if (metrics->slowest_ratio > 0) {
         put_value(summary, "speed", "slowest_rank", metrics->slowest_ratio);
     }
+    if (metrics->small_batch) {
+        put_value(summary, "noise", "small_grad_norm", metrics->small_grad_norm);
+        if (metrics->noise_scale > 0) put_value(summary, "noise", "scale", metrics->noise_scale);
+        if (metrics->noise_error > 0) put_value(summary, "noise", "error", metrics->noise_error);
+    }
     if (metrics->outer_step) {
         put_value(summary, "outer", "norm", metrics->outer_norm);
         put_value(summary, "outer", "seconds", metrics->outer_seconds);

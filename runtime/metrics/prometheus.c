@@ -98,6 +98,11 @@ static void put_step(StrBuf *out, const StepMetrics *last, const RunStatus *stat
             "Model FLOP of the last step over its wall time; over the devices' peak it is MFU.",
             status->flops / last->seconds);
     }
+    if (last->noise_scale > 0) {
+        put(out, status, "gradient_noise_scale",
+            "The batch, in samples, that takes twice the fewest steps and samples.",
+            last->noise_scale);
+    }
     if (last->has_loss_scale) {
         put(out, status, "loss_scale", "Loss scale of the next step.", last->loss_scale);
         put_count(out, status, "skipped_steps_total",

@@ -202,6 +202,16 @@ static void put_rare(StrBuf *line, const StepMetrics *metrics) {
         strbuf_printf(line, ",\"outer_wait_seconds\":%s,\"outer_hidden_seconds\":%s", waited,
                       hidden);
     }
+    if (metrics->small_batch) {
+        char norm[32], scale[32] = "null", error[32] = "null";
+        put_number(norm, sizeof norm, metrics->small_grad_norm);
+        if (metrics->noise_scale > 0) put_number(scale, sizeof scale, metrics->noise_scale);
+        if (metrics->noise_error > 0) put_number(error, sizeof error, metrics->noise_error);
+        strbuf_printf(line,
+                      ",\"small_batch\":%d,\"small_grad_norm\":%s,\"noise_scale\":%s,"
+                      "\"noise_error\":%s",
+                      metrics->small_batch, norm, scale, error);
+    }
     if (metrics->stragglers) strbuf_printf(line, ",\"stragglers\":%s", metrics->stragglers);
     for (int i = 0; i < metrics->n_norms; i++) {
         const ParameterNorm *norm = &metrics->norms[i];
@@ -227,7 +237,7 @@ bool run_log_write(RunLog *log, const StepMetrics *metrics, Diag *diag) {
     if (log->has_begun) told.n_parameters = 0;
     log->has_begun = true;
     size_t length = (size_t)run_log_format(text, sizeof text, &told);
-    if (!metrics->stragglers && !metrics->outer_step && !metrics->n_norms)
+    if (!metrics->stragglers && !metrics->outer_step && !metrics->n_norms && !metrics->small_batch)
         return run_log_write_text(log, text, length, diag);
     StrBuf line = strbuf_create();
     strbuf_put_bytes(&line, text, length - 2); /* without "}\n" */

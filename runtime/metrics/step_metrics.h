@@ -52,6 +52,11 @@ typedef struct StepMetrics {
     double slowest_ratio;       /* the most work of a rank, to the median of those alike; 0: none */
     int n_norms;                /* 0: not measured after this step */
     const ParameterNorm *norms; /* [n_norms] */
+    /* The gradient noise scale (noise_scale.h): with this step's measurement, of `small_batch`
+     * samples, whose gradients have that norm; 0: none with this step. */
+    int small_batch;
+    double small_grad_norm;
+    double noise_scale, noise_error; /* of all measurements so far; 0: not known */
     /* A meeting of islands after this step; outer_step counts them, 0: there was none. */
     int64_t outer_step, outer_bytes;
     double outer_seconds, outer_norm; /* of the outer gradient */

@@ -202,6 +202,28 @@ result 'with its curve' "$(grep -c '^ *[0-9.]* [|│]' <<<"$out" | grep -qx 12 |
 works 'and as JSON' "\"last_step\":40,\"loss\":" show "$folder/spikes.jsonl" --json
 works 'norms of what began at 0' 'changed most beside its size, by 100 %' train models/neox.lua --set layers=1 --set seq=16 \
     --data README.md --micro-batch 1 --global-batch 1 --steps 1 --norms 1 --val-fraction 0
+noisy=(train "$steady" --data "$text" --lr-schedule constant --warmup 2 --noise-scale 3)
+works 'how large a batch is large enough' 'noise   measured 4 times, in ' "${noisy[@]}" --steps 12 \
+    --log "$folder/noise.jsonl" --save "$folder/n.st" --metrics "$folder/noise.prom"
+result 'in words' "$(grep -A2 '^noise ' <<<"$out" | tr '\n' ' ' | grep -qE ': a scale of [0-9.]+ sequences \([0-9.]+( k)? tokens\), give or take [0-9.]+ %         training in batches of 4 takes [0-9.]+ times the fewest tokens and [0-9.]+ times the fewest steps;         in batches of ' ||
+    echo "$out")"
+result 'and numbers' "$(grep -q '^perilune_gradient_noise_scale{run="noise"} [0-9]' "$folder/noise.prom" &&
+    [ "$(grep -cE '"small_batch":2,"small_grad_norm":[0-9.]+,"noise_scale":([0-9.]+|null),"noise_error":' "$folder/noise.jsonl")" = 4 ] ||
+    cat "$folder/noise.prom" "$folder/noise.jsonl")"
+works 'which a log shows' 'noise     a scale of ' show "$folder/noise.jsonl"
+works 'drawn, too' 'Gradient noise scale' show "$folder/noise.jsonl" --html
+works 'stopped among measurements' '' "${noisy[@]}" --steps 7 --checkpoint "$folder/noise.ckpt"
+works 'gone on in another layout' 'noise   measured 2 times' train $model "${small[@]}" --ema 0.9 --micro-batch 2 --mesh d=2 \
+    --data "$text" --lr-schedule constant --warmup 2 --noise-scale 3 --steps 12 --resume "$folder/noise.ckpt" \
+    --log "$folder/noise2.jsonl"
+result 'with the same numbers' "$(paste <(tail -n 1 "$folder/noise.jsonl") <(tail -n 1 "$folder/noise2.jsonl") |
+    grep -oE '"(small_grad_norm|noise_scale|noise_error)":[0-9.]+' | awk -F: '{ v[NR] = $2 }
+    END { for (i = 1; i <= 3; i++) { d = v[i] / v[i + 3] - 1; if (d * d > 1e-8) print v[i], v[i + 3] } if (NR != 6) print NR }')"
+works 'nothing changes by it' '' train "$steady" --data "$text" --lr-schedule constant --warmup 2 --steps 12 \
+    --save "$folder/quiet.st"
+result 'not a bit' "$(cmp "$folder/n.st" "$folder/quiet.st" 2>&1)"
+fails 'noise of a plan without' 2 'plan with --skip-spikes' train "$plan" --data "$text" --noise-scale 3
+fails 'noise of one sample' 2 'there is one sample' train $model "${small[@]}" --global-batch 1 --data "$text" --noise-scale 3
 fails 'but not as a graph' 2 'a run log is shown as text, with --json or with --html' show "$folder/spikes.jsonl" --dot
 works 'averages are weights' 'loss    ' evaluate "$steady" --load "$folder/e.st" --data "$text"
 works 'stopped among spikes' '' "${steady_run[@]}" --steps 23 --checkpoint "$folder/steady.ckpt" --continue

@@ -180,6 +180,7 @@ fails 'answers that do not divide the batch' 2 'do not divide the global batch o
 fails 'kl without weights' 2 'kl is the distance from the weights of --load' train "${tiny[@]}" --set policy=grpo \
     --set kl=1 --tokenizer "$t" --eot auto --data "$prompts" --reward "$judge"
 fails 'spikes among rewards' 2 'not for learning from answers' train "${small[@]}" --spike-factor 10
+fails 'noise among rewards' 2 'are no samples by themselves' train "${small[@]}" --noise-scale 10
 fails 'rewards without a policy' 2 'is for plans that learn by rewards' train "${tiny[@]}" --tokenizer "$t" \
     --data "$prompts" --reward "$judge"
 fails 'packed prompts' 2 -- '--pack: is not for prompts' train "${small[@]}" --pack

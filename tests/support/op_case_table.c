@@ -343,6 +343,28 @@ const OpCase OP_CASES[] = {
          "batch=1 seq=7 kv=2 head=3; batch=1 seq=7 kv=2 head=3; "
          "batch=1 seq=7 kv=2 value=2; #3 batch=1 seq=7; kv=2",
          "seq=seq head=head causal=1 scale=0.6 softcap=0.75"),
+    /* Probabilities dropped: blocks of 32 keys and parts of them, tiles that begin within one;
+     * beside all that attention may have besides; nearly none, and nearly all */
+    {OP_ATTENTION,
+     "batch=2 seq=35 kv=1 group=2 head=2; batch=2 seq=35 kv=1 head=2; "
+     "batch=2 seq=35 kv=1 head=2",
+     "seq=seq head=head causal=1 window=9 scale=0.6 p=0.4 key=1", 0, 3},
+    {OP_ATTENTION,
+     "batch=1 seq=37 heads=2 head=3; batch=1 seq=37 heads=2 head=3; "
+     "batch=1 seq=37 heads=2 head=3",
+     "seq=seq head=head causal=0 scale=0.6 largest=1 p=0.25 key=7", 0, 0},
+    CASE(ATTENTION,
+         "batch=2 seq=7 kv=2 group=2 head=3; batch=2 seq=7 kv=2 head=3; "
+         "batch=2 seq=7 kv=2 value=2; #3 batch=2 seq=7; kv=2 group=2",
+         "seq=seq head=head causal=1 window=5 scale=0.6 softcap=0.75 p=0.3 key=2"),
+    CASE(ATTENTION,
+         "batch=1 seq=9 kv=1 head=3; batch=1 seq=9 kv=1 head=3; "
+         "batch=1 seq=9 kv=1 head=3; #5 batch=1 seq=9; @3",
+         "seq=seq head=head causal=0 scale=0.6 p=0.99 key=0"),
+    CASE(ATTENTION,
+         "batch=1 seq=5 kv=1 head=3; batch=1 seq=5 kv=1 head=3; "
+         "batch=1 seq=5 kv=1 head=3",
+         "seq=seq head=head causal=1 scale=0.6 p=0.00001 key=-1"),
     CASE(ROTARY, "batch=2 seq=3 kv=2 group=2 head=4; #9 batch=2 seq=3",
          "seq=seq head=head base=100 direction=1"),
     /* Rows are others than those of the batch, places begin anew at 0. */
@@ -670,6 +692,8 @@ const OpCase OP_CASES[] = {
     CASE(SKIP_SPIKE, ":0.5; :5; :4", ""),
     CASE(SKIP_SPIKE, ":0.5; :5; :inf", ""),
     CASE(SKIP_SPIKE, ":nan; :inf; :4", ""),
+    CASE(SKIP_SPIKE, ":nan; :inf; :-1", ""),
+    CASE(SKIP_SPIKE, ":0.5; :0; :-1", ""),
     CASE(LOSS_SCALE, ":inf; :1024; :3; :7", "interval=4"),
     /* average, p, scale, update */
     CASE(EMA, "rows=3 cols=7; rows=3 cols=7; :0.5; :5", "decay=0.999"),

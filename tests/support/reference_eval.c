@@ -298,9 +298,9 @@ static Scalar *find_scalar(OpKind op) {
     BUG("%s: no scalar function", OPS[op].name);
 }
 
-/* Philox4x32-10 (Salmon et al. 2011), lane `element % 4` of block `element / 4`, as 24 bits. */
-static double philox_uniform(uint64_t seed, uint64_t step, uint32_t stream, uint64_t element) {
-    uint64_t block = element / 4;
+/* Philox4x32-10 (Salmon et al. 2011), word `word` of a block. */
+static uint32_t philox_word(uint64_t seed, uint64_t step, uint32_t stream, uint64_t block,
+                            int word) {
     uint32_t c[4] = {(uint32_t)block, (uint32_t)(block >> 32), stream, (uint32_t)step};
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < 10; round++) {
@@ -311,7 +311,13 @@ static double philox_uniform(uint64_t seed, uint64_t step, uint32_t stream, uint
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
     }
-    return (double)(c[element % 4] >> 8) / 16777216.0;
+    return c[word];
+}
+
+/* Lane `element % 4` of block `element / 4`, as 24 bits. */
+static double philox_uniform(uint64_t seed, uint64_t step, uint32_t stream, uint64_t element) {
+    return (double)(philox_word(seed, step, stream, element / 4, (int)(element % 4)) >> 8) /
+           16777216.0;
 }
 
 /* FNV-1a over block and key, 8 little-endian bytes each: a dropout's stream. */
@@ -344,6 +350,18 @@ static double dropout_factor(const RefCall *call, const Point *point, double p, 
         philox_uniform(ref->seed, ref->step, dropout_stream(call->node->block, key), element);
     /* Kernels hold p in f32; on which side of it a uniform lies must not differ here. */
     return u >= (double)(float)p ? 1 / (1 - p) : 0;
+}
+
+double ref_probability_factor(const RefCall *call, const Type *rows, const Point *row,
+                              int64_t n_keys, int64_t key) {
+    const Reference *ref = call->ref;
+    double p = node_float(call->node, ATTR_p, 0), dropped = fmin(round(p * 65536), 65535);
+    if (!ref->train || p == 0) return 1;
+    uint64_t blocks = 4 * (uint64_t)((n_keys + 31) / 32), number = element_number(ref, rows, row);
+    uint64_t block = number * blocks + (uint64_t)(key / 32 * 4 + key / 2 % 4);
+    uint32_t stream = dropout_stream(call->node->block, node_int(call->node, ATTR_key, 0));
+    uint32_t word = philox_word(ref->seed, ref->step, stream, block, (int)(key / 8 % 4));
+    return (word >> (16 * (key % 2)) & 0xffff) >= dropped ? 65536 / (65536 - dropped) : 0;
 }
 
 /* All elementwise nodes are programs, most of one instruction. */

@@ -62,6 +62,10 @@ typedef struct RefCall {
     const double **in;
     double *out[MAX_OUTPUTS];
 } RefCall;
+/* What dropout makes of the probability of a row of attention, of `rows`, and a key of n_keys: 0,
+ * or what others are times (runtime/attention_drop.h). */
+double ref_probability_factor(const RefCall *call, const Type *rows, const Point *row,
+                              int64_t n_keys, int64_t key);
 typedef void RefOp(const RefCall *call);
 
 static inline const Type *ref_type(const RefCall *call, int input) {

@@ -384,9 +384,11 @@ void reference_attention(const RefCall *call) {
     const Type *q = ref_type(call, 0), *o = &call->node->types[0];
     Type rows = ref_without(q, head), row = ref_only(o, attention_value_axis(call->node));
     int64_t n = q->dims[1], step = stride_along(ref_type(call, 2), seq);
-    double *probability = ARENA_ARRAY(call->ref->arena, double, 2 * n), *unused = probability + n;
+    double *probability = ARENA_ARRAY(call->ref->arena, double, 3 * n), *unused = probability + n;
+    double *kept = unused + n;
     Point p = {{0}};
     do {
+        for (int64_t s = 0; s < n; s++) kept[s] = ref_probability_factor(call, &rows, &p, n, s);
         double most, lse = attention_row(call, &p, probability, unused, &most);
         call->out[1][point_offset(&p, &rows)] = lse;
         if (call->node->n_outputs > 2) call->out[2][point_offset(&p, &rows)] = most;
@@ -397,7 +399,7 @@ void reference_attention(const RefCall *call) {
             const double *v = &call->in[2][point_offset(&first, ref_type(call, 2))];
             for (int64_t s = 0; s < n; s++) {
                 if (probability[s] == 0) continue; /* most are hidden */
-                sum += probability[s] * v[s * step];
+                sum += probability[s] * kept[s] * v[s * step];
             }
             call->out[0][point_offset(&p, o)] = sum;
         } while (point_next(&p, &row));
@@ -442,11 +444,12 @@ void reference_attention_grad(const RefCall *call) {
             int64_t s = at.at[seq];
             slope[s] = 0;
             if (probability[s] == 0) continue;
+            double kept = ref_probability_factor(call, &rows, &p, n, s);
             Line values = line_of(call->in[2], v, &at, value);
             Line dv = line_of(call->out[2], v, &at, value);
             for (int64_t i = 0; i < n_value; i++) {
-                slope[s] += dy.at[i * dy.step] * values.at[i * values.step];
-                dv.at[i * dv.step] += probability[s] * dy.at[i * dy.step];
+                slope[s] += kept * dy.at[i * dy.step] * values.at[i * values.step];
+                dv.at[i * dv.step] += kept * probability[s] * dy.at[i * dy.step];
             }
             mean += probability[s] * slope[s];
         }

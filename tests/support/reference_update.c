@@ -23,7 +23,8 @@ void reference_clip_scale(const RefCall *call) {
 
 /* factor, squared norm, the most that it may be */
 void reference_skip_spike(const RefCall *call) {
-    bool spike = isfinite(call->in[1][0]) && call->in[1][0] > call->in[2][0];
+    const double norm = call->in[1][0], most = call->in[2][0];
+    const bool spike = most < 0 || (isfinite(norm) && norm > most);
     call->out[0][0] = spike ? INFINITY : call->in[0][0];
 }
 

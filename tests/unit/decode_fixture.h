@@ -26,7 +26,8 @@ typedef struct Variant {
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", {SIZES}},
     {"gpt, own head, rmsnorm, dropout", "models/gpt.lua",
-     {SIZES, {"tied", "false"}, {"norm", "rmsnorm"}, {"dropout", "0.2"}}},
+     {SIZES, {"tied", "false"}, {"norm", "rmsnorm"}, {"dropout", "0.2"},
+      {"attention_dropout", "0.2"}}},
     {"gpt, documents", "models/gpt.lua", {SIZES, {"documents", "5"}}},
     {"llama", "models/llama.lua", {LLAMA}},
     {"llama 3.1, biases", "models/llama.lua",

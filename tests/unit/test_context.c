@@ -24,7 +24,7 @@ typedef struct Variant {
               {"layers", "3"}
 static const Variant VARIANTS[] = {
     {"gpt dropout", "models/gpt.lua", DTYPE_F32,
-     {SIZES, {"vocab", "61"}, {"ffn", "64"}, {"dropout", "0.1"}}},
+     {SIZES, {"vocab", "61"}, {"ffn", "64"}, {"dropout", "0.1"}, {"attention_dropout", "0.2"}}},
     {"llama window", "models/llama.lua", DTYPE_F32,
      {SIZES, {"vocab", "64"}, {"kv_heads", "2"}, {"ffn", "64"}, {"window", "9"}}},
     {"sinks", "tests/models/sinks.lua", DTYPE_F32, {SIZES}},

@@ -30,6 +30,10 @@ typedef struct Shape {
 
 static bool launched[N_KERNELS];
 
+/* Of probabilities, in all shapes until it is another. */
+static double drop_p;
+static bool evaluates; /* nothing is dropped then, by the same kernels */
+
 /* What a result may be off by, as a share of its root mean square.
  *
  * f32: sums of up to `head` and `seq` terms, and exponents of scores: a few roundings of 6e-8.
@@ -74,8 +78,9 @@ static const char *make_nodes(Arena *arena, const Shape *s, const char *batch, c
     const char *window = s->window ? arena_printf(arena, "window=%d, ", s->window) : "";
     const char *softcap =
         s->softcap > 0 ? arena_printf(arena, ", softcap=%.9g", (double)s->softcap) : "";
-    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, %sscale=%.9g%s}",
-                                     s->causal, window, scale, softcap);
+    const char *drop = drop_p > 0 ? arena_printf(arena, ", p=%.9g, key=6", drop_p) : "";
+    const char *attrs = arena_printf(arena, "{seq=seq, head=head, causal=%d, %sscale=%.9g%s%s}",
+                                     s->causal, window, scale, softcap, drop);
     const char *leaf = "%%%d = param() {name=\"%s\", init=\"zeros\", decay=1} : %s\n";
     const char *leaves = arena_printf(
         arena, "%s%s%s%s", arena_printf(arena, leaf, 0, "", q), arena_printf(arena, leaf, 1, "", k),
@@ -198,6 +203,8 @@ static const bool *check_on(const Shape *s, const CudaRunHooks *hooks, const cha
     bool bound = cuda_fixture_create(&f, NULL, make_nodes(arena, s, "", "", ""));
     if (bound) {
         copy_batches(&f, s->batch);
+        f.reference->seed = UINT64_C(0x123456789abcdef), f.reference->step = 3;
+        f.reference->train = !evaluates;
         reference_run(f.reference);
     }
     for (; bound && n < 2; n++) {
@@ -212,7 +219,7 @@ static const bool *check_on(const Shape *s, const CudaRunHooks *hooks, const cha
         cuda_note_launches(&runs[n], here);
         if (good && n == 0) {
             compare(&runs[0], s);
-            compare_batches(&runs[0], s->batch);
+            if (drop_p == 0) compare_batches(&runs[0], s->batch);
         }
         if (good && n) CHECK(cuda_same_bits(&runs[0], &runs[1]), "depends on threads' order");
     }
@@ -316,6 +323,28 @@ static void test_shapes(int set) {
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i += LAYOUT_STEP) {
         if (!left_out(i, &SHAPES[i]) && has_set(set, &SHAPES[i])) check_shape(&SHAPES[i], set);
     }
+}
+
+/* Dropped probabilities: each kernel, groups, tiles of keys that begin within a row's, soft caps.
+ */
+static void test_drop(void) {
+    static const Shape SHAPES[] = {
+        {1, 70, 2, 2, 16, true, 0, DTYPE_F32, 0, 0, 0},
+        {2, 45, 1, 1, 12, false, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 40, 1, 1, 64, true, -0.2f, DTYPE_F16, 9, 2, 0},
+        {1, 40, 1, 1, 136, true, 0, DTYPE_BF16, 0, 0, 0},
+        {1, 140, 1, 1, 64, true, 0, DTYPE_BF16, 0, 0, 0},
+        {2, 70, 2, 3, 32, true, 0, DTYPE_F16, 40, 1.5f, 0},
+        {1, 66, 1, 4, 128, true, 0, DTYPE_BF16, 0, 50, 0},
+        {1, 150, 1, 1, 80, false, 0, DTYPE_F16, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+        drop_p = i % 2 ? 0.1 : 0.5;
+        check_on(&SHAPES[i], &HOOKS[ON_MMA], ", dropout");
+    }
+    evaluates = true;
+    check_on(&SHAPES[4], &HOOKS[ON_MMA], ", dropout, evaluated");
+    drop_p = 0, evaluates = false;
 }
 
 /* Blocks that take one tile of rows after the other, of several tiles of keys and of one. */
@@ -579,6 +608,7 @@ int main(void) {
     if (cuda_check_missing()) return 0;
     test_shards();
     test_without_group();
+    test_drop();
     /* wgmma last: on a GPU that they break nothing else would run. */
     for (int set = ON_MMA; set < (gpu_run_has_wgmma() ? N_SETS : ON_WGMMA); set++) {
         test_shapes(set);

@@ -15,7 +15,8 @@ int main(void) {
 /* clang-format off */
 static const Variant VARIANTS[] = {
     {"gpt dropout", "models/gpt.lua", 4, DTYPE_F32,
-     {SIZES, {"layers", "2"}, {"vocab", "61"}, {"dropout", "0.1"}}},
+     {SIZES, {"layers", "2"}, {"vocab", "61"}, {"dropout", "0.1"},
+      {"attention_dropout", "0.2"}}},
     {"llama bf16 window", "models/llama.lua", 2, DTYPE_BF16,
      {SIZES, {"layers", "2"}, {"vocab", "61"}, {"kv_heads", "2"}, {"ffn", "24"}, {"window", "3"}}},
     /* c divides heads, also what t leaves of them */

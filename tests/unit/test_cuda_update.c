@@ -48,14 +48,17 @@ static void test_norm(void) {
                 "%8 = input() {name=\":nan\"} : f32[]\n"
                 "%9 = clip_scale(%8) {max_norm=0} : f32[]\n"
                 "%10 = clip_scale(%0) {max_norm=0} : f32[]\n");
-    check_nodes("skip_spike above, below, of an infinite norm",
+    check_nodes("skip_spike above, below, of an infinite norm, whatever it is",
                 "%0 = input() {name=\":0.5\"} : f32[]\n"
                 "%1 = input() {name=\":6.25\"} : f32[]\n"
                 "%2 = input() {name=\":6\"} : f32[]\n"
                 "%3 = input() {name=\":inf\"} : f32[]\n"
                 "%4 = skip_spike(%0, %1, %2) : f32[]\n"
                 "%5 = skip_spike(%0, %2, %1) : f32[]\n"
-                "%6 = skip_spike(%0, %3, %1) : f32[]\n");
+                "%6 = skip_spike(%0, %3, %1) : f32[]\n"
+                "%7 = input() {name=\":-1\"} : f32[]\n"
+                "%8 = skip_spike(%0, %3, %7) : f32[]\n"
+                "%9 = skip_spike(%0, %1, %7) : f32[]\n");
 }
 
 typedef struct Optimizer {

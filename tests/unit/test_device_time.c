@@ -122,21 +122,23 @@ static void test_own_attention(void) {
         bool once;
     } CASES[] = {
         {"causal, heads of 128",
-         {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false},
+         {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false, false},
          true},
         {"heads of 64 in groups",
-         {4, 16, 4, 2048, 64, 0, true, false, 2, 0, 0, false, false},
+         {4, 16, 4, 2048, 64, 0, true, false, 2, 0, 0, false, false, false},
          true},
-        {"a window", {4, 16, 16, 2048, 128, 512, true, false, 2, 0, 0, false, false}, false},
-        {"both ways", {4, 16, 16, 2048, 128, 0, false, false, 2, 0, 0, false, false}, false},
+        {"a window", {4, 16, 16, 2048, 128, 512, true, false, 2, 0, 0, false, false, false}, false},
+        {"both ways", {4, 16, 16, 2048, 128, 0, false, false, 2, 0, 0, false, false, false}, false},
         {"a part of the queries",
-         {4, 16, 16, 1024, 128, 0, true, false, 2, 2048, 0, false, false},
+         {4, 16, 16, 1024, 128, 0, true, false, 2, 2048, 0, false, false, false},
          false},
-        {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0, false, false}, false},
-        {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0, false, false}, false},
-        {"other values", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64, false, false}, false},
-        {"documents", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, true, false}, false},
-        {"a soft cap", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, true}, false},
+        {"short heads", {4, 16, 16, 2048, 32, 0, true, false, 2, 0, 0, false, false, false}, false},
+        {"long heads", {4, 16, 16, 2048, 192, 0, true, false, 2, 0, 0, false, false, false}, false},
+        {"other values",
+         {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 64, false, false, false},
+         false},
+        {"documents", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, true, false, false}, false},
+        {"a soft cap", {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, true, false}, false},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const AttentionShape *shape = &CASES[i].shape;
@@ -175,7 +177,7 @@ static void test_own_attention(void) {
 
 static void test_attention(void) {
     Cluster cluster = a100();
-    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false};
+    AttentionShape shape = {4, 16, 16, 2048, 128, 0, true, false, 2, 0, 0, false, false, false};
     int n_forward = 0, n_backward = 0, n_ops = 0;
     check_begin("attention: blockwise is arithmetic, half of it if causal");
     double us = device_attention_us(&cluster, MATH_BF16, &shape, false, &n_forward);
@@ -225,6 +227,23 @@ static void test_attention(void) {
     CHECK(fabs((wide - 6.6) - (4 * 192 + 3 * 128) / (7.0 * 128) * (more - 6.6)) < 1e-6 * wide,
           "backward %.2f of %.2f", wide, more);
 
+    check_begin("attention: dropped probabilities take instructions, more of them backward");
+    AttentionShape drops = shape;
+    drops.drops = true;
+    double pairs = 4.0 * 16 * 2048 * 1024, rate = cluster.device.peak_flops[MATH_F32] * 1e-6 / 2;
+    double drawn = device_attention_us(&cluster, MATH_BF16, &drops, false, &n_ops) - us;
+    CHECK(fabs(drawn - 12 * pairs / rate) < 1e-6 * drawn, "%.2f us", drawn);
+    drawn = device_attention_us(&cluster, MATH_BF16, &drops, true, &n_ops) - more;
+    CHECK(fabs(drawn - 34 * pairs / rate) < 1e-6 * drawn, "backward %.2f us", drawn);
+    Cluster own = cluster; /* kernels of its own that are faster do not do it */
+    own.software.own_attention = true;
+    own.device.own_attention_fraction = own.device.own_attention_backward_fraction = 0.9;
+    for (int back = 0; back < 2; back++) {
+        double other = device_attention_us(&cluster, MATH_BF16, &drops, back, &n_ops);
+        double same = device_attention_us(&own, MATH_BF16, &drops, back, &n_ops);
+        CHECK(same == other, "own kernels: %.2f us, others' %.2f", same, other);
+    }
+
     check_begin("attention: materialised scores cost memory, and dropout more of it");
     cluster.software.attention = ATTENTION_MATERIALISED;
     double scores = 4.0 * 16 * 2048 * 2048;
@@ -239,7 +258,8 @@ static void test_attention(void) {
 
     check_begin("attention: few queries leave units idle");
     cluster.software.attention = ATTENTION_BLOCKWISE;
-    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0, 0, false, false}, many = few;
+    AttentionShape few = {1, 2, 2, 1024, 128, 0, true, false, 2, 0, 0, false, false, false},
+                   many = few;
     many.batch = 6;
     double alone = device_attention_us(&cluster, MATH_BF16, &few, false, &n_ops);
     double together = device_attention_us(&cluster, MATH_BF16, &many, false, &n_ops);

@@ -27,7 +27,10 @@ typedef struct Variant {
 /* clang-format on */
 static const Variant VARIANTS[] = {
     {"gpt", "models/gpt.lua", 4, {COMMON, {"vocab", "61"}, {"ffn", "64"}}},
-    {"gpt dropout", "models/gpt.lua", 4, {COMMON, {"vocab", "64"}, {"dropout", "0.1"}}},
+    {"gpt dropout",
+     "models/gpt.lua",
+     4,
+     {COMMON, {"vocab", "64"}, {"dropout", "0.1"}, {"attention_dropout", "0.2"}}},
     {"gpt untied rmsnorm",
      "models/gpt.lua",
      4,

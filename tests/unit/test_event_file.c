@@ -308,6 +308,9 @@ static void test_norms(void) {
     StepMetrics metrics = PLAIN;
     metrics.n_norms = N;
     metrics.norms = norms;
+    metrics.small_batch = 4;
+    metrics.small_grad_norm = 3.5;
+    metrics.noise_scale = 310.25; /* its error is not known */
     EventFile *file = event_file_open(arena_printf(arena, "%s/norms", folder), 0, diag);
     CHECK(file && event_file_write(file, &metrics, diag), "%s", diag_text(diag));
     if (!file) return;
@@ -324,7 +327,9 @@ static void test_norms(void) {
         CHECK(found == (i == 7 || i == 9 ? 2 : 3), "%s: %d of its numbers", norms[i].name, found);
     }
     for (int e = 2; e < n; e++) CHECK(events[e].step == 1, "step %lld", (long long)events[e].step);
-    CHECK(n > 4 && events[2].n_values == 6, "%d events", n);
+    CHECK(n > 4 && events[2].n_values == 8, "%d events", n);
+    CHECK(has(&events[2], "noise/small_grad_norm", 3.5) && has(&events[2], "noise/scale", 310.25),
+          "the noise scale");
     event_file_close(file);
     diag_destroy(diag);
 }

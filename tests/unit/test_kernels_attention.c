@@ -135,7 +135,8 @@ static void check_documents(AttentionShape s, int length) {
  */
 static void check_wrong_documents(bool causal) {
     enum { SEQ = 150 };
-    AttentionShape s = {1, SEQ, 1, 2, 8, causal, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
+    AttentionShape s = {1, SEQ, 1,   2,    8,    causal, 0.3f, DTYPE_F32, 0,
+                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0}};
     const int64_t wrong[] = {-1, INT32_MIN, INT32_MAX, SEQ, 100};
     int32_t starts[SEQ], ends[SEQ];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -163,7 +164,8 @@ static void check_wrong_documents(bool causal) {
  * not causal, the last. */
 static void check_far_documents(bool causal) {
     enum { SEQ = 600, LENGTH = 200, EACH = LENGTH * 8 };
-    AttentionShape s = {1, SEQ, 1, 1, 8, causal, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
+    AttentionShape s = {1, SEQ, 1,   1,    8,    causal, 0.3f, DTYPE_F32, 0,
+                        0, 0,   {0}, NULL, NULL, 0,      {0},  {0}};
     int32_t starts[SEQ], ends[SEQ];
     const int64_t spoilt = causal ? 0 : 2 * EACH, from = causal ? 2 * EACH : 0;
     for (int pos = 0; pos < SEQ; pos++) {
@@ -184,7 +186,8 @@ static void check_far_documents(bool causal) {
 }
 
 static void check_threads(void) {
-    const AttentionShape s = {2, 150, 2, 3, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0};
+    const AttentionShape s = {2, 150, 2,   3,    24,   true, 0.2f, DTYPE_F32, 0,
+                              0, 0,   {0}, NULL, NULL, 0,    {0},  {0}};
     Data d = make_data(&s);
     omp_set_num_threads(1);
     attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL);
@@ -202,53 +205,99 @@ static void check_threads(void) {
     free_data(&d);
 }
 
+/* All keys of a row count alike, and values are one: results are how much is kept. By step, row and
+ * head they differ, and their mean over all is 1 within five of its standard deviations; that of
+ * the gradient of values, the same sums over rows, too. */
+static void check_drop(double p) {
+    enum { STEPS = 40, SEQ = 50, HEADS = 3 };
+    const uint32_t threshold = (uint32_t)round(p * 65536);
+    AttentionShape s = {.batch = 2, .seq = SEQ, .kv_heads = HEADS, .group = 1, .head = 1};
+    s.drop = (AttentionDrop){.threshold = threshold,
+                             .factor = 65536.0f / (float)(65536 - threshold),
+                             .batch = 8 * HEADS * SEQ,
+                             .position = 8 * HEADS,
+                             .head = 8,
+                             .member = 8};
+    Data d = make_data(&s);
+    double sum = 0, sum_dv = 0, squares = 0, same = 0, *last = kc_zeros64(d.n_o);
+    for (int64_t i = 0; i < d.n_v; i++) d.v[i] = 1;
+    for (int64_t i = 0; i < d.n_o; i++) d.d_o[i] = 1;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        s.random = (PhiloxStream){.seed = 5, .step = step, .key = 77};
+        CHECK(attention_forward(&s, d.q, d.k, d.v, d.o, d.lse, NULL), "refused");
+        CHECK(attention_backward(&s, d.q, d.k, d.v, d.o, d.lse, d.d_o, d.dq, d.dk, d.dv, NULL),
+              "refused");
+        for (int64_t i = 0; i < d.n_o; i++) {
+            sum += (double)d.o[i];
+            squares += (double)d.o[i] * (double)d.o[i];
+            same += fabs(last[i] - (double)d.o[i]) < 1e-6;
+            last[i] = (double)d.o[i];
+        }
+        for (int64_t i = 0; i < d.n_v; i++) sum_dv += (double)d.dv[i];
+    }
+    const double n = (double)(STEPS * d.n_o), spread = p / (1 - p) / SEQ; /* a row's variance */
+    const double mean = sum / n, variance = squares / n - mean * mean;
+    CHECK(fabs(mean - 1) < 5 * sqrt(spread / n), "p %g: mean %.6f", p, mean);
+    CHECK(fabs(sum_dv / n - mean) < 1e-5, "p %g: mean %.6f, dv's %.6f", p, mean, sum_dv / n);
+    CHECK(fabs(variance / spread - 1) < 0.05, "p %g: variance %g, not %g", p, variance, spread);
+    CHECK(same < 0.2 * n, "p %g: %g of %g rows stay as they are", p, same, n);
+    free(last);
+    free_data(&d);
+}
+
 int main(void) {
     /* The last: windows of one key, shorter and longer than tiles and blocks, and of all but one.
      */
     const AttentionShape shapes[] = {
-        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0},
-        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, NULL, 0},
-        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, NULL, 0},
-        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, NULL, 0},
-        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, NULL, 0},
-        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0},
-        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, NULL, 0},
-        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, NULL, 0},
-        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, NULL, 0},
-        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, NULL, 0},
-        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 16},
-        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 33},
-        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, NULL, 128},
-        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 256}};
+        {1, 1, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 64, 1, 1, 64, true, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 130, 2, 1, 64, false, 0.125f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 67, 2, 5, 33, false, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 129, 1, 2, 80, true, 0.1f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 65, 1, 1, 256, true, 0.0625f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 20, 1, 100, 8, true, 0.35f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 200, 1, 1, 4, true, 40.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 70, 1, 3, 17, true, 0.25f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 200, 2, 1, 16, true, 0.3f, DTYPE_F32, 5, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 300, 1, 2, 8, true, 1.0f, DTYPE_F32, 64, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 333, 1, 1, 20, true, 0.2f, DTYPE_F32, 130, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 130, 1, 1, 8, true, 0.3f, DTYPE_F32, 129, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 200, 2, 1, 8, false, 0.3f, DTYPE_F32, 1, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 260, 1, 1, 24, false, 0.2f, DTYPE_F32, 40, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 90, 1, 5, 9, false, 0.3f, DTYPE_F32, 89, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 130, 2, 3, 24, true, 3.0f, DTYPE_F32, 0, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 150, 1, 1, 16, false, 0.25f, DTYPE_F32, 40, 50.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 130, 2, 1, 24, true, 0.2f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 16, {0}, {0}},
+        {1, 70, 2, 3, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 33, {0}, {0}},
+        {1, 67, 1, 2, 192, true, 0.07f, DTYPE_F32, 40, 2.0f, 0, {0}, NULL, NULL, 128, {0}, {0}},
+        {1, 65, 1, 1, 1, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 256, {0}, {0}}};
     check_begin("attention and its gradient equal the f64 formulas");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) check_shape(&shapes[i]);
     check_begin("attention within documents equals the f64 formulas");
     check_documents(
-        (AttentionShape){2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}, 5);
+        (AttentionShape){
+            2, 37, 3, 1, 20, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        5);
     check_documents(
-        (AttentionShape){2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
+        (AttentionShape){
+            2, 300, 1, 3, 17, true, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
         70);
     check_documents(
-        (AttentionShape){1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 0},
+        (AttentionShape){
+            1, 333, 2, 1, 20, true, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 0, {0}, {0}},
         90);
     check_documents(
-        (AttentionShape){1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}, 1);
+        (AttentionShape){
+            1, 90, 1, 2, 8, true, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        1);
     static const AttentionShape both[] = {
-        {2, 37, 3, 1, 20, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {2, 300, 1, 3, 17, false, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 333, 2, 1, 20, false, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 24},
-        {1, 90, 1, 2, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-        {1, 400, 1, 1, 16, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0}};
+        {2, 37, 3, 1, 20, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {2, 300, 1, 3, 17, false, 0.25f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 333, 2, 1, 20, false, 0.2f, DTYPE_F32, 50, 2.0f, 0, {0}, NULL, NULL, 24, {0}, {0}},
+        {1, 90, 1, 2, 8, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}},
+        {1, 400, 1, 1, 16, false, 0.3f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0, {0}, {0}}};
     const int lengths[] = {5, 70, 90, 1, 150};
     check_begin("so it does where it is not causal");
     for (size_t i = 0; i < sizeof both / sizeof *both; i++) check_documents(both[i], lengths[i]);
@@ -258,14 +307,18 @@ int main(void) {
     check_begin("other documents' blocks are left out");
     check_far_documents(true);
     check_far_documents(false);
+    check_begin("dropout keeps so many probabilities, and the mean of results over steps");
+    check_drop(0.1);
+    check_drop(0.5);
     check_begin("results do not depend on the number of threads");
     check_threads();
     check_begin("no positions: nothing to do; too long a head: refused");
-    const AttentionShape none = {2, 0, 1, 1, 8, true, 1.0f, DTYPE_F32, 0, 0, 0, {0}, NULL, NULL, 0},
-                         wide = {1, 1, 1, 1,   641,  true, 1.0f, DTYPE_F32,
-                                 0, 0, 0, {0}, NULL, NULL, 0},
-                         deep = {1, 1, 1, 1,   8,    true, 1.0f, DTYPE_F32,
-                                 0, 0, 0, {0}, NULL, NULL, 641};
+    const AttentionShape none = {2, 0, 1,   1,    8,    true, 1.0f, DTYPE_F32, 0,
+                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0}},
+                         wide = {1, 1, 1,   1,    641,  true, 1.0f, DTYPE_F32, 0,
+                                 0, 0, {0}, NULL, NULL, 0,    {0},  {0}},
+                         deep = {1, 1, 1,   1,    8,    true, 1.0f, DTYPE_F32, 0,
+                                 0, 0, {0}, NULL, NULL, 641,  {0},  {0}};
     CHECK(attention_forward(&none, NULL, NULL, NULL, NULL, NULL, NULL), "empty refused");
     CHECK(!attention_forward(&wide, NULL, NULL, NULL, NULL, NULL, NULL), "head of 641 accepted");
     CHECK(!attention_forward(&deep, NULL, NULL, NULL, NULL, NULL, NULL), "values of 641 accepted");

@@ -37,6 +37,18 @@ static void check_layout(void) {
             CHECK(x[i] == (float)(out[e % 4] >> 8) * 0x1p-24f, "element %d of run %d", (int)i, f);
         }
         float strided[20];
+        uint64_t blocks[PHILOX_BLOCKS];
+        uint32_t words[4][PHILOX_BLOCKS];
+        for (uint64_t j = 0; j < PHILOX_BLOCKS; j++) blocks[j] = firsts[f] / 4 + j * 7 % 5;
+        philox_blocks(&stream, blocks, words);
+        for (int j = 0; j < PHILOX_BLOCKS; j++) {
+            const uint32_t counter[4] = {(uint32_t)blocks[j], (uint32_t)(blocks[j] >> 32),
+                                         stream.key, (uint32_t)stream.step};
+            const uint32_t seed[2] = {(uint32_t)stream.seed, (uint32_t)(stream.seed >> 32)};
+            uint32_t out[4];
+            philox_block(counter, seed, out);
+            for (int l = 0; l < 4; l++) CHECK(words[l][j] == out[l], "block %d of many", j);
+        }
         philox_uniform_run(&stream, firsts[f] + 1, 13, 20, strided);
         for (int i = 0; i < 20; i++) CHECK(strided[i] == x[1 + 13 * i], "strided element %d", i);
     }

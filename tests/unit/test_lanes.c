@@ -32,7 +32,7 @@ static const LayoutCase CASES[] = {
 };
 enum { N_CASES = sizeof(CASES) / sizeof(CASES[0]) };
 
-static const ModelSetting DROPOUT[] = {{"dropout", "0.2"}};
+static const ModelSetting DROPOUT[] = {{"dropout", "0.2"}, {"attention_dropout", "0.2"}};
 
 static void check_lanes(Run *run) {
     int64_t lanes = graph_lanes(run->plan->programs[0].graph);
@@ -56,7 +56,7 @@ static void check_model(const char *path, int first) {
 }
 
 static bool train_gpt(Run *run, const Layout *layout) {
-    return run_plan(run, "models/gpt.lua", DROPOUT, 1, layout, 16, true) && run_start(run) &&
+    return run_plan(run, "models/gpt.lua", DROPOUT, 2, layout, 16, true) && run_start(run) &&
            run_steps_keeping(run, 2, 5e-4);
 }
 

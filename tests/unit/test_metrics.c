@@ -424,6 +424,7 @@ static void test_prometheus(void) {
                         .lr = 1e-4,
                         .seconds = 0.5,
                         .tokens_per_s = 2048,
+                        .noise_scale = 310.25,
                         .n_spikes = 3};
     RunStatus status = {.run = "a run",
                         .model = "a \"model\"\\",
@@ -457,6 +458,7 @@ static void test_prometheus(void) {
         "perilune_samples_total{run=\"a run\"} 16777219\n",
         "perilune_model_flops_per_second{run=\"a run\"} 6e+12\n",
         "perilune_spikes_total{run=\"a run\"} 3\n",
+        "perilune_gradient_noise_scale{run=\"a run\"} 310.25\n",
         "perilune_validation_loss{run=\"a run\"} 2.5\n",
         "perilune_validation_loss_ema{run=\"a run\"} 2.25\n",
         "perilune_slowest_rank_ratio{run=\"a run\"} 1.5\n",

@@ -1,11 +1,14 @@
 /* engine_norms: how large weights, their gradients and what a step changed are, under layouts that
- * divide them in all ways; each against numbers of the same run on one rank, read whole.
+ * divide them in all ways; each against numbers of the same run on one rank, read whole. And
+ * engine_noise: norms of parts of batches, against each sample's gradient, under the same layouts.
  *
  * Would catch: a rank's part that is left out or counted twice; a sum of squares that something of
  * the update has overwritten; padding, halves or tied weights that are taken for numbers of their
  * own; a loss scale in gradients; an estimate from samples that is none; processes that add up
- * otherwise than threads.
+ * otherwise than threads; a part of other rows, or with other numbers of theirs; estimates of the
+ * noise that are biased; a measurement that changes a weight, a state or the loss scale.
  */
+#include "runtime/engine_noise.h"
 #include "runtime/engine_norms.h"
 
 #include "frontend/commands/plot.h"
@@ -14,7 +17,7 @@
 #include "runtime/engine_internal.h"
 #include "runtime/metrics/run_log.h"
 #include "tests/unit/control_job.h"
-#include "tests/unit/train_fixture.h"
+#include "tests/unit/train_compare.h"
 
 static const ModelSetting GPT[] = {{"layers", "2"}, {"model", "32"}, {"heads", "2"},
                                    {"seq", "4"},    {"ffn", "64"},   {"vocab", "15"}};
@@ -46,6 +49,7 @@ typedef struct Case {
     int n_settings;
     int t, d, p, c, e, r, b, chunks, zero, offload;
     bool sequence_parallel, split, scaled;
+    bool overflows; /* with a loss scale that is too large for f16 at first */
     DType precision;
 } Case;
 
@@ -117,6 +121,8 @@ static bool start(Run *run, const Case *c) {
     run_split_masters = c->split;
     run_offload = c->offload;
     run_loss_scaling = c->scaled ? (LossScaling){.initial = 1024} : (LossScaling){0};
+    if (c->overflows) run_loss_scaling = (LossScaling){.initial = 1 << 24, .interval = 2};
+    run_skips_spikes = true;
     return run_plan(run, c->path, c->settings, c->n_settings, &layout, BATCH, true) &&
            run_start(run) && run_steps(run, STEPS, 1e-2);
 }
@@ -142,6 +148,7 @@ static int find_name(const Run *run, const char *name) {
 }
 
 /* Of the single rank that ran last: what other layouts are to find. */
+static double expected_small_norm;
 static ParameterNorm expected[TF_MAX_PARAMS];
 static char expected_names[TF_MAX_PARAMS][64];
 static int n_expected;
@@ -198,6 +205,23 @@ static void check_norms(Run *run, const Case *c, const ParameterNorm *norms, int
     }
 }
 
+/* Of half of the next batch but one. */
+static void check_small_norm(Run *run, const Case *c) {
+    const int64_t n = (int64_t)BATCH * run->plan->seq;
+    int32_t *tokens = ARENA_ARRAY(run->arena, int32_t, n);
+    int32_t *labels = ARENA_ARRAY(run->arena, int32_t, n);
+    EngineNoise *noise = engine_noise_create(run->engine, 1);
+    double norm = NAN;
+    fill_batch(run->plan, STEPS + 1, tokens, labels);
+    CHECK(engine_noise_measure(noise, STEPS + 2, tokens, labels, &norm, run->diag), "%s",
+          diag_text(run->diag));
+    engine_noise_destroy(noise);
+    if (c->b == BATCH) expected_small_norm = norm;
+    const double near = c->precision == DTYPE_F32 ? 1e-4 : 0.02;
+    CHECK(is_near(norm, expected_small_norm, near), "of a part %g, not %g", norm,
+          expected_small_norm);
+}
+
 static void test_case(const Case *c) {
     Run run;
     check_begin(c->name);
@@ -216,6 +240,7 @@ static void test_case(const Case *c) {
     const bool fine = stepped && engine_norms_end(norms, run.norms[STEPS], &found, &n, run.diag);
     CHECK(fine, "%s", diag_text(run.diag));
     if (fine) check_norms(&run, c, found, n, before);
+    if (fine) check_small_norm(&run, c);
     engine_norms_destroy(norms);
     run_close(&run);
 }
@@ -255,6 +280,241 @@ static void test_sample(void) {
     run_close(&run);
 }
 
+/* --- the gradient noise scale --- */
+
+static void test_estimates(void) {
+    static const int SMALL[][2] = {{1, 1}, {2, 1}, {3, 1},  {4, 2},
+                                   {7, 1}, {8, 2}, {36, 6}, {512, 16}};
+    const double trace = 48, signal = 3; /* 16 samples */
+    NoiseScale scale = {0};
+    check_begin("noise: estimates");
+    for (size_t i = 0; i < sizeof(SMALL) / sizeof(SMALL[0]); i++) {
+        CHECK(noise_small_batch(SMALL[i][0]) == SMALL[i][1], "of %d: %d", SMALL[i][0],
+              noise_small_batch(SMALL[i][0]));
+    }
+    CHECK(noise_scale_samples(&scale) == 0 && noise_scale_error(&scale) == 0, "of nothing");
+    CHECK(noise_scale_add(&scale, 2, signal + trace / 2, 8, signal + trace / 8), "left out");
+    CHECK(is_near(noise_scale_samples(&scale), 16, 1e-12) && noise_scale_error(&scale) == 0,
+          "a scale of %g, error %g", noise_scale_samples(&scale), noise_scale_error(&scale));
+    /* Norms that are off by a tenth, this way and that, and of batches of other sizes. */
+    for (int i = 0; i < 400; i++) {
+        const int small = 1 + i % 3, large = small * 4;
+        const double off = i & 4 ? 1.1 : 0.9;
+        noise_scale_add(&scale, small, (signal + trace / small) * off, large,
+                        signal + trace / large);
+    }
+    const double found = noise_scale_samples(&scale), error = noise_scale_error(&scale);
+    CHECK(fabs(found - 16) < 2 * error * found && error > 0.02 && error < 0.2,
+          "a scale of %g, error %g", found, error);
+    const NoiseScale before = scale;
+    CHECK(!noise_scale_add(&scale, 1, (double)INFINITY, 8, 1) &&
+              !noise_scale_add(&scale, 1, 1, 8, (double)NAN) &&
+              !noise_scale_add(&scale, 8, 1, 8, 1) && !noise_scale_add(&scale, 1, 0, 8, 1) &&
+              memcmp(&before, &scale, sizeof(scale)) == 0,
+          "what is no measurement is one");
+    /* A batch whose gradients' norm is not below its part's has no scale. */
+    scale = (NoiseScale){0};
+    noise_scale_add(&scale, 1, 1, 8, 2);
+    CHECK(noise_scale_samples(&scale) == 0, "a scale of %g", noise_scale_samples(&scale));
+}
+
+/* All that a batch is made of. */
+typedef struct Batch {
+    int32_t *tokens, *labels;
+    float *reference, *numbers[N_TOKEN_NUMBERS];
+} Batch;
+
+static Batch make_batch(Run *run, int step) {
+    const Plan *plan = run->plan;
+    const int64_t rows = plan->global_batch;
+    Batch batch = {.tokens = ARENA_ARRAY(run->arena, int32_t, rows * plan_row(plan)),
+                   .labels = ARENA_ARRAY(run->arena, int32_t, rows * plan->seq),
+                   .reference = ARENA_ARRAY(run->arena, float, rows)};
+    for (int64_t i = 0; i < rows; i++) batch.reference[i] = -9 - 0.7f * (float)(i % 5);
+    for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
+        batch.numbers[i] = ARENA_ARRAY(run->arena, float, rows * plan->seq);
+    }
+    fill_batch(plan, step, batch.tokens, batch.labels);
+    fill_numbers(plan, step, batch.numbers);
+    return batch;
+}
+
+static void give(Run *run, const Batch *batch) {
+    engine_set_reference(run->engine, batch->reference);
+    for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
+        engine_set_numbers(run->engine, (TokenNumbers)i, batch->numbers[i]);
+    }
+}
+
+/* A batch of these rows of `from`. */
+static Batch pick(Run *run, const Batch *from, const int *rows) {
+    const int64_t seq = run->plan->seq, row = plan_row(run->plan);
+    Batch to = make_batch(run, 0);
+    for (int r = 0; r < run->plan->global_batch; r++) {
+        memcpy(to.tokens + r * row, from->tokens + rows[r] * row, (size_t)row * sizeof(int32_t));
+        memcpy(to.labels + r * seq, from->labels + rows[r] * seq, (size_t)seq * sizeof(int32_t));
+        to.reference[r] = from->reference[rows[r]];
+        for (int i = 0; i < N_TOKEN_NUMBERS; i++) {
+            memcpy(to.numbers[i] + r * seq, from->numbers[i] + rows[r] * seq,
+                   (size_t)seq * sizeof(float));
+        }
+    }
+    return to;
+}
+
+/* The gradients of a batch, one after the other: returns how many numbers; 0: reported. */
+static int64_t take_gradients(Run *run, const Batch *batch, float *out, double *out_norm) {
+    StepResult result;
+    int64_t n = 0;
+    give(run, batch);
+    if (!engine_step(run->engine, 1, batch->tokens, batch->labels, 0, &result, run->diag)) return 0;
+    *out_norm = result.grad_norm;
+    for (int i = 0; out && i < run->n_params; i++) {
+        if (!engine_read_gradient(run->engine, run->names[i], out + n)) return 0;
+        n += type_elements(&run->types[i]);
+    }
+    return n;
+}
+
+static double square_of(const float *a, const float *b, int64_t n) {
+    const double norm = norm_of(a, b, n);
+    return norm * norm;
+}
+
+/* Each sample's gradient by itself: what parts of a batch have for a norm, and what the noise is,
+ * which the measurements of all parts of 2 together say exactly. */
+static void test_samples(void) {
+    enum { N_PARTS = BATCH / 2 };
+    const Layout layout = {.t = 1, .d = 1, .p = 1, .micro_batch = BATCH, 1, "1f1b"};
+    Run run;
+    float *each[BATCH], *parts[N_PARTS], *mean;
+    int64_t n = 0;
+    double norm = NAN, unused, trace = 0, estimates[2] = {0};
+    check_begin("noise: each sample's gradient by itself");
+    const bool made =
+        run_plan(&run, "models/gpt.lua", GPT, 6, &layout, BATCH, true) && run_start(&run);
+    CHECK(made, "%s", diag_text(run.diag));
+    for (int i = 0; made && i < run.n_params; i++) n += type_elements(&run.types[i]);
+    mean = ARENA_ARRAY(run.arena, float, n + 1);
+    const Batch batch = made ? make_batch(&run, 0) : (Batch){0};
+    bool fine = made && take_gradients(&run, &batch, mean, &norm) == n;
+    for (int s = 0; s < BATCH; s++) {
+        const int rows[BATCH] = {s, s, s, s, s, s, s, s};
+        each[s] = ARENA_ARRAY(run.arena, float, n + 1);
+        const Batch copies = fine ? pick(&run, &batch, rows) : (Batch){0};
+        fine = fine && take_gradients(&run, &copies, each[s], &unused) == n;
+    }
+    CHECK(fine, "%s", diag_text(run.diag));
+    EngineNoise *noise = fine ? engine_noise_create(run.engine, 1) : NULL;
+    if (fine) give(&run, &batch);
+    for (int k = 0; fine && k < N_PARTS; k++) {
+        double small = NAN;
+        parts[k] = ARENA_ARRAY(run.arena, float, n);
+        for (int64_t i = 0; i < n; i++) parts[k][i] = (each[k][i] + each[k + N_PARTS][i]) / 2;
+        trace += 2 * square_of(parts[k], mean, n) / (N_PARTS - 1);
+        CHECK(
+            engine_noise_measure(noise, N_PARTS + k, batch.tokens, batch.labels, &small, run.diag),
+            "%s", diag_text(run.diag));
+        const double expects = norm_of(parts[k], NULL, n);
+        CHECK(is_near(small, expects, 1e-5), "part %d: %g, not %g", k, small, expects);
+        NoiseScale one = {0};
+        noise_scale_add(&one, engine_noise_small_batch(noise), small * small,
+                        engine_noise_batch(noise), norm * norm);
+        estimates[0] += one.sums[NOISE_TRACE] / N_PARTS;
+        estimates[1] += one.sums[NOISE_SIGNAL] / N_PARTS;
+    }
+    const double signal = square_of(mean, NULL, fine ? n : 0) - trace / BATCH;
+    CHECK(!fine || (is_near(estimates[0], trace, 1e-4) && is_near(estimates[1], signal, 1e-4)),
+          "noise %g, not %g; signal %g, not %g", estimates[0], trace, estimates[1], signal);
+    engine_noise_destroy(noise);
+    run_close(&run);
+}
+
+static const ModelSetting PAIRS[] = {{"layers", "1"},   {"model", "16"},      {"heads", "2"},
+                                     {"kv_heads", "2"}, {"seq", "6"},         {"ffn", "16"},
+                                     {"vocab", "15"},   {"preference", "dpo"}};
+static const ModelSetting POLICY[] = {{"layers", "1"},   {"model", "16"},    {"heads", "2"},
+                                      {"kv_heads", "2"}, {"seq", "6"},       {"ffn", "16"},
+                                      {"vocab", "15"},   {"policy", "grpo"}, {"kl", "0.1"}};
+
+/* What samples have beside their tokens goes with them; pairs stay pairs. */
+static void test_beside(const char *name, const ModelSetting *settings, int n_settings,
+                        int rows_together, const int *rows) {
+    const Layout layout = {.t = 1, .d = 2, .p = 1, .micro_batch = 2, 1, "1f1b"};
+    Run run;
+    double whole = NAN, expects = NAN, small = NAN;
+    check_begin(name);
+    const bool made =
+        run_plan(&run, "models/llama.lua", settings, n_settings, &layout, BATCH, true) &&
+        run_start(&run);
+    CHECK(made, "%s", diag_text(run.diag));
+    if (made) {
+        const Batch batch = make_batch(&run, 3), part = pick(&run, &batch, rows);
+        EngineNoise *noise = engine_noise_create(run.engine, rows_together);
+        take_gradients(&run, &part, NULL, &expects);
+        take_gradients(&run, &batch, NULL, &whole);
+        CHECK(engine_noise_measure(noise, 1, batch.tokens, batch.labels, &small, run.diag), "%s",
+              diag_text(run.diag));
+        CHECK(is_near(small, expects, 1e-6) && !is_near(small, whole, 1e-3), "%g, not %g; all %g",
+              small, expects, whole);
+        StepResult result; /* of what was set before */
+        CHECK(engine_step(run.engine, 1, batch.tokens, batch.labels, 0, &result, run.diag) &&
+                  result.grad_norm == whole,
+              "then %g, not %g", result.grad_norm, whole);
+        engine_noise_destroy(noise);
+    }
+    run_close(&run);
+}
+
+/* A run that measures and one that does not, to the bit; with a loss scale that is too large at
+ * first, where measured gradients are not finite, either. */
+static void test_unchanged(const Case *of) {
+    enum { MORE = 10 };
+    Case with_scale = *of, *c = &with_scale;
+    Run run, other;
+    int n_finite = 0;
+    char name[96];
+    snprintf(name, sizeof(name), "noise: nothing changes: %s", c->name);
+    check_begin(name);
+    run_ema_decay = c->split ? 0 : 0.9;
+    c->overflows = c->scaled;
+    bool fine = start(&run, c) && start(&other, c);
+    run_ema_decay = 0;
+    EngineNoise *noise = fine ? engine_noise_create(run.engine, 1) : NULL;
+    for (int step = STEPS; fine && step < STEPS + MORE; step++) {
+        const Batch batch = make_batch(&run, step);
+        double norm;
+        fine = engine_noise_measure(noise, step + 1, batch.tokens, batch.labels, &norm, run.diag) &&
+               run_steps_from(&run, step, 1, 1e-2) && run_steps_from(&other, step, 1, 1e-2);
+        n_finite += isfinite(norm) != 0;
+        CHECK(!fine || run.scales[step] == other.scales[step], "loss scale %g, not %g",
+              run.scales[step], other.scales[step]);
+    }
+    CHECK(fine, "%s%s", diag_text(run.diag), diag_text(other.diag));
+    CHECK(c->scaled ? n_finite > 1 && n_finite < MORE - 1 : n_finite == MORE, "%d were finite",
+          n_finite);
+    if (fine) compare_to_the_bit(&run, &other, 0, c->scaled ? 0 : STEPS + MORE);
+    fine = fine && engine_swap_averages(run.engine, run.diag) &&
+           engine_swap_averages(other.engine, other.diag);
+    if (fine) compare_to_the_bit(&run, &other, 0, 0);
+    engine_noise_destroy(noise);
+    run_close(&run);
+    run_close(&other);
+}
+
+static void test_noise(void) {
+    static const int PAIR_ROWS[] = {2, 3, 6, 7, 2, 3, 6, 7}; /* pairs 1 and 3 */
+    static const int ROWS[] = {1, 5, 1, 5, 1, 5, 1, 5};
+    test_estimates();
+    test_samples();
+    test_beside("noise: pairs and their references", PAIRS, 8, 2, PAIR_ROWS);
+    test_beside("noise: numbers of tokens", POLICY, 9, 1, ROWS);
+    for (int i = 0; i < N_CASES; i++) {
+        const Case *c = &CASES[i];
+        if (c->d > 1 && (c->scaled || c->split || c->e || c->zero == 2)) test_unchanged(c);
+    }
+}
+
 /* --- the log and its page --- */
 
 static void test_page(void) {
@@ -275,6 +535,9 @@ static void test_page(void) {
         StepMetrics metrics = {.step = step, .loss = 2, .norms = norms};
         norms[3].gradient = step == 3 ? 4 : 0.5;
         metrics.n_norms = step == 2 ? 0 : N;
+        metrics.small_batch = step == 2 ? 4 : 0;
+        metrics.small_grad_norm = 1.5;
+        metrics.noise_scale = 310.25;
         CHECK(run_log_write(log, &metrics, diag), "%s", diag_text(diag));
     }
     run_log_close(log);
@@ -284,6 +547,9 @@ static void test_page(void) {
     CHECK(text && strstr(text, "\"norms\":{\"wte\":[8,1,0.08],\"blocks.0.w\":[3,0.3,0.003],"), "%s",
           text ? text : diag_text(diag));
     CHECK(text && strstr(text, "\"moe.bias\":[1,null,null]}}\n"), "no end of an object");
+    CHECK(text && strstr(text, ",\"small_batch\":4,\"small_grad_norm\":1.5,"
+                               "\"noise_scale\":310.25,\"noise_error\":null}\n"),
+          "%s", text ? text : "");
     CHECK(show_run_html(&page, path, diag), "%s", diag_text(diag));
     CHECK(strstr(page.text, "<title>blocks.1, step 3: 8</title>") &&
               strstr(page.text, "full colour: 8<"),
@@ -400,6 +666,7 @@ int main(void) {
     test_processes();
     for (int i = 0; i < N_CASES; i++) test_case(&CASES[i]);
     test_sample();
+    test_noise();
     test_page();
     test_plot();
     return check_report();

@@ -34,7 +34,7 @@ static const BitsCase BITS[] = {
      0,
      DTYPE_F32},
     {"models/gpt.lua",
-     {SMALL, {"dropout", "0.1"}},
+     {SMALL, {"dropout", "0.1"}, {"attention_dropout", "0.2"}},
      {1, 1, 4, 6, 1, "1f1b", false, NULL, 0},
      "zb-h1",
      RECOMPUTE_NONE,

@@ -230,6 +230,7 @@ static const char *find_limit(const AttentionTable *table, const AttentionShape 
     if (shape->documents) return "it is within documents";
     if (shape->window && !shape->causal) return "windows that are not causal are not asked of it";
     if (shape->softcap != 0) return "soft caps are not asked of it";
+    if (shape->drops) return "dropout of probabilities is not asked of it";
     if (shape->largest) return "the largest scores are not asked of it";
     /* What is hidden is -inf before it is scaled: 9.19 on an H200 gave no numbers. */
     if (!(shape->scale > 0)) return "its scale is not positive";
@@ -253,7 +254,7 @@ static bool same_shape(const AttentionShape *a, const AttentionShape *b) {
            a->group == b->group && a->head == b->head && a->scale == b->scale &&
            a->window == b->window && a->softcap == b->softcap && a->keys == b->keys &&
            a->documents == b->documents && a->largest == b->largest && a->values == b->values &&
-           a->gradient_row == b->gradient_row;
+           a->drops == b->drops && a->gradient_row == b->gradient_row;
 }
 
 static AttentionEntry *find_or_make(AttentionTable *table, const AttentionCommand *command) {

@@ -2,6 +2,7 @@
 #ifndef RUNTIME_CUDA_KERNELS_ARGS_ATTENTION_H
 #define RUNTIME_CUDA_KERNELS_ARGS_ATTENTION_H
 
+#include "runtime/attention_drop.h"
 #include "runtime/cuda/kernels/state.h"
 
 /* q [batch, seq, kv_heads, group, head] and k, v [batch, keys, kv_heads, head]. For one key/value
@@ -25,6 +26,8 @@ typedef struct AttentionSizes {
     const int32_t *starts;              /* [batch, seq]: runtime/cpu/attention.h; or NULL */
     int64_t to_ends; /* bytes from there to where documents end, which lie alike: one address less
                       * to keep than with another pointer; 0: they have no ends */
+    AttentionDrop drop;
+    const DeviceState *state; /* read where probabilities are dropped */
 } AttentionSizes;
 
 /* AttentionForwardArgs' raise_at where nobody asks: rescaling is then rare. */

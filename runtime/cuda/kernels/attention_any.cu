@@ -6,7 +6,7 @@
  * The same passes over 32 x 32 tiles in shared memory, as f32. 256 threads: ty, tx of 16 each; a
  * thread has rows ty and ty + 16 of a product and every 16th column from tx on.
  */
-#include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/attention_drop.cuh"
 
 enum { SIDE = ATTENTION_ANY_TILE, THREADS = 256, COLUMNS = ATTENTION_ANY_HEAD / 16 };
 
@@ -96,6 +96,25 @@ static __device__ __forceinline__ float cap_score(const AttentionSizes &s, float
     return s.cap_factor == 0 ? product : tanhf(product * s.cap_factor);
 }
 
+/* What the probabilities of a row and of keys tx and tx + 16 from `key` on are times. */
+static __device__ __forceinline__ void draw_kept(const AttentionSizes &s,
+                                                 const AttentionPlace &place, int row, int key,
+                                                 float (&kept)[2]) {
+    const int tx = (int)threadIdx.x % 16;
+    kept[0] = kept[1] = 1;
+    if (!attention_drops_now(s)) return;
+    uint32_t words[4];
+    attention_draw(s,
+                   attention_drop_row(s, attention_drop_head(s, place), row) +
+                       (uint32_t)(key / 8 + tx / 2 % 4),
+                   words);
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const uint32_t word = tx < 8 ? words[2 * j] : words[2 * j + 1];
+        kept[j] = attention_keeps(s, word, tx % 2) ? s.drop.factor : 0;
+    }
+}
+
 template <typename T>
 static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     DYNAMIC_SHARED(float, shared); /* q, then k and v in turn, weights [SIDE][SIDE + 1] */
@@ -137,10 +156,12 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             sum[i] *= factor;
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++) acc[i][j] *= factor;
+            float kept[2];
+            draw_kept(s, place, first_row + ty + 16 * i, first_key, kept);
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 float weight = exp2f(scores[i][j] - top);
-                weights[(ty + 16 * i) * (SIDE + 1) + tx + 16 * j] = weight;
+                weights[(ty + 16 * i) * (SIDE + 1) + tx + 16 * j] = weight * kept[j];
                 sum[i] += weight;
             }
             most[i] = top;
@@ -204,7 +225,8 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
     for (int i = 0; i < 2; i++) {
         int row = first_row + ty + 16 * i;
         int64_t slot = (int64_t)place.pair * s.rows_padded + row;
-        float lse2 = a.lse2[slot], delta = a.delta[slot];
+        float lse2 = a.lse2[slot], delta = a.delta[slot], kept[2];
+        draw_kept(s, place, row, first_key, kept);
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             bool hidden = attention_hidden(s, starts, row, first_key + tx + 16 * j);
@@ -212,8 +234,8 @@ static __device__ __forceinline__ void weigh_tile(const AttentionBackwardArgs &a
             float left = s.cap_factor == 0 ? 1 : fmaf(-score, score, 1.0f);
             float p = hidden ? 0 : exp2f(fmaf(score, s.scale_log2, -lse2));
             int at = (ty + 16 * i) * (SIDE + 1) + tx + 16 * j;
-            t.p[at] = p;
-            t.ds[at] = p * left * (dp[i][j] - delta);
+            t.p[at] = p * kept[j];
+            t.ds[at] = p * left * fmaf(dp[i][j], kept[j], -delta);
         }
     }
 }

@@ -17,6 +17,7 @@
  * 14 rows seq head FLOPs per (batch, kv_head) are executed in full, 10 of them counted as useful;
  * half with a causal mask.
  */
+#include "runtime/cuda/kernels/attention_drop.cuh"
 #include "runtime/cuda/kernels/attention_gradient.cuh"
 #include "runtime/cuda/kernels/vector.cuh"
 
@@ -116,7 +117,9 @@ static __device__ __forceinline__ void cap_transposed(const AttentionSizes &z, c
     }
 }
 
-template <typename T, int HEAD>
+/* DROP, here and below: some probabilities are dropped. Their P is 0 for dv, as is their dP; delta,
+ * rowsum(o do), is that of what is kept. */
+template <typename T, int HEAD, bool DROP>
 static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs &a) {
     constexpr int THREADS = 128, WARP_KEYS = BACKWARD_TILE / 4, MT = WARP_KEYS / 16;
     constexpr int N = ROW_TILE / 2; /* rows at a time: registers */
@@ -174,8 +177,17 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
             multiply_rows<T, MT, N>(ds, TileLane<HEAD>::by_rows(v_tile, in_tile),
                                     TileLane<HEAD>::by_columns(do_tile, part));
             const float *lse2 = statistics + part, *delta = lse2 + ROW_TILE;
+            [[maybe_unused]] uint32_t kept = ~0u;
+            if constexpr (DROP) {
+                if (attention_drops_now(s)) {
+                    kept = attention_kept_transposed<MT, N>(s, attention_drop_head(s, place), row,
+                                                            key);
+                    attention_keep(kept, s.drop.factor, ds);
+                }
+            }
             cap_transposed<MT, N>(s, delta, p, ds);
             transposed_weights<MT, N>(s, lse2, delta, p, ds);
+            if constexpr (DROP) attention_keep(kept, 1.0f, p);
             pack_fragments<T>(packed, p);
             multiply_fragments<T, MT, N>(dv, packed, TileLane<HEAD>::by_rows(do_tile, part));
             pack_fragments<T>(packed, ds);
@@ -190,7 +202,8 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
     tile_put<T, RowTile<HEAD>>(shared, in_tile, 0, dk, factors);
-    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
+    const float kept = DROP && attention_drops_now(s) ? s.drop.factor : 1;
+    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = kept;
     tile_put<T, RowTile<HEAD>>(shared + KEY_BYTES, in_tile, 0, dv, factors);
     __syncwarp();
     tile_copy_out<RowTile<HEAD>, WARP_KEYS>(shared, in_tile, (T *)a.dk + dk_rows.first(last),
@@ -204,7 +217,7 @@ static __device__ __forceinline__ void keys_gradient(const AttentionBackwardArgs
  * second 16; they exchange weights, as the fragments that they are, through shared memory. With 16
  * keys of its own and no partner, a warp would read a fragment of q and do for every product
  * instead of every second one, and wait for shared memory half of the time. */
-template <typename T, class Heads, int MT, int ROWS>
+template <typename T, class Heads, int MT, int ROWS, bool DROP>
 static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackwardArgs &a) {
     constexpr int HEAD = Heads::HEAD, VALUE = Heads::VALUE, THREADS = 256, N = ROWS / 2;
     constexpr int KEYS = 16 * MT, TILE = 4 * KEYS, OUT_KEYS = TILE / 8;
@@ -265,8 +278,17 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
             mask_transposed_later<MT, N>(s, starts, row, key, scores);
             multiply_rows<T, MT, N>(dp, TileLane<VALUE>::by_rows(v_tile, in_tile),
                                     TileLane<VALUE>::by_columns(do_tile, half * N));
+            [[maybe_unused]] uint32_t kept = ~0u;
+            if constexpr (DROP) {
+                if (attention_drops_now(s)) {
+                    kept = attention_kept_transposed<MT, N>(s, attention_drop_head(s, place), row,
+                                                            key);
+                    attention_keep(kept, s.drop.factor, dp);
+                }
+            }
             cap_transposed<MT, N>(s, lse2 + ROWS, scores, dp);
             transposed_weights<MT, N>(s, lse2, lse2 + ROWS, scores, dp);
+            if constexpr (DROP) attention_keep(kept, 1.0f, scores);
             pack_fragments<T>(p, scores);
             pack_fragments<T>(ds, dp);
         }
@@ -305,7 +327,8 @@ static __device__ __forceinline__ void keys_gradient_by_two(const AttentionBackw
     float factors[MT][2];
     for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = s.scale;
     tile_put<T, RowTile<HEAD>, 2>(shared, warp / 2 * KEYS, warp % 2 * 2, dk, factors);
-    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = 1;
+    const float kept = DROP && attention_drops_now(s) ? s.drop.factor : 1;
+    for (int m = 0; m < MT; m++) factors[m][0] = factors[m][1] = kept;
     tile_put<T, RowTile<VALUE>, 2>(shared + K_BYTES, warp / 2 * KEYS, warp % 2 * 2, dv, factors);
     __syncthreads();
     tile_copy_out<RowTile<HEAD>, OUT_KEYS>(shared, warp * OUT_KEYS, (T *)a.dk + dk_rows.first(last),
@@ -350,7 +373,7 @@ cap_gradient(const AttentionSizes &z, const float (&delta)[MT][2],
 }
 
 /* MT: rows of a warp in units of 16. */
-template <typename T, class Heads, int MT, int KEYS>
+template <typename T, class Heads, int MT, int KEYS, bool DROP>
 static __device__ __forceinline__ void queries_gradient(const AttentionBackwardArgs &a) {
     constexpr int HEAD = Heads::HEAD, VALUE = Heads::VALUE;
     constexpr int WARP_ROWS = 16 * MT, THREADS = BACKWARD_TILE / WARP_ROWS * 32;
@@ -405,6 +428,10 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         attention_mask_later_documents(s, starts, row, first_key, ds);
         multiply_rows<T, MT, KEYS>(dp, TileLane<VALUE>::by_rows(do_tile, in_tile),
                                    TileLane<VALUE>::by_columns(keys + K_BYTES, 0));
+        if constexpr (DROP) {
+            if (attention_drops_now(s))
+                attention_drop(s, attention_drop_head(s, place), row, first_key, s.drop.factor, dp);
+        }
         cap_gradient<MT, KEYS>(s, delta, ds, dp);
         weights_gradient<MT, KEYS>(s, lse2, delta, ds, dp);
         pack_fragments<T>(packed, ds);
@@ -427,24 +454,31 @@ static __device__ __forceinline__ void queries_gradient(const AttentionBackwardA
         attention_keys_##name(AttentionBackwardArgs a) {                                           \
         body(a);                                                                                   \
     }
-#define QUERIES_KERNEL(name, T, head, value, mt, keys, threads, blocks)                            \
+#define QUERIES_KERNEL(name, T, head, value, mt, keys, threads, blocks, drop)                      \
     KERNEL_FUNCTION __launch_bounds__(threads, blocks)                                             \
         attention_queries_##name(AttentionBackwardArgs a) {                                        \
-        queries_gradient<T, AttentionHeads<head, value>, mt, keys>(a);                             \
+        queries_gradient<T, AttentionHeads<head, value>, mt, keys, drop>(a);                       \
     }
 #define BACKWARD_KERNELS(T, suffix)                                                                \
-    KEYS_KERNEL(32_##suffix, 128, 2, (keys_gradient<T, 32>))                                       \
-    KEYS_KERNEL(64_##suffix, 128, 2, (keys_gradient<T, 64>))                                       \
+    KEYS_KERNEL(32_##suffix, 128, 2, (keys_gradient<T, 32, false>))                                \
+    KEYS_KERNEL(64_##suffix, 128, 2, (keys_gradient<T, 64, false>))                                \
     KEYS_KERNEL(128_##suffix, 256, 1,                                                              \
-                (keys_gradient_by_two<T, AttentionHeads<128, 128>, 2, ROW_TILE>))                  \
+                (keys_gradient_by_two<T, AttentionHeads<128, 128>, 2, ROW_TILE, false>))           \
     KEYS_KERNEL(192_##suffix, 256, 1,                                                              \
-                (keys_gradient_by_two<T, AttentionHeads<192, 128>, 2, ATTENTION_WIDE_STEP>))       \
+                (keys_gradient_by_two<T, AttentionHeads<192, 128>, 2, ATTENTION_WIDE_STEP,         \
+                                      false>))                                                     \
     KEYS_KERNEL(256_##suffix, 256, 1,                                                              \
-                (keys_gradient_by_two<T, AttentionHeads<256, 256>, 1, ATTENTION_WIDE_STEP>))       \
-    QUERIES_KERNEL(32_##suffix, T, 32, 32, 2, ATTENTION_QUERIES_STEP, 128, 2)                      \
-    QUERIES_KERNEL(64_##suffix, T, 64, 64, 2, ATTENTION_QUERIES_STEP, 128, 3)                      \
-    QUERIES_KERNEL(128_##suffix, T, 128, 128, 2, ATTENTION_QUERIES_STEP, 128, 2)                   \
-    QUERIES_KERNEL(192_##suffix, T, 192, 128, 1, ATTENTION_QUERIES_STEP_192, 256, 1)               \
-    QUERIES_KERNEL(256_##suffix, T, 256, 256, 1, ATTENTION_QUERIES_STEP_256, 256, 1)
+                (keys_gradient_by_two<T, AttentionHeads<256, 256>, 1, ATTENTION_WIDE_STEP,         \
+                                      false>))                                                     \
+    KEYS_KERNEL(64_drop_##suffix, 128, 2, (keys_gradient<T, 64, true>))                            \
+    KEYS_KERNEL(128_drop_##suffix, 256, 1,                                                         \
+                (keys_gradient_by_two<T, AttentionHeads<128, 128>, 2, ROW_TILE, true>))            \
+    QUERIES_KERNEL(32_##suffix, T, 32, 32, 2, ATTENTION_QUERIES_STEP, 128, 2, false)               \
+    QUERIES_KERNEL(64_##suffix, T, 64, 64, 2, ATTENTION_QUERIES_STEP, 128, 3, false)               \
+    QUERIES_KERNEL(128_##suffix, T, 128, 128, 2, ATTENTION_QUERIES_STEP, 128, 2, false)            \
+    QUERIES_KERNEL(192_##suffix, T, 192, 128, 1, ATTENTION_QUERIES_STEP_192, 256, 1, false)        \
+    QUERIES_KERNEL(256_##suffix, T, 256, 256, 1, ATTENTION_QUERIES_STEP_256, 256, 1, false)        \
+    QUERIES_KERNEL(64_drop_##suffix, T, 64, 64, 2, ATTENTION_QUERIES_STEP, 128, 3, true)           \
+    QUERIES_KERNEL(128_drop_##suffix, T, 128, 128, 2, ATTENTION_QUERIES_STEP, 128, 2, true)
 BACKWARD_KERNELS(bf16_t, bf16)
 BACKWARD_KERNELS(f16_t, f16)

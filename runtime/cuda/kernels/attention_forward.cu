@@ -14,12 +14,13 @@
  * 0.55 TFLOP a layer and sequence.
  */
 #include "runtime/cuda/kernels/attention.cuh"
+#include "runtime/cuda/kernels/attention_drop.cuh"
 #include "runtime/cuda/kernels/attention_softmax.cuh"
 
 enum { FORWARD_ROWS = ATTENTION_TILE };
 
 /* Divides by the sums, writes o through this warp's rows of the tile of queries, and lse. */
-template <typename T, class Heads, int MT>
+template <typename T, class Heads, int MT, bool DROP>
 static __device__ __forceinline__ void
 finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned char *q_tile,
             RunningSoftmax (&run)[MT], const float (&acc)[MT][Heads::VALUE / 8][4]) {
@@ -28,6 +29,10 @@ finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned
     int in_tile = (int)threadIdx.x / 32 * 16 * MT, row = place.tile * FORWARD_ROWS + in_tile;
     float factor[MT][2];
     for (int m = 0; m < MT; m++) run[m].finish(a, place, row + 16 * m, factor[m]);
+    if constexpr (DROP) {
+        const float kept = attention_drops_now(s) ? s.drop.factor : 1.0f;
+        for (int i = 0; i < 2 * MT; i++) factor[i / 2][i % 2] *= kept;
+    }
     __syncwarp();
     tile_put<T, Queries>(q_tile, in_tile, 0, acc, factor);
     __syncwarp();
@@ -39,8 +44,8 @@ finish_rows(const AttentionForwardArgs &a, const AttentionPlace &place, unsigned
     }
 }
 
-/* MT: rows of a warp in units of 16. */
-template <typename T, class Heads, int MT, int KEYS>
+/* MT: rows of a warp in units of 16. DROP: some probabilities are dropped, behind their sums. */
+template <typename T, class Heads, int MT, int KEYS, bool DROP>
 static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
     constexpr int HEAD = Heads::HEAD, VALUE = Heads::VALUE;
     constexpr int WARP_ROWS = 16 * MT, THREADS = FORWARD_ROWS / WARP_ROWS * 32;
@@ -94,23 +99,29 @@ static __device__ __forceinline__ void forward(const AttentionForwardArgs &a) {
             if (run[m].raise(s.scale_log2, a.raise_at, scores[m], factor)) rescale(acc[m], factor);
             run[m].weigh(s.scale_log2, scores[m]);
         }
+        if constexpr (DROP) {
+            if (attention_drops_now(s))
+                attention_drop(s, attention_drop_head(s, place), row, first_key, 1.0f, scores);
+        }
         pack_fragments<T>(weights, scores);
         multiply_fragments<T, MT, KEYS>(acc, weights, TileLane<VALUE>::by_rows(keys + K_BYTES, 0));
     }
-    finish_rows<T, Heads, MT>(a, attention_place(s, renew((int)blockIdx.x), s.causal), shared, run,
+    finish_rows<T, Heads, MT, DROP>(a, attention_place(s, renew((int)blockIdx.x), s.causal), shared, run,
                               acc);
 }
 
-#define FORWARD_KERNEL(name, T, head, value, mt, keys, threads, blocks)                            \
+#define FORWARD_KERNEL(name, T, head, value, mt, keys, threads, blocks, drop)                      \
     KERNEL_FUNCTION __launch_bounds__(threads, blocks)                                             \
         attention_forward_##name(AttentionForwardArgs a) {                                         \
-        forward<T, AttentionHeads<head, value>, mt, keys>(a);                                      \
+        forward<T, AttentionHeads<head, value>, mt, keys, drop>(a);                                \
     }
 #define FORWARD_KERNELS(T, suffix)                                                                 \
-    FORWARD_KERNEL(32_##suffix, T, 32, 32, 2, ATTENTION_STEP, 128, 3)                              \
-    FORWARD_KERNEL(64_##suffix, T, 64, 64, 2, ATTENTION_STEP, 128, 3)                              \
-    FORWARD_KERNEL(128_##suffix, T, 128, 128, 2, ATTENTION_STEP, 128, 2)                           \
-    FORWARD_KERNEL(192_##suffix, T, 192, 128, 2, ATTENTION_WIDE_STEP, 128, 2)                      \
-    FORWARD_KERNEL(256_##suffix, T, 256, 256, 1, ATTENTION_WIDE_STEP, 256, 1)
+    FORWARD_KERNEL(32_##suffix, T, 32, 32, 2, ATTENTION_STEP, 128, 3, false)                       \
+    FORWARD_KERNEL(64_##suffix, T, 64, 64, 2, ATTENTION_STEP, 128, 3, false)                       \
+    FORWARD_KERNEL(128_##suffix, T, 128, 128, 2, ATTENTION_STEP, 128, 2, false)                    \
+    FORWARD_KERNEL(192_##suffix, T, 192, 128, 2, ATTENTION_WIDE_STEP, 128, 2, false)               \
+    FORWARD_KERNEL(256_##suffix, T, 256, 256, 1, ATTENTION_WIDE_STEP, 256, 1, false)               \
+    FORWARD_KERNEL(64_drop_##suffix, T, 64, 64, 2, ATTENTION_STEP, 128, 3, true)                   \
+    FORWARD_KERNEL(128_drop_##suffix, T, 128, 128, 2, ATTENTION_STEP, 128, 2, true)
 FORWARD_KERNELS(bf16_t, bf16)
 FORWARD_KERNELS(f16_t, f16)

@@ -1,6 +1,6 @@
 /* What generated kernels are made of (codegen.h): access to operands, one op_* function for each
  * elementwise op of ir/ops.def, and dropout's random numbers. Its text comes after that of
- * fused_args.h, low.cuh and threshold.cuh at the beginning of every generated source, which
+ * fused_args.h, low.cuh, threshold.cuh and philox.cuh at the beginning of every generated source, which
  * includes nothing.
  *
  * Arithmetic is f32; sources are compiled without contraction into fused multiply and add, so that
@@ -11,6 +11,7 @@
 
 #include "runtime/cuda/kernels/fused_args.h"
 #include "runtime/cuda/kernels/low.cuh"
+#include "runtime/cuda/kernels/philox.cuh"
 #include "runtime/cuda/kernels/threshold.cuh"
 
 #define INLINE static __device__ __forceinline__
@@ -106,21 +107,7 @@ INLINE uint32_t divide(uint32_t n, uint32_t multiplier, uint32_t shift) {
     return (uint32_t)((uint64_t)n * multiplier >> shift);
 }
 
-/* --- dropout: Philox4x32-10 (Salmon et al. 2011), counted as runtime/cpu/philox.h says --- */
-
-INLINE void philox(uint32_t (&c)[4], uint64_t seed) {
-    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)c[0] * 0xD2511F53u, p1 = (uint64_t)c[2] * 0xCD9E8D57u;
-        c[0] = (uint32_t)(p1 >> 32) ^ c[1] ^ key0;
-        c[1] = (uint32_t)p1;
-        c[2] = (uint32_t)(p0 >> 32) ^ c[3] ^ key1;
-        c[3] = (uint32_t)p0;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-}
+/* --- dropout --- */
 
 /* [0, 1) of elements first, first + stride, ... With BLOCKS first is a multiple of 4 and stride 1:
  * each block of random numbers is used up. */

@@ -118,7 +118,8 @@ KERNEL_FUNCTION clip_scale(ClipScaleArgs a) {
 }
 
 KERNEL_FUNCTION skip_spike(SkipSpikeArgs a) {
-    const bool spike = is_finite(*a.norm_squared) && *a.norm_squared > *a.most;
+    const bool is_above = is_finite(*a.norm_squared) && *a.norm_squared > *a.most;
+    const bool spike = *a.most < 0 || is_above;
     *a.out = spike ? bits_to_float(0x7f800000u) : *a.factor;
 }
 
