@@ -231,10 +231,12 @@ build/fatbin/list.o: $(KERNELS) Makefile
 tests: $(TESTS) $(PTX)
 
 # -O1, too: the work is done in the libraries. With sanitizers -O0, which compiles in half the time and runs
-# no longer, of those that the plain build has compiled at -O1, with the warnings that need it. There are many, of large libraries: mold links them in a
-# third of the time, gold in two thirds, where they are. A bundle's paths are not for mold.
-TEST_LINKER := $(firstword $(foreach l,$(if $(RELOCATABLE),,mold) gold,$(shell echo 'int main(void) { return 0; }' | \
-                 $(CC) -fuse-ld=$l -x c -o /dev/null - 2>/dev/null && echo -fuse-ld=$l)))
+# no longer, of those that the plain build has compiled at -O1, with the warnings that need it. There are
+# many, of large libraries: mold links them in a third of the time, gold in two thirds, where they are. A
+# bundle's paths are not for mold. Sections that become read-only may begin in a page that is not there
+# (behind .tbss), so there are none.
+TEST_LINKER := $(wordlist 1,2,$(foreach l,$(if $(RELOCATABLE),,mold) gold,$(shell echo 'int main(void) { return 0; }' | \
+                 $(CC) -fuse-ld=$l -x c -o /dev/null - 2>/dev/null && echo -fuse-ld=$l -Wl,-z,norelro)))
 $B/tests/%: tests/unit/%.c $B/libsupport.a $B/libemulate.a $B/libperilune.a $B/flags
 	@mkdir -p $(@D)
 	$(COMPILE) $(if $(SANITIZE),$(if $(filter $*,$(SANITIZED_ONLY)),-O1,-O0),-O1) $(TEST_LINKER) $(LDFLAGS) -o $@ $< $B/libsupport.a $B/libemulate.a $B/libperilune.a $(LIBS)

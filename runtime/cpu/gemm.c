@@ -1,11 +1,13 @@
-/* f32: dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long:
- * there it reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2
- * 124M's shapes). Those products use primitives, prepared once per shape and kept. bf16: primitives
- * where the CPU has its instructions, prepared when a node is bound. f16: oneDNN 2 has none. */
+/* Where the processor has tiles (AMX), products use them (tile_product.h), of f32 too. Else, f32:
+ * dnnl_sgemm is near the machine's peak except where B is stored transposed and k is long: there it
+ * reaches 300-450 GF/s where a matmul primitive reaches 430-490 (two Zen 5 cores, GPT-2 124M's
+ * shapes). Those products use primitives, prepared once per shape and kept. bf16: primitives where
+ * the CPU has its instructions, prepared when a node is bound. f16: oneDNN 2 has none. */
 #include "runtime/cpu/gemm.h"
 
 #include "runtime/cpu/gemm_widened.h"
 #include "runtime/cpu/small_product.h"
+#include "runtime/cpu/tile_product.h"
 
 #include <dnnl.h>
 #include <omp.h>
@@ -198,6 +200,12 @@ static void scale_rows(int64_t m, int64_t n, float beta, float *c, int64_t ldc) 
         for (int64_t j = 0; j < n; j++) c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
 }
 
+static bool run_tiles(const TileProduct *p, const void *a, const void *b, void *c) {
+    const bool ok = tile_product(p, a, b, c);
+    last_status = ok ? dnnl_success : dnnl_out_of_memory;
+    return ok;
+}
+
 bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a,
               int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
     last_status = dnnl_invalid_arguments;
@@ -209,6 +217,20 @@ bool gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, co
         if (beta != 1) scale_rows(m, n, beta, c, ldc);
         return true;
     }
+    const TileProduct tiles = {.batch = 1,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .ta = ta,
+                               .tb = tb,
+                               .dtype = DTYPE_F32,
+                               .out_dtype = DTYPE_F32,
+                               .alpha = alpha,
+                               .beta = beta,
+                               .lda = lda,
+                               .ldb = ldb,
+                               .ldc = ldc};
+    if (tile_product_does(&tiles)) return run_tiles(&tiles, a, b, c);
     if (prefers_primitive(ta, tb, m, n, k, alpha)) {
         PreparedProduct key = {
             .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .beta = beta};
@@ -306,7 +328,8 @@ bool gemm_f32_batched(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float a
 struct GemmPlan {
     GemmPlan *next;
     GemmShape shape;
-    bool native; /* oneDNN has a kernel for it on this CPU, and it is used */
+    bool tiled, native; /* on tiles; or oneDNN has a kernel for it on this CPU, and it is used */
+    TileProduct tiles;
     PreparedProduct product;
 };
 
@@ -359,6 +382,25 @@ static bool same_shape(const GemmShape *a, const GemmShape *b) {
            a->accumulate == b->accumulate;
 }
 
+static TileProduct tiles_of(const GemmShape *s) {
+    return (TileProduct){.batch = s->batch,
+                         .m = s->m,
+                         .n = s->n,
+                         .k = s->k,
+                         .ta = s->ta,
+                         .tb = s->tb,
+                         .dtype = s->dtype,
+                         .out_dtype = s->out_dtype,
+                         .alpha = 1,
+                         .beta = s->accumulate ? 1 : 0,
+                         .lda = s->ta ? s->m : s->k,
+                         .ldb = s->tb ? s->k : s->n,
+                         .ldc = s->n,
+                         .stride_a = s->m * s->k,
+                         .stride_b = s->k * s->n,
+                         .stride_c = s->m * s->n};
+}
+
 const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape) {
     GemmPlan *plan = plans->first;
     while (plan && !same_shape(&plan->shape, shape)) plan = plan->next;
@@ -367,7 +409,9 @@ const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape) {
     last_status = dnnl_out_of_memory;
     if (!plan) return NULL;
     plan->shape = *shape;
-    last_status = prepare_native(plan);
+    plan->tiles = tiles_of(shape);
+    plan->tiled = !refuse_native && tile_product_does(&plan->tiles);
+    last_status = plan->tiled ? dnnl_unimplemented : prepare_native(plan);
     plan->native = last_status == dnnl_success;
     if (!plan->native && last_status != dnnl_unimplemented) {
         free(plan);
@@ -380,6 +424,7 @@ const GemmPlan *gemm_plan_low(GemmPlans *plans, const GemmShape *shape) {
 
 bool gemm_run_low(const GemmPlan *plan, const uint16_t *a, const uint16_t *b, void *c,
                   void *workspace) {
+    if (plan->tiled) return run_tiles(&plan->tiles, a, b, c);
     if (!plan->native) return gemm_widened(&plan->shape, a, b, c, workspace);
     last_status = run_product((PreparedProduct *)&plan->product, a, b, c);
     return last_status == dnnl_success;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The yardstick: GPT-2 124M trained in float32 on the CPU by PyTorch, as fast as it goes plainly.
+"""The yardstick: GPT-2 124M trained on the CPU by PyTorch, as fast as it goes plainly: in float32, or
+with products in bf16 (autocast).
 
 Prints, for each batch x seq, the median seconds of a step (forward, loss, backward, clipping,
 AdamW) and two numbers that carry over to another machine: the step's share of the sgemm rate, and
@@ -79,7 +80,8 @@ def measure(model, optimizer, args, batch, seq):
         tokens, labels = torch.randint(VOCAB, [2, batch, seq])
         gemm = statistics.median(time_gemm(a, b, out) for _ in range(3))
         start = time.perf_counter()
-        loss = model(tokens, labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+            loss = model(tokens, labels)
         loss.backward()
         if args.clip > 0:
             nn.utils.clip_grad_norm_(model.parameters(), args.clip)
@@ -114,6 +116,7 @@ def main():
     parser.add_argument("--shapes", nargs="+", default=["4x64", "2x512"], metavar="BATCHxSEQ")
     parser.add_argument("--clip", type=float, default=1.0, help="gradient norm limit; 0: none")
     parser.add_argument("--unfused", action="store_true", help="AdamW as torch runs it by default")
+    parser.add_argument("--bf16", action="store_true", help="autocast")
     parser.add_argument("--compile", action="store_true", help="needs a C++ compiler")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -126,7 +129,7 @@ def main():
     adamw = "unfused" if args.unfused else "fused"
     millions = f"{n_weights / 1e6:.1f}M weights"
     print(f"torch {torch.__version__}, {args.threads} threads, {millions},", end="")
-    print(f" AdamW {adamw}, clip {args.clip}", flush=True)
+    print(f" AdamW {adamw}, clip {args.clip}{', bf16' if args.bf16 else ''}", flush=True)
     for shape in args.shapes:
         batch, seq = (int(x) for x in shape.split("x"))
         run = torch.compile(model, dynamic=False) if args.compile else model

@@ -1,0 +1,202 @@
+#include "runtime/cpu/vec_low.h" /* first: it widens the vectors of this file */
+
+#include "runtime/cpu/tile_product.h"
+
+#include "runtime/cpu/tile_pack.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Packed, and with its sums, a block stays in a core's 2 MiB of cache of the second level, and the
+ * columns of B in hand in that of the first. */
+enum { MOST_BLOCK = 512, DEPTH = 256, STRIPS = MOST_BLOCK / TILE_BLOCK };
+
+/* k of a pass: as many bytes for all dtypes, or with three parts half as many again. */
+static int64_t pass_depth(DType dtype) {
+    return tile_parts(dtype) == 1 ? DEPTH : DEPTH / 2;
+}
+
+/* What a thread needs for a block: of A all rows, of B 32 columns; sums [columns / 32][rows][32]. */
+typedef struct TileWork {
+    uint16_t a[STRIPS * TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
+    uint16_t b[TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
+    float sums[MOST_BLOCK * MOST_BLOCK] __attribute__((aligned(64)));
+} TileWork;
+
+static pthread_key_t work_key;
+
+static void make_key(void) {
+    if (pthread_key_create(&work_key, free)) abort();
+}
+
+/* The calling thread's, until it ends. NULL: no memory. */
+static TileWork *get_work(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_key);
+    TileWork *work = pthread_getspecific(work_key);
+    if (work) return work;
+    work = aligned_alloc(64, sizeof *work);
+    if (work && pthread_setspecific(work_key, work)) free(work), work = NULL;
+    return work;
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t whole_blocks(int64_t n) {
+    return (n + TILE_BLOCK - 1) / TILE_BLOCK;
+}
+
+/* How C is cut. */
+typedef struct Cut {
+    int64_t rows, columns; /* of a block; the last ones have fewer */
+    int64_t down, across;  /* how many there are */
+} Cut;
+
+/* n in parts of about equal size, of whole 32 and at most `most`. */
+static int64_t even_part(int64_t n, int64_t most) {
+    const int64_t parts = (n + most - 1) / most;
+    return whole_blocks((n + parts - 1) / parts) * TILE_BLOCK;
+}
+
+static Cut make_cut(const TileProduct *p, int64_t rows, int64_t columns) {
+    return (Cut){rows, columns, (p->m + rows - 1) / rows, (p->n + columns - 1) / columns};
+}
+
+/* Large blocks, as what is packed serves all of one; smaller ones where threads would wait. */
+static Cut cut_product(const TileProduct *p, int64_t n_threads) {
+    enum { LEAST_BLOCK = 128 };
+    Cut cut = make_cut(p, even_part(p->m, MOST_BLOCK), even_part(p->n, MOST_BLOCK));
+    for (;;) {
+        const int64_t tasks = p->batch * cut.down * cut.across;
+        const int64_t rounds = (tasks + n_threads - 1) / n_threads;
+        if (5 * tasks >= 4 * rounds * n_threads) return cut;
+        if (cut.rows <= LEAST_BLOCK && cut.columns <= LEAST_BLOCK) return cut;
+        const bool by_rows = cut.rows >= cut.columns;
+        const int64_t half = (by_rows ? cut.rows : cut.columns) / 2;
+        cut = by_rows ? make_cut(p, even_part(p->m, half), cut.columns)
+                      : make_cut(p, cut.rows, even_part(p->n, half));
+    }
+}
+
+/* One operand, from row (column of B) `first` on. */
+typedef struct Operand {
+    const void *x;
+    int64_t stride;
+    bool along_k;
+    int64_t first, extent;
+} Operand;
+
+static TileSource source_of(const TileProduct *p, const Operand *o, int64_t i, int64_t k,
+                            int64_t depth) {
+    const int64_t at = o->first + i;
+    const int64_t offset = o->along_k ? at * o->stride + k : k * o->stride + at;
+    return (TileSource){.x = vec_at(o->x, p->dtype, offset),
+                        .dtype = p->dtype,
+                        .stride = o->stride,
+                        .along_k = o->along_k,
+                        .extent = (int)smaller(o->extent - i, TILE_BLOCK),
+                        .k = depth};
+}
+
+static void add_up(const TileProduct *p, const Operand *a, const Operand *b, TileWork *work) {
+    const int64_t strips = whole_blocks(a->extent), most = pass_depth(p->dtype);
+    for (int64_t k = 0; k < p->k; k += most) {
+        const int64_t depth = smaller(p->k - k, most), steps = whole_blocks(depth);
+        const int64_t packed = steps * TILE_STEP * tile_parts(p->dtype);
+        for (int64_t i = 0; i < strips; i++) {
+            const TileSource rows = source_of(p, a, i * TILE_BLOCK, k, depth);
+            tile_pack(&rows, false, work->a + i * packed);
+        }
+        for (int64_t j = 0; j < b->extent; j += TILE_BLOCK) {
+            const TileSource columns = source_of(p, b, j, k, depth);
+            float *sums = work->sums + j * strips * TILE_BLOCK;
+            tile_pack(&columns, true, work->b);
+            for (int64_t i = 0; i < strips; i++) {
+                TileTerm terms[TILE_MAX_TERMS];
+                const int n = tile_terms(p->dtype, (int)steps, work->a + i * packed, work->b, terms);
+                tiles_multiply(n, terms, (int)steps, k > 0, sums + i * TILE_BLOCK * TILE_BLOCK,
+                               TILE_BLOCK);
+            }
+        }
+    }
+}
+
+/* c [n] = alpha sums + beta c, n <= 32. */
+VEC_INLINE void finish_row(const TileProduct *p, const float *sums, const int64_t n, void *c,
+                           int64_t at) {
+    float wide[TILE_BLOCK];
+    const float *was = p->beta == 0 ? NULL : vec_tile(c, p->out_dtype, at, n, wide);
+    float *out = vec_out_tile(c, p->out_dtype, at, wide);
+    if (!was)
+        for (int64_t i = 0; i < n; i++) out[i] = p->alpha * sums[i];
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = p->alpha * sums[i] + p->beta * was[i];
+    vec_close_tile(c, p->out_dtype, at, n, out);
+}
+
+/* Some rows at a time, so that sums are read, and pages of C written, one after the other. */
+static void store_block(const TileProduct *p, const Operand *a, const Operand *b, int64_t base,
+                        const TileWork *work, void *c) {
+    enum { ROWS = 16 };
+    const int64_t strips = whole_blocks(a->extent);
+    for (int64_t first = 0; first < a->extent; first += ROWS)
+        for (int64_t j = 0; j < b->extent; j += TILE_BLOCK) {
+            const float *sums = work->sums + (j * strips + first) * TILE_BLOCK;
+            const int64_t n = b->extent - j, rows = smaller(a->extent - first, ROWS);
+            int64_t at = base + (a->first + first) * p->ldc + b->first + j;
+            for (int64_t i = 0; i < rows; i++, at += p->ldc, sums += TILE_BLOCK)
+                if (n >= TILE_BLOCK)
+                    finish_row(p, sums, TILE_BLOCK, c, at);
+                else
+                    finish_row(p, sums, n, c, at);
+        }
+}
+
+static bool run_block(const TileProduct *p, const Cut *cut, int64_t task, const void *a,
+                      const void *b, void *c) {
+    const int64_t j = task % cut->across, i = task / cut->across % cut->down;
+    const int64_t one = task / cut->across / cut->down;
+    Operand left = {.x = vec_at(a, p->dtype, one * p->stride_a),
+                    .stride = p->lda,
+                    .along_k = !p->ta,
+                    .first = i * cut->rows};
+    Operand right = {.x = vec_at(b, p->dtype, one * p->stride_b),
+                     .stride = p->ldb,
+                     .along_k = p->tb,
+                     .first = j * cut->columns};
+    left.extent = smaller(p->m - left.first, cut->rows);
+    right.extent = smaller(p->n - right.first, cut->columns);
+    TileWork *work = get_work();
+    if (!work) return false;
+    add_up(p, &left, &right, work);
+    store_block(p, &left, &right, one * p->stride_c, work, c);
+    return true;
+}
+
+bool tile_product_does(const TileProduct *p) {
+    return tiles_ready() && p->m >= 16 && p->n >= 16 && p->k >= 16 &&
+           p->m * p->n * p->k >= 32 * 32 * 32;
+}
+
+bool tile_product(const TileProduct *p, const void *a, const void *b, void *c) {
+    const int n_threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+    const Cut cut = cut_product(p, n_threads);
+    const int64_t n_tasks = p->batch * cut.down * cut.across;
+    bool ok = true;
+#pragma omp parallel num_threads(n_threads) if (n_threads > 1 && n_tasks > 1)
+    {
+        tiles_open();
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t task = 0; task < n_tasks; task++)
+            if (!run_block(p, &cut, task, a, b, c)) {
+#pragma omp atomic write
+                ok = false;
+            }
+        tiles_close();
+    }
+    return ok;
+}
