@@ -114,9 +114,9 @@ FUSED void load_row(const TileSource *s, const int parts, int64_t at, __mmask32 
         out[0] = _mm512_maskz_loadu_epi16(there, (const uint16_t *)s->x + at);
         return;
     }
-    const __m512i odd = _mm512_set_epi16(
-        63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27, 25, 23, 21, 19,
-        17, 15, 13, 11, 9, 7, 5, 3, 1);
+    const __m512i odd =
+        _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                         25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
     __m512 wide[2];
     __m512i low[TILE_MAX_PARTS], high[TILE_MAX_PARTS];
     load_wide(s, at, there, wide);
@@ -125,13 +125,14 @@ FUSED void load_row(const TileSource *s, const int parts, int64_t at, __mmask32 
     for (int p = 0; p < parts; p++) out[p] = _mm512_permutex2var_epi16(low[p], odd, high[p]);
 }
 
-/* Two stored rows, of an even k and the next, as pairs: of the first 16 numbers, then the others. */
-FUSED void load_pairs(const TileSource *s, const int parts, int64_t even, int64_t odd, __mmask32 has_even,
-                      __mmask32 has_odd, __m512i out[TILE_MAX_PARTS][2]) {
+/* Two stored rows, of an even k and the next, as pairs: of the first 16 numbers, then the others.
+ */
+FUSED void load_pairs(const TileSource *s, const int parts, int64_t even, int64_t odd,
+                      __mmask32 has_even, __mmask32 has_odd, __m512i out[TILE_MAX_PARTS][2]) {
     if (parts == 1) {
-        const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9,
-                                               40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33,
-                                               1, 32, 0);
+        const __m512i first =
+            _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7,
+                             38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
         const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(HALF));
         const uint16_t *x = s->x;
         const __m512i e = _mm512_maskz_loadu_epi16(has_even, x + even);

@@ -1,8 +1,8 @@
-/* Operands of products as tiles (tiles.h): bf16 as it is, f16 as the sum of two numbers of bf16, f32
- * as that of three, which hold all of its bits. The product of such sums is that of their parts; of
- * f32's nine the six that an f32 can tell from zero beside the largest are taken (as in cuBLAS'
- * products of f32 on tensor cores of bf16). A part below 2^-126 is zero; an infinity's and a NaN's
- * first part is itself, the rest is zero.
+/* Operands of products as tiles (tiles.h): bf16 as it is, f16 as the sum of two numbers of bf16,
+ * f32 as that of three, which hold all of its bits. The product of such sums is that of their
+ * parts; of f32's nine the six that an f32 can tell from zero beside the largest are taken (as in
+ * cuBLAS' products of f32 on tensor cores of bf16). A part below 2^-126 is zero; an infinity's and
+ * a NaN's first part is itself, the rest is zero.
  */
 #ifndef RUNTIME_CPU_TILE_PACK_H
 #define RUNTIME_CPU_TILE_PACK_H

@@ -18,7 +18,8 @@ static int64_t pass_depth(DType dtype) {
     return tile_parts(dtype) == 1 ? DEPTH : DEPTH / 2;
 }
 
-/* What a thread needs for a block: of A all rows, of B 32 columns; sums [columns / 32][rows][32]. */
+/* What a thread needs for a block: of A all rows, of B 32 columns; sums [columns / 32][rows][32].
+ */
 typedef struct TileWork {
     uint16_t a[STRIPS * TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
     uint16_t b[TILE_BLOCK * DEPTH / 2 * TILE_MAX_PARTS] __attribute__((aligned(64)));
@@ -117,7 +118,8 @@ static void add_up(const TileProduct *p, const Operand *a, const Operand *b, Til
             tile_pack(&columns, true, work->b);
             for (int64_t i = 0; i < strips; i++) {
                 TileTerm terms[TILE_MAX_TERMS];
-                const int n = tile_terms(p->dtype, (int)steps, work->a + i * packed, work->b, terms);
+                const int n =
+                    tile_terms(p->dtype, (int)steps, work->a + i * packed, work->b, terms);
                 tiles_multiply(n, terms, (int)steps, k > 0, sums + i * TILE_BLOCK * TILE_BLOCK,
                                TILE_BLOCK);
             }

@@ -83,9 +83,11 @@ static bool ask_system(void) {
     return false;
 }
 
-static void open_tiles(void) {}
+static void open_tiles(void) {
+}
 
-static void close_tiles(void) {}
+static void close_tiles(void) {
+}
 
 static void multiply_tiles(int n_terms, const TileTerm *terms, int steps, bool add, float *c,
                            int64_t stride) {
@@ -135,7 +137,8 @@ static void imitate_product(const uint16_t *a, const uint16_t *b, float *c, int6
         for (int j = 0; j < ROWS; j++) {
             float sums[2] = {0, 0};
             for (int p = 0; p < 2 * PAIRS; p++)
-                sums[p % 2] += widen(a[i * 2 * PAIRS + p]) * widen(b[(p / 2 * ROWS + j) * 2 + p % 2]);
+                sums[p % 2] +=
+                    widen(a[i * 2 * PAIRS + p]) * widen(b[(p / 2 * ROWS + j) * 2 + p % 2]);
             c[i * stride + j] += sums[0] + sums[1];
         }
 }

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 enum {
-    TILE_BLOCK = 32,                           /* rows and columns of a block, and its step of k */
+    TILE_BLOCK = 32, /* rows and columns of a block, and its step of k */
     TILE_STEP = 2 * TILE_BLOCK * TILE_BLOCK / 2, /* numbers of A, or of B, for one step */
 };
 

@@ -1,0 +1,199 @@
+/* Products on tiles against sums in f64, with plain C in the instructions' place (so anywhere) and,
+ * where the processor has them, with the instructions: each dtype, transposition and odd size,
+ * alpha and beta, batches, threads; operands packed by vectors and plainly; what splits into parts.
+ */
+#include "runtime/cpu/tile_pack.h"
+#include "runtime/cpu/tile_product.h"
+#include "runtime/cpu/vec_low.h"
+#include "tests/unit/kernel_check.h"
+
+#include <omp.h>
+
+/* n numbers, and the same as `dtype` has them. */
+typedef struct Numbers {
+    float *wide; /* what is stored, as f32 */
+    void *x;
+} Numbers;
+
+static Numbers new_numbers(int64_t n, DType dtype) {
+    Numbers out = {.wide = kc_random(n), .x = kc_alloc((size_t)(n + 1) * vec_bytes(dtype))};
+    for (int64_t i = 0; i < n; i++) {
+        vec_put(out.x, dtype, i, out.wide[i]);
+        out.wide[i] = vec_get(out.x, dtype, i);
+    }
+    return out;
+}
+
+static void free_numbers(Numbers *x) {
+    free(x->wide), free(x->x);
+}
+
+static void reference_product(const TileProduct *p, const float *a, const float *b, const float *c,
+                              double *out) {
+    for (int64_t one = 0; one < p->batch; one++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->n; j++) {
+                const float *pa = a + one * p->stride_a, *pb = b + one * p->stride_b;
+                const int64_t at = one * p->stride_c + i * p->ldc + j;
+                double sum = 0;
+                for (int64_t l = 0; l < p->k; l++)
+                    sum += (double)(p->ta ? pa[l * p->lda + i] : pa[i * p->lda + l]) *
+                           (double)(p->tb ? pb[j * p->ldb + l] : pb[l * p->ldb + j]);
+                out[at] = (double)p->alpha * sum;
+                if (p->beta != 0) out[at] += (double)p->beta * (double)c[at];
+            }
+}
+
+static TileProduct make_product(int64_t batch, int64_t m, int64_t n, int64_t k, int way,
+                                DType dtype, DType out_dtype) {
+    TileProduct p = {.batch = batch, .m = m, .n = n, .k = k, .ta = way & 1, .tb = way >> 1 & 1};
+    p.dtype = dtype, p.out_dtype = out_dtype, p.alpha = 1;
+    p.lda = (p.ta ? m : k) + 3, p.ldb = (p.tb ? k : n) + 1, p.ldc = n + 2;
+    p.stride_a = (p.ta ? k : m) * p.lda, p.stride_b = (p.tb ? n : k) * p.ldb;
+    p.stride_c = m * p.ldc;
+    return p;
+}
+
+/* Largest error of a product beside what it may be. */
+static double worst_error(const TileProduct *p) {
+    Numbers a = new_numbers(p->batch * p->stride_a, p->dtype);
+    Numbers b = new_numbers(p->batch * p->stride_b, p->dtype);
+    const int64_t n_out = p->batch * p->stride_c;
+    Numbers c = new_numbers(n_out, p->out_dtype);
+    double *want = kc_zeros64(n_out), worst = 0;
+    reference_product(p, a.wide, b.wide, c.wide, want);
+    if (p->beta == 0)
+        for (int64_t i = 0; i < n_out; i++) vec_put(c.x, p->out_dtype, i, NAN); /* not read */
+    CHECK(tile_product(p, a.x, b.x, c.x), "no memory");
+    /* Sums in f32 of k products of numbers up to 1, and what the result is rounded to. */
+    const double unit = p->out_dtype == DTYPE_BF16  ? 0x1p-8
+                        : p->out_dtype == DTYPE_F16 ? 0x1p-11
+                                                    : 0;
+    for (int64_t i = 0; i < n_out; i++) {
+        if (i % p->ldc >= p->n) {
+            const double is = (double)vec_get(c.x, p->out_dtype, i);
+            CHECK(p->beta == 0 ? isnan(is) : is == (double)c.wide[i], "between rows");
+            continue;
+        }
+        const double allowed = unit * fabs(want[i]) + 4e-7 * (1 + sqrt((double)p->k));
+        const double error = fabs((double)vec_get(c.x, p->out_dtype, i) - want[i]) / allowed;
+        if (!(error <= worst)) worst = error;
+    }
+    free_numbers(&a), free_numbers(&b), free_numbers(&c), free(want);
+    return worst;
+}
+
+static void check_products(const char *name) {
+    static const int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},  {33, 31, 17}, {7, 70, 65},
+                                       {64, 16, 300}, {48, 530, 20}, {520, 40, 33}};
+    static const DType dtypes[][2] = {{DTYPE_F32, DTYPE_F32},
+                                      {DTYPE_BF16, DTYPE_F32},
+                                      {DTYPE_BF16, DTYPE_BF16},
+                                      {DTYPE_F16, DTYPE_F16},
+                                      {DTYPE_F16, DTYPE_F32}};
+    check_begin(name);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (int way = 0; way < 4; way++) {
+                TileProduct p = make_product(1 + way % 2, sizes[s][0], sizes[s][1], sizes[s][2],
+                                             way, dtypes[d][0], dtypes[d][1]);
+                if (way == 2) p.alpha = 0.5f;
+                if (way == 3) p.beta = 1;
+                const double worst = worst_error(&p);
+                CHECK(worst <= 1, "%dx%dx%d %s to %s ta%d tb%d: %g", (int)p.m, (int)p.n, (int)p.k,
+                      dtype_name(p.dtype), dtype_name(p.out_dtype), p.ta, p.tb, worst);
+            }
+    check_end();
+}
+
+/* The same bits however many threads there are, and so however C is cut. */
+static void check_threads(void) {
+    TileProduct p = make_product(1, 300, 260, 200, 0, DTYPE_F32, DTYPE_F32);
+    Numbers a = new_numbers(p.stride_a, p.dtype), b = new_numbers(p.stride_b, p.dtype);
+    float *one = kc_zeros(p.stride_c), *many = kc_zeros(p.stride_c);
+    const int was = omp_get_max_threads();
+    check_begin("products on tiles: threads do not change a bit");
+    omp_set_num_threads(1);
+    CHECK(tile_product(&p, a.x, b.x, one), "no memory");
+    for (int n = 2; n <= 7; n += 5) {
+        omp_set_num_threads(n);
+        CHECK(tile_product(&p, a.x, b.x, many), "no memory");
+        CHECK(kc_same_bits(one, many, p.stride_c), "%d threads", n);
+    }
+    omp_set_num_threads(was);
+    check_end();
+    free_numbers(&a), free_numbers(&b), free(one), free(many);
+}
+
+/* Vectors pack what plain C does, and no number of the source that is not the block's is read. */
+static void check_packing(void) {
+    enum { STRIDE = 80, NUMBERS = STRIDE * STRIDE, PACKED = 3 * 3 * TILE_STEP };
+    static const DType dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    static uint16_t fast[PACKED] __attribute__((aligned(64)));
+    static uint16_t slow[PACKED] __attribute__((aligned(64)));
+    check_begin("operands as tiles: by vectors as plainly");
+    for (int d = 0; d < 3; d++)
+        for (int form = 0; form < 4; form++)
+            for (int64_t k = 1; k <= 70; k += 23)
+                for (int extent = 1; extent <= TILE_BLOCK; extent += 31) {
+                    Numbers x = new_numbers(NUMBERS, dtypes[d]);
+                    TileSource s = {x.x, dtypes[d], STRIDE, form & 1, extent, k};
+                    memset(fast, 0xff, sizeof fast), memset(slow, 0xff, sizeof slow);
+                    tile_pack(&s, form >> 1, fast);
+                    tile_pack_plainly(true);
+                    tile_pack(&s, form >> 1, slow);
+                    tile_pack_plainly(false);
+                    CHECK(memcmp(fast, slow, sizeof fast) == 0, "%s form %d k %d extent %d",
+                          dtype_name(dtypes[d]), form, (int)k, extent);
+                    free_numbers(&x);
+                }
+    check_end();
+}
+
+/* Parts add up to the number, to its last bit; what has no parts is its first. */
+static void check_parts(bool plainly) {
+    static const float cases[] = {
+        0,        -0.0f,    1, 0x1.fffffep127f, 0x1.fefffep0f, 0x1.ff8p5f, -0x1.7ffffep-90f,
+        INFINITY, -INFINITY};
+    static uint16_t out[3 * TILE_STEP] __attribute__((aligned(64)));
+    float x[TILE_BLOCK] = {0};
+    check_begin(plainly ? "an f32 is the sum of its parts, plainly"
+                        : "an f32 is the sum of its parts, by vectors");
+    enum { CASES = sizeof cases / sizeof *cases };
+    for (int i = 0; i < TILE_BLOCK - 1; i++)
+        x[i] = i < CASES ? cases[i] : vec_from_bits(0x3f800000u + 0x10f3b1u * (unsigned)i);
+    x[TILE_BLOCK - 1] = vec_from_bits(0x7f800001); /* a NaN in what is cut off */
+    tile_pack_plainly(plainly);
+    tile_pack(&(TileSource){x, DTYPE_F32, TILE_BLOCK, true, 1, TILE_BLOCK}, false, out);
+    tile_pack_plainly(false);
+    for (int i = 0; i < TILE_BLOCK; i++) {
+        float parts[3];
+        for (int p = 0; p < 3; p++) parts[p] = vec_bf16_widen(out[p * TILE_STEP + i]);
+        const float sum = parts[0] + (parts[1] + parts[2]);
+        CHECK(isnan(x[i]) ? isnan(parts[0]) : sum == x[i], "%a: %a + %a + %a", (double)x[i],
+              (double)parts[0], (double)parts[1], (double)parts[2]);
+    }
+    check_end();
+}
+
+int main(void) {
+    tiles_refuse(true);
+    const bool refused = !tiles_ready();
+    tiles_refuse(false);
+    const bool has_tiles = tiles_ready();
+    check_begin("tiles can be refused");
+    CHECK(refused, "still ready");
+    check_end();
+    check_packing();
+    check_parts(true);
+    check_parts(false);
+    tiles_imitate(true);
+    check_products("products on tiles, imitated");
+    check_threads();
+    tiles_imitate(false);
+    if (has_tiles) {
+        check_products("products on tiles, by the processor");
+        check_threads();
+    }
+    return check_report();
+}
