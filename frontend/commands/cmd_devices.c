@@ -13,7 +13,10 @@ static void print_text(const CpuReport *cpu, const CudaReport *cuda) {
     units_format_bytes(memory, sizeof(memory), cpu->memory_bytes);
     printf("cpu       %s: %d core%s, %s, %s\n", cpu->name, cpu->cores, cpu->cores == 1 ? "" : "s",
            memory, cpu->vectors);
-    if (cpu->bf16_native) {
+    if (cpu->tiles) {
+        printf("          matrix products of f32, bf16 and f16 on its tiles (AMX)\n");
+        printf("          %s: small ones\n", cpu->library);
+    } else if (cpu->bf16_native) {
         printf("          %s; bf16 products are native (%s)\n", cpu->library, cpu->bf16);
     } else {
         printf("          %s; bf16 products are not native here: slower than f32\n", cpu->library);
@@ -95,6 +98,7 @@ static void print_json(const CpuReport *cpu, const CudaReport *cuda, bool usable
     json_object_set_new(processor, "library", json_string(cpu->library));
     json_object_set_new(processor, "bf16_native", json_boolean(cpu->bf16_native));
     json_object_set_new(processor, "bf16", json_string(cpu->bf16));
+    json_object_set_new(processor, "tiles", json_boolean(cpu->tiles));
     json_object_set_new(root, "cpu", processor);
     json_object_set_new(gpus, "built", json_boolean(cuda->built));
     json_object_set_new(gpus, "usable", json_boolean(usable));

@@ -2,6 +2,7 @@
 
 #include "ir/base/host.h"
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/tiles.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +100,8 @@ void cpu_report(CpuReport *out) {
     *out = (CpuReport){.cores = host_count_cores(), .vectors = built_for()};
     cpu_report_name(cpuinfo, out->name, sizeof(out->name));
     gemm_library_version(out->library, sizeof(out->library));
-    out->bf16 = has_flag(cpuinfo, "avx512_bf16") ? "avx512_bf16" : "none"; /* gemm.c uses no AMX */
+    out->tiles = tiles_ready();
+    out->bf16 = out->tiles ? "amx_bf16" : has_flag(cpuinfo, "avx512_bf16") ? "avx512_bf16" : "none";
     out->bf16_native = strcmp(out->bf16, "none") != 0;
     out->memory_bytes = host_memory_bytes();
 }

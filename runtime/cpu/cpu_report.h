@@ -12,7 +12,8 @@ typedef struct CpuReport {
     char library[64];    /* "oneDNN 2.7.2": matrix products */
     const char *vectors; /* the widest vector instructions that this program was built for */
     bool bf16_native;    /* products of bf16 have instructions of their own: else they are slow */
-    const char *bf16;    /* which: "avx512_bf16", "none" */
+    bool tiles;          /* products of f32 and 16 bits are on a processor's tiles (tiles.h) */
+    const char *bf16;    /* which: "amx_bf16" (tiles), "avx512_bf16", "none" */
     int64_t memory_bytes;
 } CpuReport;
 

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ROWS = 16, PAIRS = 16, TILE = ROWS * 2 * PAIRS }; /* numbers of bf16 in a tile */
@@ -99,7 +100,8 @@ static bool machine_has_tiles;
 static bool imitated, refused;
 
 static void ask_once(void) {
-    machine_has_tiles = ask_system();
+    const char *wish = getenv("PERILUNE_AMX");
+    machine_has_tiles = !(wish && strcmp(wish, "off") == 0) && ask_system();
 }
 
 bool tiles_ready(void) {

@@ -18,7 +18,7 @@ enum {
 };
 
 /* Has this processor tiles for bf16, does the system let programs use them, and was this compiled
- * for them? Asked of the system once. */
+ * for them? Asked of the system once. Never where PERILUNE_AMX=off is in the environment. */
 bool tiles_ready(void);
 
 /* For tests: from now on tiles are ready, and plain C takes the instructions' place (true); or what

@@ -1,7 +1,8 @@
 /* Speed of training: GPT-2 124M, f32 and bf16, one rank on all cores, against this machine's own
  * rate of f32 products measured in the same run (oneDNN's sgemm, between the steps, so that both
- * see the same machine). Prints, per shape: seconds per step, share of the matrix rate counted as
- * 6 x parameters x tokens / time, emit time, replay overhead, and where the time goes by op.
+ * see the same machine; not tiles, which a processor with AMX trains on). Prints, per shape:
+ * seconds per step, share of the matrix rate counted as 6 x parameters x tokens / time, emit time,
+ * replay overhead, and where the time goes by op.
  *
  *   build/bench/bench_train [steps] [shapes such as 4x64 2x512]
  */
@@ -9,6 +10,7 @@
 #include "ir/op.h"
 #include "planner/planner.h"
 #include "runtime/cpu/gemm.h"
+#include "runtime/cpu/tiles.h"
 #include "runtime/engine.h"
 
 #include <omp.h>
@@ -35,9 +37,12 @@ static double median(double *values, int count) {
 }
 
 static double product_rate(const float *a, const float *b, float *c) {
-    double start = now();
+    double start = now(), seconds;
+    tiles_refuse(true);
     gemm_f32(false, false, PRODUCT, PRODUCT, PRODUCT, 1, a, PRODUCT, b, PRODUCT, 0, c, PRODUCT);
-    return 2.0 * PRODUCT * PRODUCT * PRODUCT / (now() - start);
+    seconds = now() - start;
+    tiles_refuse(false);
+    return 2.0 * PRODUCT * PRODUCT * PRODUCT / seconds;
 }
 
 static void print_profile(Engine *engine, Diag *diag) {
